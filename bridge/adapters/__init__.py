@@ -1,0 +1,1 @@
+"""Backends behind the ports of the bridge: the simulated cluster and Slurm."""
