@@ -47,7 +47,8 @@ class OwnReader:
         self.resources = self._read_header()
 
     def _read_header(self) -> tuple[str, ...]:
-        for self.line, text in self._lines:
+        for number, text in self._lines:
+            self.line = number
             if text.startswith("#"):
                 key, _, value = text[1:].partition(":")
                 self.header[key.strip()] = value.strip()
@@ -61,7 +62,8 @@ class OwnReader:
     def __iter__(self) -> Iterator[Record]:
         """The jobs in file order. Raises `InvalidTrace`, or skips and counts where lenient."""
         seen: set[int] = set()
-        for self.line, text in self._lines:
+        for number, text in self._lines:
+            self.line = number
             try:
                 record = self._record(self._split(text))
                 if record.id in seen:
@@ -116,22 +118,16 @@ class OwnReader:
         return InvalidTrace(self.path, self.line, field, value, rule)
 
 
-def write(path: Path, records: Iterable[Record], resources: Sequence[str], header: Mapping[str, object]) -> int:
-    """Write records whose asks are `Units`; gzipped if the name ends in .gz. The same records give the same bytes.
-
-    Returns the number of jobs.
-    """
+def write(path: Path, records: Iterable[Record], resources: Sequence[str], header: Mapping[str, object]) -> None:
+    """Write records whose asks are `Units`; gzipped if the name ends in .gz. The same records give the same bytes."""
     text = io.StringIO()
     text.write(MAGIC + "\n")
     text.writelines(f"# {key}: {value}\n" for key, value in header.items())
     table = csv.writer(text, lineterminator="\n")
     table.writerow([*FIXED, *resources])
-    count = 0
-    for count, record in enumerate(records, start=1):
-        table.writerow(_row(record, resources))
+    table.writerows(_row(record, resources) for record in records)
     content = text.getvalue().encode()
     path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
-    return count
 
 
 def _row(record: Record, resources: Sequence[str]) -> list[object]:
@@ -143,7 +139,7 @@ def _row(record: Record, resources: Sequence[str]) -> list[object]:
         record.submit_s,
         record.run_s,
         record.walltime_s,
-        ask.count,
+        ask.units,
         int(ask.distinct),
         int(ask.exclusive),
         ask.partition,

@@ -17,7 +17,7 @@ from sim.errors import InvalidTrace, Unusable
 class Processors(NamedTuple):
     """So many processors, wherever they are. Memory is MiB per processor, 0 where the trace does not tell."""
 
-    count: int
+    processors: int
     requested_mib: int = 0
     used_mib: int = 0
     partition: str = ""
@@ -26,7 +26,7 @@ class Processors(NamedTuple):
 class Units(NamedTuple):
     """Identical units with named amounts per unit, e.g. (("cores", 4), ("gpus", 1)); amounts of zero are left out."""
 
-    count: int
+    units: int
     each: tuple[tuple[str, int], ...]
     distinct: bool = False
     exclusive: bool = False
@@ -67,10 +67,14 @@ class Tally:
 class Reader(Protocol):
     """A trace file opened for reading: its header at once, its jobs as they are asked for."""
 
-    header: Mapping[str, str]
     tally: Tally
     line: int
     """Number of the line that was read last."""
+
+    @property
+    def header(self) -> Mapping[str, str]:
+        """What the file says of itself."""
+        ...
 
     def __iter__(self) -> Iterator[Record]:
         """The jobs in file order. Raises `InvalidTrace`, or skips and counts where lenient."""

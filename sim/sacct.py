@@ -16,7 +16,7 @@ Times are local times without a zone: they become seconds since 1970 as if they 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from sys import intern
@@ -24,34 +24,36 @@ from sys import intern
 from sim.errors import InvalidTrace
 from sim.records import Record, Tally, Units, lines_of
 
-XDMOD_COLUMNS = [
-    "JobID",
-    "JobIDRaw",
-    "Cluster",
-    "Partition",
-    "QOS",
-    "Account",
-    "Group",
-    "GID",
-    "User",
-    "UID",
-    "Submit",
-    "Eligible",
-    "Start",
-    "End",
-    "Elapsed",
-    "ExitCode",
-    "State",
-    "NNodes",
-    "NCPUS",
-    "ReqCPUS",
-    "ReqMem",
-    "ReqTRES",
-    "AllocTRES",
-    "Timelimit",
-    "NodeList",
-    "JobName",
-]
+XDMOD_COLUMNS = tuple(
+    [
+        "JobID",
+        "JobIDRaw",
+        "Cluster",
+        "Partition",
+        "QOS",
+        "Account",
+        "Group",
+        "GID",
+        "User",
+        "UID",
+        "Submit",
+        "Eligible",
+        "Start",
+        "End",
+        "Elapsed",
+        "ExitCode",
+        "State",
+        "NNodes",
+        "NCPUS",
+        "ReqCPUS",
+        "ReqMem",
+        "ReqTRES",
+        "AllocTRES",
+        "Timelimit",
+        "NodeList",
+        "JobName",
+    ]
+)
 _NEEDED = ("User", "Submit", "Start", "End", "Timelimit", "NNodes", "NCPUS")
 _TIME_LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?$")
 _MIB_PER = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
@@ -73,7 +75,7 @@ class SacctReader:
             if name.lower() not in self._columns:
                 raise self._wrong("columns", name, "is missing")
 
-    def _read_columns(self) -> list[str]:
+    def _read_columns(self) -> Sequence[str]:
         for _, text in lines_of(self.path):
             names = text.strip().split("|")
             return names if "JobID" in names else XDMOD_COLUMNS
@@ -82,7 +84,8 @@ class SacctReader:
     def __iter__(self) -> Iterator[Record]:
         """The jobs in file order. Raises `InvalidTrace`, or skips and counts where lenient."""
         seen: set[int] = set()
-        for self.line, text in lines_of(self.path):
+        for number, text in lines_of(self.path):
+            self.line = number
             fields = text.rstrip("\r\n").split("|")
             if not text.strip() or "JobID" in fields:
                 continue
@@ -102,16 +105,19 @@ class SacctReader:
         id_field = "JobIDRaw" if "jobidraw" in self._columns else "JobID"
         id_text = self._get(fields, id_field)
         if "." in id_text:
-            return self._drop("job step")
+            self.tally.dropped["job step"] += 1
+            return None
         id = self._whole(id_field, id_text)
         if id in seen:
-            return self._drop("another run of a requeued job")
+            self.tally.dropped["another run of a requeued job"] += 1
+            return None
         start_s, end_s = self._time(fields, "Start"), self._time(fields, "End")
         submit_s = self._time(fields, "Submit")
         if submit_s is None:
             raise self._wrong("Submit", self._get(fields, "Submit"), "must be a time")
         if start_s is None or end_s is None or end_s <= start_s:
-            return self._drop("never started, not ended, or run time below 1 s")
+            self.tally.dropped["never started, not ended, or run time below 1 s"] += 1
+            return None
         seen.add(id)
         run_s, partition = end_s - start_s, self._get(fields, "Partition")
         return Record(
@@ -173,9 +179,6 @@ class SacctReader:
             return int(text)
         except ValueError:
             raise self._wrong(field, text, "must be a whole number") from None
-
-    def _drop(self, reason: str) -> None:
-        self.tally.dropped[reason] += 1
 
     def _wrong(self, field: str, value: object, rule: str) -> InvalidTrace:
         return InvalidTrace(self.path, self.line, field, value, rule)

@@ -66,7 +66,8 @@ class SwfReader:
         """The jobs in file order. Raises `InvalidTrace`, or skips and counts where lenient."""
         seen: set[int] = set()
         for lines in (self._first, self._lines):
-            for self.line, text in lines:
+            for number, text in lines:
+                self.line = number
                 fields = text.split()
                 if not fields or (fields[0][0] == ";" and self._is_comment(text)):
                     continue
@@ -97,7 +98,7 @@ class SwfReader:
             self.tally.dropped["run time below 1 s (never ran, or unknown)"] += 1
             return None
         ask = self._ask(fields)
-        if ask.count < 1:
+        if ask.processors < 1:
             self.tally.dropped["no processors, neither requested nor allocated"] += 1
             return None
         if walltime_s < 1:
@@ -122,8 +123,8 @@ class SwfReader:
         ask = self._asks.get(key)
         if ask is None:
             requested = self._whole(fields, 7)
-            count = requested if requested > 0 else self._whole(fields, 4)
-            ask = Processors(count, self._mib(fields, 9), self._mib(fields, 6), _text(fields[15]))
+            processors = requested if requested > 0 else self._whole(fields, 4)
+            ask = Processors(processors, self._mib(fields, 9), self._mib(fields, 6), _text(fields[15]))
             self._asks[key] = ask
         return ask
 

@@ -14,7 +14,7 @@ Rules for a job that asks for C processors and nothing else (`distinct: true`: u
 |---|---|
 | `pool` | C units of one processor; without node types, one node of as many processors as the header's MaxProcs |
 | `cores` | C units of one core, anywhere |
-| `gcd`, `cores_per_node: K` | C < K: one unit of C cores; else units of gcd(C, K) cores (pcp20's mapping for KIT, where K = 20) |
+| `gcd`, `cores_per_node: K` | C < K: one unit of C cores; else units of gcd(C, K) cores (pcp20 for KIT: K = 20) |
 | `nodes`, `cores_per_node: K` | ceil(C / K) whole nodes, used by this job alone |
 
 `memory: requested | used` adds the trace's memory per processor to the units (default `none`). Jobs that name their
@@ -133,7 +133,7 @@ class System:
 
     def _of_processors(self, ask: Processors) -> Request:
         rule = self.file.units
-        units, cores = rule.split(ask.count)
+        units, cores = rule.split(ask.processors)
         mib = {"none": 0, "requested": ask.requested_mib, "used": ask.used_mib}[rule.memory]
         amounts = {self.file.resources[0]: cores, "memory_mib": mib * cores}
         return Request(
@@ -143,10 +143,10 @@ class System:
     def _of_units(self, ask: Units) -> Request:
         amounts = dict(ask.each)
         if self.file.units.rule == "pool":
-            return Request(ask.count * amounts.get("cores", 1), self._row({self.file.resources[0]: 1}))
+            return Request(ask.units * amounts.get("cores", 1), self._row({self.file.resources[0]: 1}))
         for name, amount in amounts.items():
             require(name in self.file.resources, name, amount, f"{self.name} has {', '.join(self.file.resources)}")
-        return Request(ask.count, self._row(amounts), ask.distinct, ask.exclusive, self._set_of.get(ask.partition, 0))
+        return Request(ask.units, self._row(amounts), ask.distinct, ask.exclusive, self._set_of.get(ask.partition, 0))
 
     def _row(self, amounts: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(amounts.get(name, 0) for name in self.file.resources)
