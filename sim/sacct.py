@@ -16,7 +16,7 @@ Times are local times without a zone: they become seconds since 1970 as if they 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from sys import intern
@@ -24,35 +24,9 @@ from sys import intern
 from sim.errors import InvalidTrace
 from sim.records import Record, Tally, Units, lines_of
 
-XDMOD_COLUMNS = tuple(
-    [
-        "JobID",
-        "JobIDRaw",
-        "Cluster",
-        "Partition",
-        "QOS",
-        "Account",
-        "Group",
-        "GID",
-        "User",
-        "UID",
-        "Submit",
-        "Eligible",
-        "Start",
-        "End",
-        "Elapsed",
-        "ExitCode",
-        "State",
-        "NNodes",
-        "NCPUS",
-        "ReqCPUS",
-        "ReqMem",
-        "ReqTRES",
-        "AllocTRES",
-        "Timelimit",
-        "NodeList",
-        "JobName",
-    ]
+XDMOD_COLUMNS = (
+    "JobID|JobIDRaw|Cluster|Partition|QOS|Account|Group|GID|User|UID|Submit|Eligible|Start|End|Elapsed|ExitCode|State|"
+    "NNodes|NCPUS|ReqCPUS|ReqMem|ReqTRES|AllocTRES|Timelimit|NodeList|JobName"
 )
 _NEEDED = ("User", "Submit", "Start", "End", "Timelimit", "NNodes", "NCPUS")
 _TIME_LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?$")
@@ -75,11 +49,9 @@ class SacctReader:
             if name.lower() not in self._columns:
                 raise self._wrong("columns", name, "is missing")
 
-    def _read_columns(self) -> Sequence[str]:
-        for _, text in lines_of(self.path):
-            names = text.strip().split("|")
-            return names if "JobID" in names else XDMOD_COLUMNS
-        return XDMOD_COLUMNS
+    def _read_columns(self) -> list[str]:
+        first = next((text.strip() for _, text in lines_of(self.path)), "")
+        return (first if "JobID" in first.split("|") else XDMOD_COLUMNS).split("|")
 
     def __iter__(self) -> Iterator[Record]:
         """The jobs in file order. Raises `InvalidTrace`, or skips and counts where lenient."""
