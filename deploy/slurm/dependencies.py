@@ -1,4 +1,4 @@
-"""Print the run-time and build dependencies of a pyproject.toml, one requirement a line; nothing if there is no file."""
+"""Print the run-time and build dependencies of a pyproject.toml, one requirement a line."""
 
 import sys
 import tomllib
