@@ -84,7 +84,7 @@ def _how_started(entry: Entry, running: RunningJob, cluster: Cluster) -> str:
 
 
 def _left(entry: Entry | None, left: LeftJob, now_s: int) -> Transition | None:
-    ours = left.held_for_us if entry is None else entry.state in KEPT or entry.pinned or left.held_for_us
+    ours = left.held_for_us or (entry is not None and entry.state in KEPT)
     if not ours or (entry is not None and entry.state is State.HANDING_BACK):
         return None
     why = f"left to the cluster: {left.reason}"
@@ -102,8 +102,10 @@ def _pending(entry: Entry | None, pending: PendingJob, now_s: int, rules: Rules)
 def _give_back(entry: Entry | None, pending: PendingJob, now_s: int) -> Transition | None:
     if entry is not None and entry.state is State.HANDING_BACK:
         return _handing_back(entry, pending, now_s)
-    kept = entry is not None and (entry.state in KEPT or entry.pinned)
-    if not kept and pending.hold is not Hold.PLUGIN:
+    if entry is not None and entry.state in KEPT and pending.hold is Hold.USER:
+        return _held_by_user(entry, now_s)
+    kept = entry is not None and (entry.state in KEPT or (entry.pinned and pending.hold is Hold.NONE))
+    if pending.hold is Hold.USER or not (kept or pending.hold is Hold.PLUGIN):
         return None
     return move(entry, State.HANDING_BACK, now_s, "not in control", job_id=pending.job.id, label=pending.label)
 
