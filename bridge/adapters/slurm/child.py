@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from typing import Any
 
 from bridge.adapters.slurm import hostlist, ids, records, states, wire
 from bridge.adapters.slurm.records import Record
+from bridge.ports import Hold
 
 RELEASE = 0xFFFFFFFF
 """A priority of INFINITE releases a held job: Slurm computes its priority anew."""
@@ -54,6 +56,19 @@ class Slurm:
             "uid": os.getuid(),
             "pyslurm": str(getattr(self.pyslurm, "__version__", "")),
             "config": records.records(facts)[0],
+        }
+
+    def facts(self) -> Record:
+        """What the doctor asks for: configuration, versions, privilege, clocks."""
+        user = pwd.getpwuid(os.getuid()).pw_name
+        controller_s = int(self.pyslurm.slurmctld.diag().request_time)
+        return {
+            **self.hello(),
+            "user": user,
+            "admin_level": admin_level(user),
+            "clock_ahead_s": controller_s - int(time.time()),
+            "clients": version_of(["scontrol", "--version"]),
+            "node_versions": sorted({node.slurm_version or "" for node in self.pyslurm.Nodes.load().values()} - {""}),
         }
 
     def snapshot(self) -> Record:
@@ -126,8 +141,8 @@ class Slurm:
     def _ours(self, number: int) -> Any:
         """The pending job, unless its owner holds it."""
         job = self._pending(number)
-        if job.priority == 0 and job.state_reason == states.HELD_BY_USER and not states.marked(job.admin_comment):
-            raise Refused("is held by its owner")
+        if states.hold_by(job.priority, job.state_reason, job.admin_comment, job.comment) is Hold.USER:
+            raise Refused("is held by its owner, or by an administrator")
         return job
 
     def _pending(self, number: int) -> Any:
@@ -137,7 +152,7 @@ class Slurm:
         return job
 
     def _held(self, number: int) -> None:
-        priority = self._pending(number).priority
+        priority = self._ours(number).priority
         if priority != 0:
             raise Refused(f"is not held (priority {priority})")
 
@@ -248,6 +263,28 @@ def scontrol(commands: list[str]) -> dict[int, str]:
         number = line.rsplit(" job ", 1)[-1].split(":")[0].split("_")[0].strip()
         complaints[int(number) if number.isdigit() else -1] = line.strip()
     return complaints
+
+
+def version_of(command: list[str]) -> str | None:
+    """The last word that a command says of itself: its version."""
+    words = output_of(command).split()
+    return words[-1] if words else None
+
+
+def admin_level(user: str) -> str | None:
+    """The user's AdminLevel in the accounting database; None where that cannot be asked."""
+    command = ["sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"]
+    words = output_of(command).split()
+    return words[0] if words else None
+
+
+def output_of(command: list[str]) -> str:
+    """What a command prints; nothing where it fails."""
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=SCONTROL_S, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return run.stdout if run.returncode == 0 else ""
 
 
 def unreachable(error: Exception) -> bool:

@@ -47,6 +47,7 @@ ALWAYS = (
     "array_tasks_parallel",
     "heterogeneous_id",
     "admin_comment",
+    "comment",
     "requeue_count",
 )
 """Read of every job, whatever its state."""
@@ -143,6 +144,7 @@ CONFIG_FIELDS = (
     "select_type",
     "select_type_parameters",
     "slurm_user_name",
+    "version",
 )
 PAST_FIELDS = (
     "id",
