@@ -225,7 +225,7 @@ class Slurm:
 
 
 def _splits(tasks: list[int], common: dict[int, tuple[int, tuple[int, ...]]]) -> list[str]:
-    """Commands that change nothing, but give every wanted task a record of its own.
+    """Commands that give every wanted task a record of its own; they hold it, as it is already.
 
     A command for all waiting tasks of an array would leave their common record whole: the last one keeps it.
     """
@@ -238,7 +238,7 @@ def _splits(tasks: list[int], common: dict[int, tuple[int, tuple[int, ...]]]) ->
     for array, wanted in by_array.items():
         if len(wanted) == len(common[array][1]):
             wanted = wanted[:-1]
-        commands.append(f"update JobId={array}_[{hostlist.compact(wanted)}] ReqNodeList=")
+        commands.append(f"hold {array}_[{hostlist.compact(wanted)}]")
     return commands
 
 
