@@ -1,0 +1,23 @@
+# Included by the top-level Makefile: the test cluster (deploy/cluster says what each command does).
+
+PYTEST ?= python3 -m pytest
+WIDE_NODES ?= 500
+
+.PHONY: cluster cluster-down cluster-wide cluster-demo test-slurm
+
+cluster: ## the four-node test cluster, up and idle
+	deploy/cluster build
+	deploy/cluster up
+
+cluster-down: ## the test cluster and its volumes away
+	deploy/cluster down
+
+cluster-wide: ## WIDE_NODES=500 slurmds in one container
+	deploy/cluster build
+	deploy/cluster wide $(WIDE_NODES)
+
+cluster-demo: cluster ## a mixed workload of sbatch jobs, placed by the bridge
+	deploy/demo
+
+test-slurm: ## up, tests/slurm against it, down (also after a failure); skipped where no Docker engine answers
+	PYTEST="$(PYTEST)" deploy/test-slurm
