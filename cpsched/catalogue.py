@@ -126,6 +126,12 @@ PREDICTORS: tuple[Entry, ...] = (
         "-L2: Tsafrir et al. 2007; pcp20 section 4",
         "cpsched.predictors.last_two:LastTwoPredictor",
     ),
+    Entry(
+        "profile",
+        "Run time of the user's last ended job that resembles this one, by six rules from strict to loose.",
+        "-D: mod17 section 3; on-line as in cp19",
+        "cpsched.predictors.profile:ProfilePredictor",
+    ),
 )
 
 
