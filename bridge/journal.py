@@ -100,6 +100,7 @@ class Journal:
         self._max_bytes = int(max_mib * 2**20)
         self._keys: dict[int, tuple[Job, str]] = {}
         self._cluster: tuple[Cluster, bytes] | None = None
+        self._read_jobs: dict[str, Job] = {}
         self._last = self._newest()
         self._asides: frozenset[Aside] | None = None
 
@@ -294,10 +295,15 @@ class Journal:
         return unpack(self._db.execute("select data from things where key = ?", (key,)).fetchone()[0])
 
     def _jobs_of(self, keys: list[str]) -> dict[str, Job]:
+        """Jobs by content key; those of the round read before are kept, as most are the same."""
         found = {}
         for key in keys:
-            (text,) = self._db.execute("select data from jobs where key = ?", (key,)).fetchone()
-            found[key] = job_from_json(json.loads(text))
+            job = self._read_jobs.get(key)
+            if job is None:
+                (text,) = self._db.execute("select data from jobs where key = ?", (key,)).fetchone()
+                job = job_from_json(json.loads(text))
+            found[key] = job
+        self._read_jobs = found
         return found
 
     def outcomes(self, number: int) -> list[tuple[str, Outcome]]:
