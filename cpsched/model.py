@@ -54,6 +54,8 @@ class Cluster:
     capacity: IntArray
     node_sets: BoolArray
     node_set_names: tuple[str, ...]
+    counted: bool = field(init=False)
+    """Whether units need no place: one resource, and one node or no more than one unit a node."""
 
     def __post_init__(self) -> None:
         shape = (len(self.node_names), len(self.resources))
@@ -65,6 +67,8 @@ class Cluster:
         require(sets[0] > 0 and bool(self.node_sets[0].all()), "node_sets[0]", "", "must hold every node")
         self.capacity.setflags(write=False)
         self.node_sets.setflags(write=False)
+        one_unit_each = shape[0] == 1 or int(self.capacity.max()) <= 1
+        object.__setattr__(self, "counted", shape[1] == 1 and sets[0] == 1 and one_unit_each)
 
     @classmethod
     def of(
