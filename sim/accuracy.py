@@ -90,7 +90,7 @@ def study(jobs: Sequence[TraceJob], predictors: Sequence[str]) -> dict[str, Stud
 
 
 def write_study(found: Mapping[str, Studied], folder: Path) -> None:
-    """`accuracy.csv` (one line per predictor) and `ecdf.csv` (predictor, real / predicted, share). Raises `Unusable`."""
+    """`accuracy.csv`, a line per predictor, and `ecdf.csv`: predictor, real / predicted, share. Raises `Unusable`."""
     figures = {name: asdict(row.accuracy) for name, row in found.items()}
     points = [(name, *point) for name, row in found.items() for point in ecdf(row.run_s, row.predicted_s)]
     accuracy = [("predictor", *next(iter(figures.values()))), *((name, *row.values()) for name, row in figures.items())]

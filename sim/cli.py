@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,7 +17,7 @@ import typer
 
 if TYPE_CHECKING:
     from cpsched.catalogue import Entry
-    from sim.experiment import Outcome, Setup
+    from sim.experiment import Outcome
 
 app = typer.Typer(help="Replay traces, list what there is, make up workloads.", no_args_is_help=True)
 workload_app = typer.Typer(help="Make up a workload.", no_args_is_help=True)
@@ -148,7 +147,9 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs"))
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal) as p:
+    with Progress(
+        *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
+    ) as p:
         task = p.add_task(title, total=None)
         yield lambda done, total: p.update(task, completed=done, total=total)
 
@@ -169,7 +170,9 @@ def _print_outcome(outcome: Outcome) -> None:
     from rich.table import Table
 
     summary = outcome.summary()
-    title = f"{outcome.workload.name} on {outcome.workload.system}: {outcome.setup.dispatcher} / {outcome.setup.predictor}"
+    title = (
+        f"{outcome.workload.name} on {outcome.workload.system}: {outcome.setup.dispatcher} / {outcome.setup.predictor}"
+    )
     table = Table(title=title, show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
@@ -211,24 +214,16 @@ def _list(title: str, entries: Iterable[Entry], as_json: bool) -> None:
 
     from sim.experiment import parameters
 
-    rows = [
-        {
-            "name": entry.name,
-            "summary": entry.summary,
-            "parameters": {parameter.name: parameter.default for parameter in parameters(entry)},
-            "source": entry.source,
-        }
-        for entry in entries
-    ]
+    rows = [(e.name, e.summary, {p.name: p.default for p in parameters(e)}, e.source) for e in entries]
     if as_json:
-        typer.echo(json.dumps({title: rows}, default=str))
+        keys = ("name", "summary", "parameters", "source")
+        typer.echo(json.dumps({title: [dict(zip(keys, row, strict=True)) for row in rows]}, default=str))
         return
     table = Table(show_lines=True)
     for column in ("name", "what it does", "parameters", "source"):
         table.add_column(column, overflow="fold", no_wrap=column == "name")
-    for row in rows:
-        settings = "\n".join(f"{name}={value}" for name, value in dict(row["parameters"]).items())
-        table.add_row(str(row["name"]), str(row["summary"]), settings, str(row["source"]))
+    for name, summary, settings, source in rows:
+        table.add_row(name, summary, "\n".join(f"{key}={value}" for key, value in settings.items()), source)
     Console().print(table)
 
 
@@ -295,4 +290,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

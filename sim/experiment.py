@@ -55,7 +55,7 @@ class Setup:
     charge: Charge = None
 
     def policy(self, jobs: Iterable[TraceJob]) -> Policy:
-        """The policy. Raises `UnknownName` for names and settings that nobody knows, `InvalidValue` for their values."""
+        """The policy. Raises `UnknownName` for names that nobody knows, `InvalidValue` for values."""
         dispatcher = catalogue.find(catalogue.DISPATCHERS, "dispatcher", self.dispatcher)
         predictor = catalogue.find(PREDICTORS, "predictor", self.predictor)
         for_dispatcher, for_predictor = self._of(parameters(dispatcher)), self._of(parameters(predictor))
