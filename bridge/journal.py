@@ -249,10 +249,12 @@ class Journal:
         self._db.executemany("delete from jobs where key = ?", [(key,) for key in stored if key not in named])
         self._keys = {id: (job, key) for id, (job, key) in self._keys.items() if key in named}
 
-    def lines(self, limit: int | None = None) -> list[RoundLine]:
+    def lines(self, limit: int | None = None, with_starts: bool = False) -> list[RoundLine]:
         """The newest rounds, oldest first; all of them if `limit` is None."""
-        query = "select round, now_s, at_unix_s, mode, queued, running, starts, path from rounds order by round desc"
-        rows = self._db.execute(query + (f" limit {int(limit)}" if limit is not None else ""))
+        where = "where starts > 0" if with_starts else ""
+        bound = "" if limit is None else f"limit {limit:d}"
+        columns = "round, now_s, at_unix_s, mode, queued, running, starts, path"
+        rows = self._db.execute(f"select {columns} from rounds {where} order by round desc {bound}")
         return [RoundLine(*row) for row in rows][::-1]
 
     def read(self, number: int) -> RoundRecord:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -225,15 +224,6 @@ def connect(path: Path | str, durable: bool, read_only: bool = False) -> sqlite3
     db.execute("pragma journal_mode=wal")
     db.execute(f"pragma synchronous={'full' if durable else 'normal'}")
     return db
-
-
-@contextmanager
-def opened(ledger: Ledger) -> Iterator[Ledger]:
-    """`ledger`, closed at the end."""
-    try:
-        yield ledger
-    finally:
-        ledger.close()
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:

@@ -59,3 +59,20 @@ class EventPace(RealPace):
             return False
         self._site.advance(event_s if event_s is not None else self._site.now_s + 1)
         return not self.stopped
+
+
+class AcceleratedPace(EventPace):
+    """From event to event, waiting between them as time would at `speed`; after `budget_s` real seconds not at all."""
+
+    def __init__(self, site: Site, speed: float, budget_s: float) -> None:
+        super().__init__(site)
+        self._speed, self._until_s = speed, self.monotonic_s() + budget_s
+
+    def wait(self, seconds: float) -> bool:
+        """See `Pace.wait`."""
+        event_s = self._site.next_event_s()
+        if event_s is not None and event_s > self._site.now_s:
+            rest_s = min((event_s - self._site.now_s) / self._speed, self._until_s - self.monotonic_s())
+            if rest_s > 0 and not RealPace.wait(self, rest_s):
+                return False
+        return super().wait(seconds)
