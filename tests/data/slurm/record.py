@@ -165,6 +165,8 @@ def add_class_reservation(slurm: Slurm) -> None:
 def pending(slurm: Slurm) -> None:
     """Every request, held by the plugin, on an idle cluster; with holds by others, dependencies, a het and a cron job."""
     add_class_reservation(slurm)
+    failed = slurm.sbatch("--time=10", script="false")
+    slurm.wait_for_state(failed, "FAILED")
     slurm.plugin(on=True)
     cases = submit_requests(slurm, "sleep 60")
     slurm.scontrol("update", f"JobId={cases['partition_down']}", "Partition=closed")
@@ -193,7 +195,7 @@ def pending(slurm: Slurm) -> None:
     cases["not_held_user_hold"] = slurm.sbatch("--hold", "--time=10")
     cases["not_held_admin_hold"] = slurm.sbatch("--hold", "--time=10")
     slurm.scontrol("hold", cases["not_held_admin_hold"])
-    cases["dependency_never"] = slurm.sbatch("--dependency=afterok:1", "--time=10")
+    cases["dependency_never"] = slurm.sbatch(f"--dependency=afterok:{failed}", "--time=10")
     cases["het"] = slurm.run(
         "sbatch", "--parsable", "--begin=now+1hour", "--time=10", "--ntasks=2", ":", "--gpus=1", "--wrap", "sleep 1",
         user="alice",
