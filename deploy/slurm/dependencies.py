@@ -1,4 +1,4 @@
-"""Print a pyproject.toml's run-time and build dependencies, one requirement a line (nothing if there is no such file)."""
+"""Print the run-time and build dependencies of a pyproject.toml, one requirement a line."""
 
 import sys
 import tomllib

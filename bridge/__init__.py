@@ -1,0 +1,1 @@
+"""The loop that reads a cluster, decides with `cpsched`, and starts and holds jobs."""

@@ -1,0 +1,57 @@
+"""The exceptions of the bridge.
+
+An exception means that the outside or the configuration broke; a start that did not work out is a result.
+
+    BridgeError              everything this package raises on purpose
+    ├── BackendError         the cluster did not do as asked: the cycle failed, the loop backs off
+    │   ├── BackendUnavailable   not reached: nothing took effect
+    │   ├── BackendTimeout       no answer within the deadline: it may have taken effect
+    │   └── CommandRefused       reached, understood and refused as a whole (privilege, version)
+    ├── SettingsError        the configuration file: names file, field, value and rule (exit code 2)
+    ├── AlreadyRunning       another bridge holds the lock
+    ├── NotReady             a check that control mode requires fails
+    ├── AddressTaken         the metrics address cannot be listened on
+    └── UnknownRound         the journal has no such round (exit code 2)
+"""
+
+from __future__ import annotations
+
+
+class BridgeError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class BackendError(BridgeError):
+    """The cluster did not do as asked."""
+
+
+class BackendUnavailable(BackendError):
+    """The cluster was not reached; the call had no effect."""
+
+
+class BackendTimeout(BackendError):
+    """No answer within the deadline; whether the call had an effect is for the next observation to tell."""
+
+
+class CommandRefused(BackendError):
+    """The cluster was reached and refused a call as a whole; the call had no effect."""
+
+
+class SettingsError(BridgeError):
+    """The configuration is wrong; the message names file, field, value and rule."""
+
+
+class AlreadyRunning(BridgeError):
+    """Another bridge holds the instance lock."""
+
+
+class NotReady(BridgeError):
+    """Control mode was asked for while a required check fails."""
+
+
+class AddressTaken(BridgeError):
+    """The metrics address cannot be listened on."""
+
+
+class UnknownRound(BridgeError):
+    """The journal holds no such round."""

@@ -1,0 +1,186 @@
+"""What the bridge asks of a cluster: read it as one value, start, hold and hand back jobs, check its set-up.
+
+Two backends stand behind these ports: Slurm and the simulated cluster. The loop knows the ports only. All
+values are plain data (pickle and compare by value, arrays apart); times are seconds of the cluster's own clock.
+
+Rules for every backend:
+
+- A call returns, or raises a `BackendError`, within the backend's own deadline; it never hangs.
+- State decides, never a reason text. What a command did is known when `observe` shows it.
+- A job id names one job in every list, from first sight until it has ended, and fits into int64. (Array
+  tasks get ids of their own; `label` keeps the name that people use.)
+- A job whose owner chose its nodes is a `LeftJob`: pinning and clearing would lose that choice. A list of nodes to
+  avoid is a node set of the cluster.
+- Calls come from one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from cpsched.model import Cluster, EndedJob, IntArray, Job, RunningJob
+
+Result = Literal["done", "refused", "unknown"]
+
+
+class Hold(StrEnum):
+    """Who keeps a pending job from being started by the cluster's own scheduler."""
+
+    NONE = "none"
+    """Nobody: the cluster's scheduler may start it at any moment. The bridge may adopt it by a hold."""
+    PLUGIN = "plugin"
+    """The submit plugin, for us: the job carries its mark. Ours even if the ledger has never seen the job."""
+    ADMIN = "admin"
+    """An administrator, or the bridge itself: ours if the ledger says that we held it, else not to be touched."""
+    USER = "user"
+    """Its owner: never touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingJob:
+    """A pending job that the project models completely: decided on if it is ours, adopted if nobody holds it.
+
+    `job.ineligible` says why it may not start even if released (dependency, begin time, limits). `pinned` tells
+    that a node list set by the bridge is still on it (see `Backend.observe`).
+    """
+
+    job: Job
+    hold: Hold
+    pinned: bool = False
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftJob:
+    """A pending job that is left to the cluster's own scheduler, with the reason; never held, never started by us.
+
+    `held_for_us` marks one that the submit plugin held although it cannot be modelled: the bridge hands it back.
+    """
+
+    job_id: int
+    reason: str
+    label: str = ""
+    user: str = ""
+    held_for_us: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observation:
+    """One consistent reading of a cluster.
+
+    `free` is int64[N, R], never negative: capacity less what runs (modelled or not) and less nodes that are
+    drained, down, not responding or reserved (their rows are 0). `pending` is in arrival order. `running` holds
+    every running job that could be modelled, whoever started it. `ended` holds jobs that ran and ended since the
+    previous reading of this backend object, in order of their ends; a job may come twice after a reconnect.
+    A job that is in none of the lists is gone (cancelled before it ran, or forgotten by the cluster).
+    """
+
+    now_s: int
+    cluster: Cluster
+    free: IntArray
+    pending: tuple[PendingJob, ...] = ()
+    running: tuple[RunningJob, ...] = ()
+    ended: tuple[EndedJob, ...] = ()
+    left: tuple[LeftJob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartOrder:
+    """Start `job` now on `nodes`: (node name, units there), each node once. Names, since indices may have moved."""
+
+    job: Job
+    nodes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one job's command.
+
+    `done`: the cluster took it. `refused`: it had no effect (gone, not pending, not held, running, refused).
+    `unknown`: no answer; it may have taken effect.
+    """
+
+    job_id: int
+    result: Result
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold before control mode, and how to mend it."""
+
+    name: str
+    ok: bool
+    detail: str
+    mend: str = ""
+    required: bool = True
+    """False: a warning that does not keep control mode from starting."""
+
+
+class Backend(Protocol):
+    """A cluster that the bridge stands beside.
+
+    The three commands take whole batches and answer per job, in the order asked; they are idempotent. They
+    raise `BackendUnavailable` or `CommandRefused` only if no job of the batch was touched, `BackendTimeout`
+    if all of them may have been; in between they answer with `unknown`.
+    """
+
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
+        """Read the cluster. `pinned`: jobs whose node list is ours by the ledger, so a pin and not the user's wish."""
+        ...
+
+    def history(self) -> Sequence[EndedJob]:
+        """Jobs that ended before, oldest first, as far as the cluster remembers: what fills a predictor at start."""
+        ...
+
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+        """Begin a start: pin the nodes and release, in one command per job.
+
+        Immediately before, each job is checked to be still pending and held, and `refused` if not: pinning a
+        running job would resize it. `done` means released, not running: the loop confirms by observing, and
+        calls `hold` for a job that is not seen running in time.
+        """
+        ...
+
+    def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """Hold pending jobs and clear a pin of ours: to adopt a job, to roll a start back, after a requeue.
+
+        A job that runs meanwhile is left alone and `refused`. Never turns a user's hold into ours.
+        """
+        ...
+
+    def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """Clear pins and release to the cluster's own scheduler. Works without `observe` having run."""
+        ...
+
+    def checks(self) -> Sequence[Check]:
+        """What must hold before control mode: privilege, configuration, versions, clocks, plugin."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections and child processes; the jobs stay as they are."""
+        ...
+
+
+class Pace(Protocol):
+    """The loop's clock: how it measures its own time and waits between cycles."""
+
+    def monotonic_s(self) -> float:
+        """Seconds of a clock that never goes back."""
+        ...
+
+    def unix_s(self) -> float:
+        """Wall-clock time, for people and for Prometheus."""
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the loop is to end after this cycle."""
+        ...
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long, less if woken; False: there is nothing left to wait for, the loop ends."""
+        ...

@@ -1,0 +1,1 @@
+"""The decision core: values in, values out; no clock, no files, no sockets."""

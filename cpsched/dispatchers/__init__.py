@@ -1,0 +1,1 @@
+"""Dispatchers: which queued jobs start now, and on which nodes."""

@@ -1,0 +1,1 @@
+"""Constraint-programming dispatchers: short recipes over shared parts; the one door to OR-Tools."""

@@ -1,0 +1,27 @@
+"""Predictor `last-two` (-L2): the mean of the user's last two ended jobs (Tsafrir et al. 2007; pcp20 section 4)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from cpsched.model import EndedJob, Job
+from cpsched.predictors.base import OneByOne
+
+
+class LastTwoPredictor(OneByOne):
+    """Mean of the user's last two run times, capped by the walltime; with one, that one; with none, the walltime."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, deque[int]] = {}
+
+    def predict(self, job: Job) -> int:
+        """See `Predictor.predict`; users without a name share nothing, they get the walltime."""
+        last = self._last.get(job.user)
+        if not last:
+            return job.walltime_s
+        return max(1, min(sum(last) // len(last), job.walltime_s))
+
+    def learn(self, ended: EndedJob) -> None:
+        """Remember the run time."""
+        if ended.job.user:
+            self._last.setdefault(ended.job.user, deque(maxlen=2)).append(ended.run_s)

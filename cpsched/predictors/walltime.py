@@ -1,0 +1,22 @@
+"""Predictor `walltime` (-W): a job runs as long as its user allows it to."""
+
+from __future__ import annotations
+
+from cpsched.model import EndedJob, IntArray, Job, JobTable
+
+
+class WalltimePredictor:
+    """The requested time, as it is."""
+
+    learns = False
+
+    def predict(self, job: Job) -> int:
+        """The walltime."""
+        return job.walltime_s
+
+    def fill(self, table: JobTable, slots: IntArray) -> None:
+        """Copy the walltimes."""
+        table.estimate_s[slots] = table.walltime_s[slots]
+
+    def learn(self, ended: EndedJob) -> None:
+        """Nothing to learn."""

@@ -1,0 +1,1 @@
+"""Trace replay: an event-driven simulated cluster, workloads, metrics and studies."""

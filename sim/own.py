@@ -1,0 +1,151 @@
+"""cpsched's own trace format: a table in CSV, gzipped, that says everything a request can say.
+
+SWF has no job names, no GPUs, no amounts per unit and no nodes that must be distinct, and a companion file beside it
+would get lost. CSV is read by every tool, its lines have numbers for messages, and gzip makes it as small as SWF.
+
+    # cpsched-trace 1
+    # system: eurora
+    # seed: 7
+    job,submit_s,run_s,walltime_s,units,distinct,exclusive,partition,user,name,queue,account,cores,memory_mib,gpus
+    1,0,412,14400,4,0,0,,u017,relax12,parallel,,16,8192,2
+
+Lines of `# key: value` are the header; `system` is what `cpsched simulate` uses unless told otherwise. The columns
+after `account` are amounts per unit, named like the resources of the system. A run may outlive its walltime (sites
+log the time that clearing up takes); it is kept as it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from sys import intern
+
+from sim.errors import InvalidTrace
+from sim.records import Record, Tally, Units, lines_of
+
+MAGIC = "# cpsched-trace 1"
+NUMBERS = ("job", "submit_s", "run_s", "walltime_s", "units", "distinct", "exclusive")
+WORDS = ("partition", "user", "name", "queue", "account")
+FIXED = (*NUMBERS, *WORDS)
+_LEAST = {"submit_s": 0, "run_s": 1, "walltime_s": 1, "units": 1}
+
+
+class OwnReader:
+    """A trace in cpsched's own format."""
+
+    def __init__(self, path: Path, lenient: bool = False) -> None:
+        self.path = path
+        self.lenient = lenient
+        self.header: dict[str, str] = {}
+        self.tally = Tally()
+        self.line = 0
+        self._asks: dict[tuple[str, ...], Units] = {}
+        self._lines = lines_of(path)
+        self.resources = self._read_header()
+
+    def _read_header(self) -> tuple[str, ...]:
+        for number, text in self._lines:
+            self.line = number
+            if text.startswith("#"):
+                key, _, value = text[1:].partition(":")
+                self.header[key.strip()] = value.strip()
+                continue
+            columns = tuple(text.rstrip("\r\n").split(","))
+            if columns[: len(FIXED)] != FIXED or len(columns) == len(FIXED):
+                raise self._wrong("columns", text.strip()[:60], f"must be {','.join(FIXED)}, then the resources")
+            return columns[len(FIXED) :]
+        raise self._wrong("columns", "", "the line of column names is missing")
+
+    def __iter__(self) -> Iterator[Record]:
+        """The jobs in file order. Raises `InvalidTrace`, or skips and counts where lenient."""
+        seen: set[int] = set()
+        for number, text in self._lines:
+            self.line = number
+            try:
+                record = self._record(self._split(text))
+                if record.id in seen:
+                    raise self._wrong("job", record.id, "must appear once")
+            except InvalidTrace as error:
+                if not self.lenient:
+                    raise
+                self.tally.skipped[f"{error.field} {error.rule}"] += 1
+                continue
+            seen.add(record.id)
+            yield record
+
+    def _split(self, text: str) -> list[str]:
+        fields = next(csv.reader([text])) if '"' in text else text.rstrip("\r\n").split(",")
+        expected = len(FIXED) + len(self.resources)
+        if len(fields) != expected:
+            raise self._wrong("fields", len(fields), f"must be {expected}")
+        return fields
+
+    def _record(self, fields: list[str]) -> Record:
+        try:
+            id, submit_s, run_s, walltime_s = map(int, fields[:4])
+        except ValueError:
+            id, submit_s, run_s, walltime_s = (self._whole(name, fields[i]) for i, name in enumerate(NUMBERS[:4]))
+        for name, value in (("submit_s", submit_s), ("run_s", run_s), ("walltime_s", walltime_s)):
+            if value < _LEAST[name]:
+                raise self._wrong(name, value, f"must be at least {_LEAST[name]}")
+        user, name, queue, account = map(intern, fields[8:12])
+        return Record(id, submit_s, run_s, walltime_s, self._ask(fields), user, name, queue, account)
+
+    def _ask(self, fields: list[str]) -> Units:
+        key = (*fields[4:8], *fields[len(FIXED) :])
+        ask = self._asks.get(key)
+        if ask is None:
+            units, distinct, exclusive = (self._whole(NUMBERS[i], fields[i]) for i in (4, 5, 6))
+            amounts = [self._whole(name, text) for name, text in zip(self.resources, key[4:], strict=True)]
+            if units < 1:
+                raise self._wrong("units", units, "must be at least 1")
+            if min(amounts) < 0 or max(amounts) < 1:
+                raise self._wrong("amounts", amounts, "must not be negative, and one must be positive")
+            each = tuple((name, amount) for name, amount in zip(self.resources, amounts, strict=True) if amount)
+            ask = self._asks[key] = Units(units, each, bool(distinct), bool(exclusive), fields[7])
+        return ask
+
+    def _whole(self, field: str, text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise self._wrong(field, text, "must be a whole number") from None
+
+    def _wrong(self, field: str, value: object, rule: str) -> InvalidTrace:
+        return InvalidTrace(self.path, self.line, field, value, rule)
+
+
+def write(path: Path, records: Iterable[Record], resources: Sequence[str], header: Mapping[str, object]) -> None:
+    """Write records whose asks are `Units`; gzipped if the name ends in .gz. The same records give the same bytes."""
+    text = io.StringIO()
+    text.write(MAGIC + "\n")
+    text.writelines(f"# {key}: {value}\n" for key, value in header.items())
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([*FIXED, *resources])
+    table.writerows(_row(record, resources) for record in records)
+    content = text.getvalue().encode()
+    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+def _row(record: Record, resources: Sequence[str]) -> list[object]:
+    ask = record.ask
+    assert isinstance(ask, Units), "only units with named amounts can be written"
+    amounts = dict(ask.each)
+    return [
+        record.id,
+        record.submit_s,
+        record.run_s,
+        record.walltime_s,
+        ask.units,
+        int(ask.distinct),
+        int(ask.exclusive),
+        ask.partition,
+        record.user,
+        record.name,
+        record.queue,
+        record.account,
+        *(amounts.get(name, 0) for name in resources),
+    ]

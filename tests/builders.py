@@ -1,0 +1,56 @@
+"""Builders with defaults, so that a test shows only what matters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cpsched.feasibility import used_by
+from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
+
+
+def a_cluster(nodes: int = 4, cores: int = 4, memory: int | None = None, gpus: Sequence[int] = ()) -> Cluster:
+    """`nodes` nodes of `cores` cores, with memory where given, and `gpus[i]` GPUs on the i-th."""
+    resources = ["cores"] + (["memory"] if memory is not None else []) + (["gpus"] if gpus else [])
+    rows = [
+        [cores] + ([memory] if memory is not None else []) + ([gpus[i] if i < len(gpus) else 0] if gpus else [])
+        for i in range(nodes)
+    ]
+    return Cluster.of(rows, resources)
+
+
+def a_job(
+    id: int = 1,
+    units: int = 1,
+    per_unit: Sequence[int] | int = 1,
+    walltime_s: int = 100,
+    submit_s: int = 0,
+    distinct: bool = False,
+    exclusive: bool = False,
+    node_set: int = 0,
+    **facts: str,
+) -> Job:
+    """A job; `per_unit` is a number (cores) or one amount per resource."""
+    amounts = (per_unit,) if isinstance(per_unit, int) else tuple(per_unit)
+    return Job(id, submit_s, walltime_s, Request(units, amounts, distinct, exclusive, node_set), **facts)
+
+
+def a_running(job: Job, placement: Placement, start_s: int = 0) -> RunningJob:
+    """`job` running on `placement`."""
+    return RunningJob(job, start_s, placement)
+
+
+def a_snapshot(
+    cluster: Cluster,
+    queue: Sequence[Job],
+    running: Sequence[RunningJob] = (),
+    now_s: int = 0,
+    estimates: Mapping[int, int] | None = None,
+) -> Snapshot:
+    """A snapshot whose `free` is the capacity less what runs; estimates default to the walltimes."""
+    free = cluster.capacity.copy()
+    for r in running:
+        for node, amounts in used_by(r.job.request, r.placement, cluster.capacity).items():
+            free[node] -= amounts
+    assert (free >= 0).all(), "the running jobs of the test do not fit"
+    known = {job.id: job.walltime_s for job in [*queue, *(r.job for r in running)]}
+    return Snapshot.of(now_s, cluster, free, queue, running, known | dict(estimates or {}))
