@@ -23,6 +23,8 @@ from typing import Literal, Protocol
 
 from cpsched.model import Cluster, EndedJob, IntArray, Job, RunningJob
 
+Result = Literal["done", "refused", "unknown"]
+
 
 class Hold(StrEnum):
     """Who keeps a pending job from being started by the cluster's own scheduler."""
@@ -102,7 +104,7 @@ class Outcome:
     """
 
     job_id: int
-    result: Literal["done", "refused", "unknown"]
+    result: Result
     detail: str = ""
 
 
@@ -168,6 +170,15 @@ class Pace(Protocol):
 
     def monotonic_s(self) -> float:
         """Seconds of a clock that never goes back."""
+        ...
+
+    def unix_s(self) -> float:
+        """Wall-clock time, for people and for Prometheus."""
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the loop is to end after this cycle."""
         ...
 
     def wait(self, seconds: float) -> bool:

@@ -1,0 +1,125 @@
+"""The rules that keep the bridge from doing harm: one instance, commands within bounds, standing down in doubt."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from bridge.errors import AlreadyRunning, NotReady
+from bridge.ports import Check
+from bridge.settings import GuardSettings
+
+T = TypeVar("T")
+
+
+class InstanceLock:
+    """Held for the life of the process; the kernel lets go of it when the process dies, however it dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(self._file, 32, 0).decode(errors="replace").strip()
+            os.close(self._file)
+            raise AlreadyRunning(f"{path}: another bridge (process {owner or 'unknown'}) holds this lock") from None
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let go."""
+        os.close(self._file)
+
+
+class PauseFile:
+    """Whether the bridge stands down, and why; a file, so that it outlives the bridge and any tool can set it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def reason(self) -> str | None:
+        """Why the bridge stands down; None if it does not. An unreadable file counts as paused."""
+        try:
+            text = self._path.read_text()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return f"{self._path}: {error.strerror}"
+        try:
+            return str(json.loads(text)["why"])
+        except (ValueError, KeyError, TypeError):
+            return "paused"
+
+    def pause(self, why: str) -> None:
+        """Stand down from the next cycle on."""
+        draft = self._path.with_suffix(".new")
+        draft.write_text(json.dumps({"why": why}))
+        draft.replace(self._path)
+
+    def resume(self) -> bool:
+        """Work again from the next cycle on; False if it was not paused."""
+        try:
+            self._path.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How many commands a cycle may still send; the first come are served, the rest waits for the next cycle."""
+
+    left: int
+
+    def take(self, wanted: Sequence[T]) -> list[T]:
+        """The first of `wanted` that are still allowed."""
+        taken = list(wanted[: self.left])
+        self.left -= len(taken)
+        return taken
+
+
+@dataclass(slots=True)
+class FailureWatch:
+    """Counts what goes wrong and says when it is too much to carry on."""
+
+    settings: GuardSettings
+    _starts: deque[tuple[float, bool]] = field(default_factory=deque)
+    _bad_decisions: int = 0
+
+    def started(self, at_s: float, results: Iterable[bool]) -> None:
+        """Take note of starts that came true (True) or did not (False), at a monotonic time."""
+        self._starts.extend((at_s, result) for result in results)
+
+    def decided(self, good: bool) -> None:
+        """Take note of a decision that was applicable, or was not."""
+        self._bad_decisions = 0 if good else self._bad_decisions + 1
+
+    def verdict(self, now_s: float) -> str | None:
+        """Why the bridge must stand down; None if it may go on."""
+        while self._starts and self._starts[0][0] < now_s - self.settings.window_s:
+            self._starts.popleft()
+        failed = sum(not good for _, good in self._starts)
+        if failed >= self.settings.max_failed_starts and 2 * failed > len(self._starts):
+            return f"{failed} of {len(self._starts)} starts failed within {self.settings.window_s:g} s"
+        if self._bad_decisions >= self.settings.max_failed_decisions:
+            return f"{self._bad_decisions} decisions in a row failed"
+        return None
+
+    def reset(self) -> None:
+        """Begin anew, after a resume."""
+        self._starts.clear()
+        self._bad_decisions = 0
+
+
+def require_ready(checks: Iterable[Check]) -> None:
+    """Raise `NotReady` naming every required check that fails and how to mend it."""
+    broken = [check for check in checks if check.required and not check.ok]
+    if broken:
+        lines = (f"  {check.name}: {check.detail}; {check.mend}".rstrip("; ") for check in broken)
+        raise NotReady("control mode is refused until these hold:\n" + "\n".join(lines))

@@ -1,0 +1,54 @@
+"""The loop's own clock: real time, with a wait that a signal ends at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from types import FrameType
+
+
+class RealPace:
+    """Waits in real time; `stop` may be called from a signal handler or another thread."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the loop is to end."""
+        return self._stopped
+
+    def monotonic_s(self) -> float:
+        """See `Pace.monotonic_s`."""
+        return time.monotonic()
+
+    def unix_s(self) -> float:
+        """See `Pace.unix_s`."""
+        return time.time()
+
+    def wait(self, seconds: float) -> bool:
+        """See `Pace.wait`."""
+        if not self._stopped:
+            select.select([self._read], [], [], max(0.0, seconds))
+        return not self._stopped
+
+    def stop(self) -> None:
+        """End the present wait and every later one."""
+        self._stopped = True
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._write, b"x")
+
+    def stop_on_signals(self) -> None:
+        """SIGTERM and SIGINT end the loop after its cycle; a second one ends the process as usual."""
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            self.stop()
+            for each in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
+
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, handle)

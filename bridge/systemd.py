@@ -1,0 +1,31 @@
+"""Tells systemd how the bridge is: one datagram per message to NOTIFY_SOCKET (sd_notify(3)); silent elsewhere."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+
+class Systemd:
+    """The service manager that started us, if any."""
+
+    def __init__(self) -> None:
+        self._address = os.environ.get("NOTIFY_SOCKET", "")
+        if self._address.startswith("@"):
+            self._address = "\0" + self._address[1:]
+
+    def notify(self, *assignments: str) -> None:
+        """Send `READY=1`, `WATCHDOG=1`, `STATUS=...` and the like; that nobody listens is not our failure."""
+        if not self._address:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as s:
+            try:
+                s.sendto("\n".join(assignments).encode(), self._address)
+            except OSError:
+                return
+
+    @property
+    def watchdog_s(self) -> float | None:
+        """How often systemd wants to hear of us; None if it does not watch."""
+        microseconds = os.environ.get("WATCHDOG_USEC", "")
+        return int(microseconds) / 1e6 if microseconds.isdigit() else None

@@ -1,0 +1,107 @@
+"""A stand-in for pyslurm, loaded by the real child process in tests of the protocol.
+
+Its cluster is a JSON file named by FAKE_SLURM: {"jobs": {"7": {...}}, "log": [...]}; "hang", "crash", "raise" make it
+misbehave. Every change is written back, so that a test and several children see the same cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+PATH = Path(os.environ["FAKE_SLURM"])
+__version__ = "25.11.2"
+
+
+class RPCError(Exception):
+    pass
+
+
+def world() -> dict[str, Any]:
+    return json.loads(PATH.read_text())
+
+
+def save(changed: dict[str, Any]) -> None:
+    PATH.write_text(json.dumps(changed))
+
+
+def misbehave(call: str) -> None:
+    now = world()
+    if now.get("hang") == call:
+        time.sleep(600)
+    if now.get("crash") == call:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if now.get("raise", {}).get(call):
+        raise RPCError(now["raise"][call])
+
+
+JOB = {
+    "state": "PENDING",
+    "state_reason": "JobHeldAdmin",
+    "priority": 0,
+    "admin_comment": "bridge:wait",
+    "comment": None,
+    "array_id": None,
+    "array_task_id": None,
+    "array_tasks_waiting": None,
+    "required_nodes": None,
+}
+
+
+def job(number: str, facts: dict[str, Any]) -> Any:
+    return SimpleNamespace(id=int(number), **{**JOB, **facts})
+
+
+class Jobs:
+    @staticmethod
+    def load() -> dict[int, Any]:
+        misbehave("jobs")
+        return {int(n): job(n, facts) for n, facts in world()["jobs"].items()}
+
+
+class JobSubmitDescription:
+    def __init__(self, **changes: Any) -> None:
+        self.changes = changes
+
+
+class Job:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    @staticmethod
+    def load(number: int) -> Any:
+        found = world()["jobs"].get(str(number))
+        if found is None:
+            raise RPCError("Invalid job id specified")
+        return job(str(number), found)
+
+    def modify(self, description: JobSubmitDescription) -> None:
+        misbehave("modify")
+        now = world()
+        now["jobs"][str(self.number)].update(description.changes)
+        now.setdefault("log", []).append([self.number, description.changes])
+        save(now)
+
+
+class Empty:
+    @staticmethod
+    def load() -> dict[str, Any]:
+        return {}
+
+
+Nodes = Partitions = Reservations = Empty
+
+
+class Config:
+    @staticmethod
+    def load() -> Any:
+        misbehave("config")
+        return SimpleNamespace(cluster_name="fake", select_type_parameters=["CR_CORE_MEMORY"], version="26.05.5")
+
+
+slurmctld = SimpleNamespace(Config=Config)

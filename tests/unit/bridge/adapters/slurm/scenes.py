@@ -1,0 +1,52 @@
+"""A recorded cluster (Slurm 26.05, four nodes), and ways to change single facts of it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from bridge.adapters.slurm.records import records
+
+RECORDED = Path(__file__).parents[4] / "data" / "slurm" / "scene.json"
+"""36 pending jobs, one of each kind, named for what they ask for; four running; n1 drained, n4 reserved, n3 soon."""
+
+
+class Scene:
+    """A snapshot as the child sends it, changed by record name."""
+
+    def __init__(self) -> None:
+        content = json.loads(RECORDED.read_text())
+        self.facts: dict[str, Any] = content["facts"]
+        self.tables: dict[str, Any] = content["snapshot"]
+        self.now_s: int = self.tables["now_s"]
+        self.rows = {t: records(self.tables[t]) for t in ("jobs", "nodes", "partitions", "reservations")}
+
+    def job(self, name: str) -> dict[str, Any]:
+        """The live job of this name."""
+        live = [job for job in self.rows["jobs"] if job["name"] == name and job["state"] in ("PENDING", "RUNNING")]
+        assert len(live) == 1, name
+        return live[0]
+
+    def node(self, name: str) -> dict[str, Any]:
+        return next(node for node in self.rows["nodes"] if node["name"] == name)
+
+    def partition(self, name: str) -> dict[str, Any]:
+        return next(partition for partition in self.rows["partitions"] if partition["name"] == name)
+
+    def only(self, *names: str) -> Scene:
+        """Without other jobs, reservations and trouble with nodes."""
+        self.rows["jobs"] = [self.job(name) for name in names]
+        self.rows["reservations"] = []
+        for node in self.rows["nodes"]:
+            node.update(state="IDLE", allocated_cpus=0, allocated_memory=0, allocated_tres={})
+        return self
+
+    def snapshot(self) -> dict[str, Any]:
+        """The snapshot with all changes made so far."""
+        made: dict[str, Any] = {"now_s": self.now_s}
+        for table, rows in self.rows.items():
+            fields = self.tables[table]["fields"]
+            made[table] = {"fields": fields, "rows": [[copy.deepcopy(row[f]) for f in fields] for row in rows]}
+        return made

@@ -1,0 +1,128 @@
+"""The backend behind the ports, with a child that is played by the test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridge.adapters.slurm.adapter import BATCH, SlurmBackend
+from bridge.adapters.slurm.client import Client
+from bridge.errors import BackendError, BackendTimeout, BackendUnavailable
+from bridge.ports import Observation, Outcome, StartOrder
+from tests.unit.bridge.adapters.slurm.scenes import Scene
+
+
+class Played(Client):
+    """Answers from a scene; takes note of commands; raises what the test wants, in turn."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__()
+        self.scene = scene
+        self.sent: list[tuple[str, list[dict[str, Any]]]] = []
+        self.fail: list[BackendError | None] = []
+
+    def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
+        if name in ("hello", "facts"):
+            return self.scene.facts
+        if name == "snapshot":
+            return self.scene.snapshot()
+        self.sent.append((name, arguments["orders"]))
+        error = self.fail.pop(0) if self.fail else None
+        if error is not None:
+            raise error
+        return [["done", ""]] * len(arguments["orders"])
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+@pytest.fixture
+def child(scene: Scene) -> Played:
+    return Played(scene)
+
+
+@pytest.fixture
+def backend(child: Played) -> SlurmBackend:
+    return SlurmBackend(client=child)
+
+
+def order(seen: Observation, number: int, *nodes: str) -> StartOrder:
+    return StartOrder(next(p.job for p in seen.pending if p.job.id == number), tuple((node, 1) for node in nodes))
+
+
+def test_a_start_names_nodes_and_tasks_per_node(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+    number = scene.job("six")["id"]
+    outcomes = backend.start([order(backend.observe(), number, "n2")])
+    assert child.sent == [("start", [{"job": number, "nodes": ["n2"], "tasks_per_node": 6}])]
+    assert outcomes == [Outcome(number, "done")]
+
+
+def test_a_roll_back_gives_the_record_back_what_the_pin_changed(
+    scene: Scene, child: Played, backend: SlurmBackend
+) -> None:
+    number = scene.job("six")["id"]
+    backend.start([order(backend.observe(), number, "n2")])
+    scene.job("six").update(required_nodes="n2", ntasks_per_node=6, max_nodes=1, priority=4)
+    seen = backend.observe([number])
+    assert next(p for p in seen.pending if p.job.id == number).pinned
+    backend.hold([number])
+    assert child.sent[-1] == ("hold", [{"job": number, "clear": "ReqNodeList= TasksPerNode=0 NumNodes=1-6"}])
+
+
+def test_a_pin_of_an_earlier_life_is_cleared_too(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+    number = scene.job("first")["id"]
+    scene.job("first")["required_nodes"] = "n2"
+    backend.observe([number])
+    backend.hold([number])
+    assert child.sent == [("hold", [{"job": number, "clear": "ReqNodeList="}])]
+
+
+def test_an_owners_node_list_survives_a_hand_back(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+    number = scene.job("chosen")["id"]
+    backend.observe()
+    backend.hand_back([number])
+    assert child.sent == [("hand_back", [{"job": number, "clear": ""}])]
+
+
+def test_jobs_are_handed_back_without_an_observation(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+    backend.hand_back([7])
+    assert child.sent == [("hand_back", [{"job": 7, "clear": "ReqNodeList="}])]
+
+
+def test_bursts_go_in_batches(child: Played, backend: SlurmBackend) -> None:
+    outcomes = backend.hold(range(1, 2 * BATCH + 2))
+    assert [len(orders) for _, orders in child.sent] == [BATCH, BATCH, 1]
+    assert [outcome.job_id for outcome in outcomes] == list(range(1, 2 * BATCH + 2))
+
+
+def test_a_failure_before_anything_was_done_is_raised(child: Played, backend: SlurmBackend) -> None:
+    child.fail = [BackendUnavailable("gone")]
+    with pytest.raises(BackendUnavailable):
+        backend.hold(range(1, 2 * BATCH))
+
+
+def test_a_failure_in_between_tells_what_is_done_unknown_and_not_sent(child: Played, backend: SlurmBackend) -> None:
+    child.fail = [None, BackendTimeout("late")]
+    results = [outcome.result for outcome in backend.hold(range(1, 3 * BATCH + 1))]
+    assert results == ["done"] * BATCH + ["unknown"] * BATCH + ["refused"] * BATCH
+
+
+def test_checks_of_an_unreachable_controller_fail(child: Played, backend: SlurmBackend) -> None:
+    child.scene.facts = {}
+
+    class Dead(Played):
+        def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
+            raise BackendUnavailable("connect failure")
+
+    checks = SlurmBackend(client=Dead(child.scene)).checks()
+    assert [(check.name, check.ok) for check in checks] == [("controller", False)]
+
+
+def test_without_accounting_the_history_is_what_the_controller_remembers(scene: Scene, backend: SlurmBackend) -> None:
+    ended = backend.history()
+    told = [job for job in scene.rows["jobs"] if job["state"] == "CANCELLED" and job["start_time"]]
+    assert 0 < len(ended) <= len(told)
+    assert [e.end_s for e in ended] == sorted(e.end_s for e in ended)
