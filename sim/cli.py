@@ -90,7 +90,7 @@ def simulate(
     setup = Setup(dispatcher, predictor, parse_settings(set_), _options(limit, effort, seed), parse_charge(charge))
     setup.policy(())
     with progress_bar(f"{dispatcher} / {predictor}") as show:
-        workload = load(trace, system, lenient, max_jobs, lambda jobs: show(0, jobs))
+        workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None))
         outcome = run(workload, setup, show)
     if out is not None:
         write_outcome(outcome, out)
@@ -141,7 +141,7 @@ def _options(limit: float | None, effort: int | None, seed: int | None) -> dict[
 
 
 @contextmanager
-def progress_bar(title: str, of: str = "jobs") -> Iterator[Callable[[float, int], None]]:
+def progress_bar(title: str, of: str = "jobs") -> Iterator[Callable[[float, int | None], None]]:
     """A function of (done, total) that draws on stderr if that is a terminal; gone when finished."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -170,14 +170,12 @@ def _print_outcome(outcome: Outcome) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    summary = outcome.summary()
-    title = (
-        f"{outcome.workload.name} on {outcome.workload.system}: {outcome.setup.dispatcher} / {outcome.setup.predictor}"
-    )
-    table = Table(title=title, show_header=False)
+    setup, workload = outcome.setup, outcome.workload
+    Console().print(f"[bold]{setup.dispatcher} / {setup.predictor}[/]: {workload.name} on {workload.system}")
+    table = Table(show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    for name, value in _flat(summary):
+    for name, value in _flat(outcome.summary()):
         table.add_row(name, f"{value:,.6g}" if isinstance(value, float) else f"{value:,}")
     Console().print(table)
 
