@@ -1,0 +1,52 @@
+"""Live tests: they need the cluster of `deploy/cluster up`, and are skipped where it is not up.
+
+`make test-slurm` brings it up, runs this folder and takes it down. By hand: `deploy/cluster up`, then
+`pytest tests/slurm`. Fixtures: ``slurm`` (a `harness.Slurm`, reset before each test) and ``cluster`` (the same, not
+reset, for the whole session). The harness module documents what they can do.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from harness import CommandFailed, Slurm
+
+
+def _why_not() -> str | None:
+    """The reason why there is no cluster to test against; None if there is one."""
+    if shutil.which("docker") is None:
+        return "no docker command here"
+    try:
+        subprocess.run(["docker", "info"], capture_output=True, check=True, timeout=30)
+        Slurm().container("slurmctld")
+    except subprocess.SubprocessError:
+        return "no Docker engine answers"
+    except CommandFailed:
+        return "the test cluster is not up: deploy/cluster up"
+    return None
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Slurm]:
+    reason = _why_not()
+    if reason is not None:
+        # make test-slurm has just brought the cluster up: there a missing one is a failure
+        if os.environ.get("CPSCHED_SLURM_CLUSTER"):
+            pytest.fail(reason)
+        pytest.skip(f"live Slurm tests: {reason}")
+    live = Slurm()
+    yield live
+    live.close()
+
+
+@pytest.fixture
+def slurm(cluster: Slurm) -> Slurm:
+    cluster.reset()
+    return cluster

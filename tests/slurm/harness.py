@@ -1,0 +1,326 @@
+"""Drives the test cluster of deploy/cluster from tests: submit, look, and break things.
+
+A test asks for the fixture ``slurm`` (see conftest.py) and gets a `Slurm`, reset to an empty, idle cluster::
+
+    def test_a_job_runs(slurm):
+        job = slurm.sbatch("--ntasks=2", script="sleep 1")          # as alice
+        slurm.wait_until(lambda: slurm.job(job).state == "COMPLETED", timeout_s=20)
+        assert slurm.sacct([job])[job].nodes == ("n1",)
+
+Everything runs through ``docker exec`` in the cluster's containers, about 0.1 s a call. Nothing here imports pyslurm:
+code that needs it is sent to the bridge's image with `Slurm.python`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROJECT = "cpsched"
+REPOSITORY = Path(__file__).resolve().parents[2]
+NODES = ("n1", "n2", "n3", "n4")
+GPU_NODES = ("n3", "n4")
+
+
+class CommandFailed(AssertionError):
+    """A command in a container ended with a non-zero status: the message has its output."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """One line of squeue; a pending array is one line, its id is the array's. Empty texts where Slurm has nothing."""
+
+    id: str
+    state: str
+    reason: str
+    priority: int
+    nodes: str
+    required_nodes: str
+    admin_comment: str
+    comment: str
+    name: str
+    user: str
+
+    @property
+    def held(self) -> bool:
+        return self.state == "PENDING" and self.priority == 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """One line of sacct; times in seconds since the epoch, None where the job has not started or ended."""
+
+    id: str
+    state: str
+    nodes: tuple[str, ...]
+    cpus: int
+    submit_s: int
+    start_s: int | None
+    end_s: int | None
+    restarts: int
+
+
+def docker(*arguments: str, check: bool = True, stdin: str | None = None, timeout_s: float = 120) -> str:
+    """Run one docker command; its standard output."""
+    done = subprocess.run(
+        ["docker", *arguments], input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    if check and done.returncode != 0:
+        raise CommandFailed(f"docker {' '.join(arguments)}: status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def expand(hostlist: str) -> tuple[str, ...]:
+    """``n[1-2,4],m1`` -> ``(n1, n2, n4, m1)``; one bracket a name."""
+    names: list[str] = []
+    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", hostlist):
+        stem, _, inside = part.strip(",").partition("[")
+        if not inside:
+            names.append(stem)
+            continue
+        for piece in inside.rstrip("]").split(","):
+            low, _, high = piece.partition("-")
+            names += [f"{stem}{i:0{len(low)}d}" for i in range(int(low), int(high or low) + 1)]
+    return tuple(names)
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float, what: str = "", every_s: float = 0.2) -> Any:
+    """Poll until `condition` returns something true, and return that; AssertionError after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s} s: {what or condition}")
+        time.sleep(every_s)
+
+
+class Slurm:
+    """The running test cluster. `user` is always one of alice, bob (ordinary), cpsched (operator), root (administrator)."""
+
+    def __init__(self) -> None:
+        self._python_container: str | None = None
+
+    # Containers
+
+    def container(self, service: str, *, running: bool = True) -> str:
+        """The container of a compose service: slurmctld, slurmdbd, mariadb, n1..n4, wide, bridge, deadman."""
+        arguments = ["ps", "--quiet"] + ([] if running else ["--all"])
+        for label in (f"project={PROJECT}", f"service={service}"):
+            arguments += ["--filter", f"label=com.docker.compose.{label}"]
+        found = docker(*arguments).split()
+        if not found:
+            raise CommandFailed(f"no container of service {service}")
+        return found[0]
+
+    def run(
+        self,
+        *command: str,
+        service: str = "slurmctld",
+        user: str = "root",
+        stdin: str | None = None,
+        check: bool = True,
+        timeout_s: float = 120,
+    ) -> str:
+        """Run a command in a service's container; its standard output."""
+        home = "/" if user == "root" else ("/tmp" if user == "cpsched" else f"/home/{user}")
+        interactive = ["--interactive"] if stdin is not None else []
+        return docker(
+            "exec", *interactive, "--user", user, "--workdir", home, self.container(service), *command,
+            stdin=stdin, check=check, timeout_s=timeout_s,
+        )  # fmt: skip
+
+    def refused(self, *command: str, user: str) -> str:
+        """Run a command that must fail; what it printed on standard error."""
+        done = subprocess.run(
+            ["docker", "exec", "--user", user, self.container("slurmctld"), *command],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode != 0, f"{command} as {user} was not refused: {done.stdout}"
+        return done.stderr
+
+    def kill(self, service: str, signal: str = "KILL") -> None:
+        """Signal the container's first process; with KILL the container is gone as if the machine lost power."""
+        docker("kill", "--signal", signal, self.container(service))
+
+    def signal(self, service: str, process: str, signal: str) -> None:
+        """Signal a daemon by name inside a container, e.g. ``signal("slurmctld", "slurmctld", "STOP")``."""
+        self.run("pkill", f"-{signal}", "-x", process, service=service)
+
+    def start(self, service: str) -> None:
+        """Start a container that was killed or stopped."""
+        docker("start", self.container(service, running=False))
+
+    def stop(self, service: str) -> None:
+        docker("stop", "--time", "3", self.container(service))
+
+    def restart(self, service: str) -> None:
+        """An orderly restart; for slurmctld returns when it answers again."""
+        docker("restart", "--time", "5", self.container(service))
+        if service == "slurmctld":
+            self.wait_for_controller()
+
+    def pause(self, service: str) -> None:
+        """Freeze all processes of a container (SIGSTOP without a way to notice); `unpause` thaws them."""
+        docker("pause", self.container(service))
+
+    def unpause(self, service: str) -> None:
+        docker("unpause", self.container(service))
+
+    def wait_for_controller(self, timeout_s: float = 60) -> None:
+        wait_until(lambda: "UP" in self.run("scontrol", "ping", check=False), timeout_s, "slurmctld answers")
+
+    # Jobs
+
+    def sbatch(self, *options: str, script: str = "sleep 1", user: str = "alice", stdin: bool = False) -> str:
+        """Submit a batch script (shell commands); the job's id."""
+        output = ["--output=/dev/null"] if not any(o.startswith(("-o", "--output")) for o in options) else []
+        return self.run("sbatch", "--parsable", *output, *options, "--wrap", script, user=user).strip().split(";")[0]
+
+    def burst(self, count: int, *options: str, script: str = "sleep 1", user: str = "alice") -> list[str]:
+        """Submit `count` equal jobs from one shell, about 15 ms each; their ids."""
+        quoted = " ".join(f"'{o}'" for o in ("--parsable", "--output=/dev/null", *options))
+        loop = f"for i in $(seq {count}); do sbatch {quoted} --wrap '{script}' || exit 1; done"
+        return self.run("bash", "-c", loop, user=user, timeout_s=300).split()
+
+    def squeue(self, *, states: str = "all", tasks: bool = False) -> dict[str, QueuedJob]:
+        """All jobs that the controller knows, by id (with `tasks`, an array's tasks as ``19_3``)."""
+        fields = (
+            "jobarrayid:40,state:20,reason:60,priority:30,nodelist:200,reqnodes:200,"
+            "admin_comment:60,comment:200,name:100,username:40"
+        )
+        widths = [int(f.split(":")[1]) for f in fields.split(",")]
+        command = ["squeue", "--noheader", f"--states={states}", "--all", f"--Format={fields}"]
+        jobs = {}
+        for line in self.run(*command, *(["--array"] if tasks else [])).splitlines():
+            values, at = [], 0
+            for width in widths:
+                value = line[at : at + width].strip()
+                values.append("" if value == "(null)" else value)
+                at += width
+            identity = re.sub(r"_\[.*", "", values[0])
+            # squeue prints a normalised priority: 0.0 is a held job, everything else only "not held"
+            priority = 0 if float(values[3]) == 0.0 else 1
+            jobs[identity] = QueuedJob(identity, values[1], values[2], priority, *values[4:])
+        return jobs
+
+    def job(self, identity: str) -> QueuedJob:
+        return self.squeue(tasks="_" in identity)[identity]
+
+    def record(self, identity: str) -> dict[str, str]:
+        """``scontrol show job`` as a mapping (values with spaces are cut at the space)."""
+        text = self.run("scontrol", "--oneliner", "show", "job", identity)
+        return dict(re.findall(r"([A-Za-z][\w/:]*)=(\S*)", text.splitlines()[0]))
+
+    def states(self, identities: Iterable[str]) -> dict[str, str]:
+        """Each job's state; jobs that the controller has forgotten are left out."""
+        present = self.squeue()
+        return {i: present[i].state for i in identities if i in present}
+
+    def wait_for_state(self, identities: str | Iterable[str], state: str, timeout_s: float = 30) -> None:
+        wanted = [identities] if isinstance(identities, str) else list(identities)
+
+        def reached() -> bool:
+            states = self.states(wanted)
+            return all(states.get(i) == state for i in wanted)
+
+        try:
+            wait_until(reached, timeout_s, f"all of {len(wanted)} jobs {state}")
+        except AssertionError as error:
+            present = self.squeue()
+            wrong = [present.get(i) for i in wanted if present.get(i) is None or present[i].state != state]
+            raise AssertionError(f"{error}; not so: {wrong[:5]}") from None
+
+    def sacct(self, identities: Iterable[str] | None = None) -> dict[str, EndedJob]:
+        """The accounting database's jobs by id, array tasks as ``19_3``; without steps."""
+        fields = "JobID,State,NodeList,AllocCPUS,Submit,Start,End,Restarts"
+        command = ["sacct", "--allusers", "--allocations", "--noheader", "--parsable2", f"--format={fields}", "--array"]
+        command += ["--jobs", ",".join(identities)] if identities is not None else ["--starttime=now-1day"]
+        text = self.run("env", "SLURM_TIME_FORMAT=%s", *command)
+        jobs = {}
+        for line in text.splitlines():
+            identity, state, nodes, cpus, submit, start, end, restarts = line.split("|")
+            times = [int(t) if t.isdigit() else None for t in (start, end)]
+            names = expand(nodes) if nodes not in ("", "None assigned") else ()
+            jobs[identity] = EndedJob(identity, state, names, int(cpus or 0), int(submit), *times, int(restarts or 0))
+        return jobs
+
+    # Control
+
+    def scontrol(self, *arguments: str, user: str = "root") -> str:
+        return self.run("scontrol", *arguments, user=user)
+
+    def node_states(self) -> dict[str, str]:
+        """Each node's compact state as sinfo prints it, e.g. ``idle``, ``mixed``, ``drained``, ``down*``."""
+        lines = self.run("sinfo", "--noheader", "--Node", "--partition=main", "--format=%N %T").splitlines()
+        return dict(line.split() for line in lines)
+
+    def drain(self, node: str, reason: str = "test") -> None:
+        self.scontrol("update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
+
+    def resume(self, node: str) -> None:
+        self.scontrol("update", f"NodeName={node}", "State=RESUME")
+
+    def plugin(self, on: bool) -> None:
+        """The job_submit plugin's kill switch: with `on`, new jobs arrive held. `reset` switches it off."""
+        self.run(*(["rm", "-f"] if on else ["touch"]), "/etc/slurm/cpsched.off")
+
+    def python(self, code: str, *arguments: str, user: str = "cpsched", timeout_s: float = 120) -> Any:
+        """Run code in the bridge's image (pyslurm, the project at /src); what it printed, parsed as JSON (or None)."""
+        if self._python_container is None or not docker("ps", "-q", "--filter", f"id={self._python_container}").strip():
+            volumes = {"secrets": "/srv/secrets", "etc-slurm": "/etc/slurm", "bridge-state": "/var/lib/cpsched"}
+            mounts = [f"--volume={PROJECT}_{name}:{path}" for name, path in volumes.items()]
+            self._python_container = docker(
+                "run", "--detach", "--rm", "--init", "--label", f"cpsched.cluster={PROJECT}",
+                "--network", f"{PROJECT}_default", "--hostname", "test-python", *mounts,
+                f"--volume={REPOSITORY}:/src:ro", "--env", "PYTHONPATH=/src", "--env", "PYTHONDONTWRITEBYTECODE=1",
+                "cpsched/bridge", "client", "sleep", "infinity",
+            ).strip()  # fmt: skip
+            wait_until(
+                lambda: "yes" in docker("exec", self._python_container, "sh", "-c", "test -e /run/cluster-ready && echo yes", check=False),
+                30, "munge runs beside the test's python",
+            )  # fmt: skip
+        output = docker(
+            "exec", "--interactive", "--user", user, self._python_container, "python", "-", *arguments,
+            stdin=code, timeout_s=timeout_s,
+        )  # fmt: skip
+        return json.loads(output) if output.strip() else None
+
+    def reset(self) -> None:
+        """An empty queue, all nodes idle, no reservations, the plugin off; whatever the test before left behind."""
+        for service in ("mariadb", "slurmdbd", "slurmctld", *NODES):
+            identity = self.container(service, running=False)
+            state = docker("inspect", "--format", "{{.State.Status}}", identity).strip()
+            if state == "paused":
+                docker("unpause", identity)
+            elif state != "running":
+                docker("start", identity)
+        self.wait_for_controller()
+        self.plugin(on=False)
+        self.run("bash", "-c", "squeue --noheader --all --Format=jobid | xargs --no-run-if-empty scancel --quiet")
+        for line in self.run("scontrol", "--oneliner", "show", "reservation").splitlines():
+            if line.startswith("ReservationName="):
+                self.scontrol("delete", line.split()[0])
+
+        def idle() -> bool:
+            states = self.node_states()
+            for node, state in states.items():
+                if state.rstrip("*") in ("drained", "draining", "down", "drain"):
+                    self.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
+            return set(states.values()) == {"idle"} and not self.run("squeue", "--noheader", "--all").strip()
+
+        wait_until(idle, 90, "an empty cluster with all nodes idle", every_s=0.3)
+
+    def close(self) -> None:
+        if self._python_container is not None:
+            docker("rm", "--force", self._python_container, check=False)
+            self._python_container = None
+
+    wait_until = staticmethod(wait_until)
