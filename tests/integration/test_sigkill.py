@@ -17,7 +17,7 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from tests.bridges import a_bridge
 
 KILLS = 20
-JOBS = 400
+JOBS = 900
 STEP_S = 10
 """Time at the site passes by so much with each reading, up to the test's limit: each kill has its part of the day."""
 LAST_SUBMIT_S = 21_600
