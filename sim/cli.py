@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +17,7 @@ import typer
 
 if TYPE_CHECKING:
     from cpsched.catalogue import Entry
+    from sim.compare import Row
     from sim.experiment import Outcome
 
 app = typer.Typer(help="Replay traces, list what there is, make up workloads.", no_args_is_help=True)
@@ -89,7 +90,7 @@ def simulate(
     setup = Setup(dispatcher, predictor, parse_settings(set_), _options(limit, effort, seed), parse_charge(charge))
     setup.policy(())
     with progress_bar(f"{dispatcher} / {predictor}") as show:
-        workload = load(trace, system, lenient, max_jobs, lambda jobs: show(0, jobs))
+        workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None))
         outcome = run(workload, setup, show)
     if out is not None:
         write_outcome(outcome, out)
@@ -140,13 +141,13 @@ def _options(limit: float | None, effort: int | None, seed: int | None) -> dict[
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(title: str, of: str = "jobs") -> Iterator[Callable[[float, int | None], None]]:
     """A function of (done, total) that draws on stderr if that is a terminal; gone when finished."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs"))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(of))
     with Progress(
         *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
     ) as p:
@@ -169,14 +170,12 @@ def _print_outcome(outcome: Outcome) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    summary = outcome.summary()
-    title = (
-        f"{outcome.workload.name} on {outcome.workload.system}: {outcome.setup.dispatcher} / {outcome.setup.predictor}"
-    )
-    table = Table(title=title, show_header=False)
+    setup, workload = outcome.setup, outcome.workload
+    Console().print(f"[bold]{setup.dispatcher} / {setup.predictor}[/]: {workload.name} on {workload.system}")
+    table = Table(show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    for name, value in _flat(summary):
+    for name, value in _flat(outcome.summary()):
         table.add_row(name, f"{value:,.6g}" if isinstance(value, float) else f"{value:,}")
     Console().print(table)
 
@@ -242,8 +241,7 @@ def accuracy(
     from sim.accuracy import study, write_study
     from sim.reading import load
 
-    names = [name.strip() for name in predictors.split(",")]
-    found = study(load(trace, system, lenient, max_jobs).jobs, names)
+    found = study(load(trace, system, lenient, max_jobs).jobs, _names(predictors))
     if out is not None:
         write_study(found, out)
     rows = {name: asdict(row.accuracy) for name, row in found.items()}
@@ -265,6 +263,100 @@ def _print_accuracy(title: str, rows: Mapping[str, Mapping[str, float]]) -> None
         shares = (f"{100 * row[share]:.1f}" for share in ("under", "over", "close"))
         table.add_row(name, f"{row['jobs']:,}", f"{row['mean_absolute_error_min']:,.1f}", *shares)
     Console().print(table)
+
+
+@app.command()
+@reporting
+def compare(
+    trace: Trace,
+    dispatchers: Annotated[str, typer.Option(help="Names, separated by commas.")],
+    predictors: Annotated[str, typer.Option(help="Names, separated by commas.")] = "walltime",
+    baseline: Annotated[
+        str | None, typer.Option(help="Dispatcher, or dispatcher/predictor, that is 100 %; default: the first.")
+    ] = None,
+    system: SystemName = None,
+    set_: Settings = None,
+    max_jobs: MaxJobs = None,
+    limit: Limit = None,
+    effort: Effort = None,
+    seed: Seed = None,
+    charge: ChargeText = "none",
+    jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
+    out: OutDir = None,
+    as_json: AsJson = False,
+    lenient: Lenient = False,
+) -> None:
+    """Replay TRACE with every dispatcher and every predictor; --out writes compare.csv and every schedule."""
+    from sim import compare as study
+    from sim.files import write_table
+    from sim.reading import load
+
+    options, settings = _options(limit, effort, seed), parse_settings(set_)
+    chosen = study.setups(_names(dispatchers), _names(predictors), settings, options, parse_charge(charge))
+    study.check_baseline(chosen, baseline)
+    for note in load(trace, system, lenient, max_jobs).notes:
+        typer.echo(f"note: {note}", err=True)
+    with progress_bar("compare", "combinations") as show:
+        rows = study.compare(study.Study(trace, system, max_jobs, lenient, out), chosen, jobs, show)
+    baselines = study.baselines(rows, baseline)
+    if out is not None:
+        write_table(out / "compare.csv", study.table_rows(rows, baselines))
+    if as_json:
+        typer.echo(json.dumps(study.as_json(rows, baselines)))
+    else:
+        _print_comparison(trace.name, rows, baselines)
+    if failed := [row for row in rows if row.summary is None]:
+        for row in failed:
+            typer.echo(f"error: {row.name}: {row.error}", err=True)
+        raise typer.Exit(1)
+
+
+def _names(text: str) -> list[str]:
+    """Names separated by commas, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _print_comparison(title: str, rows: Sequence[Row], baselines: Mapping[str, Row | None]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from sim.compare import FIGURES, percentages
+
+    table = Table(title=f"{title}: figures, and % of the baseline", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("dispatcher\npredictor", no_wrap=True)
+    for name in (*FIGURES, "times"):
+        table.add_column(_HEADINGS[name], justify="right", no_wrap=True)
+    for row in rows:
+        label = f"[bold]{row.dispatcher}[/]\n{row.predictor}"
+        if row.summary is None:
+            table.add_row(label, "failed", style="red")
+            continue
+        percent = percentages(row, baselines[row.name])
+        shares = [f"{_short(percent[name])}%" if name in percent else "" for name in FIGURES]
+        cells = [f"{_short(row.summary[name])}\n{share}" for name, share in zip(FIGURES, shares, strict=True)]
+        table.add_row(label, *cells, f"{_short(row.summary['dispatch']['mean_ms'])}\n{_short(row.summary['cpu_s'])}")
+    Console().print(table)
+
+
+_HEADINGS = {
+    "bsld": "BSLD",
+    "af": "AF",
+    "awf": "AWF",
+    "p2sf": "P2SF",
+    "mean_slowdown": "mean\nslowd.",
+    "mean_wait_s": "mean\nwait s",
+    "utilization": "in\nuse",
+    "times": "dispatch ms\nCPU s",
+}
+
+
+def _short(value: float) -> str:
+    """Three digits: 132k, 16.8k, 0.686."""
+    for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g}{letter}"
+    return f"{value:.3g}"
 
 
 @workload_app.command("eurora")
