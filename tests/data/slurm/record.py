@@ -174,7 +174,9 @@ def pending(slurm: Slurm) -> None:
     for kind in ("after", "afterany", "afterok", "afternotok"):
         cases[f"dependency_{kind}"] = slurm.sbatch(f"--dependency={kind}:{first}", "--time=10")
     cases["dependency_two"] = slurm.sbatch(f"--dependency=afterok:{first},afterany:{cases['two_nodes']}", "--time=10")
-    cases["dependency_either"] = slurm.sbatch(f"--dependency=afterok:{first}?afterany:{cases['two_nodes']}", "--time=10")
+    cases["dependency_either"] = slurm.sbatch(
+        f"--dependency=afterok:{first}?afterany:{cases['two_nodes']}", "--time=10"
+    )
     cases["dependency_singleton"] = slurm.sbatch("--dependency=singleton", "--job-name=one_core", "--time=10")
     cases["held_by_user"] = slurm.sbatch("--hold", "--time=10", "--comment=words of the user")
     cases["held_by_user_later"] = slurm.sbatch("--time=10")
@@ -201,7 +203,9 @@ def pending(slurm: Slurm) -> None:
         user="alice",
     ).strip()  # fmt: skip
     slurm.run("scrontab", "-", stdin="0 0 1 1 * sleep 1\n", user="alice")
-    slurm.wait_until(lambda: {"srun", "salloc"} <= {j.name for j in slurm.squeue().values()}, 10, "srun and salloc wait")
+    slurm.wait_until(
+        lambda: {"srun", "salloc"} <= {j.name for j in slurm.squeue().values()}, 10, "srun and salloc wait"
+    )
     for name in ("srun", "salloc"):
         cases[name] = next(i for i, j in slurm.squeue().items() if j.name == name)
     dump(slurm, "pending", cases)
