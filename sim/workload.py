@@ -241,8 +241,8 @@ def _starts_s(rng: np.random.Generator, count: int, horizon_s: int) -> list[int]
     weights = np.take(_HOURS, hours % 24) * np.take(_WEEKDAYS, hours // 24 % 7)
     upto = np.concatenate([[0], np.cumsum(weights)])
     at = (np.arange(count) + rng.random(count)) / count * upto[-1]
-    starts_s = np.interp(at, upto, np.append(hours, len(hours)) * 3600)
-    return [int(start_s) for start_s in np.minimum(starts_s, horizon_s - 1)]
+    edges_s = np.minimum(np.append(hours, len(hours)) * 3600, horizon_s)
+    return [int(start_s) for start_s in np.interp(at, upto, edges_s)]
 
 
 class _Users:
@@ -313,17 +313,18 @@ def _ask(regime: _Regime, application: _Application) -> Units:
 
 
 def _submits_s(rng: np.random.Generator, regime: _Regime, start_s: int, horizon_s: int) -> list[int]:
-    """Bursts a few seconds long; the next one when the last is through and thought about. All within the horizon."""
+    """Bursts a few seconds long; the next one when the last is through and thought about. Ascending.
+
+    What would come after the horizon comes at its beginning instead, as if the regime had begun before: the workload
+    is the same all along, however short the horizon.
+    """
     offsets: list[float] = []
     at = 0.0
     while len(offsets) < regime.jobs:
         size = min(round(_drawn(rng, _BURSTS)), regime.jobs - len(offsets))
         offsets += (at + np.cumsum(rng.random(size) * 3)).tolist()
         at = offsets[-1] + regime.duration_s + _drawn(rng, _THINK_S)
-    span_s = offsets[-1]
-    scale = min(1.0, (horizon_s - 1) / span_s) if span_s else 1.0
-    first_s = min(start_s, horizon_s - 1 - int(span_s * scale))
-    return [max(0, first_s + int(offset * scale)) for offset in offsets]
+    return sorted((start_s + int(offset)) % horizon_s for offset in offsets)
 
 
 def _runs_s(rng: np.random.Generator, regime: _Regime, walltime_s: int) -> list[int]:

@@ -14,6 +14,7 @@ code that needs it is sent to the bridge's image with `Slurm.python`.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import time
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PROJECT = "cpsched"
+PROJECT = os.environ.get("CPSCHED_PROJECT", "cpsched")
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODES = ("n1", "n2", "n3", "n4")
 GPU_NODES = ("n3", "n4")
