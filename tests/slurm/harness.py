@@ -104,7 +104,7 @@ def wait_until(condition: Callable[[], Any], timeout_s: float, what: str = "", e
 
 
 class Slurm:
-    """The running test cluster. `user` is always one of alice, bob (ordinary), cpsched (operator), root (administrator)."""
+    """The running test cluster. `user` is one of alice, bob (ordinary), cpsched (operator), root (administrator)."""
 
     def __init__(self) -> None:
         self._python_container: str | None = None
@@ -285,9 +285,10 @@ class Slurm:
                 "cpsched/bridge", "client", "sleep", "infinity",
             ).strip()  # fmt: skip
             wait_until(
-                lambda: "yes" in docker("exec", self._python_container, "sh", "-c", "test -e /run/cluster-ready && echo yes", check=False),
-                30, "munge runs beside the test's python",
-            )  # fmt: skip
+                lambda: docker("exec", self._python_container, "ls", "/run").count("cluster-ready"),
+                30,
+                "munge runs beside the test's python",
+            )
         output = docker(
             "exec", "--interactive", "--user", user, self._python_container, "python", "-", *arguments,
             stdin=code, timeout_s=timeout_s,

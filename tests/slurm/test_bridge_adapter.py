@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from harness import Slurm, wait_until
+from tests.slurm.harness import Slurm, wait_until
 
 pytestmark = pytest.mark.slurm
 

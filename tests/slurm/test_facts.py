@@ -1,7 +1,7 @@
-"""What Slurm itself does, and the bridge relies upon: each fact on the real cluster, with the bridge out of the picture.
+"""What Slurm itself does, and the bridge relies upon: each fact on the real cluster, without a bridge.
 
-When one of these fails after an upgrade of Slurm, the bridge's assumptions have changed: read the test's docstring, then
-the adapter. Commands go as the bridge's own user (Slurm operator) wherever the bridge would send them.
+When one of these fails after an upgrade of Slurm, the bridge's assumptions have changed: read the test's docstring,
+then the adapter. Commands go as the bridge's own user (Slurm operator) wherever the bridge would send them.
 """
 
 import statistics
@@ -263,7 +263,7 @@ def test_a_restarted_controller_remembers_holds_and_pins(slurm: Slurm) -> None:
 
 
 def test_a_killed_controller_forgets_only_the_last_seconds(slurm: Slurm) -> None:
-    """It saves its state every few seconds: a pin right before SIGKILL was seen lost, one of ten seconds ago is kept."""
+    """It saves its state every few seconds: a pin just before SIGKILL was seen lost, one of ten seconds ago stays."""
     job = held_job(slurm)
     slurm.scontrol("update", f"JobId={job}", "ReqNodeList=n2", user="cpsched")
     time.sleep(10)
