@@ -6,11 +6,24 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
+from numba import types
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+INT = types.int64
+FLOAT = types.float64
+IN1 = types.Array(types.int64, 1, "C", readonly=True)
+"""A column that a kernel only reads; writable arrays are accepted too."""
+IN2 = types.Array(types.int64, 2, "C", readonly=True)
+OUT1 = types.Array(types.int64, 1, "C")
+"""A column that a kernel writes."""
+OUT2 = types.Array(types.int64, 2, "C")
+PLAN: Any = types.Tuple((OUT1, OUT1, OUT1, OUT1, OUT1))  # type: ignore[no-untyped-call]
+"""Starts (slots, offsets, nodes, units) and the plan by queue position."""
+FLAGS2 = types.Array(types.bool_, 2, "C", readonly=True)
 
-def kernel(*signatures: Any) -> Callable[[F], F]:
+
+def kernel(*signatures: Any, inline: bool = False) -> Callable[[F], F]:
     """Compile with `signatures` (none: on first call); `.py_func` is the plain-Python twin.
 
     Falls back to an uncached kernel where no cache location is writable, which Numba reports as an exception.
@@ -18,10 +31,11 @@ def kernel(*signatures: Any) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         arguments: tuple[Any, ...] = (list(signatures),) if signatures else ()
+        options: dict[str, Any] = {"nogil": True, "forceinline": inline}
         compiler: Any = numba.njit
         try:
-            return cast(F, compiler(*arguments, cache=True, nogil=True)(function))
+            return cast(F, compiler(*arguments, cache=True, **options)(function))
         except RuntimeError:
-            return cast(F, compiler(*arguments, nogil=True)(function))
+            return cast(F, compiler(*arguments, **options)(function))
 
     return decorate

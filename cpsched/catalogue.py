@@ -91,7 +91,28 @@ class Entry:
         return self.load()(**values)
 
 
-DISPATCHERS: tuple[Entry, ...] = ()
+LISTS = "cpsched.dispatchers.list_scheduler:ListDispatcher"
+EASY = "cpsched.dispatchers.easy:EasyDispatcher"
+DEBS24 = "debs24 Algorithm 1"
+
+DISPATCHERS: tuple[Entry, ...] = (
+    Entry("fcfs", "First come, first served: nobody overtakes.", DEBS24, LISTS, {"option": "strict"}),
+    Entry("greedy", "First come, first served, but whatever fits starts.", DEBS24, LISTS, {"option": "greedy"}),
+    Entry("easy", "First come, first served; others may not delay the first that waits.", "Lifka 1995", EASY),
+    Entry(
+        "easy-sjbf",
+        "EASY whose other jobs are tried shortest estimate first.",
+        "Tsafrir et al. 2007",
+        EASY,
+        {"backfill": "shortest"},
+    ),
+    Entry("list-reg", "By arrival; every job that waits reserves its earliest slot.", DEBS24, LISTS, {"order": "reg"}),
+    Entry("list-sjf", "Shortest estimate first, with reservations.", DEBS24, LISTS, {"order": "sjf"}),
+    Entry("list-ljf", "Longest estimate first, with reservations.", DEBS24, LISTS, {"order": "ljf"}),
+    Entry("list-saf", "Smallest area first, with reservations.", DEBS24, LISTS, {"order": "saf"}),
+    Entry("list-laf", "Largest area first, with reservations.", DEBS24, LISTS, {"order": "laf"}),
+    Entry("list-spf", "Smallest processors times squared estimate first.", DEBS24, LISTS, {"order": "spf"}),
+)
 PREDICTORS: tuple[Entry, ...] = (
     Entry(
         "walltime",
@@ -104,6 +125,12 @@ PREDICTORS: tuple[Entry, ...] = (
         "Mean run time of the user's last two ended jobs, capped by the walltime.",
         "-L2: Tsafrir et al. 2007; pcp20 section 4",
         "cpsched.predictors.last_two:LastTwoPredictor",
+    ),
+    Entry(
+        "profile",
+        "Run time of the user's last ended job that resembles this one, by six rules from strict to loose.",
+        "-D: mod17 section 3; on-line as in cp19",
+        "cpsched.predictors.profile:ProfilePredictor",
     ),
 )
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cpsched.model import Decision, Placement, Request, Snapshot
+from cpsched import kernels
+from cpsched.model import Cluster, Decision, Placement, Request, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
             continue
         if len(set(nodes)) < len(nodes):
             broken("a node listed twice")
+        elif nodes != sorted(nodes):
+            broken("nodes out of order")
         if any(units < 1 for _, units in placement) or sum(units for _, units in placement) != request.units:
             broken(f"placed units differ from the {request.units} asked for")
         if request.distinct and any(units > 1 for _, units in placement):
@@ -70,3 +73,50 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
                 short = cluster.resources[int(np.argmin(free[node]))]
                 broken(f"{cluster.node_names[node]} lacks {short}")
     return found
+
+
+def holds(decision: Decision, snapshot: Snapshot) -> bool:
+    """Whether `verify` finds nothing: the same rules, compiled, for the hot path."""
+    table, starts = snapshot.table, decision.starts
+    queued = np.zeros(len(table.units), dtype=np.int64)
+    queued[snapshot.queue] = 1
+    fault = kernels.take_starts(
+        starts.slots,
+        starts.offsets,
+        starts.nodes,
+        starts.units,
+        queued,
+        snapshot.free.copy(),
+        snapshot.free.sum(axis=0),
+        snapshot.cluster.capacity,
+        snapshot.cluster.node_sets,
+        table.units,
+        table.per_unit,
+        table.sharing,
+        table.node_set,
+    )
+    return bool(fault < 0)
+
+
+def units_by_node(request: Request, capacity: np.ndarray) -> np.ndarray:
+    """How many units of `request` each row of `capacity` (int64[N, R]) holds, int64[N], the node set left aside."""
+    fits = np.full(len(capacity), request.units, dtype=np.int64)
+    for r, amount in enumerate(request.per_unit):
+        if amount:
+            fits = np.minimum(fits, capacity[:, r] // amount)
+    return np.minimum(fits, 1) if request.distinct else fits
+
+
+def refusal(request: Request, cluster: Cluster) -> str | None:
+    """Why a job with this request can never run, even on the empty cluster; None when it can."""
+    if len(request.per_unit) != len(cluster.resources):
+        return f"asks for {len(request.per_unit)} resources, the cluster has {len(cluster.resources)}"
+    if request.node_set >= len(cluster.node_sets):
+        return f"node set {request.node_set} does not exist"
+    fits = units_by_node(request, cluster.capacity)[cluster.node_sets[request.node_set]]
+    if not fits.any():
+        return "no node can hold one of its units"
+    if fits.sum() < request.units:
+        kind = "units on distinct nodes" if request.distinct else "units"
+        return f"asks for {request.units} {kind}, the empty cluster holds {int(fits.sum())}"
+    return None

@@ -1,0 +1,27 @@
+"""Dispatchers `easy` and `easy-sjbf`: EASY backfilling (Lifka 1995; Tsafrir et al. 2007 for shortest job first)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cpsched import availability
+from cpsched.availability import ARRIVAL, Allocation
+from cpsched.dispatchers import orders
+from cpsched.dispatchers.base import Unlearned
+from cpsched.model import Decision, Need, Snapshot
+
+
+class EasyDispatcher(Unlearned):
+    """First come, first served; the first that cannot start reserves its earliest slot, others may not delay it.
+
+    `backfill` is the order in which the others are tried: `fcfs`, or `shortest` estimate first.
+    """
+
+    def __init__(self, backfill: Literal["fcfs", "shortest"] = "fcfs", allocation: Allocation = "first-fit") -> None:
+        self.backfill = backfill
+        self.allocation: Allocation = allocation
+
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        """See `Dispatcher.decide`."""
+        backfill = ARRIVAL if self.backfill == "fcfs" else orders.shortest(snapshot)
+        return availability.plan(snapshot, need, 1, backfill=backfill, allocation=self.allocation)

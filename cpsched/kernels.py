@@ -1,0 +1,1060 @@
+"""The compiled loops over queue, nodes and running jobs; all in one module, so that Numba's cache sees every callee.
+
+Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide on values alone (times, amounts, node
+indices), never on the order in which something happens to be stored: the same instant gives the same decision, whether
+its state was carried along or built anew. `.py_func` of each is its plain-Python twin.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cpsched._jit import FLAGS2, IN1, IN2, INT, OUT1, OUT2, PLAN, kernel
+from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
+
+Array = Any
+"""Kernels see arrays of explicit types, given in their signatures."""
+
+STRICT, GREEDY = -1, 0
+"""Numbers of reservations with a meaning of their own: stop at the first job that does not fit; pass over it."""
+FIRST_FIT, BEST_FIT = 0, 1
+
+
+class Jobs(NamedTuple):
+    """The columns that a plan reads, by slot."""
+
+    estimate_s: Array
+    units: Array
+    per_unit: Array
+    sharing: Array
+    node_set: Array
+    end_s: Array
+    place_at: Array
+    place_count: Array
+    place_node: Array
+    place_units: Array
+
+
+# ---------------------------------------------------------------------------------------------- expected ends
+
+OVERRUN_CODES = {"one-second": 0, "double": 1, "walltime": 2}
+
+
+@kernel(INT(INT, INT, INT, INT, INT))
+def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: int) -> int:
+    """`cpsched.predictors.base.expected_end_s`, compiled."""
+    end_s = start_s + estimate_s
+    if end_s > now_s:
+        return end_s
+    if overrun == 1:
+        while end_s <= now_s:
+            estimate_s *= 2
+            end_s = start_s + estimate_s
+        return end_s
+    if overrun == 2:
+        end_s = start_s + walltime_s
+    return max(end_s, now_s + 1)
+
+
+@kernel(INT(OUT1, OUT1, IN1, IN1, IN1, INT, INT, INT))
+def revise_overdue(
+    running: Array,
+    end_s: Array,
+    start_s: Array,
+    estimate_s: Array,
+    walltime_s: Array,
+    count: int,
+    now_s: int,
+    overrun: int,
+) -> int:
+    """Move the running jobs that outlived their expected end to a later one; returns how many there were.
+
+    `running[:count]` is sorted by (`end_s`, slot) before and after.
+    """
+    overdue = 0
+    while overdue < count and end_s[running[overdue]] <= now_s:
+        slot = running[overdue]
+        end_s[slot] = expected_end(start_s[slot], estimate_s[slot], walltime_s[slot], now_s, overrun)
+        overdue += 1
+    for i in range(overdue - 1, -1, -1):
+        slot, j = running[i], i
+        while j + 1 < count and (
+            end_s[running[j + 1]] < end_s[slot] or (end_s[running[j + 1]] == end_s[slot] and running[j + 1] < slot)
+        ):
+            running[j] = running[j + 1]
+            j += 1
+        running[j] = slot
+    return overdue
+
+
+# ---------------------------------------------------------------------------------------------- the fit rule
+
+
+@kernel(INT(INT, INT, INT, OUT2, OUT1, IN2, IN1, IN1, IN2, IN1, INT))
+def shift_free(
+    slot: int,
+    first: int,
+    last: int,
+    free: Array,
+    total_free: Array,
+    capacity: Array,
+    nodes: Array,
+    node_units: Array,
+    per_unit: Array,
+    sharing: Array,
+    sign: int,
+) -> int:
+    """Add `sign` times what a job takes on entries [first, last) of its placement to `free` and to its sum."""
+    whole = sharing[slot] & EXCLUSIVE
+    for at in range(first, last):
+        node = nodes[at]
+        for r in range(free.shape[1]):
+            amount = capacity[node, r] if whole else node_units[at] * per_unit[slot, r]
+            free[node, r] += sign * amount
+            total_free[r] += sign * amount
+    return last - first
+
+
+@kernel(INT(INT, INT, INT, IN2, IN2, FLAGS2, IN1, IN1, IN1, IN2, IN1, IN1))
+def placement_fits(
+    slot: int,
+    first: int,
+    last: int,
+    free: Array,
+    capacity: Array,
+    node_sets: Array,
+    nodes: Array,
+    node_units: Array,
+    units: Array,
+    per_unit: Array,
+    sharing: Array,
+    node_set: Array,
+) -> bool:
+    """Whether one placement obeys every rule of `cpsched.feasibility.verify`."""
+    placed, previous = 0, -1
+    for at in range(first, last):
+        node, on_node = nodes[at], node_units[at]
+        if node <= previous or node >= free.shape[0] or on_node < 1:
+            return False
+        if sharing[slot] & DISTINCT and on_node > 1:
+            return False
+        if not node_sets[node_set[slot], node]:
+            return False
+        for r in range(free.shape[1]):
+            if on_node * per_unit[slot, r] > free[node, r]:
+                return False
+            if sharing[slot] & EXCLUSIVE and free[node, r] != capacity[node, r]:
+                return False
+        placed += on_node
+        previous = node
+    return bool(placed == units[slot])
+
+
+@kernel(INT(IN1, IN1, IN1, IN1, OUT1, OUT2, OUT1, IN2, FLAGS2, IN1, IN2, IN1, IN1))
+def take_starts(
+    slots: Array,
+    offsets: Array,
+    nodes: Array,
+    node_units: Array,
+    queued: Array,
+    free: Array,
+    total_free: Array,
+    capacity: Array,
+    node_sets: Array,
+    units: Array,
+    per_unit: Array,
+    sharing: Array,
+    node_set: Array,
+) -> int:
+    """The compiled twin of `verify`: -1 when all starts fit, and then `free`, its sum and `queued` are without them.
+
+    Otherwise the position of the first start that breaks a rule, and all are as they were. `queued[slot]` is 1 for
+    jobs in the queue.
+    """
+    for i in range(len(slots)):
+        slot = slots[i]
+        known = 0 <= slot < len(queued)
+        if not known or queued[slot] != 1 or not placement_fits(
+            slot, offsets[i], offsets[i + 1], free, capacity, node_sets, nodes, node_units, units, per_unit, sharing,
+            node_set,
+        ):  # fmt: skip
+            for j in range(i):
+                queued[slots[j]] = 1
+                shift_free(slots[j], offsets[j], offsets[j + 1], free, total_free, capacity, nodes, node_units,
+                           per_unit, sharing, 1)  # fmt: skip
+            return i
+        queued[slot] = 0
+        shift_free(slot, offsets[i], offsets[i + 1], free, total_free, capacity, nodes, node_units, per_unit, sharing,
+                   -1)  # fmt: skip
+    return -1
+
+
+# ---------------------------------------------------------------------------------------------- one counted pool
+#
+# A pool is a cluster of one resource whose units need not be placed: one node, or nodes of one unit each. Slots on
+# such nodes are counted: a set of intervals that never exceeds the count can always be placed (interval graphs are
+# perfect), with the running jobs where they are.
+
+
+@kernel()
+def lower_bound(times: Array, count: int, at_s: int) -> int:
+    """The first index of the sorted `times[:count]` that holds `at_s` or more."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if times[middle] < at_s:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel()
+def occupy(times: Array, level: Array, count: int, start_s: int, end_s: int, amount: int) -> int:
+    """Take `amount` off a line during [start_s, end_s); returns its new number of breakpoints."""
+    first = lower_bound(times, count, start_s)
+    if first == count or times[first] != start_s:
+        for k in range(count, first, -1):
+            times[k], level[k] = times[k - 1], level[k - 1]
+        times[first], level[first] = start_s, level[first - 1]
+        count += 1
+    last = lower_bound(times, count, end_s)
+    if last == count or times[last] != end_s:
+        for k in range(count, last, -1):
+            times[k], level[k] = times[k - 1], level[k - 1]
+        times[last], level[last] = end_s, level[last - 1]
+        count += 1
+    for k in range(first, last):
+        level[k] -= amount
+    return count
+
+
+@kernel()
+def earliest(times: Array, level: Array, count: int, duration_s: int, amount: int) -> int:
+    """The index of the first breakpoint from which `amount` is there for `duration_s`; -1 where there is none."""
+    k = 0
+    while k < count:
+        if level[k] < amount:
+            k += 1
+            continue
+        end_s, j = times[k] + duration_s, k + 1
+        while j < count and times[j] < end_s and level[j] >= amount:
+            j += 1
+        if j == count or times[j] >= end_s:
+            return k
+        k = j + 1
+    return -1
+
+
+@kernel()
+def starts_now(times: Array, level: Array, count: int, duration_s: int, amount: int) -> bool:
+    """Whether `amount` is there from the line's first second on, for `duration_s`."""
+    end_s, k = times[0] + duration_s, 0
+    while k < count and times[k] < end_s:
+        if level[k] < amount:
+            return False
+        k += 1
+    return True
+
+
+class Pool(NamedTuple):
+    """One plan of a pool in the making."""
+
+    now_s: int
+    nodes: int
+    capacity: int
+    queue: Array
+    order: Array
+    backfill: Array
+    running: Array
+    held: Array
+    """What each running job gives back."""
+    plan: Array
+    """Start by queue position."""
+    picked: Array
+    """Slots that start now, in the order in which they were chosen."""
+    taken: Array
+    """Amounts of those, by their ends."""
+    ends: Array
+
+
+@kernel()
+def amount_of(pool: Pool, jobs: Jobs, slot: int) -> Any:
+    """What a queued job takes of a pool; NEVER where it cannot be held at all."""
+    amount = jobs.units[slot] * jobs.per_unit[slot, 0]
+    if pool.nodes > 1:
+        return amount if jobs.per_unit[slot, 0] == 1 else NEVER
+    if jobs.sharing[slot] & DISTINCT and jobs.units[slot] > 1:
+        return NEVER
+    if jobs.sharing[slot] & EXCLUSIVE:
+        return pool.capacity if amount <= pool.capacity else NEVER
+    return amount
+
+
+@kernel()
+def fill_held(pool: Pool, jobs: Jobs) -> int:
+    """Note what every running job gives back when it ends; returns the sum."""
+    total = 0
+    for i in range(len(pool.running)):
+        slot = pool.running[i]
+        amount = 0
+        if pool.nodes > 1:
+            amount = jobs.place_count[slot]
+        elif jobs.place_count[slot] > 0:
+            amount = jobs.place_units[jobs.place_at[slot]] * jobs.per_unit[slot, 0]
+            if jobs.sharing[slot] & EXCLUSIVE:
+                amount = pool.capacity
+        pool.held[i] = amount
+        total += amount
+    return total
+
+
+@kernel()
+def position_of(order: Array, i: int) -> int:
+    """The queue position of the i-th in an order; an empty one is that of the queue."""
+    return int(order[i]) if len(order) else i
+
+
+@kernel()
+def start_now(pool: Pool, jobs: Jobs, started: int, position: int, amount: int) -> int:
+    """Note a start; returns how many there are now."""
+    slot = pool.queue[position]
+    pool.plan[position] = pool.now_s
+    pool.picked[started] = slot
+    end_s, i = pool.now_s + jobs.estimate_s[slot], started
+    while i > 0 and pool.ends[i - 1] > end_s:
+        pool.ends[i], pool.taken[i] = pool.ends[i - 1], pool.taken[i - 1]
+        i -= 1
+    pool.ends[i], pool.taken[i] = end_s, amount
+    return started + 1
+
+
+@kernel()
+def pool_line(pool: Pool, jobs: Jobs, free: int, started: int, times: Array, level: Array) -> int:
+    """The line of what is free from now on, with running and started jobs; returns its number of breakpoints."""
+    times[0], level[0] = pool.now_s, free
+    count, i, j, n = 1, 0, 0, len(pool.running)
+    while i < n or j < started:
+        if j == started or (i < n and jobs.end_s[pool.running[i]] <= pool.ends[j]):
+            at_s, amount = jobs.end_s[pool.running[i]], pool.held[i]
+            i += 1
+        else:
+            at_s, amount = pool.ends[j], pool.taken[j]
+            j += 1
+        if at_s <= times[count - 1]:
+            level[count - 1] += amount
+        else:
+            times[count], level[count] = at_s, level[count - 1] + amount
+            count += 1
+    return count
+
+
+@kernel()
+def pool_greedy(pool: Pool, jobs: Jobs, free: int, started: int, first: int) -> int:
+    """Start whatever fits, from the `first` in order on; returns how many start."""
+    for i in range(first, len(pool.queue)):
+        if free == 0:
+            break
+        position = position_of(pool.order, i)
+        amount = amount_of(pool, jobs, pool.queue[position])
+        if amount <= free:
+            free -= amount
+            started = start_now(pool, jobs, started, position, amount)
+    return started
+
+
+@kernel()
+def pool_easy(pool: Pool, jobs: Jobs, free: int, started: int, first: int) -> int:
+    """One reservation, for the `first` in order; others start iff they end before it or fit beside it.
+
+    `shadow_s` is when the reservation starts, `extra` what is free beside it from then on.
+    """
+    head = position_of(pool.order, first)
+    need = amount_of(pool, jobs, pool.queue[head])
+    shadow_s, then_free, i, j = pool.now_s, free, 0, 0
+    while i < len(pool.running) or j < started:
+        if j == started or (i < len(pool.running) and jobs.end_s[pool.running[i]] <= pool.ends[j]):
+            at_s, amount = jobs.end_s[pool.running[i]], pool.held[i]
+            i += 1
+        else:
+            at_s, amount = pool.ends[j], pool.taken[j]
+            j += 1
+        if at_s > shadow_s and then_free >= need:
+            break
+        shadow_s = at_s
+        then_free += amount
+    extra = then_free - need
+    pool.plan[head] = shadow_s
+    own_order = len(pool.backfill) > 0
+    for k in range(0 if own_order else first + 1, len(pool.queue)):
+        if free == 0:
+            break
+        position = pool.backfill[k] if own_order else position_of(pool.order, k)
+        if pool.plan[position] != NEVER:
+            continue
+        slot = pool.queue[position]
+        amount = amount_of(pool, jobs, slot)
+        if amount > free:
+            continue
+        if pool.now_s + jobs.estimate_s[slot] > shadow_s:
+            if amount > extra:
+                continue
+            extra -= amount
+        free -= amount
+        started = start_now(pool, jobs, started, position, amount)
+    return started
+
+
+@kernel()
+def last_startable(
+    pool: Pool, jobs: Jobs, free: int, first: int, last: int, times: Array, level: Array, count: int
+) -> int:
+    """The last in order, at most `last`, that could start now; `first` - 1 where none can."""
+    while last >= first:
+        slot = pool.queue[position_of(pool.order, last)]
+        amount = amount_of(pool, jobs, slot)
+        if amount <= free and starts_now(times, level, count, jobs.estimate_s[slot], amount):
+            break
+        last -= 1
+    return last
+
+
+@kernel()
+def pool_backfill(
+    pool: Pool, jobs: Jobs, free: int, started: int, first: int, eventually: int, reservations: int, want_plan: int
+) -> int:
+    """Up to `reservations` jobs reserve their earliest slot; the others start iff that delays none of them."""
+    n = len(pool.queue)
+    room = len(pool.running) + started + 2 * (n - first) + 2
+    times, level = np.empty(room, np.int64), np.empty(room, np.int64)
+    count = pool_line(pool, jobs, free, started, times, level)
+    last = n - 1 if want_plan else last_startable(pool, jobs, free, first, n - 1, times, level, count)
+    i = first
+    while i <= last:
+        position = position_of(pool.order, i)
+        slot = pool.queue[position]
+        amount, duration_s = amount_of(pool, jobs, slot), jobs.estimate_s[slot]
+        i += 1
+        if amount > eventually:
+            continue
+        if amount <= free and starts_now(times, level, count, duration_s, amount):
+            free -= amount
+            started = start_now(pool, jobs, started, position, amount)
+            count = occupy(times, level, count, pool.now_s, pool.now_s + duration_s, amount)
+        elif reservations > 0:
+            reservations -= 1
+            start_s = times[earliest(times, level, count, duration_s, amount)]
+            pool.plan[position] = start_s
+            count = occupy(times, level, count, start_s, start_s + duration_s, amount)
+        if not want_plan:
+            last = last_startable(pool, jobs, free, i, last, times, level, count)
+    return started
+
+
+@kernel()
+def place_in_pool(pool: Pool, jobs: Jobs, started: int, free: Array) -> Any:
+    """The starts with their placements: the one node, or the first free ones."""
+    slots = pool.picked[:started].copy()
+    offsets = np.zeros(started + 1, np.int64)
+    for i in range(started):
+        offsets[i + 1] = offsets[i] + (jobs.units[slots[i]] if pool.nodes > 1 else 1)
+    nodes, units = np.zeros(offsets[started], np.int64), np.ones(offsets[started], np.int64)
+    node = 0
+    for i in range(started):
+        if pool.nodes == 1:
+            units[i] = jobs.units[slots[i]]
+            continue
+        for at in range(offsets[i], offsets[i + 1]):
+            while free[node, 0] < 1:
+                node += 1
+            nodes[at] = node
+            node += 1
+    return slots, offsets, nodes, units, pool.plan
+
+
+@kernel(PLAN(INT, IN2, IN2, IN1, IN1, IN1, IN1, IN1, IN1, IN2, IN1, IN1, IN1, IN1, IN1, IN1, IN1, INT, INT))
+def plan_pool(
+    now_s: int,
+    free: Array,
+    capacity: Array,
+    queue: Array,
+    order: Array,
+    backfill: Array,
+    running: Array,
+    estimate_s: Array,
+    units: Array,
+    per_unit: Array,
+    sharing: Array,
+    node_set: Array,
+    end_s: Array,
+    place_at: Array,
+    place_count: Array,
+    place_node: Array,
+    place_units: Array,
+    reservations: int,
+    want_plan: int,
+) -> Any:
+    """Plan a queue on one counted pool: (slots, offsets, nodes, units of the starts; plan by queue position).
+
+    Jobs are taken in `order` (positions in the queue; empty: as they come). Those that fit start; the first
+    `reservations` that do not reserve their earliest slot; later ones start iff they fit beside what is reserved. With
+    one reservation they are tried in the order `backfill` where that is not empty. A job that the pool could not hold
+    even after all ends is passed over. Without `want_plan` the plan is cut as soon as nothing more can start.
+    """
+    jobs = Jobs(estimate_s, units, per_unit, sharing, node_set, end_s, place_at, place_count, place_node, place_units)
+    n = len(queue)
+    scratch = np.empty((3, n), np.int64)
+    pool = Pool(now_s, len(free), capacity.sum(), queue, order, backfill, running, np.empty(len(running), np.int64),
+                np.full(n, NEVER, np.int64), scratch[0], scratch[1], scratch[2])  # fmt: skip
+    at_first = free.sum()
+    available, started, eventually, blocked = at_first, 0, -1, n
+    for i in range(n):
+        position = position_of(order, i)
+        amount = amount_of(pool, jobs, queue[position])
+        if amount > available:
+            if eventually < 0:
+                eventually = at_first + fill_held(pool, jobs)
+            if amount > eventually:
+                continue
+            blocked = i
+            break
+        available -= amount
+        started = start_now(pool, jobs, started, position, amount)
+    if blocked < n and (available > 0 or want_plan):
+        if reservations == GREEDY:
+            started = pool_greedy(pool, jobs, available, started, blocked)
+        elif reservations == 1:
+            started = pool_easy(pool, jobs, available, started, blocked)
+        elif reservations > 1:
+            started = pool_backfill(pool, jobs, available, started, blocked, eventually, reservations, want_plan)
+    return place_in_pool(pool, jobs, started, free)
+
+
+# ---------------------------------------------------------------------------------------------- nodes, in groups
+#
+# The *line* of a node is what it has free, from now on: steps (second, amounts [R]), the first one from ever. Nodes of
+# the same kind with the same line form a group. Lines are never changed: a node that gives or takes moves to another
+# group, whose line is a copy with one edit. All choices are made by line or by node index.
+
+EVER = -NEVER
+"""The second of a line's first step."""
+
+
+class Machine(NamedTuple):
+    """The nodes as they are now."""
+
+    free: Array
+    capacity: Array
+    node_sets: Array
+    kind_of: Array
+    """int64[N]: nodes of one kind have the same capacity and are in the same node sets"""
+    kind_node: Array
+    """A node of each kind."""
+
+
+class Groups(NamedTuple):
+    """Groups of nodes, each with its line: steps `first[g]` .. `first[g] + length[g]` of `at` and `free`."""
+
+    of: Array
+    """int64[N]: the group of each node"""
+    kind: Array
+    size: Array
+    first: Array
+    length: Array
+    at: Array
+    free: Array
+    """int64[steps, R]"""
+    used: Array
+    """int64[2]: groups and steps in use"""
+
+
+@kernel()
+def mixed(value: int) -> Any:
+    """A 64-bit hash of `value` (the finaliser of splitmix64)."""
+    x = np.uint64(value) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.int64(x ^ (x >> np.uint64(31)))
+
+
+@kernel()
+def amount_on(machine: Machine, jobs: Jobs, slot: int, node: int, units: int, r: int) -> Any:
+    """What `units` units of a job take of resource `r` on a node."""
+    if jobs.sharing[slot] & EXCLUSIVE:
+        return machine.capacity[node, r]
+    return units * jobs.per_unit[slot, r]
+
+
+@kernel()
+def signatures(machine: Machine, jobs: Jobs, running: Array) -> Any:
+    """A 64-bit number per node that is the same for nodes of the same kind and line: a sum over what is in the line."""
+    nodes, resources = machine.free.shape
+    found = np.empty(nodes, np.int64)
+    now = np.empty(resources, np.int64)
+    for r in range(resources):
+        now[r] = mixed(r)
+    for node in range(nodes):
+        total = mixed(-1 - machine.kind_of[node])
+        for r in range(resources):
+            total += machine.free[node, r] * now[r]
+        found[node] = total
+    for i in range(len(running)):
+        slot = running[i]
+        key = mixed(jobs.end_s[slot])
+        for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
+            node = jobs.place_node[at]
+            for r in range(resources):
+                found[node] += amount_on(machine, jobs, slot, node, jobs.place_units[at], r) * mixed(key + r)
+    return found
+
+
+@kernel()
+def new_groups(machine: Machine, groups_room: int, steps_room: int) -> Groups:
+    """No group yet, room for some."""
+    nodes, resources = machine.free.shape
+    return Groups(
+        np.empty(nodes, np.int64), np.empty(groups_room, np.int64), np.zeros(groups_room, np.int64),
+        np.empty(groups_room, np.int64), np.zeros(groups_room, np.int64), np.empty(steps_room, np.int64),
+        np.empty((steps_room, resources), np.int64), np.zeros(2, np.int64),
+    )  # fmt: skip
+
+
+@kernel()
+def with_room(groups: Groups, more_groups: int, more_steps: int) -> Groups:
+    """The same groups with room for more of both."""
+    n, steps = groups.used[0] + more_groups, groups.used[1] + more_steps
+    if n <= len(groups.kind) and steps <= len(groups.at):
+        return groups
+    n, steps = max(n, 2 * len(groups.kind)), max(steps, 2 * len(groups.at))
+    kind, size, first, length = (
+        np.empty(n, np.int64),
+        np.zeros(n, np.int64),
+        np.empty(n, np.int64),
+        np.zeros(n, np.int64),
+    )
+    at, free = np.empty(steps, np.int64), np.empty((steps, groups.free.shape[1]), np.int64)
+    g, e = groups.used[0], groups.used[1]
+    kind[:g], size[:g], first[:g], length[:g] = groups.kind[:g], groups.size[:g], groups.first[:g], groups.length[:g]
+    at[:e], free[:e] = groups.at[:e], groups.free[:e]
+    return Groups(groups.of, kind, size, first, length, at, free, groups.used)
+
+
+@kernel()
+def grouped(machine: Machine, jobs: Jobs, running: Array) -> Groups:
+    """The groups of the cluster as it is, from values alone. `running` is sorted by expected end."""
+    nodes, resources = machine.free.shape
+    found = signatures(machine, jobs, running)
+    steps = nodes
+    for i in range(len(running)):
+        steps += jobs.place_count[running[i]]
+    mask = 1
+    while mask < 2 * nodes:
+        mask *= 2
+    table = np.full(mask, -1, np.int64)
+    leader = np.full(nodes, -1, np.int64)
+    of = np.empty(nodes, np.int64)
+    leads = np.empty(nodes, np.int64)
+    n = 0
+    for node in range(nodes):
+        at = mixed(found[node]) & (mask - 1)
+        while table[at] >= 0 and found[leads[table[at]]] != found[node]:
+            at = (at + 1) & (mask - 1)
+        if table[at] < 0:
+            table[at] = n
+            leads[n] = node
+            leader[node] = n
+            n += 1
+        of[node] = table[at]
+    # How long each line will be, then the lines of the leaders.
+    length = np.ones(n, np.int64)
+    for i in range(len(running)):
+        slot = running[i]
+        for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
+            if leader[jobs.place_node[at]] >= 0:
+                length[leader[jobs.place_node[at]]] += 1
+    groups = new_groups(machine, 2 * n + 8, 2 * length.sum() + 32)
+    groups.of[:] = of
+    step = 0
+    for g in range(n):
+        groups.kind[g] = machine.kind_of[leads[g]]
+        groups.first[g] = step
+        groups.length[g] = 1
+        groups.at[step] = EVER
+        for r in range(resources):
+            groups.free[step, r] = machine.free[leads[g], r]
+        step += length[g]
+    for node in range(nodes):
+        groups.size[of[node]] += 1
+    for i in range(len(running)):
+        slot = running[i]
+        for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
+            node = jobs.place_node[at]
+            g = leader[node]
+            if g < 0:
+                continue
+            last = groups.first[g] + groups.length[g] - 1
+            if groups.at[last] < jobs.end_s[slot]:
+                groups.length[g] += 1
+                groups.at[last + 1] = jobs.end_s[slot]
+                for r in range(resources):
+                    groups.free[last + 1, r] = groups.free[last, r]
+                last += 1
+            for r in range(resources):
+                groups.free[last, r] += amount_on(machine, jobs, slot, node, jobs.place_units[at], r)
+    groups.used[0], groups.used[1] = n, step
+    return groups
+
+
+@kernel()
+def units_at(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int, step: int) -> Any:
+    """How many units of a job a node of group `g` can hold at one step of its line."""
+    most = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
+    if jobs.sharing[slot] & EXCLUSIVE:
+        node = machine.kind_node[groups.kind[g]]
+        for r in range(groups.free.shape[1]):
+            if groups.free[step, r] != machine.capacity[node, r]:
+                return 0
+    for r in range(groups.free.shape[1]):
+        amount = jobs.per_unit[slot, r]
+        if amount > 0:
+            if groups.free[step, r] < amount:
+                return 0
+            if most > 1:
+                most = min(most, groups.free[step, r] // amount)
+    return most
+
+
+@kernel()
+def allowed(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int) -> Any:
+    """Whether a job may use the nodes of group `g`: any are left, and its node set holds them."""
+    if groups.size[g] == 0:
+        return False
+    return jobs.node_set[slot] == 0 or machine.node_sets[jobs.node_set[slot], machine.kind_node[groups.kind[g]]]
+
+
+@kernel()
+def units_during(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int, start_s: int, end_s: int) -> Any:
+    """How many units of a job a node of group `g` can hold throughout [start_s, end_s)."""
+    least = jobs.units[slot]
+    last = groups.first[g] + groups.length[g]
+    for step in range(groups.first[g], last):
+        if step + 1 < last and groups.at[step + 1] <= start_s:
+            continue
+        if groups.at[step] >= end_s:
+            break
+        least = min(least, units_at(groups, machine, jobs, slot, g, step))
+        if least == 0:
+            break
+    return least
+
+
+@kernel()
+def fill_units(groups: Groups, machine: Machine, jobs: Jobs, slot: int, start_s: int, end_s: int, found: Array) -> Any:
+    """`found[g]` = units that a node of group `g` holds throughout [start_s, end_s); returns the sum over nodes."""
+    total = 0
+    for g in range(groups.used[0]):
+        found[g] = 0
+        if allowed(groups, machine, jobs, slot, g):
+            found[g] = units_during(groups, machine, jobs, slot, g, start_s, end_s)
+            total += groups.size[g] * found[g]
+    return total
+
+
+@kernel()
+def first_slot(groups: Groups, machine: Machine, jobs: Jobs, slot: int, now_s: int, times: Array, count: int) -> Any:
+    """The index in `times[:count]` of the earliest second from which a job finds its units for its whole duration.
+
+    `times` holds every second after now at which a line changes; -1 where there is none. Each group adds its change in
+    units to a line of sums, then the sums are scanned: the cost follows the steps of all lines, not the nodes.
+    """
+    duration_s, need = jobs.estimate_s[slot], jobs.units[slot]
+    change = np.zeros(count + 1, np.int64)
+    base, room = 0, 0
+    for g in range(groups.used[0]):
+        room = max(room, groups.length[g])
+    held = np.empty(room, np.int64)
+    for g in range(groups.used[0]):
+        if not allowed(groups, machine, jobs, slot, g):
+            continue
+        first, n = groups.first[g], groups.length[g]
+        for i in range(n):
+            held[i] = units_at(groups, machine, jobs, slot, g, first + i)
+        current = 0
+        for i in range(n):
+            pos_s = max(groups.at[first + i], now_s)
+            until_s = groups.at[first + i + 1] if i + 1 < n else NEVER
+            if until_s <= now_s:
+                continue
+            least, j = held[i], i + 1
+            while True:
+                while j < n and groups.at[first + j] < pos_s + duration_s:
+                    least = min(least, held[j])
+                    j += 1
+                if least != current:
+                    step = groups.size[g] * (least - current)
+                    if pos_s <= now_s:
+                        base += step
+                    else:
+                        change[lower_bound(times, count, pos_s)] += step
+                    current = least
+                while j < n and held[j] >= least:
+                    j += 1
+                if least == 0 or j == n or groups.at[first + j] - duration_s + 1 >= until_s:
+                    break
+                pos_s = groups.at[first + j] - duration_s + 1
+    for k in range(count):
+        base += change[k]
+        if base >= need:
+            return k
+    return -1
+
+
+@kernel()
+def free_share(groups: Groups, machine: Machine, most: Array, g: int) -> Any:
+    """How much a node of group `g` has free now, in millionths of the largest node, summed over resources."""
+    share = 0
+    for r in range(groups.free.shape[1]):
+        if most[r] > 0:
+            share += groups.free[groups.first[g], r] * 1_000_000 // most[r]
+    return share
+
+
+@kernel()
+def held_since(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int, units: int, start_s: int) -> Any:
+    """Since when a node of group `g` holds `units` units without a break until `start_s`."""
+    since = EVER
+    for step in range(groups.first[g], groups.first[g] + groups.length[g]):
+        if groups.at[step] > start_s:
+            break
+        if units_at(groups, machine, jobs, slot, g, step) < units:
+            since = NEVER
+        elif since == NEVER:
+            since = groups.at[step]
+    return since
+
+
+@kernel()
+def pick_nodes(groups: Groups, need: int, found: Array, rank: Array, ranked: bool, nodes: Array, units: Array) -> int:
+    """Choose nodes for `need` units: highest `rank` of the group first, then in index order; returns how many.
+
+    `found[g]` is what a node of group `g` holds; `nodes` and `units` are filled in index order.
+    """
+    level, at_level = 0, need
+    if ranked:
+        order = np.argsort(-rank[: groups.used[0]])
+        gathered, k = 0, 0
+        while gathered < need:
+            level, at_level = rank[order[k]], need - gathered
+            while k < len(order) and rank[order[k]] == level:
+                gathered += groups.size[order[k]] * found[order[k]]
+                k += 1
+    count, left = 0, need
+    for node in range(len(groups.of)):
+        g = groups.of[node]
+        take = found[g]
+        if take == 0 or (ranked and rank[g] < level):
+            continue
+        if not ranked or rank[g] == level:
+            take = min(take, at_level)
+            at_level -= take
+            if take == 0:
+                continue
+        nodes[count], units[count] = node, take
+        count += 1
+        left -= take
+        if left == 0:
+            break
+    return count
+
+
+@kernel()
+def edited(
+    groups: Groups, machine: Machine, jobs: Jobs, slot: int, node: int, units: int, start_s: int, end_s: int
+) -> Groups:
+    """One more group: that of `node` with `units` units of a job taken off its line during [start_s, end_s)."""
+    g = groups.of[node]
+    groups = with_room(groups, 1, groups.length[g] + 2)
+    new, to, resources = groups.used[0], groups.used[1], groups.free.shape[1]
+    first, n = groups.first[g], groups.length[g]
+    groups.kind[new], groups.size[new], groups.first[new] = groups.kind[g], 0, to
+    for i in range(n):
+        since_s = groups.at[first + i]
+        until_s = groups.at[first + i + 1] if i + 1 < n else NEVER
+        for part in range(3):
+            at_s = since_s if part == 0 else (start_s if part == 1 else end_s)
+            if part > 0 and not since_s < at_s < until_s:
+                continue
+            groups.at[to] = at_s
+            for r in range(resources):
+                amount = amount_on(machine, jobs, slot, node, units, r) if start_s <= at_s < end_s else 0
+                groups.free[to, r] = groups.free[first + i, r] - amount
+            to += 1
+    groups.length[new] = to - groups.first[new]
+    groups.used[0], groups.used[1] = new + 1, to
+    return groups
+
+
+@kernel()
+def occupy_nodes(
+    groups: Groups, machine: Machine, jobs: Jobs, slot: int, nodes: Array, units: Array, count: int, start_s: int,
+    end_s: int,
+) -> Groups:  # fmt: skip
+    """Take a placement off the lines of its nodes during [start_s, end_s): they move to new groups."""
+    before = groups.used[0]
+    target, taken = np.full(before, -1, np.int64), np.zeros(before, np.int64)
+    for i in range(count):
+        node = nodes[i]
+        g = groups.of[node]
+        if target[g] < 0 or taken[g] != units[i]:
+            target[g], taken[g] = groups.used[0], units[i]
+            groups = edited(groups, machine, jobs, slot, node, units[i], start_s, end_s)
+        groups.of[node] = target[g]
+        groups.size[g] -= 1
+        groups.size[target[g]] += 1
+    return groups
+
+
+@kernel()
+def insert_time(times: Array, count: int, at_s: int) -> int:
+    """Add a second to the sorted `times[:count]` unless it is there; returns the new count."""
+    at = lower_bound(times, count, at_s)
+    if at < count and times[at] == at_s:
+        return count
+    for k in range(count, at, -1):
+        times[k] = times[k - 1]
+    times[at] = at_s
+    return count + 1
+
+
+@kernel()
+def asks_more_than(jobs: Jobs, slot: int, available: Array) -> bool:
+    """Whether a job asks for more of some resource than all nodes together have free."""
+    for r in range(len(available)):  # noqa: SIM110  (a loop compiles to better code than a generator)
+        if jobs.units[slot] * jobs.per_unit[slot, r] > available[r]:
+            return True
+    return False
+
+
+@kernel()
+def appended(column: Array, used: int, values: Array, count: int) -> Array:
+    """`column` with `values[:count]` after its first `used` entries, in a longer array where it must grow."""
+    if used + count > len(column):
+        longer = np.empty(max(used + count, 2 * len(column)), np.int64)
+        longer[:used] = column[:used]
+        column = longer
+    column[used : used + count] = values[:count]
+    return column
+
+
+@kernel(
+    PLAN(
+        INT, IN2, IN2, IN1, IN1, IN1, IN1, IN1, IN1, IN2, IN1, IN1, IN1, IN1, IN1, IN1, IN1, FLAGS2, IN1, IN1, INT, INT,
+        INT,
+    )
+)  # fmt: skip
+def plan_nodes(
+    now_s: int,
+    free: Array,
+    capacity: Array,
+    queue: Array,
+    order: Array,
+    backfill: Array,
+    running: Array,
+    estimate_s: Array,
+    units: Array,
+    per_unit: Array,
+    sharing: Array,
+    node_set: Array,
+    end_s: Array,
+    place_at: Array,
+    place_count: Array,
+    place_node: Array,
+    place_units: Array,
+    node_sets: Array,
+    kind_of: Array,
+    kind_node: Array,
+    allocation: int,
+    reservations: int,
+    want_plan: int,
+) -> Any:
+    """Plan a queue on nodes: (slots, offsets, nodes, units of the starts; plan by queue position). See `plan_pool`.
+
+    Reservations take those nodes first that hold their units latest, so that nodes free now stay so for others.
+    """
+    jobs = Jobs(estimate_s, units, per_unit, sharing, node_set, end_s, place_at, place_count, place_node, place_units)
+    machine = Machine(free, capacity, node_sets, kind_of, kind_node)
+    n, resources = len(queue), free.shape[1]
+    groups = grouped(machine, jobs, running if reservations != GREEDY else running[:0])
+    available, most = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
+    for g in range(groups.used[0]):
+        for r in range(resources):
+            available[r] += groups.size[g] * groups.free[groups.first[g], r]
+            most[r] = max(most[r], capacity[kind_node[groups.kind[g]], r])
+    plan = np.full(n, NEVER, np.int64)
+    slots, offsets, pool_nodes, pool_units = (
+        np.empty(n, np.int64), np.zeros(n + 1, np.int64), np.empty(64, np.int64), np.empty(64, np.int64),
+    )  # fmt: skip
+    started, reserved, count = 0, 0, 0
+    nodes, node_units = np.empty(len(free), np.int64), np.empty(len(free), np.int64)
+    found, rank = np.empty(0, np.int64), np.empty(0, np.int64)
+    times, n_times = np.empty(0, np.int64), 0
+    sequence, i, last = order, 0, n - 1
+    while i <= last:
+        position = position_of(sequence, i)
+        i += 1
+        if plan[position] != NEVER:
+            continue
+        slot = queue[position]
+        if len(found) < groups.used[0]:
+            found, rank = np.empty(len(groups.kind), np.int64), np.empty(len(groups.kind), np.int64)
+        duration_s = estimate_s[slot]
+        if not asks_more_than(jobs, slot, available) and (
+            fill_units(groups, machine, jobs, slot, now_s, now_s + duration_s, found) >= units[slot]
+        ):
+            if allocation == BEST_FIT:
+                for g in range(groups.used[0]):
+                    rank[g] = -free_share(groups, machine, most, g) if found[g] else EVER
+            count = pick_nodes(groups, units[slot], found, rank, allocation == BEST_FIT, nodes, node_units)
+            groups = occupy_nodes(groups, machine, jobs, slot, nodes, node_units, count, EVER, now_s + duration_s)
+            for at in range(count):
+                for r in range(resources):
+                    available[r] -= amount_on(machine, jobs, slot, nodes[at], node_units[at], r)
+            pool_nodes = appended(pool_nodes, offsets[started], nodes, count)
+            pool_units = appended(pool_units, offsets[started], node_units, count)
+            plan[position] = now_s
+            slots[started] = slot
+            started += 1
+            offsets[started] = offsets[started - 1] + count
+            if len(times):
+                n_times = insert_time(times, n_times, now_s + duration_s)
+        elif reservations == STRICT:
+            if fill_units(groups, machine, jobs, slot, NEVER - 1, NEVER, found) >= units[slot]:
+                break
+        elif reserved < reservations:
+            if len(times) == 0:
+                times = np.empty(len(running) + 3 * n + 2, np.int64)
+                for k in range(len(running)):
+                    n_times = insert_time(times, n_times, end_s[running[k]])
+                for k in range(started):
+                    n_times = insert_time(times, n_times, now_s + estimate_s[slots[k]])
+            k = first_slot(groups, machine, jobs, slot, now_s, times, n_times)
+            if k < 0:
+                continue
+            start_s = times[k]
+            fill_units(groups, machine, jobs, slot, start_s, start_s + duration_s, found)
+            for g in range(groups.used[0]):
+                rank[g] = held_since(groups, machine, jobs, slot, g, found[g], start_s) if found[g] else EVER
+            count = pick_nodes(groups, units[slot], found, rank, True, nodes, node_units)
+            groups = occupy_nodes(groups, machine, jobs, slot, nodes, node_units, count, start_s, start_s + duration_s)
+            plan[position] = start_s
+            n_times = insert_time(times, n_times, start_s + duration_s)
+            reserved += 1
+            if reserved == 1 and reservations == 1 and len(backfill):
+                sequence, i = backfill, 0
+        if reserved > 0 and not want_plan:
+            while last >= i and asks_more_than(jobs, queue[position_of(sequence, last)], available):
+                last -= 1
+    return (slots[:started].copy(), offsets[: started + 1].copy(), pool_nodes[: offsets[started]].copy(),
+            pool_units[: offsets[started]].copy(), plan)  # fmt: skip

@@ -1,0 +1,63 @@
+"""Predictor `profile` (-D): the user's last ended job that resembles this one (mod17 section 3; on-line as in cp19)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from cpsched.errors import require
+from cpsched.model import EndedJob, Job
+from cpsched.predictors.base import OneByOne
+
+_DIGITS = "0123456789"
+
+
+class ProfilePredictor(OneByOne):
+    """First rule that hits, among the user's own ended jobs; else the walltime. Always capped by the walltime.
+
+    1. name, queue, walltime, request;  2. the same with the name's prefix (the name without trailing digits);
+    3. name, queue, walltime;           4. prefix, queue, walltime;           5. name;           6. prefix.
+
+    `remember` bounds what is kept per user and rule: the profiles that were used longest ago are forgotten first.
+    Jobs without a user get their walltime.
+    """
+
+    def __init__(self, remember: int = 10_000) -> None:
+        require(remember > 0, "remember", remember, "must be positive")
+        self.remember = remember
+        self._last: dict[str, tuple[dict[Hashable, int], ...]] = {}
+
+    def predict(self, job: Job) -> int:
+        """See `Predictor.predict`."""
+        history = self._last.get(job.user)
+        if history is None:
+            return job.walltime_s
+        for known, key in zip(history, _profiles(job), strict=True):
+            run_s = known.get(key)
+            if run_s is not None:
+                return min(run_s, job.walltime_s)
+        return job.walltime_s
+
+    def learn(self, ended: EndedJob) -> None:
+        """Remember the run time under each of the six profiles."""
+        job = ended.job
+        if not job.user:
+            return
+        history = self._last.get(job.user)
+        if history is None:
+            history = self._last[job.user] = tuple({} for _ in range(6))
+        for known, key in zip(history, _profiles(job), strict=True):
+            known.pop(key, None)
+            known[key] = ended.run_s
+            if len(known) > self.remember:
+                del known[next(iter(known))]
+
+
+def _profiles(job: Job) -> Iterator[Hashable]:
+    """What must be equal, rule by rule."""
+    name, prefix = job.name, job.name.rstrip(_DIGITS)
+    yield name, job.queue, job.walltime_s, job.request
+    yield prefix, job.queue, job.walltime_s, job.request
+    yield name, job.queue, job.walltime_s
+    yield prefix, job.queue, job.walltime_s
+    yield name
+    yield prefix

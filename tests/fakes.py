@@ -1,0 +1,252 @@
+"""Fakes for the bridge's tests: a small cluster behind the ports that can misbehave, a clock, a dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bridge.errors import BackendError
+from bridge.ports import Check, Hold, LeftJob, Observation, Outcome, PendingJob, StartOrder
+from cpsched.dispatchers.base import Unlearned
+from cpsched.feasibility import used_by
+from cpsched.model import Cluster, Decision, Effort, EndedJob, Job, Need, Placement, RunningJob, Snapshot, Starts, Wait
+from tests.builders import a_cluster
+
+
+@dataclass
+class FakeJob:
+    """A job of the fake cluster: pending with a hold and a pin, running on a placement, or over."""
+
+    job: Job
+    hold: Hold = Hold.PLUGIN
+    pin: tuple[tuple[str, int], ...] = ()
+    start_s: int | None = None
+    placement: Placement = ()
+    end_s: int | None = None
+    starts: int = 0
+
+    @property
+    def pending(self) -> bool:
+        return self.start_s is None and self.end_s is None
+
+    @property
+    def running(self) -> bool:
+        return self.start_s is not None and self.end_s is None
+
+
+@dataclass
+class FakeCluster:
+    """Behaves like Slurm seen through the ports; `faults` are run, and forgotten, at the next call of that name.
+
+    A fault takes a function that does the call's work: it may do it, or not, and may raise. Released jobs run at
+    once if their pin can be met; `lazy` keeps them pending until `schedule()`.
+    """
+
+    cluster: Cluster = field(default_factory=a_cluster)
+    now_s: int = 0
+    lazy: bool = False
+    own_scheduler: bool = False
+    jobs: dict[int, FakeJob] = field(default_factory=dict)
+    drained: set[int] = field(default_factory=set)
+    left: list[LeftJob] = field(default_factory=list)
+    commands: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    faults: dict[str, list[Callable[[Callable[[], object]], object]]] = field(default_factory=dict)
+    past: list[EndedJob] = field(default_factory=list)
+    readiness: list[Check] = field(default_factory=list)
+    _told: set[tuple[int, int]] = field(default_factory=set)
+
+    # what people and time do -----------------------------------------------------------------------------------
+
+    def submit(self, *jobs: Job, hold: Hold = Hold.PLUGIN) -> None:
+        for job in jobs:
+            self.jobs[job.id] = FakeJob(job, hold)
+
+    def cancel(self, job_id: int) -> None:
+        del self.jobs[job_id]
+
+    def requeue(self, job_id: int, hold: Hold = Hold.NONE) -> None:
+        fake = self.jobs[job_id]
+        fake.start_s, fake.placement, fake.hold = None, (), hold
+
+    def end(self, job_id: int) -> None:
+        self.jobs[job_id].end_s = self.now_s
+
+    def free(self) -> np.ndarray:
+        free = self.cluster.capacity.copy()
+        for fake in self.jobs.values():
+            if fake.running:
+                for node, amounts in used_by(fake.job.request, fake.placement, self.cluster.capacity).items():
+                    free[node] -= amounts
+        free[sorted(self.drained)] = 0
+        return np.maximum(free, 0)
+
+    def schedule(self) -> None:
+        """The cluster's own scheduler: released jobs with a pin go there; without one they need `own_scheduler`."""
+        for fake in self.jobs.values():
+            if fake.pending and fake.hold is Hold.NONE and fake.job.ineligible is None:
+                placement = self._pinned(fake) if fake.pin else self._anywhere(fake)
+                if placement:
+                    fake.start_s, fake.placement = self.now_s, placement
+                    fake.starts += 1
+
+    def run_now(self, job_id: int, placement: Placement) -> None:
+        """Someone else starts a job."""
+        fake = self.jobs[job_id]
+        fake.hold, fake.start_s, fake.placement = Hold.NONE, self.now_s, placement
+        fake.starts += 1
+
+    def _pinned(self, fake: FakeJob) -> Placement:
+        index = {name: i for i, name in enumerate(self.cluster.node_names)}
+        placement = tuple(sorted((index[name], units) for name, units in fake.pin))
+        used, free = used_by(fake.job.request, placement, self.cluster.capacity), self.free()
+        return placement if all((free[node] >= amounts).all() for node, amounts in used.items()) else ()
+
+    def _anywhere(self, fake: FakeJob) -> Placement:
+        free, request = self.free(), fake.job.request
+        if not self.own_scheduler or request.units > 1:
+            return ()
+        fits = [node for node in range(self.cluster.size) if (free[node] >= request.per_unit).all()]
+        return ((fits[0], 1),) if fits else ()
+
+    # the ports -------------------------------------------------------------------------------------------------
+
+    def _call(self, name: str, work: Callable[[], object]) -> object:
+        waiting = self.faults.get(name)
+        return waiting.pop(0)(work) if waiting else work()
+
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
+        return self._call("observe", self._observe)  # type: ignore[return-value]
+
+    def _observe(self) -> Observation:
+        self.schedule()
+        jobs = sorted(self.jobs.values(), key=lambda fake: (fake.job.submit_s, fake.job.id))
+        ended = [EndedJob(f.job, f.start_s or 0, f.end_s) for f in jobs if f.end_s is not None]
+        news = [e for e in ended if (e.job.id, e.end_s) not in self._told]
+        self._told.update((e.job.id, e.end_s) for e in news)
+        left = {each.job_id for each in self.left}
+        return Observation(
+            self.now_s,
+            self.cluster,
+            self.free(),
+            tuple(PendingJob(f.job, f.hold, bool(f.pin)) for f in jobs if f.pending and f.job.id not in left),
+            tuple(RunningJob(f.job, f.start_s or 0, f.placement) for f in jobs if f.running),
+            tuple(news),
+            tuple(self.left),
+        )
+
+    def history(self) -> Sequence[EndedJob]:
+        return self.past
+
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+        self.commands.append(("start", tuple(order.job.id for order in orders)))
+        return self._call("start", lambda: [self._start(order) for order in orders])  # type: ignore[return-value]
+
+    def _start(self, order: StartOrder) -> Outcome:
+        fake = self.jobs.get(order.job.id)
+        if fake is None or not fake.pending or fake.hold not in (Hold.PLUGIN, Hold.ADMIN):
+            return Outcome(order.job.id, "refused", "not pending and held")
+        fake.hold, fake.pin = Hold.NONE, order.nodes
+        if not self.lazy:
+            self.schedule()
+        return Outcome(order.job.id, "done")
+
+    def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        self.commands.append(("hold", tuple(job_ids)))
+        return self._call("hold", lambda: [self._hold(id) for id in job_ids])  # type: ignore[return-value]
+
+    def _hold(self, job_id: int) -> Outcome:
+        fake = self.jobs.get(job_id)
+        if fake is None or not fake.pending or fake.hold is Hold.USER:
+            return Outcome(job_id, "refused", "not pending, or held by its owner")
+        fake.pin = ()
+        fake.hold = Hold.ADMIN if fake.hold is Hold.NONE else fake.hold
+        return Outcome(job_id, "done")
+
+    def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        self.commands.append(("hand_back", tuple(job_ids)))
+        return self._call("hand_back", lambda: [self._hand_back(id) for id in job_ids])  # type: ignore[return-value]
+
+    def _hand_back(self, job_id: int) -> Outcome:
+        self.left = [replace(each, held_for_us=False) if each.job_id == job_id else each for each in self.left]
+        fake = self.jobs.get(job_id)
+        if fake is None or not fake.pending or fake.hold is Hold.USER:
+            return Outcome(job_id, "refused", "not pending, or held by its owner")
+        fake.pin, fake.hold = (), Hold.NONE
+        return Outcome(job_id, "done")
+
+    def checks(self) -> Sequence[Check]:
+        return self.readiness
+
+    def close(self) -> None:
+        pass
+
+    # misbehaviour ----------------------------------------------------------------------------------------------
+
+    def fail(self, call: str, error: BackendError, after: bool = False) -> None:
+        """The next `call` raises `error`; `after`: once it has taken effect."""
+
+        def fault(work: Callable[[], object]) -> object:
+            if after:
+                work()
+            raise error
+
+        self.faults.setdefault(call, []).append(fault)
+
+    def before(self, call: str, event: Callable[[], object]) -> None:
+        """`event` happens right before the next `call`."""
+
+        def fault(work: Callable[[], object]) -> object:
+            event()
+            return work()
+
+        self.faults.setdefault(call, []).append(fault)
+
+
+class FirstFit(Unlearned):
+    """Starts whatever fits, in order, on the first nodes that have room; a dispatcher small enough to be a fake."""
+
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        free, placements, waits = snapshot.free.copy(), {}, {}
+        for slot in snapshot.queue.tolist():
+            job = snapshot.table.jobs[slot]
+            placement = self._place(job, free)
+            if placement:
+                placements[slot] = placement
+                for node, units in placement:
+                    free[node] -= units * np.array(job.request.per_unit)
+            else:
+                waits[job.id] = Wait("resources", tuple(r.job.id for r in snapshot.running_jobs()))
+        return Decision(Starts.of(placements), Effort("first-fit", len(snapshot.queue)), None, waits)
+
+    def _place(self, job: Job, free: np.ndarray) -> Placement:
+        left, found = job.request.units, []
+        for node, amounts in enumerate(free):
+            room = min(a // w for a, w in zip(amounts.tolist(), job.request.per_unit, strict=True) if w)
+            units = min(left, room, 1 if job.request.distinct else left)
+            if units > 0:
+                found.append((node, units))
+                left -= units
+        return tuple(found) if left == 0 else ()
+
+
+@dataclass
+class FakePace:
+    """A clock that stands still unless told; waits at most `cycles` times."""
+
+    cycles: int = 1
+    at_s: float = 0.0
+    waited: list[float] = field(default_factory=list)
+    stopped: bool = False
+
+    def monotonic_s(self) -> float:
+        return self.at_s
+
+    def unix_s(self) -> float:
+        return 1_000_000_000.0 + self.at_s
+
+    def wait(self, seconds: float) -> bool:
+        self.waited.append(seconds)
+        self.at_s += seconds
+        return len(self.waited) < self.cycles

@@ -1,0 +1,21 @@
+"""Where the shared traces are; tests that need one skip, saying so, where it is absent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+KTH, BLUE = "KTH-SP2.swf.gz", "SDSC-BLUE.swf.gz"
+KIT, GAIA = "KIT-FH2-2016-1.first25k.swf.gz", "UniLu-Gaia-2014-2.swf.gz"
+XDMOD = "XDMoD-phillips-sacct-2016.log.gz"
+
+
+def trace(name: str) -> Path:
+    """The path of a shared trace; skips the test where there is none."""
+    folder = os.environ.get("CPSCHED_TRACES") or Path(__file__).parents[2] / "shared" / "traces"
+    path = Path(folder) / name
+    if not path.exists():
+        pytest.skip(f"{name} is not in {folder} (CPSCHED_TRACES names another folder)")
+    return path

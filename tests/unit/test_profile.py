@@ -1,0 +1,66 @@
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched.model import EndedJob
+from cpsched.predictors.profile import ProfilePredictor
+from tests.builders import a_job
+
+
+def facts(name="run1", queue="q", walltime_s=1000, units=2, user="ada"):
+    return a_job(name=name, queue=queue, walltime_s=walltime_s, units=units, user=user)
+
+
+def learned(*history, **settings):
+    """A predictor that saw (job, run time) in that order."""
+    predictor = ProfilePredictor(**settings)
+    for job, run_s in history:
+        predictor.learn(EndedJob(job, 0, run_s))
+    return predictor
+
+
+RULES = [
+    facts(),
+    facts(name="run7"),
+    facts(units=9),
+    facts(name="run7", units=9),
+    facts(walltime_s=500, queue="other"),
+    facts(name="run7", walltime_s=500, queue="other"),
+]
+"""Jobs that resemble `facts()` by the first rule, the second, ..., the sixth and by no stricter one."""
+
+
+@pytest.mark.parametrize("rule", range(6))
+def test_each_rule_finds_its_job(rule):
+    assert learned((RULES[rule], 77)).predict(facts()) == 77
+
+
+@pytest.mark.parametrize("rule", range(5))
+def test_a_stricter_rule_wins_over_a_later_job_of_a_looser_one(rule):
+    predictor = learned((RULES[rule], 77), (RULES[rule + 1], 88))
+    assert predictor.predict(facts()) == 77
+
+
+def test_of_jobs_that_match_alike_the_last_one_counts():
+    assert learned((facts(), 10), (facts(), 20)).predict(facts()) == 20
+
+
+def test_users_are_kept_apart_and_strangers_get_their_walltime():
+    predictor = learned((facts(), 10))
+    assert predictor.predict(facts(user="bob")) == 1000
+    assert predictor.predict(facts(name="other", user="ada")) == 1000
+
+
+def test_a_job_without_a_user_teaches_nothing():
+    assert learned((facts(user=""), 10)).predict(facts(user="")) == 1000
+
+
+def test_the_walltime_caps_the_prediction():
+    assert learned((facts(), 5000)).predict(facts()) == 1000
+
+
+def test_what_was_used_longest_ago_is_forgotten_first():
+    names = ["a", "b", "c"]
+    predictor = learned(*((facts(name=name), 10) for name in names), remember=2)
+    assert [predictor.predict(facts(name=name)) for name in names] == [1000, 10, 10]
+    with pytest.raises(InvalidValue, match="remember=0"):
+        ProfilePredictor(remember=0)
