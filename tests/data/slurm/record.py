@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "slurm"))
+sys.path.insert(0, str(HERE.parents[2]))
 
-from harness import Slurm
+from tests.slurm.harness import Slurm  # noqa: E402
 
 # Runs in the bridge's image. Everything that pyslurm knows of each record, by its public attribute names; values that
 # are pyslurm's own objects become the mapping of their public attributes.
