@@ -107,7 +107,8 @@ class Translator:
             numbers = self._numbers(record)
             known = self._translate(machine, partitions, reservations, record, numbers[0], now_s)
             reason = known.asked if isinstance(known.asked, str) else None
-            if record["required_nodes"] and not any(number in pinned for number in numbers):
+            by_bridge = states.pinned_by_bridge(record["comment"]) or any(number in pinned for number in numbers)
+            if record["required_nodes"] and not by_bridge:
                 reason = "its owner chose its nodes"
             if reason is not None:
                 left.append(_left(record, reason, hold))

@@ -214,6 +214,8 @@ def test_a_node_list_of_ours_is_a_pin_and_not_the_owners_choice() -> None:
     scene.job("first")["required_nodes"] = "n2"
     assert "owner" in left(scene, "first").reason
     assert pending(scene, "first", observe(scene, pinned=[number])).pinned
+    scene.job("first")["comment"] = "my words bridge:pinned()"
+    assert pending(scene, "first").pinned
 
 
 def test_waiting_tasks_of_an_array_are_jobs_of_their_own() -> None:
