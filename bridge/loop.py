@@ -137,7 +137,7 @@ class Bridge:
     def _reconcile(self, seen: Observation, report: CycleReport) -> None:
         if report.mode == "shadow":
             return
-        transitions = reconcile(self.ledger.by_id, seen, self._rules(report.mode))
+        transitions = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._rules(report.mode))
         self.ledger.record(transitions, report.number)
         if report.number % _FORGET_EVERY == 0:
             self.ledger.forget(seen.now_s - int(self.settings.journal.keep_jobs_days * 86400))
@@ -176,7 +176,8 @@ class Bridge:
         with self._timed(report, "verify"):
             report.violations = verify(decision, report.snapshot)
         if report.violations:
-            self._bad_decision(report, "rule_broken", "; ".join(map(str, report.violations)))
+            more = f"; and {len(report.violations) - 3} more" if len(report.violations) > 3 else ""
+            self._bad_decision(report, "rule_broken", "; ".join(map(str, report.violations[:3])) + more)
             return
         self._watch.decided(True)
         report.starts = decision.starts_by_job(report.snapshot)

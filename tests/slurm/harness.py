@@ -14,6 +14,7 @@ code that needs it is sent to the bridge's image with `Slurm.python`.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import time
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PROJECT = "cpsched"
+PROJECT = os.environ.get("CPSCHED_PROJECT", "cpsched")
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODES = ("n1", "n2", "n3", "n4")
 GPU_NODES = ("n3", "n4")
@@ -304,7 +305,9 @@ class Slurm:
                 docker("start", identity)
         self.wait_for_controller()
         self.plugin(on=False)
-        self.run("bash", "-c", "squeue --noheader --all --Format=jobid | xargs --no-run-if-empty scancel --quiet")
+        # Components of a het job cannot be cancelled one by one: an error here, but the leader takes them along.
+        cancel_all = "squeue --noheader --all --Format=jobid | xargs --no-run-if-empty scancel --cron --quiet"
+        self.run("bash", "-c", cancel_all, check=False)
         for line in self.run("scontrol", "--oneliner", "show", "reservation").splitlines():
             if line.startswith("ReservationName="):
                 self.scontrol("delete", line.split()[0])

@@ -71,7 +71,7 @@ def test_more_tasks_than_a_node_holds_take_the_fewest_nodes_with_equal_shares() 
 def test_a_pin_says_how_to_give_the_record_back() -> None:
     scene, translator = Scene(), Translator()
     translator.observe(scene.snapshot())
-    assert translator.asked[scene.job("six")["id"]].restore == "TasksPerNode=0 NumNodes=1-6"
+    assert translator.asked[scene.job("six")["id"]].restore == "TasksPerNode=0 NumNodes=1-6 NumTasks=6"
     assert translator.asked[scene.job("first")["id"]].restore == ""
 
 
