@@ -28,7 +28,9 @@ def attempt(action):
 
 def start(slurm: Slurm, job: str, *nodes: str) -> str:
     """The start transaction of the bridge: pin and release in one command; "done", or the error."""
-    code = f"print(json.dumps(attempt(lambda: Job({job}).modify(Wish(required_nodes={list(nodes)}, priority=RELEASE)))))"
+    code = (
+        f"print(json.dumps(attempt(lambda: Job({job}).modify(Wish(required_nodes={list(nodes)}, priority=RELEASE)))))"
+    )
     return slurm.python(PYSLURM + code)
 
 
@@ -308,7 +310,9 @@ def test_latency_from_release_to_running(slurm: Slurm, capsys: pytest.CaptureFix
     slurm.plugin(on=True)
     jobs = slurm.burst(20, "--time=10", script="sleep 60")
     slurm.plugin(on=False)
-    code = PYSLURM + """
+    code = (
+        PYSLURM
+        + """
 import time
 times = []
 for number, job in enumerate(map(int, sys.argv[1].split(","))):
@@ -321,6 +325,7 @@ for number, job in enumerate(map(int, sys.argv[1].split(","))):
     times.append(time.monotonic() - begin)
 print(json.dumps(times))
 """
+    )
     times = sorted(slurm.python(code, ",".join(jobs)))
     with capsys.disabled():
         print(f"\nrelease -> RUNNING, s: min {times[0]:.2f} median {statistics.median(times):.2f} max {times[-1]:.2f}")
@@ -332,7 +337,9 @@ def test_a_burst_fills_the_cluster(slurm: Slurm, capsys: pytest.CaptureFixture[s
     slurm.plugin(on=True)
     jobs = slurm.burst(60, "--time=10", "--mem-per-cpu=500", script="sleep 60")
     slurm.plugin(on=False)
-    code = PYSLURM + """
+    code = (
+        PYSLURM
+        + """
 import time
 jobs = list(map(int, sys.argv[1].split(",")))
 begin = time.monotonic()
@@ -347,6 +354,7 @@ while True:
     time.sleep(0.02)
 print(json.dumps([sent, time.monotonic() - begin]))
 """
+    )
     sent, done = slurm.python(code, ",".join(jobs))
     with capsys.disabled():
         print(f"\nburst of {len(jobs)}: commands {sent:.2f} s, all RUNNING after {done:.2f} s")
