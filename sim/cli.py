@@ -283,14 +283,20 @@ def compare(
     charge: ChargeText = "none",
     jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
     out: OutDir = None,
+    plots: Annotated[bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out.")] = False,
     as_json: AsJson = False,
     lenient: Lenient = False,
 ) -> None:
     """Replay TRACE with every dispatcher and every predictor; --out writes compare.csv and every schedule."""
+    from cpsched.errors import require
     from sim import compare as study
     from sim.files import write_table
     from sim.reading import load
+    from sim.report import plots as report
 
+    if plots:
+        require(out is not None, "--plots", plots, "needs --out DIR")
+        report.check()
     options, settings = _options(limit, effort, seed), parse_settings(set_)
     chosen = study.setups(_names(dispatchers), _names(predictors), settings, options, parse_charge(charge))
     study.check_baseline(chosen, baseline)
@@ -301,6 +307,8 @@ def compare(
     baselines = study.baselines(rows, baseline)
     if out is not None:
         write_table(out / "compare.csv", study.table_rows(rows, baselines))
+        if plots:
+            report.write_comparison(rows, out)
     if as_json:
         typer.echo(json.dumps(study.as_json(rows, baselines)))
     else:
