@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,14 @@ def journal_path(settings: Settings) -> Path:
 def pause_file(settings: Settings) -> PauseFile:
     """The file that says whether the bridge stands down."""
     return PauseFile(settings.state_dir / "paused")
+
+
+def heartbeat_age_s(settings: Settings) -> float | None:
+    """Seconds since the last good cycle; None if there never was one."""
+    try:
+        return max(0.0, time.time() - settings.heartbeat_path.stat().st_mtime)
+    except FileNotFoundError:
+        return None
 
 
 def connect(settings: Settings, where: str = "settings") -> Backend:

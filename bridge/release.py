@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from bridge import assembly
 from bridge.errors import AlreadyRunning, StillHeld
 from bridge.guard import InstanceLock
@@ -13,14 +11,6 @@ from bridge.settings import Settings
 from bridge.stop import give_all_back
 
 
-def heartbeat_age_s(settings: Settings) -> float | None:
-    """Seconds since the last good cycle; None if there never was one."""
-    try:
-        return max(0.0, time.time() - settings.heartbeat_path.stat().st_mtime)
-    except FileNotFoundError:
-        return None
-
-
 def release_all(settings: Settings, where: str, if_stale_s: float | None, force: bool) -> str:
     """Give everything back and say how many; raises `StillHeld` for what could not be.
 
@@ -28,7 +18,7 @@ def release_all(settings: Settings, where: str, if_stale_s: float | None, force:
     younger means that there is nothing to do.
     """
     if if_stale_s is not None:
-        age_s = heartbeat_age_s(settings)
+        age_s = assembly.heartbeat_age_s(settings)
         if age_s is not None and age_s <= if_stale_s:
             return f"the heartbeat is {age_s:.0f} s old: nothing to do"
     lock = _lock(settings, must=if_stale_s is None and not force)

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from rich.console import Console
 from rich.table import Table
 
+from bridge.assembly import heartbeat_age_s
 from bridge.errors import UnknownJob
 from bridge.journal import Aside, Event, Journal, RoundLine
 from bridge.ledger import KEPT, Entry, Ledger
 from bridge.ports import Check, Outcome
 from bridge.records import RoundRecord
-from bridge.release import heartbeat_age_s
 from bridge.replay import replay
 from bridge.settings import Settings
 from cpsched.model import Cluster, Job, Placement

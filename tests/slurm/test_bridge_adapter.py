@@ -1,4 +1,4 @@
-"""What the Slurm adapter relies on, each on the real cluster: commands, their undoing, arrays, failures of the child."""
+"""The Slurm adapter on the real cluster: commands, their undoing, arrays, failures of the child and the controller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 import pytest
-from harness import Slurm, wait_until
+
+from tests.slurm.harness import Slurm, wait_until
 
 pytestmark = pytest.mark.slurm
 

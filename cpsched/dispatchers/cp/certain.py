@@ -1,0 +1,44 @@
+"""Certain answers: where no search can change the decision, no solver is called."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.dispatchers.cp import kernels, window
+from cpsched.dispatchers.cp.answer import Answer
+from cpsched.dispatchers.cp.kernels import Facts
+
+_NODES = 1000
+"""Nodes of the relaxed tree: about 10 ms. More rarely prove anything (contended rounds of KIT, oracle estimates)."""
+_DIVES = 16
+"""Plans made on the way, up to 2 ms each."""
+_CLOSE = 1e-9
+"""Relative difference of objectives that counts as none."""
+
+
+def all_start(facts: Facts) -> Answer | None:
+    """Every considered job starts now, if the dive places them all now; else None.
+
+    That is optimal: each term of the objective grows with the job's start, and no start is before now.
+    """
+    plan = window.empty_plan(facts)
+    if kernels.dive(facts, plan, np.arange(len(facts.jobs)), True) < len(facts.jobs):
+        return None
+    return Answer(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
+
+
+def bound_met(facts: Facts, weights: npt.NDArray[np.float64]) -> Answer:
+    """The first leaf, improved by branch and bound on the problem without places; certain where that proves it.
+
+    A plan whose weighted delay equals that of the best relaxed plan is optimal. If not certain, the answer holds the
+    best plan found, to search on from.
+    """
+    plan = window.first_leaf(facts)
+    relaxed = kernels.relaxation(facts)
+    _, _, bound = kernels.branch(facts, relaxed, weights, plan, window.empty_plan(facts), _NODES, _DIVES)
+    met = bound >= kernels.delay(facts, weights, plan.start_s) * (1 - _CLOSE)
+    answer = Answer(plan, "bound-met", met, bound)
+    return dataclasses.replace(answer, status="optimal") if met else answer
