@@ -11,7 +11,9 @@ An exception means that the outside or the configuration broke; a start that did
     ├── AlreadyRunning       another bridge holds the lock
     ├── NotReady             a check that control mode requires fails
     ├── AddressTaken         the metrics address cannot be listened on
-    └── UnknownRound         the journal has no such round (exit code 2)
+    ├── StillHeld            jobs could not be given back to the cluster's own scheduler
+    ├── UnknownRound         the journal has no such round (exit code 2)
+    └── UnknownJob           neither ledger nor journal has heard of the job (exit code 2)
 """
 
 from __future__ import annotations
@@ -55,3 +57,11 @@ class AddressTaken(BridgeError):
 
 class UnknownRound(BridgeError):
     """The journal holds no such round."""
+
+
+class StillHeld(BridgeError):
+    """Jobs could not be given back; the message names them."""
+
+
+class UnknownJob(BridgeError):
+    """Neither the ledger nor the journal has heard of the job."""

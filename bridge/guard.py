@@ -90,11 +90,14 @@ class FailureWatch:
 
     settings: GuardSettings
     _starts: deque[tuple[float, bool]] = field(default_factory=deque)
+    _failed: int = 0
     _bad_decisions: int = 0
 
     def started(self, at_s: float, results: Iterable[bool]) -> None:
         """Take note of starts that came true (True) or did not (False), at a monotonic time."""
-        self._starts.extend((at_s, result) for result in results)
+        for result in results:
+            self._starts.append((at_s, result))
+            self._failed += not result
 
     def decided(self, good: bool) -> None:
         """Take note of a decision that was applicable, or was not."""
@@ -103,10 +106,9 @@ class FailureWatch:
     def verdict(self, now_s: float) -> str | None:
         """Why the bridge must stand down; None if it may go on."""
         while self._starts and self._starts[0][0] < now_s - self.settings.window_s:
-            self._starts.popleft()
-        failed = sum(not good for _, good in self._starts)
-        if failed >= self.settings.max_failed_starts and 2 * failed > len(self._starts):
-            return f"{failed} of {len(self._starts)} starts failed within {self.settings.window_s:g} s"
+            self._failed -= not self._starts.popleft()[1]
+        if self._failed >= self.settings.max_failed_starts and 2 * self._failed > len(self._starts):
+            return f"{self._failed} of {len(self._starts)} starts failed within {self.settings.window_s:g} s"
         if self._bad_decisions >= self.settings.max_failed_decisions:
             return f"{self._bad_decisions} decisions in a row failed"
         return None
@@ -114,6 +116,7 @@ class FailureWatch:
     def reset(self) -> None:
         """Begin anew, after a resume."""
         self._starts.clear()
+        self._failed = 0
         self._bad_decisions = 0
 
 

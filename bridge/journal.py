@@ -100,6 +100,7 @@ class Journal:
         self._max_bytes = int(max_mib * 2**20)
         self._keys: dict[int, tuple[Job, str]] = {}
         self._cluster: tuple[Cluster, bytes] | None = None
+        self._read_jobs: dict[str, Job] = {}
         self._last = self._newest()
         self._asides: frozenset[Aside] | None = None
 
@@ -248,10 +249,12 @@ class Journal:
         self._db.executemany("delete from jobs where key = ?", [(key,) for key in stored if key not in named])
         self._keys = {id: (job, key) for id, (job, key) in self._keys.items() if key in named}
 
-    def lines(self, limit: int | None = None) -> list[RoundLine]:
+    def lines(self, limit: int | None = None, with_starts: bool = False) -> list[RoundLine]:
         """The newest rounds, oldest first; all of them if `limit` is None."""
-        query = "select round, now_s, at_unix_s, mode, queued, running, starts, path from rounds order by round desc"
-        rows = self._db.execute(query + (f" limit {int(limit)}" if limit is not None else ""))
+        where = "where starts > 0" if with_starts else ""
+        bound = "" if limit is None else f"limit {limit:d}"
+        columns = "round, now_s, at_unix_s, mode, queued, running, starts, path"
+        rows = self._db.execute(f"select {columns} from rounds {where} order by round desc {bound}")
         return [RoundLine(*row) for row in rows][::-1]
 
     def read(self, number: int) -> RoundRecord:
@@ -294,10 +297,15 @@ class Journal:
         return unpack(self._db.execute("select data from things where key = ?", (key,)).fetchone()[0])
 
     def _jobs_of(self, keys: list[str]) -> dict[str, Job]:
+        """Jobs by content key; those of the round read before are kept, as most are the same."""
         found = {}
         for key in keys:
-            (text,) = self._db.execute("select data from jobs where key = ?", (key,)).fetchone()
-            found[key] = job_from_json(json.loads(text))
+            job = self._read_jobs.get(key)
+            if job is None:
+                (text,) = self._db.execute("select data from jobs where key = ?", (key,)).fetchone()
+                job = job_from_json(json.loads(text))
+            found[key] = job
+        self._read_jobs = found
         return found
 
     def outcomes(self, number: int) -> list[tuple[str, Outcome]]:

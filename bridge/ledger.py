@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -136,9 +135,17 @@ class Ledger:
         self.reload()
 
     def reload(self) -> None:
-        """Read all entries that are not closed, and the closed ones that are remembered."""
+        """Read all entries again."""
         rows = self._db.execute(f"select {_COLUMNS} from jobs")
-        self._entries = {row[0]: _entry(row) for row in rows}
+        self._entries = {}
+        self._in_state: dict[State | None, set[int]] = {state: set() for state in (None, *State)}
+        for row in rows:
+            self._remember(None, _entry(row))
+
+    def _remember(self, before: State | None, entry: Entry) -> None:
+        self._in_state[before].discard(entry.job_id)
+        self._in_state[entry.state].add(entry.job_id)
+        self._entries[entry.job_id] = entry
 
     @property
     def by_id(self) -> Mapping[int, Entry]:
@@ -149,12 +156,13 @@ class Ledger:
         """The entry of a job, if it has one."""
         return self._entries.get(job_id)
 
-    def entries(self, *states: State) -> Iterator[Entry]:
+    def entries(self, *states: State) -> list[Entry]:
         """The entries in any of `states` (none given: all), by job id."""
-        wanted = frozenset(states)
-        for _, entry in sorted(self._entries.items()):
-            if not wanted or entry.state in wanted:
-                yield entry
+        return [self._entries[id] for id in sorted(set().union(*(self._in_state[s] for s in states or State)))]
+
+    def open_ids(self) -> frozenset[int]:
+        """Ids of the jobs that are not over."""
+        return frozenset().union(*(self._in_state[state] for state in State if state not in CLOSED))
 
     def kept(self) -> list[int]:
         """Ids of the jobs on which a hold or a pin of ours may be."""
@@ -162,7 +170,7 @@ class Ledger:
 
     def pinned(self) -> frozenset[int]:
         """Ids of the jobs whose node list is ours."""
-        return frozenset(entry.job_id for entry in self._entries.values() if entry.pinned)
+        return frozenset(id for id in self.open_ids() if self._entries[id].pinned)
 
     def record(self, transitions: Iterable[Transition], round_number: int = 0) -> None:
         """Write transitions, all or none, before returning. Raises `IllegalTransition` if the ledger is elsewhere."""
@@ -182,7 +190,8 @@ class Ledger:
                 "insert into transitions (at_s, round, job_id, before, after, why) values (?,?,?,?,?,?)",
                 [(t.entry.since_s, round_number, t.entry.job_id, t.before, t.entry.state, t.entry.why) for t in batch],
             )
-        self._entries.update((t.entry.job_id, t.entry) for t in batch)
+        for t in batch:
+            self._remember(t.before, t.entry)
 
     def history(self, job_id: int) -> list[tuple[int, int, str | None, str, str]]:
         """(cluster time, round, state before, state after, why) of a job, oldest first."""
@@ -191,19 +200,16 @@ class Ledger:
 
     def counts(self) -> dict[State, int]:
         """Number of jobs by state."""
-        counts = dict.fromkeys(State, 0)
-        for entry in self._entries.values():
-            counts[entry.state] += 1
-        return counts
+        return {state: len(self._in_state[state]) for state in State}
 
     def forget(self, before_s: int) -> None:
         """Drop jobs that were over before `before_s`, and their transitions."""
-        old = [e.job_id for e in self._entries.values() if e.state in CLOSED and e.since_s < before_s]
+        old = [e.job_id for e in self.entries(*CLOSED) if e.since_s < before_s]
         with self._db:
             self._db.executemany("delete from jobs where id = ?", [(id,) for id in old])
             self._db.executemany("delete from transitions where job_id = ?", [(id,) for id in old])
         for id in old:
-            del self._entries[id]
+            self._in_state[self._entries.pop(id).state].discard(id)
 
     def close(self) -> None:
         """Close the file."""
@@ -218,15 +224,6 @@ def connect(path: Path | str, durable: bool, read_only: bool = False) -> sqlite3
     db.execute("pragma journal_mode=wal")
     db.execute(f"pragma synchronous={'full' if durable else 'normal'}")
     return db
-
-
-@contextmanager
-def opened(ledger: Ledger) -> Iterator[Ledger]:
-    """`ledger`, closed at the end."""
-    try:
-        yield ledger
-    finally:
-        ledger.close()
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:

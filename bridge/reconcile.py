@@ -7,11 +7,11 @@ repeated until the cluster shows that they took effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.ledger import CLOSED, KEPT, Entry, State, Transition, move
+from bridge.ledger import KEPT, Entry, State, Transition, move
 from bridge.ports import Hold, LeftJob, Observation, PendingJob
 from cpsched.model import Cluster, RunningJob
 
@@ -31,8 +31,11 @@ class Rules:
     max_failures: int = 5
 
 
-def reconcile(known: Mapping[int, Entry], seen: Observation, rules: Rules) -> list[Transition]:
-    """The transitions that bring the entries `known` (by job id) up to what was `seen`; at most one per job."""
+def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation, rules: Rules) -> list[Transition]:
+    """The transitions that bring the entries `known` (by job id) up to what was `seen`; at most one per job.
+
+    `open_ids` are the jobs of `known` that are not over: what is not seen of them has left the cluster.
+    """
     now_s = seen.now_s
     found: dict[int, Transition | None] = {}
     for ended in seen.ended:
@@ -43,9 +46,8 @@ def reconcile(known: Mapping[int, Entry], seen: Observation, rules: Rules) -> li
         found[pending.job.id] = _pending(known.get(pending.job.id), pending, now_s, rules)
     for running in seen.running:
         found[running.job.id] = _running(known.get(running.job.id), running, seen.cluster, now_s)
-    for entry in known.values():
-        if entry.job_id not in found and entry.state not in CLOSED:
-            found[entry.job_id] = _absent(entry, now_s)
+    for job_id in open_ids - found.keys():
+        found[job_id] = _absent(known[job_id], now_s)
     return [transition for transition in found.values() if transition is not None]
 
 

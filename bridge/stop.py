@@ -38,7 +38,7 @@ def _mark(backend: Backend, ledger: Ledger, why: str) -> int:
 
 
 def _mark_seen(ledger: Ledger, seen: Observation) -> int:
-    ledger.record(reconcile(ledger.by_id, seen, Rules(controlling=False)))
+    ledger.record(reconcile(ledger.by_id, ledger.open_ids(), seen, Rules(controlling=False)))
     return seen.now_s
 
 

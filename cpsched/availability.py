@@ -19,6 +19,8 @@ from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Sn
 Allocation = Literal["first-fit", "best-fit"]
 """Which nodes a start gets: in index order, or those with the fewest free resources first (mod17)."""
 
+ALLOCATIONS = {"first-fit": kernels.FIRST_FIT, "best-fit": kernels.BEST_FIT}
+
 EVERY = NEVER
 """As many reservations as there are jobs that must wait."""
 
@@ -50,7 +52,14 @@ def plan(
         table.estimate_s, table.units, table.per_unit, table.sharing, table.node_set, table.end_s, table.place_at,
         table.place_count, table.place_node, table.place_units,
     )  # fmt: skip
-    slots, offsets, nodes, units, plan_s = kernels.plan_pool(*columns, reservations, need == "plan")
+    cluster = snapshot.cluster
+    if cluster.counted:
+        slots, offsets, nodes, units, plan_s = kernels.plan_pool(*columns, reservations, need == "plan")
+    else:
+        slots, offsets, nodes, units, plan_s = kernels.plan_nodes(
+            *columns, cluster.node_sets, cluster.kind_of, cluster.kind_node, ALLOCATIONS[allocation], reservations,
+            need == "plan",
+        )  # fmt: skip
     if not len(slots):
         starts, path = NO_STARTS, "none-starts"
     else:

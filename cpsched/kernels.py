@@ -281,7 +281,7 @@ class Pool(NamedTuple):
 
 
 @kernel()
-def amount_of(pool: Pool, jobs: Jobs, slot: int) -> int:
+def amount_of(pool: Pool, jobs: Jobs, slot: int) -> Any:
     """What a queued job takes of a pool; NEVER where it cannot be held at all."""
     amount = jobs.units[slot] * jobs.per_unit[slot, 0]
     if pool.nodes > 1:
@@ -530,3 +530,531 @@ def plan_pool(
         elif reservations > 1:
             started = pool_backfill(pool, jobs, available, started, blocked, eventually, reservations, want_plan)
     return place_in_pool(pool, jobs, started, free)
+
+
+# ---------------------------------------------------------------------------------------------- nodes, in groups
+#
+# The *line* of a node is what it has free, from now on: steps (second, amounts [R]), the first one from ever. Nodes of
+# the same kind with the same line form a group. Lines are never changed: a node that gives or takes moves to another
+# group, whose line is a copy with one edit. All choices are made by line or by node index.
+
+EVER = -NEVER
+"""The second of a line's first step."""
+
+
+class Machine(NamedTuple):
+    """The nodes as they are now."""
+
+    free: Array
+    capacity: Array
+    node_sets: Array
+    kind_of: Array
+    """int64[N]: nodes of one kind have the same capacity and are in the same node sets"""
+    kind_node: Array
+    """A node of each kind."""
+
+
+class Groups(NamedTuple):
+    """Groups of nodes, each with its line: steps `first[g]` .. `first[g] + length[g]` of `at` and `free`."""
+
+    of: Array
+    """int64[N]: the group of each node"""
+    kind: Array
+    size: Array
+    first: Array
+    length: Array
+    at: Array
+    free: Array
+    """int64[steps, R]"""
+    used: Array
+    """int64[2]: groups and steps in use"""
+
+
+@kernel()
+def mixed(value: int) -> Any:
+    """A 64-bit hash of `value` (the finaliser of splitmix64)."""
+    x = np.uint64(value) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.int64(x ^ (x >> np.uint64(31)))
+
+
+@kernel()
+def amount_on(machine: Machine, jobs: Jobs, slot: int, node: int, units: int, r: int) -> Any:
+    """What `units` units of a job take of resource `r` on a node."""
+    if jobs.sharing[slot] & EXCLUSIVE:
+        return machine.capacity[node, r]
+    return units * jobs.per_unit[slot, r]
+
+
+@kernel()
+def signatures(machine: Machine, jobs: Jobs, running: Array) -> Any:
+    """A 64-bit number per node that is the same for nodes of the same kind and line: a sum over what is in the line."""
+    nodes, resources = machine.free.shape
+    found = np.empty(nodes, np.int64)
+    now = np.empty(resources, np.int64)
+    for r in range(resources):
+        now[r] = mixed(r)
+    for node in range(nodes):
+        total = mixed(-1 - machine.kind_of[node])
+        for r in range(resources):
+            total += machine.free[node, r] * now[r]
+        found[node] = total
+    for i in range(len(running)):
+        slot = running[i]
+        key = mixed(jobs.end_s[slot])
+        for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
+            node = jobs.place_node[at]
+            for r in range(resources):
+                found[node] += amount_on(machine, jobs, slot, node, jobs.place_units[at], r) * mixed(key + r)
+    return found
+
+
+@kernel()
+def new_groups(machine: Machine, groups_room: int, steps_room: int) -> Groups:
+    """No group yet, room for some."""
+    nodes, resources = machine.free.shape
+    return Groups(
+        np.empty(nodes, np.int64), np.empty(groups_room, np.int64), np.zeros(groups_room, np.int64),
+        np.empty(groups_room, np.int64), np.zeros(groups_room, np.int64), np.empty(steps_room, np.int64),
+        np.empty((steps_room, resources), np.int64), np.zeros(2, np.int64),
+    )  # fmt: skip
+
+
+@kernel()
+def with_room(groups: Groups, more_groups: int, more_steps: int) -> Groups:
+    """The same groups with room for more of both."""
+    n, steps = groups.used[0] + more_groups, groups.used[1] + more_steps
+    if n <= len(groups.kind) and steps <= len(groups.at):
+        return groups
+    n, steps = max(n, 2 * len(groups.kind)), max(steps, 2 * len(groups.at))
+    kind, size, first, length = (
+        np.empty(n, np.int64),
+        np.zeros(n, np.int64),
+        np.empty(n, np.int64),
+        np.zeros(n, np.int64),
+    )
+    at, free = np.empty(steps, np.int64), np.empty((steps, groups.free.shape[1]), np.int64)
+    g, e = groups.used[0], groups.used[1]
+    kind[:g], size[:g], first[:g], length[:g] = groups.kind[:g], groups.size[:g], groups.first[:g], groups.length[:g]
+    at[:e], free[:e] = groups.at[:e], groups.free[:e]
+    return Groups(groups.of, kind, size, first, length, at, free, groups.used)
+
+
+@kernel()
+def grouped(machine: Machine, jobs: Jobs, running: Array) -> Groups:
+    """The groups of the cluster as it is, from values alone. `running` is sorted by expected end."""
+    nodes, resources = machine.free.shape
+    found = signatures(machine, jobs, running)
+    steps = nodes
+    for i in range(len(running)):
+        steps += jobs.place_count[running[i]]
+    mask = 1
+    while mask < 2 * nodes:
+        mask *= 2
+    table = np.full(mask, -1, np.int64)
+    leader = np.full(nodes, -1, np.int64)
+    of = np.empty(nodes, np.int64)
+    leads = np.empty(nodes, np.int64)
+    n = 0
+    for node in range(nodes):
+        at = mixed(found[node]) & (mask - 1)
+        while table[at] >= 0 and found[leads[table[at]]] != found[node]:
+            at = (at + 1) & (mask - 1)
+        if table[at] < 0:
+            table[at] = n
+            leads[n] = node
+            leader[node] = n
+            n += 1
+        of[node] = table[at]
+    # How long each line will be, then the lines of the leaders.
+    length = np.ones(n, np.int64)
+    for i in range(len(running)):
+        slot = running[i]
+        for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
+            if leader[jobs.place_node[at]] >= 0:
+                length[leader[jobs.place_node[at]]] += 1
+    groups = new_groups(machine, 2 * n + 8, 2 * length.sum() + 32)
+    groups.of[:] = of
+    step = 0
+    for g in range(n):
+        groups.kind[g] = machine.kind_of[leads[g]]
+        groups.first[g] = step
+        groups.length[g] = 1
+        groups.at[step] = EVER
+        for r in range(resources):
+            groups.free[step, r] = machine.free[leads[g], r]
+        step += length[g]
+    for node in range(nodes):
+        groups.size[of[node]] += 1
+    for i in range(len(running)):
+        slot = running[i]
+        for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
+            node = jobs.place_node[at]
+            g = leader[node]
+            if g < 0:
+                continue
+            last = groups.first[g] + groups.length[g] - 1
+            if groups.at[last] < jobs.end_s[slot]:
+                groups.length[g] += 1
+                groups.at[last + 1] = jobs.end_s[slot]
+                for r in range(resources):
+                    groups.free[last + 1, r] = groups.free[last, r]
+                last += 1
+            for r in range(resources):
+                groups.free[last, r] += amount_on(machine, jobs, slot, node, jobs.place_units[at], r)
+    groups.used[0], groups.used[1] = n, step
+    return groups
+
+
+@kernel()
+def units_at(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int, step: int) -> Any:
+    """How many units of a job a node of group `g` can hold at one step of its line."""
+    most = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
+    if jobs.sharing[slot] & EXCLUSIVE:
+        node = machine.kind_node[groups.kind[g]]
+        for r in range(groups.free.shape[1]):
+            if groups.free[step, r] != machine.capacity[node, r]:
+                return 0
+    for r in range(groups.free.shape[1]):
+        amount = jobs.per_unit[slot, r]
+        if amount > 0:
+            if groups.free[step, r] < amount:
+                return 0
+            if most > 1:
+                most = min(most, groups.free[step, r] // amount)
+    return most
+
+
+@kernel()
+def allowed(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int) -> Any:
+    """Whether a job may use the nodes of group `g`: any are left, and its node set holds them."""
+    if groups.size[g] == 0:
+        return False
+    return jobs.node_set[slot] == 0 or machine.node_sets[jobs.node_set[slot], machine.kind_node[groups.kind[g]]]
+
+
+@kernel()
+def units_during(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int, start_s: int, end_s: int) -> Any:
+    """How many units of a job a node of group `g` can hold throughout [start_s, end_s)."""
+    least = jobs.units[slot]
+    last = groups.first[g] + groups.length[g]
+    for step in range(groups.first[g], last):
+        if step + 1 < last and groups.at[step + 1] <= start_s:
+            continue
+        if groups.at[step] >= end_s:
+            break
+        least = min(least, units_at(groups, machine, jobs, slot, g, step))
+        if least == 0:
+            break
+    return least
+
+
+@kernel()
+def fill_units(groups: Groups, machine: Machine, jobs: Jobs, slot: int, start_s: int, end_s: int, found: Array) -> Any:
+    """`found[g]` = units that a node of group `g` holds throughout [start_s, end_s); returns the sum over nodes."""
+    total = 0
+    for g in range(groups.used[0]):
+        found[g] = 0
+        if allowed(groups, machine, jobs, slot, g):
+            found[g] = units_during(groups, machine, jobs, slot, g, start_s, end_s)
+            total += groups.size[g] * found[g]
+    return total
+
+
+@kernel()
+def first_slot(groups: Groups, machine: Machine, jobs: Jobs, slot: int, now_s: int, times: Array, count: int) -> Any:
+    """The index in `times[:count]` of the earliest second from which a job finds its units for its whole duration.
+
+    `times` holds every second after now at which a line changes; -1 where there is none. Each group adds its change in
+    units to a line of sums, then the sums are scanned: the cost follows the steps of all lines, not the nodes.
+    """
+    duration_s, need = jobs.estimate_s[slot], jobs.units[slot]
+    change = np.zeros(count + 1, np.int64)
+    base, room = 0, 0
+    for g in range(groups.used[0]):
+        room = max(room, groups.length[g])
+    held = np.empty(room, np.int64)
+    for g in range(groups.used[0]):
+        if not allowed(groups, machine, jobs, slot, g):
+            continue
+        first, n = groups.first[g], groups.length[g]
+        for i in range(n):
+            held[i] = units_at(groups, machine, jobs, slot, g, first + i)
+        current = 0
+        for i in range(n):
+            pos_s = max(groups.at[first + i], now_s)
+            until_s = groups.at[first + i + 1] if i + 1 < n else NEVER
+            if until_s <= now_s:
+                continue
+            least, j = held[i], i + 1
+            while True:
+                while j < n and groups.at[first + j] < pos_s + duration_s:
+                    least = min(least, held[j])
+                    j += 1
+                if least != current:
+                    step = groups.size[g] * (least - current)
+                    if pos_s <= now_s:
+                        base += step
+                    else:
+                        change[lower_bound(times, count, pos_s)] += step
+                    current = least
+                while j < n and held[j] >= least:
+                    j += 1
+                if least == 0 or j == n or groups.at[first + j] - duration_s + 1 >= until_s:
+                    break
+                pos_s = groups.at[first + j] - duration_s + 1
+    for k in range(count):
+        base += change[k]
+        if base >= need:
+            return k
+    return -1
+
+
+@kernel()
+def free_share(groups: Groups, machine: Machine, most: Array, g: int) -> Any:
+    """How much a node of group `g` has free now, in millionths of the largest node, summed over resources."""
+    share = 0
+    for r in range(groups.free.shape[1]):
+        if most[r] > 0:
+            share += groups.free[groups.first[g], r] * 1_000_000 // most[r]
+    return share
+
+
+@kernel()
+def held_since(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int, units: int, start_s: int) -> Any:
+    """Since when a node of group `g` holds `units` units without a break until `start_s`."""
+    since = EVER
+    for step in range(groups.first[g], groups.first[g] + groups.length[g]):
+        if groups.at[step] > start_s:
+            break
+        if units_at(groups, machine, jobs, slot, g, step) < units:
+            since = NEVER
+        elif since == NEVER:
+            since = groups.at[step]
+    return since
+
+
+@kernel()
+def pick_nodes(groups: Groups, need: int, found: Array, rank: Array, ranked: bool, nodes: Array, units: Array) -> int:
+    """Choose nodes for `need` units: highest `rank` of the group first, then in index order; returns how many.
+
+    `found[g]` is what a node of group `g` holds; `nodes` and `units` are filled in index order.
+    """
+    level, at_level = 0, need
+    if ranked:
+        order = np.argsort(-rank[: groups.used[0]])
+        gathered, k = 0, 0
+        while gathered < need:
+            level, at_level = rank[order[k]], need - gathered
+            while k < len(order) and rank[order[k]] == level:
+                gathered += groups.size[order[k]] * found[order[k]]
+                k += 1
+    count, left = 0, need
+    for node in range(len(groups.of)):
+        g = groups.of[node]
+        take = found[g]
+        if take == 0 or (ranked and rank[g] < level):
+            continue
+        if not ranked or rank[g] == level:
+            take = min(take, at_level)
+            at_level -= take
+            if take == 0:
+                continue
+        nodes[count], units[count] = node, take
+        count += 1
+        left -= take
+        if left == 0:
+            break
+    return count
+
+
+@kernel()
+def edited(
+    groups: Groups, machine: Machine, jobs: Jobs, slot: int, node: int, units: int, start_s: int, end_s: int
+) -> Groups:
+    """One more group: that of `node` with `units` units of a job taken off its line during [start_s, end_s)."""
+    g = groups.of[node]
+    groups = with_room(groups, 1, groups.length[g] + 2)
+    new, to, resources = groups.used[0], groups.used[1], groups.free.shape[1]
+    first, n = groups.first[g], groups.length[g]
+    groups.kind[new], groups.size[new], groups.first[new] = groups.kind[g], 0, to
+    for i in range(n):
+        since_s = groups.at[first + i]
+        until_s = groups.at[first + i + 1] if i + 1 < n else NEVER
+        for part in range(3):
+            at_s = since_s if part == 0 else (start_s if part == 1 else end_s)
+            if part > 0 and not since_s < at_s < until_s:
+                continue
+            groups.at[to] = at_s
+            for r in range(resources):
+                amount = amount_on(machine, jobs, slot, node, units, r) if start_s <= at_s < end_s else 0
+                groups.free[to, r] = groups.free[first + i, r] - amount
+            to += 1
+    groups.length[new] = to - groups.first[new]
+    groups.used[0], groups.used[1] = new + 1, to
+    return groups
+
+
+@kernel()
+def occupy_nodes(
+    groups: Groups, machine: Machine, jobs: Jobs, slot: int, nodes: Array, units: Array, count: int, start_s: int,
+    end_s: int,
+) -> Groups:  # fmt: skip
+    """Take a placement off the lines of its nodes during [start_s, end_s): they move to new groups."""
+    before = groups.used[0]
+    target, taken = np.full(before, -1, np.int64), np.zeros(before, np.int64)
+    for i in range(count):
+        node = nodes[i]
+        g = groups.of[node]
+        if target[g] < 0 or taken[g] != units[i]:
+            target[g], taken[g] = groups.used[0], units[i]
+            groups = edited(groups, machine, jobs, slot, node, units[i], start_s, end_s)
+        groups.of[node] = target[g]
+        groups.size[g] -= 1
+        groups.size[target[g]] += 1
+    return groups
+
+
+@kernel()
+def insert_time(times: Array, count: int, at_s: int) -> int:
+    """Add a second to the sorted `times[:count]` unless it is there; returns the new count."""
+    at = lower_bound(times, count, at_s)
+    if at < count and times[at] == at_s:
+        return count
+    for k in range(count, at, -1):
+        times[k] = times[k - 1]
+    times[at] = at_s
+    return count + 1
+
+
+@kernel()
+def asks_more_than(jobs: Jobs, slot: int, available: Array) -> bool:
+    """Whether a job asks for more of some resource than all nodes together have free."""
+    for r in range(len(available)):  # noqa: SIM110  (a loop compiles to better code than a generator)
+        if jobs.units[slot] * jobs.per_unit[slot, r] > available[r]:
+            return True
+    return False
+
+
+@kernel()
+def appended(column: Array, used: int, values: Array, count: int) -> Array:
+    """`column` with `values[:count]` after its first `used` entries, in a longer array where it must grow."""
+    if used + count > len(column):
+        longer = np.empty(max(used + count, 2 * len(column)), np.int64)
+        longer[:used] = column[:used]
+        column = longer
+    column[used : used + count] = values[:count]
+    return column
+
+
+@kernel(
+    PLAN(
+        INT, IN2, IN2, IN1, IN1, IN1, IN1, IN1, IN1, IN2, IN1, IN1, IN1, IN1, IN1, IN1, IN1, FLAGS2, IN1, IN1, INT, INT,
+        INT,
+    )
+)  # fmt: skip
+def plan_nodes(
+    now_s: int,
+    free: Array,
+    capacity: Array,
+    queue: Array,
+    order: Array,
+    backfill: Array,
+    running: Array,
+    estimate_s: Array,
+    units: Array,
+    per_unit: Array,
+    sharing: Array,
+    node_set: Array,
+    end_s: Array,
+    place_at: Array,
+    place_count: Array,
+    place_node: Array,
+    place_units: Array,
+    node_sets: Array,
+    kind_of: Array,
+    kind_node: Array,
+    allocation: int,
+    reservations: int,
+    want_plan: int,
+) -> Any:
+    """Plan a queue on nodes: (slots, offsets, nodes, units of the starts; plan by queue position). See `plan_pool`.
+
+    Reservations take those nodes first that hold their units latest, so that nodes free now stay so for others.
+    """
+    jobs = Jobs(estimate_s, units, per_unit, sharing, node_set, end_s, place_at, place_count, place_node, place_units)
+    machine = Machine(free, capacity, node_sets, kind_of, kind_node)
+    n, resources = len(queue), free.shape[1]
+    groups = grouped(machine, jobs, running if reservations != GREEDY else running[:0])
+    available, most = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
+    for g in range(groups.used[0]):
+        for r in range(resources):
+            available[r] += groups.size[g] * groups.free[groups.first[g], r]
+            most[r] = max(most[r], capacity[kind_node[groups.kind[g]], r])
+    plan = np.full(n, NEVER, np.int64)
+    slots, offsets, pool_nodes, pool_units = (
+        np.empty(n, np.int64), np.zeros(n + 1, np.int64), np.empty(64, np.int64), np.empty(64, np.int64),
+    )  # fmt: skip
+    started, reserved, count = 0, 0, 0
+    nodes, node_units = np.empty(len(free), np.int64), np.empty(len(free), np.int64)
+    found, rank = np.empty(0, np.int64), np.empty(0, np.int64)
+    times, n_times = np.empty(0, np.int64), 0
+    sequence, i, last = order, 0, n - 1
+    while i <= last:
+        position = position_of(sequence, i)
+        i += 1
+        if plan[position] != NEVER:
+            continue
+        slot = queue[position]
+        if len(found) < groups.used[0]:
+            found, rank = np.empty(len(groups.kind), np.int64), np.empty(len(groups.kind), np.int64)
+        duration_s = estimate_s[slot]
+        if not asks_more_than(jobs, slot, available) and (
+            fill_units(groups, machine, jobs, slot, now_s, now_s + duration_s, found) >= units[slot]
+        ):
+            if allocation == BEST_FIT:
+                for g in range(groups.used[0]):
+                    rank[g] = -free_share(groups, machine, most, g) if found[g] else EVER
+            count = pick_nodes(groups, units[slot], found, rank, allocation == BEST_FIT, nodes, node_units)
+            groups = occupy_nodes(groups, machine, jobs, slot, nodes, node_units, count, EVER, now_s + duration_s)
+            for at in range(count):
+                for r in range(resources):
+                    available[r] -= amount_on(machine, jobs, slot, nodes[at], node_units[at], r)
+            pool_nodes = appended(pool_nodes, offsets[started], nodes, count)
+            pool_units = appended(pool_units, offsets[started], node_units, count)
+            plan[position] = now_s
+            slots[started] = slot
+            started += 1
+            offsets[started] = offsets[started - 1] + count
+            if len(times):
+                n_times = insert_time(times, n_times, now_s + duration_s)
+        elif reservations == STRICT:
+            if fill_units(groups, machine, jobs, slot, NEVER - 1, NEVER, found) >= units[slot]:
+                break
+        elif reserved < reservations:
+            if len(times) == 0:
+                times = np.empty(len(running) + 3 * n + 2, np.int64)
+                for k in range(len(running)):
+                    n_times = insert_time(times, n_times, end_s[running[k]])
+                for k in range(started):
+                    n_times = insert_time(times, n_times, now_s + estimate_s[slots[k]])
+            k = first_slot(groups, machine, jobs, slot, now_s, times, n_times)
+            if k < 0:
+                continue
+            start_s = times[k]
+            fill_units(groups, machine, jobs, slot, start_s, start_s + duration_s, found)
+            for g in range(groups.used[0]):
+                rank[g] = held_since(groups, machine, jobs, slot, g, found[g], start_s) if found[g] else EVER
+            count = pick_nodes(groups, units[slot], found, rank, True, nodes, node_units)
+            groups = occupy_nodes(groups, machine, jobs, slot, nodes, node_units, count, start_s, start_s + duration_s)
+            plan[position] = start_s
+            n_times = insert_time(times, n_times, start_s + duration_s)
+            reserved += 1
+            if reserved == 1 and reservations == 1 and len(backfill):
+                sequence, i = backfill, 0
+        if reserved > 0 and not want_plan:
+            while last >= i and asks_more_than(jobs, queue[position_of(sequence, last)], available):
+                last -= 1
+    return (slots[:started].copy(), offsets[: started + 1].copy(), pool_nodes[: offsets[started]].copy(),
+            pool_units[: offsets[started]].copy(), plan)  # fmt: skip

@@ -56,6 +56,10 @@ class Cluster:
     node_set_names: tuple[str, ...]
     counted: bool = field(init=False)
     """Whether units need no place: one resource, and one node or no more than one unit a node."""
+    kind_of: IntArray = field(init=False)
+    """int64[N]: nodes of the same kind have the same capacity and are in the same node sets."""
+    kind_node: IntArray = field(init=False)
+    """The first node of each kind."""
 
     def __post_init__(self) -> None:
         shape = (len(self.node_names), len(self.resources))
@@ -69,6 +73,10 @@ class Cluster:
         self.node_sets.setflags(write=False)
         one_unit_each = shape[0] == 1 or int(self.capacity.max()) <= 1
         object.__setattr__(self, "counted", shape[1] == 1 and sets[0] == 1 and one_unit_each)
+        facts = np.concatenate((self.capacity, np.packbits(self.node_sets, axis=0).T), axis=1)
+        _, first, kinds = np.unique(facts, axis=0, return_index=True, return_inverse=True)
+        object.__setattr__(self, "kind_of", frozen_array(kinds.reshape(-1)))
+        object.__setattr__(self, "kind_node", frozen_array(first))
 
     @classmethod
     def of(

@@ -1,6 +1,5 @@
 # Included by the top-level Makefile: the test cluster (deploy/cluster says what each command does).
 
-PYTEST ?= python3 -m pytest
 WIDE_NODES ?= 500
 
 .PHONY: cluster cluster-down cluster-wide cluster-demo test-slurm
@@ -19,5 +18,5 @@ cluster-wide: ## WIDE_NODES=500 slurmds in one container
 cluster-demo: cluster ## a mixed workload of sbatch jobs, placed by the bridge
 	deploy/demo
 
-test-slurm: ## up, tests/slurm against it, down (also after a failure); skipped where no Docker engine answers
-	PYTEST="$(PYTEST)" deploy/test-slurm
+test-slurm: $(VENV)/.installed ## up, tests/slurm against it, down (also after a failure); skipped where no Docker engine answers
+	PYTEST="$(BIN)/python -m pytest" deploy/test-slurm

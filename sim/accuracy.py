@@ -7,13 +7,16 @@ figures depend on the trace alone, not on a dispatcher. Ends of a second come be
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
+from cpsched import catalogue
 from cpsched.model import EndedJob, IntArray
 from cpsched.predictors.base import Predictor
+from sim.files import write_table
 from sim.trace import TraceJob
 
 
@@ -64,3 +67,32 @@ def ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tupl
     ratio = np.sort(run_s / predicted_s)
     at = np.unique(np.linspace(0, len(ratio) - 1, points).astype(np.int64))
     return [(float(ratio[i]), float(np.searchsorted(ratio, ratio[i], side="right") / len(ratio))) for i in at]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Studied:
+    """A predictor's accuracy, and the pairs it was computed from, in seconds."""
+
+    accuracy: Accuracy
+    run_s: IntArray
+    predicted_s: IntArray
+
+
+def study(jobs: Sequence[TraceJob], predictors: Sequence[str]) -> dict[str, Studied]:
+    """Each predictor by name, with its defaults. Raises `UnknownName`."""
+    chosen = {name: catalogue.predictor(name) for name in predictors}
+    run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
+    found = {}
+    for name, predictor in chosen.items():
+        predicted_s = predictions_s(jobs, predictor)
+        found[name] = Studied(Accuracy.of(run_s, predicted_s), run_s, predicted_s)
+    return found
+
+
+def write_study(found: Mapping[str, Studied], folder: Path) -> None:
+    """`accuracy.csv`, a line per predictor, and `ecdf.csv`: predictor, real / predicted, share. Raises `Unusable`."""
+    figures = {name: asdict(row.accuracy) for name, row in found.items()}
+    points = [(name, *point) for name, row in found.items() for point in ecdf(row.run_s, row.predicted_s)]
+    accuracy = [("predictor", *next(iter(figures.values()))), *((name, *row.values()) for name, row in figures.items())]
+    write_table(folder / "accuracy.csv", accuracy)
+    write_table(folder / "ecdf.csv", [("predictor", "real_by_predicted", "share"), *points])

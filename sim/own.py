@@ -17,13 +17,13 @@ log the time that clearing up takes); it is kept as it is.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from sys import intern
 
 from sim.errors import InvalidTrace
+from sim.files import write_whole
 from sim.records import Record, Tally, Units, lines_of
 
 MAGIC = "# cpsched-trace 1"
@@ -119,15 +119,17 @@ class OwnReader:
 
 
 def write(path: Path, records: Iterable[Record], resources: Sequence[str], header: Mapping[str, object]) -> None:
-    """Write records whose asks are `Units`; gzipped if the name ends in .gz. The same records give the same bytes."""
+    """Write records whose asks are `Units`; gzipped if the name ends in .gz. The same records give the same bytes.
+
+    Raises `Unusable`.
+    """
     text = io.StringIO()
     text.write(MAGIC + "\n")
     text.writelines(f"# {key}: {value}\n" for key, value in header.items())
     table = csv.writer(text, lineterminator="\n")
     table.writerow([*FIXED, *resources])
     table.writerows(_row(record, resources) for record in records)
-    content = text.getvalue().encode()
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    write_whole(path, text.getvalue().encode())
 
 
 def _row(record: Record, resources: Sequence[str]) -> list[object]:

@@ -11,6 +11,10 @@ an ordinary user, nor of a Slurm operator such as the bridge):
   bridge:admin-held   an administrator or operator other than the bridge holds it
   bridge:wait         the bridge holds it, and it was submitted while the plugin was off (so it has no admin_comment)
 
+  bridge:asked(X)     its owner asked for the node list X (a bridge's change of the list would lose it)
+  bridge:pinned(X)    the bridge set the job's node list; X is the one that its owner had asked for, mostly empty
+Users cannot write these words into a comment, nor lose them by writing another.
+
 So the bridge may start, and the dead-man timer may give back to Slurm, exactly the held jobs that bear bridge:wait and
 neither bridge:user-held nor bridge:admin-held. The bridge's release of any other held job is refused here as well. An
 owner who releases the own hold passes the job on to the bridge; an owner cannot release what waits for the bridge.
@@ -99,24 +103,71 @@ end
 
 -- The comment with the marker added, or taken out.
 local function with(comment, marker)
-   if comment == nil or comment == "" then
+   if comment == nil or string.find(comment, "^%s*$") then
       return marker
    end
    return has(comment, marker) and comment or (comment .. " " .. marker)
 end
 
-local function without(comment, marker)
+-- The comment without the words for which drop(word) is true. An empty text would not be set at all, and the marker
+-- would stay: hence the single space.
+local function filtered(comment, drop)
    local kept = {}
    for word in string.gmatch(comment or "", "%S+") do
-      if word ~= marker then
+      if not drop(word) then
          kept[#kept + 1] = word
       end
    end
-   -- An empty text would not be set at all, and the marker would stay.
    return #kept > 0 and table.concat(kept, " ") or " "
 end
 
+local function without(comment, marker)
+   return filtered(comment, function(word) return word == marker end)
+end
+
+local function is_marker(word)
+   return word == WAIT or word == USER_HELD or word == ADMIN_HELD or string.find(word, "^bridge:%a+%(") ~= nil
+end
+
+-- What the user wrote, plus the markers that the old comment had.
+local function with_markers_of(old, new)
+   local comment = filtered(new, is_marker)
+   for word in string.gmatch(old or "", "%S+") do
+      if is_marker(word) then
+         comment = with(comment, word)
+      end
+   end
+   return comment
+end
+
+-- Markers with an argument: bridge:asked(n[1-2]), bridge:pinned().
+local function argument(comment, name)
+   return string.match(" " .. (comment or "") .. " ", " bridge:" .. name .. "%(([^ )]*)%) ")
+end
+
+local function with_argument(comment, name, value)
+   local others = filtered(comment, function(word) return string.find(word, "^bridge:" .. name .. "%(") ~= nil end)
+   return value and with(others, "bridge:" .. name .. "(" .. value .. ")") or others
+end
+
+-- The owner (or an administrator) asks for a node list.
+local function with_asked(comment, wanted)
+   return with_argument(comment, "asked", wanted ~= "" and wanted or nil)
+end
+
+-- The bridge sets a node list, or puts back what the owner had asked for.
+local function with_pin(comment, wanted)
+   local asked = argument(comment, "asked") or ""
+   return with_argument(comment, "pinned", wanted ~= asked and wanted ~= "" and asked or nil)
+end
+
 function slurm_job_submit(job_desc, part_list, submit_uid)
+   if job_desc.comment ~= nil and job_desc.comment ~= "" then
+      job_desc.comment = with_markers_of(nil, job_desc.comment)
+   end
+   if is_set(job_desc.req_nodes) and job_desc.req_nodes ~= "" then
+      job_desc.comment = with_asked(job_desc.comment, job_desc.req_nodes)
+   end
    if switched_off() or left_to_slurm(job_desc, part_list, submit_uid) then
       return slurm.SUCCESS
    end
@@ -139,14 +190,16 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
    local managed = job_rec.admin_comment == WAIT
    local comment = job_rec.comment
 
-   -- Nobody loses a marker by writing a comment.
-   if job_desc.comment ~= nil and not by_bridge then
-      for _, marker in ipairs({ WAIT, USER_HELD, ADMIN_HELD }) do
-         if has(comment, marker) then
-            job_desc.comment = with(job_desc.comment, marker)
-         end
-      end
-      comment = job_desc.comment
+   local new_comment = comment
+   if job_desc.comment ~= nil and modify_uid ~= 0 and not by_bridge then
+      new_comment = with_markers_of(comment, job_desc.comment)
+   end
+   if job_desc.req_nodes ~= nil then
+      new_comment = (by_bridge and with_pin or with_asked)(new_comment, job_desc.req_nodes)
+   end
+   if new_comment ~= comment then
+      comment = new_comment
+      job_desc.comment = comment
    end
    if not is_set(job_desc.priority) then
       return slurm.SUCCESS

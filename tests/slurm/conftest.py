@@ -8,15 +8,17 @@ reset, for the whole session). The harness module documents what they can do.
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+from tests.slurm.harness import CommandFailed, Slurm
 
-from harness import CommandFailed, Slurm
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "/tests/slurm/" in str(item.path):
+            item.add_marker(pytest.mark.slurm)
 
 
 def _why_not() -> str | None:

@@ -14,6 +14,7 @@ code that needs it is sent to the bridge's image with `Slurm.python`.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import time
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PROJECT = "cpsched"
+PROJECT = os.environ.get("CPSCHED_PROJECT", "cpsched")
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODES = ("n1", "n2", "n3", "n4")
 GPU_NODES = ("n3", "n4")
@@ -272,23 +273,28 @@ class Slurm:
         """The job_submit plugin's kill switch: with `on`, new jobs arrive held. `reset` switches it off."""
         self.run(*(["rm", "-f"] if on else ["touch"]), "/etc/slurm/cpsched.off")
 
-    def python(self, code: str, *arguments: str, user: str = "cpsched", timeout_s: float = 120) -> Any:
-        """Run code in the bridge's image (pyslurm, the project at /src); what it printed, parsed as JSON (or None)."""
+    def python_container(self) -> str:
+        """A container of the bridge's image in the cluster's network: the project at /src, munge beside it."""
         if self._python_container is None or not docker("ps", "-q", "--filter", f"id={self._python_container}").strip():
             volumes = {"secrets": "/srv/secrets", "etc-slurm": "/etc/slurm", "bridge-state": "/var/lib/cpsched"}
             mounts = [f"--volume={PROJECT}_{name}:{path}" for name, path in volumes.items()]
+            settings = ("PYTHONPATH=/src", "PYTHONDONTWRITEBYTECODE=1", "NUMBA_CACHE_DIR=/var/lib/cpsched/numba")
             self._python_container = docker(
                 "run", "--detach", "--rm", "--init", "--label", f"cpsched.cluster={PROJECT}",
                 "--network", f"{PROJECT}_default", "--hostname", "test-python", *mounts,
-                f"--volume={REPOSITORY}:/src:ro", "--env", "PYTHONPATH=/src", "--env", "PYTHONDONTWRITEBYTECODE=1",
+                f"--volume={REPOSITORY}:/src:ro", *(f"--env={setting}" for setting in settings),
                 "cpsched/bridge", "client", "sleep", "infinity",
             ).strip()  # fmt: skip
-            wait_until(
-                lambda: "yes" in docker("exec", self._python_container, "sh", "-c", "test -e /run/cluster-ready && echo yes", check=False),
-                30, "munge runs beside the test's python",
-            )  # fmt: skip
+            ready = ("exec", self._python_container, "sh", "-c", "test -e /run/cluster-ready && echo yes")
+            wait_until(lambda: "yes" in docker(*ready, check=False), 30, "munge runs beside the test's python")
+            own = ("install", "-d", "-o", "cpsched", "/var/lib/cpsched", "/var/lib/cpsched/numba")
+            docker("exec", self._python_container, *own)  # compiled kernels outlive the container
+        return self._python_container
+
+    def python(self, code: str, *arguments: str, user: str = "cpsched", timeout_s: float = 120) -> Any:
+        """Run code in the bridge's image (pyslurm, the project at /src); what it printed, parsed as JSON (or None)."""
         output = docker(
-            "exec", "--interactive", "--user", user, self._python_container, "python", "-", *arguments,
+            "exec", "--interactive", "--user", user, self.python_container(), "python", "-", *arguments,
             stdin=code, timeout_s=timeout_s,
         )  # fmt: skip
         return json.loads(output) if output.strip() else None
@@ -304,7 +310,9 @@ class Slurm:
                 docker("start", identity)
         self.wait_for_controller()
         self.plugin(on=False)
-        self.run("bash", "-c", "squeue --noheader --all --Format=jobid | xargs --no-run-if-empty scancel --quiet")
+        # Components of a het job cannot be cancelled one by one: an error here, but the leader takes them along.
+        cancel_all = "squeue --noheader --all --Format=jobid | xargs --no-run-if-empty scancel --cron --quiet"
+        self.run("bash", "-c", cancel_all, check=False)
         for line in self.run("scontrol", "--oneliner", "show", "reservation").splitlines():
             if line.startswith("ReservationName="):
                 self.scontrol("delete", line.split()[0])

@@ -55,6 +55,9 @@ class SlurmBackend:
         for job_id in pinned:
             self._restores.setdefault(job_id, "")
         observation = translator.observe(self._call("snapshot"), self._restores.keys() | set(pinned))
+        for pending in observation.pending:
+            if pending.pinned:
+                self._restores.setdefault(pending.job.id, "")
         waiting = {pending.job.id for pending in observation.pending}
         known = waiting | set(pinned)
         self._restores = {job_id: settings for job_id, settings in self._restores.items() if job_id in known}

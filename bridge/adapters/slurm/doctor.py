@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ def checks_of(facts: Mapping[str, Any]) -> list[Check]:
     """All checks for what `child.Slurm.facts` gathered."""
     config = facts["config"]
     parameters = config["scheduler_parameters"] or {}
-    return [
+    found = [
         Check("controller", True, f"{config['cluster_name']}, Slurm {config['version']}"),
         privilege(facts),
         versions(facts),
@@ -32,6 +33,7 @@ def checks_of(facts: Mapping[str, Any]) -> list[Check]:
         burst(parameters),
         memory(config),
     ]
+    return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
 
 
 def privilege(facts: Mapping[str, Any]) -> Check:

@@ -214,7 +214,7 @@ def asked_by(
             ineligible=reason,
         ),
         tasks_per_node=tasks // nodes if told else 0,
-        restore=f"TasksPerNode=0 NumNodes={_range(record)}" if told else "",
+        restore=f"TasksPerNode=0 NumNodes={_range(record)} NumTasks={tasks}" if told else "",
     )
 
 

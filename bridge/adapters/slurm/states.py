@@ -11,6 +11,9 @@ USER_HELD = "bridge:user-held"
 ADMIN_HELD = "bridge:admin-held"
 """Words that the plugin adds to a job's comment: somebody else holds it too."""
 
+PINNED = "bridge:pinned("
+"""The plugin's mark of a node list that the bridge has set; in brackets the list that the owner had asked for."""
+
 HELD_BY_USER = "JobHeldUser"
 
 PENDING = "PENDING"
@@ -67,6 +70,11 @@ def hold_by(priority: int | None, reason: str | None, admin_comment: str | None,
 def hold_of(record: Record) -> Hold:
     """Who holds the pending job of a record."""
     return hold_by(record["priority"], record["state_reason"], record["admin_comment"], record["comment"])
+
+
+def pinned_by_bridge(comment: str | None) -> bool:
+    """Whether the plugin saw the bridge set this job's node list."""
+    return any(word.startswith(PINNED) for word in (comment or "").split())
 
 
 def node_takes_jobs(state: str) -> bool:

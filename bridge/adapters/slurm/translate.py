@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bridge.adapters.slurm import hostlist, ids, states
-from bridge.adapters.slurm.machine import FIRST_GRES, Machine, Partition, Reservation
+from bridge.adapters.slurm.machine import Machine, Partition, Reservation
 from bridge.adapters.slurm.records import Record, records
 from bridge.adapters.slurm.requests import Asked, NotModelled, asked_by, occupied_by, seconds
 from bridge.ports import Hold, LeftJob, Observation, PendingJob
@@ -56,7 +56,7 @@ class Translator:
         partitions = self._read_partitions(machine, records(snapshot["partitions"]))
         reservations = machine.reservations(records(snapshot["reservations"]), now_s)
         placed = [job for job in jobs if job["state"] in states.OCCUPYING and job["allocated_nodes"]]
-        running = [self._run(machine, record, now_s) for record in placed]
+        running = within_capacity(machine, [self._run(machine, record, now_s) for record in placed])
         pending, left = self._queue(machine, partitions, reservations, jobs, now_s, pinned)
         available = machine.available(nodes, reservations, now_s)
         free = free_on(machine, machine.in_use(nodes), running, available)
@@ -107,7 +107,8 @@ class Translator:
             numbers = self._numbers(record)
             known = self._translate(machine, partitions, reservations, record, numbers[0], now_s)
             reason = known.asked if isinstance(known.asked, str) else None
-            if record["required_nodes"] and not any(number in pinned for number in numbers):
+            by_bridge = states.pinned_by_bridge(record["comment"]) or any(number in pinned for number in numbers)
+            if record["required_nodes"] and not by_bridge:
                 reason = "its owner chose its nodes"
             if reason is not None:
                 left.append(_left(record, reason, hold))
@@ -234,23 +235,43 @@ class Translator:
             del self._limits[array]
 
 
-def free_on(machine: Machine, in_use: IntArray, running: Sequence[RunningJob], available: BoolArray) -> IntArray:
-    """What is free, int64[N, R]; 0 on nodes that are not available.
+def within_capacity(machine: Machine, running: Sequence[RunningJob]) -> list[RunningJob]:
+    """`running`, less the nodes where it would not fit.
 
-    Cores and memory are as the node records say: only they know how a job is split over its nodes. Generic resources
-    are in the node records where accounting tracks them; what the running jobs say counts too. Nodes of exclusive
-    jobs are used up.
+    Slurm splits jobs that it places itself unevenly, and only says what they have in all. Where equal shares exceed a
+    node, that node is left out of such a job: nobody then counts on what it gives back there.
     """
-    used = np.zeros_like(in_use)
+    used = taken_by(machine, running)
+    kept = list(running)
+    for node in np.flatnonzero((used > machine.capacity).any(axis=1)).tolist():
+        for at, job in enumerate(kept):
+            if len(job.placement) > 1 and (used[node] > machine.capacity[node]).any():
+                left = tuple(entry for entry in job.placement if entry[0] != node)
+                used[node] -= (len(left) < len(job.placement)) * np.array(job.job.request.per_unit, np.int64)
+                kept[at] = dataclasses.replace(job, placement=left)
+    return kept
+
+
+def taken_by(machine: Machine, running: Sequence[RunningJob]) -> IntArray:
+    """What running jobs take by their requests, int64[N, R]; an exclusive one uses up its nodes."""
+    used = np.zeros_like(machine.capacity)
     for job in running:
         request = job.job.request
         amounts = np.array(request.per_unit, np.int64)
         for node, units in job.placement:
-            if request.exclusive:
-                used[node] = machine.capacity[node]
-            else:
-                used[node, FIRST_GRES:] += amounts[FIRST_GRES:] * units
-    free = machine.capacity - np.maximum(in_use, used)
+            used[node] = machine.capacity[node] if request.exclusive else used[node] + amounts * units
+    return used
+
+
+def free_on(machine: Machine, in_use: IntArray, running: Sequence[RunningJob], available: BoolArray) -> IntArray:
+    """What is free, int64[N, R]; 0 on nodes that are not available.
+
+    The less of what the node records and what the running jobs leave. The node records alone know how a job that Slurm
+    placed itself is split over its nodes, and what other jobs take; the running jobs alone know generic resources
+    where accounting does not track them, and that an exclusive job uses up its nodes. So free and running amounts
+    never exceed a node's capacity together.
+    """
+    free = machine.capacity - np.maximum(in_use, taken_by(machine, running))
     free[~available] = 0
     return np.maximum(free, 0)
 

@@ -3,14 +3,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.ledger import KEPT, Entry, State
+from bridge import reconcile as reconciling
+from bridge.ledger import CLOSED, KEPT, Entry, State
 from bridge.ports import Hold, LeftJob, Observation, PendingJob
-from bridge.reconcile import Rules, reconcile
+from bridge.reconcile import Rules
 from cpsched.model import EndedJob
 from tests.builders import a_cluster, a_job, a_running
 
 CLUSTER = a_cluster()
 RULES = Rules(start_timeout_s=10, max_failures=3)
+
+
+def reconcile(entry, observation, rules):
+    known = {1: entry} if entry else {}
+    return reconciling.reconcile(known, {id for id, e in known.items() if e.state not in CLOSED}, observation, rules)
 
 
 def seen(now_s=100, **parts):
@@ -23,7 +29,7 @@ def pending(hold, pinned=False, id=1):
 
 def after(entry, observation, rules=RULES):
     """The entry as it becomes, or None where nothing changes."""
-    found = reconcile({entry.job_id: entry} if entry else {}, observation, rules)
+    found = reconcile(entry, observation, rules)
     assert len(found) <= 1
     return found[0].entry if found else None
 
@@ -161,13 +167,13 @@ def test_whatever_stands_in_the_ledger_a_pending_job_ends_up_with_one_master(ent
     first_hold, now_s = hold, 100
     for _ in range(8):
         now_s += 20
-        for transition in reconcile({1: entry} if entry else {}, seen(now_s, pending=[pending(hold, pinned)]), rules):
+        for transition in reconcile(entry, seen(now_s, pending=[pending(hold, pinned)]), rules):
             entry = transition.entry
         if entry is not None and entry.state in (State.HOLDING, State.ROLLING_BACK) and hold is not Hold.USER:
             hold, pinned = (Hold.ADMIN if hold is Hold.NONE else hold), False
         if entry is not None and entry.state is State.HANDING_BACK and hold is not Hold.USER:
             hold, pinned = Hold.NONE, False
-    assert reconcile({1: entry} if entry else {}, seen(now_s + 1, pending=[pending(hold, pinned)]), rules) == []
+    assert reconcile(entry, seen(now_s + 1, pending=[pending(hold, pinned)]), rules) == []
     state = entry.state if entry else None
     assert state in (None, State.HELD, State.FREE, State.ENDED, State.RUNNING, State.GONE)
     if first_hold is Hold.USER:

@@ -69,7 +69,7 @@ def test_a_roll_back_gives_the_record_back_what_the_pin_changed(
     seen = backend.observe([number])
     assert next(p for p in seen.pending if p.job.id == number).pinned
     backend.hold([number])
-    assert child.sent[-1] == ("hold", [{"job": number, "clear": "ReqNodeList= TasksPerNode=0 NumNodes=1-6"}])
+    assert child.sent[-1] == ("hold", [{"job": number, "clear": "ReqNodeList= TasksPerNode=0 NumNodes=1-6 NumTasks=6"}])
 
 
 def test_a_pin_of_an_earlier_life_is_cleared_too(scene: Scene, child: Played, backend: SlurmBackend) -> None:

@@ -71,7 +71,7 @@ def test_more_tasks_than_a_node_holds_take_the_fewest_nodes_with_equal_shares() 
 def test_a_pin_says_how_to_give_the_record_back() -> None:
     scene, translator = Scene(), Translator()
     translator.observe(scene.snapshot())
-    assert translator.asked[scene.job("six")["id"]].restore == "TasksPerNode=0 NumNodes=1-6"
+    assert translator.asked[scene.job("six")["id"]].restore == "TasksPerNode=0 NumNodes=1-6 NumTasks=6"
     assert translator.asked[scene.job("first")["id"]].restore == ""
 
 
@@ -214,6 +214,8 @@ def test_a_node_list_of_ours_is_a_pin_and_not_the_owners_choice() -> None:
     scene.job("first")["required_nodes"] = "n2"
     assert "owner" in left(scene, "first").reason
     assert pending(scene, "first", observe(scene, pinned=[number])).pinned
+    scene.job("first")["comment"] = "my words bridge:pinned()"
+    assert pending(scene, "first").pinned
 
 
 def test_waiting_tasks_of_an_array_are_jobs_of_their_own() -> None:
@@ -248,11 +250,11 @@ def test_a_throttled_array_waits_while_as_many_tasks_run_as_may() -> None:
 
 
 def test_free_is_what_usable_nodes_have_left() -> None:
-    """n1 is drained, n4 is under a reservation; on n2 ten cores are taken, and a GPU that only its job knows of."""
+    """n1 is drained, n4 reserved. On n2 a job that Slurm split unevenly counts with an equal share; one has a GPU."""
     seen = observe(Scene())
     assert dict(zip(seen.cluster.node_names, seen.free.tolist(), strict=True)) == {
         "n1": [0, 0, 0],
-        "n2": [6, 6000, 1],
+        "n2": [3, 3000, 1],
         "n3": [16, 16000, 0],
         "n4": [0, 0, 0],
     }

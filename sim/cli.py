@@ -1,0 +1,393 @@
+"""The commands of the simulator; `bridge.cli` mounts them beside its own.
+
+Heavy imports (NumPy, Numba, solvers) wait until a command runs, so that `--help` and `--version` are quick.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from cpsched.catalogue import Entry
+    from sim.compare import Row
+    from sim.experiment import Outcome
+
+app = typer.Typer(help="Replay traces, list what there is, make up workloads.", no_args_is_help=True)
+workload_app = typer.Typer(help="Make up a workload.", no_args_is_help=True)
+app.add_typer(workload_app, name="workload")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Trace = Annotated[Path, typer.Argument(help="A trace: SWF, `sacct -P` lines, or cpsched's own format; .gz too.")]
+SystemName = Annotated[
+    str | None, typer.Option("--system", help="A system by name or file; default: what the trace names, else pool.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the dispatcher, the predictor, or overrun."),
+]
+MaxJobs = Annotated[int | None, typer.Option(min=1, help="Replay the first so many jobs only.")]
+Limit = Annotated[float | None, typer.Option(help="Seconds that a decision may take (dispatchers that search).")]
+Effort = Annotated[int | None, typer.Option(help="Deterministic limit instead of seconds.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of dispatchers that draw.")]
+ChargeText = Annotated[
+    str, typer.Option("--charge", metavar="none|measured|MS", help="What a decision costs on the simulated clock.")
+]
+Lenient = Annotated[bool, typer.Option("--lenient", help="Skip and count bad lines instead of stopping at the first.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
+OutDir = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the results there.")]
+
+
+def reporting(command: F) -> F:
+    """Errors that are the outside's fault become one line on stderr and exit code 2; Ctrl-C exits 130."""
+
+    @functools.wraps(command)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        from cpsched.errors import CpschedError
+        from sim.errors import SimError
+
+        try:
+            return command(*args, **kwargs)
+        except (CpschedError, SimError) as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(2) from error
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(130) from None
+
+    return guarded  # type: ignore[return-value]
+
+
+@app.command()
+@reporting
+def simulate(
+    trace: Trace,
+    system: SystemName = None,
+    dispatcher: Annotated[str, typer.Option(help="See `cpsched dispatchers`.")] = "easy",
+    predictor: Annotated[str, typer.Option(help="See `cpsched predictors`.")] = "walltime",
+    set_: Settings = None,
+    max_jobs: MaxJobs = None,
+    limit: Limit = None,
+    effort: Effort = None,
+    seed: Seed = None,
+    charge: ChargeText = "none",
+    out: OutDir = None,
+    as_json: AsJson = False,
+    lenient: Lenient = False,
+) -> None:
+    """Replay TRACE and print what the schedule is worth."""
+    from sim.experiment import Setup, run, write_outcome
+    from sim.reading import load
+
+    setup = Setup(dispatcher, predictor, parse_settings(set_), _options(limit, effort, seed), parse_charge(charge))
+    setup.policy(())
+    with progress_bar(f"{dispatcher} / {predictor}") as show:
+        workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None))
+        outcome = run(workload, setup, show)
+    if out is not None:
+        write_outcome(outcome, out)
+    _warn(outcome)
+    if as_json:
+        typer.echo(json.dumps(outcome.summary()))
+    else:
+        _print_outcome(outcome)
+
+
+def parse_settings(texts: Iterable[str] | None) -> dict[str, str]:
+    """NAME=VALUE texts as a mapping; raises `InvalidValue`."""
+    from cpsched.errors import require
+
+    found: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        require(bool(name and equals), "--set", text, "must be NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def parse_charge(text: str) -> Any:
+    """None, "measured" or milliseconds; raises `InvalidValue`."""
+    from cpsched.errors import InvalidValue
+
+    if text == "none":
+        return None
+    if text == "measured":
+        return text
+    try:
+        if 0 <= (milliseconds := float(text)) < float("inf"):
+            return milliseconds
+    except ValueError:
+        pass
+    raise InvalidValue("--charge", text, "must be none, measured, or milliseconds, not negative")
+
+
+def _options(limit: float | None, effort: int | None, seed: int | None) -> dict[str, str]:
+    """What only dispatchers that search can be told."""
+    from cpsched.errors import require
+
+    require(limit is None or effort is None, "--limit, --effort", (limit, effort), "only one of them")
+    require(limit is None or limit > 0, "--limit", limit, "must be positive")
+    require(effort is None or effort > 0, "--effort", effort, "must be positive")
+    given = {"limit_s": limit, "effort": effort, "seed": seed}
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+@contextmanager
+def progress_bar(title: str, of: str = "jobs") -> Iterator[Callable[[float, int | None], None]]:
+    """A function of (done, total) that draws on stderr if that is a terminal; gone when finished."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(of))
+    with Progress(
+        *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
+    ) as p:
+        task = p.add_task(title, total=None)
+        yield lambda done, total: p.update(task, completed=done, total=total)
+
+
+def _warn(outcome: Outcome) -> None:
+    """What a reader of the figures must know; on stderr."""
+    for note in outcome.workload.notes:
+        typer.echo(f"note: {note}", err=True)
+    if outcome.left_waiting:
+        refused = next(iter(outcome.schedule.refused.values()), "the dispatcher never chose them")
+        typer.echo(f"warning: {outcome.left_waiting} jobs never started: {refused}", err=True)
+    for violation in outcome.schedule.violations[:10]:
+        typer.echo(f"warning: refused a start that breaks a rule: {violation}", err=True)
+
+
+def _print_outcome(outcome: Outcome) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    setup, workload = outcome.setup, outcome.workload
+    Console().print(f"[bold]{setup.dispatcher} / {setup.predictor}[/]: {workload.name} on {workload.system}")
+    table = Table(show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for name, value in _flat(outcome.summary()):
+        table.add_row(name, f"{value:,.6g}" if isinstance(value, float) else f"{value:,}")
+    Console().print(table)
+
+
+def _flat(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | int]]:
+    for name, value in summary.items():
+        if isinstance(value, Mapping):
+            for part, figure in value.items():
+                yield f"{name} {part}", figure
+        else:
+            yield name, value
+
+
+@app.command()
+@reporting
+def dispatchers(as_json: AsJson = False) -> None:
+    """List the dispatchers: name, one sentence, parameters with defaults, source."""
+    from cpsched.catalogue import DISPATCHERS
+
+    _list("dispatchers", DISPATCHERS, as_json)
+
+
+@app.command()
+@reporting
+def predictors(as_json: AsJson = False) -> None:
+    """List the predictors: name, one sentence, parameters with defaults, source."""
+    from sim.experiment import PREDICTORS
+
+    _list("predictors", PREDICTORS, as_json)
+
+
+def _list(title: str, entries: Iterable[Entry], as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from sim.experiment import parameters
+
+    rows = [(e.name, e.summary, {p.name: p.default for p in parameters(e)}, e.source) for e in entries]
+    if as_json:
+        keys = ("name", "summary", "parameters", "source")
+        typer.echo(json.dumps({title: [dict(zip(keys, row, strict=True)) for row in rows]}, default=str))
+        return
+    table = Table(show_lines=True)
+    for column in ("name", "what it does", "parameters", "source"):
+        table.add_column(column, overflow="fold", no_wrap=column == "name")
+    for name, summary, settings, source in rows:
+        table.add_row(name, summary, "\n".join(f"{key}={value}" for key, value in settings.items()), source)
+    Console().print(table)
+
+
+@app.command()
+@reporting
+def accuracy(
+    trace: Trace,
+    predictors: Annotated[str, typer.Option(help="Names, separated by commas.")] = "walltime,last-two,profile",
+    system: SystemName = None,
+    max_jobs: MaxJobs = None,
+    out: OutDir = None,
+    as_json: AsJson = False,
+    lenient: Lenient = False,
+) -> None:
+    """How good predictors are on TRACE: errors, under- and over-estimates. --out writes accuracy.csv and ecdf.csv."""
+    from sim.accuracy import study, write_study
+    from sim.reading import load
+
+    found = study(load(trace, system, lenient, max_jobs).jobs, _names(predictors))
+    if out is not None:
+        write_study(found, out)
+    rows = {name: asdict(row.accuracy) for name, row in found.items()}
+    if as_json:
+        typer.echo(json.dumps(rows))
+    else:
+        _print_accuracy(trace.name, rows)
+
+
+def _print_accuracy(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title)
+    table.add_column("predictor")
+    for column in ("jobs", "mean error, min", "under, %", "over, %", "within 0.75-1.25, %"):
+        table.add_column(column, justify="right")
+    for name, row in rows.items():
+        shares = (f"{100 * row[share]:.1f}" for share in ("under", "over", "close"))
+        table.add_row(name, f"{row['jobs']:,}", f"{row['mean_absolute_error_min']:,.1f}", *shares)
+    Console().print(table)
+
+
+@app.command()
+@reporting
+def compare(
+    trace: Trace,
+    dispatchers: Annotated[str, typer.Option(help="Names, separated by commas.")],
+    predictors: Annotated[str, typer.Option(help="Names, separated by commas.")] = "walltime",
+    baseline: Annotated[
+        str | None, typer.Option(help="Dispatcher, or dispatcher/predictor, that is 100 %; default: the first.")
+    ] = None,
+    system: SystemName = None,
+    set_: Settings = None,
+    max_jobs: MaxJobs = None,
+    limit: Limit = None,
+    effort: Effort = None,
+    seed: Seed = None,
+    charge: ChargeText = "none",
+    jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
+    out: OutDir = None,
+    plots: Annotated[bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out.")] = False,
+    as_json: AsJson = False,
+    lenient: Lenient = False,
+) -> None:
+    """Replay TRACE with every dispatcher and every predictor; --out writes compare.csv and every schedule."""
+    from cpsched.errors import require
+    from sim import compare as study
+    from sim.files import write_table
+    from sim.reading import load
+    from sim.report import plots as report
+
+    if plots:
+        require(out is not None, "--plots", plots, "needs --out DIR")
+        report.check()
+    options, settings = _options(limit, effort, seed), parse_settings(set_)
+    chosen = study.setups(_names(dispatchers), _names(predictors), settings, options, parse_charge(charge))
+    study.check_baseline(chosen, baseline)
+    for note in load(trace, system, lenient, max_jobs).notes:
+        typer.echo(f"note: {note}", err=True)
+    with progress_bar("compare", "combinations") as show:
+        rows = study.compare(study.Study(trace, system, max_jobs, lenient, out), chosen, jobs, show)
+    baselines = study.baselines(rows, baseline)
+    if out is not None:
+        write_table(out / "compare.csv", study.table_rows(rows, baselines))
+        if plots:
+            report.write_comparison(rows, out)
+    if as_json:
+        typer.echo(json.dumps(study.as_json(rows, baselines)))
+    else:
+        _print_comparison(trace.name, rows, baselines)
+    if failed := [row for row in rows if row.summary is None]:
+        for row in failed:
+            typer.echo(f"error: {row.name}: {row.error}", err=True)
+        raise typer.Exit(1)
+
+
+def _names(text: str) -> list[str]:
+    """Names separated by commas, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _print_comparison(title: str, rows: Sequence[Row], baselines: Mapping[str, Row | None]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from sim.compare import FIGURES, percentages
+
+    table = Table(title=f"{title}: figures, and % of the baseline", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("dispatcher\npredictor", no_wrap=True)
+    for name in (*FIGURES, "times"):
+        table.add_column(_HEADINGS[name], justify="right", no_wrap=True)
+    for row in rows:
+        label = f"[bold]{row.dispatcher}[/]\n{row.predictor}"
+        if row.summary is None:
+            table.add_row(label, "failed", style="red")
+            continue
+        percent = percentages(row, baselines[row.name])
+        shares = [f"{_short(percent[name])}%" if name in percent else "" for name in FIGURES]
+        cells = [f"{_short(row.summary[name])}\n{share}" for name, share in zip(FIGURES, shares, strict=True)]
+        table.add_row(label, *cells, f"{_short(row.summary['dispatch']['mean_ms'])}\n{_short(row.summary['cpu_s'])}")
+    Console().print(table)
+
+
+_HEADINGS = {
+    "bsld": "BSLD",
+    "af": "AF",
+    "awf": "AWF",
+    "p2sf": "P2SF",
+    "mean_slowdown": "mean\nslowd.",
+    "mean_wait_s": "mean\nwait s",
+    "utilization": "in\nuse",
+    "times": "dispatch ms\nCPU s",
+}
+
+
+def _short(value: float) -> str:
+    """Three digits: 132k, 16.8k, 0.686."""
+    for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+@workload_app.command("eurora")
+@reporting
+def workload_eurora(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write it; gzipped if the name ends in .gz.")],
+    days: Annotated[float, typer.Option(help="How many days.")] = 30.0,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same jobs.")] = 0,
+    load: Annotated[float, typer.Option(help="Times the jobs per day of Eurora's busiest months.")] = 1.0,
+) -> None:
+    """Jobs like Eurora's (see `sim/workload.py`), in cpsched's own trace format."""
+    from sim import own
+    from sim.workload import RESOURCES, eurora
+
+    records = eurora(days, seed, load)
+    own.write(out, records, RESOURCES, {"system": "eurora", "days": days, "seed": seed, "load": load})
+    typer.echo(f"{out}: {len(records):,} jobs")
+
+
+def main() -> None:
+    """Run as `python -m sim.cli`."""
+    app(prog_name="cpsched")
+
+
+if __name__ == "__main__":
+    main()

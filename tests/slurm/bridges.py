@@ -1,0 +1,182 @@
+"""A bridge as its own process beside the test cluster: start it, kill it, and read what it wrote down."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from tests.slurm.harness import Slurm, docker, wait_until
+
+FIRST_CYCLE_S = 240
+"""The first start of all compiles the kernels."""
+
+READ = """
+import json, sqlite3, sys
+state = sys.argv[1]
+def rows(file, query, *values):
+    try:
+        db = sqlite3.connect(f"file:{state}/{file}.sqlite?mode=ro", uri=True, timeout=5)
+        return db.execute(query, values).fetchall()
+    except sqlite3.OperationalError:
+        return []
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerJob:
+    """A job in the bridge's ledger: where it stands, and where it was last told to start."""
+
+    label: str
+    state: str
+    nodes: tuple[str, ...]
+    why: str
+
+
+class LiveBridge:
+    """One state directory and the bridge processes that use it, one after the other (or two, by mistake).
+
+    `settings` are those of the bridge's file; runs as user cpsched in the container of `Slurm.python_container`.
+    """
+
+    def __init__(self, slurm: Slurm, name: str, **settings: Any) -> None:
+        self.slurm = slurm
+        self.container = slurm.python_container()
+        self.state = f"/tmp/bridges/{name}-{time.monotonic_ns()}"
+        self.config = f"{self.state}/bridge.yaml"
+        content: dict[str, Any] = {
+            "mode": "control",
+            "adapter": "slurm",
+            "state_dir": self.state,
+            "log_format": "json",
+            "metrics": {"port": 9764},
+            "policy": {"dispatcher": "easy"},
+            **settings,
+        }
+        self.shell(f"mkdir -p {self.state} && cat > {self.config}", stdin=json.dumps(content))
+
+    def shell(self, command: str, *, stdin: str | None = None, check: bool = True) -> str:
+        """A shell command beside the bridge, as its user."""
+        interactive = ["--interactive"] if stdin is not None else []
+        whole = ["exec", *interactive, "--user", "cpsched", self.container, "sh", "-c", command]
+        return docker(*whole, stdin=stdin, check=check)
+
+    def cpsched(self, *arguments: str, check: bool = True) -> str:
+        """Run a `cpsched` command with this bridge's settings; what it printed on either stream."""
+        words = " ".join(shlex.quote(word) for word in arguments)
+        run = f"python -c 'from bridge.cli import main; main()' {words} --config {self.config} 2>&1"
+        return self.shell(run, check=check)
+
+    def __enter__(self) -> LiveBridge:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.alive():
+            self.kill("TERM")
+        print(f"bridge log, its end:\n{self.log()[-4000:]}")
+
+    # The process
+
+    def start(self, wait: bool = True) -> None:
+        """Start the bridge; returns after its first good cycle, unless told not to wait."""
+        before = self.rounds()
+        run = "python -c 'from bridge.cli import main; main()' bridge --config"
+        script = f"echo $$ >{self.state}/pid; exec {run} {self.config} >>{self.state}/log 2>&1"
+        docker("exec", "--detach", "--user", "cpsched", self.container, "sh", "-c", script)
+        if wait:
+            wait_until(lambda: self.rounds() > before, FIRST_CYCLE_S, f"the bridge's first cycle\n{self.log()[-2000:]}")
+
+    @property
+    def pid(self) -> int:
+        return int(self.shell(f"cat {self.state}/pid"))
+
+    def alive(self) -> bool:
+        check = f"p=$(cat {self.state}/pid) && grep -q -v zombie /proc/$p/status && test -d /proc/$p && echo yes"
+        return "yes" in self.shell(check, check=False)
+
+    def children(self) -> list[int]:
+        """The pyslurm processes of this bridge."""
+        return [int(pid) for pid in self.shell(f"pgrep -P $(cat {self.state}/pid)", check=False).split()]
+
+    def kill(self, signal: str = "KILL") -> None:
+        self.shell(f"kill -{signal} $(cat {self.state}/pid)", check=False)
+        wait_until(lambda: not self.alive(), 60, "the bridge is gone", every_s=0.05)
+
+    def stop(self) -> None:
+        """An orderly stop: held jobs go back to Slurm."""
+        if self.alive():
+            self.kill("TERM")
+
+    # What it wrote down
+
+    def read(self, code: str) -> Any:
+        """Python over the bridge's files; the JSON it prints."""
+        program = f"{READ}\n{code}"
+        return json.loads(self.shell(f"python - {self.state}", stdin=program))
+
+    def log(self) -> str:
+        return self.shell(f"cat {self.state}/log", check=False)
+
+    def rounds(self) -> int:
+        """Number of the last journalled round."""
+        found = self.read('print(json.dumps(rows("journal", "select max(round) from rounds")))')
+        return int(found[0][0] or 0) if found else 0
+
+    def wait_for_rounds(self, count: int, timeout_s: float = 60) -> None:
+        """Until so many more good cycles have passed."""
+        goal = self.rounds() + count
+        wait_until(lambda: self.rounds() >= goal, timeout_s, f"{count} cycles\n{self.log()[-2000:]}")
+
+    def ledger(self) -> dict[str, LedgerJob]:
+        """The ledger by job label."""
+        found = self.read('print(json.dumps(rows("ledger", "select label, state, nodes, why from jobs")))')
+        return {
+            label: LedgerJob(label, state, tuple(sorted(name for name, _ in json.loads(nodes))), why)
+            for label, state, nodes, why in found
+        }
+
+    def events(self) -> list[str]:
+        """Kinds of the events in the journal, oldest first."""
+        return [
+            kind for (kind,) in self.read('print(json.dumps(rows("journal", "select kind from events order by seq")))')
+        ]
+
+    def seconds(self) -> list[dict[str, float]]:
+        """Phases of every round, in seconds."""
+        return [
+            json.loads(text)
+            for (text,) in self.read('print(json.dumps(rows("journal", "select seconds from rounds")))')
+        ]
+
+    def latencies_s(self) -> list[float]:
+        """From each decision to the round in which its job was seen running (the polling interval included)."""
+        return self.read(
+            """
+when = {}
+for number, at, text in rows("journal", "select round, at_unix_s, seconds from rounds"):
+    phases = json.loads(text)
+    seen = at + phases.get("observe", 0)
+    when[number] = (seen, seen + sum(phases.get(p, 0) for p in ("reconcile", "decide", "verify")))
+decided, found = {}, []
+for number, job, after in rows("ledger", "select round, job_id, after from transitions order by seq"):
+    if after == "starting":
+        decided[job] = number
+    elif after in ("running", "ended") and job in decided:
+        start = decided.pop(job)
+        if start in when and number in when:
+            found.append(when[number][0] - when[start][1])
+print(json.dumps(found))"""
+        )
+
+    def metric(self, name: str) -> float:
+        """A metric's value, labels included in the name."""
+        code = (
+            "import sys, urllib.request\n"
+            "text = urllib.request.urlopen('http://127.0.0.1:9764/metrics', timeout=5).read().decode()\n"
+            "lines = [line for line in text.splitlines() if line.startswith(sys.argv[1] + ' ')]\n"
+            "print(lines[0].rsplit(' ', 1)[1] if lines else 0)"
+        )
+        return float(self.shell(f"python - {shlex.quote(name)}", stdin=code))

@@ -1,0 +1,318 @@
+"""The Slurm adapter on the real cluster: commands, their undoing, arrays, failures of the child and the controller."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+
+from tests.slurm.harness import Slurm, wait_until
+
+pytestmark = pytest.mark.slurm
+
+PRELUDE = """
+import json, os, signal, sys, time
+import numpy as np
+from bridge.adapters.slurm.adapter import SlurmBackend
+from bridge.errors import BackendError
+from bridge.ports import StartOrder
+
+backend = SlurmBackend(deadline_s=5.0)
+
+def pack(seen, wanted=None):
+    '''Start orders for what fits, first fit from the last node on, and the free amounts that should be left.'''
+    capacity, sets, names = seen.cluster.capacity, seen.cluster.node_sets, seen.cluster.node_names
+    free, orders = seen.free.copy(), []
+    for p in seen.pending:
+        r = p.job.request
+        if p.job.ineligible or p.hold != "plugin" or (wanted is not None and p.job.id not in wanted):
+            continue
+        need = capacity if r.exclusive else np.tile(np.array(r.per_unit), (len(free), 1))
+        fit = [n for n in range(len(free))[::-1] if sets[r.node_set, n] and (free[n] >= need[n]).all()]
+        if len(fit) >= r.units:
+            for n in fit[: r.units]:
+                free[n] -= need[n]
+            orders.append(StartOrder(p.job, tuple((names[n], 1) for n in sorted(fit[: r.units]))))
+    return orders, free
+
+def until(holds, seconds=15):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        seen = backend.observe()
+        if holds(seen):
+            return seen
+        time.sleep(0.2)
+    raise SystemExit("not within the time: " + str(holds))
+"""
+
+
+def python(slurm: Slurm, code: str, *arguments: str) -> Any:
+    """Code with a backend of its own, beside the cluster as user cpsched; the JSON that it prints."""
+    return slurm.python(PRELUDE + code, *arguments)
+
+
+def submit(slurm: Slurm, *requests: str, script: str = "sleep 60") -> list[str]:
+    """Jobs of alice, each held by the plugin; ids in order."""
+    slurm.plugin(on=True)
+    lines = " ; ".join(f"sbatch --parsable -o /dev/null -t 5 {request} --wrap '{script}'" for request in requests)
+    return slurm.run("bash", "-c", lines, user="alice").split()
+
+
+START_ALL = """
+seen = backend.observe()
+orders, free = pack(seen)
+outcomes = backend.start(orders)
+label = {p.job.id: p.label for p in seen.pending}
+seen = until(lambda seen: {o.job.id for o in orders} <= {r.job.id for r in seen.running})
+print(json.dumps({
+    "decided": {label[o.job.id]: sorted(name for name, _ in o.nodes) for o in orders},
+    "cores": {label[o.job.id]: o.job.request.units * o.job.request.per_unit[0] for o in orders},
+    "seen": {label[r.job.id]: sorted(seen.cluster.node_names[n] for n, _ in r.placement) for r in seen.running},
+    "outcomes": [o.result for o in outcomes], "free": seen.free.tolist(), "expected": free.tolist()}))
+"""
+
+
+def test_what_slurm_allocates_is_what_was_decided(slurm: Slurm) -> None:
+    """Every kind of request that is modelled: nodes and cores by the accounting records, all amounts by the nodes."""
+    shapes = [
+        "-n1", "-n6", "-N2 -n4", "-N4 -n8 -c2", "-n20", "-N2", "--gpus=1", "--gres=gpu:1", "-n2 --gpus-per-task=1",
+        "-N1 --mem=3G", "-n2 --mem-per-cpu=500", "-C rack1", "-p gpu -n3", "-p short", "-x n1",
+        "-N1 -n4 --ntasks-per-node=4", "--array=0-3",
+    ]  # fmt: skip
+    submit(slurm, *shapes)
+    told = python(slurm, START_ALL)
+    assert len(told["decided"]) >= len(shapes) - 3
+    assert set(told["outcomes"]) == {"done"}
+    assert told["seen"] == told["decided"]
+    assert told["free"] == told["expected"]
+    wait_until(lambda: all(job.nodes for job in slurm.sacct(told["decided"]).values()), 20, "accounting has the starts")
+    records = slurm.sacct(told["decided"])
+    assert {job: sorted(records[job].nodes) for job in told["decided"]} == told["decided"]
+    assert {job: records[job].cpus for job in told["cores"]} == told["cores"]
+
+
+def test_a_whole_node_is_taken_by_an_exclusive_job(slurm: Slurm) -> None:
+    job, _ = submit(slurm, "--exclusive", "-N2 --exclusive")
+    told = python(slurm, START_ALL)
+    assert told["seen"] == told["decided"]
+    assert len(told["decided"]) == 2
+    taken = [node for nodes in told["decided"].values() for node in nodes]
+    assert len(taken) == len(set(taken)) == 3
+    assert told["free"] == told["expected"]
+    assert job in told["decided"]
+
+
+ROLL_BACK = """
+from dataclasses import replace
+seen = backend.observe()
+orders, _ = pack(replace(seen, free=seen.cluster.capacity.copy()))
+backend.start(orders)
+until(lambda seen: all(p.pinned and p.hold == "none" for p in seen.pending))
+held = backend.hold([o.job.id for o in orders])
+until(lambda seen: all(p.hold == "plugin" and not p.pinned for p in seen.pending))
+print(json.dumps([[o.result, o.detail] for o in held]))
+"""
+
+
+def settings(record: dict[str, str]) -> dict[str, str]:
+    """What a job asks for; neither times nor the reason that it is pending."""
+    fields = ("NumNodes", "NumCPUs", "NumTasks", "CPUs/Task", "ReqNodeList", "NtasksPerN:B:S:C", "Priority", "JobState")
+    return {field: record[field] for field in fields if field in record}
+
+
+def test_a_start_that_does_not_happen_is_undone_without_a_trace(slurm: Slurm) -> None:
+    """All nodes drained: the released jobs stay pending; held again, they ask for what they asked for."""
+    jobs = submit(slurm, "-n4", "-N2 -n4", "-n1", "-n20", "-n3 -c2", "-N2 -n4 -c2", "-n4 --ntasks-per-node=4")
+    before = [settings(slurm.record(job)) for job in jobs]
+    for node in ("n1", "n2", "n3", "n4"):
+        slurm.drain(node)
+    assert python(slurm, ROLL_BACK) == [["done", ""]] * len(jobs)
+    assert [settings(slurm.record(job)) for job in jobs] == before
+
+
+def test_owners_holds_and_node_lists_are_left_alone(slurm: Slurm) -> None:
+    held, chosen, plain = submit(slurm, "-H -n1", "-w n2", "-n1")
+    told = python(
+        slurm,
+        """
+seen = backend.observe()
+ids = [int(a) for a in sys.argv[1:]]
+print(json.dumps({
+    "hold": [o.result for o in backend.hold(ids)],
+    "back": [o.result for o in backend.hand_back(ids)],
+    "left": {l.label: l.reason for l in seen.left},
+}))""",
+        held,
+        chosen,
+        plain,
+    )
+    assert told["hold"] == ["refused", "done", "done"]
+    assert told["back"] == ["refused", "done", "done"]
+    assert chosen in told["left"]
+    slurm.wait_for_state([chosen, plain], "RUNNING", 15)
+    assert slurm.job(held).held
+    assert slurm.job(chosen).nodes == "n2"
+
+
+def test_a_job_that_runs_is_neither_started_nor_held(slurm: Slurm) -> None:
+    """A node list on it would shrink it to those nodes."""
+    (job,) = submit(slurm, "-N2")
+    told = python(
+        slurm,
+        """
+seen = backend.observe()
+orders, _ = pack(seen)
+first = backend.start(orders)
+until(lambda seen: len(seen.running) == 1)
+again = backend.start([StartOrder(orders[0].job, (("n1", 1),))])
+hold = backend.hold([orders[0].job.id])
+print(json.dumps([first[0].result, again[0].result, hold[0].result]))""",
+    )
+    assert told == ["done", "refused", "refused"]
+    assert slurm.record(job)["NumNodes"] == "2"
+    assert slurm.record(job)["JobState"] == "RUNNING"
+
+
+def test_a_requeued_job_comes_back_unheld_with_its_old_pin_and_is_taken_up_again(slurm: Slurm) -> None:
+    (job,) = submit(slurm, "-n2 --requeue")
+    told = python(
+        slurm,
+        """
+orders, _ = pack(backend.observe())
+backend.start(orders)
+until(lambda seen: len(seen.running) == 1)
+number = orders[0].job.id
+os.system(f"scontrol requeue {number}")
+until(lambda seen: backend.observe([number]).pending, 40)
+seen = backend.observe([number])
+found = [(p.hold.value, p.pinned) for p in seen.pending]
+held = backend.hold([number])
+seen = backend.observe()
+print(json.dumps([found, held[0].result, [(p.hold.value, p.pinned) for p in seen.pending]]))""",
+    )
+    found, result, after = told
+    assert found == [["none", True]]
+    assert result == "done"
+    assert after == [["plugin", False]]
+    assert slurm.job(job).held
+
+
+def test_some_tasks_of_an_array_start_and_the_others_wait(slurm: Slurm) -> None:
+    (array,) = submit(slurm, "--array=0-5%3 -n2")
+    told = python(
+        slurm,
+        """
+seen = backend.observe()
+label = {p.job.id: p.label for p in seen.pending}
+eligible = {p.job.id for p in seen.pending if p.job.ineligible is None}
+orders, _ = pack(seen, eligible)
+backend.start(orders[:2])
+seen = until(lambda seen: len(seen.running) == 2)
+print(json.dumps([sorted(label[i] for i in eligible), sorted(label[r.job.id] for r in seen.running),
+    {p.label: [p.hold.value, p.job.ineligible is None] for p in seen.pending}]))""",
+    )
+    eligible, running, waiting = told
+    tasks = [f"{array}_{task}" for task in range(6)]
+    assert eligible == tasks[:3]
+    assert running == tasks[:2]
+    assert waiting == {tasks[2]: ["plugin", True], **{task: ["plugin", False] for task in tasks[3:]}}
+
+
+def test_ended_jobs_are_told_and_are_in_the_history(slurm: Slurm) -> None:
+    jobs = submit(slurm, "-n2", "-N2", "--array=0-1", script="sleep 2")
+    told = python(
+        slurm,
+        """
+seen = backend.observe()
+label = {p.job.id: p.label for p in seen.pending}
+orders, _ = pack(seen)
+backend.start(orders)
+ended = []
+def over(seen):
+    ended.extend(seen.ended)
+    return len(ended) == len(orders)
+until(over, 40)
+time.sleep(2)
+past = {e.job.id for e in SlurmBackend().history()}
+print(json.dumps({label[e.job.id]: [e.run_s, e.job.id in past, e.job.user] for e in ended}))""",
+    )
+    assert set(told) == {jobs[0], jobs[1], f"{jobs[2]}_0", f"{jobs[2]}_1"}
+    assert all(1 <= run_s <= 10 and known and user == "alice" for run_s, known, user in told.values())
+
+
+def test_the_child_killed_or_hung_in_mid_call_is_a_failed_call_and_the_next_one_works(slurm: Slurm) -> None:
+    told = python(
+        slurm,
+        """
+import threading
+backend.observe()
+first = backend.child_pid
+os.kill(first, signal.SIGSTOP)
+began = time.monotonic()
+kinds = []
+try:
+    backend.observe()
+except BackendError as error:
+    kinds.append(type(error).__name__)
+waited = time.monotonic() - began
+backend.observe()
+second = backend.child_pid
+os.kill(second, signal.SIGSTOP)
+threading.Timer(0.5, os.kill, (second, signal.SIGKILL)).start()
+try:
+    backend.observe()
+except BackendError as error:
+    kinds.append(type(error).__name__)
+seen = backend.observe()
+print(json.dumps([kinds, waited, len({first, second, backend.child_pid}), len(seen.cluster.node_names)]))""",
+    )
+    kinds, waited, children, nodes = told
+    assert kinds == ["BackendTimeout", "BackendTimeout"]
+    assert 4 < waited < 8
+    assert (children, nodes) == (3, 4)
+
+
+def test_a_paused_or_dead_controller_is_an_error_within_the_deadline(slurm: Slurm) -> None:
+    code = """
+backend.observe()
+print("ready", file=sys.stderr)
+"""
+    python(slurm, code)
+    look = """
+began = time.monotonic()
+try:
+    backend.observe()
+    kind = "answered"
+except BackendError as error:
+    kind = type(error).__name__
+print(json.dumps([kind, time.monotonic() - began]))"""
+    slurm.pause("slurmctld")
+    try:
+        kind, waited = python(slurm, look)
+    finally:
+        slurm.unpause("slurmctld")
+    assert kind == "BackendTimeout"
+    assert waited < 8
+    slurm.wait_for_controller()
+    began_s = time.monotonic()
+    slurm.stop("slurmctld")
+    try:
+        kind, waited = python(slurm, look)
+    finally:
+        slurm.start("slurmctld")
+    assert kind in ("BackendUnavailable", "BackendTimeout")
+    assert waited < 8
+    slurm.wait_for_controller()
+    assert python(slurm, look)[0] == "answered"
+    assert time.monotonic() - began_s < 60
+
+
+def test_the_doctor_finds_a_cluster_set_up_as_documented_fit_and_says_what_is_not(slurm: Slurm) -> None:
+    check = "print(json.dumps({c.name: [c.ok, c.required, c.mend] for c in backend.checks()}))"
+    told = python(slurm, check)
+    assert all(ok for ok, _, _ in told.values()), told
+    as_nobody = slurm.python(PRELUDE + check, user="alice")
+    assert [name for name, (ok, required, _) in as_nobody.items() if required and not ok] == ["privilege"]
+    assert re.search("AdminLevel=Operator", as_nobody["privilege"][2])

@@ -1,0 +1,20 @@
+"""The simplest way through: a user submits, the plugin holds, the bridge decides, the job runs there and ends."""
+
+from __future__ import annotations
+
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import Slurm
+
+
+def test_a_job_goes_from_sbatch_to_completed_through_the_bridge(slurm: Slurm) -> None:
+    slurm.plugin(on=True)
+    with LiveBridge(slurm, "first") as bridge:
+        jobs = [slurm.sbatch("-n2", "-t1", script="sleep 2"), slurm.sbatch("-N2", "-t1", script="sleep 2")]
+        held = slurm.sbatch("-H", "-n1", "-t1")
+        slurm.wait_for_state(jobs, "COMPLETED", 60)
+        assert slurm.job(held).held
+        ledger, ran = bridge.ledger(), slurm.sacct(jobs)
+        assert {job: ran[job].nodes for job in jobs} == {job: ledger[job].nodes for job in jobs}
+        bridge.wait_for_rounds(2)
+        assert {bridge.ledger()[job].state for job in jobs} == {"ended"}
+        assert ", 0 different" in bridge.cpsched("journal", "replay", "--all")

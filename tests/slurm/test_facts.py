@@ -1,0 +1,394 @@
+"""What Slurm itself does, and the bridge relies upon: each fact on the real cluster, without a bridge.
+
+When one of these fails after an upgrade of Slurm, the bridge's assumptions have changed: read the test's docstring,
+then the adapter. Commands go as the bridge's own user (Slurm operator) wherever the bridge would send them.
+"""
+
+import statistics
+import time
+
+import pytest
+
+from tests.slurm.harness import CommandFailed, Slurm
+
+PYSLURM = """
+import json, sys
+import pyslurm
+from pyslurm import Job, JobSubmitDescription as Wish
+RELEASE = 0xffffffff
+
+def attempt(action):
+    try:
+        action()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "done"
+"""
+
+
+def start(slurm: Slurm, job: str, *nodes: str) -> str:
+    """The start transaction of the bridge: pin and release in one command; "done", or the error."""
+    code = (
+        f"print(json.dumps(attempt(lambda: Job({job}).modify(Wish(required_nodes={list(nodes)}, priority=RELEASE)))))"
+    )
+    return slurm.python(PYSLURM + code)
+
+
+def held_job(slurm: Slurm, *options: str, script: str = "sleep 30") -> str:
+    slurm.plugin(on=True)
+    job = slurm.sbatch("--time=10", *options, script=script)
+    slurm.plugin(on=False)
+    assert slurm.job(job).held
+    return job
+
+
+def cpus_by_node(slurm: Slurm, job: str) -> dict[str, int]:
+    """How many CPUs a running job has on each node, as the controller reports them."""
+    shares: dict[str, int] = {}
+    for word in slurm.run("scontrol", "--oneliner", "--details", "show", "job", job).split():
+        if word.startswith("Nodes="):
+            nodes = slurm.run("scontrol", "show", "hostnames", word.removeprefix("Nodes=")).split()
+        elif word.startswith("CPU_IDs="):
+            ids = word.removeprefix("CPU_IDs=").split(",")
+            count = sum(int(b or a) - int(a) + 1 for a, _, b in (i.partition("-") for i in ids))
+            shares.update(dict.fromkeys(nodes, count))
+    return shares
+
+
+# Starting
+
+
+def test_one_command_pins_and_releases(slurm: Slurm) -> None:
+    """A held job runs on the chosen node after one modify with required_nodes and priority INFINITE."""
+    job = held_job(slurm)
+    assert start(slurm, job, "n3") == "done"
+    slurm.wait_for_state(job, "RUNNING", 10)
+    assert slurm.job(job).nodes == "n3"
+
+
+def test_a_multi_node_start_is_exact(slurm: Slurm) -> None:
+    """Node list, number of nodes and tasks per node together give exactly that many tasks on each of those nodes."""
+    job = held_job(slurm, "--ntasks=6")
+    slurm.scontrol("update", f"JobId={job}", "ReqNodeList=n1,n2,n4", "NumNodes=3-3", "TasksPerNode=2", user="cpsched")
+    slurm.scontrol("release", job, user="cpsched")
+    slurm.wait_for_state(job, "RUNNING", 10)
+    assert cpus_by_node(slurm, job) == {"n1": 2, "n2": 2, "n4": 2}
+
+
+def test_without_tasks_per_node_slurm_fills_the_first_node(slurm: Slurm) -> None:
+    """Six tasks pinned to two nodes are split 5 and 1, so a different split has to be asked for."""
+    job = held_job(slurm, "--ntasks=6", "--nodes=2")
+    assert start(slurm, job, "n1", "n2") == "done"
+    slurm.wait_for_state(job, "RUNNING", 10)
+    assert cpus_by_node(slurm, job) == {"n1": 5, "n2": 1}
+
+
+def test_without_a_number_of_nodes_slurm_may_use_fewer(slurm: Slurm) -> None:
+    """Three tasks pinned to three nodes without --nodes run on one of them: the number of nodes must be set as well."""
+    job = held_job(slurm, "--ntasks=3")
+    assert start(slurm, job, "n1", "n2", "n3") == "done"
+    slurm.wait_for_state(job, "RUNNING", 10)
+    assert cpus_by_node(slurm, job) == {"n1": 3}
+
+
+def test_gpus_are_on_the_pinned_node(slurm: Slurm) -> None:
+    job = held_job(slurm, "--nodes=1", "--gres=gpu:2")
+    assert start(slurm, job, "n4") == "done"
+    slurm.wait_for_state(job, "RUNNING", 10)
+    used = slurm.python(
+        "import json, pyslurm; print(json.dumps({n: x.allocated_gres for n, x in pyslurm.Nodes.load().items()}))"
+    )
+    assert used["n4"] == {"gpu": 2}
+    assert used["n3"] in ({}, {"gpu": 0})
+
+
+def test_pinning_a_job_that_is_not_held_is_possible(slurm: Slurm) -> None:
+    """The pin of a pending, released job can be moved: pending is what counts, not held."""
+    slurm.drain("n1")
+    job = slurm.sbatch("--nodelist=n1", "--time=10", script="sleep 30")
+    slurm.scontrol("update", f"JobId={job}", "ReqNodeList=n2", user="cpsched")
+    slurm.wait_for_state(job, "RUNNING", 15)
+    assert slurm.job(job).nodes == "n2"
+
+
+# A start that cannot be
+
+
+def test_an_unknown_node_is_refused(slurm: Slurm) -> None:
+    job = held_job(slurm)
+    assert "Invalid node name" in start(slurm, job, "n99")
+    assert slurm.job(job).held
+
+
+def test_a_drained_node_leaves_the_job_pending_and_the_queue_flowing(slurm: Slurm) -> None:
+    """ReqNodeNotAvail; a later job on another node still starts; hold and clear bring everything back."""
+    slurm.drain("n1")
+    stuck, other = held_job(slurm), held_job(slurm)
+    assert start(slurm, stuck, "n1") == "done"
+    assert start(slurm, other, "n2") == "done"
+    slurm.wait_for_state(other, "RUNNING", 10)
+    slurm.wait_until(lambda: slurm.job(stuck).reason.startswith("ReqNodeNotAvail"), 15, "the reason says so")
+    slurm.scontrol("hold", stuck, user="cpsched")
+    slurm.scontrol("update", f"JobId={stuck}", "ReqNodeList=", user="cpsched")
+    job = slurm.job(stuck)
+    assert (job.state, job.reason, job.held, job.required_nodes) == ("PENDING", "JobHeldAdmin", True, "")
+
+
+def test_a_full_node_leaves_the_job_pending(slurm: Slurm) -> None:
+    first, second = held_job(slurm, "--exclusive"), held_job(slurm)
+    start(slurm, first, "n1")
+    slurm.wait_for_state(first, "RUNNING", 10)
+    start(slurm, second, "n1")
+    slurm.wait_until(lambda: slurm.job(second).reason == "Resources", 15, "the reason says so")
+    assert slurm.job(second).state == "PENDING"
+
+
+def test_an_impossible_pin_makes_slurm_hold_the_job(slurm: Slurm) -> None:
+    """A GPU job pinned to a node without GPUs: BadConstraints, priority 0."""
+    job = held_job(slurm, "--nodes=1", "--gres=gpu:1")
+    start(slurm, job, "n1")
+    slurm.wait_until(lambda: slurm.job(job).reason == "BadConstraints", 15, "the reason says so")
+    assert slurm.job(job).held
+
+
+def test_cancelled_between_decision_and_start(slurm: Slurm) -> None:
+    """The start of a job that is gone is an error, never a new life."""
+    job = held_job(slurm)
+    slurm.run("scancel", job, user="alice")
+    assert start(slurm, job, "n1") != "done"
+    assert slurm.states([job]) in ({}, {job: "CANCELLED"})
+
+
+# Holding
+
+
+def test_holding_a_running_job_succeeds_and_changes_nothing(slurm: Slurm) -> None:
+    """It runs on, and shows priority 0 and JobHeldAdmin: state decides, never the reason."""
+    job = slurm.sbatch("--time=10", script="sleep 4")
+    slurm.wait_for_state(job, "RUNNING", 10)
+    outcome = slurm.python(PYSLURM + f"print(json.dumps(attempt(lambda: Job({job}).hold())))")
+    seen = slurm.job(job)
+    assert (outcome, seen.state, seen.reason, seen.priority) == ("done", "RUNNING", "JobHeldAdmin", 0)
+    slurm.wait_for_state(job, "COMPLETED", 15)
+
+
+def test_a_priority_for_a_held_job_is_refused(slurm: Slurm) -> None:
+    job = held_job(slurm)
+    outcome = slurm.python(PYSLURM + f"print(json.dumps(attempt(lambda: Job({job}).modify(Wish(priority=77)))))")
+    assert "held" in outcome
+    assert slurm.job(job).held
+
+
+def test_its_owner_cannot_release_an_admin_hold(slurm: Slurm) -> None:
+    job = slurm.sbatch("--begin=now+1hour", "--time=10")
+    slurm.scontrol("hold", job, user="cpsched")
+    slurm.refused("scontrol", "release", job, user="alice")
+    assert slurm.job(job).reason == "JobHeldAdmin"
+
+
+@pytest.mark.parametrize("empty", ["[]", "''"])
+def test_an_empty_node_list_from_pyslurm_clears_nothing(slurm: Slurm, empty: str) -> None:
+    """It is sent as no change at all; scontrol's empty ReqNodeList does clear."""
+    job = held_job(slurm)
+    code = f"a = attempt(lambda: Job({job}).modify(Wish(required_nodes=['n2'])))\n"
+    code += f"b = attempt(lambda: Job({job}).modify(Wish(required_nodes={empty})))\n"
+    slurm.python(PYSLURM + code + "print(json.dumps([a, b]))")
+    assert slurm.job(job).required_nodes == "n2"
+    slurm.scontrol("update", f"JobId={job}", "ReqNodeList=", user="cpsched")
+    assert slurm.job(job).required_nodes == ""
+
+
+def test_one_scontrol_releases_many(slurm: Slurm) -> None:
+    slurm.plugin(on=True)
+    jobs = slurm.burst(40, "--time=10", script="sleep 1")
+    slurm.plugin(on=False)
+    assert all(slurm.squeue()[j].held for j in jobs)
+    slurm.scontrol("release", ",".join(jobs), user="cpsched")
+    slurm.wait_for_state(jobs, "COMPLETED", 60)
+
+
+# Arrays
+
+
+def test_a_pending_array_is_one_record(slurm: Slurm) -> None:
+    """Its waiting tasks are in array_tasks_waiting; releasing one task by scontrol splits that one off."""
+    array = held_job(slurm, "--array=1-4")
+    code = "import json, pyslurm; j = pyslurm.Jobs.load()\n"
+    code += f"print(json.dumps([x.array_tasks_waiting for x in j.values() if x.array_id == {array}]))"
+    assert slurm.python(code) == ["1-4"]
+    slurm.scontrol("update", f"JobId={array}_3", "ReqNodeList=n2", user="cpsched")
+    slurm.scontrol("release", f"{array}_3", user="cpsched")
+    slurm.wait_until(lambda: slurm.squeue(tasks=True)[f"{array}_3"].state == "RUNNING", 10, "task 3 runs")
+    tasks = slurm.squeue(tasks=True)
+    assert tasks[f"{array}_3"].nodes == "n2"
+    assert all(tasks[f"{array}_{i}"].held for i in (1, 2, 4))
+
+
+def test_a_change_by_the_arrays_id_changes_all_waiting_tasks(slurm: Slurm) -> None:
+    array = held_job(slurm, "--array=1-3")
+    assert start(slurm, array, "n2") == "done"
+    tasks = [f"{array}_{i}" for i in (1, 2, 3)]
+
+    def all_run() -> bool:
+        present = slurm.squeue(tasks=True)
+        return all(present[t].state == "RUNNING" and present[t].nodes == "n2" for t in tasks)
+
+    slurm.wait_until(all_run, 15, "all three tasks run on n2")
+
+
+# Failures
+
+
+def test_after_a_node_failure_the_job_is_requeued_and_not_held(slurm: Slurm) -> None:
+    """PENDING, without a hold, with the old node list: the bridge must hold it again and clear the list."""
+    job = held_job(slurm, script="sleep 300")
+    start(slurm, job, "n2")
+    slurm.wait_for_state(job, "RUNNING", 10)
+    slurm.kill("n2")
+    slurm.wait_for_state(job, "PENDING", 120)
+    seen = slurm.job(job)
+    assert not seen.held
+    assert seen.required_nodes == "n2"
+    assert slurm.record(job)["Restarts"] == "1"
+
+
+def test_a_restarted_controller_remembers_holds_and_pins(slurm: Slurm) -> None:
+    """An orderly restart saves everything."""
+    job = held_job(slurm)
+    slurm.scontrol("update", f"JobId={job}", "ReqNodeList=n2", user="cpsched")
+    slurm.restart("slurmctld")
+    seen = slurm.job(job)
+    assert seen.held
+    assert (seen.required_nodes, seen.admin_comment) == ("n2", "bridge:wait")
+
+
+def test_a_killed_controller_forgets_only_the_last_seconds(slurm: Slurm) -> None:
+    """It saves its state every few seconds: a pin just before SIGKILL was seen lost, one of ten seconds ago stays."""
+    job = held_job(slurm)
+    slurm.scontrol("update", f"JobId={job}", "ReqNodeList=n2", user="cpsched")
+    time.sleep(10)
+    slurm.kill("slurmctld")
+    slurm.start("slurmctld")
+    slurm.wait_for_controller()
+    seen = slurm.job(job)
+    assert seen.held
+    assert (seen.required_nodes, seen.admin_comment) == ("n2", "bridge:wait")
+
+
+# Privilege
+
+
+def test_what_an_operator_may(slurm: Slurm) -> None:
+    """Hold, pin, comment, re-rank, requeue, release and cancel the jobs of others."""
+    job = slurm.sbatch("--time=10", "--begin=now+1hour", script="sleep 30")
+    for change in ("Comment=seen", "ReqNodeList=n2", "ReqNodeList=", "SiteFactor=5", "TimeLimit=5", "NumNodes=1-1"):
+        slurm.scontrol("update", f"JobId={job}", change, user="cpsched")
+    slurm.scontrol("hold", job, user="cpsched")
+    slurm.scontrol("update", f"JobId={job}", "StartTime=now", user="cpsched")
+    slurm.scontrol("release", job, user="cpsched")
+    slurm.wait_for_state(job, "RUNNING", 10)
+    slurm.scontrol("requeue", job, user="cpsched")
+    slurm.wait_for_state(job, "PENDING", 20)
+    slurm.run("scancel", job, user="cpsched")
+    slurm.wait_for_state(job, "CANCELLED", 10)
+
+
+def test_what_an_operator_may_not(slurm: Slurm) -> None:
+    """Write admin comments, or administer users."""
+    job = slurm.sbatch("--hold", "--time=10")
+    slurm.refused("scontrol", "update", f"JobId={job}", "AdminComment=x", user="cpsched")
+    slurm.refused("sacctmgr", "--immediate", "modify", "user", "alice", "set", "AdminLevel=Operator", user="cpsched")
+    slurm.refused("scontrol", "reconfigure", user="cpsched")
+    assert slurm.job(job).admin_comment == ""
+
+
+def test_an_ordinary_user_may_nothing_of_this(slurm: Slurm) -> None:
+    job = slurm.sbatch("--hold", "--time=10", user="alice")
+    slurm.refused("scontrol", "update", f"JobId={job}", "ReqNodeList=n2", user="bob")
+    slurm.refused("scontrol", "hold", job, user="bob")
+
+
+def test_the_configuration_is_the_documented_one(slurm: Slurm) -> None:
+    config = slurm.run("scontrol", "show", "config")
+    for setting in ("batch_sched_delay=0", "default_queue_depth=10000", "sched_interval=5", "disable_job_shrink"):
+        assert setting in config
+
+
+# Speed, printed
+
+
+def test_latency_from_release_to_running(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
+    """Twenty starts one after another, polled each 10 ms: Slurm's own record is in whole seconds."""
+    slurm.plugin(on=True)
+    jobs = slurm.burst(20, "--time=10", script="sleep 60")
+    slurm.plugin(on=False)
+    code = (
+        PYSLURM
+        + """
+import time
+times = []
+for number, job in enumerate(map(int, sys.argv[1].split(","))):
+    time.sleep(0.137 * (number % 8))  # at different phases of the controller's own rhythm
+    begin = time.monotonic()
+    Job(job).modify(Wish(required_nodes=[f"n{number % 4 + 1}"], priority=RELEASE))
+    while Job.load(job).state != "RUNNING":
+        time.sleep(0.01)
+        assert time.monotonic() < begin + 20
+    times.append(time.monotonic() - begin)
+print(json.dumps(times))
+"""
+    )
+    times = sorted(slurm.python(code, ",".join(jobs)))
+    with capsys.disabled():
+        print(f"\nrelease -> RUNNING, s: min {times[0]:.2f} median {statistics.median(times):.2f} max {times[-1]:.2f}")
+    assert len(times) == 20
+
+
+def test_a_burst_fills_the_cluster(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
+    """As many one-core jobs as there are cores, started by one process one after another, all run."""
+    slurm.plugin(on=True)
+    jobs = slurm.burst(60, "--time=10", "--mem-per-cpu=500", script="sleep 60")
+    slurm.plugin(on=False)
+    code = (
+        PYSLURM
+        + """
+import time
+jobs = list(map(int, sys.argv[1].split(",")))
+begin = time.monotonic()
+for number, job in enumerate(jobs):
+    Job(job).modify(Wish(required_nodes=[f"n{number % 4 + 1}"], priority=RELEASE))
+sent = time.monotonic() - begin
+while True:
+    states = pyslurm.Jobs.load()
+    if all(states[j].state == "RUNNING" for j in jobs):
+        break
+    assert time.monotonic() < begin + 30
+    time.sleep(0.02)
+print(json.dumps([sent, time.monotonic() - begin]))
+"""
+    )
+    sent, done = slurm.python(code, ",".join(jobs))
+    with capsys.disabled():
+        print(f"\nburst of {len(jobs)}: commands {sent:.2f} s, all RUNNING after {done:.2f} s")
+    assert {j.nodes for i, j in slurm.squeue().items() if i in jobs} == {"n1", "n2", "n3", "n4"}
+
+
+def test_reading_the_queue_is_fast(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
+    slurm.burst(300, "--hold", "--time=10")
+    code = "import json, time, pyslurm\nb = time.monotonic(); n = len(pyslurm.Jobs.load())\n"
+    code += "print(json.dumps([n, time.monotonic() - b]))"
+    count, seconds = slurm.python(code)
+    with capsys.disabled():
+        print(f"\npyslurm loads {count} jobs in {seconds * 1000:.1f} ms")
+    assert count >= 300
+
+
+def test_the_harness_notices_a_failing_command(cluster: Slurm) -> None:
+    with pytest.raises(CommandFailed):
+        cluster.run("false")
+    with pytest.raises(AssertionError):
+        cluster.refused("true", user="alice")
+    begin = time.monotonic()
+    with pytest.raises(AssertionError):
+        cluster.wait_until(lambda: False, 0.3)
+    assert time.monotonic() - begin < 5

@@ -1,0 +1,243 @@
+"""Records of a real cluster, with accounting, as pyslurm told them: each case becomes what its name says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from bridge.adapters.slurm import ids, records
+from bridge.adapters.slurm.history import ended_jobs
+from bridge.adapters.slurm.translate import Translator
+from bridge.ports import Hold, LeftJob, Observation
+from cpsched.feasibility import used_by
+from cpsched.model import RunningJob
+
+DATA = Path(__file__).parents[4] / "data" / "slurm"
+TRES = ("requested_tres", "allocated_tres", "tres_per_task", "tres_per_socket")
+
+
+class Recorded:
+    """One recorded moment."""
+
+    def __init__(self, name: str) -> None:
+        self.content = json.loads((DATA / f"{name}.json").read_text())
+        self.cases: dict[str, str] = self.content["cases"]
+
+    def snapshot(self) -> dict[str, Any]:
+        """As the child would send it: read from objects with pyslurm's attributes."""
+        content = self.content
+        return {
+            "now_s": content["recorded_at_s"],
+            "jobs": records.job_table(as_object(job) for job in content["jobs"]),
+            "nodes": records.table((SimpleNamespace(**n) for n in content["nodes"]), records.NODE_FIELDS),
+            "partitions": records.table(
+                (SimpleNamespace(**p) for p in content["partitions"]), records.PARTITION_FIELDS
+            ),
+            "reservations": records.table(
+                (SimpleNamespace(**r) for r in content["reservations"]), records.RESERVATION_FIELDS
+            ),
+        }
+
+
+def as_object(record: dict[str, Any]) -> SimpleNamespace:
+    """A record with attributes, its trackable resources as objects again."""
+    changed = {name: tres(record[name]) for name in TRES if record.get(name)}
+    return SimpleNamespace(**{**record, **changed})
+
+
+def tres(amounts: dict[str, Any]) -> SimpleNamespace:
+    named = {name: SimpleNamespace(count=a["count"]) for name, a in amounts.items() if name in ("cpu", "mem", "node")}
+    gres = {name: SimpleNamespace(count=a["count"]) for name, a in amounts.get("gres", {}).items()}
+    return SimpleNamespace(**{"cpu": None, "mem": None, "node": None, **named}, gres=gres)
+
+
+def observe(name: str) -> tuple[Recorded, Observation]:
+    recorded = Recorded(name)
+    return recorded, Translator().observe(recorded.snapshot())
+
+
+def by_case(recorded: Recorded, seen: Observation) -> dict[str, Any]:
+    """What each case has become: its first `PendingJob`, its `LeftJob`, or its `RunningJob`."""
+    names = {int(number): case for case, number in recorded.cases.items()}
+    found: dict[str, Any] = {}
+    for pending in seen.pending:
+        found.setdefault(names.get(ids.split(pending.job.id)[0], ""), pending)
+    for left in seen.left:
+        found.setdefault(names.get(left.job_id, ""), left)
+    for running in seen.running:
+        found.setdefault(names.get(ids.split(running.job.id)[0], ""), running)
+    return found
+
+
+REQUESTS = {
+    "one_core": (1, 1, 1000, 0),
+    "six_tasks": (1, 6, 6000, 0),
+    "forty_tasks": (4, 10, 10000, 0),
+    "two_nodes": (2, 1, 1000, 0),
+    "two_nodes_six_tasks": (2, 3, 3000, 0),
+    "two_nodes_three_tasks_each": (2, 3, 3000, 0),
+    "tasks_per_node_without_nodes": (2, 3, 3000, 0),
+    "four_tasks_of_two_cpus": (1, 8, 8000, 0),
+    "min_cpus": (1, 8, 8000, 0),
+    "mem_per_node": (1, 2, 4096, 0),
+    "mem_per_node_two_nodes": (2, 1, 4096, 0),
+    "mem_per_cpu": (1, 4, 8192, 0),
+    "mem_per_gpu": (1, 1, 2048, 1),
+    "gres_two_gpus": (1, 1, 1000, 2),
+    "gpus_total": (1, 1, 1000, 2),
+    "gpus_per_node_two_nodes": (2, 1, 1000, 1),
+    "gpus_per_task": (1, 2, 2000, 2),
+}
+"""Units, then cores, MiB and GPUs of each."""
+
+LEFT = {
+    "time_min": "minimum time",
+    "one_to_three_nodes": "range",
+    "use_min_nodes": "range",
+    "mem_all_of_node": "all memory",
+    "cpus_per_gpu": "per GPU",
+    "exclusive_user": "by user",
+    "features_or": "features",
+    "features_matching_or": "features",
+    "features_counted": "features",
+    "nodelist": "owner chose",
+    "nodelist_two": "owner chose",
+    "deadline": "deadline",
+    "partition_list": "several partitions",
+    "contiguous": "contiguous",
+    "switches": "switches",
+    "tmp_disk": "disk",
+    "threads_per_core": "threads",
+    "ntasks_per_socket": "per socket",
+    "sockets_per_node": "sockets",
+    "spread": "spread",
+    "licenses": "licenses",
+    "reservation_wanted": "reservation",
+    "het": "heterogeneous",
+}
+
+INELIGIBLE = {
+    "begin_later": "begin time",
+    "partition_down": "DOWN",
+    **dict.fromkeys(("dependency_after", "dependency_afterok", "dependency_either", "dependency_never"), "dependency"),
+    "dependency_singleton": "dependency",
+}
+
+HOLDS = {
+    "one_core": Hold.PLUGIN,
+    "held_by_user": Hold.USER,
+    "held_by_user_later": Hold.USER,
+    "held_by_admin": Hold.USER,
+    "held_by_bridge": Hold.PLUGIN,
+    "not_held_dependency": Hold.NONE,
+    "not_held_user_hold": Hold.USER,
+    "not_held_admin_hold": Hold.ADMIN,
+}
+
+
+def test_requests() -> None:
+    found = by_case(*observe("pending"))
+    requests = {case: found[case].job.request for case in REQUESTS}
+    assert {case: (r.units, *r.per_unit) for case, r in requests.items()} == REQUESTS
+    assert all(r.distinct == (r.units > 1) for r in requests.values())
+    assert found["exclusive"].job.request.exclusive
+
+
+def test_what_is_left_to_slurm_and_why() -> None:
+    found = by_case(*observe("pending"))
+    assert all(isinstance(found[case], LeftJob) for case in LEFT)
+    assert {case: part for case, part in LEFT.items() if part not in found[case].reason} == {}
+    assert not found["het"].held_for_us
+    assert found["licenses"].held_for_us
+
+
+def test_what_may_not_start_yet_and_why() -> None:
+    found = by_case(*observe("pending"))
+    assert {case: part for case, part in INELIGIBLE.items() if part not in (found[case].job.ineligible or "")} == {}
+
+
+def test_who_holds_what() -> None:
+    found = by_case(*observe("pending"))
+    assert {case: found[case].hold for case in HOLDS} == HOLDS
+
+
+def test_nodes_that_a_job_may_use() -> None:
+    """Features, a conjunction of them, excluded nodes, a partition."""
+    recorded, seen = observe("pending")
+    found = by_case(recorded, seen)
+    names = np.array(seen.cluster.node_names)
+    sets = {case: set(names[seen.cluster.node_sets[found[case].job.request.node_set]]) for case in
+            ("feature", "features_and", "exclude", "partition_short", "one_core")}  # fmt: skip
+    assert sets == {
+        "feature": {"n1", "n3"},
+        "features_and": {"n4"},
+        "exclude": {"n2", "n4"},
+        "partition_short": {"n1", "n2"},
+        "one_core": {"n1", "n2", "n3", "n4"},
+    }
+
+
+def test_an_array_with_steps_and_one_with_a_limit() -> None:
+    recorded, seen = observe("pending")
+    stepped, limited = recorded.cases["array_stepped"], recorded.cases["array"]
+    assert [p.label for p in seen.pending if p.label.startswith(f"{stepped}_")] == [f"{stepped}_{t}" for t in (1, 5, 9)]
+    tasks = [p.job.ineligible is None for p in seen.pending if p.label.startswith(f"{limited}_")]
+    assert tasks == [True, True] + [False] * 8
+
+
+def test_running_jobs_lie_where_they_run_and_leave_what_slurm_says() -> None:
+    """Slurm's own figures, but for n2, where an uneven job counts with an equal share."""
+    recorded, seen = observe("running")
+    found = by_case(recorded, seen)
+    assert found["gpus_per_node_two_nodes"].placement == ((2, 1), (3, 1))
+    assert found["six_tasks"].placement == ((0, 1),)
+    assert isinstance(found["held_while_running"], RunningJob)
+    by_slurm = [[1, 384, 0], [6, 1192, 0], [14, 14384, 0], [15, 15384, 1]]
+    assert (seen.free <= np.array(by_slurm)).all()
+    assert [row for n, row in enumerate(seen.free.tolist()) if n != 1] == [r for n, r in enumerate(by_slurm) if n != 1]
+
+
+def test_free_and_running_amounts_fit_into_every_node() -> None:
+    for moment in ("pending", "running", "trouble", "not_responding"):
+        seen = observe(moment)[1]
+        total = seen.free.copy()
+        for job in seen.running:
+            for node, amounts in used_by(job.job.request, job.placement, seen.cluster.capacity).items():
+                total[node] += amounts
+        assert (total <= seen.cluster.capacity).all(), moment
+
+
+def test_drained_down_silent_and_reserved_nodes_offer_nothing_and_give_nothing_back() -> None:
+    for moment in ("trouble", "not_responding"):
+        seen = observe(moment)[1]
+        assert not seen.free.any()
+        assert all(running.placement == () for running in seen.running)
+
+
+def test_a_requeued_job_with_our_pin_is_taken_for_what_it_is() -> None:
+    recorded = Recorded("trouble")
+    number = int(recorded.cases["requeued_after_node_failure"])
+    seen = Translator().observe(recorded.snapshot(), pinned=[number])
+    job = next(p for p in seen.pending if p.job.id == number)
+    assert (job.hold, job.pinned) == (Hold.NONE, True)
+
+
+def test_the_accounting_database_tells_what_ran() -> None:
+    content = json.loads((DATA / "database.json").read_text())
+    translator = Translator()
+    translator.observe(Recorded("running").snapshot())
+    assert translator.machine is not None
+    past = [dict(zip(records.PAST_FIELDS, records.row_of(as_object(job), records.PAST_FIELDS), strict=True))
+            for job in content["jobs"]]  # fmt: skip
+    ended = {e.job.id: e for e in ended_jobs(past, translator.machine)}
+    cases = {case: int(number) for case, number in content["cases"].items()}
+    assert ended[cases["completed_gpu"]].job.request.per_unit[2] == 1
+    assert ended[cases["completed_two_nodes"]].job.request.units == 2
+    assert cases["running"] not in ended
+    assert cases["pending"] not in ended
+    assert cases["cancelled_pending"] not in ended
+    assert all(e.run_s >= 1 and e.job.user and e.wait_s >= 0 for e in ended.values())

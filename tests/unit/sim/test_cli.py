@@ -1,0 +1,190 @@
+import gzip
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from sim import cli
+from sim.cli import app
+from sim.workload import eurora
+from tests.traces import KTH, trace
+from tests.unit.sim.test_swf import line
+
+KEYS = [
+    "jobs", "bsld", "af", "awf", "p2sf", "mean_slowdown", "mean_wait_s", "utilization", "makespan_s", "rounds", "cpu_s",
+    "violations", "dispatch", "paths",
+]  # fmt: skip
+FOUR_JOBS = "\n".join(
+    [
+        "; MaxProcs: 4",
+        line("1", run="100", processors="3", requested="100"),
+        line("2", submit="1", run="50", processors="2", requested="60"),
+        line("3", submit="2", run="20", processors="1", requested="90", user="8"),
+        line("4", submit="3", run="10", processors="1", requested="200", user="8"),
+        "",
+    ]
+)
+
+
+@pytest.fixture
+def four_jobs(tmp_path):
+    path = tmp_path / "four.swf"
+    path.write_text(FOUR_JOBS)
+    return path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def schedule(folder):
+    with gzip.open(folder / "schedule.csv.gz", "rt") as file:
+        return file.read().splitlines()
+
+
+def test_json_is_one_object_with_the_agreed_keys_and_nothing_else(four_jobs):
+    result = invoke("simulate", four_jobs, "--json")
+    summary = json.loads(result.stdout)
+    assert list(summary) == KEYS
+    assert list(summary["dispatch"]) == ["mean_ms", "median_ms", "p99_ms", "max_ms"]
+    assert summary["jobs"] == 4
+    assert summary["violations"] == 0
+    assert sum(summary["paths"].values()) == summary["rounds"]
+
+
+def test_easy_lets_short_jobs_pass_and_the_results_are_written(four_jobs, tmp_path):
+    result = invoke("simulate", four_jobs, "--dispatcher", "easy", "--out", tmp_path / "out")
+    assert result.exit_code == 0
+    assert schedule(tmp_path / "out") == [
+        "job,submit_s,start_s,end_s,units,nodes",
+        "1,0,0,100,3,pool:3",
+        "2,1,100,150,2,pool:2",
+        "3,2,2,22,1,pool:1",
+        "4,3,22,32,1,pool:1",
+    ]
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["mean_wait_s"] == (99 + 19) / 4
+    assert summary["setup"]["dispatcher"] == "easy"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["schedule.csv.gz", "summary.json"]
+
+
+def test_fcfs_lets_nobody_pass(four_jobs, tmp_path):
+    invoke("simulate", four_jobs, "--dispatcher", "fcfs", "--out", tmp_path)
+    assert [row.split(",")[2] for row in schedule(tmp_path)[1:]] == ["0", "100", "100", "100"]
+
+
+def test_max_jobs_and_a_human_table(four_jobs):
+    result = invoke("simulate", four_jobs, "--max-jobs", "2")
+    assert result.exit_code == 0
+    assert "mean_wait_s" in result.stdout
+    assert json.loads(invoke("simulate", four_jobs, "--max-jobs", "2", "--json").stdout)["jobs"] == 2
+
+
+def test_settings_find_their_owner(four_jobs):
+    given = ["--set", "option=strict", "--set", "remember=5", "--set", "overrun=double"]
+    result = invoke("simulate", four_jobs, "--dispatcher", "list-sjf", "--predictor", "profile", *given, "--json")
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--dispatcher", "fastest"], "unknown dispatcher 'fastest'; known: easy"),
+        (["--predictor", "crystal"], "unknown predictor 'crystal'; known: last-two, oracle, profile, walltime"),
+        (["--system", "marconi"], "unknown system 'marconi'; known: eurora, kit-forhlr2, pool"),
+        (["--set", "colour=red"], "unknown parameter of easy, walltime or the policy 'colour'; known: allocation"),
+        (["--set", "colour"], "--set=colour: must be NAME=VALUE"),
+        (["--set", "overrun=never"], "overrun=never: must be one of one-second, double, walltime"),
+        (["--limit", "3"], "limit_s=3.0: easy has no such parameter"),
+        (["--effort", "0"], "--effort=0: must be positive"),
+        (["--limit", "1", "--effort", "1"], "only one of them"),
+        (["--charge", "free"], "--charge=free: must be none, measured, or milliseconds"),
+        (["--charge", "-1"], "--charge=-1: must be none"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line_with_exit_code_2(four_jobs, arguments, message):
+    result = invoke("simulate", four_jobs, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_bad_line_stops_or_is_skipped(tmp_path):
+    path = tmp_path / "bad.swf"
+    path.write_text(FOUR_JOBS + "5 six\n")
+    result = invoke("simulate", path)
+    assert (result.exit_code, result.stderr) == (2, f"error: {path}:6: fields: 2: must be 18\n")
+    lenient = invoke("simulate", path, "--lenient", "--json")
+    assert json.loads(lenient.stdout)["jobs"] == 4
+    assert "skipped 1 jobs: fields must be 18" in lenient.stderr
+
+
+def test_a_charge_delays_jobs(four_jobs):
+    free = json.loads(invoke("simulate", four_jobs, "--json").stdout)
+    charged = json.loads(invoke("simulate", four_jobs, "--charge", "3000", "--json").stdout)
+    assert charged["mean_wait_s"] >= free["mean_wait_s"] + 3
+
+
+def test_an_output_folder_that_is_a_file_is_refused(four_jobs):
+    result = invoke("simulate", four_jobs, "--out", four_jobs)
+    assert result.exit_code == 2
+    assert "cannot be written" in result.stderr
+
+
+def test_ctrl_c_exits_130_without_a_traceback(four_jobs, mocker):
+    mocker.patch("sim.experiment.replay", side_effect=KeyboardInterrupt)
+    result = invoke("simulate", four_jobs)
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("kind", ["dispatchers", "predictors"])
+def test_lists_say_name_sentence_parameters_and_source(kind):
+    rows = json.loads(invoke(kind, "--json").stdout)[kind]
+    assert all(row["summary"].endswith(".") and row["source"] and "parameters" in row for row in rows)
+    table = invoke(kind).stdout
+    assert all(row["name"] in table for row in rows)
+
+
+def test_a_generated_workload_is_simulated_on_the_system_it_names(tmp_path):
+    path = tmp_path / "e.csv.gz"
+    assert invoke("workload", "eurora", "--days", "0.1", "--seed", "3", "--out", path).exit_code == 0
+    result = invoke("simulate", path, "--json")
+    assert json.loads(result.stdout)["jobs"] == len(eurora(0.1, seed=3))
+    assert invoke("workload", "eurora", "--days", "0", "--out", path).exit_code == 2
+
+
+def test_accuracy_prints_and_writes_figures(four_jobs, tmp_path):
+    result = invoke("accuracy", four_jobs, "--json", "--out", tmp_path / "a")
+    rows = json.loads(result.stdout)
+    assert list(rows) == ["walltime", "last-two", "profile"]
+    assert rows["walltime"]["over"] == 0.75
+    assert (tmp_path / "a" / "accuracy.csv").read_text().startswith("predictor,jobs,mean_absolute_error_min,")
+    assert (tmp_path / "a" / "ecdf.csv").read_text().startswith("predictor,real_by_predicted,share\nwalltime,")
+    assert "within" in invoke("accuracy", four_jobs, "--predictors", "walltime").stdout
+    assert invoke("accuracy", four_jobs, "--predictors", "tarot").exit_code == 2
+
+
+def test_no_progress_bar_where_stderr_is_no_terminal(four_jobs):
+    assert invoke("simulate", four_jobs).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "predictor", "bsld", "af", "awf", "p2sf"),
+    [
+        ("fcfs", "walltime", 6814.973310176226, 362636.3352410379, 407311.8932598089, 686308.7794292198),
+        ("easy", "walltime", 92.6876537427081, 15694.513359783716, 75574.00273559267, 140658.62352166875),
+        ("easy", "oracle", 71.72238511244177, 15187.607703381202, 74030.66138818627, 136735.3081627823),
+    ],
+)
+def test_kth_equals_the_reference_table(dispatcher, predictor, bsld, af, awf, p2sf):
+    result = invoke("simulate", trace(KTH), "--dispatcher", dispatcher, "--predictor", predictor, "--json")
+    summary = json.loads(result.stdout)
+    found = [summary[name] for name in ("bsld", "af", "awf", "p2sf")]
+    assert found == pytest.approx([bsld, af, awf, p2sf], rel=1e-9)
+    assert summary["violations"] == 0
+
+
+@pytest.mark.parametrize(("text", "charge"), [("none", None), ("measured", "measured"), ("2.5", 2.5)])
+def test_charges(text, charge):
+    assert cli.parse_charge(text) == charge
