@@ -112,6 +112,12 @@ DISPATCHERS: tuple[Entry, ...] = (
     Entry("list-saf", "Smallest area first, with reservations.", DEBS24, LISTS, {"order": "saf"}),
     Entry("list-laf", "Largest area first, with reservations.", DEBS24, LISTS, {"order": "laf"}),
     Entry("list-spf", "Smallest processors times squared estimate first.", DEBS24, LISTS, {"order": "spf"}),
+    Entry(
+        "pcp20",
+        "Plans start times and places of all that could start now, for least slowdown, in one constraint model.",
+        "pcp20; search control of cp19",
+        "cpsched.dispatchers.cp.pcp20:Pcp20",
+    ),
 )
 PREDICTORS: tuple[Entry, ...] = (
     Entry(

@@ -104,7 +104,9 @@ class Run:
             if budget.crossed:
                 return
             complete = turn % 2 == 0
-            better = self._improved_by(Search(self._model, copy_of(self.plan), self._rank(turn, random), complete), budget)
+            better = self._improved_by(
+                Search(self._model, copy_of(self.plan), self._rank(turn, random), complete), budget
+            )
             if complete and not budget.crossed:
                 self.status = "optimal"
                 return
