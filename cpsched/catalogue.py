@@ -133,6 +133,10 @@ DISPATCHERS: tuple[Entry, ...] = (
         "Closest to exceeding its queue's expected wait first, on the fullest nodes.",
         MOD17,
         "cpsched.dispatchers.rules:PriorityDispatcher",
+        "pcp20",
+        "Plans start times and places of all that could start now, for least slowdown, in one constraint model.",
+        "pcp20; search control of cp19",
+        "cpsched.dispatchers.cp.pcp20:Pcp20",
     ),
 )
 PREDICTORS: tuple[Entry, ...] = (
