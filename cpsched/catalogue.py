@@ -133,6 +133,8 @@ DISPATCHERS: tuple[Entry, ...] = (
         "Closest to exceeding its queue's expected wait first, on the fullest nodes.",
         MOD17,
         "cpsched.dispatchers.rules:PriorityDispatcher",
+    ),
+    Entry(
         "pcp20",
         "Plans start times and places of all that could start now, for least slowdown, in one constraint model.",
         "pcp20; search control of cp19",
