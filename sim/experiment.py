@@ -16,7 +16,7 @@ from cpsched.catalogue import Entry, Parameter
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched.model import NEVER, IntArray
 from cpsched.policy import Policy
-from cpsched.predictors.base import Overrun, Predictor
+from cpsched.predictors.base import Overrun
 from sim.engine import Charge, Progress, Schedule, replay
 from sim.errors import Unusable
 from sim.files import write_table, write_whole
@@ -32,7 +32,8 @@ ORACLE = Entry(
     "sim.oracle:OraclePredictor",
 )
 PREDICTORS = (*catalogue.PREDICTORS, ORACLE)
-_OVERRUN = Parameter("overrun", Overrun, "one-second")
+_OVERRUN = "overrun"
+"""The setting of the policy itself."""
 
 
 def parameters(entry: Entry) -> tuple[Parameter, ...]:
@@ -56,10 +57,8 @@ class Setup:
 
     def policy(self, jobs: Iterable[TraceJob]) -> Policy:
         """The policy. Raises `UnknownName` for names that nobody knows, `InvalidValue` for values."""
-        dispatcher = catalogue.find(catalogue.DISPATCHERS, "dispatcher", self.dispatcher)
-        predictor = catalogue.find(PREDICTORS, "predictor", self.predictor)
-        for_dispatcher, for_predictor = self._of(parameters(dispatcher)), self._of(parameters(predictor))
-        known = {p.name for entry in (dispatcher, predictor) for p in parameters(entry)} | {_OVERRUN.name}
+        dispatcher, predictor = self._entries()
+        known = self.known()
         for name in self.settings:
             if name not in known:
                 raise UnknownName(f"parameter of {self.dispatcher}, {self.predictor} or the policy", name, known)
@@ -67,18 +66,24 @@ class Setup:
             if name not in {p.name for p in parameters(dispatcher)}:
                 raise InvalidValue(name, text, f"{self.dispatcher} has no such parameter: it does not search")
         return Policy(
-            OraclePredictor(jobs) if predictor is ORACLE else _built(predictor, for_predictor),
-            catalogue.dispatcher(self.dispatcher, {**for_dispatcher, **self.options}),
-            _overrun(self.settings.get(_OVERRUN.name)),
+            OraclePredictor(jobs) if predictor is ORACLE else catalogue.predictor(self.predictor, self._of(predictor)),
+            catalogue.dispatcher(self.dispatcher, {**self._of(dispatcher), **self.options}),
+            _overrun(self.settings.get(_OVERRUN)),
         )
 
-    def _of(self, known: Iterable[Parameter]) -> dict[str, str]:
-        names = {parameter.name for parameter in known}
+    def known(self) -> set[str]:
+        """Names of all parameters. Raises `UnknownName` where dispatcher or predictor is unknown."""
+        return {parameter.name for entry in self._entries() for parameter in parameters(entry)} | {_OVERRUN}
+
+    def _entries(self) -> tuple[Entry, Entry]:
+        return (
+            catalogue.find(catalogue.DISPATCHERS, "dispatcher", self.dispatcher),
+            catalogue.find(PREDICTORS, "predictor", self.predictor),
+        )
+
+    def _of(self, entry: Entry) -> dict[str, str]:
+        names = {parameter.name for parameter in parameters(entry)}
         return {name: text for name, text in self.settings.items() if name in names}
-
-
-def _built(entry: Entry, settings: Mapping[str, str]) -> Predictor:
-    return catalogue.predictor(entry.name, settings)
 
 
 def _overrun(text: str | None) -> Overrun:
@@ -86,7 +91,7 @@ def _overrun(text: str | None) -> Overrun:
         if text in (known, None):
             chosen: Overrun = known
             return chosen
-    raise InvalidValue(_OVERRUN.name, text, f"must be one of {', '.join(get_args(Overrun))}")
+    raise InvalidValue(_OVERRUN, text, f"must be one of {', '.join(get_args(Overrun))}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,7 +1,7 @@
-"""What Slurm itself does, and the bridge relies upon: each fact on the real cluster, with the bridge out of the picture.
+"""What Slurm itself does, and the bridge relies upon: each fact on the real cluster, without a bridge.
 
-When one of these fails after an upgrade of Slurm, the bridge's assumptions have changed: read the test's docstring, then
-the adapter. Commands go as the bridge's own user (Slurm operator) wherever the bridge would send them.
+When one of these fails after an upgrade of Slurm, the bridge's assumptions have changed: read the test's docstring,
+then the adapter. Commands go as the bridge's own user (Slurm operator) wherever the bridge would send them.
 """
 
 import statistics
@@ -83,12 +83,12 @@ def test_without_tasks_per_node_slurm_fills_the_first_node(slurm: Slurm) -> None
     assert cpus_by_node(slurm, job) == {"n1": 5, "n2": 1}
 
 
-def test_without_a_number_of_nodes_the_list_is_a_lower_bound(slurm: Slurm) -> None:
-    """More nodes in the list than the tasks need, and no --nodes: all listed nodes are used nevertheless."""
+def test_without_a_number_of_nodes_slurm_may_use_fewer(slurm: Slurm) -> None:
+    """Three tasks pinned to three nodes without --nodes run on one of them: the number of nodes must be set as well."""
     job = held_job(slurm, "--ntasks=3")
     assert start(slurm, job, "n1", "n2", "n3") == "done"
     slurm.wait_for_state(job, "RUNNING", 10)
-    assert set(cpus_by_node(slurm, job)) == {"n1", "n2", "n3"}
+    assert cpus_by_node(slurm, job) == {"n1": 3}
 
 
 def test_gpus_are_on_the_pinned_node(slurm: Slurm) -> None:
@@ -253,8 +253,20 @@ def test_after_a_node_failure_the_job_is_requeued_and_not_held(slurm: Slurm) -> 
 
 
 def test_a_restarted_controller_remembers_holds_and_pins(slurm: Slurm) -> None:
+    """An orderly restart saves everything."""
     job = held_job(slurm)
     slurm.scontrol("update", f"JobId={job}", "ReqNodeList=n2", user="cpsched")
+    slurm.restart("slurmctld")
+    seen = slurm.job(job)
+    assert seen.held
+    assert (seen.required_nodes, seen.admin_comment) == ("n2", "bridge:wait")
+
+
+def test_a_killed_controller_forgets_only_the_last_seconds(slurm: Slurm) -> None:
+    """It saves its state every few seconds: a pin just before SIGKILL was seen lost, one of ten seconds ago stays."""
+    job = held_job(slurm)
+    slurm.scontrol("update", f"JobId={job}", "ReqNodeList=n2", user="cpsched")
+    time.sleep(10)
     slurm.kill("slurmctld")
     slurm.start("slurmctld")
     slurm.wait_for_controller()
@@ -306,7 +318,7 @@ def test_the_configuration_is_the_documented_one(slurm: Slurm) -> None:
 
 
 def test_latency_from_release_to_running(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
-    """Twenty starts one after another, as Slurm's own record of the start time is in whole seconds: polled each 10 ms."""
+    """Twenty starts one after another, polled each 10 ms: Slurm's own record is in whole seconds."""
     slurm.plugin(on=True)
     jobs = slurm.burst(20, "--time=10", script="sleep 60")
     slurm.plugin(on=False)

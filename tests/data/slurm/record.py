@@ -163,7 +163,7 @@ def add_class_reservation(slurm: Slurm) -> None:
 
 
 def pending(slurm: Slurm) -> None:
-    """Every request, held by the plugin, on an idle cluster; with holds by others, dependencies, a het and a cron job."""
+    """Every request, held by the plugin, on an idle cluster; holds by others, dependencies, a het and a cron job."""
     add_class_reservation(slurm)
     failed = slurm.sbatch("--time=10", script="false")
     slurm.wait_for_state(failed, "FAILED")

@@ -1,0 +1,33 @@
+"""The settings files under deploy/: they load, and the example leaves nothing out and changes nothing."""
+
+from pathlib import Path
+
+import yaml
+
+from bridge.settings import Section, Settings, load
+
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+EXAMPLE = DEPLOY / "bridge.example.yaml"
+
+
+def test_the_example_is_the_defaults() -> None:
+    assert load(EXAMPLE) == Settings()
+
+
+def test_the_example_names_every_setting() -> None:
+    content = yaml.safe_load(EXAMPLE.read_text())
+    assert list(content) == list(Settings.model_fields)
+    for name, value in Settings():
+        if isinstance(value, Section):
+            assert list(content[name]) == list(type(value).model_fields), name
+
+
+def test_each_setting_has_a_sentence_above_it() -> None:
+    lines = EXAMPLE.read_text().splitlines()
+    for before, line in zip(lines, lines[1:], strict=False):
+        if ":" in line and not line.lstrip().startswith("#") and not line.split(":", 1)[1].strip().startswith("#"):
+            assert before.strip().startswith("# "), line
+
+
+def test_the_test_clusters_settings_load() -> None:
+    assert load(DEPLOY / "bridge" / "bridge.yaml").mode == "control"
