@@ -23,12 +23,13 @@ from bridge.adapters.mock.backend import MockBackend
 from bridge.adapters.mock.clocks import AcceleratedPace, EventPace, StandingClock
 from bridge.adapters.mock.morning import loaded_morning
 from bridge.adapters.mock.site import Site
-from bridge.assembly import journal_path, ledger_path, pause_file, policy_record
+from bridge.assembly import policy_record
 from bridge.errors import AddressTaken
 from bridge.exporter import Endpoint, Exporter
 from bridge.journal import Journal
 from bridge.ledger import Ledger
 from bridge.loop import Bridge, Listener
+from bridge.places import journal_path, ledger_path, pause_file
 from bridge.replay import policy_of
 from bridge.report import CycleReport
 from bridge.settings import MetricsSettings, PolicySettings, Settings
@@ -80,7 +81,7 @@ def _endpoint(exporter: Exporter) -> Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one policy made of the morning."""
+    """What one policy made of the morning; at least one job has ended."""
 
     name: str
     ended: Sequence[EndedJob]
@@ -251,25 +252,29 @@ class PlainLines:
 
 def comparison(runs: Sequence[Figures]) -> Table:
     """Wait, slowdown and decision times side by side."""
-    columns = ("jobs", "wait mean", "wait p95", "slowdown mean", "slowdown p95", "decision mean", "decision p95", "max")
-    found = Table("", *columns, title="the same jobs, the same bridge", title_justify="left")
+    found = Table("", *(figures.name for figures in runs), title="the same jobs, the same bridge", title_justify="left")
+    columns = [_measures(figures) for figures in runs]
+    for name in columns[0]:
+        found.add_row(name, *(column[name] for column in columns))
     for column in found.columns[1:]:
         column.justify = "right"
-    for figures in runs:
-        waits_s = np.array([e.wait_s for e in figures.ended], dtype=np.float64)
-        runs_s = np.array([e.run_s for e in figures.ended], dtype=np.float64)
-        slow = np.maximum(1.0, (waits_s + runs_s) / np.maximum(runs_s, _BOUND_S))
-        decide_ms = 1e3 * np.array(figures.decide_s or [0.0])
-        found.add_row(
-            figures.name,
-            str(len(figures.ended)),
-            f"{waits_s.mean():.0f} s",
-            f"{np.percentile(waits_s, 95):.0f} s",
-            f"{slow.mean():.2f}",
-            f"{np.percentile(slow, 95):.2f}",
-            f"{decide_ms.mean():.2f} ms",
-            f"{np.percentile(decide_ms, 95):.2f} ms",
-            f"{decide_ms.max():.1f} ms",
-        )
     found.caption = f"slowdown bounded at {_BOUND_S} s; a decision includes building its snapshot"
     return found
+
+
+def _measures(figures: Figures) -> dict[str, str]:
+    waits_s = np.array([e.wait_s for e in figures.ended], dtype=np.float64)
+    runs_s = np.array([e.run_s for e in figures.ended], dtype=np.float64)
+    slowdowns = np.maximum(1.0, (waits_s + runs_s) / np.maximum(runs_s, _BOUND_S))
+    decide_ms = 1e3 * np.array(figures.decide_s or [0.0])
+    return {
+        "jobs": f"{len(figures.ended):,}",
+        "wait, mean": f"{waits_s.mean():,.0f} s",
+        "wait, 95th percentile": f"{np.percentile(waits_s, 95):,.0f} s",
+        "slowdown, mean": f"{slowdowns.mean():,.2f}",
+        "slowdown, 95th percentile": f"{np.percentile(slowdowns, 95):,.2f}",
+        "decisions": f"{len(decide_ms):,}",
+        "decision time, mean": f"{decide_ms.mean():,.2f} ms",
+        "decision time, 95th percentile": f"{np.percentile(decide_ms, 95):,.2f} ms",
+        "decision time, longest": f"{decide_ms.max():,.1f} ms",
+    }

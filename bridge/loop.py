@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -27,6 +27,7 @@ from bridge.snapshots import asides_of, snapshot_of
 from bridge.stop import give_all_back
 from bridge.systemd import Systemd
 from cpsched.feasibility import verify
+from cpsched.model import EndedJob
 from cpsched.policy import Policy
 
 Listener = Callable[[CycleReport], None]
@@ -76,8 +77,8 @@ class Bridge:
         self._watch = FailureWatch(self.settings.guard)
         self._round = self.journal.last_round
 
-    def run(self) -> list[tuple[int, str]]:
-        """Cycle until the pace ends; the held jobs that could not be given back at the end, with the reason."""
+    def run(self) -> list[str]:
+        """Cycle until the pace ends; what kept held jobs from being given back at the end, a line each."""
         self.systemd.notify("READY=1", f"STATUS={self.settings.mode}")
         while True:
             began_s = self.pace.monotonic_s()
@@ -113,19 +114,30 @@ class Bridge:
             self._apply(seen, report)
 
     def _observe(self) -> Observation:
+        """A reading; the first one also tells which jobs of the ledger ended while no bridge was there to see it."""
+        past: tuple[EndedJob, ...] = ()
         if not self._primed:
-            for ended in self.backend.history():
-                self.policy.learn(ended)
-                self._learned[ended.job.id, ended.end_s] = None
+            past = tuple(self.backend.history())
+        seen = self.backend.observe(self.ledger.pinned())
+        if not self._primed:
             self._primed = True
-        return self.backend.observe(self.ledger.pinned())
+            for ended in past:
+                self._learn_once(ended)
+            missed = tuple(ended for ended in past if ended.job.id in self.ledger.open_ids())
+            seen = replace(seen, ended=(*missed, *seen.ended))
+        return seen
+
+    def _learn_once(self, ended: EndedJob) -> bool:
+        """Teach the policy; False if it knew."""
+        if (ended.job.id, ended.end_s) in self._learned:
+            return False
+        self._learned[ended.job.id, ended.end_s] = None
+        self.policy.learn(ended)
+        return True
 
     def _learn(self, seen: Observation, report: CycleReport) -> None:
         """Teach the policy each ended job once, and take note of jobs that are first seen running or ended."""
-        report.ended = [e for e in seen.ended if (e.job.id, e.end_s) not in self._learned]
-        for ended in report.ended:
-            self.policy.learn(ended)
-            self._learned[ended.job.id, ended.end_s] = None
+        report.ended = [ended for ended in seen.ended if self._learn_once(ended)]
         while len(self._learned) > 100_000:
             del self._learned[next(iter(self._learned))]
         before = self._running
@@ -143,7 +155,8 @@ class Bridge:
             self.ledger.forget(seen.now_s - int(self.settings.journal.keep_jobs_days * 86400))
         self._note_starts(transitions, report)
         for t in transitions:
-            if t.entry.state in _TOLD or t.entry.leave:
+            newly_left = t.entry.leave and t.entry.leave in t.entry.why
+            if t.entry.state in _TOLD or newly_left:
                 report.tell(_TOLD.get(t.entry.state, "left_to_cluster"), t.entry.why, t.entry.job_id)
 
     def _note_starts(self, transitions: Sequence[Transition], report: CycleReport) -> None:
@@ -241,7 +254,8 @@ class Bridge:
 
     def _say(self, report: CycleReport) -> None:
         for happening in report.happenings:
-            self._log.warning(happening.kind, round=report.number, job=happening.job_id, detail=happening.detail)
+            say = self._log.info if happening.kind == "mode" else self._log.warning
+            say(happening.kind, round=report.number, job=happening.job_id, detail=happening.detail)
         if report.starts and report.mode == "control":
             self._log.info("starts", round=report.number, jobs=len(report.starts), waiting=len(report.waiting))
 
@@ -287,7 +301,7 @@ class Bridge:
             if seconds <= 0:
                 return True
 
-    def _stop(self) -> list[tuple[int, str]]:
+    def _stop(self) -> list[str]:
         self.systemd.notify("STOPPING=1")
         if self.settings.mode == "shadow" or self.settings.on_stop == "keep":
             return []

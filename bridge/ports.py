@@ -133,7 +133,11 @@ class Backend(Protocol):
         ...
 
     def history(self) -> Sequence[EndedJob]:
-        """Jobs that ended before, oldest first, as far as the cluster remembers: what fills a predictor at start."""
+        """Jobs that ran and ended before, oldest first, as far as the cluster remembers.
+
+        Called once, before the first `observe`: it fills the predictor, and tells which jobs of the ledger ended
+        while no bridge was there. What ends after it comes with an observation.
+        """
         ...
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
-from bridge import assembly
+from bridge import assembly, places
 from bridge.errors import AlreadyRunning, StillHeld
 from bridge.guard import InstanceLock
 from bridge.ledger import Ledger
 from bridge.ports import Backend
 from bridge.settings import Settings
 from bridge.stop import give_all_back
-
-
-def heartbeat_age_s(settings: Settings) -> float | None:
-    """Seconds since the last good cycle; None if there never was one."""
-    try:
-        return max(0.0, time.time() - settings.heartbeat_path.stat().st_mtime)
-    except FileNotFoundError:
-        return None
 
 
 def release_all(settings: Settings, where: str, if_stale_s: float | None, force: bool) -> str:
@@ -28,13 +18,13 @@ def release_all(settings: Settings, where: str, if_stale_s: float | None, force:
     younger means that there is nothing to do.
     """
     if if_stale_s is not None:
-        age_s = heartbeat_age_s(settings)
+        age_s = places.heartbeat_age_s(settings)
         if age_s is not None and age_s <= if_stale_s:
             return f"the heartbeat is {age_s:.0f} s old: nothing to do"
     lock = _lock(settings, must=if_stale_s is None and not force)
     backend = assembly.connect(settings, where)
     try:
-        with assembly.opened_ledger(settings) as ledger:
+        with places.opened_ledger(settings) as ledger:
             return _give_back(backend, ledger)
     finally:
         backend.close()
@@ -44,7 +34,7 @@ def release_all(settings: Settings, where: str, if_stale_s: float | None, force:
 
 def _lock(settings: Settings, must: bool) -> InstanceLock | None:
     try:
-        return assembly.lock(settings)
+        return places.lock(settings)
     except AlreadyRunning as error:
         if must:
             raise AlreadyRunning(f"{error}; use `cpsched pause` while it works, or --force") from error
@@ -55,6 +45,5 @@ def _give_back(backend: Backend, ledger: Ledger) -> str:
     before = len(ledger.kept())
     problems = give_all_back(backend, ledger, "release-all")
     if problems:
-        lines = "\n".join(f"  job {job_id}: {reason}" for job_id, reason in problems)
-        raise StillHeld(f"{len(problems)} jobs may still be held:\n{lines}")
+        raise StillHeld("; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else ""))
     return f"nothing is held by the bridge any more ({before} jobs were by its ledger)"

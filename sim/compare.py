@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -92,10 +93,10 @@ def compare(study: Study, chosen: Sequence[Setup], processes: int, progress: Fra
                 index, setup = waiting.pop()
                 ours, theirs = spawn.Pipe(duplex=False)
                 process = spawn.Process(target=_replay_one, args=(study, setup, theirs), daemon=True)
-                with _interrupts_ignored():
+                with _interrupts_held():
                     process.start()
+                    running[ours] = index, process
                 theirs.close()
-                running[ours] = index, process
             for pipe in wait(list(running), timeout=1.0):
                 assert isinstance(pipe, Connection)
                 index, process = running[pipe]
@@ -117,13 +118,23 @@ def compare(study: Study, chosen: Sequence[Setup], processes: int, progress: Fra
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """A process started meanwhile ignores Ctrl-C from its first instruction: ending it is its parent's business."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits until the block is through; a process started in it never sees one, its parent ends it.
+
+    The mask is for the process (masks are inherited), the handler for this one, whose other threads a signal may
+    reach in spite of the mask. The resource tracker is started first because its start would lift the mask.
+    """
+    resource_tracker.ensure_running()
+    held: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _received(pipe: Connection, process: SpawnProcess, setup: Setup) -> Row | float:

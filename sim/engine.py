@@ -46,7 +46,7 @@ PROGRESS_EVERY = 1000
 """Decided rounds between two calls of `Progress`."""
 
 NOTHING_FITS = "nothing-fits"
-"""Path of the rounds in which no queued job asks for as little as is free: no dispatcher is asked."""
+"""Path of the rounds in which no queued job asks for as little as is free, or none is queued: nobody is asked."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,13 +25,14 @@ def a_bridge(
     pace: Pace | None = None,
     listeners: tuple[Listener, ...] = (),
     record: PolicyRecord | None = None,
+    policy: Policy | None = None,
     **settings: Any,
 ) -> Bridge:
     """A bridge in control mode, unless told otherwise, whose files are in `state_dir`."""
     configured = Settings.model_validate({"mode": "control", "state_dir": state_dir, "durable": False, **settings})
     return Bridge(
         backend=backend,
-        policy=Policy(WalltimePredictor(), dispatcher or FirstFit()),
+        policy=policy or Policy(WalltimePredictor(), dispatcher or FirstFit()),
         policy_record=record or PolicyRecord("first-fit", "walltime", {}, {}, "one-second"),
         ledger=Ledger(state_dir / "ledger.sqlite", durable=False),
         journal=Journal(state_dir / "journal.sqlite", configured.journal.max_mib),

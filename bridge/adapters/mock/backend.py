@@ -24,9 +24,13 @@ class MockBackend:
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         """See `Backend.observe`; the site tells pins from wishes by itself."""
-        seen = self._now().observe(self._told)
+        seen = self.read(self._told)
         self._told += len(seen.ended)
         return seen
+
+    def read(self, since: int) -> Observation:
+        """The site now, without the `since` jobs that ended first."""
+        return self._now().observe(since)
 
     def history(self) -> Sequence[EndedJob]:
         """See `Backend.history`."""

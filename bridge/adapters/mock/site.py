@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,23 +21,34 @@ from sim.cluster import SimulatedCluster
 from sim.trace import TraceJob
 
 
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Where a released job is to run, and from when on."""
+
+    nodes: tuple[tuple[str, int], ...]
+    from_s: int
+
+
 class Site:
     """A simulated cluster whose jobs arrive by themselves; time is what `advance` says it is.
 
-    `plugin`: every new job arrives held for the bridge. `starts` counts how often each job was started.
+    `plugin`: every new job arrives held for the bridge. `launch_s`: a pinned job runs so long after its release.
+    `starts` counts how often each job was started, `repeated` the orders to start one that had been started before.
     """
 
-    def __init__(self, cluster: Cluster, trace: Sequence[TraceJob], plugin: bool = True) -> None:
+    def __init__(self, cluster: Cluster, trace: Sequence[TraceJob], plugin: bool = True, launch_s: int = 0) -> None:
         self._state = SimulatedCluster(cluster)
         self._arrivals = deque(sorted(trace, key=lambda item: item.job.submit_s))
         self._hold_of_new = Hold.PLUGIN if plugin else Hold.NONE
         self._holds: dict[int, Hold] = {}
-        self._pins: dict[int, tuple[tuple[str, int], ...]] = {}
+        self._launch_s = launch_s
+        self._pins: dict[int, Pin] = {}
         self._node_index = {name: node for node, name in enumerate(cluster.node_names)}
         self._scheduler = Policy(WalltimePredictor(), EasyDispatcher())
         self._left: list[LeftJob] = []
         self.ended: list[EndedJob] = []
         self.starts: Counter[int] = Counter()
+        self.repeated: Counter[int] = Counter()
 
     @property
     def now_s(self) -> int:
@@ -49,8 +61,9 @@ class Site:
         return self._state.queue_length
 
     def next_event_s(self) -> int | None:
-        """When the next job arrives or ends; None when nothing is left to happen by itself."""
+        """When the next job arrives, is launched or ends; None when nothing is left to happen by itself."""
         times = [self._arrivals[0].job.submit_s] if self._arrivals else []
+        times += [pin.from_s for pin in self._pins.values() if pin.from_s > self.now_s]
         end_s = self._state.next_end_s()
         return min([*times, end_s]) if end_s is not None else min(times, default=None)
 
@@ -109,12 +122,13 @@ class Site:
 
     def _start(self, order: StartOrder) -> Outcome:
         id = order.job.id
+        self.repeated[id] += self.starts[id]
         if self._holds.get(id) not in (Hold.PLUGIN, Hold.ADMIN):
             return Outcome(id, "refused", "not pending and held")
         unknown = [name for name, _ in order.nodes if name not in self._node_index]
         if unknown:
             return Outcome(id, "refused", f"no such node: {unknown[0]}")
-        self._holds[id], self._pins[id] = Hold.NONE, order.nodes
+        self._holds[id], self._pins[id] = Hold.NONE, Pin(order.nodes, self.now_s + self._launch_s)
         self._start_pinned(id)
         return Outcome(id, "done")
 
@@ -130,7 +144,10 @@ class Site:
         return Outcome(job_id, "done")
 
     def _start_pinned(self, job_id: int) -> None:
-        placement = tuple(sorted((self._node_index[name], units) for name, units in self._pins[job_id]))
+        pin = self._pins[job_id]
+        if pin.from_s > self.now_s:
+            return
+        placement = tuple(sorted((self._node_index[name], units) for name, units in pin.nodes))
         self._run({self._state.slot_of(job_id): placement})
 
     def _schedule(self) -> None:

@@ -1,0 +1,759 @@
+"""Compiled loops of the constraint-programming dispatchers: who could start now, and the dive of the paper's search.
+
+Names: N nodes, R resources, J considered jobs in priority order, P *parts*. A part is one box of the position model:
+one unit of a job or, for a job that wants whole nodes, one node with all of its units there. Positions are local to
+their node: `y` = 0 is the node's first position of that resource.
+
+Running jobs keep no positions of their own from call to call: at each call they are stacked from position 0, the
+one that ends last at the bottom. What they leave free on a node is then one contiguous piece at every moment, so they
+never refuse a unit whose amounts fit, and a job that fits now is never refused because of positions. Only jobs
+planned in the same call can leave holes, and holes delay nothing but starts in the future.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from cpsched._jit import kernel
+from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class Facts(NamedTuple):
+    """A snapshot's columns, read-only, with the considered `jobs` (slots in priority order, int64[J])."""
+
+    now_s: int
+    jobs: IntArray
+    free: IntArray
+    capacity: IntArray
+    node_sets: BoolArray
+    estimate_s: IntArray
+    units: IntArray
+    per_unit: IntArray
+    sharing: IntArray
+    node_set: IntArray
+    running: IntArray
+    end_s: IntArray
+    place_at: IntArray
+    place_count: IntArray
+    place_node: IntArray
+    place_units: IntArray
+
+
+class Plan(NamedTuple):
+    """Start and place of the considered jobs; the parts of job j are `first[j]` and the `count[j] - 1` after it.
+
+    `first` leaves room for one part per unit. Parts are in the order they were placed: from the highest node down.
+    """
+
+    start_s: IntArray
+    """int64[J], -1 where not planned"""
+    first: IntArray
+    """int64[J + 1]"""
+    count: IntArray
+    """int64[J]"""
+    node: IntArray
+    """int64[P], and so on by part"""
+    units: IntArray
+    y: IntArray
+    """int64[P, R]: first position on the node"""
+    dy: IntArray
+    """int64[P, R]: positions taken"""
+
+
+class Moment(NamedTuple):
+    """What a cluster looks like at one moment of a plan."""
+
+    left: IntArray
+    """int64[N, R]: free amounts"""
+    floor: IntArray
+    """int64[N, R]: height of the stack of running jobs"""
+    newest: IntArray
+    """int64[N]: the part put last on a node, -1 if none"""
+    older: IntArray
+    """int64[P]: the part put there before it"""
+
+
+_INT, _BOOL = types.int64, types.boolean
+_VECTOR = types.Array(_INT, 1, "C", readonly=True)
+_MATRIX = types.Array(_INT, 2, "C", readonly=True)
+_SETS = types.Array(_BOOL, 2, "C", readonly=True)
+_FLOATS = types.Array(types.float64, 1, "C")
+_COLUMN, _ROWS, _FLAGS = types.Array(_INT, 1, "C"), types.Array(_INT, 2, "C"), types.Array(_BOOL, 1, "C")
+_FACTS = types.NamedTuple((_INT, _VECTOR, _MATRIX, _MATRIX, _SETS, _VECTOR, _VECTOR, _MATRIX, *[_VECTOR] * 8), Facts)
+_PLAN = types.NamedTuple((*[_COLUMN] * 5, _ROWS, _ROWS), Plan)
+_MOMENT = types.NamedTuple((_ROWS, _ROWS, _COLUMN, _COLUMN), Moment)
+
+_PLENTY = 1 << 62
+_CLOSE = 1e-9
+"""Relative difference of objectives that counts as none."""
+_SHAPES = 64
+"""Distinct requests remembered while the queue is read; further ones are counted anew."""
+
+
+@kernel(_INT(_FACTS, _MATRIX, _INT, _INT))
+def units_on(facts: Facts, left: IntArray, node: int, slot: int) -> int:
+    """Units of the request of `slot` that `node` could take of the amounts `left`."""
+    sharing = facts.sharing[slot]
+    if not facts.node_sets[facts.node_set[slot], node]:
+        return 0
+    count = _PLENTY
+    for r in range(left.shape[1]):
+        if sharing & EXCLUSIVE and left[node, r] != facts.capacity[node, r]:
+            return 0
+        if facts.per_unit[slot, r] > 0:
+            count = min(count, max(left[node, r], 0) // facts.per_unit[slot, r])
+    return min(count, 1) if sharing & DISTINCT else count
+
+
+@kernel(_BOOL(_FACTS, _INT, _INT))
+def same_shape(facts: Facts, a: int, b: int) -> bool:
+    """Whether slots `a` and `b` want the same kind of unit on the same nodes."""
+    if facts.sharing[a] != facts.sharing[b] or facts.node_set[a] != facts.node_set[b]:
+        return False
+    for r in range(facts.per_unit.shape[1]):  # noqa: SIM110 - a loop compiles, a generator does not
+        if facts.per_unit[a, r] != facts.per_unit[b, r]:
+            return False
+    return True
+
+
+@kernel(_COLUMN(_FACTS, _VECTOR, _INT))
+def startable(facts: Facts, queue: IntArray, most: int) -> IntArray:
+    """The first `most` slots of `queue` that each could start now, were they alone (cp19 section 3)."""
+    N, R = facts.free.shape
+    pool = np.zeros(R, np.int64)
+    for n in range(N):
+        for r in range(R):
+            pool[r] += max(facts.free[n, r], 0)
+    shapes, rooms = np.empty(_SHAPES, np.int64), np.empty(_SHAPES, np.int64)
+    known = count = 0
+    found = np.empty(min(most, len(queue)), np.int64)
+    for i in range(len(queue)):
+        slot = queue[i]
+        enough = True
+        for r in range(R):
+            if facts.per_unit[slot, r] * facts.units[slot] > pool[r]:
+                enough = False
+        if not enough:
+            continue
+        room = -1
+        for k in range(known):
+            if same_shape(facts, shapes[k], slot):
+                room = rooms[k]
+                break
+        if room < 0:
+            room = 0
+            for n in range(N):
+                room += units_on(facts, facts.free, n, slot)
+            if known < _SHAPES:
+                shapes[known], rooms[known] = slot, room
+                known += 1
+        if room >= facts.units[slot]:
+            found[count] = slot
+            count += 1
+            if count == most:
+                break
+    return found[:count].copy()
+
+
+@kernel(_MOMENT(_FACTS, _PLAN))
+def at_first(facts: Facts, plan: Plan) -> Moment:
+    """The cluster now, nothing of the plan placed."""
+    left = np.maximum(facts.free, 0)
+    older = np.empty(len(plan.node), np.int64)
+    return Moment(left, facts.capacity - left, np.full(len(left), -1, np.int64), older)
+
+
+@kernel(_INT(_FACTS, _INT))
+def expected_end(facts: Facts, slot: int) -> int:
+    """End of a running job; one that outlived its estimate ends one second from now (cp19 section 4)."""
+    return max(facts.end_s[slot], facts.now_s + 1)
+
+
+@kernel(_INT(_FACTS, _MOMENT, _FLAGS, _INT, _INT))
+def end_running(facts: Facts, moment: Moment, touched: BoolArray, first: int, until_s: int) -> int:
+    """Give back what the running jobs from `first` on that end by `until_s` hold; returns who comes next."""
+    while first < len(facts.running) and expected_end(facts, facts.running[first]) <= until_s:
+        slot = facts.running[first]
+        first += 1
+        for p in range(facts.place_at[slot], facts.place_at[slot] + facts.place_count[slot]):
+            node = facts.place_node[p]
+            touched[node] = True
+            for r in range(moment.left.shape[1]):
+                amount = facts.place_units[p] * facts.per_unit[slot, r]
+                if facts.sharing[slot] & EXCLUSIVE:
+                    amount = facts.capacity[node, r]
+                moment.left[node, r] += amount
+                moment.floor[node, r] -= amount
+    return first
+
+
+@kernel(_INT(_PLAN, _MOMENT, _INT, _INT, _INT, _INT))
+def highest_gap(plan: Plan, moment: Moment, node: int, r: int, ceiling: int, dy: int) -> int:
+    """The highest position from which `dy` positions of `node` below `ceiling` are free, -1 if there is none."""
+    y = ceiling - dy
+    moved = True
+    while moved and y >= moment.floor[node, r]:
+        moved = False
+        part = moment.newest[node]
+        while part >= 0:
+            if plan.y[part, r] < y + dy and y < plan.y[part, r] + plan.dy[part, r]:
+                y = plan.y[part, r] - dy
+                moved = True
+            part = moment.older[part]
+    return y if y >= moment.floor[node, r] else -1
+
+
+@kernel(_BOOL(_FACTS, _PLAN, _MOMENT, _INT, _INT, _INT))
+def put_part(facts: Facts, plan: Plan, moment: Moment, slot: int, part: int, node: int) -> bool:
+    """Give `part` the highest gaps of `node`, in every resource; False if one has none."""
+    whole = facts.sharing[slot] & EXCLUSIVE
+    for r in range(moment.left.shape[1]):
+        dy = facts.capacity[node, r] if whole else facts.per_unit[slot, r]
+        y = highest_gap(plan, moment, node, r, facts.capacity[node, r], dy) if dy > 0 else 0
+        if y < 0:
+            return False
+        plan.y[part, r], plan.dy[part, r] = y, dy
+    plan.node[part] = node
+    moment.older[part] = moment.newest[node]
+    moment.newest[node] = part
+    return True
+
+
+@kernel(_BOOL(_FACTS, _PLAN, _MOMENT, _INT))
+def put(facts: Facts, plan: Plan, moment: Moment, j: int) -> bool:
+    """Place job `j`: each part on the highest node that still takes it, the paper's largest value first.
+
+    Where not all parts find room, none is placed. `moment.left` is not changed: see `occupy`.
+    """
+    slot = facts.jobs[j]
+    whole = facts.sharing[slot] & EXCLUSIVE
+    wanted, part = facts.units[slot], plan.first[j]
+    for node in range(len(moment.left) - 1, -1, -1):
+        room = min(wanted, units_on(facts, moment.left, node, slot))
+        while room > 0 and put_part(facts, plan, moment, slot, part, node):
+            plan.units[part] = room if whole else 1
+            wanted -= plan.units[part]
+            room -= plan.units[part]
+            part += 1
+        if wanted == 0:
+            plan.count[j] = part - plan.first[j]
+            return True
+    while part > plan.first[j]:
+        part -= 1
+        moment.newest[plan.node[part]] = moment.older[part]
+    return False
+
+
+@kernel(types.void(_PLAN, _MOMENT, _FLAGS, _INT))
+def occupy(plan: Plan, moment: Moment, touched: BoolArray, j: int) -> None:
+    """Take what job `j` uses from the amounts left, and note the nodes."""
+    for part in range(plan.first[j], plan.first[j] + plan.count[j]):
+        touched[plan.node[part]] = True
+        for r in range(moment.left.shape[1]):
+            moment.left[plan.node[part], r] -= plan.dy[part, r]
+
+
+@kernel(types.void(_PLAN, _MOMENT, _FLAGS, _INT))
+def vacate(plan: Plan, moment: Moment, touched: BoolArray, j: int) -> None:
+    """Undo `put` and `occupy`: job `j` ended."""
+    for part in range(plan.first[j], plan.first[j] + plan.count[j]):
+        node = plan.node[part]
+        touched[node] = True
+        for r in range(moment.left.shape[1]):
+            moment.left[node, r] += plan.dy[part, r]
+        if moment.newest[node] == part:
+            moment.newest[node] = moment.older[part]
+            continue
+        newer = moment.newest[node]
+        while moment.older[newer] != part:
+            newer = moment.older[newer]
+        moment.older[newer] = moment.older[part]
+
+
+@kernel(types.void(_FACTS, _MOMENT, _VECTOR, _FLAGS, _ROWS, _COLUMN))
+def recount(
+    facts: Facts, moment: Moment, shapes: IntArray, touched: BoolArray, room: IntArray, rooms: IntArray
+) -> None:
+    """Bring `room` [K, N] and its sums `rooms` [K] up to date for the nodes touched, and forget them."""
+    for node in range(len(touched)):
+        if not touched[node]:
+            continue
+        touched[node] = False
+        for k in range(len(shapes)):
+            units = units_on(facts, moment.left, node, shapes[k])
+            rooms[k] += units - room[k, node]
+            room[k, node] = units
+
+
+@kernel(types.Tuple((_COLUMN, _COLUMN))(_FACTS))
+def shapes_of(facts: Facts) -> tuple[IntArray, IntArray]:
+    """The kinds of unit among the considered jobs: a slot of each kind [K], and the kind of each job [J]."""
+    kind_of, shapes = np.zeros(len(facts.jobs), np.int64), np.empty(len(facts.jobs), np.int64)
+    kinds = 0
+    for j in range(len(facts.jobs)):
+        kind_of[j] = kinds
+        for k in range(kinds):
+            if same_shape(facts, shapes[k], facts.jobs[j]):
+                kind_of[j] = k
+                break
+        if kind_of[j] == kinds:
+            shapes[kinds] = facts.jobs[j]
+            kinds += 1
+    return shapes[:kinds].copy(), kind_of
+
+
+@kernel(_INT(_FACTS, _PLAN, _FLAGS, _INT))
+def next_end(facts: Facts, plan: Plan, present: BoolArray, next_running: int) -> int:
+    """The first moment at which a running job from `next_running` on, or one of the jobs `present`, ends."""
+    end_s = _PLENTY
+    if next_running < len(facts.running):
+        end_s = expected_end(facts, facts.running[next_running])
+    for j in range(len(facts.jobs)):
+        if present[j]:
+            end_s = min(end_s, plan.start_s[j] + facts.estimate_s[facts.jobs[j]])
+    return end_s
+
+
+@kernel(_INT(_FACTS, _PLAN, _COLUMN, _BOOL))
+def dive(facts: Facts, plan: Plan, order: IntArray, only_now: bool) -> int:
+    """Fill `plan` with the first leaf of the paper's search (pcp20 section 3), without a solver.
+
+    Of the jobs that can start first, the first in `order` (the paper: highest priority) starts at once; each of its units takes the
+    highest legal positions. So no job starts before one placed earlier, and what is free when a job starts stays
+    free: a sweep over the moments at which something ends does exactly what the dive does. `only_now` stops
+    the sweep at the first moment. Returns the number of jobs that start now; jobs not planned keep start -1.
+    """
+    J, N = len(facts.jobs), len(facts.free)
+    shapes, kind_of = shapes_of(facts)
+    moment = at_first(facts, plan)
+    room, rooms = np.zeros((len(shapes), N), np.int64), np.zeros(len(shapes), np.int64)
+    touched = np.ones(N, np.bool_)
+    recount(facts, moment, shapes, touched, room, rooms)
+    plan.start_s[:] = -1
+    present = np.zeros(J, np.bool_)
+    waiting, next_running, start_now = J, 0, 0
+    tau = facts.now_s
+    while True:
+        for j in order:
+            if plan.start_s[j] >= 0 or rooms[kind_of[j]] < facts.units[facts.jobs[j]]:
+                continue
+            if put(facts, plan, moment, j):
+                plan.start_s[j] = tau
+                present[j] = True
+                waiting -= 1
+                occupy(plan, moment, touched, j)
+                recount(facts, moment, shapes, touched, room, rooms)
+        if tau == facts.now_s:
+            start_now = J - waiting
+        if waiting == 0 or only_now:
+            return start_now
+        tau = next_end(facts, plan, present, next_running)
+        next_running = end_running(facts, moment, touched, next_running, tau)
+        for j in range(J):
+            if present[j] and plan.start_s[j] + facts.estimate_s[facts.jobs[j]] <= tau:
+                present[j] = False
+                vacate(plan, moment, touched, j)
+        recount(facts, moment, shapes, touched, room, rooms)
+
+
+@kernel(_MOMENT(_FACTS, _PLAN, _FLAGS, _INT))
+def at(facts: Facts, plan: Plan, placed: BoolArray, tau: int) -> Moment:
+    """The cluster at `tau` with the jobs `placed`, all of which start by then."""
+    moment = at_first(facts, plan)
+    touched = np.zeros(len(facts.free), np.bool_)
+    end_running(facts, moment, touched, 0, tau)
+    for j in range(len(facts.jobs)):
+        if placed[j] and plan.start_s[j] + facts.estimate_s[facts.jobs[j]] > tau:
+            for part in range(plan.first[j], plan.first[j] + plan.count[j]):
+                moment.older[part] = moment.newest[plan.node[part]]
+                moment.newest[plan.node[part]] = part
+            occupy(plan, moment, touched, j)
+    return moment
+
+
+@kernel(_BOOL(_FACTS, _PLAN, _FLAGS, _INT, _INT))
+def put_at(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -> bool:
+    """Write start `tau` and the place of job `j` beside those `placed` into the plan; False where it does not fit."""
+    if not put(facts, plan, at(facts, plan, placed, tau), j):
+        return False
+    plan.start_s[j] = tau
+    return True
+
+
+@kernel(_INT(_FACTS, _PLAN, _FLAGS, _INT, _INT))
+def next_chance(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -> int:
+    """The earliest moment after `tau` at which anything can end, so that job `j`, postponed, could start.
+
+    In a plan whose jobs start as early as they can, a start is now or the end of another job: one running, one
+    placed, or one not placed yet, which ends its estimate after `tau` at the earliest.
+    """
+    chance = _PLENTY
+    for i in range(len(facts.running)):
+        end_s = expected_end(facts, facts.running[i])
+        if end_s > tau:
+            chance = end_s
+            break
+    for other in range(len(facts.jobs)):
+        begin = plan.start_s[other] if placed[other] else tau
+        end_s = begin + facts.estimate_s[facts.jobs[other]]
+        if other != j and end_s > tau:
+            chance = min(chance, end_s)
+    return chance
+
+
+@kernel(types.Tuple((_COLUMN, _COLUMN, _COLUMN, _COLUMN))(_FACTS, _PLAN))
+def starts_now(facts: Facts, plan: Plan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """The jobs of `plan` that start now as slots, offsets, nodes and units: what `Starts` holds."""
+    J = len(facts.jobs)
+    slots, offsets = np.empty(J, np.int64), np.zeros(J + 1, np.int64)
+    nodes, units = np.empty(len(plan.node), np.int64), np.empty(len(plan.node), np.int64)
+    count = filled = 0
+    for j in range(J):
+        if plan.start_s[j] != facts.now_s:
+            continue
+        begin = filled
+        for part in range(plan.first[j] + plan.count[j] - 1, plan.first[j] - 1, -1):
+            if filled > begin and nodes[filled - 1] == plan.node[part]:
+                units[filled - 1] += plan.units[part]
+                continue
+            nodes[filled], units[filled] = plan.node[part], plan.units[part]
+            filled += 1
+        slots[count], offsets[count + 1] = facts.jobs[j], filled
+        count += 1
+    return slots[:count].copy(), offsets[: count + 1].copy(), nodes[:filled].copy(), units[:filled].copy()
+
+
+@kernel(_INT(_FACTS, _PLAN, _FLAGS, _INT, _INT, _INT, _INT))
+def next_spot(facts: Facts, plan: Plan, placed: BoolArray, j: int, done: int, top: int, tau: int) -> int:
+    """The highest node up to `top` that takes one more part of job `j`, `done` of whose parts have a place; or -1.
+
+    Writes the place of that part into the plan.
+    """
+    moment, slot = at(facts, plan, placed, tau), facts.jobs[j]
+    wanted = facts.units[slot]
+    for part in range(plan.first[j], plan.first[j] + done):
+        wanted -= plan.units[part]
+        moment.older[part] = moment.newest[plan.node[part]]
+        moment.newest[plan.node[part]] = part
+        for r in range(moment.left.shape[1]):
+            moment.left[plan.node[part], r] -= plan.dy[part, r]
+    part = plan.first[j] + done
+    for node in range(top, -1, -1):
+        room = min(wanted, units_on(facts, moment.left, node, slot))
+        if room > 0 and put_part(facts, plan, moment, slot, part, node):
+            plan.units[part] = room if facts.sharing[slot] & EXCLUSIVE else 1
+            return node
+    return -1
+
+
+@kernel(types.Tuple((_COLUMN, _COLUMN, _COLUMN))(_FACTS, _VECTOR, _INT, _INT, _INT))
+def running_boxes(
+    facts: Facts, base: IntArray, r: int, stride: int, horizon_s: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """What running jobs, and nodes out of service, hold of resource `r`, as boxes: position, size, end in seconds.
+
+    `base` is the index of a node on the position axis, -1 for nodes that are left out. All boxes begin now.
+    Boxes of one node form stairs: the longest at the bottom.
+    """
+    room = len(facts.free)
+    for i in range(len(facts.running)):
+        room += facts.place_count[facts.running[i]]
+    y, dy, end_s = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
+    count = 0
+    height = facts.capacity[:, r] - np.maximum(facts.free[:, r], 0)
+    for i in range(len(facts.running)):
+        slot = facts.running[i]
+        for p in range(facts.place_at[slot], facts.place_at[slot] + facts.place_count[slot]):
+            node = facts.place_node[p]
+            amount = facts.place_units[p] * facts.per_unit[slot, r]
+            if facts.sharing[slot] & EXCLUSIVE:
+                amount = facts.capacity[node, r]
+            if amount == 0 or base[node] < 0:
+                continue
+            height[node] -= amount
+            y[count], dy[count] = base[node] * stride + height[node], amount
+            end_s[count] = expected_end(facts, slot)
+            count += 1
+    for node in range(len(facts.free)):
+        if base[node] >= 0 and height[node] > 0:
+            y[count], dy[count], end_s[count] = base[node] * stride, height[node], horizon_s
+            count += 1
+    return y[:count].copy(), dy[:count].copy(), end_s[:count].copy()
+
+
+@kernel(_INT(_FACTS, _PLAN, _FLAGS, _INT, _INT, _INT, _INT, _INT, _INT))
+def gap_below(
+    facts: Facts, plan: Plan, placed: BoolArray, j: int, done: int, node: int, r: int, ceiling: int, tau: int
+) -> int:
+    """The highest free positions of `node` below `ceiling` for one more part of job `j`, -1 if there are none."""
+    moment, slot = at(facts, plan, placed, tau), facts.jobs[j]
+    for part in range(plan.first[j], plan.first[j] + done):
+        moment.older[part] = moment.newest[plan.node[part]]
+        moment.newest[plan.node[part]] = part
+    return highest_gap(plan, moment, node, r, ceiling, facts.per_unit[slot, r])
+
+
+class Relaxation(NamedTuple):
+    """The dispatching problem without places: E moments, K shared capacities that only grow with time.
+
+    A capacity is the amount of one resource in all nodes, or the room for one kind of unit in all nodes; what a job
+    takes of it, wherever it is placed, is a lower bound. So every plan is a plan here, not the other way round.
+    """
+
+    moment_s: IntArray
+    """int64[E], the first is now, the others are ends of running jobs"""
+    capacity: IntArray
+    """int64[E, K]: from that moment on"""
+    demand: IntArray
+    """int64[J, K]"""
+
+
+_RELAXATION = types.NamedTuple((_COLUMN, _ROWS, _ROWS), Relaxation)
+
+
+@kernel(_BOOL(_FACTS, _INT, _INT))
+def may_use(facts: Facts, slot: int, node: int) -> bool:
+    """Whether an empty `node` could take a unit of `slot`."""
+    if not facts.node_sets[facts.node_set[slot], node]:
+        return False
+    for r in range(facts.capacity.shape[1]):  # noqa: SIM110
+        if facts.per_unit[slot, r] > facts.capacity[node, r]:
+            return False
+    return True
+
+
+@kernel(_INT(_FACTS, _MATRIX, _INT, _INT))
+def room_for(facts: Facts, left: IntArray, node: int, slot: int) -> int:
+    """Units of `slot` that fit into `left`, as if they could share; 1 for a whole node that is free."""
+    if not may_use(facts, slot, node):
+        return 0
+    count = _PLENTY
+    for r in range(left.shape[1]):
+        if facts.sharing[slot] & EXCLUSIVE:
+            count = 1
+            if left[node, r] != facts.capacity[node, r]:
+                return 0
+        elif facts.per_unit[slot, r] > 0:
+            count = min(count, left[node, r] // facts.per_unit[slot, r])
+    return count
+
+
+@kernel(_INT(_FACTS, _INT, _INT))
+def least_taken(facts: Facts, slot: int, kind: int) -> int:
+    """The least room for units like `kind` (a slot) that a job like `slot` can take, wherever it is placed."""
+    N, R = facts.capacity.shape
+    whole, kind_whole = facts.sharing[slot] & EXCLUSIVE, facts.sharing[kind] & EXCLUSIVE
+    if kind_whole and not whole:
+        return 0
+    each, most = _PLENTY, 1
+    for node in range(N):
+        if not may_use(facts, slot, node):
+            continue
+        if not may_use(facts, kind, node):
+            return 0
+        if whole:
+            each = min(each, room_for(facts, facts.capacity, node, kind))
+            most = max(most, units_on(facts, facts.capacity, node, slot))
+    if whole:
+        return each * ((facts.units[slot] + most - 1) // most)
+    for r in range(R):
+        if facts.per_unit[kind, r] > 0:
+            each = min(each, facts.per_unit[slot, r] // facts.per_unit[kind, r])
+    return each * facts.units[slot]
+
+
+@kernel(_INT(_FACTS, _INT, _INT))
+def least_amount(facts: Facts, slot: int, r: int) -> int:
+    """The least of resource `r` that a job like `slot` takes."""
+    if not facts.sharing[slot] & EXCLUSIVE:
+        return facts.units[slot] * facts.per_unit[slot, r]
+    least, most = _PLENTY, 1
+    for node in range(len(facts.capacity)):
+        if may_use(facts, slot, node):
+            least = min(least, facts.capacity[node, r])
+            most = max(most, units_on(facts, facts.capacity, node, slot))
+    return least * ((facts.units[slot] + most - 1) // most)
+
+
+@kernel(_RELAXATION(_FACTS))
+def relaxation(facts: Facts) -> Relaxation:
+    """Drop places from the problem; capacities that cannot run short are left out."""
+    (N, R), J = facts.capacity.shape, len(facts.jobs)
+    shapes, kind_of = shapes_of(facts)
+    K = len(shapes)
+    demand = np.zeros((J, K + R), np.int64)
+    of_kind = np.empty(K, np.int64)
+    for k in range(K):
+        for other in range(K):
+            of_kind[other] = least_taken(facts, shapes[other], shapes[k])
+        for j in range(J):
+            demand[j, k] = of_kind[kind_of[j]] // facts.units[shapes[kind_of[j]]] * facts.units[facts.jobs[j]]
+            if facts.sharing[facts.jobs[j]] & EXCLUSIVE:
+                demand[j, k] = least_taken(facts, facts.jobs[j], shapes[k])
+    for j in range(J):
+        for r in range(R):
+            demand[j, K + r] = least_amount(facts, facts.jobs[j], r)
+    useful = np.zeros(N, np.bool_)
+    for node in range(N):
+        for k in range(K):
+            useful[node] |= may_use(facts, shapes[k], node)
+    left = np.maximum(facts.free, 0)
+    floor = np.zeros((N, R), np.int64)
+    none = np.empty(0, np.int64)
+    moment = Moment(left, floor, none, none)
+    touched = useful.copy()
+    held = np.zeros((N, K + R), np.int64)
+    total = np.zeros(K + R, np.int64)
+    moment_s = np.empty(len(facts.running) + 1, np.int64)
+    capacity = np.empty((len(facts.running) + 1, K + R), np.int64)
+    E, next_running, tau = 0, 0, facts.now_s
+    while True:
+        for node in range(N):
+            if not (touched[node] and useful[node]):
+                continue
+            touched[node] = False
+            for k in range(K + R):
+                now = left[node, k - K] if k >= K else room_for(facts, left, node, shapes[k])
+                total[k] += now - held[node, k]
+                held[node, k] = now
+        moment_s[E] = tau
+        capacity[E] = total
+        E += 1
+        if next_running == len(facts.running):
+            break
+        tau = expected_end(facts, facts.running[next_running])
+        next_running = end_running(facts, moment, touched, next_running, tau)
+    short = np.flatnonzero(demand.sum(axis=0) > capacity[0])
+    return Relaxation(moment_s[:E].copy(), capacity[:E][:, short].copy(), demand[:, short].copy())
+
+
+@kernel(_BOOL(_RELAXATION, _FACTS, _FLAGS, _COLUMN, _INT, _INT))
+def has_room(relaxed: Relaxation, facts: Facts, placed: BoolArray, start_s: IntArray, j: int, tau: int) -> bool:
+    """Whether job `j` could start at `tau` beside those `placed`, none of which starts later."""
+    at_s = np.searchsorted(relaxed.moment_s, tau, side="right") - 1
+    for k in range(relaxed.demand.shape[1]):
+        if relaxed.demand[j, k] == 0:
+            continue
+        used = relaxed.demand[j, k]
+        for other in range(len(placed)):
+            if placed[other] and start_s[other] + facts.estimate_s[facts.jobs[other]] > tau:
+                used += relaxed.demand[other, k]
+        if used > relaxed.capacity[at_s, k]:
+            return False
+    return True
+
+
+@kernel(_INT(_RELAXATION, _FACTS, _FLAGS, _COLUMN, _INT, _INT))
+def next_room(relaxed: Relaxation, facts: Facts, placed: BoolArray, start_s: IntArray, j: int, tau: int) -> int:
+    """The earliest moment after `tau` at which something can end: see `next_chance`."""
+    chance = _PLENTY
+    after = np.searchsorted(relaxed.moment_s, tau, side="right")
+    if after < len(relaxed.moment_s):
+        chance = relaxed.moment_s[after]
+    for other in range(len(placed)):
+        end_s = (start_s[other] if placed[other] else tau) + facts.estimate_s[facts.jobs[other]]
+        if other != j and end_s > tau:
+            chance = min(chance, end_s)
+    return chance
+
+
+@kernel(types.float64(_FACTS, _FLOATS, _COLUMN))
+def delay(facts: Facts, weights: FloatArray, start_s: IntArray) -> float:
+    """Weighted delay of a plan: sum of weight times (start - now)."""
+    total = 0.0
+    for j in range(len(weights)):
+        total += weights[j] * (start_s[j] - facts.now_s)
+    return total
+
+
+@kernel(types.void(_PLAN, _PLAN))
+def copy_plan(target: Plan, source: Plan) -> None:
+    """Overwrite `target`."""
+    target.start_s[:] = source.start_s
+    target.count[:] = source.count
+    target.node[:] = source.node
+    target.units[:] = source.units
+    target.y[:] = source.y
+    target.dy[:] = source.dy
+
+
+@kernel(types.void(_FACTS, _COLUMN, _COLUMN, _INT))
+def postpone_alike(facts: Facts, alike: IntArray, earliest: IntArray, job: int) -> None:
+    """Jobs like `job` after it are interchangeable with it: they never start before it."""
+    for other in range(job + 1, len(alike)):
+        if alike[other] == alike[job]:
+            earliest[other] = max(earliest[other], earliest[job])
+
+
+@kernel(_COLUMN(_FACTS, _FLOATS))
+def alike_jobs(facts: Facts, weights: FloatArray) -> IntArray:
+    """By job: the first considered job of the same request, estimate and weight."""
+    alike = np.arange(len(weights))
+    for j in range(len(weights)):
+        for first in range(j):
+            a, b = facts.jobs[first], facts.jobs[j]
+            same = facts.units[a] == facts.units[b] and facts.estimate_s[a] == facts.estimate_s[b]
+            if same and weights[first] == weights[j] and same_shape(facts, a, b):
+                alike[j] = first
+                break
+    return alike
+
+
+@kernel(types.Tuple((_INT, _BOOL, types.float64))(_FACTS, _RELAXATION, _FLOATS, _PLAN, _PLAN, _INT, _INT))
+def branch(
+    facts: Facts, relaxed: Relaxation, weights: FloatArray, best: Plan, trial: Plan, most: int, dives: int
+) -> tuple[int, bool, float]:
+    """Branch and bound on the relaxed problem, at most `most` nodes and `dives` plans: improves `best`, may prove it.
+
+    Same tree as the paper's search, starts only: the job that can start first starts, or is postponed. The order of
+    every relaxed plan better than `best` is given to the dive, which finds places for it. Returns the nodes spent,
+    whether the tree was exhausted, and a lower bound of the weighted delay (0 if it was not).
+    """
+    J = len(weights)
+    earliest = np.full((J + 1, J), facts.now_s, np.int64)
+    placed, start_s, who = np.zeros(J, np.bool_), np.zeros(J, np.int64), np.zeros(J, np.int64)
+    upper = delay(facts, weights, best.start_s)
+    lower = upper
+    alike = alike_jobs(facts, weights)
+    depth = spent = 0
+    while spent < most and dives > 0:
+        spent += 1
+        job, tau = -1, 0
+        while True:
+            bound, tau, job = 0.0, _PLENTY, -1
+            for j in range(J):
+                begin = start_s[j] if placed[j] else earliest[depth, j]
+                bound += weights[j] * (begin - facts.now_s)
+                if not placed[j] and begin < tau:
+                    tau, job = begin, j
+            if bound >= upper * (1 - _CLOSE) or job < 0 or has_room(relaxed, facts, placed, start_s, job, tau):
+                break
+            earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, tau)
+            postpone_alike(facts, alike, earliest[depth], job)
+        if bound < upper * (1 - _CLOSE) and job >= 0:
+            placed[job], start_s[job], who[depth] = True, tau, job
+            earliest[depth + 1] = earliest[depth]
+            depth += 1
+            continue
+        if bound < upper * (1 - _CLOSE):
+            dive(facts, trial, who, False)
+            dives -= 1
+            found = delay(facts, weights, trial.start_s)
+            if found < upper * (1 - _CLOSE):
+                copy_plan(best, trial)
+                upper = found
+            lower = min(lower, bound)
+        if depth == 0:
+            return spent, True, min(lower, upper)
+        depth -= 1
+        job = who[depth]
+        placed[job] = False
+        earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, start_s[job])
+        postpone_alike(facts, alike, earliest[depth], job)
+    return spent, False, 0.0

@@ -1,0 +1,38 @@
+"""How long a search may take: a value, in seconds or in branches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cpsched.errors import require
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Each search gets `first_s` seconds, twice as many each time no plan is verified yet; in sum `total_s` at most.
+
+    With `effort` the same in branches, `first_effort` and `effort` at most, and no clock is read. `restarts` in a
+    row that bring nothing end the search (cp19 section 3: delta_max, delta, k).
+    """
+
+    total_s: float
+    first_s: float
+    restarts: int
+    effort: int | None = None
+    first_effort: int = 64
+
+    def __post_init__(self) -> None:
+        require(self.total_s > 0, "limit_s", self.total_s, "must be positive")
+        require(self.first_s > 0, "first_limit_s", self.first_s, "must be positive")
+        require(self.restarts > 0, "restarts", self.restarts, "must be positive")
+        require(self.effort is None or self.effort > 0, "effort", self.effort, "must be positive")
+
+    @property
+    def total(self) -> int:
+        """All there is: branches, or milliseconds."""
+        return self.effort if self.effort is not None else int(self.total_s * 1000)
+
+    @property
+    def first(self) -> int:
+        """What the first search gets: branches, or milliseconds."""
+        return self.first_effort if self.effort is not None else max(1, int(self.first_s * 1000))

@@ -1,0 +1,47 @@
+"""PCP'20 (pcp20): start times and places in one constraint model whose size does not depend on the system's."""
+
+from __future__ import annotations
+
+from cpsched.dispatchers.base import Unlearned
+from cpsched.dispatchers.cp import certain, objective, window
+from cpsched.dispatchers.cp.answer import decision, nothing_starts
+from cpsched.dispatchers.cp.limit import Limit
+from cpsched.errors import require
+from cpsched.model import Decision, Need, Snapshot
+
+
+class Pcp20(Unlearned):
+    """Considers the jobs that could start now, plans them for least slowdown, and starts those whose time is now.
+
+    `limit_s` is the most that a call may take; a search gets `first_limit_s`, doubled while no plan is verified;
+    `restarts` in a row that bring nothing end the call (cp19: delta_max, delta, k). With `effort`
+    (branches of the solver) no clock is read: same snapshot, same `seed`, same decision. `considered` is cp19's m.
+    """
+
+    def __init__(
+        self,
+        limit_s: float = 16.0,
+        first_limit_s: float = 0.1,
+        effort: int | None = None,
+        considered: int = 100,
+        restarts: int = 2,
+        seed: int = 0,
+    ) -> None:
+        require(considered > 0, "considered", considered, "must be positive")
+        self._considered, self._seed = considered, seed
+        self._limit = Limit(limit_s, first_limit_s, restarts, effort)
+
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        """See `Dispatcher.decide`."""
+        facts = window.facts_of(snapshot)
+        slots = window.startable(facts, snapshot.queue, self._considered)
+        if len(slots) == 0:
+            return nothing_starts(snapshot, "nothing-fits" if len(snapshot.queue) else "empty-queue", need)
+        facts = window.consider(facts, objective.by_slowdown(snapshot, slots))
+        weights = objective.slowdown_weights(facts)
+        answer = certain.all_start(facts) or certain.bound_met(facts, weights, self._seed)
+        if not answer.certain:
+            from cpsched.dispatchers.cp.engine import improve  # the solver is imported when it is first needed
+
+            answer = improve(facts, answer, weights, self._limit, self._seed)
+        return decision(snapshot, facts, answer, weights, need)

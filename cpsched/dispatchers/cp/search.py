@@ -1,0 +1,195 @@
+"""The search of pcp20 section 3, guided: whoever can start first starts, on the highest positions; or is postponed.
+
+A plain decision builder has the solver try positions one by one and thrashes as soon as jobs contend. This one asks
+the dive's kernel where the next job goes and posts that; the solver verifies it and says what it means for the
+others. It comes in two forms:
+
+- `complete=False`: the places of a job are one decision without alternative. Cheap, reaches most good leaves,
+  proves nothing.
+- `complete=True`: node and positions of every unit are decisions of their own. Exhausting it is a proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from ortools.constraint_solver import pywrapcp
+
+from cpsched.dispatchers.cp import kernels
+from cpsched.dispatchers.cp.kernels import Plan
+from cpsched.dispatchers.cp.variables import Unit, Variables
+from cpsched.model import EXCLUSIVE
+
+
+class Start(pywrapcp.PyDecision):  # type: ignore[misc]
+    """Job `j` starts at its earliest; or it is postponed."""
+
+    def __init__(self, search: Search, j: int, tau: int, chance: int) -> None:
+        super().__init__()
+        self._search, self._j, self._tau, self._chance = search, j, tau, chance
+
+    def Apply(self, _: Any) -> None:  # noqa: N802
+        """Post the start."""
+        self._search.open(self._j, self._tau)
+
+    def Refute(self, _: Any) -> None:  # noqa: N802
+        """Postpone."""
+        self._search.postpone(self._j, self._chance)
+
+
+class Take(pywrapcp.PyDecision):  # type: ignore[misc]
+    """`variable` takes the largest value that is still free; or a smaller one."""
+
+    def __init__(self, variable: Any, value: int) -> None:
+        super().__init__()
+        self._variable, self._value = variable, value
+
+    def Apply(self, _: Any) -> None:  # noqa: N802
+        """Post the value."""
+        self._variable.SetValue(self._value)
+
+    def Refute(self, _: Any) -> None:  # noqa: N802
+        """Post that it is smaller."""
+        self._variable.SetMax(self._value - 1)
+
+
+class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
+    """The decision builder; `plan` holds the leaf it stands on when the solver reports a solution.
+
+    `rank` says who goes first among the jobs that can start first (by job, smallest first; the paper: priority).
+    """
+
+    def __init__(self, variables: Variables, plan: Plan, rank: Sequence[int], complete: bool) -> None:
+        super().__init__()
+        self._variables, self._rank, self._complete = variables, rank, complete
+        self.plan = plan
+        self._depth = variables.solver.IntVar(0, len(rank))
+        self._trail: list[int] = []
+        self._offered = False
+        self._kept: list[Any] = []
+
+    def Next(self, solver: Any) -> Any:  # noqa: N802
+        """The next decision, None where every job is placed."""
+        del self._trail[self._depth.Min() :]
+        if self._trail:
+            part = self._next_part if self._complete else self._all_parts
+            if (decision := part(self._trail[-1])) is not None:
+                return self._keep(decision)
+        facts, placed = self._variables.facts, self._placed()
+        while True:
+            waiting = [(s.Min(), self._rank[j], j) for j, s in enumerate(self._variables.start) if not placed[j]]
+            if not waiting:
+                return None
+            tau, _, j = min(waiting)
+            chance = kernels.next_chance(facts, self.plan, placed, j, facts.now_s + tau) - facts.now_s
+            if kernels.put_at(facts, self.plan, placed, j, facts.now_s + tau):
+                return self._keep(Start(self, j, tau, chance))
+            self.postpone(j, chance)
+
+    def _keep(self, decision: Any) -> Any:
+        """The solver holds no reference to a decision made in Python: keep one."""
+        self._kept.append(decision)
+        return decision
+
+    def _placed(self) -> Any:
+        placed = np.zeros(len(self._rank), np.bool_)
+        placed[self._trail] = True
+        return placed
+
+    def open(self, j: int, tau: int) -> None:
+        """Post start `tau` of job `j`; its parts come next."""
+        depth = len(self._trail)
+        self._trail.append(j)
+        self._offered = False
+        self._depth.SetMin(depth + 1)
+        self.plan.start_s[j] = self._variables.facts.now_s + tau
+        self._variables.start[j].SetValue(tau)
+
+    def postpone(self, j: int, chance: int) -> None:
+        """Job `j` starts at the next moment that could help it, or later."""
+        self._variables.start[j].SetMin(chance)
+
+    def _all_parts(self, j: int) -> Any:
+        """The places of job `j` as the plan has them, in one decision; None where they are taken. Offered once."""
+        undecided, values = values_of(self._variables, self.plan, j)
+        if all(variable.Bound() for variable in undecided):
+            return None
+        if self._offered:
+            self._variables.solver.Fail()
+        self._offered = True
+        return self._variables.solver.AssignVariablesValues(undecided, values)
+
+    def _next_part(self, j: int) -> Any:
+        """A decision on the first part of job `j` that has no place yet; None where all have one."""
+        plan, facts = self.plan, self._variables.facts
+        placed = self._placed()
+        placed[j] = False
+        tau, first = int(plan.start_s[j]), int(plan.first[j])
+        for done, unit in enumerate(self._variables.units[j]):
+            if done > 0:
+                self._keep_order(self._variables.units[j][done - 1], unit)
+            if not unit.node.Bound():
+                top = int(self._variables.nodes[unit.node.Max()])
+                node = kernels.next_spot(facts, plan, placed, j, done, top, tau)
+                if node < 0:
+                    self._variables.solver.Fail()
+                return Take(unit.node, int(np.searchsorted(self._variables.nodes, node)))
+            for r, place in unit.place.items():
+                if not place.Bound():
+                    return Take(place, self._highest(j, done, unit, r, tau, placed))
+            self._note(j, first + done, unit)
+        plan.count[j] = len(self._variables.units[j])
+        return None
+
+    @staticmethod
+    def _keep_order(higher: Unit, lower: Unit) -> None:
+        """Units of one job are alike: each stands below the one before it."""
+        lower.node.SetMax(higher.node.Value())
+        r = next(iter(lower.size))
+        lower.position[r].SetMax(higher.position[r].Value() - lower.size[r])
+
+    def _highest(self, j: int, done: int, unit: Unit, r: int, tau: int, placed: Any) -> int:
+        """The highest free position of resource `r` on the node of `unit`."""
+        node = int(self._variables.nodes[unit.node.Value()])
+        ceiling = unit.place[r].Max() + unit.size[r]
+        y = kernels.gap_below(self._variables.facts, self.plan, placed, j, done, node, r, ceiling, tau)
+        if y < 0:
+            self._variables.solver.Fail()
+        return int(y)
+
+    def _note(self, j: int, part: int, unit: Unit) -> None:
+        """Write a placed part of job `j` into the plan."""
+        plan, facts = self.plan, self._variables.facts
+        slot, node = int(facts.jobs[j]), int(self._variables.nodes[unit.node.Value()])
+        plan.node[part] = node
+        if self._variables.sharing(j) & EXCLUSIVE:
+            given = int(plan.units[int(plan.first[j]) : part].sum())
+            asked = facts.per_unit[slot] > 0
+            room = int((facts.capacity[node, asked] // facts.per_unit[slot, asked]).min())
+            plan.units[part] = min(room, int(facts.units[slot]) - given)
+            plan.y[part], plan.dy[part] = 0, facts.capacity[node]
+            return
+        plan.units[part] = 1
+        plan.dy[part] = facts.per_unit[slot]
+        plan.y[part] = 0
+        for r, place in unit.place.items():
+            plan.y[part, r] = place.Value()
+
+
+def values_of(variables: Variables, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
+    """The variables of the places of job `j`, and the values that `plan` gives them."""
+    first, count = int(plan.first[j]), int(plan.count[j])
+    if len(variables.units[j]) != count:  # whole nodes of another size: see `variables`
+        variables.solver.Fail()
+    axis = np.searchsorted(variables.nodes, plan.node[first : first + count]).tolist()
+    found: list[Any] = []
+    values: list[int] = []
+    for part, (unit, x) in enumerate(zip(variables.units[j], axis, strict=True), start=first):
+        found.append(unit.node)
+        values.append(x)
+        for r, place in unit.place.items():
+            found.append(place)
+            values.append(0 if variables.sharing(j) & EXCLUSIVE else int(plan.y[part, r]))
+    return found, values

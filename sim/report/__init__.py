@@ -1,0 +1,1 @@
+"""Pictures of studies; the one door to matplotlib (extra `report`)."""

@@ -1,0 +1,145 @@
+"""SIGKILL of the bridge at random moments: no job lost or started twice, ledger and cluster agree after one cycle."""
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+
+from bridge.adapters.mock.backend import MockBackend
+from bridge.adapters.mock.morning import loaded_morning
+from bridge.adapters.mock.remote import RemoteBackend, serve
+from bridge.adapters.mock.site import Site
+from bridge.ledger import State
+from bridge.pace import RealPace
+from bridge.ports import Hold
+from cpsched.dispatchers.easy import EasyDispatcher
+from tests.bridges import a_bridge
+
+KILLS = 20
+JOBS = 900
+STEP_S = 10
+"""Time at the site passes by so much with each reading, up to the test's limit: each kill has its part of the day."""
+LAST_SUBMIT_S = 21_600
+FORK = multiprocessing.get_context("fork")
+"""Forked, so that a new bridge is there within milliseconds; the site is not its child and outlives it."""
+
+
+class AuditedBackend(MockBackend):
+    """Time passes with each reading, up to `limit`, and the site's own books can be asked for as a check."""
+
+    def __init__(self, site, limit):
+        super().__init__(site, self)
+        self.at_s, self.limit = 0, limit
+
+    def now_s(self):
+        return self.at_s
+
+    def read(self, since):
+        self.at_s = min(self.at_s + STEP_S, self.limit.value)
+        return super().read(since)
+
+    def checks(self):
+        return dict(self.site.starts), dict(self.site.repeated)
+
+
+def serve_site(socket, limit):
+    cluster, jobs = loaded_morning(JOBS, seed=5)
+    serve(AuditedBackend(Site(cluster, jobs, launch_s=2 * STEP_S + 5), limit), socket)
+
+
+def a_real_bridge(state_dir, socket):
+    backend = RemoteBackend(socket, deadline_s=20.0)
+    return a_bridge(
+        state_dir, backend, EasyDispatcher(), RealPace(), start={"timeout_s": 5 * STEP_S}, cycle={"interval_s": 0.001}
+    )
+
+
+def run_bridge(state_dir, socket):
+    a_real_bridge(state_dir, socket).run()
+
+
+def one_cycle(state_dir, socket):
+    """A restarted bridge's first cycle; what stands in the ledger and what the cluster shows right after it."""
+    bridge = a_real_bridge(state_dir, socket)
+    report = bridge.cycle()
+    assert report.result == "ok", report.happenings
+    seen = bridge.backend.observe(bridge.ledger.pinned())
+    entries = {entry.job_id: entry for entry in bridge.ledger.entries()}
+    bridge.ledger.close()
+    bridge.journal.close()
+    bridge.backend.close()
+    return entries, seen
+
+
+def run_to_the_end(state_dir, socket):
+    """Cycles of a last bridge until every job has ended; the ids of the ledger."""
+    bridge = a_real_bridge(state_dir, socket)
+    while bridge.cycle().observation.now_s < LAST_SUBMIT_S or bridge.ledger.open_ids():
+        pass
+    return [entry.job_id for entry in bridge.ledger.entries()]
+
+
+def disagreements(entries, seen):
+    """Where the ledger and a reading taken right after its cycle cannot both be right."""
+    found = []
+    for pending in seen.pending:
+        entry = entries.get(pending.job.id)
+        if entry is None:
+            arrived = seen.now_s - pending.job.submit_s <= 2 * STEP_S and pending.hold is Hold.PLUGIN
+            found += [] if arrived else [f"{pending.job.id} is unknown and {pending.hold}"]
+        elif (entry.state, pending.hold) not in {
+            (State.HELD, Hold.PLUGIN),
+            (State.HELD, Hold.ADMIN),
+            (State.STARTING, Hold.NONE),
+        }:
+            found.append(f"{pending.job.id} is {entry.state} and {pending.hold}")
+    for running in seen.running:
+        if entries[running.job.id].state not in (State.RUNNING, State.STARTING):
+            found.append(f"{running.job.id} runs and is {entries[running.job.id].state}")
+    visible = {p.job.id for p in seen.pending} | {r.job.id for r in seen.running}
+    for entry in entries.values():
+        if entry.state in (State.HELD, State.GONE) and entry.job_id not in visible:
+            found.append(f"{entry.job_id} is {entry.state} and nowhere")
+    return found
+
+
+def audit(socket):
+    client = RemoteBackend(socket, deadline_s=20.0)
+    try:
+        return client.checks(), client.history()
+    finally:
+        client.close()
+
+
+def test_a_bridge_killed_twenty_times_loses_and_repeats_nothing(tmp_path):
+    socket, rng = tmp_path / "site.sock", random.Random(20261120)
+    limit = FORK.Value("q", 0)
+    site = FORK.Process(target=serve_site, args=(socket, limit), daemon=True)
+    site.start()
+    try:
+        while not socket.exists():
+            time.sleep(0.01)
+        states_left = set()
+        for kill in range(1, KILLS + 1):
+            limit.value = kill * LAST_SUBMIT_S // KILLS
+            bridge = FORK.Process(target=run_bridge, args=(tmp_path, socket))
+            bridge.start()
+            time.sleep(rng.uniform(0.01, 0.4))
+            os.kill(bridge.pid, signal.SIGKILL)
+            bridge.join()
+            assert bridge.exitcode == -signal.SIGKILL
+            entries, seen = one_cycle(tmp_path, socket)
+            assert disagreements(entries, seen) == []
+            states_left |= {entry.state for entry in entries.values()}
+        assert {State.HELD, State.STARTING, State.RUNNING, State.ENDED} <= states_left, "the kills came in mid-run"
+        limit.value = 10 * LAST_SUBMIT_S
+        submitted = run_to_the_end(tmp_path, socket)
+        (starts, repeated), ended = audit(socket)
+        assert sorted(e.job.id for e in ended) == submitted == sorted(starts)
+        assert len(ended) == JOBS
+        assert set(starts.values()) == {1}
+        assert not any(repeated.values())
+    finally:
+        site.kill()
+        site.join()
