@@ -9,12 +9,14 @@ import numpy.typing as npt
 
 from cpsched.dispatchers.cp import kernels, window
 from cpsched.dispatchers.cp.answer import Answer
-from cpsched.dispatchers.cp.kernels import Facts
+from cpsched.dispatchers.cp.kernels import Facts, Plan
 
 _NODES = 1000
 """Nodes of the relaxed tree: about 10 ms. More rarely prove anything (contended rounds of KIT, oracle estimates)."""
 _DIVES = 16
 """Plans made on the way, up to 2 ms each."""
+_SHAKES = 16
+"""Dives in shaken order where the tree proved nothing."""
 _CLOSE = 1e-9
 """Relative difference of objectives that counts as none."""
 
@@ -30,15 +32,29 @@ def all_start(facts: Facts) -> Answer | None:
     return Answer(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
 
 
-def bound_met(facts: Facts, weights: npt.NDArray[np.float64]) -> Answer:
+def bound_met(facts: Facts, weights: npt.NDArray[np.float64], seed: int) -> Answer:
     """The first leaf, improved by branch and bound on the problem without places; certain where that proves it.
 
     A plan whose weighted delay equals that of the best relaxed plan is optimal. If not certain, the answer holds the
-    best plan found, to search on from.
+    best plan found, also by dives in shaken order, to search on from.
     """
     plan = window.first_leaf(facts)
     relaxed = kernels.relaxation(facts)
     _, _, bound = kernels.branch(facts, relaxed, weights, plan, window.empty_plan(facts), _NODES, _DIVES)
+    if bound < kernels.delay(facts, weights, plan.start_s) * (1 - _CLOSE):
+        shake(facts, plan, weights, np.random.default_rng(seed))
     met = bound >= kernels.delay(facts, weights, plan.start_s) * (1 - _CLOSE)
     answer = Answer(plan, "bound-met", met, bound)
     return dataclasses.replace(answer, status="optimal") if met else answer
+
+
+def shake(facts: Facts, best: Plan, weights: npt.NDArray[np.float64], random: np.random.Generator) -> None:
+    """Improve `best` by dives that take the jobs in the order of its starts, shaken by a few places."""
+    J, trial = len(weights), window.empty_plan(facts)
+    for _ in range(_SHAKES):
+        place = np.empty(J)
+        place[np.argsort(best.start_s, kind="stable")] = np.arange(J)
+        order = np.argsort(place + random.normal(0.0, max(1.0, J / 8), J), kind="stable")
+        kernels.dive(facts, trial, order, False)
+        if kernels.delay(facts, weights, trial.start_s) < kernels.delay(facts, weights, best.start_s) * (1 - _CLOSE):
+            kernels.copy_plan(best, trial)

@@ -1,7 +1,8 @@
 """The constraints of the position model (pcp20 section 3), one function each.
 
-That a unit stays inside of one node, in all of its resources, is in the variables already. The paper's second implied
-cumulative, over the position axis with durations as heights and the worst-case makespan as capacity, is left out:
+That a unit stays inside of one node, in all of its resources, is in the variables already. The paper's alldifferent
+among the positions of one job follows from diffn; the symmetry it breaks, the search breaks (falling positions). Its
+second implied cumulative, over the position axis with durations as heights and the worst-case makespan as capacity, is left out:
 at one position units of one job never overlap, so that the heights there add up to at most the sum of all
 durations, which is that capacity; it cannot prune anything.
 """
@@ -24,7 +25,7 @@ def post(variables: Variables) -> None:
         boxes_do_not_overlap(variables, r, fixed)
         no_more_than_there_is(variables, r, fixed)
     for j in range(len(variables.units)):
-        units_in_order(variables, j)
+        distinct_units_on_distinct_nodes(variables, j)
         whole_nodes_hold_all_units(variables, j)
 
 
@@ -80,19 +81,10 @@ def no_more_than_there_is(variables: Variables, r: int, fixed: Boxes) -> None:
         solver.Add(solver.Cumulative(tasks, demands, total, ""))
 
 
-def units_in_order(variables: Variables, j: int) -> None:
-    """Units of one job are alike: they stand in falling order of their positions (the paper's alldifferent).
-
-    Units that must be on distinct nodes, and whole nodes, stand in strictly falling order of their nodes.
-    """
-    units, solver = variables.units[j], variables.solver
-    for higher, lower in zip(units, units[1:], strict=False):
-        if variables.sharing(j) & (DISTINCT | EXCLUSIVE):
-            solver.Add(higher.node > lower.node)
-            continue
-        solver.Add(higher.node >= lower.node)
-        r = next(iter(lower.size))
-        solver.Add(higher.position[r] >= lower.position[r] + lower.size[r])
+def distinct_units_on_distinct_nodes(variables: Variables, j: int) -> None:
+    """Alldifferent(x) for a job whose units may not share a node. (Whole nodes differ by diffn.)"""
+    if variables.sharing(j) & DISTINCT and len(variables.units[j]) > 1:
+        variables.solver.Add(variables.solver.AllDifferent([unit.node for unit in variables.units[j]], False))
 
 
 def whole_nodes_hold_all_units(variables: Variables, j: int) -> None:

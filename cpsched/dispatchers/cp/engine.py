@@ -1,13 +1,14 @@
 """The search control of cp19 section 3: limits that double, restarts that stop when they bring nothing.
 
-A restart is a search of its own for something better than the best plan so far. The first one dives by the order of
-that plan, which the solver so verifies; then searches that branch on every unit, and may prove the plan optimal, take
-turns with dives by a shaken order.
+First the solver verifies the plan at hand, posted in one go. A restart is a search of its own for something better
+than the best plan so far: searches that branch on every unit, and may prove the plan optimal, take turns with
+searches by a shaken order.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from cpsched.dispatchers.cp import constraints, objective
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.kernels import Facts, Plan
 from cpsched.dispatchers.cp.limit import Limit
-from cpsched.dispatchers.cp.search import Search
+from cpsched.dispatchers.cp.search import Search, values_of
 from cpsched.dispatchers.cp.variables import Variables, variables
 from cpsched.dispatchers.cp.window import copy_of
 
@@ -56,9 +57,10 @@ def _parameters() -> Any:
 class Budget:
     """What one search may still spend; the solver asks at every node."""
 
-    def __init__(self, solver: Any, limit: Limit, turn: int) -> None:
-        self._solver, self._by_effort = solver, limit.effort is not None
-        self._until = min(limit.total, self._spent() + (limit.first << turn))
+    def __init__(self, solver: Any, limit: Limit, doubled: int) -> None:
+        # The solver keeps this callback alive in C++, where no garbage collector sees the cycle.
+        self._solver, self._by_effort = weakref.proxy(solver), limit.effort is not None
+        self._until = min(limit.total, self._spent() + (limit.first << doubled))
         self.crossed = False
         self()
 
@@ -86,41 +88,60 @@ class Run:
         """Weighted delay of the best plan."""
         return float((weights * (self.plan.start_s - self._model.facts.now_s)).sum())
 
-    def budget(self, limit: Limit, turn: int) -> Budget:
-        """What search number `turn` gets."""
-        return Budget(self._model.solver, limit, turn)
+    def budget(self, limit: Limit, doubled: int) -> Budget:
+        """What the next search gets."""
+        return Budget(self._model.solver, limit, doubled)
 
     def restart(self, limit: Limit, random: np.random.Generator) -> None:
-        """Search until the limit, a proof, or `limit.restarts` restarts in a row without a better plan."""
+        """Verify the plan, then search until the limit, a proof, or `limit.restarts` restarts without a better plan."""
+        doubled = 0
+        while self.status == "unverified" and not self.budget(limit, doubled).crossed:
+            self._verify(self.budget(limit, doubled))
+            doubled += 1
         idle = turn = 0
         while idle < limit.restarts:
-            budget = self.budget(limit, turn)
+            budget = self.budget(limit, 0)
             if budget.crossed:
                 return
-            complete = turn % 2 == 1
-            search = Search(self._model, copy_of(self.plan), self._rank(turn, random), complete)
-            better = self._improved_by(search, budget)
+            complete = turn % 2 == 0
+            better = self._improved_by(
+                Search(self._model, copy_of(self.plan), self._rank(turn, random), complete), budget
+            )
             if complete and not budget.crossed:
                 self.status = "optimal"
                 return
             idle = 0 if better else idle + 1
             turn += 1
 
+    def _verify(self, budget: Budget) -> None:
+        """Post the plan as a whole; the solver propagates every constraint."""
+        solver, now_s = self._model.solver, self._model.facts.now_s
+        leaf = solver.Assignment()
+        for j, start in enumerate(self._model.start):
+            variables, values = values_of(self._model, self.plan, j)
+            for variable, value in zip([start, *variables], [int(self.plan.start_s[j]) - now_s, *values], strict=True):
+                leaf.Add(variable)
+                leaf.SetValue(variable, value)
+        solver.NewSearch(solver.RestoreAssignment(leaf), [solver.CustomLimit(budget)])
+        if solver.NextSolution():
+            self.status = "feasible"
+        solver.EndSearch()
+
     def _rank(self, turn: int, random: np.random.Generator) -> list[int]:
-        """Who goes first among those that can start first: as in the best plan, from the third search on shaken."""
+        """Who goes first among those that can start first: as in the best plan; every other restart shaken."""
         noise = random.normal(0.0, max(2.0, len(self.plan.start_s) / 8), len(self.plan.start_s))
         place = np.empty(len(noise))
         place[np.argsort(self.plan.start_s, kind="stable")] = np.arange(len(noise))
-        order = np.argsort(place + (noise if turn > 1 else 0), kind="stable")
+        order = np.argsort(place + (noise if turn > 0 else 0), kind="stable")
         rank = np.empty(len(noise), np.int64)
         rank[order] = np.arange(len(noise))
         found: list[int] = rank.tolist()
         return found
 
     def _improved_by(self, search: Search, budget: Budget) -> bool:
-        """One search; the first plan only has to be as good as ours, which it verifies."""
-        solver, verified = self._model.solver, self.status != "unverified"
-        below = solver.ConstraintAdder(self._cost <= self._best - verified)
+        """One search for plans below the best."""
+        solver = self._model.solver
+        below = solver.ConstraintAdder(self._cost <= self._best - 1)
         solver.NewSearch(solver.Compose([below, search]), [solver.Minimize(self._cost, 1), solver.CustomLimit(budget)])
         before = self._best
         while solver.NextSolution():

@@ -9,7 +9,7 @@ from cpsched.errors import require
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The first search gets `first_s` seconds, each further one twice as many, all of them `total_s` at most.
+    """Each search gets `first_s` seconds, twice as many each time no plan is verified yet; in sum `total_s` at most.
 
     With `effort` the same in branches, `first_effort` and `effort` at most, and no clock is read. `restarts` in a
     row that bring nothing end the search (cp19 section 3: delta_max, delta, k).

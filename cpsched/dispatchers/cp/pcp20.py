@@ -13,15 +13,15 @@ from cpsched.model import Decision, Need, Snapshot
 class Pcp20(Unlearned):
     """Considers the jobs that could start now, plans them for least slowdown, and starts those whose time is now.
 
-    `limit_s` is the most that a call may take; the first search gets `first_limit_s`, each further one twice as
-    many; `restarts` in a row that bring nothing end the call (cp19: delta_max, delta, k). With `effort`
+    `limit_s` is the most that a call may take; a search gets `first_limit_s`, doubled while no plan is verified;
+    `restarts` in a row that bring nothing end the call (cp19: delta_max, delta, k). With `effort`
     (branches of the solver) no clock is read: same snapshot, same `seed`, same decision. `considered` is cp19's m.
     """
 
     def __init__(
         self,
         limit_s: float = 16.0,
-        first_limit_s: float = 0.02,
+        first_limit_s: float = 0.1,
         effort: int | None = None,
         considered: int = 100,
         restarts: int = 2,
@@ -39,7 +39,7 @@ class Pcp20(Unlearned):
             return nothing_starts(snapshot, "nothing-fits" if len(snapshot.queue) else "empty-queue", need)
         facts = window.consider(facts, objective.by_slowdown(snapshot, slots))
         weights = objective.slowdown_weights(facts)
-        answer = certain.all_start(facts) or certain.bound_met(facts, weights)
+        answer = certain.all_start(facts) or certain.bound_met(facts, weights, self._seed)
         if not answer.certain:
             from cpsched.dispatchers.cp.engine import improve  # the solver is imported when it is first needed
 

@@ -1,12 +1,12 @@
 """The search of pcp20 section 3, guided: whoever can start first starts, on the highest positions; or is postponed.
 
 A plain decision builder has the solver try positions one by one and thrashes as soon as jobs contend. This one asks
-the dive's kernel where the next job goes, and posts start and positions value by value; the solver verifies them
-and says what that means for the others. It comes in two forms:
+the dive's kernel where the next job goes and posts that; the solver verifies it and says what it means for the
+others. It comes in two forms:
 
-- `complete=False`: a job's start and all of its positions are one decision; its alternative is to postpone the job.
-  Cheap, reaches most good leaves, proves nothing.
-- `complete=True`: start, node and position of every unit are decisions of their own. Exhausting it is a proof.
+- `complete=False`: the places of a job are one decision without alternative. Cheap, reaches most good leaves,
+  proves nothing.
+- `complete=True`: node and positions of every unit are decisions of their own. Exhausting it is a proof.
 """
 
 from __future__ import annotations
@@ -21,22 +21,6 @@ from cpsched.dispatchers.cp import kernels
 from cpsched.dispatchers.cp.kernels import Plan
 from cpsched.dispatchers.cp.variables import Unit, Variables
 from cpsched.model import EXCLUSIVE
-
-
-class Place(pywrapcp.PyDecision):  # type: ignore[misc]
-    """Job `j` starts as the plan says, on the positions the plan says; or it is postponed."""
-
-    def __init__(self, search: Search, j: int, chance: int) -> None:
-        super().__init__()
-        self._search, self._j, self._chance = search, j, chance
-
-    def Apply(self, _: Any) -> None:  # noqa: N802 - the solver's name
-        """Post the start and every position."""
-        self._search.post(self._j)
-
-    def Refute(self, _: Any) -> None:  # noqa: N802
-        """Postpone."""
-        self._search.postpone(self._j, self._chance)
 
 
 class Start(pywrapcp.PyDecision):  # type: ignore[misc]
@@ -83,13 +67,16 @@ class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         self.plan = plan
         self._depth = variables.solver.IntVar(0, len(rank))
         self._trail: list[int] = []
+        self._offered = False
         self._kept: list[Any] = []
 
     def Next(self, solver: Any) -> Any:  # noqa: N802
         """The next decision, None where every job is placed."""
         del self._trail[self._depth.Min() :]
-        if self._complete and self._trail and (decision := self._unplaced_part(self._trail[-1])) is not None:
-            return self._keep(decision)
+        if self._trail:
+            part = self._next_part if self._complete else self._all_parts
+            if (decision := part(self._trail[-1])) is not None:
+                return self._keep(decision)
         facts, placed = self._variables.facts, self._placed()
         while True:
             waiting = [(s.Min(), self._rank[j], j) for j, s in enumerate(self._variables.start) if not placed[j]]
@@ -98,9 +85,8 @@ class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
             tau, _, j = min(waiting)
             chance = kernels.next_chance(facts, self.plan, placed, j, facts.now_s + tau) - facts.now_s
             if kernels.put_at(facts, self.plan, placed, j, facts.now_s + tau):
-                decision = Start(self, j, tau, chance) if self._complete else Place(self, j, chance)
-                return self._keep(decision)
-            self._variables.start[j].SetMin(chance)
+                return self._keep(Start(self, j, tau, chance))
+            self.postpone(j, chance)
 
     def _keep(self, decision: Any) -> Any:
         """The solver holds no reference to a decision made in Python: keep one."""
@@ -116,34 +102,34 @@ class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         """Post start `tau` of job `j`; its parts come next."""
         depth = len(self._trail)
         self._trail.append(j)
+        self._offered = False
         self._depth.SetMin(depth + 1)
         self.plan.start_s[j] = self._variables.facts.now_s + tau
         self._variables.start[j].SetValue(tau)
-
-    def post(self, j: int) -> None:
-        """Post start and positions of job `j` as the plan has them."""
-        self.open(j, int(self.plan.start_s[j]) - self._variables.facts.now_s)
-        first = int(self.plan.first[j])
-        if len(self._variables.units[j]) != self.plan.count[j]:
-            self._variables.solver.Fail()
-        axis = np.searchsorted(self._variables.nodes, self.plan.node[first : first + self.plan.count[j]])
-        for part, (unit, x) in enumerate(zip(self._variables.units[j], axis.tolist(), strict=True), start=first):
-            unit.node.SetValue(x)
-            if not self._variables.sharing(j) & EXCLUSIVE:
-                for r, place in unit.place.items():
-                    place.SetValue(int(self.plan.y[part, r]))
 
     def postpone(self, j: int, chance: int) -> None:
         """Job `j` starts at the next moment that could help it, or later."""
         self._variables.start[j].SetMin(chance)
 
-    def _unplaced_part(self, j: int) -> Any:
+    def _all_parts(self, j: int) -> Any:
+        """The places of job `j` as the plan has them, in one decision; None where they are taken. Offered once."""
+        undecided, values = values_of(self._variables, self.plan, j)
+        if all(variable.Bound() for variable in undecided):
+            return None
+        if self._offered:
+            self._variables.solver.Fail()
+        self._offered = True
+        return self._variables.solver.AssignVariablesValues(undecided, values)
+
+    def _next_part(self, j: int) -> Any:
         """A decision on the first part of job `j` that has no place yet; None where all have one."""
         plan, facts = self.plan, self._variables.facts
         placed = self._placed()
         placed[j] = False
         tau, first = int(plan.start_s[j]), int(plan.first[j])
         for done, unit in enumerate(self._variables.units[j]):
+            if done > 0:
+                self._keep_order(self._variables.units[j][done - 1], unit)
             if not unit.node.Bound():
                 top = int(self._variables.nodes[unit.node.Max()])
                 node = kernels.next_spot(facts, plan, placed, j, done, top, tau)
@@ -156,6 +142,13 @@ class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
             self._note(j, first + done, unit)
         plan.count[j] = len(self._variables.units[j])
         return None
+
+    @staticmethod
+    def _keep_order(higher: Unit, lower: Unit) -> None:
+        """Units of one job are alike: each stands below the one before it."""
+        lower.node.SetMax(higher.node.Value())
+        r = next(iter(lower.size))
+        lower.position[r].SetMax(higher.position[r].Value() - lower.size[r])
 
     def _highest(self, j: int, done: int, unit: Unit, r: int, tau: int, placed: Any) -> int:
         """The highest free position of resource `r` on the node of `unit`."""
@@ -183,3 +176,20 @@ class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         plan.y[part] = 0
         for r, place in unit.place.items():
             plan.y[part, r] = place.Value()
+
+
+def values_of(variables: Variables, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
+    """The variables of the places of job `j`, and the values that `plan` gives them."""
+    first, count = int(plan.first[j]), int(plan.count[j])
+    if len(variables.units[j]) != count:  # whole nodes of another size: see `variables`
+        variables.solver.Fail()
+    axis = np.searchsorted(variables.nodes, plan.node[first : first + count]).tolist()
+    found: list[Any] = []
+    values: list[int] = []
+    for part, (unit, x) in enumerate(zip(variables.units[j], axis, strict=True), start=first):
+        found.append(unit.node)
+        values.append(x)
+        for r, place in unit.place.items():
+            found.append(place)
+            values.append(0 if variables.sharing(j) & EXCLUSIVE else int(plan.y[part, r]))
+    return found, values
