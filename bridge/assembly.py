@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, cast
 
 import structlog
 
 from bridge.errors import BackendError, NotReady, SettingsError
 from bridge.exporter import Endpoint, Exporter
-from bridge.guard import InstanceLock, PauseFile, require_ready
-from bridge.journal import Journal
+from bridge.guard import require_ready
 from bridge.ledger import Ledger
 from bridge.loop import Bridge, Listener
 from bridge.pace import RealPace
+from bridge.places import lock, opened_journal, opened_ledger, pause_file
 from bridge.ports import Backend
 from bridge.records import PolicyRecord
 from bridge.replay import policy_of
 from bridge.settings import PolicySettings, Settings, as_texts, parse
-
-
-def ledger_path(settings: Settings) -> Path:
-    """Where the ledger lives."""
-    return settings.state_dir / "ledger.sqlite"
-
-
-def journal_path(settings: Settings) -> Path:
-    """Where the journal lives."""
-    return settings.state_dir / "journal.sqlite"
-
-
-def pause_file(settings: Settings) -> PauseFile:
-    """The file that says whether the bridge stands down."""
-    return PauseFile(settings.state_dir / "paused")
-
-
-def heartbeat_age_s(settings: Settings) -> float | None:
-    """Seconds since the last good cycle; None if there never was one."""
-    try:
-        return max(0.0, time.time() - settings.heartbeat_path.stat().st_mtime)
-    except FileNotFoundError:
-        return None
 
 
 def connect(settings: Settings, where: str = "settings") -> Backend:
@@ -68,41 +43,6 @@ def policy_record(settings: PolicySettings) -> PolicyRecord:
     )
 
 
-def lock(settings: Settings) -> InstanceLock:
-    """The instance lock; raises `AlreadyRunning`, or `SettingsError` if the state directory cannot be used."""
-    try:
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
-        return InstanceLock(settings.state_dir / "lock")
-    except OSError as error:
-        raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}") from error
-
-
-@contextmanager
-def opened_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]:
-    """The ledger, closed at the end; raises `SettingsError` if there is none to read."""
-    path = ledger_path(settings)
-    if read_only and not path.exists():
-        raise SettingsError(f"state_dir={settings.state_dir}: holds no ledger; no bridge has run there in control mode")
-    ledger = Ledger(path, settings.durable, read_only)
-    try:
-        yield ledger
-    finally:
-        ledger.close()
-
-
-@contextmanager
-def opened_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal]:
-    """The journal, closed at the end; raises `SettingsError` if there is none to read."""
-    path = journal_path(settings)
-    if read_only and not path.exists():
-        raise SettingsError(f"state_dir={settings.state_dir}: holds no journal; no bridge has run there")
-    journal = Journal(path, settings.journal.max_mib, read_only)
-    try:
-        yield journal
-    finally:
-        journal.close()
-
-
 @contextmanager
 def metrics(settings: Settings) -> Iterator[tuple[Listener, ...]]:
     """The exporter behind its endpoint, if it is enabled."""
@@ -118,8 +58,8 @@ def metrics(settings: Settings) -> Iterator[tuple[Listener, ...]]:
         endpoint.close()
 
 
-def run(settings: Settings, where: str) -> list[tuple[int, str]]:
-    """Run a bridge until a signal ends it; the held jobs it could not give back, with the reason."""
+def run(settings: Settings, where: str) -> list[str]:
+    """Run a bridge until a signal ends it; what kept held jobs from being given back, a line each."""
     record = policy_record(settings.policy)
     policy = policy_of(record)
     held_lock = lock(settings)

@@ -83,10 +83,10 @@ def bridge(config: Config = DEFAULT_CONFIG) -> None:
 
     settings = load(config)
     logs.set_up(settings.log_format)
-    left = assembly.run(settings, str(config))
-    for job_id, reason in left:
-        typer.echo(f"error: job {job_id} is still held: {reason}", err=True)
-    if left:
+    problems = assembly.run(settings, str(config))
+    for problem in problems:
+        typer.echo(f"error: {problem}", err=True)
+    if problems:
         raise typer.Exit(1)
 
 
@@ -113,10 +113,10 @@ def journal_list(
     starts: Annotated[bool, typer.Option("--starts", help="Only rounds in which a job was started.")] = False,
 ) -> None:
     """List recorded rounds."""
-    from bridge import assembly, views
+    from bridge import places, views
     from bridge.settings import load
 
-    with assembly.opened_journal(load(config)) as journal:
+    with places.opened_journal(load(config)) as journal:
         views.print_rounds(journal.lines(last, starts))
 
 
@@ -126,10 +126,10 @@ def journal_show(
     round: Annotated[int, typer.Argument(help="The round's number.")], config: Config = DEFAULT_CONFIG
 ) -> None:
     """Show a round: what was known, decided, sent, and what came of it."""
-    from bridge import assembly, views
+    from bridge import places, views
     from bridge.settings import load
 
-    with assembly.opened_journal(load(config)) as journal:
+    with places.opened_journal(load(config)) as journal:
         views.print_round(journal.read(round), journal.outcomes(round), journal.seconds(round))
 
 
@@ -141,10 +141,10 @@ def journal_replay(
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Take a recorded decision again and say whether it comes out the same; exit code 1 if not."""
-    from bridge import assembly, views
+    from bridge import places, views
     from bridge.settings import load
 
-    with assembly.opened_journal(load(config)) as journal:
+    with places.opened_journal(load(config)) as journal:
         numbers = list(journal.numbers()) if everything else [round if round is not None else journal.last_round]
         if not views.print_replays(journal, numbers):
             raise typer.Exit(1)
@@ -157,11 +157,11 @@ def why(
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """What a job waits for: resources, jobs before it, its expected start, and by which prediction."""
-    from bridge import assembly, views
+    from bridge import places, views
     from bridge.settings import load
 
     settings = load(config)
-    with assembly.opened_journal(settings) as journal, assembly.opened_ledger(settings, read_only=True) as ledger:
+    with places.opened_journal(settings) as journal, places.opened_ledger(settings, read_only=True) as ledger:
         views.print_why(job, journal, ledger)
 
 
@@ -169,22 +169,22 @@ def why(
 @reporting
 def status(config: Config = DEFAULT_CONFIG) -> None:
     """What the bridge is doing: mode, last cycle, jobs by state, latest events."""
-    from bridge import assembly, views
+    from bridge import places, views
     from bridge.settings import load
 
     settings = load(config)
-    with assembly.opened_journal(settings) as journal, assembly.opened_ledger(settings, read_only=True) as ledger:
-        views.print_status(settings, assembly.pause_file(settings).reason(), journal, ledger)
+    with places.opened_journal(settings) as journal, places.opened_ledger(settings, read_only=True) as ledger:
+        views.print_status(settings, places.pause_file(settings).reason(), journal, ledger)
 
 
 @app.command()
 @reporting
 def unsupported(config: Config = DEFAULT_CONFIG) -> None:
     """The pending jobs that are left to the cluster's own scheduler, and why."""
-    from bridge import assembly, views
+    from bridge import places, views
     from bridge.settings import load
 
-    with assembly.opened_journal(load(config)) as journal:
+    with places.opened_journal(load(config)) as journal:
         views.print_unsupported(journal.asides("unsupported"))
 
 
@@ -195,10 +195,10 @@ def pause(
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Make the bridge give its jobs back and start none until `cpsched resume`; it goes on deciding and recording."""
-    from bridge import assembly
+    from bridge import places
     from bridge.settings import load
 
-    assembly.pause_file(load(config)).pause(reason)
+    places.pause_file(load(config)).pause(reason)
     typer.echo("paused: from its next cycle on the bridge gives its jobs back and starts none")
 
 
@@ -206,10 +206,10 @@ def pause(
 @reporting
 def resume(config: Config = DEFAULT_CONFIG) -> None:
     """Let a paused bridge, or one that stood down, work again."""
-    from bridge import assembly
+    from bridge import places
     from bridge.settings import load
 
-    was_paused = assembly.pause_file(load(config)).resume()
+    was_paused = places.pause_file(load(config)).resume()
     typer.echo("resumed from the next cycle on" if was_paused else "it was not paused")
 
 

@@ -23,12 +23,13 @@ from bridge.adapters.mock.backend import MockBackend
 from bridge.adapters.mock.clocks import AcceleratedPace, EventPace, StandingClock
 from bridge.adapters.mock.morning import loaded_morning
 from bridge.adapters.mock.site import Site
-from bridge.assembly import journal_path, ledger_path, pause_file, policy_record
+from bridge.assembly import policy_record
 from bridge.errors import AddressTaken
 from bridge.exporter import Endpoint, Exporter
 from bridge.journal import Journal
 from bridge.ledger import Ledger
 from bridge.loop import Bridge, Listener
+from bridge.places import journal_path, ledger_path, pause_file
 from bridge.replay import policy_of
 from bridge.report import CycleReport
 from bridge.settings import MetricsSettings, PolicySettings, Settings

@@ -77,8 +77,8 @@ class Bridge:
         self._watch = FailureWatch(self.settings.guard)
         self._round = self.journal.last_round
 
-    def run(self) -> list[tuple[int, str]]:
-        """Cycle until the pace ends; the held jobs that could not be given back at the end, with the reason."""
+    def run(self) -> list[str]:
+        """Cycle until the pace ends; what kept held jobs from being given back at the end, a line each."""
         self.systemd.notify("READY=1", f"STATUS={self.settings.mode}")
         while True:
             began_s = self.pace.monotonic_s()
@@ -301,7 +301,7 @@ class Bridge:
             if seconds <= 0:
                 return True
 
-    def _stop(self) -> list[tuple[int, str]]:
+    def _stop(self) -> list[str]:
         self.systemd.notify("STOPPING=1")
         if self.settings.mode == "shadow" or self.settings.on_stop == "keep":
             return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge import assembly
+from bridge import assembly, places
 from bridge.errors import AlreadyRunning, StillHeld
 from bridge.guard import InstanceLock
 from bridge.ledger import Ledger
@@ -18,13 +18,13 @@ def release_all(settings: Settings, where: str, if_stale_s: float | None, force:
     younger means that there is nothing to do.
     """
     if if_stale_s is not None:
-        age_s = assembly.heartbeat_age_s(settings)
+        age_s = places.heartbeat_age_s(settings)
         if age_s is not None and age_s <= if_stale_s:
             return f"the heartbeat is {age_s:.0f} s old: nothing to do"
     lock = _lock(settings, must=if_stale_s is None and not force)
     backend = assembly.connect(settings, where)
     try:
-        with assembly.opened_ledger(settings) as ledger:
+        with places.opened_ledger(settings) as ledger:
             return _give_back(backend, ledger)
     finally:
         backend.close()
@@ -34,7 +34,7 @@ def release_all(settings: Settings, where: str, if_stale_s: float | None, force:
 
 def _lock(settings: Settings, must: bool) -> InstanceLock | None:
     try:
-        return assembly.lock(settings)
+        return places.lock(settings)
     except AlreadyRunning as error:
         if must:
             raise AlreadyRunning(f"{error}; use `cpsched pause` while it works, or --force") from error
@@ -45,6 +45,5 @@ def _give_back(backend: Backend, ledger: Ledger) -> str:
     before = len(ledger.kept())
     problems = give_all_back(backend, ledger, "release-all")
     if problems:
-        lines = "\n".join(f"  job {job_id}: {reason}" for job_id, reason in problems)
-        raise StillHeld(f"{len(problems)} jobs may still be held:\n{lines}")
+        raise StillHeld("; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else ""))
     return f"nothing is held by the bridge any more ({before} jobs were by its ledger)"

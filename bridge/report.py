@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from bridge.ports import Observation, Outcome
-from cpsched.feasibility import Violation
 from cpsched.model import Decision, EndedJob, Job, Placement, Snapshot
+
+if TYPE_CHECKING:
+    from cpsched.feasibility import Violation
 
 Mode = Literal["shadow", "control", "paused"]
 Phase = Literal["observe", "reconcile", "decide", "verify", "apply", "journal"]

@@ -9,15 +9,22 @@ from datetime import UTC, datetime, timedelta
 from rich.console import Console
 from rich.table import Table
 
-from bridge.assembly import heartbeat_age_s
 from bridge.errors import UnknownJob
 from bridge.journal import Aside, Event, Journal, RoundLine
 from bridge.ledger import KEPT, Entry, Ledger
+from bridge.places import heartbeat_age_s
 from bridge.ports import Check, Outcome
 from bridge.records import RoundRecord
-from bridge.replay import replay
 from bridge.settings import Settings
 from cpsched.model import Cluster, Job, Placement
+
+_UNBROKEN = 240
+
+
+def console() -> Console:
+    """Standard output; lines are not broken where nobody looks at them."""
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=_UNBROKEN)
 
 
 def clock(unix_s: float) -> str:
@@ -48,12 +55,12 @@ def print_rounds(lines: Sequence[RoundLine]) -> None:
     for line in lines:
         numbers = map(str, (line.queued, line.running, line.starts))
         found.add_row(str(line.number), clock(line.at_unix_s), str(line.now_s), line.mode, *numbers, line.path)
-    Console().print(found)
+    console().print(found)
 
 
 def print_round(record: RoundRecord, outcomes: Sequence[tuple[str, Outcome]], seconds: Mapping[str, float]) -> None:
     """`cpsched journal show`."""
-    out, effort = Console(), record.effort
+    out, effort = console(), record.effort
     out.print(f"round {record.number}, {clock(record.at_unix_s)} UTC, cluster second {record.now_s}, {record.mode}")
     out.print(f"policy {record.policy.dispatcher} {dict(record.policy.dispatcher_settings) or ''}".rstrip(), end=", ")
     out.print(f"predictor {record.policy.predictor}, path {effort.path} {effort.status}".rstrip())
@@ -98,7 +105,9 @@ def _ids(ids: Sequence[int], most: int = 8) -> str:
 
 def print_replays(journal: Journal, numbers: Iterable[int]) -> bool:
     """`cpsched journal replay`; whether every round that could be replayed came out the same."""
-    out = Console()
+    from bridge.replay import replay
+
+    out = console()
     same = different = skipped = 0
     reasons: set[str] = set()
     for number in numbers:
@@ -121,7 +130,7 @@ def print_replays(journal: Journal, numbers: Iterable[int]) -> bool:
 
 def print_why(text: str, journal: Journal, ledger: Ledger) -> None:
     """`cpsched why`; raises `UnknownJob`."""
-    out = Console(highlight=False)
+    out = console()
     aside = next((a for a in journal.asides() if text in (str(a.job_id), a.label)), None)
     entry = next((e for e in ledger.entries() if text in (str(e.job_id), e.label)), None)
     job_id = aside.job_id if aside else entry.job_id if entry else int(text) if text.isdigit() else -1
@@ -175,7 +184,7 @@ def _print_events(out: Console, events: Sequence[Event]) -> None:
 
 def print_status(settings: Settings, paused: str | None, journal: Journal, ledger: Ledger) -> None:
     """`cpsched status`."""
-    out = Console(highlight=False)
+    out = console()
     out.print(f"configured mode: {settings.mode}" + (f"; paused: {paused}" if paused else ""))
     age_s = heartbeat_age_s(settings)
     out.print("last good cycle: " + ("never" if age_s is None else f"{span(age_s)} ago"))
@@ -193,7 +202,7 @@ def print_status(settings: Settings, paused: str | None, journal: Journal, ledge
 
 def print_unsupported(asides: Sequence[Aside]) -> None:
     """`cpsched unsupported`."""
-    out = Console()
+    out = console()
     if not asides:
         out.print("every pending job is supported")
         return
@@ -211,5 +220,5 @@ def print_checks(checks: Iterable[Check]) -> bool:
         good = good and (check.ok or not check.required)
         mark = "ok" if check.ok else "FAILS" if check.required else "warning"
         found.add_row(check.name, mark, check.detail, "" if check.ok else check.mend)
-    Console().print(found)
+    console().print(found)
     return good

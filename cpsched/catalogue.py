@@ -94,6 +94,7 @@ class Entry:
 LISTS = "cpsched.dispatchers.list_scheduler:ListDispatcher"
 EASY = "cpsched.dispatchers.easy:EasyDispatcher"
 DEBS24 = "debs24 Algorithm 1"
+MOD17 = "mod17 section 4"
 
 DISPATCHERS: tuple[Entry, ...] = (
     Entry("fcfs", "First come, first served: nobody overtakes.", DEBS24, LISTS, {"option": "strict"}),
@@ -112,6 +113,27 @@ DISPATCHERS: tuple[Entry, ...] = (
     Entry("list-saf", "Smallest area first, with reservations.", DEBS24, LISTS, {"order": "saf"}),
     Entry("list-laf", "Largest area first, with reservations.", DEBS24, LISTS, {"order": "laf"}),
     Entry("list-spf", "Smallest processors times squared estimate first.", DEBS24, LISTS, {"order": "spf"}),
+    Entry(
+        "sjf",
+        "Shortest estimate first; the first that does not fit stops the round.",
+        MOD17,
+        LISTS,
+        {"order": "shortest", "option": "strict"},
+    ),
+    Entry(
+        "ljf",
+        "Longest estimate first; the first that does not fit stops the round.",
+        MOD17,
+        LISTS,
+        {"order": "longest", "option": "strict"},
+    ),
+    Entry("ebf", "EASY backfilling as in mod17: a missed reservation moves, nothing is killed.", MOD17, EASY),
+    Entry(
+        "prb",
+        "Closest to exceeding its queue's expected wait first, on the fullest nodes.",
+        MOD17,
+        "cpsched.dispatchers.rules:PriorityDispatcher",
+    ),
     Entry(
         "pcp20",
         "Plans start times and places of all that could start now, for least slowdown, in one constraint model.",

@@ -708,58 +708,61 @@ def grouped(machine: Machine, jobs: Jobs, running: Array) -> Groups:
 
 
 @kernel()
-def units_at(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int, step: int) -> Any:
-    """How many units of a job a node of group `g` can hold at one step of its line."""
-    most = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
-    if jobs.sharing[slot] & EXCLUSIVE:
-        node = machine.kind_node[groups.kind[g]]
-        for r in range(groups.free.shape[1]):
-            if groups.free[step, r] != machine.capacity[node, r]:
-                return 0
-    for r in range(groups.free.shape[1]):
-        amount = jobs.per_unit[slot, r]
-        if amount > 0:
-            if groups.free[step, r] < amount:
-                return 0
-            if most > 1:
-                most = min(most, groups.free[step, r] // amount)
-    return most
-
-
-@kernel()
-def allowed(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int) -> Any:
-    """Whether a job may use the nodes of group `g`: any are left, and its node set holds them."""
-    if groups.size[g] == 0:
-        return False
-    return jobs.node_set[slot] == 0 or machine.node_sets[jobs.node_set[slot], machine.kind_node[groups.kind[g]]]
-
-
-@kernel()
-def units_during(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int, start_s: int, end_s: int) -> Any:
-    """How many units of a job a node of group `g` can hold throughout [start_s, end_s)."""
-    least = jobs.units[slot]
-    last = groups.first[g] + groups.length[g]
-    for step in range(groups.first[g], last):
-        if step + 1 < last and groups.at[step + 1] <= start_s:
-            continue
-        if groups.at[step] >= end_s:
-            break
-        least = min(least, units_at(groups, machine, jobs, slot, g, step))
-        if least == 0:
-            break
-    return least
-
-
-@kernel()
 def fill_units(groups: Groups, machine: Machine, jobs: Jobs, slot: int, start_s: int, end_s: int, found: Array) -> Any:
-    """`found[g]` = units that a node of group `g` holds throughout [start_s, end_s); returns the sum over nodes."""
+    """`found[g]` = units of a job that a node of group `g` holds throughout [start_s, end_s); returns their sum.
+
+    Written out as one loop over plain arrays: this is where the time of a round goes.
+    """
+    kind, size, first, length, at, free = groups.kind, groups.size, groups.first, groups.length, groups.at, groups.free
+    per_unit, capacity, node_sets, kind_node = jobs.per_unit, machine.capacity, machine.node_sets, machine.kind_node
+    whole, node_set, resources = jobs.sharing[slot] & EXCLUSIVE, jobs.node_set[slot], free.shape[1]
+    units = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
     total = 0
     for g in range(groups.used[0]):
         found[g] = 0
-        if allowed(groups, machine, jobs, slot, g):
-            found[g] = units_during(groups, machine, jobs, slot, g, start_s, end_s)
-            total += groups.size[g] * found[g]
+        if size[g] == 0:
+            continue
+        node = kind_node[kind[g]]
+        if node_set > 0 and not node_sets[node_set, node]:
+            continue
+        least, step, last = units, first[g], first[g] + length[g]
+        while step + 1 < last and at[step + 1] <= start_s:
+            step += 1
+        while step < last and at[step] < end_s and least > 0:
+            for r in range(resources):
+                amount = per_unit[slot, r]
+                if whole and free[step, r] != capacity[node, r]:
+                    least = 0
+                elif amount * least > free[step, r]:
+                    least = free[step, r] // amount
+            step += 1
+        found[g] = least
+        total += size[g] * least
     return total
+
+
+@kernel()
+def fill_line(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int, held: Array) -> Any:
+    """`held[i]` = units of a job that a node of group `g` holds at step i of its line; returns the number of steps.
+
+    None where no node of the group is for this job.
+    """
+    free, per_unit, capacity = groups.free, jobs.per_unit, machine.capacity
+    node, node_set, first = machine.kind_node[groups.kind[g]], jobs.node_set[slot], groups.first[g]
+    if groups.size[g] == 0 or (node_set > 0 and not machine.node_sets[node_set, node]):
+        return 0
+    whole, resources = jobs.sharing[slot] & EXCLUSIVE, free.shape[1]
+    units = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
+    for i in range(groups.length[g]):
+        least = units
+        for r in range(resources):
+            amount = per_unit[slot, r]
+            if whole and free[first + i, r] != capacity[node, r]:
+                least = 0
+            elif amount * least > free[first + i, r]:
+                least = free[first + i, r] // amount
+        held[i] = least
+    return groups.length[g]
 
 
 @kernel()
@@ -772,38 +775,42 @@ def first_slot(groups: Groups, machine: Machine, jobs: Jobs, slot: int, now_s: i
     duration_s, need = jobs.estimate_s[slot], jobs.units[slot]
     change = np.zeros(count + 1, np.int64)
     base, room = 0, 0
+    all_at, first, size = groups.at, groups.first, groups.size
     for g in range(groups.used[0]):
         room = max(room, groups.length[g])
     held = np.empty(room, np.int64)
     for g in range(groups.used[0]):
-        if not allowed(groups, machine, jobs, slot, g):
-            continue
-        first, n = groups.first[g], groups.length[g]
+        n = fill_line(groups, machine, jobs, slot, g, held)
+        start, current = first[g], 0
         for i in range(n):
-            held[i] = units_at(groups, machine, jobs, slot, g, first + i)
-        current = 0
-        for i in range(n):
-            pos_s = max(groups.at[first + i], now_s)
-            until_s = groups.at[first + i + 1] if i + 1 < n else NEVER
+            pos_s = max(all_at[start + i], now_s)
+            until_s = all_at[start + i + 1] if i + 1 < n else NEVER
             if until_s <= now_s:
                 continue
             least, j = held[i], i + 1
             while True:
-                while j < n and groups.at[first + j] < pos_s + duration_s:
+                while j < n and all_at[start + j] < pos_s + duration_s:
                     least = min(least, held[j])
                     j += 1
                 if least != current:
-                    step = groups.size[g] * (least - current)
+                    more = size[g] * (least - current)
                     if pos_s <= now_s:
-                        base += step
+                        base += more
                     else:
-                        change[lower_bound(times, count, pos_s)] += step
+                        low, high = 0, count
+                        while low < high:
+                            middle = (low + high) // 2
+                            if times[middle] < pos_s:
+                                low = middle + 1
+                            else:
+                                high = middle
+                        change[low] += more
                     current = least
                 while j < n and held[j] >= least:
                     j += 1
-                if least == 0 or j == n or groups.at[first + j] - duration_s + 1 >= until_s:
+                if least == 0 or j == n or all_at[start + j] - duration_s + 1 >= until_s:
                     break
-                pos_s = groups.at[first + j] - duration_s + 1
+                pos_s = all_at[start + j] - duration_s + 1
     for k in range(count):
         base += change[k]
         if base >= need:
@@ -822,17 +829,29 @@ def free_share(groups: Groups, machine: Machine, most: Array, g: int) -> Any:
 
 
 @kernel()
-def held_since(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int, units: int, start_s: int) -> Any:
-    """Since when a node of group `g` holds `units` units without a break until `start_s`."""
-    since = EVER
-    for step in range(groups.first[g], groups.first[g] + groups.length[g]):
-        if groups.at[step] > start_s:
-            break
-        if units_at(groups, machine, jobs, slot, g, step) < units:
-            since = NEVER
-        elif since == NEVER:
-            since = groups.at[step]
-    return since
+def rank_by_latest(
+    groups: Groups, machine: Machine, jobs: Jobs, slot: int, start_s: int, found: Array, rank: Array
+) -> int:
+    """`rank[g]` = since when a node of group `g` holds its `found[g]` units without a break until `start_s`."""
+    room = 0
+    for g in range(groups.used[0]):
+        room = max(room, groups.length[g])
+    held = np.empty(room, np.int64)
+    for g in range(groups.used[0]):
+        rank[g] = EVER
+        if found[g] == 0:
+            continue
+        since = EVER
+        for i in range(fill_line(groups, machine, jobs, slot, g, held)):
+            at_s = groups.at[groups.first[g] + i]
+            if at_s > start_s:
+                break
+            if held[i] < found[g]:
+                since = NEVER
+            elif since == NEVER:
+                since = at_s
+        rank[g] = since
+    return 0
 
 
 @kernel()
@@ -1044,8 +1063,7 @@ def plan_nodes(
                 continue
             start_s = times[k]
             fill_units(groups, machine, jobs, slot, start_s, start_s + duration_s, found)
-            for g in range(groups.used[0]):
-                rank[g] = held_since(groups, machine, jobs, slot, g, found[g], start_s) if found[g] else EVER
+            rank_by_latest(groups, machine, jobs, slot, start_s, found, rank)
             count = pick_nodes(groups, units[slot], found, rank, True, nodes, node_units)
             groups = occupy_nodes(groups, machine, jobs, slot, nodes, node_units, count, start_s, start_s + duration_s)
             plan[position] = start_s

@@ -1,6 +1,5 @@
 # Included by the top-level Makefile: the test cluster (deploy/cluster says what each command does).
 
-WIDE_NODES ?= 500
 
 .PHONY: cluster cluster-down cluster-wide cluster-demo test-slurm
 
@@ -13,7 +12,7 @@ cluster-down: ## the test cluster and its volumes away
 
 cluster-wide: ## WIDE_NODES=500 slurmds in one container
 	deploy/cluster build
-	deploy/cluster wide $(WIDE_NODES)
+	deploy/cluster wide $(or $(WIDE_NODES),500)
 
 cluster-demo: cluster ## a mixed workload of sbatch jobs, placed by the bridge
 	deploy/demo

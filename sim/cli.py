@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -17,7 +16,6 @@ import typer
 
 if TYPE_CHECKING:
     from cpsched.catalogue import Entry
-    from sim.compare import Row
     from sim.experiment import Outcome
 
 app = typer.Typer(help="Replay traces, list what there is, make up workloads.", no_args_is_help=True)
@@ -86,6 +84,7 @@ def simulate(
     """Replay TRACE and print what the schedule is worth."""
     from sim.experiment import Setup, run, write_outcome
     from sim.reading import load
+    from sim.views import print_outcome, progress_bar
 
     setup = Setup(dispatcher, predictor, parse_settings(set_), _options(limit, effort, seed), parse_charge(charge))
     setup.policy(())
@@ -98,7 +97,7 @@ def simulate(
     if as_json:
         typer.echo(json.dumps(outcome.summary()))
     else:
-        _print_outcome(outcome)
+        print_outcome(outcome)
 
 
 def parse_settings(texts: Iterable[str] | None) -> dict[str, str]:
@@ -140,21 +139,6 @@ def _options(limit: float | None, effort: int | None, seed: int | None) -> dict[
     return {name: str(value) for name, value in given.items() if value is not None}
 
 
-@contextmanager
-def progress_bar(title: str, of: str = "jobs") -> Iterator[Callable[[float, int | None], None]]:
-    """A function of (done, total) that draws on stderr if that is a terminal; gone when finished."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(of))
-    with Progress(
-        *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
-    ) as p:
-        task = p.add_task(title, total=None)
-        yield lambda done, total: p.update(task, completed=done, total=total)
-
-
 def _warn(outcome: Outcome) -> None:
     """What a reader of the figures must know; on stderr."""
     for note in outcome.workload.notes:
@@ -164,29 +148,6 @@ def _warn(outcome: Outcome) -> None:
         typer.echo(f"warning: {outcome.left_waiting} jobs never started: {refused}", err=True)
     for violation in outcome.schedule.violations[:10]:
         typer.echo(f"warning: refused a start that breaks a rule: {violation}", err=True)
-
-
-def _print_outcome(outcome: Outcome) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    setup, workload = outcome.setup, outcome.workload
-    Console().print(f"[bold]{setup.dispatcher} / {setup.predictor}[/]: {workload.name} on {workload.system}")
-    table = Table(show_header=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    for name, value in _flat(outcome.summary()):
-        table.add_row(name, f"{value:,.6g}" if isinstance(value, float) else f"{value:,}")
-    Console().print(table)
-
-
-def _flat(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | int]]:
-    for name, value in summary.items():
-        if isinstance(value, Mapping):
-            for part, figure in value.items():
-                yield f"{name} {part}", figure
-        else:
-            yield name, value
 
 
 @app.command()
@@ -208,22 +169,18 @@ def predictors(as_json: AsJson = False) -> None:
 
 
 def _list(title: str, entries: Iterable[Entry], as_json: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from sim.experiment import parameters
+    from sim.views import print_list
 
-    rows = [(e.name, e.summary, {p.name: p.default for p in parameters(e)}, e.source) for e in entries]
+    keys = ("name", "summary", "parameters", "source")
+    rows = [
+        dict(zip(keys, (e.name, e.summary, {p.name: p.default for p in parameters(e)}, e.source), strict=True))
+        for e in entries
+    ]
     if as_json:
-        keys = ("name", "summary", "parameters", "source")
-        typer.echo(json.dumps({title: [dict(zip(keys, row, strict=True)) for row in rows]}, default=str))
-        return
-    table = Table(show_lines=True)
-    for column in ("name", "what it does", "parameters", "source"):
-        table.add_column(column, overflow="fold", no_wrap=column == "name")
-    for name, summary, settings, source in rows:
-        table.add_row(name, summary, "\n".join(f"{key}={value}" for key, value in settings.items()), source)
-    Console().print(table)
+        typer.echo(json.dumps({title: rows}, default=str))
+    else:
+        print_list(rows)
 
 
 @app.command()
@@ -240,6 +197,7 @@ def accuracy(
     """How good predictors are on TRACE: errors, under- and over-estimates. --out writes accuracy.csv and ecdf.csv."""
     from sim.accuracy import study, write_study
     from sim.reading import load
+    from sim.views import print_accuracy
 
     found = study(load(trace, system, lenient, max_jobs).jobs, _names(predictors))
     if out is not None:
@@ -248,21 +206,7 @@ def accuracy(
     if as_json:
         typer.echo(json.dumps(rows))
     else:
-        _print_accuracy(trace.name, rows)
-
-
-def _print_accuracy(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title)
-    table.add_column("predictor")
-    for column in ("jobs", "mean error, min", "under, %", "over, %", "within 0.75-1.25, %"):
-        table.add_column(column, justify="right")
-    for name, row in rows.items():
-        shares = (f"{100 * row[share]:.1f}" for share in ("under", "over", "close"))
-        table.add_row(name, f"{row['jobs']:,}", f"{row['mean_absolute_error_min']:,.1f}", *shares)
-    Console().print(table)
+        print_accuracy(trace.name, rows)
 
 
 @app.command()
@@ -293,6 +237,7 @@ def compare(
     from sim.files import write_table
     from sim.reading import load
     from sim.report import plots as report
+    from sim.views import print_comparison, progress_bar
 
     if plots:
         require(out is not None, "--plots", plots, "needs --out DIR")
@@ -312,7 +257,7 @@ def compare(
     if as_json:
         typer.echo(json.dumps(study.as_json(rows, baselines)))
     else:
-        _print_comparison(trace.name, rows, baselines)
+        print_comparison(trace.name, rows, baselines)
     if failed := [row for row in rows if row.summary is None]:
         for row in failed:
             typer.echo(f"error: {row.name}: {row.error}", err=True)
@@ -322,49 +267,6 @@ def compare(
 def _names(text: str) -> list[str]:
     """Names separated by commas, each once."""
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def _print_comparison(title: str, rows: Sequence[Row], baselines: Mapping[str, Row | None]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    from sim.compare import FIGURES, percentages
-
-    table = Table(title=f"{title}: figures, and % of the baseline", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("dispatcher\npredictor", no_wrap=True)
-    for name in (*FIGURES, "times"):
-        table.add_column(_HEADINGS[name], justify="right", no_wrap=True)
-    for row in rows:
-        label = f"[bold]{row.dispatcher}[/]\n{row.predictor}"
-        if row.summary is None:
-            table.add_row(label, "failed", style="red")
-            continue
-        percent = percentages(row, baselines[row.name])
-        shares = [f"{_short(percent[name])}%" if name in percent else "" for name in FIGURES]
-        cells = [f"{_short(row.summary[name])}\n{share}" for name, share in zip(FIGURES, shares, strict=True)]
-        table.add_row(label, *cells, f"{_short(row.summary['dispatch']['mean_ms'])}\n{_short(row.summary['cpu_s'])}")
-    Console().print(table)
-
-
-_HEADINGS = {
-    "bsld": "BSLD",
-    "af": "AF",
-    "awf": "AWF",
-    "p2sf": "P2SF",
-    "mean_slowdown": "mean\nslowd.",
-    "mean_wait_s": "mean\nwait s",
-    "utilization": "in\nuse",
-    "times": "dispatch ms\nCPU s",
-}
-
-
-def _short(value: float) -> str:
-    """Three digits: 132k, 16.8k, 0.686."""
-    for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= scale:
-            return f"{value / scale:.3g}{letter}"
-    return f"{value:.3g}"
 
 
 @workload_app.command("eurora")

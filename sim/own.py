@@ -22,9 +22,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from sys import intern
 
-from sim.errors import InvalidTrace
 from sim.files import write_whole
-from sim.records import Record, Tally, Units, lines_of
+from sim.records import Reader, Record, Units, lines_of
 
 MAGIC = "# cpsched-trace 1"
 NUMBERS = ("job", "submit_s", "run_s", "walltime_s", "units", "distinct", "exclusive")
@@ -33,21 +32,17 @@ FIXED = (*NUMBERS, *WORDS)
 _LEAST = {"submit_s": 0, "run_s": 1, "walltime_s": 1, "units": 1}
 
 
-class OwnReader:
+class OwnReader(Reader):
     """A trace in cpsched's own format."""
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
-        self.path = path
-        self.lenient = lenient
-        self.header: dict[str, str] = {}
-        self.tally = Tally()
-        self.line = 0
+        super().__init__(path, lenient)
         self._asks: dict[tuple[str, ...], Units] = {}
-        self._lines = lines_of(path)
+        self._rest = lines_of(path)
         self.resources = self._read_header()
 
     def _read_header(self) -> tuple[str, ...]:
-        for number, text in self._lines:
+        for number, text in self._rest:
             self.line = number
             if text.startswith("#"):
                 key, _, value = text[1:].partition(":")
@@ -59,22 +54,8 @@ class OwnReader:
             return columns[len(FIXED) :]
         raise self._wrong("columns", "", "the line of column names is missing")
 
-    def __iter__(self) -> Iterator[Record]:
-        """The jobs in file order. Raises `InvalidTrace`, or skips and counts where lenient."""
-        seen: set[int] = set()
-        for number, text in self._lines:
-            self.line = number
-            try:
-                record = self._record(self._split(text))
-                if record.id in seen:
-                    raise self._wrong("job", record.id, "must appear once")
-            except InvalidTrace as error:
-                if not self.lenient:
-                    raise
-                self.tally.skipped[f"{error.field} {error.rule}"] += 1
-                continue
-            seen.add(record.id)
-            yield record
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        return self._rest
 
     def _split(self, text: str) -> list[str]:
         fields = next(csv.reader([text])) if '"' in text else text.rstrip("\r\n").split(",")
@@ -83,7 +64,8 @@ class OwnReader:
             raise self._wrong("fields", len(fields), f"must be {expected}")
         return fields
 
-    def _record(self, fields: list[str]) -> Record:
+    def _record(self, text: str) -> Record:
+        fields = self._split(text)
         try:
             id, submit_s, run_s, walltime_s = map(int, fields[:4])
         except ValueError:
@@ -113,9 +95,6 @@ class OwnReader:
             return int(text)
         except ValueError:
             raise self._wrong(field, text, "must be a whole number") from None
-
-    def _wrong(self, field: str, value: object, rule: str) -> InvalidTrace:
-        return InvalidTrace(self.path, self.line, field, value, rule)
 
 
 def write(path: Path, records: Iterable[Record], resources: Sequence[str], header: Mapping[str, object]) -> None:

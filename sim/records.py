@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol, cast
+from typing import IO, NamedTuple, cast
 
 from sim.errors import InvalidTrace, Unusable
 
@@ -64,21 +64,46 @@ class Tally:
         return [f"{kind} {count} jobs: {why}" for kind, reasons in kinds for why, count in sorted(reasons.items())]
 
 
-class Reader(Protocol):
+class Reader:
     """A trace file opened for reading: its header at once, its jobs as they are asked for."""
 
-    tally: Tally
-    line: int
-    """Number of the line that was read last."""
-
-    @property
-    def header(self) -> Mapping[str, str]:
-        """What the file says of itself."""
-        ...
+    def __init__(self, path: Path, lenient: bool = False) -> None:
+        self.path = path
+        self.lenient = lenient
+        self.header: dict[str, str] = {}
+        self.tally = Tally()
+        self.line = 0
+        """Number of the line that was read last."""
 
     def __iter__(self) -> Iterator[Record]:
         """The jobs in file order. Raises `InvalidTrace`, or skips and counts where lenient."""
-        ...
+        seen: set[int] = set()
+        for number, text in self._lines():
+            self.line = number
+            try:
+                record = self._record(text)
+                if record is None:
+                    continue
+                if record.id in seen:
+                    raise self._wrong("job", record.id, "must appear once")
+            except InvalidTrace as error:
+                if not self.lenient:
+                    raise
+                self.tally.skipped[f"{error.field} {error.rule}"] += 1
+                continue
+            seen.add(record.id)
+            yield record
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        """Numbered lines that may hold a job."""
+        raise NotImplementedError
+
+    def _record(self, text: str) -> Record | None:
+        """The job of a line; None where it holds none, or one that was dropped and counted."""
+        raise NotImplementedError
+
+    def _wrong(self, field: str, value: object, rule: str) -> InvalidTrace:
+        return InvalidTrace(self.path, self.line, field, value, rule)
 
 
 def open_text(path: Path) -> IO[str]:

@@ -21,8 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from sys import intern
 
-from sim.errors import InvalidTrace
-from sim.records import Record, Tally, Units, lines_of
+from sim.records import Reader, Record, Units, lines_of
 
 XDMOD_COLUMNS = (
     "JobID|JobIDRaw|Cluster|Partition|QOS|Account|Group|GID|User|UID|Submit|Eligible|Start|End|Elapsed|ExitCode|State|"
@@ -34,15 +33,12 @@ _MIB_PER = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**
 _MEMORY = re.compile(r"([\d.]+)([KMGTP]?)$")
 
 
-class SacctReader:
+class SacctReader(Reader):
     """Accounting data as a trace. It knows nothing of the machine: replay it on a system file."""
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
-        self.path = path
-        self.lenient = lenient
-        self.header: dict[str, str] = {}
-        self.tally = Tally()
-        self.line = 0
+        super().__init__(path, lenient)
+        self._ran: set[int] = set()
         self._asks: dict[Units, Units] = {}
         self._columns = {name.lower(): at for at, name in enumerate(self._read_columns())}
         for name in _NEEDED:
@@ -53,25 +49,13 @@ class SacctReader:
         first = next((text.strip() for _, text in lines_of(self.path)), "")
         return (first if "JobID" in first.split("|") else XDMOD_COLUMNS).split("|")
 
-    def __iter__(self) -> Iterator[Record]:
-        """The jobs in file order. Raises `InvalidTrace`, or skips and counts where lenient."""
-        seen: set[int] = set()
-        for number, text in lines_of(self.path):
-            self.line = number
-            fields = text.rstrip("\r\n").split("|")
-            if not text.strip() or "JobID" in fields:
-                continue
-            try:
-                record = self._record(fields, seen)
-            except InvalidTrace as error:
-                if not self.lenient:
-                    raise
-                self.tally.skipped[f"{error.field} {error.rule}"] += 1
-                continue
-            if record is not None:
-                yield record
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        return lines_of(self.path)
 
-    def _record(self, fields: list[str], seen: set[int]) -> Record | None:
+    def _record(self, text: str) -> Record | None:
+        fields = text.rstrip("\r\n").split("|")
+        if not text.strip() or "JobID" in fields:
+            return None
         if len(fields) < len(self._columns):
             raise self._wrong("fields", len(fields), f"must be {len(self._columns)}")
         id_field = "JobIDRaw" if "jobidraw" in self._columns else "JobID"
@@ -80,7 +64,7 @@ class SacctReader:
             self.tally.dropped["job step"] += 1
             return None
         id = self._whole(id_field, id_text)
-        if id in seen:
+        if id in self._ran:
             self.tally.dropped["another run of a requeued job"] += 1
             return None
         start_s, end_s = self._time(fields, "Start"), self._time(fields, "End")
@@ -90,7 +74,7 @@ class SacctReader:
         if start_s is None or end_s is None or end_s <= start_s:
             self.tally.dropped["never started, not ended, or run time below 1 s"] += 1
             return None
-        seen.add(id)
+        self._ran.add(id)
         run_s, partition = end_s - start_s, self._get(fields, "Partition")
         return Record(
             id,
@@ -151,6 +135,3 @@ class SacctReader:
             return int(text)
         except ValueError:
             raise self._wrong(field, text, "must be a whole number") from None
-
-    def _wrong(self, field: str, value: object, rule: str) -> InvalidTrace:
-        return InvalidTrace(self.path, self.line, field, value, rule)

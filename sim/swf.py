@@ -22,33 +22,29 @@ Fractions of a second are cut. Every drop and cut is counted by reason in `tally
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from sys import intern
 
-from sim.errors import InvalidTrace
-from sim.records import Processors, Record, Tally, lines_of
+from sim.records import Processors, Reader, Record, lines_of
 
 FIELDS = 18
 _FIELD_NAMES = {0: "job", 1: "submit", 3: "run", 4: "allocated", 6: "used_memory", 7: "processors"}
 _FIELD_NAMES |= {8: "requested_time", 9: "requested_memory"}
 
 
-class SwfReader:
+class SwfReader(Reader):
     """A trace in SWF. The header (`; Key: value`, repeated keys joined by newlines) is there before the first job."""
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
-        self.path = path
-        self.lenient = lenient
-        self.header: dict[str, str] = {}
+        super().__init__(path, lenient)
         self.comments: list[str] = []
-        self.tally = Tally()
-        self.line = 0
         self._asks: dict[tuple[str, str, str, str, str], Processors] = {}
-        self._lines = lines_of(path)
+        self._rest = lines_of(path)
         self._first = self._read_header()
 
     def _read_header(self) -> list[tuple[int, str]]:
-        for number, text in self._lines:
+        for number, text in self._rest:
             if text.strip() and not self._is_comment(text):
                 return [(number, text)]
         return []
@@ -65,30 +61,13 @@ class SwfReader:
             self.header[key.strip()] = value.strip() if known is None else f"{known}\n{value.strip()}"
         return True
 
-    def __iter__(self) -> Iterator[Record]:
-        """The jobs in file order. Raises `InvalidTrace`, or skips and counts where lenient."""
-        seen: set[int] = set()
-        for lines in (self._first, self._lines):
-            for number, text in lines:
-                self.line = number
-                fields = text.split()
-                if not fields or (fields[0][0] == ";" and self._is_comment(text)):
-                    continue
-                try:
-                    record = self._record(fields)
-                    if record is None:
-                        continue
-                    if record.id in seen:
-                        raise self._wrong("job", record.id, "must appear once")
-                except InvalidTrace as error:
-                    if not self.lenient:
-                        raise
-                    self.tally.skipped[f"{error.field} {error.rule}"] += 1
-                    continue
-                seen.add(record.id)
-                yield record
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        return chain(self._first, self._rest)
 
-    def _record(self, fields: list[str]) -> Record | None:
+    def _record(self, text: str) -> Record | None:
+        fields = text.split()
+        if not fields or (fields[0][0] == ";" and self._is_comment(text)):
+            return None
         if len(fields) != FIELDS:
             raise self._wrong("fields", len(fields), f"must be {FIELDS}")
         try:
@@ -138,9 +117,6 @@ class SwfReader:
             return int(float(fields[at]))
         except (ValueError, OverflowError):
             raise self._wrong(_FIELD_NAMES[at], fields[at], "must be a number") from None
-
-    def _wrong(self, field: str, value: object, rule: str) -> InvalidTrace:
-        return InvalidTrace(self.path, self.line, field, value, rule)
 
 
 def _text(number: str) -> str:

@@ -34,7 +34,7 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from cpsched.errors import InvalidValue, UnknownName, require
+from cpsched.errors import UnknownName, require
 from cpsched.model import Cluster, Request
 from sim.errors import InvalidSystem, Unusable
 from sim.records import Ask, Processors, Units
@@ -248,6 +248,3 @@ def _line(tree: yaml.Node | None, where: Sequence[str]) -> int:
             break
         line, tree = found[0].start_mark.line + 1, found[1]
     return line
-
-
-__all__ = ["InvalidValue", "System", "SystemFile", "known_systems", "load_system", "parse_system"]

@@ -13,7 +13,7 @@ import numpy as np
 from cpsched.availability import ARRIVAL
 from cpsched.model import IntArray, Snapshot
 
-OrderName = Literal["reg", "sjf", "ljf", "saf", "laf", "spf"]
+OrderName = Literal["reg", "shortest", "longest", "sjf", "ljf", "saf", "laf", "spf"]
 
 
 def processors(snapshot: Snapshot) -> IntArray:
@@ -31,6 +31,11 @@ def arrival(snapshot: Snapshot) -> IntArray:
 def shortest(snapshot: Snapshot) -> IntArray:
     """E alone, shortest first."""
     return np.argsort(snapshot.table.estimate_s[snapshot.queue], kind="stable")
+
+
+def longest(snapshot: Snapshot) -> IntArray:
+    """E alone, longest first."""
+    return np.argsort(-snapshot.table.estimate_s[snapshot.queue], kind="stable")
 
 
 def shortest_job(snapshot: Snapshot) -> IntArray:
@@ -61,6 +66,8 @@ def smallest_squared_area(snapshot: Snapshot) -> IntArray:
 
 ORDERS: dict[OrderName, Callable[[Snapshot], IntArray]] = {
     "reg": arrival,
+    "shortest": shortest,
+    "longest": longest,
     "sjf": shortest_job,
     "ljf": longest_job,
     "saf": smallest_area,

@@ -104,7 +104,7 @@ def wait_until(condition: Callable[[], Any], timeout_s: float, what: str = "", e
 
 
 class Slurm:
-    """The running test cluster. `user` is always one of alice, bob (ordinary), cpsched (operator), root (administrator)."""
+    """The running test cluster. `user` is one of alice, bob (ordinary), cpsched (operator), root (administrator)."""
 
     def __init__(self) -> None:
         self._python_container: str | None = None

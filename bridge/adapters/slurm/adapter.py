@@ -69,11 +69,10 @@ class SlurmBackend:
         snapshot = self._call("snapshot")
         if not self._config.get("accounting_storage_type"):
             return translator.all_ended(snapshot)
-        translator.observe(snapshot, self._restores.keys())
-        assert translator.machine is not None
+        machine = translator.read_machine(snapshot)
         since_s = int(snapshot["now_s"] - self._history_days * 86400)
         past = self._client.call("past", self._history_deadline_s, since_s=since_s)
-        return history.ended_jobs(records(past), translator.machine)
+        return history.ended_jobs(records(past), machine)
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         """See `Backend.start`."""

@@ -43,8 +43,8 @@ class Translator:
     _running: dict[int, tuple[Record, RunningJob]] = field(default_factory=dict)
     _jobs: dict[int, Job] = field(default_factory=dict)
     """Jobs as they were when pending or running: an ended job is learned under the same request."""
-    _reported: set[tuple[int, int]] | None = None
-    """(job, end) of ended jobs that are still in the controller's memory and were reported; None before the first."""
+    _reported: set[tuple[int, int]] = field(default_factory=set)
+    """(job, end) of ended jobs that are still in the controller's memory and were told."""
     _limits: dict[int, int] = field(default_factory=dict)
     """Greatest number of tasks at a time by array: only the record of the waiting tasks tells it."""
 
@@ -197,13 +197,14 @@ class Translator:
         return found
 
     def _ended(self, machine: Machine, jobs: Sequence[Record]) -> tuple[EndedJob, ...]:
-        """Jobs that ran and ended since the last snapshot, by end; none at the first one."""
+        """Jobs that ran and ended since the last snapshot, by end; at the first one all that the controller remembers.
+
+        So a bridge that was dead meanwhile learns what became of its jobs.
+        """
         over = [job for job in jobs if job["state"] in states.ENDED and job["start_time"] and job["end_time"]]
         keys = {(ids.of_record(job), job["end_time"]): job for job in over if job["end_time"] >= job["start_time"]}
-        before, self._reported = self._reported, set(keys)
-        if before is None:
-            return ()
-        fresh = [self._end(machine, keys[key], key[0]) for key in keys if key not in before]
+        fresh = [self._end(machine, keys[key], key[0]) for key in keys if key not in self._reported]
+        self._reported = set(keys)
         return tuple(sorted(fresh, key=lambda ended: (ended.end_s, ended.job.id)))
 
     def _end(self, machine: Machine, record: Record, number: int) -> EndedJob:
@@ -213,9 +214,13 @@ class Translator:
             job = occupied_by(record, number, machine, nodes, record["partition"] or "")
         return EndedJob(job, record["start_time"], record["end_time"])
 
+    def read_machine(self, snapshot: Record) -> Machine:
+        """The nodes of a snapshot, without taking note of its jobs."""
+        return self._machine(records(snapshot["nodes"]))
+
     def all_ended(self, snapshot: Record) -> list[EndedJob]:
         """Every ended job that the controller still remembers, by end."""
-        machine = self._machine(records(snapshot["nodes"]))
+        machine = self.read_machine(snapshot)
         over = [job for job in records(snapshot["jobs"]) if job["state"] in states.ENDED and job["start_time"]]
         ended = [self._end(machine, job, ids.of_record(job)) for job in over if job["end_time"]]
         return sorted(ended, key=lambda job: (job.end_s, job.job.id))

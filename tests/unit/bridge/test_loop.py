@@ -299,7 +299,11 @@ def test_a_stopping_bridge_tells_which_jobs_it_could_not_give_back(bridge_at):
     for call in ("observe", "hand_back"):
         for _ in range(3):
             cluster.fail(call, BackendUnavailable("connection refused"))
-    assert bridge._stop() == [(1, "connection refused"), (2, "connection refused")]
+    assert bridge._stop() == [
+        "the cluster cannot be read, the submit plugin may hold more: connection refused",
+        "job 1 may still be held: connection refused",
+        "job 2 may still be held: connection refused",
+    ]
     assert bridge.ledger.kept() == [1, 2]
 
 

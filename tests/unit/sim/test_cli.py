@@ -1,10 +1,12 @@
 import gzip
 import json
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
-from sim import cli
+from sim import cli, views
 from sim.cli import app
 from sim.workload import eurora
 from tests.traces import KTH, trace
@@ -161,7 +163,7 @@ def test_accuracy_prints_and_writes_figures(four_jobs, tmp_path):
     assert rows["walltime"]["over"] == 0.75
     assert (tmp_path / "a" / "accuracy.csv").read_text().startswith("predictor,jobs,mean_absolute_error_min,")
     assert (tmp_path / "a" / "ecdf.csv").read_text().startswith("predictor,real_by_predicted,share\nwalltime,")
-    assert "within" in invoke("accuracy", four_jobs, "--predictors", "walltime").stdout
+    assert "0.75 to 1.25" in invoke("accuracy", four_jobs, "--predictors", "walltime").stdout
     assert invoke("accuracy", four_jobs, "--predictors", "tarot").exit_code == 2
 
 
@@ -188,3 +190,14 @@ def test_kth_equals_the_reference_table(dispatcher, predictor, bsld, af, awf, p2
 @pytest.mark.parametrize(("text", "charge"), [("none", None), ("measured", "measured"), ("2.5", 2.5)])
 def test_charges(text, charge):
     assert cli.parse_charge(text) == charge
+
+
+def test_the_module_of_the_commands_is_quick_to_import():
+    code = "import sys, sim.cli; sys.exit(bool({'numpy', 'numba', 'pydantic', 'ortools'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_numbers_are_shortened_to_three_digits():
+    assert [views.short(value) for value in (0.68612, 12.345, 999.7, 16_796.0, 1.02e7)] == [
+        "0.686", "12.3", "1k", "16.8k", "10.2M",
+    ]  # fmt: skip

@@ -1,0 +1,54 @@
+"""Dispatcher `prb`: the priority rule of mod17 (section 4): most urgent first, packed on the fullest nodes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from cpsched import availability
+from cpsched.availability import GREEDY, STRICT, Allocation
+from cpsched.dispatchers.orders import processors
+from cpsched.expected_waits import ExpectedWaits
+from cpsched.model import Decision, EndedJob, IntArray, Need, Snapshot
+
+
+class PriorityDispatcher:
+    """Sort by wait / expected wait of the job's queue, largest first; ties: smaller demand (processors x estimate).
+
+    What does not fit is passed over (`greedy`) or stops the round (`strict`). Expected waits are learned as jobs end,
+    unless `ewt_file`, a JSON object of queue name -> seconds, gives them.
+    """
+
+    def __init__(
+        self,
+        option: Literal["greedy", "strict"] = "greedy",
+        ewt_file: str | None = None,
+        allocation: Allocation = "best-fit",
+    ) -> None:
+        self.reservations = STRICT if option == "strict" else GREEDY
+        self.expected_waits = ExpectedWaits.from_file(ewt_file) if ewt_file else ExpectedWaits()
+        self.allocation: Allocation = allocation
+
+    @property
+    def learns(self) -> bool:
+        """See `Dispatcher.learns`."""
+        return self.expected_waits.learns
+
+    def learn(self, ended: EndedJob) -> None:
+        """See `Dispatcher.learn`."""
+        self.expected_waits.learn(ended)
+
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        """See `Dispatcher.decide`."""
+        order = self.by_urgency(snapshot)
+        return availability.plan(snapshot, need, self.reservations, order, allocation=self.allocation)
+
+    def by_urgency(self, snapshot: Snapshot) -> IntArray:
+        """Queue positions, most urgent first."""
+        table, queue = snapshot.table, snapshot.queue
+        names = [table.jobs[slot].queue for slot in queue.tolist()]
+        expected_s = {name: self.expected_waits.of(name) for name in set(names)}
+        waits = snapshot.now_s - table.submit_s[queue]
+        urgency = waits / np.array([expected_s[name] for name in names])
+        return np.lexsort((processors(snapshot) * table.estimate_s[queue], -urgency))

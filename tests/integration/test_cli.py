@@ -1,0 +1,181 @@
+"""The program as people run it: a bridge process beside a site in another process."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+CPSCHED = [sys.executable, "-m", "bridge.cli"]
+
+
+def cpsched(*arguments, check=True):
+    """Run a command; its stdout (stderr if it is to fail)."""
+    done = subprocess.run([*CPSCHED, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    if check:
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    return done
+
+
+def wait_for(condition, seconds=60):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def config(tmp_path):
+    """A settings file for a bridge in control of a site behind a socket."""
+    return written(tmp_path, mode="control")
+
+
+def written(tmp_path, **changes):
+    path = tmp_path / "bridge.yaml"
+    settings = {
+        "adapter": "mock",
+        "state_dir": str(tmp_path / "state"),
+        "options": {"socket": str(tmp_path / "site.sock"), "days": 0.2, "load": 8.0, "seed": 3, "speed": 600.0},
+        "cycle": {"interval_s": 0.05},
+        "start": {"timeout_s": 600},
+        "metrics": {"port": 0},
+    }
+    path.write_text(yaml.safe_dump(settings | changes))
+    return path
+
+
+@pytest.fixture
+def site(tmp_path, config):
+    process = subprocess.Popen([sys.executable, "-m", "bridge.adapters.mock", str(config)])
+    try:
+        wait_for((tmp_path / "site.sock").exists)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Running:
+    """A bridge process."""
+
+    def __init__(self, config, state_dir):
+        self.state_dir = state_dir
+        self.log = Path(config).with_suffix(".log").open("w+")
+        self.process = subprocess.Popen([*CPSCHED, "bridge", "--config", str(config)], stderr=self.log)
+
+    def beat(self):
+        path = self.state_dir / "heartbeat"
+        return path.stat().st_mtime if path.exists() else 0.0
+
+    def wait_for_a_cycle(self):
+        last = self.beat()
+        wait_for(lambda: self.beat() > last)
+
+    def end(self, number):
+        """Send a signal; the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout=60)
+
+
+@pytest.fixture
+def bridge(tmp_path, config, site):
+    running = Running(config, tmp_path / "state")
+    try:
+        running.wait_for_a_cycle()
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.end(signal.SIGKILL)
+        running.log.close()
+
+
+def held(config):
+    return int(re.search(r"held by the bridge: (\d+)", cpsched("status", "--config", config))[1])
+
+
+def test_a_bridge_beside_a_site_can_be_watched_paused_resumed_and_stopped(bridge, config):
+    wait_for(lambda: held(config) > 0)
+    assert "configured mode: control" in cpsched("status", "--config", config)
+    assert cpsched("unsupported", "--config", config) == "every pending job is supported\n"
+    second = cpsched("bridge", "--config", config, check=False)
+    assert (second.returncode, "another bridge" in second.stderr) == (1, True)
+    refused = cpsched("release-all", "--config", config, check=False)
+    assert (refused.returncode, "cpsched pause" in refused.stderr) == (1, True)
+    cpsched("pause", "--config", config, "--reason", "maintenance")
+    wait_for(lambda: held(config) == 0)
+    assert "paused: maintenance" in cpsched("status", "--config", config)
+    assert cpsched("resume", "--config", config) == "resumed from the next cycle on\n"
+    wait_for(lambda: held(config) > 0)
+    url = re.search(r"http://[\d.:]+/metrics", Path(bridge.log.name).read_text())[0]
+    assert "cpsched_cycles_total" in subprocess.run(["curl", "-s", url], capture_output=True, text=True).stdout
+    assert bridge.end(signal.SIGTERM) == 0
+    assert held(config) == 0
+    replayed = cpsched("journal", "replay", "--all", "--config", config)
+    assert re.search(r"[1-9]\d* rounds the same, 0 different, 0 not replayed", replayed)
+
+
+def test_release_all_works_with_the_bridge_dead(bridge, config, tmp_path):
+    wait_for(lambda: held(config) > 0)
+    assert bridge.end(signal.SIGKILL) == -signal.SIGKILL
+    assert held(config) > 0
+    assert "nothing to do" in cpsched("release-all", "--config", config, "--if-stale", 1e6)
+    assert held(config) > 0
+    os.utime(tmp_path / "state" / "heartbeat", (0, 0))
+    assert cpsched("release-all", "--config", config, "--if-stale", 60).startswith("nothing is held by the bridge")
+    assert held(config) == 0
+
+
+def test_why_tells_what_a_job_waits_for(bridge, config):
+    def waiting():
+        lines = cpsched("journal", "list", "--last", 1, "--config", config).splitlines()
+        return int(lines[-1].split()[5]) > 0
+
+    wait_for(waiting)
+    assert bridge.end(signal.SIGINT) == 0
+    last = cpsched("journal", "list", "--last", 1, "--config", config).splitlines()[-1].split()[0]
+    shown = cpsched("journal", "show", last, "--config", config)
+    assert "easy" in shown
+    job = re.search(r"queue *\n.*\n *(\d+) ", shown)[1]
+    assert f"job {job}:" in cpsched("why", job, "--config", config)
+    unknown = cpsched("why", "99999999", "--config", config, check=False)
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
+
+
+def test_shadow_mode_leaves_the_site_alone(tmp_path, site):
+    config = written(tmp_path, mode="shadow")
+    running = Running(config, tmp_path / "state")
+    running.wait_for_a_cycle()
+    assert running.end(signal.SIGTERM) == 0
+    running.log.close()
+    assert held(config) == 0
+    lines = cpsched("journal", "list", "--config", config).splitlines()[1:]
+    assert lines
+    assert all(" shadow " in line and " 0 " in line for line in lines), "nothing runs at a site whose jobs are all held"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["bridge", "--config", "nowhere.yaml"], 2, "error: nowhere.yaml: No such file or directory"),
+        (["journal", "show", "5", "--config", "CONFIG"], 2, "holds no journal; no bridge has run there"),
+        (["status", "--config", "CONFIG"], 2, "holds no journal; no bridge has run there"),
+        (["release-all", "--config", "CONFIG"], 1, "the cluster cannot be read, the submit plugin may hold more"),
+        (["bridge", "--config", "CONFIG"], 1, "control mode is refused: the cluster cannot be checked"),
+        (["demo", "--dispatcher", "nobody"], 2, "unknown dispatcher 'nobody'; known: "),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_no_traceback(tmp_path, config, arguments, code, message):
+    done = cpsched(*(str(config) if a == "CONFIG" else a for a in arguments), check=False)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_version_is_printed():
+    assert re.fullmatch(r"cpsched \d+\.\d+\.\d+\n", cpsched("--version"))

@@ -1,0 +1,110 @@
+"""A slow, plain list scheduler on single nodes and single seconds: what the compiled kernels are held against.
+
+It shares no code with them: what is free is a table of every node at every second of a horizon.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.model import NEVER
+
+STRICT, GREEDY = -1, 0
+
+
+class Line:
+    """Free amounts by node and second, int64[N, T, R], from now on."""
+
+    def __init__(self, snapshot, horizon_s):
+        table, cluster = snapshot.table, snapshot.cluster
+        self.cluster, self.now_s = cluster, snapshot.now_s
+        self.free = np.repeat(snapshot.free[:, None, :], horizon_s, axis=1)
+        for running in snapshot.running_jobs():
+            slot = table.jobs.index(running.job)
+            end = int(table.end_s[slot]) - snapshot.now_s
+            for node, units in running.placement:
+                self.free[node, end:] += self.amounts(running.job.request, node, units)
+
+    def amounts(self, request, node, units):
+        """What `units` units take on a node."""
+        return self.cluster.capacity[node] if request.exclusive else units * np.array(request.per_unit)
+
+    def units(self, request, node, begin, end):
+        """How many units the node holds in each second of [begin, end)."""
+        if not self.cluster.node_sets[request.node_set, node]:
+            return 0
+        window = self.free[node, begin:end]
+        if request.exclusive and (window != self.cluster.capacity[node]).any():
+            return 0
+        most = 1 if request.distinct else request.units
+        for r, amount in enumerate(request.per_unit):
+            if amount:
+                most = min(most, int(window[:, r].min()) // amount)
+        return max(most, 0)
+
+    def held_since(self, request, node, begin, end, units):
+        """Since which second the node holds `units` units until `end`; -1: always."""
+        at = begin
+        while at > 0 and self.units(request, node, at - 1, at) >= units:
+            at -= 1
+        return at or -1
+
+    def fits(self, request, begin, end):
+        """Units by node throughout [begin, end), and whether they are enough."""
+        by_node = [self.units(request, node, begin, end) for node in range(self.cluster.size)]
+        return by_node, sum(by_node) >= request.units
+
+    def share(self, node):
+        """What the node has free now, as a key: less first."""
+        most = self.cluster.capacity.max(axis=0)
+        return sum(int(self.free[node, 0, r]) * 1_000_000 // int(most[r]) for r in range(len(most)) if most[r])
+
+    def take(self, request, begin, end, order, by_node):
+        """Place the job on nodes in `order` during [begin, end); returns its placement."""
+        left, placement = request.units, []
+        for node in order:
+            here = min(by_node[node], left)
+            if here:
+                placement.append((node, here))
+                left -= here
+        for node, units in placement:
+            self.free[node, begin:end] -= self.amounts(request, node, units)
+        return tuple(sorted(placement))
+
+
+def plan(snapshot, order, reservations, best_fit=False, backfill=None):
+    """(job id -> placement of those that start now, start by queue position) of a queue taken in `order`."""
+    table, queue = snapshot.table, snapshot.queue.tolist()
+    estimates = [int(table.estimate_s[slot]) for slot in queue]
+    ends = [int(table.end_s[slot]) - snapshot.now_s for slot in snapshot.running.tolist()]
+    horizon = max(ends, default=0) + sum(estimates) + max(estimates) + 2
+    line, starts, planned = Line(snapshot, horizon), {}, [NEVER] * len(queue)
+    todo, reserved = list(order), 0
+    nodes = range(snapshot.cluster.size)
+    while todo:
+        position = todo.pop(0)
+        request, duration = table.jobs[queue[position]].request, estimates[position]
+        by_node, fits = line.fits(request, 0, duration)
+        if fits:
+            choice = sorted(nodes, key=line.share) if best_fit else nodes
+            starts[table.jobs[queue[position]].id] = line.take(request, 0, duration, choice, by_node)
+            planned[position] = snapshot.now_s
+            continue
+        if not line.fits(request, horizon - 1, horizon)[1]:
+            continue
+        if reservations == STRICT:
+            break
+        if reserved == reservations:
+            continue
+        begin = next(t for t in range(horizon) if line.fits(request, t, min(t + duration, horizon))[1])
+        by_node, _ = line.fits(request, begin, begin + duration)
+        latest = sorted(
+            nodes,
+            key=lambda n, q=request, t=begin, d=duration, b=by_node: -line.held_since(q, n, t, t + d, b[n]),
+        )
+        line.take(request, begin, begin + duration, latest, by_node)
+        planned[position] = snapshot.now_s + begin
+        reserved += 1
+        if backfill is not None and reserved == 1:
+            todo = [p for p in backfill if planned[p] == NEVER]
+    return starts, planned

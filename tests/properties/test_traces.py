@@ -1,0 +1,90 @@
+"""Readers give back what was written, whatever it was, and never fail in any other way than they say."""
+
+import string
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim import own
+from sim.errors import InvalidTrace
+from sim.metrics import Measures, steps
+from sim.records import Record, Units
+from sim.swf import SwfReader
+
+WORDS = st.text(string.ascii_letters + string.digits + ' ,"_-|;#äß', max_size=12)
+SECONDS = st.integers(1, 10**9)
+AMOUNTS = st.fixed_dictionaries({"cores": st.integers(1, 10**6), "gpus": st.integers(0, 8)})
+
+
+@st.composite
+def records(draw):
+    """Jobs with units and named amounts."""
+    count = draw(st.integers(0, 6))
+    return [
+        Record(
+            id,
+            draw(st.integers(0, 10**10)),
+            draw(SECONDS),
+            draw(SECONDS),
+            Units(
+                draw(st.integers(1, 10**5)),
+                tuple((name, amount) for name, amount in sorted(draw(AMOUNTS).items()) if amount),
+                draw(st.booleans()),
+                draw(st.booleans()),
+                draw(WORDS),
+            ),
+            *(draw(WORDS) for _ in range(4)),
+        )
+        for id in range(count)
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(records())
+def test_own_format_round_trip(jobs):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "t.csv.gz"
+        own.write(path, jobs, ("cores", "gpus"), {"system": "x"})
+        assert list(own.OwnReader(path)) == jobs
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from(["-1", "0", "1", "7", "2.5", "x", "nan", "inf", ";"]), min_size=15, max_size=19))
+)
+def test_swf_lines_are_jobs_or_named_errors_and_lenient_reading_never_stops(lines):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "t.swf"
+        path.write_text("".join(" ".join(line) + "\n" for line in lines))
+        reader = SwfReader(path, lenient=True)
+        for job in reader:
+            assert job.run_s >= 1
+            assert job.walltime_s >= job.run_s
+            assert job.ask.processors >= 1
+        assert strict_error(path) == bool(reader.tally.skipped)
+
+
+def strict_error(path):
+    """Whether strict reading stops at a line, which the message then names."""
+    try:
+        list(SwfReader(path))
+    except InvalidTrace as error:
+        return str(error).startswith(f"{path}:{error.line}: ")
+    return False
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(1, 50), st.integers(1, 9)), min_size=1))
+def test_metrics_keep_their_bounds_and_steps_count_what_is_there(jobs):
+    submit, wait, run, processors = np.array(jobs, dtype=np.int64).T
+    measures = Measures(submit, submit + wait, submit + wait + run, processors)
+    assert measures.bsld >= 1
+    assert measures.af <= measures.response_s.max()
+    assert 0 < measures.utilization(int(processors.sum())) <= 1
+    at, length = measures.queue_length()
+    for second, jobs_waiting in zip(at.tolist(), length.tolist(), strict=True):
+        assert jobs_waiting == int(((submit <= second) & (submit + wait > second)).sum())
+    _, running = steps(submit + wait, submit + wait + run)
+    assert running[-1] == 0

@@ -1,0 +1,89 @@
+"""SIGKILL of the bridge: nothing is lost, started twice or left held by nobody; without a restart Slurm takes over."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import Slurm, docker, wait_until
+
+HEARTBEAT = "/var/lib/cpsched/heartbeat"
+
+
+def starts_of(slurm: Slurm, log: str) -> dict[str, int]:
+    """How often each job's script ran, by its own word."""
+    counts: dict[str, int] = {}
+    for word in slurm.run("sh", "-c", f"cat {log} 2>/dev/null || true").split():
+        counts[word] = counts.get(word, 0) + 1
+    return counts
+
+
+def test_ten_kills_during_a_burst_lose_nothing_and_start_nothing_twice(slurm: Slurm) -> None:
+    slurm.plugin(on=True)
+    log = f"/home/alice/starts-{time.monotonic_ns()}"
+    note = f"echo $SLURM_JOB_ID >>{log}; sleep 2"
+    bridge = LiveBridge(slurm, "crash")
+    choose = random.Random(4)
+    jobs: list[str] = []
+    bridge.start()
+    for kill in range(10):
+        jobs += slurm.burst(12, "-n4", "-t1", script=note)
+        if kill % 3 == 0:
+            jobs += slurm.burst(1, "-N2", "-n4", "-t1", script=note)
+        time.sleep(choose.uniform(0.0, 1.5))
+        bridge.kill("KILL")
+        bridge.start(wait=kill == 9)
+        time.sleep(choose.uniform(0.5, 2.0))
+    try:
+        wait_until(lambda: not slurm.run("squeue", "-h").strip(), 180, "all jobs have ended", every_s=1.0)
+        bridge.wait_for_rounds(2)
+        ran = slurm.sacct(jobs)
+        assert {job.state for job in ran.values()} == {"COMPLETED"}
+        assert {job.restarts for job in ran.values()} == {0}
+        assert starts_of(slurm, log) == dict.fromkeys(jobs, 1)
+        ledger = bridge.ledger()
+        assert {ledger[job].state for job in jobs if job in ledger} == {"ended"}
+        alive = bridge.shell("pgrep -f '[a]dapters.slurm.child' | wc -l").strip()
+        assert alive == "1", f"{alive} pyslurm processes: those of the killed bridges live on"
+    finally:
+        bridge.stop()
+
+
+@contextmanager
+def dead_man(slurm: Slurm, stale_s: int, every_s: int) -> Iterator[None]:
+    """The dead-man timer in the controller's container, as deploy/compose.yaml runs it in one of its own."""
+    settings = {"HEARTBEAT": HEARTBEAT, "DEADMAN_STALE_S": stale_s, "DEADMAN_EVERY_S": every_s}
+    words = [word for name, value in settings.items() for word in ("--env", f"CPSCHED_{name}={value}")]
+    docker("exec", "--detach", *words, slurm.container("slurmctld"), "cpsched-deadman", "--loop")
+    try:
+        yield
+    finally:
+        slurm.run("pkill", "-f", "cpsched-deadman", check=False)
+
+
+def test_killed_for_good_the_held_jobs_run_within_the_dead_man_time(slurm: Slurm) -> None:
+    slurm.plugin(on=True)
+    bridge = LiveBridge(slurm, "dead", heartbeat=HEARTBEAT)
+    bridge.start()
+    fill = slurm.burst(4, "-N1", "-n16", "-t5", script="sleep 600")
+    slurm.wait_for_state(fill, "RUNNING", 30)
+    held = slurm.burst(20, "-n2", "-t1", script="sleep 1")
+    own = slurm.sbatch("-H", "-n1", "-t1")
+    bridge.wait_for_rounds(1)
+    bridge.kill("KILL")
+    slurm.run("scancel", *fill)
+    assert all(slurm.job(job).held for job in held[:3])
+    with dead_man(slurm, stale_s=8, every_s=2):
+        began_s = time.monotonic()
+        slurm.wait_for_state(held, "COMPLETED", 60)
+        took_s = time.monotonic() - began_s
+    assert took_s < 8 + 2 + 25, f"{took_s:.0f} s"
+    assert slurm.job(own).held
+    bridge.start()  # again: what Slurm started meanwhile is found running or ended, new jobs are the bridge's
+    late = slurm.sbatch("-n1", "-t1", script="sleep 1")
+    slurm.wait_for_state(late, "COMPLETED", 30)
+    bridge.stop()
+    assert bridge.ledger()[late].state in ("running", "ended")
