@@ -20,6 +20,7 @@ JOBS = 2000
 POLICIES = [
     PolicyRecord("easy", "walltime", {}, {}, "one-second"),
     PolicyRecord("easy", "last-two", {}, {}, "one-second"),
+    PolicyRecord("prb", "walltime", {}, {}, "one-second"),
     PolicyRecord("pcp20", "walltime", {"effort": "16", "considered": "30"}, {}, "one-second"),
 ]
 
@@ -69,10 +70,10 @@ def test_the_schedule_is_the_simulators_start_by_start(tmp_path, record):
 
 @pytest.mark.parametrize("record", POLICIES, ids=lambda r: f"{r.dispatcher}-{r.predictor}")
 def test_every_recorded_round_decides_the_same_again(tmp_path, record):
-    """From the journal alone, also where the predictor has learned since."""
-    cluster, jobs = a_day(300, seed=8)
+    """From the journal alone, also where predictor or dispatcher have learned since."""
+    cluster, jobs = loaded_morning(1000, seed=8)
     bridge, _, _ = bridge_run(tmp_path, record, cluster, jobs)
-    rounds = [decide_again(bridge.journal.read(number)) for number in bridge.journal.numbers()]
-    assert len(rounds) > 300
+    rounds = [decide_again(bridge.journal.read(number)) for number in list(bridge.journal.numbers())]
+    assert len(rounds) > 1000
     assert [r for r in rounds if not r.same] == []
-    assert sum(len(r.starts) for r in rounds) == 300
+    assert sum(len(r.starts) for r in rounds) == 1000
