@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -36,6 +37,14 @@ class PriorityDispatcher:
     def learn(self, ended: EndedJob) -> None:
         """See `Dispatcher.learn`."""
         self.expected_waits.learn(ended)
+
+    def memory(self) -> dict[str, list[int]]:
+        """What was learned, to be written down beside a decision."""
+        return self.expected_waits.memory()
+
+    def recall(self, memory: Mapping[str, Sequence[int]]) -> None:
+        """Know what `memory` says, and nothing else."""
+        self.expected_waits.recall(memory)
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """See `Dispatcher.decide`."""
