@@ -223,7 +223,7 @@ class _Reader:
         try:
             values = self.get(job)
         except Exception:
-            values = [_Unread] * len(self.fields)
+            values = (_Unread,) * len(self.fields)  # one of them: each by itself then
         for field, place, value in zip(self.fields, self.places, values, strict=True):
             if type(value) in _SCALARS:
                 row[place] = value
