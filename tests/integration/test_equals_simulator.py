@@ -16,6 +16,7 @@ JOBS = 2000
 POLICIES = [
     PolicyRecord("easy", "walltime", {}, {}, "one-second"),
     PolicyRecord("easy", "last-two", {}, {}, "one-second"),
+    PolicyRecord("pcp20", "walltime", {"effort": "2000"}, {}, "one-second"),
 ]
 
 

@@ -5,6 +5,7 @@
 reset, for the whole session). The harness module documents what they can do.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -44,6 +45,10 @@ def cluster() -> Iterator[Slurm]:
             pytest.fail(reason)
         pytest.skip(f"live Slurm tests: {reason}")
     live = Slurm()
+    # A bridge or a dead-man timer left running beside the cluster would play along in every test.
+    for service in ("bridge", "deadman"):
+        with contextlib.suppress(CommandFailed):
+            live.stop(service)
     yield live
     live.close()
 
