@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -42,16 +44,38 @@ def kernel(*signatures: Any, makes_arrays: bool = True) -> Callable[[F], F]:
     A kernel that makes no arrays and returns none should say so: it is then compiled without reference counting, whose
     atomic operations cost more than the work of a small kernel. (Views of arguments are no new arrays.)
 
-    Falls back to an uncached kernel where no cache location is writable, which Numba reports as an exception.
+    The cache of a module's kernels lives in a folder named after its source and that of every module whose kernels it
+    calls, because Numba itself does not notice a callee edited elsewhere. Falls back to an uncached kernel where no
+    cache location is writable, which Numba reports as an exception.
     """
 
     def decorate(function: F) -> F:
         arguments: tuple[Any, ...] = (list(signatures),) if signatures else ()
         options: dict[str, Any] = {"nogil": True, "_nrt": makes_arrays}
-        compiler: Any = numba.njit
+        compiler, config = cast(Any, numba.njit), cast(Any, numba.config)
+        outer = config.CACHE_DIR
+        config.CACHE_DIR = str(cache_folder(function, outer))
         try:
             return cast(F, compiler(*arguments, cache=True, **options)(function))
         except RuntimeError:
             return cast(F, compiler(*arguments, **options)(function))
+        finally:
+            config.CACHE_DIR = outer
 
     return decorate
+
+
+_stamps: dict[str, str] = {}
+"""Of each source file with kernels: a digest of it, and of those of its callees."""
+
+
+def cache_folder(function: Callable[..., Any], outer: str) -> Path:
+    """Where the compiled `function` belongs: in `outer` if that is set, else beside its source."""
+    own = function.__code__.co_filename
+    if own not in _stamps:
+        callees = {v.py_func.__code__.co_filename for v in function.__globals__.values() if hasattr(v, "py_func")}
+        digest = hashlib.sha256("".join(_stamps.get(file, "") for file in sorted(callees - {own})).encode())
+        for file in (Path(own), Path(__file__), Path(__file__).with_name("model.py")):
+            digest.update(file.read_bytes() if file.exists() else b"")
+        _stamps[own] = digest.hexdigest()[:16]
+    return (Path(outer) if outer else Path(own).parent / "__pycache__") / f"kernels-{_stamps[own]}"
