@@ -96,13 +96,14 @@ def demo(
     dispatcher: Annotated[str, typer.Option(help="Who decides; see `cpsched dispatchers`.")] = "pcp20",
     baseline: Annotated[str, typer.Option(help="Whom to compare with, on the same jobs.")] = "easy",
     jobs: Annotated[int, typer.Option(min=1, help="How many jobs the morning has.")] = 2000,
-    seconds: Annotated[float, typer.Option(min=0, help="How long the live part lasts, about.")] = 35.0,
+    seconds: Annotated[float, typer.Option(min=0, help="How long the live part lasts, about.")] = 30.0,
+    limit: Annotated[float, typer.Option(help="Seconds that a decision may take (dispatchers that search).")] = 0.02,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same morning.")] = 1,
 ) -> None:
     """Control mode on a simulated Eurora: a loaded morning, accelerated, live; then a comparison."""
     from bridge.demo import run
 
-    raise typer.Exit(run(dispatcher, baseline, jobs, seconds, seed))
+    raise typer.Exit(run(dispatcher, baseline, jobs, seconds, limit, seed))
 
 
 @journal_app.command("list")

@@ -34,6 +34,7 @@ from bridge.replay import policy_of
 from bridge.report import CycleReport
 from bridge.settings import MetricsSettings, PolicySettings, Settings
 from bridge.views import span, where
+from cpsched import catalogue
 from cpsched.model import Cluster, EndedJob
 from sim.trace import TraceJob
 
@@ -43,28 +44,36 @@ _SHOWN = 10
 _BOUND_S = 10
 
 
-def run(dispatcher: str, baseline: str, jobs: int, seconds: float, seed: int) -> int:
-    """The demo; the exit code."""
+def run(dispatcher: str, baseline: str, jobs: int, seconds: float, limit_s: float, seed: int) -> int:
+    """The demo; the exit code. `limit_s` is for dispatchers that search."""
     logs.set_up("text", level=40)
     out = Console()
+    policies = [_policy(name, limit_s) for name in (dispatcher, baseline)]
     cluster, morning = loaded_morning(jobs, seed)
     out.print(f"{len(morning)} jobs of a generated Eurora morning ({cluster.size} nodes), {dispatcher} in control")
     exporter = Exporter()
     endpoint = _endpoint(exporter)
     out.print(f"metrics: {endpoint.url}", highlight=False)
     try:
-        first = _live_run(out, dispatcher, cluster, morning, seconds, exporter)
+        first = _live_run(out, policies[0], cluster, morning, seconds, exporter)
         if first is None:
             out.print("stopped; the held jobs went back to the site's own scheduler")
             return 130
         out.print(f"now {baseline} on the same jobs, as fast as it goes ...")
-        second = _quiet_run(baseline, cluster, morning)
+        second = _quiet_run(policies[1], cluster, morning)
         if second is None:
             return 130
     finally:
         endpoint.close()
     out.print(comparison([first, second]))
     return 0
+
+
+def _policy(dispatcher: str, limit_s: float) -> PolicySettings:
+    """The policy of that name, with the limit if it knows one; raises `UnknownName`."""
+    entry = catalogue.find(catalogue.DISPATCHERS, "dispatcher", dispatcher)
+    limited = any(parameter.name == "limit_s" for parameter in entry.parameters())
+    return PolicySettings(dispatcher=dispatcher, dispatcher_settings={"limit_s": limit_s} if limited else {})
 
 
 def _endpoint(exporter: Exporter) -> Endpoint:
@@ -90,24 +99,29 @@ class Figures:
 
 
 def _live_run(
-    out: Console, name: str, cluster: Cluster, morning: Sequence[TraceJob], seconds: float, exporter: Exporter
+    out: Console,
+    policy: PolicySettings,
+    cluster: Cluster,
+    morning: Sequence[TraceJob],
+    seconds: float,
+    exporter: Exporter,
 ) -> Figures | None:
     site = Site(cluster, morning)
     length_s = morning[-1].job.submit_s - morning[0].job.submit_s
     pace = AcceleratedPace(site, speed=max(1.0, length_s / max(seconds, 0.1)), budget_s=seconds)
-    board = Board(name, len(morning))
+    board = Board(policy.dispatcher, len(morning))
     if not out.is_terminal:
-        return _bridge_run(name, site, pace, (exporter, board, PlainLines(out, board)))
+        return _bridge_run(policy, site, pace, (exporter, board, PlainLines(out, board)))
     with Live(get_renderable=board.picture, console=out, auto_refresh=False, transient=True) as live:
-        return _bridge_run(name, site, pace, (exporter, board, Redraw(live)))
+        return _bridge_run(policy, site, pace, (exporter, board, Redraw(live)))
 
 
-def _quiet_run(name: str, cluster: Cluster, morning: Sequence[TraceJob]) -> Figures | None:
+def _quiet_run(policy: PolicySettings, cluster: Cluster, morning: Sequence[TraceJob]) -> Figures | None:
     site = Site(cluster, morning)
-    return _bridge_run(name, site, EventPace(site), ())
+    return _bridge_run(policy, site, EventPace(site), ())
 
 
-def _bridge_run(name: str, site: Site, pace: EventPace, listeners: tuple[Listener, ...]) -> Figures | None:
+def _bridge_run(policy: PolicySettings, site: Site, pace: EventPace, listeners: tuple[Listener, ...]) -> Figures | None:
     """One bridge in control of `site` until nothing is left to happen; None if it was stopped before."""
     decide_s: list[float] = []
 
@@ -121,7 +135,7 @@ def _bridge_run(name: str, site: Site, pace: EventPace, listeners: tuple[Listene
             adapter="mock",
             state_dir=Path(folder),
             durable=False,
-            policy=PolicySettings(dispatcher=name),
+            policy=policy,
         )
         record = policy_record(settings.policy)
         ledger, journal = Ledger(ledger_path(settings), durable=False), Journal(journal_path(settings))
@@ -136,7 +150,7 @@ def _bridge_run(name: str, site: Site, pace: EventPace, listeners: tuple[Listene
         finally:
             ledger.close()
             journal.close()
-    return None if pace.stopped else Figures(name, site.ended, decide_s)
+    return None if pace.stopped else Figures(policy.dispatcher, site.ended, decide_s)
 
 
 # ----------------------------------------------------------------------------------------------- what one sees live

@@ -18,9 +18,22 @@ IN2 = types.Array(types.int64, 2, "C", readonly=True)
 OUT1 = types.Array(types.int64, 1, "C")
 """A column that a kernel writes."""
 OUT2 = types.Array(types.int64, 2, "C")
-PLAN: Any = types.Tuple((OUT1, OUT1, OUT1, OUT1, OUT1))  # type: ignore[no-untyped-call]
-"""Starts (slots, offsets, nodes, units) and the plan by queue position."""
 FLAGS2 = types.Array(types.bool_, 2, "C", readonly=True)
+FLAGS1 = types.Array(types.bool_, 1, "C")
+"""Flags that a kernel writes."""
+FLOATS1 = types.Array(types.float64, 1, "C")
+BOOL = types.bool_
+NOTHING = types.void
+
+
+def tuple_type(*members: Any) -> Any:
+    """The type of a tuple of several values."""
+    return types.Tuple(members)  # type: ignore[no-untyped-call]
+
+
+def record_type(record: type, *fields: Any) -> Any:
+    """The type of a NamedTuple class; unlike plain arguments, its read-only columns take read-only arrays alone."""
+    return types.NamedTuple(fields, record)  # type: ignore[no-untyped-call]
 
 
 def kernel(*signatures: Any, inline: bool = False) -> Callable[[F], F]:

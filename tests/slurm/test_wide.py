@@ -54,7 +54,9 @@ def test_a_burst_of_two_hundred(wide: Slurm, capsys: pytest.CaptureFixture[str])
     wide.plugin(on=False)
     sent, done = wide.python(RELEASE_AND_WAIT, ",".join(jobs))
     with capsys.disabled():
-        print(f"\nburst of 200 on {len(wide.node_states())} nodes: commands {sent:.2f} s, all RUNNING after {done:.2f} s")
+        print(
+            f"\nburst of 200 on {len(wide.node_states())} nodes: commands {sent:.2f} s, all RUNNING after {done:.2f} s"
+        )
     placed = [j.nodes for i, j in wide.squeue().items() if i in set(jobs)]
     assert len(set(placed)) == min(200, len(wide.node_states()))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.dispatchers.cp import kernels
+from cpsched.dispatchers.cp import kernels, relaxation
 from cpsched.dispatchers.cp.kernels import Facts, Plan
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts, Wait
 
@@ -31,7 +31,7 @@ class Answer:
 
 def variables_of(facts: Facts) -> int:
     """Decision variables of the model as the paper counts them: |Q| + sum of rn_i * |R|."""
-    return len(facts.jobs) + int(facts.units[facts.jobs].sum()) * facts.capacity.shape[1]
+    return len(facts.jobs) + int(facts.units[facts.jobs].sum()) * int(facts.capacity.shape[1])
 
 
 def decision(
@@ -45,7 +45,7 @@ def decision(
         considered=len(facts.jobs),
         variables=variables_of(facts),
         status=answer.status,
-        objective=waited + kernels.delay(facts, weights, answer.plan.start_s) if solved else None,
+        objective=waited + relaxation.delay(facts, weights, answer.plan.start_s) if solved else None,
         bound=waited + answer.bound if solved else None,
         solver_s=answer.solver_s,
         branches=answer.branches,

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.dispatchers.cp import kernels, window
+from cpsched.dispatchers.cp import kernels, relaxation, window
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.kernels import Facts, Plan
 
@@ -17,8 +17,6 @@ _DIVES = 16
 """Plans made on the way, up to 2 ms each."""
 _SHAKES = 16
 """Dives in shaken order where the tree proved nothing."""
-_CLOSE = 1e-9
-"""Relative difference of objectives that counts as none."""
 
 
 def all_start(facts: Facts) -> Answer | None:
@@ -39,11 +37,11 @@ def bound_met(facts: Facts, weights: npt.NDArray[np.float64], seed: int) -> Answ
     best plan found, also by dives in shaken order, to search on from.
     """
     plan = window.first_leaf(facts)
-    relaxed = kernels.relaxation(facts)
-    _, _, bound = kernels.branch(facts, relaxed, weights, plan, window.empty_plan(facts), _NODES, _DIVES)
-    if bound < kernels.delay(facts, weights, plan.start_s) * (1 - _CLOSE):
+    relaxed = relaxation.relax(facts)
+    _, _, bound = relaxation.branch(facts, relaxed, weights, plan, window.empty_plan(facts), _NODES, _DIVES)
+    if bound < relaxation.delay(facts, weights, plan.start_s) * (1 - relaxation.CLOSE):
         shake(facts, plan, weights, np.random.default_rng(seed))
-    met = bound >= kernels.delay(facts, weights, plan.start_s) * (1 - _CLOSE)
+    met = bound >= relaxation.delay(facts, weights, plan.start_s) * (1 - relaxation.CLOSE)
     answer = Answer(plan, "bound-met", met, bound)
     return dataclasses.replace(answer, status="optimal") if met else answer
 
@@ -51,10 +49,13 @@ def bound_met(facts: Facts, weights: npt.NDArray[np.float64], seed: int) -> Answ
 def shake(facts: Facts, best: Plan, weights: npt.NDArray[np.float64], random: np.random.Generator) -> None:
     """Improve `best` by dives that take the jobs in the order of its starts, shaken by a few places."""
     J, trial = len(weights), window.empty_plan(facts)
+    least = relaxation.delay(facts, weights, best.start_s)
     for _ in range(_SHAKES):
         place = np.empty(J)
         place[np.argsort(best.start_s, kind="stable")] = np.arange(J)
         order = np.argsort(place + random.normal(0.0, max(1.0, J / 8), J), kind="stable")
         kernels.dive(facts, trial, order, False)
-        if kernels.delay(facts, weights, trial.start_s) < kernels.delay(facts, weights, best.start_s) * (1 - _CLOSE):
-            kernels.copy_plan(best, trial)
+        found = relaxation.delay(facts, weights, trial.start_s)
+        if found < least * (1 - relaxation.CLOSE):
+            relaxation.copy_plan(best, trial)
+            least = found

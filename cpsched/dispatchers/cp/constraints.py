@@ -2,8 +2,8 @@
 
 That a unit stays inside of one node, in all of its resources, is in the variables already. The paper's alldifferent
 among the positions of one job follows from diffn; the symmetry it breaks, the search breaks (falling positions). Its
-second implied cumulative, over the position axis with durations as heights and the worst-case makespan as capacity, is left out:
-at one position units of one job never overlap, so that the heights there add up to at most the sum of all
+second implied cumulative, over the position axis with durations as heights and the worst-case makespan as capacity, is
+left out: at one position units of one job never overlap, so that the heights there add up to at most the sum of all
 durations, which is that capacity; it cannot prune anything.
 """
 

@@ -15,13 +15,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from numba import types
 
-from cpsched._jit import kernel
+from cpsched._jit import BOOL, FLAGS1, FLAGS2, IN1, IN2, INT, NOTHING, OUT1, OUT2, kernel, record_type, tuple_type
 from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class Facts(NamedTuple):
@@ -46,7 +42,7 @@ class Facts(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Start and place of the considered jobs; the parts of job j are `first[j]` and the `count[j] - 1` after it.
+    """Start and place of the considered jobs; the parts of job j are `first[j]` and the `parts[j] - 1` after it.
 
     `first` leaves room for one part per unit. Parts are in the order they were placed: from the highest node down.
     """
@@ -55,8 +51,8 @@ class Plan(NamedTuple):
     """int64[J], -1 where not planned"""
     first: IntArray
     """int64[J + 1]"""
-    count: IntArray
-    """int64[J]"""
+    parts: IntArray
+    """int64[J]: how many"""
     node: IntArray
     """int64[P], and so on by part"""
     units: IntArray
@@ -79,30 +75,23 @@ class Moment(NamedTuple):
     """int64[P]: the part put there before it"""
 
 
-_INT, _BOOL = types.int64, types.boolean
-_VECTOR = types.Array(_INT, 1, "C", readonly=True)
-_MATRIX = types.Array(_INT, 2, "C", readonly=True)
-_SETS = types.Array(_BOOL, 2, "C", readonly=True)
-_FLOATS = types.Array(types.float64, 1, "C")
-_COLUMN, _ROWS, _FLAGS = types.Array(_INT, 1, "C"), types.Array(_INT, 2, "C"), types.Array(_BOOL, 1, "C")
-_FACTS = types.NamedTuple((_INT, _VECTOR, _MATRIX, _MATRIX, _SETS, _VECTOR, _VECTOR, _MATRIX, *[_VECTOR] * 8), Facts)
-_PLAN = types.NamedTuple((*[_COLUMN] * 5, _ROWS, _ROWS), Plan)
-_MOMENT = types.NamedTuple((_ROWS, _ROWS, _COLUMN, _COLUMN), Moment)
+FACTS = record_type(Facts, INT, IN1, IN2, IN2, FLAGS2, IN1, IN1, IN2, *[IN1] * 8)
+PLAN = record_type(Plan, *[OUT1] * 5, OUT2, OUT2)
+MOMENT = record_type(Moment, OUT2, OUT2, OUT1, OUT1)
 
-_PLENTY = 1 << 62
-_CLOSE = 1e-9
-"""Relative difference of objectives that counts as none."""
+PLENTY = 1 << 62
+"""A moment after all others; more units than any node takes."""
 _SHAPES = 64
 """Distinct requests remembered while the queue is read; further ones are counted anew."""
 
 
-@kernel(_INT(_FACTS, _MATRIX, _INT, _INT))
+@kernel(INT(FACTS, IN2, INT, INT))
 def units_on(facts: Facts, left: IntArray, node: int, slot: int) -> int:
     """Units of the request of `slot` that `node` could take of the amounts `left`."""
     sharing = facts.sharing[slot]
     if not facts.node_sets[facts.node_set[slot], node]:
         return 0
-    count = _PLENTY
+    count = PLENTY
     for r in range(left.shape[1]):
         if sharing & EXCLUSIVE and left[node, r] != facts.capacity[node, r]:
             return 0
@@ -111,7 +100,7 @@ def units_on(facts: Facts, left: IntArray, node: int, slot: int) -> int:
     return min(count, 1) if sharing & DISTINCT else count
 
 
-@kernel(_BOOL(_FACTS, _INT, _INT))
+@kernel(BOOL(FACTS, INT, INT))
 def same_shape(facts: Facts, a: int, b: int) -> bool:
     """Whether slots `a` and `b` want the same kind of unit on the same nodes."""
     if facts.sharing[a] != facts.sharing[b] or facts.node_set[a] != facts.node_set[b]:
@@ -122,7 +111,7 @@ def same_shape(facts: Facts, a: int, b: int) -> bool:
     return True
 
 
-@kernel(_COLUMN(_FACTS, _VECTOR, _INT))
+@kernel(OUT1(FACTS, IN1, INT))
 def startable(facts: Facts, queue: IntArray, most: int) -> IntArray:
     """The first `most` slots of `queue` that each could start now, were they alone (cp19 section 3)."""
     N, R = facts.free.shape
@@ -161,21 +150,26 @@ def startable(facts: Facts, queue: IntArray, most: int) -> IntArray:
     return found[:count].copy()
 
 
-@kernel(_MOMENT(_FACTS, _PLAN))
+@kernel(MOMENT(FACTS, PLAN))
 def at_first(facts: Facts, plan: Plan) -> Moment:
     """The cluster now, nothing of the plan placed."""
-    left = np.maximum(facts.free, 0)
-    older = np.empty(len(plan.node), np.int64)
-    return Moment(left, facts.capacity - left, np.full(len(left), -1, np.int64), older)
+    N, R = facts.free.shape
+    left, floor, newest = np.empty((N, R), np.int64), np.empty((N, R), np.int64), np.empty(N, np.int64)
+    for node in range(N):
+        newest[node] = -1
+        for r in range(R):
+            left[node, r] = max(facts.free[node, r], 0)
+            floor[node, r] = facts.capacity[node, r] - left[node, r]
+    return Moment(left, floor, newest, np.empty(len(plan.node), np.int64))
 
 
-@kernel(_INT(_FACTS, _INT))
+@kernel(INT(FACTS, INT))
 def expected_end(facts: Facts, slot: int) -> int:
     """End of a running job; one that outlived its estimate ends one second from now (cp19 section 4)."""
-    return max(facts.end_s[slot], facts.now_s + 1)
+    return int(max(facts.end_s[slot], facts.now_s + 1))
 
 
-@kernel(_INT(_FACTS, _MOMENT, _FLAGS, _INT, _INT))
+@kernel(INT(FACTS, MOMENT, FLAGS1, INT, INT))
 def end_running(facts: Facts, moment: Moment, touched: BoolArray, first: int, until_s: int) -> int:
     """Give back what the running jobs from `first` on that end by `until_s` hold; returns who comes next."""
     while first < len(facts.running) and expected_end(facts, facts.running[first]) <= until_s:
@@ -193,7 +187,7 @@ def end_running(facts: Facts, moment: Moment, touched: BoolArray, first: int, un
     return first
 
 
-@kernel(_INT(_PLAN, _MOMENT, _INT, _INT, _INT, _INT))
+@kernel(INT(PLAN, MOMENT, INT, INT, INT, INT))
 def highest_gap(plan: Plan, moment: Moment, node: int, r: int, ceiling: int, dy: int) -> int:
     """The highest position from which `dy` positions of `node` below `ceiling` are free, -1 if there is none."""
     y = ceiling - dy
@@ -209,7 +203,7 @@ def highest_gap(plan: Plan, moment: Moment, node: int, r: int, ceiling: int, dy:
     return y if y >= moment.floor[node, r] else -1
 
 
-@kernel(_BOOL(_FACTS, _PLAN, _MOMENT, _INT, _INT, _INT))
+@kernel(BOOL(FACTS, PLAN, MOMENT, INT, INT, INT))
 def put_part(facts: Facts, plan: Plan, moment: Moment, slot: int, part: int, node: int) -> bool:
     """Give `part` the highest gaps of `node`, in every resource; False if one has none."""
     whole = facts.sharing[slot] & EXCLUSIVE
@@ -225,7 +219,7 @@ def put_part(facts: Facts, plan: Plan, moment: Moment, slot: int, part: int, nod
     return True
 
 
-@kernel(_BOOL(_FACTS, _PLAN, _MOMENT, _INT))
+@kernel(BOOL(FACTS, PLAN, MOMENT, INT))
 def put(facts: Facts, plan: Plan, moment: Moment, j: int) -> bool:
     """Place job `j`: each part on the highest node that still takes it, the paper's largest value first.
 
@@ -242,7 +236,7 @@ def put(facts: Facts, plan: Plan, moment: Moment, j: int) -> bool:
             room -= plan.units[part]
             part += 1
         if wanted == 0:
-            plan.count[j] = part - plan.first[j]
+            plan.parts[j] = part - plan.first[j]
             return True
     while part > plan.first[j]:
         part -= 1
@@ -250,19 +244,19 @@ def put(facts: Facts, plan: Plan, moment: Moment, j: int) -> bool:
     return False
 
 
-@kernel(types.void(_PLAN, _MOMENT, _FLAGS, _INT))
+@kernel(NOTHING(PLAN, MOMENT, FLAGS1, INT))
 def occupy(plan: Plan, moment: Moment, touched: BoolArray, j: int) -> None:
     """Take what job `j` uses from the amounts left, and note the nodes."""
-    for part in range(plan.first[j], plan.first[j] + plan.count[j]):
+    for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
         touched[plan.node[part]] = True
         for r in range(moment.left.shape[1]):
             moment.left[plan.node[part], r] -= plan.dy[part, r]
 
 
-@kernel(types.void(_PLAN, _MOMENT, _FLAGS, _INT))
+@kernel(NOTHING(PLAN, MOMENT, FLAGS1, INT))
 def vacate(plan: Plan, moment: Moment, touched: BoolArray, j: int) -> None:
     """Undo `put` and `occupy`: job `j` ended."""
-    for part in range(plan.first[j], plan.first[j] + plan.count[j]):
+    for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
         node = plan.node[part]
         touched[node] = True
         for r in range(moment.left.shape[1]):
@@ -276,7 +270,7 @@ def vacate(plan: Plan, moment: Moment, touched: BoolArray, j: int) -> None:
         moment.older[newer] = moment.older[part]
 
 
-@kernel(types.void(_FACTS, _MOMENT, _VECTOR, _FLAGS, _ROWS, _COLUMN))
+@kernel(NOTHING(FACTS, MOMENT, IN1, FLAGS1, OUT2, OUT1))
 def recount(
     facts: Facts, moment: Moment, shapes: IntArray, touched: BoolArray, room: IntArray, rooms: IntArray
 ) -> None:
@@ -291,7 +285,7 @@ def recount(
             room[k, node] = units
 
 
-@kernel(types.Tuple((_COLUMN, _COLUMN))(_FACTS))
+@kernel(tuple_type(OUT1, OUT1)(FACTS))
 def shapes_of(facts: Facts) -> tuple[IntArray, IntArray]:
     """The kinds of unit among the considered jobs: a slot of each kind [K], and the kind of each job [J]."""
     kind_of, shapes = np.zeros(len(facts.jobs), np.int64), np.empty(len(facts.jobs), np.int64)
@@ -308,10 +302,10 @@ def shapes_of(facts: Facts) -> tuple[IntArray, IntArray]:
     return shapes[:kinds].copy(), kind_of
 
 
-@kernel(_INT(_FACTS, _PLAN, _FLAGS, _INT))
+@kernel(INT(FACTS, PLAN, FLAGS1, INT))
 def next_end(facts: Facts, plan: Plan, present: BoolArray, next_running: int) -> int:
     """The first moment at which a running job from `next_running` on, or one of the jobs `present`, ends."""
-    end_s = _PLENTY
+    end_s = PLENTY
     if next_running < len(facts.running):
         end_s = expected_end(facts, facts.running[next_running])
     for j in range(len(facts.jobs)):
@@ -320,13 +314,13 @@ def next_end(facts: Facts, plan: Plan, present: BoolArray, next_running: int) ->
     return end_s
 
 
-@kernel(_INT(_FACTS, _PLAN, _COLUMN, _BOOL))
+@kernel(INT(FACTS, PLAN, OUT1, BOOL))
 def dive(facts: Facts, plan: Plan, order: IntArray, only_now: bool) -> int:
     """Fill `plan` with the first leaf of the paper's search (pcp20 section 3), without a solver.
 
-    Of the jobs that can start first, the first in `order` (the paper: highest priority) starts at once; each of its units takes the
-    highest legal positions. So no job starts before one placed earlier, and what is free when a job starts stays
-    free: a sweep over the moments at which something ends does exactly what the dive does. `only_now` stops
+    Of the jobs that can start first, the first in `order` (the paper: highest priority) starts at once; each of its
+    units takes the highest legal positions. So no job starts before one placed earlier, and what is free when a job
+    starts stays free: a sweep over the moments at which something ends does just what the dive does. `only_now` stops
     the sweep at the first moment. Returns the number of jobs that start now; jobs not planned keep start -1.
     """
     J, N = len(facts.jobs), len(facts.free)
@@ -362,7 +356,7 @@ def dive(facts: Facts, plan: Plan, order: IntArray, only_now: bool) -> int:
         recount(facts, moment, shapes, touched, room, rooms)
 
 
-@kernel(_MOMENT(_FACTS, _PLAN, _FLAGS, _INT))
+@kernel(MOMENT(FACTS, PLAN, FLAGS1, INT))
 def at(facts: Facts, plan: Plan, placed: BoolArray, tau: int) -> Moment:
     """The cluster at `tau` with the jobs `placed`, all of which start by then."""
     moment = at_first(facts, plan)
@@ -370,14 +364,14 @@ def at(facts: Facts, plan: Plan, placed: BoolArray, tau: int) -> Moment:
     end_running(facts, moment, touched, 0, tau)
     for j in range(len(facts.jobs)):
         if placed[j] and plan.start_s[j] + facts.estimate_s[facts.jobs[j]] > tau:
-            for part in range(plan.first[j], plan.first[j] + plan.count[j]):
+            for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
                 moment.older[part] = moment.newest[plan.node[part]]
                 moment.newest[plan.node[part]] = part
             occupy(plan, moment, touched, j)
     return moment
 
 
-@kernel(_BOOL(_FACTS, _PLAN, _FLAGS, _INT, _INT))
+@kernel(BOOL(FACTS, PLAN, FLAGS1, INT, INT))
 def put_at(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -> bool:
     """Write start `tau` and the place of job `j` beside those `placed` into the plan; False where it does not fit."""
     if not put(facts, plan, at(facts, plan, placed, tau), j):
@@ -386,14 +380,14 @@ def put_at(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -> boo
     return True
 
 
-@kernel(_INT(_FACTS, _PLAN, _FLAGS, _INT, _INT))
+@kernel(INT(FACTS, PLAN, FLAGS1, INT, INT))
 def next_chance(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -> int:
     """The earliest moment after `tau` at which anything can end, so that job `j`, postponed, could start.
 
     In a plan whose jobs start as early as they can, a start is now or the end of another job: one running, one
     placed, or one not placed yet, which ends its estimate after `tau` at the earliest.
     """
-    chance = _PLENTY
+    chance = PLENTY
     for i in range(len(facts.running)):
         end_s = expected_end(facts, facts.running[i])
         if end_s > tau:
@@ -407,7 +401,7 @@ def next_chance(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -
     return chance
 
 
-@kernel(types.Tuple((_COLUMN, _COLUMN, _COLUMN, _COLUMN))(_FACTS, _PLAN))
+@kernel(tuple_type(OUT1, OUT1, OUT1, OUT1)(FACTS, PLAN))
 def starts_now(facts: Facts, plan: Plan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """The jobs of `plan` that start now as slots, offsets, nodes and units: what `Starts` holds."""
     J = len(facts.jobs)
@@ -418,7 +412,7 @@ def starts_now(facts: Facts, plan: Plan) -> tuple[IntArray, IntArray, IntArray, 
         if plan.start_s[j] != facts.now_s:
             continue
         begin = filled
-        for part in range(plan.first[j] + plan.count[j] - 1, plan.first[j] - 1, -1):
+        for part in range(plan.first[j] + plan.parts[j] - 1, plan.first[j] - 1, -1):
             if filled > begin and nodes[filled - 1] == plan.node[part]:
                 units[filled - 1] += plan.units[part]
                 continue
@@ -429,7 +423,7 @@ def starts_now(facts: Facts, plan: Plan) -> tuple[IntArray, IntArray, IntArray, 
     return slots[:count].copy(), offsets[: count + 1].copy(), nodes[:filled].copy(), units[:filled].copy()
 
 
-@kernel(_INT(_FACTS, _PLAN, _FLAGS, _INT, _INT, _INT, _INT))
+@kernel(INT(FACTS, PLAN, FLAGS1, INT, INT, INT, INT))
 def next_spot(facts: Facts, plan: Plan, placed: BoolArray, j: int, done: int, top: int, tau: int) -> int:
     """The highest node up to `top` that takes one more part of job `j`, `done` of whose parts have a place; or -1.
 
@@ -452,7 +446,7 @@ def next_spot(facts: Facts, plan: Plan, placed: BoolArray, j: int, done: int, to
     return -1
 
 
-@kernel(types.Tuple((_COLUMN, _COLUMN, _COLUMN))(_FACTS, _VECTOR, _INT, _INT, _INT))
+@kernel(tuple_type(OUT1, OUT1, OUT1)(FACTS, IN1, INT, INT, INT))
 def running_boxes(
     facts: Facts, base: IntArray, r: int, stride: int, horizon_s: int
 ) -> tuple[IntArray, IntArray, IntArray]:
@@ -466,7 +460,9 @@ def running_boxes(
         room += facts.place_count[facts.running[i]]
     y, dy, end_s = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
     count = 0
-    height = facts.capacity[:, r] - np.maximum(facts.free[:, r], 0)
+    height = np.empty(len(facts.free), np.int64)
+    for node in range(len(facts.free)):
+        height[node] = facts.capacity[node, r] - max(facts.free[node, r], 0)
     for i in range(len(facts.running)):
         slot = facts.running[i]
         for p in range(facts.place_at[slot], facts.place_at[slot] + facts.place_count[slot]):
@@ -487,7 +483,7 @@ def running_boxes(
     return y[:count].copy(), dy[:count].copy(), end_s[:count].copy()
 
 
-@kernel(_INT(_FACTS, _PLAN, _FLAGS, _INT, _INT, _INT, _INT, _INT, _INT))
+@kernel(INT(FACTS, PLAN, FLAGS1, INT, INT, INT, INT, INT, INT))
 def gap_below(
     facts: Facts, plan: Plan, placed: BoolArray, j: int, done: int, node: int, r: int, ceiling: int, tau: int
 ) -> int:
@@ -497,263 +493,3 @@ def gap_below(
         moment.older[part] = moment.newest[plan.node[part]]
         moment.newest[plan.node[part]] = part
     return highest_gap(plan, moment, node, r, ceiling, facts.per_unit[slot, r])
-
-
-class Relaxation(NamedTuple):
-    """The dispatching problem without places: E moments, K shared capacities that only grow with time.
-
-    A capacity is the amount of one resource in all nodes, or the room for one kind of unit in all nodes; what a job
-    takes of it, wherever it is placed, is a lower bound. So every plan is a plan here, not the other way round.
-    """
-
-    moment_s: IntArray
-    """int64[E], the first is now, the others are ends of running jobs"""
-    capacity: IntArray
-    """int64[E, K]: from that moment on"""
-    demand: IntArray
-    """int64[J, K]"""
-
-
-_RELAXATION = types.NamedTuple((_COLUMN, _ROWS, _ROWS), Relaxation)
-
-
-@kernel(_BOOL(_FACTS, _INT, _INT))
-def may_use(facts: Facts, slot: int, node: int) -> bool:
-    """Whether an empty `node` could take a unit of `slot`."""
-    if not facts.node_sets[facts.node_set[slot], node]:
-        return False
-    for r in range(facts.capacity.shape[1]):  # noqa: SIM110
-        if facts.per_unit[slot, r] > facts.capacity[node, r]:
-            return False
-    return True
-
-
-@kernel(_INT(_FACTS, _MATRIX, _INT, _INT))
-def room_for(facts: Facts, left: IntArray, node: int, slot: int) -> int:
-    """Units of `slot` that fit into `left`, as if they could share; 1 for a whole node that is free."""
-    if not may_use(facts, slot, node):
-        return 0
-    count = _PLENTY
-    for r in range(left.shape[1]):
-        if facts.sharing[slot] & EXCLUSIVE:
-            count = 1
-            if left[node, r] != facts.capacity[node, r]:
-                return 0
-        elif facts.per_unit[slot, r] > 0:
-            count = min(count, left[node, r] // facts.per_unit[slot, r])
-    return count
-
-
-@kernel(_INT(_FACTS, _INT, _INT))
-def least_taken(facts: Facts, slot: int, kind: int) -> int:
-    """The least room for units like `kind` (a slot) that a job like `slot` can take, wherever it is placed."""
-    N, R = facts.capacity.shape
-    whole, kind_whole = facts.sharing[slot] & EXCLUSIVE, facts.sharing[kind] & EXCLUSIVE
-    if kind_whole and not whole:
-        return 0
-    each, most = _PLENTY, 1
-    for node in range(N):
-        if not may_use(facts, slot, node):
-            continue
-        if not may_use(facts, kind, node):
-            return 0
-        if whole:
-            each = min(each, room_for(facts, facts.capacity, node, kind))
-            most = max(most, units_on(facts, facts.capacity, node, slot))
-    if whole:
-        return each * ((facts.units[slot] + most - 1) // most)
-    for r in range(R):
-        if facts.per_unit[kind, r] > 0:
-            each = min(each, facts.per_unit[slot, r] // facts.per_unit[kind, r])
-    return each * facts.units[slot]
-
-
-@kernel(_INT(_FACTS, _INT, _INT))
-def least_amount(facts: Facts, slot: int, r: int) -> int:
-    """The least of resource `r` that a job like `slot` takes."""
-    if not facts.sharing[slot] & EXCLUSIVE:
-        return facts.units[slot] * facts.per_unit[slot, r]
-    least, most = _PLENTY, 1
-    for node in range(len(facts.capacity)):
-        if may_use(facts, slot, node):
-            least = min(least, facts.capacity[node, r])
-            most = max(most, units_on(facts, facts.capacity, node, slot))
-    return least * ((facts.units[slot] + most - 1) // most)
-
-
-@kernel(_RELAXATION(_FACTS))
-def relaxation(facts: Facts) -> Relaxation:
-    """Drop places from the problem; capacities that cannot run short are left out."""
-    (N, R), J = facts.capacity.shape, len(facts.jobs)
-    shapes, kind_of = shapes_of(facts)
-    K = len(shapes)
-    demand = np.zeros((J, K + R), np.int64)
-    of_kind = np.empty(K, np.int64)
-    for k in range(K):
-        for other in range(K):
-            of_kind[other] = least_taken(facts, shapes[other], shapes[k])
-        for j in range(J):
-            demand[j, k] = of_kind[kind_of[j]] // facts.units[shapes[kind_of[j]]] * facts.units[facts.jobs[j]]
-            if facts.sharing[facts.jobs[j]] & EXCLUSIVE:
-                demand[j, k] = least_taken(facts, facts.jobs[j], shapes[k])
-    for j in range(J):
-        for r in range(R):
-            demand[j, K + r] = least_amount(facts, facts.jobs[j], r)
-    useful = np.zeros(N, np.bool_)
-    for node in range(N):
-        for k in range(K):
-            useful[node] |= may_use(facts, shapes[k], node)
-    left = np.maximum(facts.free, 0)
-    floor = np.zeros((N, R), np.int64)
-    none = np.empty(0, np.int64)
-    moment = Moment(left, floor, none, none)
-    touched = useful.copy()
-    held = np.zeros((N, K + R), np.int64)
-    total = np.zeros(K + R, np.int64)
-    moment_s = np.empty(len(facts.running) + 1, np.int64)
-    capacity = np.empty((len(facts.running) + 1, K + R), np.int64)
-    E, next_running, tau = 0, 0, facts.now_s
-    while True:
-        for node in range(N):
-            if not (touched[node] and useful[node]):
-                continue
-            touched[node] = False
-            for k in range(K + R):
-                now = left[node, k - K] if k >= K else room_for(facts, left, node, shapes[k])
-                total[k] += now - held[node, k]
-                held[node, k] = now
-        moment_s[E] = tau
-        capacity[E] = total
-        E += 1
-        if next_running == len(facts.running):
-            break
-        tau = expected_end(facts, facts.running[next_running])
-        next_running = end_running(facts, moment, touched, next_running, tau)
-    short = np.flatnonzero(demand.sum(axis=0) > capacity[0])
-    return Relaxation(moment_s[:E].copy(), capacity[:E][:, short].copy(), demand[:, short].copy())
-
-
-@kernel(_BOOL(_RELAXATION, _FACTS, _FLAGS, _COLUMN, _INT, _INT))
-def has_room(relaxed: Relaxation, facts: Facts, placed: BoolArray, start_s: IntArray, j: int, tau: int) -> bool:
-    """Whether job `j` could start at `tau` beside those `placed`, none of which starts later."""
-    at_s = np.searchsorted(relaxed.moment_s, tau, side="right") - 1
-    for k in range(relaxed.demand.shape[1]):
-        if relaxed.demand[j, k] == 0:
-            continue
-        used = relaxed.demand[j, k]
-        for other in range(len(placed)):
-            if placed[other] and start_s[other] + facts.estimate_s[facts.jobs[other]] > tau:
-                used += relaxed.demand[other, k]
-        if used > relaxed.capacity[at_s, k]:
-            return False
-    return True
-
-
-@kernel(_INT(_RELAXATION, _FACTS, _FLAGS, _COLUMN, _INT, _INT))
-def next_room(relaxed: Relaxation, facts: Facts, placed: BoolArray, start_s: IntArray, j: int, tau: int) -> int:
-    """The earliest moment after `tau` at which something can end: see `next_chance`."""
-    chance = _PLENTY
-    after = np.searchsorted(relaxed.moment_s, tau, side="right")
-    if after < len(relaxed.moment_s):
-        chance = relaxed.moment_s[after]
-    for other in range(len(placed)):
-        end_s = (start_s[other] if placed[other] else tau) + facts.estimate_s[facts.jobs[other]]
-        if other != j and end_s > tau:
-            chance = min(chance, end_s)
-    return chance
-
-
-@kernel(types.float64(_FACTS, _FLOATS, _COLUMN))
-def delay(facts: Facts, weights: FloatArray, start_s: IntArray) -> float:
-    """Weighted delay of a plan: sum of weight times (start - now)."""
-    total = 0.0
-    for j in range(len(weights)):
-        total += weights[j] * (start_s[j] - facts.now_s)
-    return total
-
-
-@kernel(types.void(_PLAN, _PLAN))
-def copy_plan(target: Plan, source: Plan) -> None:
-    """Overwrite `target`."""
-    target.start_s[:] = source.start_s
-    target.count[:] = source.count
-    target.node[:] = source.node
-    target.units[:] = source.units
-    target.y[:] = source.y
-    target.dy[:] = source.dy
-
-
-@kernel(types.void(_FACTS, _COLUMN, _COLUMN, _INT))
-def postpone_alike(facts: Facts, alike: IntArray, earliest: IntArray, job: int) -> None:
-    """Jobs like `job` after it are interchangeable with it: they never start before it."""
-    for other in range(job + 1, len(alike)):
-        if alike[other] == alike[job]:
-            earliest[other] = max(earliest[other], earliest[job])
-
-
-@kernel(_COLUMN(_FACTS, _FLOATS))
-def alike_jobs(facts: Facts, weights: FloatArray) -> IntArray:
-    """By job: the first considered job of the same request, estimate and weight."""
-    alike = np.arange(len(weights))
-    for j in range(len(weights)):
-        for first in range(j):
-            a, b = facts.jobs[first], facts.jobs[j]
-            same = facts.units[a] == facts.units[b] and facts.estimate_s[a] == facts.estimate_s[b]
-            if same and weights[first] == weights[j] and same_shape(facts, a, b):
-                alike[j] = first
-                break
-    return alike
-
-
-@kernel(types.Tuple((_INT, _BOOL, types.float64))(_FACTS, _RELAXATION, _FLOATS, _PLAN, _PLAN, _INT, _INT))
-def branch(
-    facts: Facts, relaxed: Relaxation, weights: FloatArray, best: Plan, trial: Plan, most: int, dives: int
-) -> tuple[int, bool, float]:
-    """Branch and bound on the relaxed problem, at most `most` nodes and `dives` plans: improves `best`, may prove it.
-
-    Same tree as the paper's search, starts only: the job that can start first starts, or is postponed. The order of
-    every relaxed plan better than `best` is given to the dive, which finds places for it. Returns the nodes spent,
-    whether the tree was exhausted, and a lower bound of the weighted delay (0 if it was not).
-    """
-    J = len(weights)
-    earliest = np.full((J + 1, J), facts.now_s, np.int64)
-    placed, start_s, who = np.zeros(J, np.bool_), np.zeros(J, np.int64), np.zeros(J, np.int64)
-    upper = delay(facts, weights, best.start_s)
-    lower = upper
-    alike = alike_jobs(facts, weights)
-    depth = spent = 0
-    while spent < most and dives > 0:
-        spent += 1
-        job, tau = -1, 0
-        while True:
-            bound, tau, job = 0.0, _PLENTY, -1
-            for j in range(J):
-                begin = start_s[j] if placed[j] else earliest[depth, j]
-                bound += weights[j] * (begin - facts.now_s)
-                if not placed[j] and begin < tau:
-                    tau, job = begin, j
-            if bound >= upper * (1 - _CLOSE) or job < 0 or has_room(relaxed, facts, placed, start_s, job, tau):
-                break
-            earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, tau)
-            postpone_alike(facts, alike, earliest[depth], job)
-        if bound < upper * (1 - _CLOSE) and job >= 0:
-            placed[job], start_s[job], who[depth] = True, tau, job
-            earliest[depth + 1] = earliest[depth]
-            depth += 1
-            continue
-        if bound < upper * (1 - _CLOSE):
-            dive(facts, trial, who, False)
-            dives -= 1
-            found = delay(facts, weights, trial.start_s)
-            if found < upper * (1 - _CLOSE):
-                copy_plan(best, trial)
-                upper = found
-            lower = min(lower, bound)
-        if depth == 0:
-            return spent, True, min(lower, upper)
-        depth -= 1
-        job = who[depth]
-        placed[job] = False
-        earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, start_s[job])
-        postpone_alike(facts, alike, earliest[depth], job)
-    return spent, False, 0.0

@@ -6,20 +6,21 @@ from dataclasses import dataclass
 
 from cpsched.errors import require
 
+_SHARES = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
     """Each search gets `first_s` seconds, twice as many each time no plan is verified yet; in sum `total_s` at most.
 
-    With `effort` the same in branches, `first_effort` and `effort` at most, and no clock is read. `restarts` in a
-    row that bring nothing end the search (cp19 section 3: delta_max, delta, k).
+    With `effort` the same in branches, an eighth of them for each search, and no clock is read. `restarts` in a row
+    that bring nothing end it all (cp19 section 3: delta_max, delta, k).
     """
 
     total_s: float
     first_s: float
     restarts: int
     effort: int | None = None
-    first_effort: int = 64
 
     def __post_init__(self) -> None:
         require(self.total_s > 0, "limit_s", self.total_s, "must be positive")
@@ -35,4 +36,4 @@ class Limit:
     @property
     def first(self) -> int:
         """What the first search gets: branches, or milliseconds."""
-        return self.first_effort if self.effort is not None else max(1, int(self.first_s * 1000))
+        return max(1, self.effort // _SHARES) if self.effort is not None else max(1, int(self.first_s * 1000))

@@ -140,7 +140,7 @@ class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
                 if not place.Bound():
                     return Take(place, self._highest(j, done, unit, r, tau, placed))
             self._note(j, first + done, unit)
-        plan.count[j] = len(self._variables.units[j])
+        plan.parts[j] = len(self._variables.units[j])
         return None
 
     @staticmethod
@@ -180,7 +180,7 @@ class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
 
 def values_of(variables: Variables, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
     """The variables of the places of job `j`, and the values that `plan` gives them."""
-    first, count = int(plan.first[j]), int(plan.count[j])
+    first, count = int(plan.first[j]), int(plan.parts[j])
     if len(variables.units[j]) != count:  # whole nodes of another size: see `variables`
         variables.solver.Fail()
     axis = np.searchsorted(variables.nodes, plan.node[first : first + count]).tolist()

@@ -97,7 +97,7 @@ def variables(solver: Any, facts: Facts, leaf: Plan) -> Variables:
         found.start.append(solver.IntVar(0, horizon_s - found.estimate_s(j)))
         allowed = by_shape[_shape(facts, slot)][nodes]
         whole = bool(facts.sharing[slot] & EXCLUSIVE)
-        count = int(leaf.count[j]) if whole else int(facts.units[slot])
+        count = int(leaf.parts[j]) if whole else int(facts.units[slot])
         make = _whole_node if whole else _unit
         found.units.append([make(found, slot, allowed) for _ in range(count)])
     return found

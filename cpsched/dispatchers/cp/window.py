@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import numpy.typing as npt
 
 from cpsched.dispatchers.cp import kernels
 from cpsched.dispatchers.cp.kernels import Facts, Plan
 from cpsched.model import IntArray, Snapshot
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def facts_of(snapshot: Snapshot) -> Facts:
@@ -33,7 +37,7 @@ def facts_of(snapshot: Snapshot) -> Facts:
     )
 
 
-def _fixed(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+def _fixed(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     """A read-only view: kernels are compiled for those."""
     view = array.view()
     view.setflags(write=False)
@@ -59,7 +63,7 @@ def empty_plan(facts: Facts) -> Plan:
     return Plan(
         start_s=np.full(J, -1, np.int64),
         first=first,
-        count=np.zeros(J, np.int64),
+        parts=np.zeros(J, np.int64),
         node=np.zeros(P, np.int64),
         units=np.zeros(P, np.int64),
         y=np.zeros((P, R), np.int64),

@@ -1,5 +1,6 @@
 """The settings files under deploy/: they load, and the example leaves nothing out and changes nothing."""
 
+import itertools
 from pathlib import Path
 
 import yaml
@@ -24,7 +25,7 @@ def test_the_example_names_every_setting() -> None:
 
 def test_each_setting_has_a_sentence_above_it() -> None:
     lines = EXAMPLE.read_text().splitlines()
-    for before, line in zip(lines, lines[1:], strict=False):
+    for before, line in itertools.pairwise(lines):
         if ":" in line and not line.lstrip().startswith("#") and not line.split(":", 1)[1].strip().startswith("#"):
             assert before.strip().startswith("# "), line
 

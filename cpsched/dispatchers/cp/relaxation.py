@@ -1,0 +1,321 @@
+"""The dispatching problem without places: a relaxation whose best plan bounds every real plan from below.
+
+Places are what makes the problem hard. Without them a branch and bound over start times is cheap; where its best
+plan, once given places by the dive, is as good as without, nothing better exists.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched._jit import (
+    BOOL,
+    FLAGS1,
+    FLOAT,
+    FLOATS1,
+    IN1,
+    IN2,
+    INT,
+    NOTHING,
+    OUT1,
+    OUT2,
+    kernel,
+    record_type,
+    tuple_type,
+)
+from cpsched.dispatchers.cp.kernels import (
+    FACTS,
+    PLAN,
+    PLENTY,
+    Facts,
+    Moment,
+    Plan,
+    dive,
+    end_running,
+    expected_end,
+    same_shape,
+    shapes_of,
+    units_on,
+)
+from cpsched.model import EXCLUSIVE, BoolArray, IntArray
+
+FloatArray = npt.NDArray[np.float64]
+CLOSE = 1e-9
+"""Relative difference of objectives that counts as none."""
+
+
+class Relaxation(NamedTuple):
+    """The dispatching problem without places: E moments, K shared capacities that only grow with time.
+
+    A capacity is the amount of one resource in all nodes, or the room for one kind of unit in all nodes; what a job
+    takes of it, wherever it is placed, is a lower bound. So every plan is a plan here, not the other way round.
+    """
+
+    moment_s: IntArray
+    """int64[E], the first is now, the others are ends of running jobs"""
+    capacity: IntArray
+    """int64[E, K]: from that moment on"""
+    demand: IntArray
+    """int64[J, K]"""
+
+
+RELAXATION = record_type(Relaxation, OUT1, OUT2, OUT2)
+
+
+@kernel(BOOL(FACTS, INT, INT))
+def may_use(facts: Facts, slot: int, node: int) -> bool:
+    """Whether an empty `node` could take a unit of `slot`."""
+    if not facts.node_sets[facts.node_set[slot], node]:
+        return False
+    for r in range(facts.capacity.shape[1]):  # noqa: SIM110
+        if facts.per_unit[slot, r] > facts.capacity[node, r]:
+            return False
+    return True
+
+
+@kernel(INT(FACTS, IN2, INT, INT))
+def room_for(facts: Facts, left: IntArray, node: int, slot: int) -> int:
+    """Units of `slot` that fit into `left`, as if they could share; 1 for a whole node that is free."""
+    if not may_use(facts, slot, node):
+        return 0
+    count = PLENTY
+    for r in range(left.shape[1]):
+        if facts.sharing[slot] & EXCLUSIVE:
+            count = 1
+            if left[node, r] != facts.capacity[node, r]:
+                return 0
+        elif facts.per_unit[slot, r] > 0:
+            count = min(count, left[node, r] // facts.per_unit[slot, r])
+    return count
+
+
+@kernel(INT(FACTS, INT, INT))
+def least_taken(facts: Facts, slot: int, kind: int) -> int:
+    """The least room for units like `kind` (a slot) that a job like `slot` can take, wherever it is placed."""
+    N, R = facts.capacity.shape
+    whole, kind_whole = facts.sharing[slot] & EXCLUSIVE, facts.sharing[kind] & EXCLUSIVE
+    if kind_whole and not whole:
+        return 0
+    each, most = PLENTY, 1
+    for node in range(N):
+        if not may_use(facts, slot, node):
+            continue
+        if not may_use(facts, kind, node):
+            return 0
+        if whole:
+            each = min(each, room_for(facts, facts.capacity, node, kind))
+            most = max(most, units_on(facts, facts.capacity, node, slot))
+    if whole:
+        return int(each * ((facts.units[slot] + most - 1) // most))
+    for r in range(R):
+        if facts.per_unit[kind, r] > 0:
+            each = min(each, facts.per_unit[slot, r] // facts.per_unit[kind, r])
+    return int(each * facts.units[slot])
+
+
+@kernel(INT(FACTS, INT, INT))
+def least_amount(facts: Facts, slot: int, r: int) -> int:
+    """The least of resource `r` that a job like `slot` takes."""
+    if not facts.sharing[slot] & EXCLUSIVE:
+        return int(facts.units[slot] * facts.per_unit[slot, r])
+    least, most = PLENTY, 1
+    for node in range(len(facts.capacity)):
+        if may_use(facts, slot, node):
+            least = min(least, facts.capacity[node, r])
+            most = max(most, units_on(facts, facts.capacity, node, slot))
+    return int(least * ((facts.units[slot] + most - 1) // most))
+
+
+def relax(facts: Facts) -> Relaxation:
+    """Drop places from the problem; capacities that cannot run short are left out."""
+    shapes, kind_of = shapes_of(facts)
+    demand = demands(facts, shapes, kind_of)
+    moment_s, capacity = capacities(facts, shapes)
+    short = np.flatnonzero(demand.sum(axis=0) > capacity[0])
+    return Relaxation(moment_s, np.ascontiguousarray(capacity[:, short]), np.ascontiguousarray(demand[:, short]))
+
+
+@kernel(OUT2(FACTS, IN1, IN1))
+def demands(facts: Facts, shapes: IntArray, kind_of: IntArray) -> IntArray:
+    """What each job takes at least of the room for each kind of unit, then of each resource: int64[J, K + R]."""
+    J, K, R = len(facts.jobs), len(shapes), facts.capacity.shape[1]
+    demand = np.zeros((J, K + R), np.int64)
+    of_kind = np.empty(K, np.int64)
+    for k in range(K):
+        for other in range(K):
+            of_kind[other] = least_taken(facts, shapes[other], shapes[k])
+        for j in range(J):
+            demand[j, k] = of_kind[kind_of[j]] // facts.units[shapes[kind_of[j]]] * facts.units[facts.jobs[j]]
+            if facts.sharing[facts.jobs[j]] & EXCLUSIVE:
+                demand[j, k] = least_taken(facts, facts.jobs[j], shapes[k])
+    for j in range(J):
+        for r in range(R):
+            demand[j, K + r] = least_amount(facts, facts.jobs[j], r)
+    return demand
+
+
+@kernel(tuple_type(OUT1, OUT2)(FACTS, IN1))
+def capacities(facts: Facts, shapes: IntArray) -> tuple[IntArray, IntArray]:
+    """The moments [E] at which running jobs end, now first, and what there is of each capacity from then on."""
+    N, R, K = len(facts.capacity), facts.capacity.shape[1], len(shapes)
+    useful, touched = np.zeros(N, np.bool_), np.zeros(N, np.bool_)
+    left, floor = np.zeros((N, R), np.int64), np.zeros((N, R), np.int64)
+    for node in range(N):
+        for k in range(K):
+            useful[node] |= may_use(facts, shapes[k], node)
+        touched[node] = useful[node]
+        for r in range(R):
+            left[node, r] = max(facts.free[node, r], 0)
+    none = np.empty(0, np.int64)
+    moment = Moment(left, floor, none, none)
+    held, total = np.zeros((N, K + R), np.int64), np.zeros(K + R, np.int64)
+    moment_s = np.empty(len(facts.running) + 1, np.int64)
+    capacity = np.empty((len(facts.running) + 1, K + R), np.int64)
+    E, next_running, tau = 0, 0, facts.now_s
+    while True:
+        for node in range(N):
+            if not (touched[node] and useful[node]):
+                continue
+            touched[node] = False
+            for k in range(K + R):
+                now = left[node, k - K] if k >= K else room_for(facts, left, node, shapes[k])
+                total[k] += now - held[node, k]
+                held[node, k] = now
+        moment_s[E] = tau
+        for k in range(K + R):
+            capacity[E, k] = total[k]
+        E += 1
+        if next_running == len(facts.running):
+            return moment_s[:E], capacity[:E]
+        tau = expected_end(facts, facts.running[next_running])
+        next_running = end_running(facts, moment, touched, next_running, tau)
+
+
+@kernel(BOOL(RELAXATION, FACTS, FLAGS1, OUT1, INT, INT))
+def has_room(relaxed: Relaxation, facts: Facts, placed: BoolArray, start_s: IntArray, j: int, tau: int) -> bool:
+    """Whether job `j` could start at `tau` beside those `placed`, none of which starts later."""
+    at_s = np.searchsorted(relaxed.moment_s, tau, side="right") - 1
+    for k in range(relaxed.demand.shape[1]):
+        if relaxed.demand[j, k] == 0:
+            continue
+        used = relaxed.demand[j, k]
+        for other in range(len(placed)):
+            if placed[other] and start_s[other] + facts.estimate_s[facts.jobs[other]] > tau:
+                used += relaxed.demand[other, k]
+        if used > relaxed.capacity[at_s, k]:
+            return False
+    return True
+
+
+@kernel(INT(RELAXATION, FACTS, FLAGS1, OUT1, INT, INT))
+def next_room(relaxed: Relaxation, facts: Facts, placed: BoolArray, start_s: IntArray, j: int, tau: int) -> int:
+    """The earliest moment after `tau` at which something can end: see `next_chance`."""
+    chance = PLENTY
+    after = np.searchsorted(relaxed.moment_s, tau, side="right")
+    if after < len(relaxed.moment_s):
+        chance = relaxed.moment_s[after]
+    for other in range(len(placed)):
+        end_s = (start_s[other] if placed[other] else tau) + facts.estimate_s[facts.jobs[other]]
+        if other != j and end_s > tau:
+            chance = min(chance, end_s)
+    return chance
+
+
+@kernel(FLOAT(FACTS, FLOATS1, OUT1))
+def delay(facts: Facts, weights: FloatArray, start_s: IntArray) -> float:
+    """Weighted delay of a plan: sum of weight times (start - now)."""
+    total = 0.0
+    for j in range(len(weights)):
+        total += weights[j] * (start_s[j] - facts.now_s)
+    return total
+
+
+@kernel(NOTHING(PLAN, PLAN))
+def copy_plan(target: Plan, source: Plan) -> None:
+    """Overwrite `target`."""
+    for j in range(len(source.start_s)):
+        target.start_s[j], target.parts[j] = source.start_s[j], source.parts[j]
+    for p in range(len(source.node)):
+        target.node[p], target.units[p] = source.node[p], source.units[p]
+        for r in range(source.y.shape[1]):
+            target.y[p, r], target.dy[p, r] = source.y[p, r], source.dy[p, r]
+
+
+@kernel(NOTHING(FACTS, OUT1, OUT1, INT))
+def postpone_alike(facts: Facts, alike: IntArray, earliest: IntArray, job: int) -> None:
+    """Jobs like `job` after it are interchangeable with it: they never start before it."""
+    for other in range(job + 1, len(alike)):
+        if alike[other] == alike[job]:
+            earliest[other] = max(earliest[other], earliest[job])
+
+
+@kernel(OUT1(FACTS, FLOATS1))
+def alike_jobs(facts: Facts, weights: FloatArray) -> IntArray:
+    """By job: the first considered job of the same request, estimate and weight."""
+    alike = np.arange(len(weights))
+    for j in range(len(weights)):
+        for first in range(j):
+            a, b = facts.jobs[first], facts.jobs[j]
+            same = facts.units[a] == facts.units[b] and facts.estimate_s[a] == facts.estimate_s[b]
+            if same and weights[first] == weights[j] and same_shape(facts, a, b):
+                alike[j] = first
+                break
+    return alike
+
+
+@kernel(tuple_type(INT, BOOL, FLOAT)(FACTS, RELAXATION, FLOATS1, PLAN, PLAN, INT, INT))
+def branch(
+    facts: Facts, relaxed: Relaxation, weights: FloatArray, best: Plan, trial: Plan, most: int, dives: int
+) -> tuple[int, bool, float]:
+    """Branch and bound on the relaxed problem, at most `most` nodes and `dives` plans: improves `best`, may prove it.
+
+    Same tree as the paper's search, starts only: the job that can start first starts, or is postponed. The order of
+    every relaxed plan better than `best` is given to the dive, which finds places for it. Returns the nodes spent,
+    whether the tree was exhausted, and a lower bound of the weighted delay (0 if it was not).
+    """
+    J = len(weights)
+    earliest = np.full((J + 1, J), facts.now_s, np.int64)
+    placed, start_s, who = np.zeros(J, np.bool_), np.zeros(J, np.int64), np.zeros(J, np.int64)
+    upper = delay(facts, weights, best.start_s)
+    lower = upper
+    alike = alike_jobs(facts, weights)
+    depth = spent = 0
+    while spent < most and dives > 0:
+        spent += 1
+        job, tau = -1, 0
+        while True:
+            bound, tau, job = 0.0, PLENTY, -1
+            for j in range(J):
+                begin = start_s[j] if placed[j] else earliest[depth, j]
+                bound += weights[j] * (begin - facts.now_s)
+                if not placed[j] and begin < tau:
+                    tau, job = begin, j
+            if bound >= upper * (1 - CLOSE) or job < 0 or has_room(relaxed, facts, placed, start_s, job, tau):
+                break
+            earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, tau)
+            postpone_alike(facts, alike, earliest[depth], job)
+        if bound < upper * (1 - CLOSE) and job >= 0:
+            placed[job], start_s[job], who[depth] = True, tau, job
+            for j in range(J):
+                earliest[depth + 1, j] = earliest[depth, j]
+            depth += 1
+            continue
+        if bound < upper * (1 - CLOSE):
+            dive(facts, trial, who, False)
+            dives -= 1
+            found = delay(facts, weights, trial.start_s)
+            if found < upper * (1 - CLOSE):
+                copy_plan(best, trial)
+                upper = found
+            lower = min(lower, bound)
+        if depth == 0:
+            return spent, True, min(lower, upper)
+        depth -= 1
+        job = who[depth]
+        placed[job] = False
+        earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, start_s[job])
+        postpone_alike(facts, alike, earliest[depth], job)
+    return spent, False, 0.0
