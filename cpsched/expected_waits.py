@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cpsched.errors import InvalidValue, require
@@ -54,3 +54,12 @@ class ExpectedWaits:
         waited, jobs = self._sums.get(ended.job.queue, (0, 0))
         self._sums[ended.job.queue] = (waited + ended.wait_s, jobs + 1)
         self._total = (self._total[0] + ended.wait_s, self._total[1] + 1)
+
+    def memory(self) -> dict[str, list[int]]:
+        """What was learned, as JSON: queue -> [seconds waited, jobs]."""
+        return {queue: list(sums) for queue, sums in self._sums.items()}
+
+    def recall(self, memory: Mapping[str, Sequence[int]]) -> None:
+        """Know what `memory` says, and nothing else."""
+        self._sums = {queue: (waited, jobs) for queue, (waited, jobs) in memory.items()}
+        self._total = (sum(waited for waited, _ in self._sums.values()), sum(jobs for _, jobs in self._sums.values()))

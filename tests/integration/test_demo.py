@@ -1,0 +1,41 @@
+"""The demo, short: it runs where there is no terminal, ends with a table, and can be stopped in the middle."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+DEMO = [sys.executable, "-m", "bridge.cli", "demo", "--dispatcher", "easy", "--baseline", "fcfs"]
+
+
+def test_the_demo_ends_with_both_policies_side_by_side():
+    done = subprocess.run([*DEMO, "--jobs", "1000", "--seconds", "1"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    table = {line.split("│")[1].strip(): line.split("│")[2:4] for line in done.stdout.splitlines() if "│" in line}
+    assert [cell.strip() for cell in table["jobs"]] == ["1,000", "1,000"]
+    waits = [float(cell.strip().removesuffix(" s").replace(",", "")) for cell in table["wait, mean"]]
+    assert 0 < waits[0] < waits[1], "backfilling waits less than first come, first served"
+    assert re.search(r"queue \d+, running \d+, ended \d+ of 1000", done.stdout)
+
+
+def test_ctrl_c_leaves_cleanly_and_metrics_are_served_meanwhile():
+    process = subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        lines = [process.stdout.readline() for _ in range(3)]
+        url = re.search(r"http://\S+/metrics", "".join(lines))[0]
+        until = time.monotonic() + 60
+        while "cpsched_started_jobs_total 0.0" in (page := urllib.request.urlopen(url).read().decode()):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert 'cpsched_mode{mode="control"} 1.0' in page
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "stopped; the held jobs went back" in out
+    assert "Traceback" not in err
