@@ -18,8 +18,6 @@ IN2 = types.Array(types.int64, 2, "C", readonly=True)
 OUT1 = types.Array(types.int64, 1, "C")
 """A column that a kernel writes."""
 OUT2 = types.Array(types.int64, 2, "C")
-PLAN: Any = types.Tuple((OUT1, OUT1, OUT1, OUT1, OUT1))  # type: ignore[no-untyped-call]
-"""Starts (slots, offsets, nodes, units) and the plan by queue position."""
 FLAGS2 = types.Array(types.bool_, 2, "C", readonly=True)
 FLAGS1 = types.Array(types.bool_, 1, "C")
 """Flags that a kernel writes."""

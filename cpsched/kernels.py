@@ -11,8 +11,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cpsched._jit import FLAGS2, IN1, IN2, INT, OUT1, OUT2, PLAN, kernel
-from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
+from cpsched._jit import FLAGS2, IN1, IN2, INT, OUT1, OUT2, kernel
+from cpsched.model import (
+    DISTINCT,
+    END,
+    ESTIMATE,
+    EXCLUSIVE,
+    NEVER,
+    NODE_SET,
+    PLACE_AT,
+    PLACE_COUNT,
+    SHARING,
+    UNITS,
+)
 
 Array = Any
 """Kernels see arrays of explicit types, given in their signatures."""
@@ -20,6 +31,14 @@ Array = Any
 STRICT, GREEDY = -1, 0
 """Numbers of reservations with a meaning of their own: stop at the first job that does not fit; pass over it."""
 FIRST_FIT, BEST_FIT = 0, 1
+
+ORDER, BACKFILL, RESERVATIONS, ALLOCATION, COUNTED, WANT_PLAN = range(6)
+"""Fields of a rule (int64[6]), the whole of what makes one list scheduler differ from another: the order of the queue;
+the order after a single reservation (`ARRIVAL`: the same); how many reservations; which nodes a start gets; whether the
+cluster is a counted pool; whether the whole plan is wanted."""
+
+ARRIVAL, SHORTEST, LONGEST, SJF, LJF, SAF, LAF, SPF, GIVEN = range(9)
+"""Orders; `GIVEN`: by positions from outside."""
 
 
 class Jobs(NamedTuple):
@@ -191,6 +210,77 @@ def take_starts(
     return -1
 
 
+class Starts(NamedTuple):
+    """Room for the starts of a plan, laid out as in `cpsched.model.Starts`."""
+
+    slots: Array
+    offsets: Array
+    nodes: Array
+    units: Array
+
+
+# ---------------------------------------------------------------------------------------------- orders of the queue
+
+
+@kernel()
+def first_key(code: int, estimate_s: int, processors: int) -> int:
+    """What an order sorts by first: E is the estimate, r the processors (debs24 section 3)."""
+    if code in (SHORTEST, SJF):
+        return estimate_s
+    if code in (LONGEST, LJF):
+        return -estimate_s
+    if code == SAF:
+        return processors * estimate_s
+    if code == LAF:
+        return -processors * estimate_s
+    if code == SPF:
+        return processors * estimate_s * estimate_s
+    return 0
+
+
+@kernel()
+def second_key(code: int, estimate_s: int, processors: int) -> int:
+    """What it sorts by next; remaining ties keep the order of arrival."""
+    if code in (SJF, LJF):
+        return processors
+    if code == SPF:
+        return processors * estimate_s
+    return 0
+
+
+@kernel()
+def sorted_positions(code: int, queue: Array, jobs: Jobs) -> Array:
+    """The positions of a queue in order `code`: a merge sort, stable."""
+    n = len(queue)
+    first, second = np.empty(n, np.int64), np.empty(n, np.int64)
+    order, merged = np.empty(n, np.int64), np.empty(n, np.int64)
+    for i in range(n):
+        slot = queue[i]
+        processors = jobs.units[slot] * jobs.per_unit[slot, 0]
+        first[i] = first_key(code, jobs.estimate_s[slot], processors)
+        second[i] = second_key(code, jobs.estimate_s[slot], processors)
+        order[i] = i
+    width = 1
+    while width < n:
+        for low in range(0, n, 2 * width):
+            middle, high = min(low + width, n), min(low + 2 * width, n)
+            i, j = low, middle
+            for k in range(low, high):
+                take_left = i < middle
+                if take_left and j < high:
+                    a, b = order[i], order[j]
+                    take_left = first[a] < first[b] or (first[a] == first[b] and second[a] <= second[b])
+                if take_left:
+                    merged[k] = order[i]
+                    i += 1
+                else:
+                    merged[k] = order[j]
+                    j += 1
+        order, merged = merged, order
+        width *= 2
+    return order
+
+
 # ---------------------------------------------------------------------------------------------- one counted pool
 #
 # A pool is a cluster of one resource whose units need not be placed: one node, or nodes of one unit each. Slots on
@@ -267,7 +357,6 @@ class Pool(NamedTuple):
     capacity: int
     queue: Array
     order: Array
-    backfill: Array
     running: Array
     held: Array
     """What each running job gives back."""
@@ -312,9 +401,9 @@ def fill_held(pool: Pool, jobs: Jobs) -> int:
 
 
 @kernel()
-def position_of(order: Array, i: int) -> int:
+def position_of(order: Array, i: int) -> Any:
     """The queue position of the i-th in an order; an empty one is that of the queue."""
-    return int(order[i]) if len(order) else i
+    return order[i] if len(order) else i
 
 
 @kernel()
@@ -366,7 +455,7 @@ def pool_greedy(pool: Pool, jobs: Jobs, free: int, started: int, first: int) -> 
 
 
 @kernel()
-def pool_easy(pool: Pool, jobs: Jobs, free: int, started: int, first: int) -> int:
+def pool_easy(pool: Pool, jobs: Jobs, free: int, started: int, first: int, backfill: Array) -> int:
     """One reservation, for the `first` in order; others start iff they end before it or fit beside it.
 
     `shadow_s` is when the reservation starts, `extra` what is free beside it from then on.
@@ -387,11 +476,11 @@ def pool_easy(pool: Pool, jobs: Jobs, free: int, started: int, first: int) -> in
         then_free += amount
     extra = then_free - need
     pool.plan[head] = shadow_s
-    own_order = len(pool.backfill) > 0
+    own_order = len(backfill) > 0
     for k in range(0 if own_order else first + 1, len(pool.queue)):
         if free == 0:
             break
-        position = pool.backfill[k] if own_order else position_of(pool.order, k)
+        position = backfill[k] if own_order else position_of(pool.order, k)
         if pool.plan[position] != NEVER:
             continue
         slot = pool.queue[position]
@@ -454,61 +543,41 @@ def pool_backfill(
 
 
 @kernel()
-def place_in_pool(pool: Pool, jobs: Jobs, started: int, free: Array) -> Any:
-    """The starts with their placements: the one node, or the first free ones."""
-    slots = pool.picked[:started].copy()
-    offsets = np.zeros(started + 1, np.int64)
+def place_in_pool(pool: Pool, jobs: Jobs, started: int, free: Array, starts: Starts) -> Any:
+    """Write the placements of the starts: the one node, or the first free ones. See `plan_placed` for the result."""
+    starts.offsets[0] = 0
     for i in range(started):
-        offsets[i + 1] = offsets[i] + (jobs.units[slots[i]] if pool.nodes > 1 else 1)
-    nodes, units = np.zeros(offsets[started], np.int64), np.ones(offsets[started], np.int64)
+        starts.offsets[i + 1] = starts.offsets[i] + (jobs.units[pool.picked[i]] if pool.nodes > 1 else 1)
+    if starts.offsets[started] > len(starts.nodes):
+        return -starts.offsets[started]
     node = 0
     for i in range(started):
         if pool.nodes == 1:
-            units[i] = jobs.units[slots[i]]
+            starts.nodes[i] = 0
+            starts.units[i] = jobs.units[pool.picked[i]]
             continue
-        for at in range(offsets[i], offsets[i + 1]):
+        for at in range(starts.offsets[i], starts.offsets[i + 1]):
             while free[node, 0] < 1:
                 node += 1
-            nodes[at] = node
+            starts.nodes[at] = node
+            starts.units[at] = 1
             node += 1
-    return slots, offsets, nodes, units, pool.plan
+    return started
 
 
-@kernel(PLAN(INT, IN2, IN2, IN1, IN1, IN1, IN1, IN1, IN1, IN2, IN1, IN1, IN1, IN1, IN1, IN1, IN1, INT, INT))
+@kernel()
 def plan_pool(
-    now_s: int,
-    free: Array,
-    capacity: Array,
-    queue: Array,
-    order: Array,
-    backfill: Array,
-    running: Array,
-    estimate_s: Array,
-    units: Array,
-    per_unit: Array,
-    sharing: Array,
-    node_set: Array,
-    end_s: Array,
-    place_at: Array,
-    place_count: Array,
-    place_node: Array,
-    place_units: Array,
-    reservations: int,
-    want_plan: int,
-) -> Any:
-    """Plan a queue on one counted pool: (slots, offsets, nodes, units of the starts; plan by queue position).
-
-    Jobs are taken in `order` (positions in the queue; empty: as they come). Those that fit start; the first
-    `reservations` that do not reserve their earliest slot; later ones start iff they fit beside what is reserved. With
-    one reservation they are tried in the order `backfill` where that is not empty. A job that the pool could not hold
-    even after all ends is passed over. Without `want_plan` the plan is cut as soon as nothing more can start.
-    """
-    jobs = Jobs(estimate_s, units, per_unit, sharing, node_set, end_s, place_at, place_count, place_node, place_units)
-    n = len(queue)
-    scratch = np.empty((3, n), np.int64)
-    pool = Pool(now_s, len(free), capacity.sum(), queue, order, backfill, running, np.empty(len(running), np.int64),
-                np.full(n, NEVER, np.int64), scratch[0], scratch[1], scratch[2])  # fmt: skip
-    at_first = free.sum()
+    now_s: int, free: Array, capacity: Array, queue: Array, order: Array, running: Array, jobs: Jobs, rule: Array,
+    plan: Array, starts: Starts,
+) -> Any:  # fmt: skip
+    """`plan_placed` on one counted pool."""
+    n, reservations, want_plan = len(queue), rule[RESERVATIONS], rule[WANT_PLAN]
+    at_first, total = 0, 0
+    for node in range(len(free)):
+        at_first += free[node, 0]
+        total += capacity[node, 0]
+    pool = Pool(now_s, len(free), total, queue, order, running, np.empty(len(running), np.int64), plan,
+                starts.slots, np.empty(n, np.int64), np.empty(n, np.int64))  # fmt: skip
     available, started, eventually, blocked = at_first, 0, -1, n
     for i in range(n):
         position = position_of(order, i)
@@ -526,10 +595,11 @@ def plan_pool(
         if reservations == GREEDY:
             started = pool_greedy(pool, jobs, available, started, blocked)
         elif reservations == 1:
-            started = pool_easy(pool, jobs, available, started, blocked)
+            backfill = order[:0] if rule[BACKFILL] == ARRIVAL else sorted_positions(rule[BACKFILL], queue, jobs)
+            started = pool_easy(pool, jobs, available, started, blocked, backfill)
         elif reservations > 1:
             started = pool_backfill(pool, jobs, available, started, blocked, eventually, reservations, want_plan)
-    return place_in_pool(pool, jobs, started, free)
+    return place_in_pool(pool, jobs, started, free, starts)
 
 
 # ---------------------------------------------------------------------------------------------- nodes, in groups
@@ -567,7 +637,7 @@ class Groups(NamedTuple):
     free: Array
     """int64[steps, R]"""
     used: Array
-    """int64[2]: groups and steps in use"""
+    """int64[4]: groups and steps in use; groups with nodes; whether the rest must be built anew"""
 
 
 @kernel()
@@ -588,13 +658,19 @@ def amount_on(machine: Machine, jobs: Jobs, slot: int, node: int, units: int, r:
 
 
 @kernel()
+def line_key(at_s: int, r: int) -> Any:
+    """The weight in a signature of one unit of resource `r` that a line gains at second `at_s`."""
+    return mixed(r) if at_s == EVER else mixed(mixed(at_s) + r)
+
+
+@kernel()
 def signatures(machine: Machine, jobs: Jobs, running: Array) -> Any:
     """A 64-bit number per node that is the same for nodes of the same kind and line: a sum over what is in the line."""
     nodes, resources = machine.free.shape
     found = np.empty(nodes, np.int64)
-    now = np.empty(resources, np.int64)
+    now, later = np.empty(resources, np.int64), np.empty(resources, np.int64)
     for r in range(resources):
-        now[r] = mixed(r)
+        now[r] = line_key(EVER, r)
     for node in range(nodes):
         total = mixed(-1 - machine.kind_of[node])
         for r in range(resources):
@@ -602,11 +678,12 @@ def signatures(machine: Machine, jobs: Jobs, running: Array) -> Any:
         found[node] = total
     for i in range(len(running)):
         slot = running[i]
-        key = mixed(jobs.end_s[slot])
+        for r in range(resources):
+            later[r] = line_key(jobs.end_s[slot], r)
         for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
             node = jobs.place_node[at]
             for r in range(resources):
-                found[node] += amount_on(machine, jobs, slot, node, jobs.place_units[at], r) * mixed(key + r)
+                found[node] += amount_on(machine, jobs, slot, node, jobs.place_units[at], r) * later[r]
     return found
 
 
@@ -617,7 +694,7 @@ def new_groups(machine: Machine, groups_room: int, steps_room: int) -> Groups:
     return Groups(
         np.empty(nodes, np.int64), np.empty(groups_room, np.int64), np.zeros(groups_room, np.int64),
         np.empty(groups_room, np.int64), np.zeros(groups_room, np.int64), np.empty(steps_room, np.int64),
-        np.empty((steps_room, resources), np.int64), np.zeros(2, np.int64),
+        np.empty((steps_room, resources), np.int64), np.zeros(4, np.int64),
     )  # fmt: skip
 
 
@@ -734,7 +811,7 @@ def fill_units(groups: Groups, machine: Machine, jobs: Jobs, slot: int, start_s:
                 if whole and free[step, r] != capacity[node, r]:
                     least = 0
                 elif amount * least > free[step, r]:
-                    least = free[step, r] // amount
+                    least = max(0, free[step, r] // amount)
             step += 1
         found[g] = least
         total += size[g] * least
@@ -760,7 +837,7 @@ def fill_line(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int, h
             if whole and free[first + i, r] != capacity[node, r]:
                 least = 0
             elif amount * least > free[first + i, r]:
-                least = free[first + i, r] // amount
+                least = max(0, free[first + i, r] // amount)
         held[i] = least
     return groups.length[g]
 
@@ -889,30 +966,38 @@ def pick_nodes(groups: Groups, need: int, found: Array, rank: Array, ranked: boo
 
 
 @kernel()
-def edited(
-    groups: Groups, machine: Machine, jobs: Jobs, slot: int, node: int, units: int, start_s: int, end_s: int
-) -> Groups:
-    """One more group: that of `node` with `units` units of a job taken off its line during [start_s, end_s)."""
-    g = groups.of[node]
-    groups = with_room(groups, 1, groups.length[g] + 2)
-    new, to, resources = groups.used[0], groups.used[1], groups.free.shape[1]
+def add_edited(
+    groups: Groups, machine: Machine, jobs: Jobs, slot: int, node: int, units: int, start_s: int, end_s: int, sign: int
+) -> Any:
+    """One more group, with the line of `node` and `sign` times what a job takes added to it during [start_s, end_s).
+
+    There must be room for one group and for two steps more than the line has. Steps that change nothing are left out.
+    Returns the new group.
+    """
+    g, at, free = groups.of[node], groups.at, groups.free
+    new, to, resources = groups.used[0], groups.used[1], free.shape[1]
     first, n = groups.first[g], groups.length[g]
     groups.kind[new], groups.size[new], groups.first[new] = groups.kind[g], 0, to
     for i in range(n):
-        since_s = groups.at[first + i]
-        until_s = groups.at[first + i + 1] if i + 1 < n else NEVER
+        since_s = at[first + i]
+        until_s = at[first + i + 1] if i + 1 < n else NEVER
         for part in range(3):
             at_s = since_s if part == 0 else (start_s if part == 1 else end_s)
             if part > 0 and not since_s < at_s < until_s:
                 continue
-            groups.at[to] = at_s
+            inside = sign if start_s <= at_s < end_s else 0
+            same = to > groups.first[new]
             for r in range(resources):
-                amount = amount_on(machine, jobs, slot, node, units, r) if start_s <= at_s < end_s else 0
-                groups.free[to, r] = groups.free[first + i, r] - amount
-            to += 1
+                free[to, r] = free[first + i, r]
+                if inside:
+                    free[to, r] += inside * amount_on(machine, jobs, slot, node, units, r)
+                same = same and free[to, r] == free[to - 1, r]
+            if not same:
+                at[to] = at_s
+                to += 1
     groups.length[new] = to - groups.first[new]
     groups.used[0], groups.used[1] = new + 1, to
-    return groups
+    return new
 
 
 @kernel()
@@ -927,8 +1012,8 @@ def occupy_nodes(
         node = nodes[i]
         g = groups.of[node]
         if target[g] < 0 or taken[g] != units[i]:
-            target[g], taken[g] = groups.used[0], units[i]
-            groups = edited(groups, machine, jobs, slot, node, units[i], start_s, end_s)
+            groups = with_room(groups, 1, groups.length[g] + 2)
+            target[g], taken[g] = add_edited(groups, machine, jobs, slot, node, units[i], start_s, end_s, -1), units[i]
         groups.of[node] = target[g]
         groups.size[g] -= 1
         groups.size[target[g]] += 1
@@ -957,6 +1042,28 @@ def asks_more_than(jobs: Jobs, slot: int, available: Array) -> bool:
 
 
 @kernel()
+def dominated(jobs: Jobs, slot: int, failed: Array, count: int) -> bool:
+    """Whether a job asks for no less, and no shorter, than one of `failed[:count]`, which could not start."""
+    for i in range(count):
+        other = failed[i]
+        less = (
+            jobs.units[slot] < jobs.units[other]
+            or jobs.estimate_s[slot] < jobs.estimate_s[other]
+            or jobs.sharing[slot] != jobs.sharing[other]
+            or jobs.node_set[slot] != jobs.node_set[other]
+        )
+        for r in range(jobs.per_unit.shape[1]):
+            less = less or jobs.per_unit[slot, r] < jobs.per_unit[other, r]
+        if not less:
+            return True
+    return False
+
+
+REMEMBERED = 16
+"""How many requests that could not start a plan remembers, so as not to try the like again."""
+
+
+@kernel()
 def appended(column: Array, used: int, values: Array, count: int) -> Array:
     """`column` with `values[:count]` after its first `used` entries, in a longer array where it must grow."""
     if used + count > len(column):
@@ -967,112 +1074,332 @@ def appended(column: Array, used: int, values: Array, count: int) -> Array:
     return column
 
 
-@kernel(
-    PLAN(
-        INT, IN2, IN2, IN1, IN1, IN1, IN1, IN1, IN1, IN2, IN1, IN1, IN1, IN1, IN1, IN1, IN1, FLAGS2, IN1, IN1, INT, INT,
-        INT,
-    )
-)  # fmt: skip
+@kernel()
+def borrowed(groups: Groups) -> Groups:
+    """Groups to plan on: what belongs to `groups` stays as it is, but for `of`, which must be put back."""
+    n = groups.used[0]
+    room = n + 32
+    kind, size, first, length = (
+        np.empty(room, np.int64), np.zeros(room, np.int64), np.empty(room, np.int64), np.zeros(room, np.int64),
+    )  # fmt: skip
+    kind[:n], size[:n], first[:n], length[:n] = groups.kind[:n], groups.size[:n], groups.first[:n], groups.length[:n]
+    return Groups(groups.of, kind, size, first, length, groups.at, groups.free, groups.used.copy())
+
+
+@kernel()
 def plan_nodes(
-    now_s: int,
-    free: Array,
-    capacity: Array,
-    queue: Array,
-    order: Array,
-    backfill: Array,
-    running: Array,
-    estimate_s: Array,
-    units: Array,
-    per_unit: Array,
-    sharing: Array,
-    node_set: Array,
-    end_s: Array,
-    place_at: Array,
-    place_count: Array,
-    place_node: Array,
-    place_units: Array,
-    node_sets: Array,
-    kind_of: Array,
-    kind_node: Array,
-    allocation: int,
-    reservations: int,
-    want_plan: int,
-) -> Any:
-    """Plan a queue on nodes: (slots, offsets, nodes, units of the starts; plan by queue position). See `plan_pool`.
+    now_s: int, machine: Machine, carried: Groups, queue: Array, order: Array, running: Array, jobs: Jobs,
+    rule: Array, plan: Array, starts: Starts,
+) -> int:  # fmt: skip
+    """`plan_placed` on the groups carried along, or built here.
 
     Reservations take those nodes first that hold their units latest, so that nodes free now stay so for others.
     """
-    jobs = Jobs(estimate_s, units, per_unit, sharing, node_set, end_s, place_at, place_count, place_node, place_units)
-    machine = Machine(free, capacity, node_sets, kind_of, kind_node)
-    n, resources = len(queue), free.shape[1]
-    groups = grouped(machine, jobs, running if reservations != GREEDY else running[:0])
+    n, resources, reservations, want_plan = len(queue), machine.free.shape[1], rule[RESERVATIONS], rule[WANT_PLAN]
+    if len(carried.of) and not carried.used[3]:
+        groups = borrowed(carried)
+    else:
+        groups = grouped(machine, jobs, running if reservations != GREEDY else running[:0])
     available, most = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
     for g in range(groups.used[0]):
         for r in range(resources):
             available[r] += groups.size[g] * groups.free[groups.first[g], r]
-            most[r] = max(most[r], capacity[kind_node[groups.kind[g]], r])
-    plan = np.full(n, NEVER, np.int64)
-    slots, offsets, pool_nodes, pool_units = (
-        np.empty(n, np.int64), np.zeros(n + 1, np.int64), np.empty(64, np.int64), np.empty(64, np.int64),
-    )  # fmt: skip
-    started, reserved, count = 0, 0, 0
-    nodes, node_units = np.empty(len(free), np.int64), np.empty(len(free), np.int64)
+            most[r] = max(most[r], machine.capacity[machine.kind_node[groups.kind[g]], r])
+    started, reserved, count, n_failed, n_times, n_moved = 0, 0, 0, 0, 0, 0
+    starts.offsets[0] = 0
+    nodes, node_units = np.empty(len(machine.free), np.int64), np.empty(len(machine.free), np.int64)
+    moved, moved_from = np.empty(64, np.int64), np.empty(64, np.int64)
     found, rank = np.empty(0, np.int64), np.empty(0, np.int64)
-    times, n_times = np.empty(0, np.int64), 0
-    sequence, i, last = order, 0, n - 1
+    times, failed = np.empty(0, np.int64), np.empty(REMEMBERED, np.int64)
+    sequence, i, last, short = order, 0, n - 1, 0
     while i <= last:
         position = position_of(sequence, i)
         i += 1
         if plan[position] != NEVER:
             continue
         slot = queue[position]
+        duration_s, start_s = jobs.estimate_s[slot], NEVER
         if len(found) < groups.used[0]:
             found, rank = np.empty(len(groups.kind), np.int64), np.empty(len(groups.kind), np.int64)
-        duration_s = estimate_s[slot]
-        if not asks_more_than(jobs, slot, available) and (
-            fill_units(groups, machine, jobs, slot, now_s, now_s + duration_s, found) >= units[slot]
-        ):
-            if allocation == BEST_FIT:
+        if not asks_more_than(jobs, slot, available) and not dominated(jobs, slot, failed, n_failed):
+            if fill_units(groups, machine, jobs, slot, now_s, now_s + duration_s, found) >= jobs.units[slot]:
+                start_s = now_s
+            elif n_failed < REMEMBERED:
+                failed[n_failed] = slot
+                n_failed += 1
+        if start_s == now_s:
+            if rule[ALLOCATION] == BEST_FIT:
                 for g in range(groups.used[0]):
                     rank[g] = -free_share(groups, machine, most, g) if found[g] else EVER
-            count = pick_nodes(groups, units[slot], found, rank, allocation == BEST_FIT, nodes, node_units)
-            groups = occupy_nodes(groups, machine, jobs, slot, nodes, node_units, count, EVER, now_s + duration_s)
-            for at in range(count):
-                for r in range(resources):
-                    available[r] -= amount_on(machine, jobs, slot, nodes[at], node_units[at], r)
-            pool_nodes = appended(pool_nodes, offsets[started], nodes, count)
-            pool_units = appended(pool_units, offsets[started], node_units, count)
-            plan[position] = now_s
-            slots[started] = slot
-            started += 1
-            offsets[started] = offsets[started - 1] + count
-            if len(times):
-                n_times = insert_time(times, n_times, now_s + duration_s)
         elif reservations == STRICT:
-            if fill_units(groups, machine, jobs, slot, NEVER - 1, NEVER, found) >= units[slot]:
+            if fill_units(groups, machine, jobs, slot, NEVER - 1, NEVER, found) >= jobs.units[slot]:
                 break
+            continue
         elif reserved < reservations:
             if len(times) == 0:
                 times = np.empty(len(running) + 3 * n + 2, np.int64)
                 for k in range(len(running)):
-                    n_times = insert_time(times, n_times, end_s[running[k]])
+                    n_times = insert_time(times, n_times, jobs.end_s[running[k]])
                 for k in range(started):
-                    n_times = insert_time(times, n_times, now_s + estimate_s[slots[k]])
+                    n_times = insert_time(times, n_times, now_s + jobs.estimate_s[starts.slots[k]])
             k = first_slot(groups, machine, jobs, slot, now_s, times, n_times)
             if k < 0:
                 continue
             start_s = times[k]
             fill_units(groups, machine, jobs, slot, start_s, start_s + duration_s, found)
             rank_by_latest(groups, machine, jobs, slot, start_s, found, rank)
-            count = pick_nodes(groups, units[slot], found, rank, True, nodes, node_units)
-            groups = occupy_nodes(groups, machine, jobs, slot, nodes, node_units, count, start_s, start_s + duration_s)
-            plan[position] = start_s
+        else:
+            continue
+        ranked = start_s > now_s or rule[ALLOCATION] == BEST_FIT
+        count = pick_nodes(groups, jobs.units[slot], found, rank, ranked, nodes, node_units)
+        if n_moved + count > len(moved):
+            moved, moved_from = appended(moved, n_moved, nodes, count), appended(moved_from, n_moved, nodes, count)
+        for at in range(count):
+            moved[n_moved], moved_from[n_moved] = nodes[at], groups.of[nodes[at]]
+            n_moved += 1
+        groups = occupy_nodes(groups, machine, jobs, slot, nodes, node_units, count,
+                              EVER if start_s == now_s else start_s, start_s + duration_s)  # fmt: skip
+        plan[position] = start_s
+        if len(times):
             n_times = insert_time(times, n_times, start_s + duration_s)
+        if start_s == now_s:
+            to = starts.offsets[started]
+            starts.slots[started] = slot
+            started += 1
+            starts.offsets[started] = to + count
+            if to + count > len(starts.nodes):
+                short = 2 * (to + count)
+                break
+            for at in range(count):
+                starts.nodes[to + at], starts.units[to + at] = nodes[at], node_units[at]
+                for r in range(resources):
+                    available[r] -= amount_on(machine, jobs, slot, nodes[at], node_units[at], r)
+        else:
             reserved += 1
-            if reserved == 1 and reservations == 1 and len(backfill):
-                sequence, i = backfill, 0
+            if reserved == 1 and reservations == 1 and rule[BACKFILL] != ARRIVAL:
+                sequence, i = sorted_positions(rule[BACKFILL], queue, jobs), 0
         if reserved > 0 and not want_plan:
-            while last >= i and asks_more_than(jobs, queue[position_of(sequence, last)], available):
+            if len(found) < groups.used[0]:
+                found, rank = np.empty(len(groups.kind), np.int64), np.empty(len(groups.kind), np.int64)
+            while last >= i:
+                other = queue[position_of(sequence, last)]
+                if (
+                    not asks_more_than(jobs, other, available)
+                    and not dominated(jobs, other, failed, n_failed)
+                    and (
+                        reservations == 1
+                        or fill_units(groups, machine, jobs, other, now_s, now_s + jobs.estimate_s[other], found)
+                        >= jobs.units[other]
+                    )
+                ):
+                    break
                 last -= 1
-    return (slots[:started].copy(), offsets[: started + 1].copy(), pool_nodes[: offsets[started]].copy(),
-            pool_units[: offsets[started]].copy(), plan)  # fmt: skip
+    for k in range(n_moved - 1, -1, -1):
+        groups.of[moved[k]] = moved_from[k]
+    return -short if short else started
+
+
+@kernel()
+def shift_lines(
+    groups: Groups, signature: Array, known: Array, table: Array, machine: Machine, jobs: Jobs, slot: int,
+    nodes: Array, units: Array, first: int, last: int, from_s: int, to_s: int, sign: int,
+) -> Any:  # fmt: skip
+    """Add `sign` times what a job takes on entries [first, last) of its placement to the lines of its nodes.
+
+    That is for the seconds [from_s, to_s). A node moves to the group that has its new line, found by its signature
+    (`known` by group, `table` the hash table of groups), or to a new one. Where there is no room for one, or most
+    groups have no nodes left, the groups are marked as to be built anew. Without groups nothing happens.
+    """
+    used = groups.used
+    if len(groups.of) == 0 or used[3]:
+        return 0
+    resources, mask = machine.free.shape[1], len(table) - 1
+    weight = np.empty(resources, np.int64)
+    for r in range(resources):
+        weight[r] = sign * (line_key(from_s, r) - line_key(to_s, r))
+    last_group, last_units, target, change = -1, 0, 0, 0
+    for at in range(first, last):
+        node, g = nodes[at], groups.of[nodes[at]]
+        if g != last_group or units[at] != last_units:
+            last_group, last_units, change = g, units[at], 0
+            for r in range(resources):
+                change += amount_on(machine, jobs, slot, node, units[at], r) * weight[r]
+            wanted = signature[node] + change
+            place = mixed(wanted) & mask
+            while table[place] >= 0 and known[table[place]] != wanted:
+                place = (place + 1) & mask
+            target = table[place]
+            if target < 0:
+                full = used[0] == len(groups.kind) or used[1] + groups.length[g] + 2 > len(groups.at)
+                if full or 2 * used[0] >= len(table) or used[0] > 2 * used[2] + 64:
+                    used[3] = 1
+                    return 0
+                target = add_edited(groups, machine, jobs, slot, node, units[at], from_s, to_s, sign)
+                known[target], table[place] = wanted, target
+        signature[node] += change
+        groups.of[node] = target
+        groups.size[g] -= 1
+        used[2] -= groups.size[g] == 0
+        used[2] += groups.size[target] == 0
+        groups.size[target] += 1
+    return last - first
+
+
+@kernel()
+def regroup(
+    groups: Groups, signature: Array, known: Array, table: Array, machine: Machine, jobs: Jobs, running: Array
+) -> Any:
+    """Build carried groups anew from values; returns how many there are. Without room they stay marked as unusable."""
+    fresh = grouped(machine, jobs, running)
+    n, steps = fresh.used[0], fresh.used[1]
+    groups.used[3] = 1
+    if n > len(groups.kind) or steps > len(groups.at) or 2 * n > len(table):
+        return n
+    groups.of[:] = fresh.of
+    for g in range(n):
+        groups.kind[g], groups.size[g], groups.first[g] = fresh.kind[g], fresh.size[g], fresh.first[g]
+        groups.length[g] = fresh.length[g]
+    groups.at[:steps], groups.free[:steps] = fresh.at[:steps], fresh.free[:steps]
+    groups.used[0], groups.used[1], groups.used[2], groups.used[3] = n, steps, n, 0
+    signature[:] = signatures(machine, jobs, running)
+    table[:] = -1
+    for node in range(len(signature)):
+        known[groups.of[node]] = signature[node]
+    for g in range(n):
+        place = mixed(known[g]) & (len(table) - 1)
+        while table[place] >= 0:
+            place = (place + 1) & (len(table) - 1)
+        table[place] = g
+    return n
+
+
+# ---------------------------------------------------------------------------------------------- both
+
+TABLE = (IN2, IN2, IN1, IN1)
+"""Of a `JobTable`: rows, per_unit, place_node, place_units."""
+NODES = (IN2, IN2, FLAGS2, IN1, IN1)
+"""Of the nodes: free, capacity, node_sets, kind_of, kind_node."""
+GROUPS = (OUT1, OUT2, OUT1, OUT2, OUT1)
+"""Of the groups: of; kind, size, first and length as rows; at; free; used."""
+
+
+@kernel()
+def jobs_of(rows: Array, per_unit: Array, place_node: Array, place_units: Array) -> Jobs:
+    """The columns of a table."""
+    return Jobs(rows[ESTIMATE], rows[UNITS], per_unit, rows[SHARING], rows[NODE_SET], rows[END], rows[PLACE_AT],
+                rows[PLACE_COUNT], place_node, place_units)  # fmt: skip
+
+
+@kernel()
+def groups_of(of: Array, columns: Array, at: Array, free: Array, used: Array) -> Groups:
+    """Groups whose columns are the rows of one matrix."""
+    return Groups(of, columns[0], columns[1], columns[2], columns[3], at, free, used)
+
+
+@kernel()
+def positions_in(rule: Array, given: Array, queue: Array, jobs: Jobs) -> Any:
+    """The queue positions in the order of a rule; empty where that is the queue's."""
+    if rule[ORDER] == ARRIVAL:
+        return np.empty(0, np.int64)
+    if rule[ORDER] == GIVEN:
+        return given.copy()
+    return sorted_positions(rule[ORDER], queue, jobs)
+
+
+@kernel()
+def starts_in(out: Array, n: int) -> Starts:
+    """The parts of `out` that hold the starts of a queue of n; see `plan_placed`."""
+    half = (len(out) - 3 * n - 1) // 2
+    return Starts(out[n : 2 * n], out[2 * n : 3 * n + 1], out[3 * n + 1 : 3 * n + 1 + half], out[3 * n + 1 + half :])
+
+
+@kernel(INT(*NODES, IN1, *TABLE, *GROUPS, OUT1, OUT1, OUT1))
+def build_groups(
+    free: Array,
+    capacity: Array,
+    node_sets: Array,
+    kind_of: Array,
+    kind_node: Array,
+    running: Array,
+    rows: Array,
+    per_unit: Array,
+    place_node: Array,
+    place_units: Array,
+    group_of: Array,
+    group_columns: Array,
+    step_at: Array,
+    step_free: Array,
+    group_used: Array,
+    signature: Array,
+    known: Array,
+    table: Array,
+) -> Any:
+    """`regroup`, of plain columns."""
+    machine = Machine(free, capacity, node_sets, kind_of, kind_node)
+    groups = groups_of(group_of, group_columns, step_at, step_free, group_used)
+    return regroup(groups, signature, known, table, machine, jobs_of(rows, per_unit, place_node, place_units), running)
+
+
+@kernel(INT(INT, IN2, IN2, IN1, IN1, IN1, IN2, IN2, IN1, IN1, OUT1))
+def plan_counted(
+    now_s: int,
+    free: Array,
+    capacity: Array,
+    queue: Array,
+    order: Array,
+    running: Array,
+    rows: Array,
+    per_unit: Array,
+    place_units: Array,
+    rule: Array,
+    out: Array,
+) -> Any:
+    """`plan_placed` for a cluster that is one counted pool."""
+    jobs = jobs_of(rows, per_unit, place_units, place_units)
+    plan = out[: len(queue)]
+    plan[:] = NEVER
+    positions = positions_in(rule, order, queue, jobs)
+    return plan_pool(now_s, free, capacity, queue, positions, running, jobs, rule, plan, starts_in(out, len(queue)))
+
+
+@kernel(INT(INT, *NODES, IN1, IN1, IN1, *TABLE, *GROUPS, IN1, OUT1))
+def plan_placed(
+    now_s: int,
+    free: Array,
+    capacity: Array,
+    node_sets: Array,
+    kind_of: Array,
+    kind_node: Array,
+    queue: Array,
+    order: Array,
+    running: Array,
+    rows: Array,
+    per_unit: Array,
+    place_node: Array,
+    place_units: Array,
+    group_of: Array,
+    group_columns: Array,
+    step_at: Array,
+    step_free: Array,
+    group_used: Array,
+    rule: Array,
+    out: Array,
+) -> Any:
+    """Plan a queue on nodes: how many jobs start now; the rest of the answer is in `out`, part after part.
+
+    With n the length of the queue: the planned start by queue position (n); the slots that start (n); the offsets of
+    their placements (n + 1); and, in two halves of what is left, nodes and units. A negative result -k says that a half
+    must hold k entries.
+
+    Jobs are taken in the order of the `rule`. Those that fit start; the first so many that do not, as many as the rule
+    says, reserve their earliest slot; later ones start iff they fit beside what is reserved. A job that the cluster
+    could not hold even after all ends is passed over. Unless the whole plan is wanted, it is cut as soon as nothing
+    more can start. Without groups (`group_of` empty, or `group_used[3]`) they are built from the other columns.
+    """
+    machine = Machine(free, capacity, node_sets, kind_of, kind_node)
+    groups = groups_of(group_of, group_columns, step_at, step_free, group_used)
+    jobs = jobs_of(rows, per_unit, place_node, place_units)
+    plan = out[: len(queue)]
+    plan[:] = NEVER
+    positions = positions_in(rule, order, queue, jobs)
+    return plan_nodes(now_s, machine, groups, queue, positions, running, jobs, rule, plan, starts_in(out, len(queue)))

@@ -180,32 +180,50 @@ class EndedJob:
         return self.start_s - self.job.submit_s
 
 
+SUBMIT, WALLTIME, ESTIMATE, UNITS, SHARING, NODE_SET, START, END, PLACE_AT, PLACE_COUNT = range(10)
+"""Rows of `JobTable.rows`."""
+ROWS = 10
+
+
 @dataclass(slots=True, eq=False)
 class JobTable:
     """The same jobs as columns by slot (int64), for kernels. Whoever builds the table owns and may grow it.
 
-    `estimate_s` is 0 until the policy has predicted the job. `end_s` is the expected end of a running job.
-    A running job's placement is `place_node[a:a+k]` and `place_units[a:a+k]`, a = `place_at[slot]`,
-    k = `place_count[slot]`.
+    The columns are the rows of one matrix, so that a kernel is handed one array. `estimate_s` is 0 until the policy has
+    predicted the job. `end_s` is the expected end of a running job. A running job's placement is `place_node[a:a+k]`
+    and `place_units[a:a+k]`, a = `place_at[slot]`, k = `place_count[slot]`.
     """
 
     jobs: Sequence[Job]
-    submit_s: IntArray
-    walltime_s: IntArray
-    estimate_s: IntArray
-    units: IntArray
+    rows: IntArray
+    """int64[ROWS, S]"""
     per_unit: IntArray
     """int64[S, R]"""
-    sharing: IntArray
-    """Bits `DISTINCT`, `EXCLUSIVE`."""
-    node_set: IntArray
-    start_s: IntArray
-    end_s: IntArray
-    place_at: IntArray
-    place_count: IntArray
     place_node: IntArray
     """int64[P], an append-only pool"""
     place_units: IntArray
+    submit_s: IntArray = field(init=False)
+    walltime_s: IntArray = field(init=False)
+    estimate_s: IntArray = field(init=False)
+    units: IntArray = field(init=False)
+    sharing: IntArray = field(init=False)
+    """Bits `DISTINCT`, `EXCLUSIVE`."""
+    node_set: IntArray = field(init=False)
+    start_s: IntArray = field(init=False)
+    end_s: IntArray = field(init=False)
+    place_at: IntArray = field(init=False)
+    place_count: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name_rows()
+
+    def name_rows(self) -> None:
+        """Let the named columns be views of `rows`; to be called when that was replaced."""
+        rows = self.rows
+        self.submit_s, self.walltime_s, self.estimate_s = rows[SUBMIT], rows[WALLTIME], rows[ESTIMATE]
+        self.units, self.sharing, self.node_set = rows[UNITS], rows[SHARING], rows[NODE_SET]
+        self.start_s, self.end_s = rows[START], rows[END]
+        self.place_at, self.place_count = rows[PLACE_AT], rows[PLACE_COUNT]
 
     @classmethod
     def of(
@@ -225,24 +243,21 @@ class JobTable:
             require(node_set < sets, f"job {job.id} node_set", node_set, f"must be below {sets}")
         counts = [len(r.placement) for r in running]
         entries = [entry for r in running for entry in r.placement]
-        place_at, place_count = np.zeros(total, np.int64), np.zeros(total, np.int64)
-        place_count[queued:] = counts
-        place_at[queued:] = np.cumsum([0, *counts])[:-1] if counts else []
-        start_s = column([*([0] * queued), *(r.start_s for r in running)])
-        estimate_s = column([estimates.get(job.id, 0) for job in jobs])
+        rows = np.zeros((ROWS, total), np.int64)
+        rows[SUBMIT] = column([job.submit_s for job in jobs])
+        rows[WALLTIME] = column([job.walltime_s for job in jobs])
+        rows[ESTIMATE] = column([estimates.get(job.id, 0) for job in jobs])
+        rows[UNITS] = column([job.request.units for job in jobs])
+        rows[SHARING] = column([job.request.sharing for job in jobs])
+        rows[NODE_SET] = column([job.request.node_set for job in jobs])
+        rows[START, queued:] = column([r.start_s for r in running])
+        rows[END] = rows[START] + rows[ESTIMATE]
+        rows[PLACE_COUNT, queued:] = counts
+        rows[PLACE_AT, queued:] = np.cumsum([0, *counts])[:-1]
         return cls(
             jobs=jobs,
-            submit_s=column([job.submit_s for job in jobs]),
-            walltime_s=column([job.walltime_s for job in jobs]),
-            estimate_s=estimate_s,
-            units=column([job.request.units for job in jobs]),
+            rows=rows,
             per_unit=np.array([job.request.per_unit for job in jobs], dtype=np.int64).reshape(total, R),
-            sharing=column([job.request.sharing for job in jobs]),
-            node_set=column([job.request.node_set for job in jobs]),
-            start_s=start_s,
-            end_s=start_s + estimate_s,
-            place_at=place_at,
-            place_count=place_count,
             place_node=column([node for node, _ in entries]),
             place_units=column([units for _, units in entries]),
         )
@@ -253,7 +268,8 @@ class Snapshot:
     """One instant of a cluster: all that a decision may depend on. Arrays are valid during `decide` only.
 
     `free` is int64[N, R] and excludes what runs and what is drained. `queue` holds slots of eligible jobs in
-    arrival order, `running` slots by expected end; `fresh` those slots that have no estimate yet.
+    arrival order, `running` slots by expected end; `fresh` those slots that have no estimate yet. `groups` are the
+    nodes by their free-over-time lines, where the state carries them along (see `cpsched.kernels.Groups`).
     """
 
     now_s: int
@@ -263,6 +279,7 @@ class Snapshot:
     queue: IntArray
     running: IntArray
     fresh: IntArray
+    groups: tuple[npt.NDArray[np.int64], ...] | None = None
 
     @classmethod
     def of(

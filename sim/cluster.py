@@ -6,15 +6,29 @@ The trace engine and the bridge's mock adapter drive the same object: time is wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import InvalidValue
 from cpsched.feasibility import refusal
-from cpsched.kernels import OVERRUN_CODES, revise_overdue
-from cpsched.model import NEVER, Cluster, EndedJob, IntArray, Job, JobTable, Placement, Request, Snapshot, Starts
+from cpsched.kernels import OVERRUN_CODES
+from cpsched.model import (
+    NEVER,
+    NO_STARTS,
+    ROWS,
+    START,
+    Cluster,
+    EndedJob,
+    IntArray,
+    Job,
+    JobTable,
+    Placement,
+    Request,
+    Snapshot,
+    Starts,
+)
 from cpsched.predictors.base import Overrun
 from sim import events
 from sim.events import ENDED, NOW, POOL, QUEUED, RUNNING
@@ -43,14 +57,18 @@ class SimulatedCluster:
         self.jobs: list[Job] = []
         self.clock = np.zeros(events.CLOCK_FIELDS, np.int64)
         self.clock[NOW] = now_s
+        self._read = self.clock.data
         self.free = cluster.capacity.copy()
-        self.total_free = self.free.sum(axis=0)
         self._free_view = view_of(self.free)
+        self.arrivals = NO_SLOTS
+        self.own = np.zeros((events.OWN_ROWS, FIRST_ROOM), np.int64)
+        self.table = self._new_table(FIRST_ROOM)
+        self.groups = empty_groups(cluster)
         self._slot_of: dict[int, int] = {}
         self._refusals: dict[Request, str | None] = {}
         self._unseen: list[int] = []
-        self._columns(FIRST_ROOM)
-        self.table = self._new_table(FIRST_ROOM)
+        self.total_free = self.free.sum(axis=0)
+        self._name_columns()
 
     # ------------------------------------------------------------------------------------------ what there is
 
@@ -71,7 +89,7 @@ class SimulatedCluster:
 
     def next_end_s(self) -> int | None:
         """When the next running job really ends; None when nothing runs."""
-        return int(self.end_at[self.heap[0]]) if self.clock[RUNNING] else None
+        return int(self.end_at[self.own[events.HEAP, 0]]) if self.clock[RUNNING] else None
 
     def slot_of(self, job_id: int) -> int:
         """The slot of a submitted job; raises `InvalidValue` for a job nobody submitted."""
@@ -87,21 +105,20 @@ class SimulatedCluster:
 
     def snapshot(self) -> Snapshot:
         """The cluster now; its arrays are read-only views."""
-        clock = self.clock
+        read = self._read
         return Snapshot(
-            int(clock[NOW]),
+            read[NOW],
             self.cluster,
             self._free_view,
             self.table,
-            self._queue_view[: clock[QUEUED]],
-            self._running_view[: clock[RUNNING]],
-            self.fresh_slots(),
+            self._queue_view[: read[QUEUED]],
+            self._running_view[: read[RUNNING]],
+            self.fresh_slots() if self._unseen else NO_SLOTS,
+            self._plan_groups,
         )
 
     def fresh_slots(self) -> IntArray:
         """Slots of queued jobs that have no estimate yet."""
-        if not self._unseen:
-            return NO_SLOTS
         self._unseen = [slot for slot in self._unseen if self.table.estimate_s[slot] == 0]
         return np.array(self._unseen, dtype=np.int64)
 
@@ -114,7 +131,7 @@ class SimulatedCluster:
         reason = self.refusal(job.request)
         if reason is None:
             slot = self._add(job, run_s)
-            self.queue[self.clock[QUEUED]] = slot
+            self.own[events.QUEUE, self.clock[QUEUED]] = slot
             self.phase[slot] = events.WAITING
             self.clock[QUEUED] += 1
         return reason
@@ -125,10 +142,13 @@ class SimulatedCluster:
         if self.phase[slot] != events.WAITING:
             raise InvalidValue("job", job_id, "is not in the queue")
         self.phase[slot] = events.OVER
-        events.leave_queue(self.clock, self.queue, self.phase)
+        waiting = self.own[events.QUEUE, : self.clock[QUEUED]]
+        waiting = waiting[self.phase[waiting] == events.WAITING]
+        self.own[events.QUEUE, : len(waiting)] = waiting
+        self.clock[QUEUED] = len(waiting)
 
     def load(self, trace: Sequence[TraceJob]) -> tuple[IntArray, dict[int, str]]:
-        """Give every job of `trace` its slot, none of them submitted yet: (slots by arrival, slot -> refusal)."""
+        """Give every job of `trace` its slot, to arrive at its submission: (slots by arrival, slot -> refusal)."""
         self._grow(len(self.jobs) + len(trace))
         first = len(self.jobs)
         self._fill(trace)
@@ -136,15 +156,16 @@ class SimulatedCluster:
             first + i: reason for i, item in enumerate(trace) if (reason := self.refusal(item.job.request)) is not None
         }
         slots = np.array([first + i for i in range(len(trace)) if first + i not in refused], dtype=np.int64)
-        return slots[np.argsort(self.table.submit_s[slots], kind="stable")], refused
+        self.arrivals = slots[np.argsort(self.table.submit_s[slots], kind="stable")]
+        self._name_columns()
+        return self.arrivals, refused
 
     def advance(self, to_s: int) -> list[EndedJob]:
         """Let time pass until `to_s`: jobs whose real end is `to_s` or earlier are over, and returned."""
         if to_s < self.now_s:
             raise InvalidValue("to_s", to_s, f"must not be before {self.now_s}")
-        events.end_jobs(self.clock, to_s, *self._end_columns())
-        self.clock[NOW] = to_s
-        self.revise_overdue()
+        self.step(NO_STARTS, events.NO_ROUND, to_s)
+        self.clock[events.DUE] = 0
         return self.take_ended()
 
     def start(self, job_id: int, placement: Placement) -> None:
@@ -161,15 +182,21 @@ class SimulatedCluster:
 
     def try_apply(self, starts: Starts) -> int:
         """Start jobs now and return -1; where one breaks the fit rule start none and return its position."""
-        clock, table = self.clock, self.table
-        if clock[POOL] + len(starts.nodes) > len(table.place_node):
-            self.grow_pool(int(clock[POOL]) + len(starts.nodes))
-        return events.start_jobs(
-            clock, starts.slots, starts.offsets, starts.nodes, starts.units, self.queue, self.heap, self.running,
-            self.phase, self.end_at, table.end_s, self.run_s, table.start_s, table.estimate_s, self.total_free,
-            self.free, self.cluster.capacity, self.cluster.node_sets, table.place_at, table.place_count,
-            table.place_node, table.place_units, table.units, table.per_unit, table.sharing, table.node_set,
-        )  # fmt: skip
+        self.step(starts, events.STAY, 0)
+        return self._read[events.FAULT]
+
+    def step(self, starts: Starts, pause: int, limit_s: int) -> int:
+        """Start jobs now, then let time pass; see `sim.events.step`."""
+        if self._read[POOL] + len(starts.nodes) > self._pool_room:
+            self.grow_pool(self._read[POOL] + len(starts.nodes))
+        found: int = events.step(pause, limit_s, self.overrun_code, starts.slots, starts.offsets, starts.nodes,
+                                 starts.units, *self.state)  # fmt: skip
+        return found
+
+    @property
+    def fault(self) -> int:
+        """The position of the start that broke a rule in the last step; -1 when none did."""
+        return self._read[events.FAULT]
 
     def take_ended(self) -> list[EndedJob]:
         """The jobs that ended since this was last asked, in order of their ends."""
@@ -178,47 +205,36 @@ class SimulatedCluster:
 
     def take_ended_slots(self) -> list[int]:
         """The slots that ended since this was last asked, in order of their ends."""
-        slots = cast("list[int]", self.ended[: self.clock[ENDED]].tolist())
+        slots = cast("list[int]", self.own[events.ENDED_ROW, : self.clock[ENDED]].tolist())
         self.clock[ENDED] = 0
         return slots
 
-    def revise_overdue(self) -> None:
-        """Move the expected ends that have passed."""
-        table, clock = self.table, self.clock
-        revise_overdue(self.running, table.end_s, table.start_s, table.estimate_s, table.walltime_s,
-                              clock[RUNNING], clock[NOW], self.overrun_code)  # fmt: skip
-
     # ------------------------------------------------------------------------------------------ columns
 
-    def _end_columns(self) -> tuple[npt.NDArray[np.int64], ...]:
-        table = self.table
-        return (
-            self.heap, self.running, self.phase, self.ended, self.end_at, table.end_s, self.total_free, self.free,
-            self.cluster.capacity, table.place_at, table.place_count, table.place_node, table.place_units,
-            table.per_unit, table.sharing,
+    def _name_columns(self) -> None:
+        """Name the rows anew after one of the arrays was replaced."""
+        self.phase, self.run_s, self.end_at = (self.own[row] for row in (events.PHASE, events.RUN, events.END_AT))
+        self._queue_view, self._running_view = view_of(self.own[events.QUEUE]), view_of(self.own[events.ACTIVE_ROW])
+        self._pool_room = len(self.table.place_node)
+        self._plan_groups = None if self.cluster.counted else self.groups[:5]
+        cluster, table = self.cluster, self.table
+        self.state: tuple[Any, ...] = (
+            self.clock, self.arrivals, self.own, self.total_free, self.free, cluster.capacity, cluster.node_sets,
+            cluster.kind_of, cluster.kind_node, table.rows, table.per_unit, table.place_node, table.place_units,
+            *self.groups,
         )  # fmt: skip
-
-    def _columns(self, room: int) -> None:
-        """The columns that are the simulator's alone: queue, running table, real run times and ends."""
-        self.queue, self.running, self.heap, self.ended, self.phase, self.run_s, self.end_at = (
-            np.zeros(room, np.int64) for _ in range(7)
-        )
-        self._queue_view, self._running_view = view_of(self.queue), view_of(self.running)
+        """Everything, as `events.STATE` lists it."""
 
     def _new_table(self, room: int) -> JobTable:
+        rows = np.zeros((ROWS, room), np.int64)
+        rows[START] = NEVER
         amounts = np.zeros((room, len(self.cluster.resources)), np.int64)
-        empty = [np.zeros(room, np.int64) for _ in range(11)]
-        submit, walltime, estimate, units, sharing, node_set, start, end, at, count, node = empty
-        start[:] = NEVER
-        return JobTable(
-            self.jobs, submit, walltime, estimate, units, amounts, sharing, node_set, start, end, at, count, node,
-            np.zeros(room, np.int64),
-        )  # fmt: skip
+        return JobTable(self.jobs, rows, amounts, np.zeros(room, np.int64), np.zeros(room, np.int64))
 
     def _add(self, job: Job, run_s: int) -> int:
         slot = len(self.jobs)
         if slot == len(self.run_s):
-            self._grow(2 * slot)
+            self._grow(2 * slot + 1)
         self._fill([TraceJob(job, run_s)])
         self._unseen.append(slot)
         return slot
@@ -244,28 +260,36 @@ class SimulatedCluster:
 
     def _grow(self, room: int) -> None:
         """Room for `room` slots in every column."""
-        for name in ("queue", "running", "heap", "ended", "phase", "run_s", "end_at"):
-            setattr(self, name, _longer(getattr(self, name), room, 0))
-        for name in ("submit_s", "walltime_s", "estimate_s", "units", "per_unit", "sharing", "node_set", "end_s",
-                     "place_at", "place_count"):  # fmt: skip
-            setattr(self.table, name, _longer(getattr(self.table, name), room, 0))
-        self.table.start_s = _longer(self.table.start_s, room, NEVER)
-        self._queue_view, self._running_view = view_of(self.queue), view_of(self.running)
+        have = len(self.run_s)
+        if room <= have:
+            return
+        table = self.table
+        self.own = np.concatenate((self.own, np.zeros((events.OWN_ROWS, room - have), np.int64)), axis=1)
+        rows = np.zeros((ROWS, room - have), np.int64)
+        rows[START] = NEVER
+        table.rows = np.concatenate((table.rows, rows), axis=1)
+        table.per_unit = np.concatenate((table.per_unit, np.zeros((room - have, table.per_unit.shape[1]), np.int64)))
+        table.name_rows()
+        self._name_columns()
 
     def grow_pool(self, room: int) -> None:
         """Room for at least `room` placement entries."""
-        room = max(room, 2 * len(self.table.place_node))
-        self.table.place_node = _longer(self.table.place_node, room, 0)
-        self.table.place_units = _longer(self.table.place_units, room, 0)
+        table = self.table
+        more = np.zeros(max(room, 2 * self._pool_room) - self._pool_room, np.int64)
+        table.place_node = np.concatenate((table.place_node, more))
+        table.place_units = np.concatenate((table.place_units, more))
+        self._name_columns()
+
+
+def empty_groups(cluster: Cluster) -> tuple[npt.NDArray[np.int64], ...]:
+    """Room for the groups of a cluster's nodes, marked as to be built; none where its units need no place."""
+    nodes = 0 if cluster.counted else cluster.size
+    groups = 2 * nodes + 64
+    table = 1 << (4 * groups).bit_length()
+    sizes: tuple[Any, ...] = (nodes, (4, groups), 8 * nodes + 1024, (8 * nodes + 1024, len(cluster.resources)), 4)
+    of, columns, at, free, used = (np.zeros(size, np.int64) for size in sizes)
+    used[3] = 1
+    return of, columns, at, free, used, np.zeros(nodes, np.int64), np.zeros(groups, np.int64), np.zeros(table, np.int64)
 
 
 NO_SLOTS: IntArray = view_of(np.zeros(0, np.int64))
-
-
-def _longer(column: npt.NDArray[np.int64], room: int, filler: int) -> npt.NDArray[np.int64]:
-    """`column` with at least `room` rows."""
-    if len(column) >= room:
-        return column
-    grown = np.full((room, *column.shape[1:]), filler, np.int64)
-    grown[: len(column)] = column
-    return grown

@@ -8,36 +8,40 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from cpsched.availability import Rule
+from cpsched.errors import require
 from cpsched.feasibility import verify
-from cpsched.model import NEVER, Cluster, IntArray, Placement
+from cpsched.model import NEVER, NO_STARTS, Cluster, IntArray, Placement, Starts
 from cpsched.policy import Policy
 from sim.cluster import SimulatedCluster
 from sim.events import (
     ARRIVED,
     ENDED,
+    FAULTY,
     MAY_START,
     NO_ROUND,
-    NOW,
     OVER_COUNT,
     PAUSE_ALWAYS,
     PAUSE_WHERE_NEEDED,
     POOL,
     ROUNDS,
     SKIPPED,
-    next_round,
 )
+from sim.fast_lane import run_rounds
 from sim.trace import TraceJob
 
 Charge = float | Literal["measured"] | None
 """What a decision costs on the simulated clock: nothing, what it took, or so many milliseconds."""
+
+Lane = Literal["ordinary", "fast"]
+"""The loop in Python, which asks any dispatcher, or the loop compiled with the kernel of a list scheduler in it."""
 
 Progress = Callable[[int, int], None]
 """Called now and then with (jobs ended, jobs in all)."""
@@ -86,14 +90,19 @@ def replay(
     policy: Policy,
     charge: Charge = None,
     progress: Progress | None = None,
+    lane: Lane = "ordinary",
 ) -> Schedule:
     """Run `trace` through `policy` on `cluster`.
+
+    The `fast` lane is the same loop compiled, for list schedulers whose estimates are known up front; it raises
+    `InvalidValue` for others.
 
     With a `charge`, a decision on the state at t takes effect at t + charge, rounded up to the next whole second (a
     decision of 3 ms at t starts its jobs at t + 1): meanwhile jobs arrive and end, resources only get freer, and the
     next round sees it all. Without one it takes effect at t.
     """
-    return Replay(trace, cluster, policy, charge, progress).run()
+    replayed = Replay(trace, cluster, policy, charge, progress)
+    return replayed.run() if lane == "ordinary" else run_fast(replayed)
 
 
 class Replay:
@@ -113,7 +122,7 @@ class Replay:
         self.progress = progress
         self.total = len(trace)
         self.arrivals, self.refused = self.state.load(trace)
-        self.paths: Counter[str] = Counter()
+        self.paths: dict[str, int] = {}
         self.dispatch_ns: list[int] = []
         self.violations: list[str] = []
         self.predicted = 0
@@ -125,25 +134,24 @@ class Replay:
         began = time.process_time()
         pause = PAUSE_ALWAYS if self.policy.predictor.learns else PAUSE_WHERE_NEEDED
         learns, decided = self.policy.predictor.learns or self.policy.dispatcher.learns, 0
-        while found := self.pass_time(pause, NEVER - 1):
-            if learns:
+        step, starts = self.state.step, NO_STARTS
+        while found := step(starts, pause, NEVER - 1):
+            if learns and found != FAULTY:
                 self.learn()
-            if found == MAY_START:
-                self.decide()
+            starts = NO_STARTS
+            if found == FAULTY:
+                self.violations.extend(map(str, verify(self.decision, self.snapshot)))
+            elif found == MAY_START:
+                starts = self.decide()
                 decided += 1
-                if self.progress is not None and decided % PROGRESS_EVERY == 0:
-                    self.progress(int(self.state.clock[OVER_COUNT]), self.total)
+                if decided % PROGRESS_EVERY == 0:
+                    self.tell()
         return self.schedule(time.process_time() - began)
 
-    def pass_time(self, pause: int, limit_s: int) -> int:
-        """Let events happen until a round is due; see `sim.events.next_round`."""
-        state, table = self.state, self.state.table
-        return next_round(
-            state.clock, pause, limit_s, self.arrivals, table.submit_s, state.queue, state.heap, state.running,
-            state.phase, state.ended, state.end_at, table.end_s, table.start_s, table.estimate_s, table.walltime_s,
-            state.total_free, state.free, state.cluster.capacity, table.place_at, table.place_count, table.place_node,
-            table.place_units, table.units, table.per_unit, table.sharing, state.overrun_code,
-        )  # fmt: skip
+    def tell(self) -> None:
+        """Report progress to whoever wants to know."""
+        if self.progress is not None:
+            self.progress(int(self.state.clock[OVER_COUNT]), self.total)
 
     def learn(self) -> None:
         """Tell the policy of ended jobs, then have it predict the jobs that arrived since."""
@@ -156,25 +164,22 @@ class Replay:
             policy.predictor.fill(state.table, self.arrivals[self.predicted : arrived])
             self.predicted = arrived
 
-    def decide(self) -> None:
-        """One round: ask the policy, verify, start."""
-        snapshot = self.state.snapshot()
+    def decide(self) -> Starts:
+        """One round: what the policy starts. It is verified, and starts, when time goes on."""
+        self.snapshot = self.state.snapshot()
         began = time.perf_counter_ns()
-        decision = self.policy.decide(snapshot, "starts")
+        self.decision = decision = self.policy.decide(self.snapshot, "starts")
         took = time.perf_counter_ns() - began
         self.dispatch_ns.append(took)
-        self.paths[decision.effort.path] += 1
+        path = decision.effort.path
+        self.paths[path] = self.paths.get(path, 0) + 1
         if self.charge is not None:
             self.spend(took / 1e6 if self.charge == "measured" else self.charge)
-        if len(decision.starts) and self.state.try_apply(decision.starts) >= 0:
-            self.violations.extend(map(str, verify(decision, snapshot)))
+        return decision.starts
 
     def spend(self, charge_ms: float) -> None:
         """Let the time of a decision pass on the simulated clock."""
-        clock = self.state.clock
-        until_s = int(clock[NOW]) + math.ceil(charge_ms / 1000)
-        self.pass_time(NO_ROUND, until_s)
-        clock[NOW] = until_s
+        self.state.step(NO_STARTS, NO_ROUND, self.state.now_s + math.ceil(charge_ms / 1000))
 
     def schedule(self, cpu_s: float) -> Schedule:
         """What became of the trace."""
@@ -197,3 +202,14 @@ class Replay:
             refused=self.refused,
             violations=tuple(self.violations),
         )
+
+
+def run_fast(replay: Replay) -> Schedule:
+    """The compiled loop; see `sim.fast_lane`."""
+    policy = replay.policy
+    rule = getattr(policy.dispatcher, "rule", None)
+    plain = isinstance(rule, Rule) and rule.order != "given" and not policy.predictor.learns
+    require(plain and replay.charge is None, "lane", "fast", "needs a list scheduler, nothing learned, no charge")
+    began = time.process_time()
+    run_rounds(replay.state, cast(Rule, rule), replay.paths, replay.violations, replay.tell)
+    return replay.schedule(time.process_time() - began)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from cpsched import availability
-from cpsched.availability import ARRIVAL, Allocation
-from cpsched.dispatchers import orders
+from cpsched.availability import Allocation, Rule
 from cpsched.dispatchers.base import Unlearned
 from cpsched.model import Decision, Need, Snapshot
 
@@ -18,10 +17,8 @@ class EasyDispatcher(Unlearned):
     """
 
     def __init__(self, backfill: Literal["fcfs", "shortest"] = "fcfs", allocation: Allocation = "first-fit") -> None:
-        self.backfill = backfill
-        self.allocation: Allocation = allocation
+        self.rule = Rule(1, backfill="reg" if backfill == "fcfs" else "shortest", allocation=allocation)
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """See `Dispatcher.decide`."""
-        backfill = ARRIVAL if self.backfill == "fcfs" else orders.shortest(snapshot)
-        return availability.plan(snapshot, need, 1, backfill=backfill, allocation=self.allocation)
+        return availability.plan(snapshot, need, self.rule)

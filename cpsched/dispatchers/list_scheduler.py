@@ -1,13 +1,12 @@
-"""Dispatchers `list-*`, `fcfs`, `greedy`: order the queue, then start and reserve job by job (debs24 Algorithm 1)."""
+"""Dispatchers `list-*`, `fcfs`, `greedy`, `sjf`, `ljf`: order the queue, then go job by job (debs24 Algorithm 1)."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from cpsched import availability
-from cpsched.availability import EVERY, GREEDY, STRICT, Allocation
+from cpsched.availability import EVERY, GREEDY, STRICT, Allocation, Rule
 from cpsched.dispatchers.base import Unlearned
-from cpsched.dispatchers.orders import ORDERS, OrderName
 from cpsched.errors import require
 from cpsched.model import Decision, Need, Snapshot
 
@@ -21,19 +20,15 @@ class ListDispatcher(Unlearned):
 
     def __init__(
         self,
-        order: OrderName = "reg",
+        order: Literal["reg", "shortest", "longest", "sjf", "ljf", "saf", "laf", "spf"] = "reg",
         option: Literal["backfill", "greedy", "strict"] = "backfill",
         reservations: int | None = None,
         allocation: Allocation = "first-fit",
     ) -> None:
         require(reservations is None or reservations >= 0, "reservations", reservations, "must not be negative")
-        self.order: OrderName = order
-        self.reservations = EVERY if reservations is None else reservations
-        if option != "backfill":
-            self.reservations = STRICT if option == "strict" else GREEDY
-        self.allocation: Allocation = allocation
+        by_option = {"strict": STRICT, "greedy": GREEDY, "backfill": EVERY if reservations is None else reservations}
+        self.rule = Rule(by_option[option], order, allocation=allocation)
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """See `Dispatcher.decide`."""
-        order = ORDERS[self.order](snapshot)
-        return availability.plan(snapshot, need, self.reservations, order, allocation=self.allocation)
+        return availability.plan(snapshot, need, self.rule)

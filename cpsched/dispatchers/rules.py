@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 
 from cpsched import availability
-from cpsched.availability import GREEDY, STRICT, Allocation
-from cpsched.dispatchers.orders import processors
+from cpsched.availability import GREEDY, STRICT, Allocation, Rule
 from cpsched.expected_waits import ExpectedWaits
 from cpsched.model import Decision, EndedJob, IntArray, Need, Snapshot
 
@@ -27,9 +26,8 @@ class PriorityDispatcher:
         ewt_file: str | None = None,
         allocation: Allocation = "best-fit",
     ) -> None:
-        self.reservations = STRICT if option == "strict" else GREEDY
         self.expected_waits = ExpectedWaits.from_file(ewt_file) if ewt_file else ExpectedWaits()
-        self.allocation: Allocation = allocation
+        self.rule = Rule(STRICT if option == "strict" else GREEDY, "given", allocation=allocation)
 
     @property
     def learns(self) -> bool:
@@ -50,8 +48,7 @@ class PriorityDispatcher:
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """See `Dispatcher.decide`."""
-        order = self.by_urgency(snapshot)
-        return availability.plan(snapshot, need, self.reservations, order, allocation=self.allocation)
+        return availability.plan(snapshot, need, self.rule, self.by_urgency(snapshot))
 
     def by_urgency(self, snapshot: Snapshot) -> IntArray:
         """Queue positions, most urgent first."""
@@ -60,4 +57,5 @@ class PriorityDispatcher:
         expected_s = {name: self.expected_waits.of(name) for name in set(names)}
         waits = snapshot.now_s - table.submit_s[queue]
         urgency = waits / np.array([expected_s[name] for name in names])
-        return np.lexsort((processors(snapshot) * table.estimate_s[queue], -urgency))
+        demand = table.units[queue] * table.per_unit[queue, 0] * table.estimate_s[queue]
+        return np.lexsort((demand, -urgency)).astype(np.int64)

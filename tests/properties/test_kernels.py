@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpsched import availability, kernels
-from cpsched.availability import EVERY, GREEDY, STRICT
+from cpsched import kernels
+from cpsched.availability import EVERY, GREEDY, STRICT, Rule, plan
 from cpsched.feasibility import holds, verify
 from cpsched.model import Cluster, Decision, Effort, Starts
 from cpsched.predictors.base import expected_end_s
@@ -31,7 +31,7 @@ def test_plans_on_nodes_equal_the_reference(snapshot, reservations, best_fit, ra
     random.shuffle(order)
     expected = reference.plan(snapshot, order, reservations, best_fit)
     rule = "best-fit" if best_fit else "first-fit"
-    found = availability.plan(snapshot, "plan", reservations, np.array(order, np.int64), allocation=rule)
+    found = plan(snapshot, "plan", Rule(reservations, "given", allocation=rule), np.array(order, np.int64))
     assert verify(found, snapshot) == []
     if snapshot.cluster.counted and snapshot.cluster.size > 1:
         assert found.starts_by_job(snapshot).keys() == expected[0].keys()
@@ -40,21 +40,38 @@ def test_plans_on_nodes_equal_the_reference(snapshot, reservations, best_fit, ra
 
 
 @settings(max_examples=150, deadline=None)
-@given(snapshots(), st.randoms(use_true_random=False))
-def test_a_second_order_after_one_reservation_equals_the_reference(snapshot, random):
-    backfill = list(range(len(snapshot.queue)))
-    random.shuffle(backfill)
-    expected = reference.plan(snapshot, range(len(backfill)), 1, backfill=backfill)
-    found = availability.plan(snapshot, "plan", 1, backfill=np.array(backfill, np.int64))
+@given(
+    snapshots(),
+    st.sampled_from(["reg", "shortest", "longest", "sjf", "ljf", "saf", "laf", "spf"]),
+    st.sampled_from(RESERVATIONS),
+)
+def test_every_order_equals_the_reference(snapshot, order, reservations):
+    """Order and backfill order, sorted in the kernel, against Python's sort of the same keys."""
+    queue, table = snapshot.queue, snapshot.table
+    E, r = table.estimate_s[queue].tolist(), (table.units[queue] * table.per_unit[queue, 0]).tolist()
+    keys = {
+        "reg": lambda i: 0,
+        "shortest": lambda i: E[i],
+        "longest": lambda i: -E[i],
+        "sjf": lambda i: (E[i], r[i]),
+        "ljf": lambda i: (-E[i], r[i]),
+        "saf": lambda i: r[i] * E[i],
+        "laf": lambda i: -r[i] * E[i],
+        "spf": lambda i: (r[i] * E[i] ** 2, r[i] * E[i]),
+    }
+    positions, backfill = sorted(range(len(E)), key=keys[order]), sorted(range(len(E)), key=keys["shortest"])
     if not snapshot.cluster.counted:
-        assert as_plan(found, snapshot) == expected
+        expected = reference.plan(snapshot, positions, reservations)
+        assert as_plan(plan(snapshot, "plan", Rule(reservations, order)), snapshot) == expected
+        expected = reference.plan(snapshot, positions, 1, backfill=backfill)
+        assert as_plan(plan(snapshot, "plan", Rule(1, order, "shortest")), snapshot) == expected
 
 
 @settings(max_examples=150, deadline=None)
 @given(snapshots(), st.sampled_from(RESERVATIONS), st.sampled_from(["first-fit", "best-fit"]))
 def test_asking_for_the_starts_alone_gives_the_same_starts(snapshot, reservations, allocation):
-    cut = availability.plan(snapshot, "starts", reservations, allocation=allocation)
-    whole = availability.plan(snapshot, "plan", reservations, allocation=allocation)
+    cut = plan(snapshot, "starts", Rule(reservations, allocation=allocation))
+    whole = plan(snapshot, "plan", Rule(reservations, allocation=allocation))
     assert cut.starts_by_job(snapshot) == whole.starts_by_job(snapshot)
 
 
@@ -66,9 +83,9 @@ def test_a_pool_counted_or_placed_gives_the_same_plan(snapshot, reservations):
     cluster = Cluster.of([[cores]], ["cores"])
     queue = [replace(job, request=replace(job.request, per_unit=(1,), node_set=0)) for job in snapshot.queued_jobs()]
     pooled = a_snapshot(cluster, queue, [a_running(a_job(99, units=cores // 2, walltime_s=20), ((0, cores // 2),))], 5)
-    counted = as_plan(availability.plan(pooled, "plan", reservations), pooled)
+    counted = as_plan(plan(pooled, "plan", Rule(reservations)), pooled)
     object.__setattr__(cluster, "counted", False)
-    assert as_plan(availability.plan(pooled, "plan", reservations), pooled) == counted
+    assert as_plan(plan(pooled, "plan", Rule(reservations)), pooled) == counted
 
 
 @settings(max_examples=250, deadline=None)
@@ -79,7 +96,7 @@ def test_the_compiled_fit_rule_says_what_verify_says(snapshot, data):
     placement = st.lists(st.tuples(nodes, st.integers(0, 3)), min_size=1, max_size=3).map(tuple)
     slots = st.sampled_from(snapshot.queue.tolist() + snapshot.running.tolist())
     random = data.draw(st.dictionaries(slots, placement, max_size=3))
-    fitting = availability.plan(snapshot, "starts", GREEDY).starts.placements()
+    fitting = plan(snapshot, "starts", Rule(GREEDY)).starts.placements()
     starts = Starts.of(data.draw(st.sampled_from([random, fitting, fitting | random])))
     decision = Decision(starts, Effort("test"))
     before = snapshot.free.copy()

@@ -14,8 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpsched.dispatchers.cp import window
-from cpsched.dispatchers.cp.objective import by_slowdown
+from cpsched.dispatchers.cp.answer import Answer
+from cpsched.dispatchers.cp.engine import improve
+from cpsched.dispatchers.cp.limit import Limit
+from cpsched.dispatchers.cp.objective import by_slowdown, slowdown_weights
 from cpsched.dispatchers.cp.pcp20 import Pcp20
+from cpsched.dispatchers.cp.relaxation import delay
 from cpsched.feasibility import verify
 from cpsched.model import Cluster, Decision, Job, Request, RunningJob, Snapshot
 from tests.builders import a_snapshot
@@ -44,7 +48,7 @@ def snapshots(draw: Any, nodes: int, jobs: int, longest_s: int, plain: bool) -> 
             free[node, 0] -= amount
             request = Request(1, (amount, *[0] * (resources - 1)))
             running.append(RunningJob(Job(id, 0, draw(st.integers(1, longest_s + 10)), request), 10, ((node, 1),)))
-    return a_snapshot(cluster, [job(id) for id in range(1, 1 + draw(st.integers(1, jobs)))], running, now_s=10)
+    return a_snapshot(cluster, [job(id) for id in range(1, 1 + draw(st.integers(2, jobs)))], running, now_s=10)
 
 
 def first_dive(snapshot: Snapshot) -> float | None:
@@ -144,6 +148,24 @@ def test_optimal_where_exhaustive_search_can_tell(snapshot: Snapshot) -> None:
     if jobs:
         assert planned_slowdown(decision, snapshot) == pytest.approx(exhaustive(snapshot, jobs))
         assert decision.effort.path in ("single", "all-fit") or decision.effort.status == "optimal"
+
+
+@given(snapshots(nodes=2, jobs=3, longest_s=4, plain=True))
+@settings(max_examples=80, deadline=None)
+def test_the_solver_alone_decides_as_the_certain_answers_do(snapshot: Snapshot) -> None:
+    """From the first dive, without the shortcuts: the same objective, proved, by the solver."""
+    facts = window.facts_of(snapshot)
+    slots = window.startable(facts, snapshot.queue, 100)
+    if len(slots) == 0:
+        return
+    facts = window.consider(facts, by_slowdown(snapshot, slots))
+    weights = slowdown_weights(facts)
+    from_dive = Answer(window.first_leaf(facts), "", certain=False)
+    solved = improve(facts, from_dive, weights, Limit(1.0, 1.0, 100, effort=80_000), seed=0)
+    assert solved.status == "optimal"
+    decided = Pcp20(effort=80_000, restarts=100).decide(snapshot)
+    waited = float((weights * (snapshot.now_s - snapshot.table.submit_s[facts.jobs])).sum()) + len(slots)
+    assert waited + delay(facts, weights, solved.plan.start_s) == pytest.approx(planned_slowdown(decided, snapshot))
 
 
 HARD = """

@@ -73,10 +73,10 @@ class LiveBridge:
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self.alive():
-            self.kill("TERM")
-        print(f"bridge log, its end:\n{self.log()[-4000:]}")
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.stop()
+        if kind is not None:
+            print(f"bridge log, its end:\n{self.log()[-4000:]}")
 
     # The process
 

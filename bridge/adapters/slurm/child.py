@@ -28,6 +28,8 @@ RELEASE = 0xFFFFFFFF
 """A priority of INFINITE releases a held job: Slurm computes its priority anew."""
 SET_PARENT_DEATH_SIGNAL = 1
 SCONTROL_S = 20.0
+LOOKED_AT_TOGETHER = 20
+"""Commands per look at the jobs: one at all jobs costs as much as ten at single ones."""
 
 
 def die_with(parent: int) -> None:
@@ -46,6 +48,7 @@ class Slurm:
 
     def __init__(self, module: str) -> None:
         self.pyslurm: Any = importlib.import_module(module)
+        self._looked: dict[int, Any] = {}
 
     def hello(self) -> Record:
         """Who answers, and what the controller is configured like."""
@@ -99,7 +102,7 @@ class Slurm:
     def start(self, orders: list[Record]) -> list[list[str]]:
         """Pin and release each of `orders` (job, nodes, tasks_per_node), if still pending and held."""
         numbers = self.numbers([order["job"] for order in orders], separate=True)
-        return [self._one(self._start, numbers.get(order["job"]), order) for order in orders]
+        return self._each(self._start, orders, numbers)
 
     def _start(self, number: int, order: Record) -> None:
         self._held(number)
@@ -111,7 +114,7 @@ class Slurm:
     def hold(self, orders: list[Record]) -> list[list[str]]:
         """Hold each of `orders` (job, clear: the scontrol settings that undo its pin, or none) if it is pending."""
         numbers = self.numbers([order["job"] for order in orders], separate=False)
-        outcomes = [self._one(self._hold, numbers.get(order["job"]), order) for order in orders]
+        outcomes = self._each(self._hold, orders, numbers)
         return self._cleared(orders, numbers, outcomes)
 
     def _hold(self, number: int, order: Record) -> None:
@@ -121,12 +124,12 @@ class Slurm:
     def hand_back(self, orders: list[Record]) -> list[list[str]]:
         """Undo pins, then release: what stays pinned would be bound to nodes that no one keeps for it."""
         numbers = self.numbers([order["job"] for order in orders], separate=False)
-        outcomes = [self._one(self._prepare, numbers.get(order["job"]), order) for order in orders]
-        outcomes = self._cleared(orders, numbers, outcomes)
-        return [
-            self._one(self._release, numbers.get(order["job"]), order) if outcome[0] == "done" else outcome
-            for order, outcome in zip(orders, outcomes, strict=True)
-        ]
+        outcomes = self._cleared(orders, numbers, self._each(self._prepare, orders, numbers))
+        ready = [at for at, outcome in enumerate(outcomes) if outcome[0] == "done"]
+        released = self._each(self._release, [orders[at] for at in ready], numbers)
+        for at, outcome in zip(ready, released, strict=True):
+            outcomes[at] = outcome
+        return outcomes
 
     def _prepare(self, number: int, order: Record) -> None:
         """Held while its pin is taken off, so that it does not start half undone."""
@@ -146,7 +149,7 @@ class Slurm:
         return job
 
     def _pending(self, number: int) -> Any:
-        job = self.pyslurm.Job.load(number)
+        job = self._looked.get(number) or self.pyslurm.Job.load(number)
         if job.state != "PENDING":
             raise Refused(f"is {job.state}")
         return job
@@ -158,6 +161,18 @@ class Slurm:
 
     def _modify(self, number: int, **changes: Any) -> None:
         self.pyslurm.Job(number).modify(self.pyslurm.JobSubmitDescription(**changes))
+
+    def _each(
+        self, act: Callable[[int, Record], None], orders: list[Record], numbers: dict[int, int]
+    ) -> list[list[str]]:
+        """[result, detail] of each order. In long batches the jobs are looked at anew every few commands."""
+        outcomes: list[list[str]] = []
+        for at, order in enumerate(orders):
+            if len(orders) >= LOOKED_AT_TOGETHER and at % LOOKED_AT_TOGETHER == 0:
+                self._looked = {job.id: job for job in self.jobs()}
+            outcomes.append(self._one(act, numbers.get(order["job"]), order))
+        self._looked = {}
+        return outcomes
 
     def _one(self, act: Callable[[int, Record], None], number: int | None, order: Record) -> list[str]:
         if number is None:

@@ -8,6 +8,7 @@ Trackable resources become {"cpu": 4, "mem": 4000, "node": 1, "gres/gpu": 2}. A 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 Record = dict[str, Any]
@@ -201,18 +202,61 @@ def _read(source: Any, field: str) -> tuple[Any, bool]:
         return None, False
 
 
+_SCALARS = (int, str, type(None), bool, float)
+_NAMED_ONCE = "user_name"
+_user_names: dict[int, str] = {}
+"""By user id: pyslurm asks the system anew for every job, which costs more than all other fields together."""
+
+
+class _Reader:
+    """Reads the fields that jobs in one state have a use for, all in one go."""
+
+    def __init__(self, wanted: Sequence[str]) -> None:
+        self.fields = [field for field in wanted if field != _NAMED_ONCE]
+        self.places = [JOB_FIELDS.index(field) for field in self.fields]
+        self.get = attrgetter(*self.fields)
+
+    def row(self, job: Any) -> list[Any]:
+        """A row of `JOB_FIELDS`, `unreadable` last."""
+        row: list[Any] = [None] * len(JOB_FIELDS)
+        unreadable: list[str] = []
+        try:
+            values = self.get(job)
+        except Exception:
+            values = (_Unread,) * len(self.fields)  # one of them: each by itself then
+        for field, place, value in zip(self.fields, self.places, values, strict=True):
+            if type(value) in _SCALARS:
+                row[place] = value
+                continue
+            row[place], ok = _read(job, field)
+            if not ok:
+                unreadable.append(field)
+        row[-1] = unreadable or None
+        row[_NAME_PLACE] = _user_name(job)
+        return row
+
+
+class _Unread:
+    """Stands for a value that is still to be read."""
+
+
+def _user_name(job: Any) -> str | None:
+    name = _user_names.get(job.user_id)
+    if name is None:
+        name = job.user_name
+        if name is not None:
+            _user_names[job.user_id] = name
+    return name
+
+
+_NAME_PLACE = JOB_FIELDS.index(_NAMED_ONCE)
+_WAITING = _Reader((*ALWAYS, *WHILE_PENDING))
+_PLACED = _Reader((*ALWAYS, *WHILE_PLACED))
+
+
 def job_row(job: Any) -> list[Any]:
     """One job as a row of `JOB_FIELDS`; fields that its state has no use for are None, and so are unreadable ones."""
-    state = job.state
-    wanted = set(ALWAYS) | set(WHILE_PENDING if state == "PENDING" else WHILE_PLACED)
-    row: list[Any] = []
-    unreadable: list[str] = []
-    for field in JOB_FIELDS[:-1]:
-        value, ok = _read(job, field) if field in wanted else (None, True)
-        if not ok:
-            unreadable.append(field)
-        row.append(value)
-    return [*row, unreadable or None]
+    return (_WAITING if job.state == "PENDING" else _PLACED).row(job)
 
 
 def table(sources: Iterable[Any], fields: Sequence[str]) -> Table:

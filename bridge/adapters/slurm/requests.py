@@ -167,6 +167,33 @@ def fitting(machine: Machine, mask: BoolArray, amounts: tuple[int, ...]) -> int:
     return int(np.count_nonzero(holds & mask))
 
 
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """A job in equal shares: on how many nodes, what each takes, and whether enough nodes could hold one if empty."""
+
+    nodes: int
+    amounts: tuple[int, ...]
+    fit: bool
+
+
+def shares_of(record: Record, machine: Machine, node_set: int) -> Shares:
+    """The fewest nodes that hold the job in equal shares, or the number that it asks for; raises `NotModelled`."""
+    fewest, exact = nodes_asked(record)
+    tasks = record["ntasks"]
+    if exact is not None and tasks % exact:
+        raise NotModelled("tasks do not divide evenly over nodes")
+    counts = [exact] if exact is not None else [n for n in range(fewest, tasks + 1) if tasks % n == 0]
+    if not counts:
+        raise NotModelled("more nodes than tasks")
+    tried = []
+    for nodes in counts:
+        amounts = share(record, machine, nodes)
+        tried.append(Shares(nodes, amounts, fitting(machine, machine.rows[node_set], amounts) >= nodes))
+        if tried[-1].fit:
+            return tried[-1]
+    return tried[0]
+
+
 def asked_by(
     record: Record, job_id: int, machine: Machine, partition: Partition, conflicts: tuple[Reservation, ...]
 ) -> Asked:
@@ -175,47 +202,39 @@ def asked_by(
     if partition.unmodelled:
         raise NotModelled(f"partition {partition.name}: {partition.unmodelled}")
     node_set = where(record, machine, partition, conflicts)
-    mask = machine.rows[node_set]
-    fewest, exact = nodes_asked(record)
-    tasks = record["ntasks"]
-    if exact is not None:
-        if tasks % exact:
-            raise NotModelled("tasks do not divide evenly over nodes")
-        nodes = exact
-        amounts = share(record, machine, nodes)
-        fits = fitting(machine, mask, amounts) >= nodes
-    else:
-        fits = False
-        for nodes in (n for n in range(fewest, tasks + 1) if tasks % n == 0):
-            amounts = share(record, machine, nodes)
-            fits = fitting(machine, mask, amounts) >= nodes
-            if fits:
-                break
-        if not fits:
-            nodes = next(n for n in range(fewest, tasks + 1) if tasks % n == 0)
-            amounts = share(record, machine, nodes)
+    shares = shares_of(record, machine, node_set)
     walltime_s = seconds(record, partition)
-    reason = limits(record, partition, nodes, walltime_s)
-    if reason is None and not fits:
-        reason = f"no {nodes} node(s) that it may use can hold it, even empty"
-    exclusive = partition.exclusive or record["resource_sharing"] == "NO"
-    request = Request(nodes, amounts, distinct=nodes > 1, exclusive=exclusive, node_set=node_set)
-    told = not record["ntasks_per_node"] and (tasks > nodes or (exact is None and tasks > 1))
-    return Asked(
-        Job(
-            id=job_id,
-            submit_s=record["submit_time"] or 0,
-            walltime_s=walltime_s,
-            request=request,
-            user=record["user_name"] or str(record["user_id"]),
-            name=record["name"] or "",
-            queue=partition.name,
-            account=record["account"] or "",
-            ineligible=reason,
-        ),
-        tasks_per_node=tasks // nodes if told else 0,
-        restore=f"TasksPerNode=0 NumNodes={_range(record)} NumTasks={tasks}" if told else "",
+    reason = limits(record, partition, shares.nodes, walltime_s)
+    if reason is None and not shares.fit:
+        reason = f"no {shares.nodes} node(s) that it may use can hold it, even empty"
+    request = Request(
+        units=shares.nodes,
+        per_unit=shares.amounts,
+        distinct=shares.nodes > 1,
+        exclusive=partition.exclusive or record["resource_sharing"] == "NO",
+        node_set=node_set,
     )
+    job = Job(
+        id=job_id,
+        submit_s=record["submit_time"] or 0,
+        walltime_s=walltime_s,
+        request=request,
+        user=record["user_name"] or str(record["user_id"]),
+        name=record["name"] or "",
+        queue=partition.name,
+        account=record["account"] or "",
+        ineligible=reason,
+    )
+    return Asked(job, *told_by(record, shares.nodes))
+
+
+def told_by(record: Record, nodes: int) -> tuple[int, str]:
+    """Tasks per node that Slurm must be told to split the job like that (0: none), and how to take that back."""
+    tasks = record["ntasks"]
+    fixed = record["num_nodes"] == record["max_nodes"]
+    if record["ntasks_per_node"] or tasks == 1 or (fixed and tasks == nodes):
+        return 0, ""
+    return tasks // nodes, f"TasksPerNode=0 NumNodes={_range(record)} NumTasks={tasks}"
 
 
 def _range(record: Record) -> str:

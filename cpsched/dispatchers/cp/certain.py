@@ -37,7 +37,7 @@ def bound_met(facts: Facts, weights: npt.NDArray[np.float64], seed: int) -> Answ
     best plan found, also by dives in shaken order, to search on from.
     """
     plan = window.first_leaf(facts)
-    relaxed = relaxation.relaxation(facts)
+    relaxed = relaxation.relax(facts)
     _, _, bound = relaxation.branch(facts, relaxed, weights, plan, window.empty_plan(facts), _NODES, _DIVES)
     if bound < relaxation.delay(facts, weights, plan.start_s) * (1 - relaxation.CLOSE):
         shake(facts, plan, weights, np.random.default_rng(seed))

@@ -153,9 +153,14 @@ def startable(facts: Facts, queue: IntArray, most: int) -> IntArray:
 @kernel(MOMENT(FACTS, PLAN))
 def at_first(facts: Facts, plan: Plan) -> Moment:
     """The cluster now, nothing of the plan placed."""
-    left = np.maximum(facts.free, 0)
-    older = np.empty(len(plan.node), np.int64)
-    return Moment(left, facts.capacity - left, np.full(len(left), -1, np.int64), older)
+    N, R = facts.free.shape
+    left, floor, newest = np.empty((N, R), np.int64), np.empty((N, R), np.int64), np.empty(N, np.int64)
+    for node in range(N):
+        newest[node] = -1
+        for r in range(R):
+            left[node, r] = max(facts.free[node, r], 0)
+            floor[node, r] = facts.capacity[node, r] - left[node, r]
+    return Moment(left, floor, newest, np.empty(len(plan.node), np.int64))
 
 
 @kernel(INT(FACTS, INT))
@@ -455,7 +460,9 @@ def running_boxes(
         room += facts.place_count[facts.running[i]]
     y, dy, end_s = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
     count = 0
-    height = facts.capacity[:, r] - np.maximum(facts.free[:, r], 0)
+    height = np.empty(len(facts.free), np.int64)
+    for node in range(len(facts.free)):
+        height[node] = facts.capacity[node, r] - max(facts.free[node, r], 0)
     for i in range(len(facts.running)):
         slot = facts.running[i]
         for p in range(facts.place_at[slot], facts.place_at[slot] + facts.place_count[slot]):

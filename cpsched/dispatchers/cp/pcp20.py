@@ -21,7 +21,7 @@ class Pcp20(Unlearned):
     def __init__(
         self,
         limit_s: float = 16.0,
-        first_limit_s: float = 0.1,
+        first_limit_s: float = 0.03,
         effort: int | None = None,
         considered: int = 100,
         restarts: int = 2,

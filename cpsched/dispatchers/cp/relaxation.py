@@ -11,7 +11,21 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cpsched._jit import BOOL, FLAGS1, FLOAT, FLOATS1, IN2, INT, NOTHING, OUT1, OUT2, kernel, record_type, tuple_type
+from cpsched._jit import (
+    BOOL,
+    FLAGS1,
+    FLOAT,
+    FLOATS1,
+    IN1,
+    IN2,
+    INT,
+    NOTHING,
+    OUT1,
+    OUT2,
+    kernel,
+    record_type,
+    tuple_type,
+)
 from cpsched.dispatchers.cp.kernels import (
     FACTS,
     PLAN,
@@ -115,12 +129,19 @@ def least_amount(facts: Facts, slot: int, r: int) -> int:
     return int(least * ((facts.units[slot] + most - 1) // most))
 
 
-@kernel(RELAXATION(FACTS))
-def relaxation(facts: Facts) -> Relaxation:
+def relax(facts: Facts) -> Relaxation:
     """Drop places from the problem; capacities that cannot run short are left out."""
-    (N, R), J = facts.capacity.shape, len(facts.jobs)
     shapes, kind_of = shapes_of(facts)
-    K = len(shapes)
+    demand = demands(facts, shapes, kind_of)
+    moment_s, capacity = capacities(facts, shapes)
+    short = np.flatnonzero(demand.sum(axis=0) > capacity[0])
+    return Relaxation(moment_s, np.ascontiguousarray(capacity[:, short]), np.ascontiguousarray(demand[:, short]))
+
+
+@kernel(OUT2(FACTS, IN1, IN1))
+def demands(facts: Facts, shapes: IntArray, kind_of: IntArray) -> IntArray:
+    """What each job takes at least of the room for each kind of unit, then of each resource: int64[J, K + R]."""
+    J, K, R = len(facts.jobs), len(shapes), facts.capacity.shape[1]
     demand = np.zeros((J, K + R), np.int64)
     of_kind = np.empty(K, np.int64)
     for k in range(K):
@@ -133,17 +154,24 @@ def relaxation(facts: Facts) -> Relaxation:
     for j in range(J):
         for r in range(R):
             demand[j, K + r] = least_amount(facts, facts.jobs[j], r)
-    useful = np.zeros(N, np.bool_)
+    return demand
+
+
+@kernel(tuple_type(OUT1, OUT2)(FACTS, IN1))
+def capacities(facts: Facts, shapes: IntArray) -> tuple[IntArray, IntArray]:
+    """The moments [E] at which running jobs end, now first, and what there is of each capacity from then on."""
+    N, R, K = len(facts.capacity), facts.capacity.shape[1], len(shapes)
+    useful, touched = np.zeros(N, np.bool_), np.zeros(N, np.bool_)
+    left, floor = np.zeros((N, R), np.int64), np.zeros((N, R), np.int64)
     for node in range(N):
         for k in range(K):
             useful[node] |= may_use(facts, shapes[k], node)
-    left = np.maximum(facts.free, 0)
-    floor = np.zeros((N, R), np.int64)
+        touched[node] = useful[node]
+        for r in range(R):
+            left[node, r] = max(facts.free[node, r], 0)
     none = np.empty(0, np.int64)
     moment = Moment(left, floor, none, none)
-    touched = useful.copy()
-    held = np.zeros((N, K + R), np.int64)
-    total = np.zeros(K + R, np.int64)
+    held, total = np.zeros((N, K + R), np.int64), np.zeros(K + R, np.int64)
     moment_s = np.empty(len(facts.running) + 1, np.int64)
     capacity = np.empty((len(facts.running) + 1, K + R), np.int64)
     E, next_running, tau = 0, 0, facts.now_s
@@ -157,14 +185,13 @@ def relaxation(facts: Facts) -> Relaxation:
                 total[k] += now - held[node, k]
                 held[node, k] = now
         moment_s[E] = tau
-        capacity[E] = total
+        for k in range(K + R):
+            capacity[E, k] = total[k]
         E += 1
         if next_running == len(facts.running):
-            break
+            return moment_s[:E], capacity[:E]
         tau = expected_end(facts, facts.running[next_running])
         next_running = end_running(facts, moment, touched, next_running, tau)
-    short = np.flatnonzero(demand.sum(axis=0) > capacity[0])
-    return Relaxation(moment_s[:E].copy(), capacity[:E][:, short].copy(), demand[:, short].copy())
 
 
 @kernel(BOOL(RELAXATION, FACTS, FLAGS1, OUT1, INT, INT))
@@ -209,12 +236,12 @@ def delay(facts: Facts, weights: FloatArray, start_s: IntArray) -> float:
 @kernel(NOTHING(PLAN, PLAN))
 def copy_plan(target: Plan, source: Plan) -> None:
     """Overwrite `target`."""
-    target.start_s[:] = source.start_s
-    target.parts[:] = source.parts
-    target.node[:] = source.node
-    target.units[:] = source.units
-    target.y[:] = source.y
-    target.dy[:] = source.dy
+    for j in range(len(source.start_s)):
+        target.start_s[j], target.parts[j] = source.start_s[j], source.parts[j]
+    for p in range(len(source.node)):
+        target.node[p], target.units[p] = source.node[p], source.units[p]
+        for r in range(source.y.shape[1]):
+            target.y[p, r], target.dy[p, r] = source.y[p, r], source.dy[p, r]
 
 
 @kernel(NOTHING(FACTS, OUT1, OUT1, INT))
@@ -272,7 +299,8 @@ def branch(
             postpone_alike(facts, alike, earliest[depth], job)
         if bound < upper * (1 - CLOSE) and job >= 0:
             placed[job], start_s[job], who[depth] = True, tau, job
-            earliest[depth + 1] = earliest[depth]
+            for j in range(J):
+                earliest[depth + 1, j] = earliest[depth, j]
             depth += 1
             continue
         if bound < upper * (1 - CLOSE):

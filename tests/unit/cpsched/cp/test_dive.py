@@ -93,7 +93,7 @@ def test_the_relaxation_bounds_the_first_leaf_from_below() -> None:
     plan, weights = window.first_leaf(facts), slowdown_weights(considered(a_mix()))
     before = relaxation.delay(facts, weights, plan.start_s)
     _, exhausted, bound = relaxation.branch(
-        facts, relaxation.relaxation(facts), weights, plan, window.empty_plan(facts), 100_000, 1000
+        facts, relaxation.relax(facts), weights, plan, window.empty_plan(facts), 100_000, 1000
     )
     assert exhausted
     assert 0 < bound <= relaxation.delay(facts, weights, plan.start_s) <= before

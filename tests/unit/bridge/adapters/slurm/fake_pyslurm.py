@@ -42,6 +42,8 @@ def misbehave(call: str) -> None:
 
 JOB = {
     "state": "PENDING",
+    "user_id": 2001,
+    "user_name": "alice",
     "state_reason": "JobHeldAdmin",
     "priority": 0,
     "admin_comment": "bridge:wait",
