@@ -24,6 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _why_not() -> str | None:
     """The reason why there is no cluster to test against; None if there is one."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return "they share one cluster, so they do not run in parallel: make test-slurm"
     if shutil.which("docker") is None:
         return "no docker command here"
     try:

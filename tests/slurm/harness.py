@@ -278,7 +278,8 @@ class Slurm:
         if self._python_container is None or not docker("ps", "-q", "--filter", f"id={self._python_container}").strip():
             volumes = {"secrets": "/srv/secrets", "etc-slurm": "/etc/slurm", "bridge-state": "/var/lib/cpsched"}
             mounts = [f"--volume={PROJECT}_{name}:{path}" for name, path in volumes.items()]
-            settings = ("PYTHONPATH=/src", "PYTHONDONTWRITEBYTECODE=1", "NUMBA_CACHE_DIR=/var/lib/cpsched/numba")
+            mounts.append("--volume=cpsched-numba-cache:/var/cache/cpsched")  # compiled kernels outlive the cluster
+            settings = ("PYTHONPATH=/src", "PYTHONDONTWRITEBYTECODE=1", "NUMBA_CACHE_DIR=/var/cache/cpsched")
             self._python_container = docker(
                 "run", "--detach", "--rm", "--init", "--label", f"cpsched.cluster={PROJECT}",
                 "--network", f"{PROJECT}_default", "--hostname", "test-python", *mounts,
@@ -287,8 +288,8 @@ class Slurm:
             ).strip()  # fmt: skip
             ready = ("exec", self._python_container, "sh", "-c", "test -e /run/cluster-ready && echo yes")
             wait_until(lambda: "yes" in docker(*ready, check=False), 30, "munge runs beside the test's python")
-            own = ("install", "-d", "-o", "cpsched", "/var/lib/cpsched", "/var/lib/cpsched/numba")
-            docker("exec", self._python_container, *own)  # compiled kernels outlive the container
+            own = ("chown", "cpsched:", "/var/lib/cpsched", "/var/cache/cpsched")
+            docker("exec", self._python_container, *own)
         return self._python_container
 
     def python(self, code: str, *arguments: str, user: str = "cpsched", timeout_s: float = 120) -> Any:
