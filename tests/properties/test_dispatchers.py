@@ -1,0 +1,171 @@
+"""What every dispatcher of the catalogue promises, on random clusters, queues and traces."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cpsched import catalogue
+from cpsched.feasibility import holds, verify
+from cpsched.model import NEVER
+from cpsched.policy import Policy
+from sim.engine import replay
+from tests.builders import a_cluster, a_job, a_snapshot
+from tests.properties import reference
+from tests.properties.judge import misplaced, overfull
+from tests.properties.worlds import can_run, snapshots, traces
+
+LISTS = [
+    "fcfs", "greedy", "easy", "easy-sjbf", "list-reg", "list-sjf", "list-ljf", "list-saf", "list-laf", "list-spf",
+    "sjf", "ljf", "ebf", "prb",
+]  # fmt: skip
+NAMES = [entry.name for entry in catalogue.DISPATCHERS]
+
+
+def examples(name, many):
+    """Fewer where each decision may call a solver."""
+    return settings(max_examples=many if name in LISTS else max(3, many // 6), deadline=None)
+
+
+def dispatcher_of(name):
+    """A new one; limited by deterministic effort, not by time, where it has a limit."""
+    known = catalogue.find(catalogue.DISPATCHERS, "dispatcher", name).parameters()
+    limited = any(parameter.name == "effort" for parameter in known)
+    return catalogue.dispatcher(name, {"effort": "300"} if limited else None)
+
+
+def policy_of(name, predictor="walltime"):
+    return Policy(catalogue.predictor(predictor), dispatcher_of(name))
+
+
+shared = cache(dispatcher_of)
+
+
+def test_the_catalogue_holds_every_list_scheduler():
+    assert set(LISTS) <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_decision_fits_and_says_why_the_others_wait(name):
+    """No rule broken; each queued job starts or has its wait; plans are not in the past and start what starts."""
+
+    @examples(name, 60)
+    @given(snapshots())
+    def check(snapshot):
+        decision = shared(name).decide(snapshot, "plan")
+        assert verify(decision, snapshot) == []
+        assert holds(decision, snapshot)
+        started, jobs = decision.starts_by_job(snapshot), snapshot.queued_jobs()
+        assert set(started) | set(decision.waits) == {job.id for job in jobs}
+        assert not set(started) & set(decision.waits)
+        for job in jobs:
+            if not can_run(snapshot.cluster, job):
+                assert "can never run" in decision.waits[job.id].reason
+        plan = decision.plan_by_job(snapshot)
+        assert all(plan[id] == snapshot.now_s for id in started if id in plan)
+        assert all(start_s >= snapshot.now_s for start_s in plan.values())
+
+    check()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_snapshot_gives_the_same_decision(name):
+    @examples(name, 20)
+    @given(snapshots())
+    def check(snapshot):
+        first = dispatcher_of(name).decide(snapshot, "starts")
+        second = dispatcher_of(name).decide(snapshot, "starts")
+        assert first.starts_by_job(snapshot) == second.starts_by_job(snapshot)
+
+    check()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_job_that_can_run_runs_and_no_capacity_is_exceeded(name):
+    """Whole traces: all start, where they may; the others are refused with a reason; the same trace twice, the same."""
+
+    @examples(name, 40)
+    @given(traces(), st.sampled_from(["walltime", "last-two"]))
+    def check(world, predictor):
+        cluster, trace = world
+        schedule = replay(trace, cluster, policy_of(name, predictor))
+        assert schedule.violations == ()
+        able = [can_run(cluster, item.job) for item in trace]
+        assert (schedule.start_s != NEVER).tolist() == able
+        assert [i not in schedule.refused for i in range(len(trace))] == able
+        assert misplaced(cluster, trace, schedule) == []
+        assert overfull(cluster, trace, schedule) == []
+        again = replay(trace, cluster, policy_of(name, predictor))
+        assert np.array_equal(again.start_s, schedule.start_s)
+        assert [again.placement_of(i) for i in range(len(trace))] == [
+            schedule.placement_of(i) for i in range(len(trace))
+        ]
+
+    check()
+
+
+@settings(max_examples=100, deadline=None)
+@given(traces(), st.sampled_from([name for name in LISTS if name != "prb"]))
+def test_both_lanes_give_the_same_starts(world, name):
+    """Start by start and node by node, with the rounds counted alike."""
+    cluster, trace = world
+    ordinary = replay(trace, cluster, policy_of(name))
+    fast = replay(trace, cluster, policy_of(name), lane="fast")
+    assert np.array_equal(fast.start_s, ordinary.start_s)
+    assert [fast.placement_of(i) for i in range(len(trace))] == [ordinary.placement_of(i) for i in range(len(trace))]
+    assert (fast.rounds, fast.paths, fast.violations) == (ordinary.rounds, ordinary.paths, ())
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces(), st.sampled_from(["easy", "list-reg", "list-laf", "fcfs"]), st.sampled_from(["walltime", "last-two"]))
+def test_groups_carried_along_decide_like_groups_built_anew(world, name, predictor):
+    """A state kept up to date over a trace, also where estimates are overrun, and one built from values each round."""
+    cluster, trace = world
+    carried = replay(trace, cluster, policy_of(name, predictor))
+    policy = policy_of(name, predictor)
+    policy.dispatcher = WithoutGroups(policy.dispatcher)
+    rebuilt = replay(trace, cluster, policy)
+    assert np.array_equal(carried.start_s, rebuilt.start_s)
+    assert [carried.placement_of(i) for i in range(len(trace))] == [rebuilt.placement_of(i) for i in range(len(trace))]
+
+
+class WithoutGroups:
+    """A dispatcher that is shown snapshots without the groups that the simulated cluster carries."""
+
+    learns = False
+
+    def __init__(self, dispatcher):
+        self.dispatcher = dispatcher
+
+    def decide(self, snapshot, need="plan"):
+        bare = type(snapshot)(
+            snapshot.now_s, snapshot.cluster, snapshot.free, snapshot.table, snapshot.queue, snapshot.running,
+            snapshot.fresh,
+        )  # fmt: skip
+        return self.dispatcher.decide(bare, need)
+
+    def learn(self, ended):
+        """Nothing."""
+
+
+@settings(max_examples=100, deadline=None)
+@given(snapshots(), st.sampled_from(["easy", "ebf", "easy-sjbf"]))
+def test_no_start_delays_the_reservation_of_the_first_that_waits(snapshot, name):
+    """EASY: with all but the heads and the first that waits taken out of the queue, its start stays the same."""
+    decision = shared(name).decide(snapshot, "plan")
+    alone, planned = reference.plan(snapshot, range(len(snapshot.queue)), 1, backfill=[])
+    first = next((p for p, s in enumerate(planned) if s not in (NEVER, snapshot.now_s)), None)
+    if first is not None and not snapshot.cluster.counted:
+        job = snapshot.queued_jobs()[first]
+        assert decision.plan_by_job(snapshot)[job.id] == planned[first]
+        assert set(alone) <= set(decision.starts_by_job(snapshot))
+
+
+def test_a_job_that_can_never_fit_blocks_nobody():
+    snapshot = a_snapshot(a_cluster(nodes=2, cores=4), [a_job(1, units=9), a_job(2, units=8)])
+    for name in LISTS:
+        decision = shared(name).decide(snapshot, "plan")
+        assert list(decision.starts_by_job(snapshot)) == [2], name
+        assert decision.waits[1].reason == "can never run: asks for 9 units, the empty cluster holds 8", name
