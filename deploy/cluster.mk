@@ -17,5 +17,5 @@ cluster-wide: ## WIDE_NODES=500 slurmds in one container
 cluster-demo: cluster ## a mixed workload of sbatch jobs, placed by the bridge
 	deploy/demo
 
-test-slurm: $(VENV)/.installed ## up, tests/slurm against it, down (also after a failure); skipped where no Docker engine answers
+test-slurm: $(VENV)/.installed ## a fresh cluster, tests/slurm against it, down (also after a failure); skipped without a Docker engine
 	PYTEST="$(BIN)/python -m pytest" deploy/test-slurm

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -38,6 +38,12 @@ Effort = Annotated[int | None, typer.Option(help="Deterministic limit instead of
 Seed = Annotated[int | None, typer.Option(help="Seed of dispatchers that draw.")]
 ChargeText = Annotated[
     str, typer.Option("--charge", metavar="none|measured|MS", help="What a decision costs on the simulated clock.")
+]
+LaneName = Annotated[
+    Literal["ordinary", "fast"],
+    typer.Option(
+        "--lane", help="fast: the loop compiled too, for list schedulers that learn nothing; the same starts."
+    ),
 ]
 Lenient = Annotated[bool, typer.Option("--lenient", help="Skip and count bad lines instead of stopping at the first.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
@@ -77,6 +83,7 @@ def simulate(
     effort: Effort = None,
     seed: Seed = None,
     charge: ChargeText = "none",
+    lane: LaneName = "ordinary",
     out: OutDir = None,
     as_json: AsJson = False,
     lenient: Lenient = False,
@@ -86,7 +93,8 @@ def simulate(
     from sim.reading import load
     from sim.views import print_outcome, progress_bar
 
-    setup = Setup(dispatcher, predictor, parse_settings(set_), _options(limit, effort, seed), parse_charge(charge))
+    options, settings = _options(limit, effort, seed), parse_settings(set_)
+    setup = Setup(dispatcher, predictor, settings, options, parse_charge(charge), lane)
     setup.policy(())
     with progress_bar(f"{dispatcher} / {predictor}") as show:
         workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None))
@@ -225,6 +233,7 @@ def compare(
     effort: Effort = None,
     seed: Seed = None,
     charge: ChargeText = "none",
+    lane: LaneName = "ordinary",
     jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
     out: OutDir = None,
     plots: Annotated[bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out.")] = False,
@@ -243,7 +252,7 @@ def compare(
         require(out is not None, "--plots", plots, "needs --out DIR")
         report.check()
     options, settings = _options(limit, effort, seed), parse_settings(set_)
-    chosen = study.setups(_names(dispatchers), _names(predictors), settings, options, parse_charge(charge))
+    chosen = study.setups(_names(dispatchers), _names(predictors), settings, options, parse_charge(charge), lane)
     study.check_baseline(chosen, baseline)
     for note in load(trace, system, lenient, max_jobs).notes:
         typer.echo(f"note: {note}", err=True)

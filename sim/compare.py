@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cpsched.errors import CpschedError, UnknownName, require
-from sim.engine import Charge
+from sim.engine import Charge, Lane
 from sim.errors import SimError
 from sim.experiment import Setup, run, write_outcome
 from sim.reading import load
@@ -60,6 +60,7 @@ def setups(
     settings: Mapping[str, str],
     options: Mapping[str, str],
     charge: Charge = None,
+    lane: Lane = "ordinary",
 ) -> list[Setup]:
     """Every combination, each with the settings that it knows. Raises `UnknownName` for names that none knows."""
     found = []
@@ -67,7 +68,7 @@ def setups(
         known = Setup(dispatcher, predictor).known()
         mine = {name: text for name, text in settings.items() if name in known}
         asked = {name: text for name, text in options.items() if name in known}
-        found.append(Setup(dispatcher, predictor, mine, asked, charge))
+        found.append(Setup(dispatcher, predictor, mine, asked, charge, lane))
         found[-1].policy(())
     require(bool(found), "--dispatchers, --predictors", "", "must name one each")
     for name in (*settings, *options):

@@ -17,7 +17,7 @@ from cpsched.errors import InvalidValue, UnknownName
 from cpsched.model import NEVER, IntArray
 from cpsched.policy import Policy
 from cpsched.predictors.base import Overrun
-from sim.engine import Charge, Progress, Schedule, replay
+from sim.engine import Charge, Lane, Progress, Schedule, replay
 from sim.errors import Unusable
 from sim.files import write_table, write_whole
 from sim.metrics import Latencies, Measures
@@ -54,6 +54,7 @@ class Setup:
     settings: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     charge: Charge = None
+    lane: Lane = "ordinary"
 
     def policy(self, jobs: Iterable[TraceJob]) -> Policy:
         """The policy. Raises `UnknownName` for names that nobody knows, `InvalidValue` for values."""
@@ -131,7 +132,7 @@ class Outcome:
 
 def run(workload: Workload, setup: Setup, progress: Progress | None = None) -> Outcome:
     """Replay. Raises `Unusable` where no job ran at all."""
-    schedule = replay(workload.jobs, workload.cluster, setup.policy(workload.jobs), setup.charge, progress)
+    schedule = replay(workload.jobs, workload.cluster, setup.policy(workload.jobs), setup.charge, progress, setup.lane)
     ran = schedule.start_s != NEVER
     if not ran.any():
         first = next(iter(schedule.refused.values()), "the dispatcher started none")

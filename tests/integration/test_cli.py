@@ -16,14 +16,14 @@ CPSCHED = [sys.executable, "-m", "bridge.cli"]
 
 def cpsched(*arguments, check=True):
     """Run a command; its stdout (stderr if it is to fail)."""
-    done = subprocess.run([*CPSCHED, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*CPSCHED, *map(str, arguments)], capture_output=True, text=True, timeout=300)
     if check:
         assert done.returncode == 0, done.stderr
         return done.stdout
     return done
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=180):
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "waited in vain"
@@ -80,7 +80,7 @@ class Running:
     def end(self, number):
         """Send a signal; the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=180)
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _why_not() -> str | None:
     """The reason why there is no cluster to test against; None if there is one."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return "they share one cluster, so they do not run in parallel: make test-slurm"
     if shutil.which("docker") is None:
         return "no docker command here"
     try:
@@ -47,7 +49,7 @@ def cluster() -> Iterator[Slurm]:
     live = Slurm()
     # A bridge or a dead-man timer left running beside the cluster would play along in every test.
     for service in ("bridge", "deadman"):
-        with contextlib.suppress(CommandFailed):
+        with contextlib.suppress(CommandFailed):  # the usual case: it does not run
             live.stop(service)
     yield live
     live.close()

@@ -108,18 +108,26 @@ class Slurm:
 
     def __init__(self) -> None:
         self._python_container: str | None = None
+        self._containers: dict[str, str] = {}
 
     # Containers
 
     def container(self, service: str, *, running: bool = True) -> str:
         """The container of a compose service: slurmctld, slurmdbd, mariadb, n1..n4, wide, bridge, deadman."""
-        arguments = ["ps", "--quiet"] + ([] if running else ["--all"])
-        for label in (f"project={PROJECT}", f"service={service}"):
-            arguments += ["--filter", f"label=com.docker.compose.{label}"]
-        found = docker(*arguments).split()
-        if not found:
-            raise CommandFailed(f"no container of service {service}")
-        return found[0]
+        # Asked for once: an id survives kill and start, and a command in a container that is down fails by itself.
+        if service not in self._containers:
+            present = self._states()
+            if service not in present or (running and present[service][1] != "running"):
+                raise CommandFailed(f"no container of service {service}")
+            self._containers[service] = present[service][0]
+        return self._containers[service]
+
+    def _states(self) -> dict[str, tuple[str, str]]:
+        """Each service's container and its state: running, paused, exited, created."""
+        columns = '{{.Label "com.docker.compose.service"}} {{.ID}} {{.State}}'
+        mine = f"label=com.docker.compose.project={PROJECT}"
+        lines = docker("ps", "--all", "--filter", mine, "--format", columns).splitlines()
+        return {service: (identity, state) for service, identity, state in map(str.split, lines)}
 
     def run(
         self,
@@ -278,7 +286,8 @@ class Slurm:
         if self._python_container is None or not docker("ps", "-q", "--filter", f"id={self._python_container}").strip():
             volumes = {"secrets": "/srv/secrets", "etc-slurm": "/etc/slurm", "bridge-state": "/var/lib/cpsched"}
             mounts = [f"--volume={PROJECT}_{name}:{path}" for name, path in volumes.items()]
-            settings = ("PYTHONPATH=/src", "PYTHONDONTWRITEBYTECODE=1", "NUMBA_CACHE_DIR=/var/lib/cpsched/numba")
+            mounts.append("--volume=cpsched-numba-cache:/var/cache/cpsched")  # compiled kernels outlive the cluster
+            settings = ("PYTHONPATH=/src", "PYTHONDONTWRITEBYTECODE=1", "NUMBA_CACHE_DIR=/var/cache/cpsched")
             self._python_container = docker(
                 "run", "--detach", "--rm", "--init", "--label", f"cpsched.cluster={PROJECT}",
                 "--network", f"{PROJECT}_default", "--hostname", "test-python", *mounts,
@@ -287,8 +296,8 @@ class Slurm:
             ).strip()  # fmt: skip
             ready = ("exec", self._python_container, "sh", "-c", "test -e /run/cluster-ready && echo yes")
             wait_until(lambda: "yes" in docker(*ready, check=False), 30, "munge runs beside the test's python")
-            own = ("install", "-d", "-o", "cpsched", "/var/lib/cpsched", "/var/lib/cpsched/numba")
-            docker("exec", self._python_container, *own)  # compiled kernels outlive the container
+            own = ("chown", "cpsched:", "/var/lib/cpsched", "/var/cache/cpsched")
+            docker("exec", self._python_container, *own)
         return self._python_container
 
     def python(self, code: str, *arguments: str, user: str = "cpsched", timeout_s: float = 120) -> Any:
@@ -301,12 +310,10 @@ class Slurm:
 
     def reset(self) -> None:
         """An empty queue, all nodes idle, no reservations, the plugin off; whatever the test before left behind."""
-        for service in ("mariadb", "slurmdbd", "slurmctld", *NODES):
-            identity = self.container(service, running=False)
-            state = docker("inspect", "--format", "{{.State.Status}}", identity).strip()
+        for service, (identity, state) in self._states().items():
             if state == "paused":
                 docker("unpause", identity)
-            elif state != "running":
+            elif state != "running" and service not in ("bridge", "deadman"):
                 docker("start", identity)
         self.wait_for_controller()
         self.plugin(on=False)

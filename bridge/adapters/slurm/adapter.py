@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import structlog
+
 from bridge.adapters.slurm import history
 from bridge.adapters.slurm.client import Client
 from bridge.adapters.slurm.doctor import checks_of
@@ -64,14 +66,19 @@ class SlurmBackend:
         return observation
 
     def history(self) -> Sequence[EndedJob]:
-        """See `Backend.history`: the accounting database if there is one, else the controller's memory."""
+        """See `Backend.history`: the accounting database if it is there and answers, else the controller's memory."""
         translator = self._ready()
         snapshot = self._call("snapshot")
         if not self._config.get("accounting_storage_type"):
             return translator.all_ended(snapshot)
         machine = translator.read_machine(snapshot)
         since_s = int(snapshot["now_s"] - self._history_days * 86400)
-        past = self._client.call("past", self._history_deadline_s, since_s=since_s)
+        try:
+            past = self._client.call("past", self._history_deadline_s, since_s=since_s)
+        except BackendError as error:
+            # Learning from less is better than not working at all.
+            structlog.get_logger("slurm").warning("no_history", detail=str(error))
+            return translator.all_ended(snapshot)
         return history.ended_jobs(records(past), machine)
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:

@@ -167,11 +167,17 @@ class Slurm:
     ) -> list[list[str]]:
         """[result, detail] of each order. In long batches the jobs are looked at anew every few commands."""
         outcomes: list[list[str]] = []
-        for at, order in enumerate(orders):
-            if len(orders) >= LOOKED_AT_TOGETHER and at % LOOKED_AT_TOGETHER == 0:
-                self._looked = {job.id: job for job in self.jobs()}
-            outcomes.append(self._one(act, numbers.get(order["job"]), order))
-        self._looked = {}
+        try:
+            for at, order in enumerate(orders):
+                if len(orders) >= LOOKED_AT_TOGETHER and at % LOOKED_AT_TOGETHER == 0:
+                    self._looked = {job.id: job for job in self.jobs()}
+                outcomes.append(self._one(act, numbers.get(order["job"]), order))
+        except self.pyslurm.RPCError as error:
+            if not outcomes:
+                raise
+            outcomes += [["unknown", f"not looked at: {error}"]] * (len(orders) - len(outcomes))
+        finally:
+            self._looked = {}
         return outcomes
 
     def _one(self, act: Callable[[int, Record], None], number: int | None, order: Record) -> list[str]:
@@ -186,19 +192,28 @@ class Slurm:
         return ["done", ""]
 
     def _cleared(self, orders: list[Record], numbers: dict[int, int], outcomes: list[list[str]]) -> list[list[str]]:
-        """`outcomes` after the pins of those that are done were cleared, in one run of scontrol."""
-        wanted = {
-            index: f"update JobId={numbers[order['job']]} {order['clear']}"
-            for index, order in enumerate(orders)
-            if order["clear"] and outcomes[index][0] == "done"
-        }
+        """`outcomes` after the pins of those that are done were cleared, in one run of scontrol.
+
+        A hold of a job that has just started is answered with success too: so each is looked at once more before.
+        """
+        wanted = [at for at, order in enumerate(orders) if order["clear"] and outcomes[at][0] == "done"]
         if not wanted:
             return outcomes
-        complaints = scontrol(list(wanted.values()))
-        for index in wanted:
-            number = numbers[orders[index]["job"]]
-            if number in complaints or -1 in complaints:
-                outcomes[index] = ["unknown", f"held, but its pin is not cleared: {complaints.get(number, '')}"]
+        try:
+            held = {job.id for job in self.jobs() if job.state == "PENDING" and job.priority == 0}
+        except self.pyslurm.RPCError as error:
+            for at in wanted:
+                outcomes[at] = ["unknown", f"held, but its pin is not cleared: {error}"]
+            return outcomes
+        number = {at: numbers[orders[at]["job"]] for at in wanted}
+        ready = [at for at in wanted if number[at] in held]
+        complaints = scontrol([f"update JobId={number[at]} {orders[at]['clear']}" for at in ready])
+        for at in wanted:
+            if at not in ready:
+                outcomes[at] = ["refused", "is not pending and held any more"]
+            elif number[at] in complaints or -1 in complaints:
+                detail = complaints.get(number[at], complaints.get(-1, ""))
+                outcomes[at] = ["unknown", f"held, but its pin is not cleared: {detail}"]
         return outcomes
 
     def numbers(self, wanted: list[int], *, separate: bool) -> dict[int, int]:
@@ -258,10 +273,12 @@ def _splits(tasks: list[int], common: dict[int, tuple[int, tuple[int, ...]]]) ->
 
 
 def scontrol(commands: list[str]) -> dict[int, str]:
-    """Run `commands` in one scontrol; what it complained about by job number, -1 where that cannot be told.
+    """Run `commands`, if any, in one scontrol; its complaints by job number, -1 where that cannot be told.
 
     The only place where scontrol is used: pyslurm can neither clear a node list nor name one task of an array.
     """
+    if not commands:
+        return {}
     try:
         run = subprocess.run(
             ["scontrol"],

@@ -28,8 +28,10 @@ def improve(facts: Facts, answer: Answer, weights: npt.NDArray[np.float64], limi
     """Have the solver verify the plan of `answer` and look for one of less weighted delay.
 
     Status `optimal`: proved; `feasible`: verified by the solver; `unverified`: the limit came first, the plan is
-    the dive's own.
+    the dive's own. Path `dive`: the limit is too short to build the model at all.
     """
+    if not limit.covers(int(answer.plan.parts.sum())):
+        return dataclasses.replace(answer, path="dive", status="unverified")
     solver = pywrapcp.Solver("cpsched", _parameters())
     model = variables(solver, facts, answer.plan)
     run = Run(model, weights, answer.plan)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from cpsched.errors import require
 
 _SHARES = 8
+"""Into how many searches an effort is divided."""
+_PART_S = 0.0005
+"""Building the model and posting one plan, by part (measured: 0.36 ms); that cannot be interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,10 @@ class Limit:
         require(self.first_s > 0, "first_limit_s", self.first_s, "must be positive")
         require(self.restarts > 0, "restarts", self.restarts, "must be positive")
         require(self.effort is None or self.effort > 0, "effort", self.effort, "must be positive")
+
+    def covers(self, parts: int) -> bool:
+        """Whether a model of so many parts can be built and verified in the time there is."""
+        return self.effort is not None or parts * _PART_S <= self.total_s
 
     @property
     def total(self) -> int:

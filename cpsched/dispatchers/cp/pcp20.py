@@ -16,6 +16,8 @@ class Pcp20(Unlearned):
     `limit_s` is the most that a call may take; a search gets `first_limit_s`, doubled while no plan is verified;
     `restarts` in a row that bring nothing end the call (cp19: delta_max, delta, k). With `effort`
     (branches of the solver) no clock is read: same snapshot, same `seed`, same decision. `considered` is cp19's m.
+
+    `first_limit_s` is far below the papers' 1 s: their first plan came out of that second, ours is there before it.
     """
 
     def __init__(

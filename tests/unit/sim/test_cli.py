@@ -201,3 +201,19 @@ def test_numbers_are_shortened_to_three_digits():
     assert [views.short(value) for value in (0.68612, 12.345, 999.7, 16_796.0, 1.02e7)] == [
         "0.686", "12.3", "1k", "16.8k", "10.2M",
     ]  # fmt: skip
+
+
+def test_the_fast_lane_gives_the_figures_of_the_ordinary_one(four_jobs):
+    figures = []
+    for lane in ("ordinary", "fast"):
+        result = invoke("simulate", four_jobs, "--dispatcher", "list-saf", "--lane", lane, "--json")
+        assert result.exit_code == 0, result.output
+        summary = json.loads(result.stdout)
+        figures.append({key: summary[key] for key in ("jobs", "bsld", "af", "awf", "p2sf", "rounds")})
+    assert figures[0] == figures[1]
+
+
+def test_the_fast_lane_says_whom_it_cannot_carry(four_jobs):
+    result = invoke("simulate", four_jobs, "--predictor", "last-two", "--lane", "fast")
+    assert result.exit_code == 2
+    assert "needs a list scheduler, nothing learned" in result.output

@@ -214,6 +214,15 @@ def test_effort_is_a_limit() -> None:
     assert many.objective <= few.objective
 
 
+def test_a_limit_too_short_for_the_model_leaves_the_dive() -> None:
+    queue = [a_job(i, units=2, per_unit=i, walltime_s=50, distinct=True) for i in (2, 3)]
+    snapshot = a_snapshot(a_cluster(nodes=2), [*queue, a_job(1, per_unit=3, walltime_s=40)])
+    decision = Pcp20(limit_s=0.0005).decide(snapshot)
+    assert verify(decision, snapshot) == []
+    assert (decision.effort.path, decision.effort.status) == ("dive", "unverified")
+    assert len(decision.starts) > 0
+
+
 @pytest.mark.parametrize("name", ["limit_s", "first_limit_s", "effort", "considered", "restarts"])
 def test_parameters_must_be_positive(name: str) -> None:
     with pytest.raises(InvalidValue, match=f"{name}=0"):

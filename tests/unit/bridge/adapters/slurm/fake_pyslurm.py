@@ -1,7 +1,7 @@
 """A stand-in for pyslurm, loaded by the real child process in tests of the protocol.
 
-Its cluster is a JSON file named by FAKE_SLURM: {"jobs": {"7": {...}}, "log": [...]}; "hang", "crash", "raise" make it
-misbehave. Every change is written back, so that a test and several children see the same cluster.
+Its cluster is a JSON file named by FAKE_SLURM: {"jobs": {"7": {...}}, "log": [...]}; "hang", "crash", "raise" and
+"starts" make it misbehave. Every change is written back, so that a test and several children see the same cluster.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class Jobs:
     @staticmethod
     def load() -> dict[int, Any]:
         misbehave("jobs")
+        if len(world().get("log", ())) >= world().get("breaks_after", 1 << 30):
+            raise RPCError("Unable to contact slurm controller (connect failure)")
         return {int(n): job(n, facts) for n, facts in world()["jobs"].items()}
 
 
@@ -85,6 +87,8 @@ class Job:
     def modify(self, description: JobSubmitDescription) -> None:
         misbehave("modify")
         now = world()
+        if now.get("starts") == self.number:  # Slurm starts it at this very moment, and says that the hold is done
+            now["jobs"][str(self.number)]["state"] = "RUNNING"
         now["jobs"][str(self.number)].update(description.changes)
         now.setdefault("log", []).append([self.number, description.changes])
         save(now)

@@ -223,6 +223,22 @@ def test_a_pin_that_cannot_be_cleared_keeps_the_job_held(client: Client, fake: F
     assert "log" not in fake.now()
 
 
+def test_the_pin_of_a_job_that_started_during_its_hold_is_not_touched(client: Client, fake: Fake) -> None:
+    """Slurm answers such a hold with success; a change of nodes would resize the running job."""
+    said = scontrol(fake.bin)
+    fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}}, starts=7)
+    answers = client.call("hold", ENOUGH_S, orders=[{"job": 7, "clear": "ReqNodeList="}])
+    assert answers[0][0] == "refused"
+    assert not said.exists()
+
+
+def test_a_controller_lost_in_the_middle_of_a_batch_leaves_the_rest_unknown(client: Client, fake: Fake) -> None:
+    jobs = {str(n): {} for n in range(1, 31)}
+    fake.set(jobs=jobs, breaks_after=20)
+    answers = client.call("start", ENOUGH_S, orders=[order(n, ["n1"]) for n in range(1, 31)])
+    assert [answer[0] for answer in answers] == ["done"] * 20 + ["unknown"] * 10
+
+
 def test_array_tasks_get_records_of_their_own_before_they_start(client: Client, fake: Fake) -> None:
     """All waiting tasks are wanted: all but the last are split off, which keeps the common record."""
     said = fake.bin / "said"
