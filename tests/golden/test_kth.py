@@ -47,7 +47,7 @@ def schedule_of(dispatcher, predictor, cluster, **options):
 
 @pytest.mark.parametrize(("dispatcher", "predictor", "bsld", "af", "awf", "p2sf"), CASES)
 def test_schedule_has_the_reference_figures(dispatcher, predictor, bsld, af, awf, p2sf):
-    """As one pool on the ordinary loop, on a hundred one-core nodes on the fast lane: the same starts, these figures."""
+    """One pool on the ordinary loop, a hundred one-core nodes on the fast lane: the same starts, these figures."""
     pooled = schedule_of(dispatcher, predictor, kth().cluster)
     jobs = [item.job for item in kth().jobs]
     measures = Measures(
