@@ -36,15 +36,18 @@ def record_type(record: type, *fields: Any) -> Any:
     return types.NamedTuple(fields, record)  # type: ignore[no-untyped-call]
 
 
-def kernel(*signatures: Any, inline: bool = False) -> Callable[[F], F]:
+def kernel(*signatures: Any, makes_arrays: bool = True) -> Callable[[F], F]:
     """Compile with `signatures` (none: on first call); `.py_func` is the plain-Python twin.
+
+    A kernel that makes no arrays and returns none should say so: it is then compiled without reference counting, whose
+    atomic operations cost more than the work of a small kernel. (Views of arguments are no new arrays.)
 
     Falls back to an uncached kernel where no cache location is writable, which Numba reports as an exception.
     """
 
     def decorate(function: F) -> F:
         arguments: tuple[Any, ...] = (list(signatures),) if signatures else ()
-        options: dict[str, Any] = {"nogil": True, "forceinline": inline}
+        options: dict[str, Any] = {"nogil": True, "_nrt": makes_arrays}
         compiler: Any = numba.njit
         try:
             return cast(F, compiler(*arguments, cache=True, **options)(function))

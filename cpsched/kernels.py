@@ -61,7 +61,7 @@ class Jobs(NamedTuple):
 OVERRUN_CODES = {"one-second": 0, "double": 1, "walltime": 2}
 
 
-@kernel(INT(INT, INT, INT, INT, INT))
+@kernel(INT(INT, INT, INT, INT, INT), makes_arrays=False)
 def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: int) -> int:
     """`cpsched.predictors.base.expected_end_s`, compiled."""
     end_s = start_s + estimate_s
@@ -77,7 +77,7 @@ def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, ove
     return max(end_s, now_s + 1)
 
 
-@kernel(INT(OUT1, OUT1, IN1, IN1, IN1, INT, INT, INT))
+@kernel(INT(OUT1, OUT1, IN1, IN1, IN1, INT, INT, INT), makes_arrays=False)
 def revise_overdue(
     running: Array,
     end_s: Array,
@@ -111,7 +111,7 @@ def revise_overdue(
 # ---------------------------------------------------------------------------------------------- the fit rule
 
 
-@kernel(INT(INT, INT, INT, OUT2, OUT1, IN2, IN1, IN1, IN2, IN1, INT))
+@kernel(INT(INT, INT, INT, OUT2, OUT1, IN2, IN1, IN1, IN2, IN1, INT), makes_arrays=False)
 def shift_free(
     slot: int,
     first: int,
@@ -136,7 +136,7 @@ def shift_free(
     return last - first
 
 
-@kernel(INT(INT, INT, INT, IN2, IN2, FLAGS2, IN1, IN1, IN1, IN2, IN1, IN1))
+@kernel(INT(INT, INT, INT, IN2, IN2, FLAGS2, IN1, IN1, IN1, IN2, IN1, IN1), makes_arrays=False)
 def placement_fits(
     slot: int,
     first: int,
@@ -171,7 +171,7 @@ def placement_fits(
     return bool(placed == units[slot])
 
 
-@kernel(INT(IN1, IN1, IN1, IN1, OUT1, OUT2, OUT1, IN2, FLAGS2, IN1, IN2, IN1, IN1))
+@kernel(INT(IN1, IN1, IN1, IN1, OUT1, OUT2, OUT1, IN2, FLAGS2, IN1, IN2, IN1, IN1), makes_arrays=False)
 def take_starts(
     slots: Array,
     offsets: Array,
@@ -222,7 +222,7 @@ class Starts(NamedTuple):
 # ---------------------------------------------------------------------------------------------- orders of the queue
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def first_key(code: int, estimate_s: int, processors: int) -> int:
     """What an order sorts by first: E is the estimate, r the processors (debs24 section 3)."""
     if code in (SHORTEST, SJF):
@@ -238,7 +238,7 @@ def first_key(code: int, estimate_s: int, processors: int) -> int:
     return 0
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def second_key(code: int, estimate_s: int, processors: int) -> int:
     """What it sorts by next; remaining ties keep the order of arrival."""
     if code in (SJF, LJF):
@@ -288,7 +288,7 @@ def sorted_positions(code: int, queue: Array, jobs: Jobs) -> Array:
 # perfect), with the running jobs where they are.
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def lower_bound(times: Array, count: int, at_s: int) -> int:
     """The first index of the sorted `times[:count]` that holds `at_s` or more."""
     low, high = 0, count
@@ -301,7 +301,7 @@ def lower_bound(times: Array, count: int, at_s: int) -> int:
     return low
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def occupy(times: Array, level: Array, count: int, start_s: int, end_s: int, amount: int) -> int:
     """Take `amount` off a line during [start_s, end_s); returns its new number of breakpoints."""
     first = lower_bound(times, count, start_s)
@@ -321,7 +321,7 @@ def occupy(times: Array, level: Array, count: int, start_s: int, end_s: int, amo
     return count
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def earliest(times: Array, level: Array, count: int, duration_s: int, amount: int) -> int:
     """The index of the first breakpoint from which `amount` is there for `duration_s`; -1 where there is none."""
     k = 0
@@ -338,7 +338,7 @@ def earliest(times: Array, level: Array, count: int, duration_s: int, amount: in
     return -1
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def starts_now(times: Array, level: Array, count: int, duration_s: int, amount: int) -> bool:
     """Whether `amount` is there from the line's first second on, for `duration_s`."""
     end_s, k = times[0] + duration_s, 0
@@ -369,7 +369,7 @@ class Pool(NamedTuple):
     ends: Array
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def amount_of(pool: Pool, jobs: Jobs, slot: int) -> Any:
     """What a queued job takes of a pool; NEVER where it cannot be held at all."""
     amount = jobs.units[slot] * jobs.per_unit[slot, 0]
@@ -382,7 +382,7 @@ def amount_of(pool: Pool, jobs: Jobs, slot: int) -> Any:
     return amount
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def fill_held(pool: Pool, jobs: Jobs) -> int:
     """Note what every running job gives back when it ends; returns the sum."""
     total = 0
@@ -400,13 +400,13 @@ def fill_held(pool: Pool, jobs: Jobs) -> int:
     return total
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def position_of(order: Array, i: int) -> Any:
     """The queue position of the i-th in an order; an empty one is that of the queue."""
     return order[i] if len(order) else i
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def start_now(pool: Pool, jobs: Jobs, started: int, position: int, amount: int) -> int:
     """Note a start; returns how many there are now."""
     slot = pool.queue[position]
@@ -420,7 +420,7 @@ def start_now(pool: Pool, jobs: Jobs, started: int, position: int, amount: int) 
     return started + 1
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def pool_line(pool: Pool, jobs: Jobs, free: int, started: int, times: Array, level: Array) -> int:
     """The line of what is free from now on, with running and started jobs; returns its number of breakpoints."""
     times[0], level[0] = pool.now_s, free
@@ -440,7 +440,7 @@ def pool_line(pool: Pool, jobs: Jobs, free: int, started: int, times: Array, lev
     return count
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def pool_greedy(pool: Pool, jobs: Jobs, free: int, started: int, first: int) -> int:
     """Start whatever fits, from the `first` in order on; returns how many start."""
     for i in range(first, len(pool.queue)):
@@ -454,7 +454,7 @@ def pool_greedy(pool: Pool, jobs: Jobs, free: int, started: int, first: int) -> 
     return started
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def pool_easy(pool: Pool, jobs: Jobs, free: int, started: int, first: int, backfill: Array) -> int:
     """One reservation, for the `first` in order; others start iff they end before it or fit beside it.
 
@@ -496,7 +496,7 @@ def pool_easy(pool: Pool, jobs: Jobs, free: int, started: int, first: int, backf
     return started
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def last_startable(
     pool: Pool, jobs: Jobs, free: int, first: int, last: int, times: Array, level: Array, count: int
 ) -> int:
@@ -542,7 +542,7 @@ def pool_backfill(
     return started
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def place_in_pool(pool: Pool, jobs: Jobs, started: int, free: Array, starts: Starts) -> Any:
     """Write the placements of the starts: the one node, or the first free ones. See `plan_placed` for the result."""
     starts.offsets[0] = 0
@@ -640,7 +640,7 @@ class Groups(NamedTuple):
     """int64[4]: groups and steps in use; groups with nodes; whether the rest must be built anew"""
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def mixed(value: int) -> Any:
     """A 64-bit hash of `value` (the finaliser of splitmix64)."""
     x = np.uint64(value) + np.uint64(0x9E3779B97F4A7C15)
@@ -649,7 +649,7 @@ def mixed(value: int) -> Any:
     return np.int64(x ^ (x >> np.uint64(31)))
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def amount_on(machine: Machine, jobs: Jobs, slot: int, node: int, units: int, r: int) -> Any:
     """What `units` units of a job take of resource `r` on a node."""
     if jobs.sharing[slot] & EXCLUSIVE:
@@ -657,7 +657,7 @@ def amount_on(machine: Machine, jobs: Jobs, slot: int, node: int, units: int, r:
     return units * jobs.per_unit[slot, r]
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def line_key(at_s: int, r: int) -> Any:
     """The weight in a signature of one unit of resource `r` that a line gains at second `at_s`."""
     return mixed(r) if at_s == EVER else mixed(mixed(at_s) + r)
@@ -784,7 +784,7 @@ def grouped(machine: Machine, jobs: Jobs, running: Array) -> Groups:
     return groups
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def fill_units(groups: Groups, machine: Machine, jobs: Jobs, slot: int, start_s: int, end_s: int, found: Array) -> Any:
     """`found[g]` = units of a job that a node of group `g` holds throughout [start_s, end_s); returns their sum.
 
@@ -818,7 +818,7 @@ def fill_units(groups: Groups, machine: Machine, jobs: Jobs, slot: int, start_s:
     return total
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def fill_line(groups: Groups, machine: Machine, jobs: Jobs, slot: int, g: int, held: Array) -> Any:
     """`held[i]` = units of a job that a node of group `g` holds at step i of its line; returns the number of steps.
 
@@ -895,7 +895,7 @@ def first_slot(groups: Groups, machine: Machine, jobs: Jobs, slot: int, now_s: i
     return -1
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def free_share(groups: Groups, machine: Machine, most: Array, g: int) -> Any:
     """How much a node of group `g` has free now, in millionths of the largest node, summed over resources."""
     share = 0
@@ -965,7 +965,7 @@ def pick_nodes(groups: Groups, need: int, found: Array, rank: Array, ranked: boo
     return count
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def add_edited(
     groups: Groups, machine: Machine, jobs: Jobs, slot: int, node: int, units: int, start_s: int, end_s: int, sign: int
 ) -> Any:
@@ -1020,7 +1020,7 @@ def occupy_nodes(
     return groups
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def insert_time(times: Array, count: int, at_s: int) -> int:
     """Add a second to the sorted `times[:count]` unless it is there; returns the new count."""
     at = lower_bound(times, count, at_s)
@@ -1032,7 +1032,7 @@ def insert_time(times: Array, count: int, at_s: int) -> int:
     return count + 1
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def asks_more_than(jobs: Jobs, slot: int, available: Array) -> bool:
     """Whether a job asks for more of some resource than all nodes together have free."""
     for r in range(len(available)):  # noqa: SIM110  (a loop compiles to better code than a generator)
@@ -1041,7 +1041,7 @@ def asks_more_than(jobs: Jobs, slot: int, available: Array) -> bool:
     return False
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def dominated(jobs: Jobs, slot: int, failed: Array, count: int) -> bool:
     """Whether a job asks for no less, and no shorter, than one of `failed[:count]`, which could not start."""
     for i in range(count):
@@ -1199,7 +1199,7 @@ def plan_nodes(
     return -short if short else started
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def shift_lines(
     groups: Groups, signature: Array, known: Array, table: Array, machine: Machine, jobs: Jobs, slot: int,
     nodes: Array, units: Array, first: int, last: int, from_s: int, to_s: int, sign: int,
@@ -1214,16 +1214,14 @@ def shift_lines(
     if len(groups.of) == 0 or used[3]:
         return 0
     resources, mask = machine.free.shape[1], len(table) - 1
-    weight = np.empty(resources, np.int64)
-    for r in range(resources):
-        weight[r] = sign * (line_key(from_s, r) - line_key(to_s, r))
     last_group, last_units, target, change = -1, 0, 0, 0
     for at in range(first, last):
         node, g = nodes[at], groups.of[nodes[at]]
         if g != last_group or units[at] != last_units:
             last_group, last_units, change = g, units[at], 0
             for r in range(resources):
-                change += amount_on(machine, jobs, slot, node, units[at], r) * weight[r]
+                weight = sign * (line_key(from_s, r) - line_key(to_s, r))
+                change += amount_on(machine, jobs, slot, node, units[at], r) * weight
             wanted = signature[node] + change
             place = mixed(wanted) & mask
             while table[place] >= 0 and known[table[place]] != wanted:

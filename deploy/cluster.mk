@@ -23,5 +23,5 @@ cluster-compare: cluster $(VENV)/.installed ## the same jobs under Slurm's own b
 cluster-figures: cluster-wide $(VENV)/.installed ## on 500 nodes: a burst of 200 starts, a cycle beside 1,000 queued jobs
 	$(BIN)/python -m tests.slurm.figures
 
-test-slurm: $(VENV)/.installed ## up, tests/slurm against it, down (also after a failure); skipped where no Docker engine answers
+test-slurm: $(VENV)/.installed ## a fresh cluster, tests/slurm against it, down (also after a failure); skipped without a Docker engine
 	PYTEST="$(BIN)/python -m pytest" deploy/test-slurm

@@ -15,15 +15,13 @@ from cpsched.kernels import (
     Jobs,
     Machine,
     expected_end,
-    groups_of,
-    jobs_of,
     regroup,
     revise_overdue,
     shift_free,
     shift_lines,
     take_starts,
 )
-from cpsched.model import END, ESTIMATE, NEVER, START, SUBMIT, WALLTIME
+from cpsched.model import END, ESTIMATE, NEVER, NODE_SET, PLACE_AT, PLACE_COUNT, SHARING, START, SUBMIT, UNITS, WALLTIME
 
 Array = Any
 
@@ -76,7 +74,7 @@ class State(NamedTuple):
     table: Array
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def state_of(
     clock: Array, arrivals: Array, own: Array, total_free: Array, free: Array, capacity: Array, node_sets: Array,
     kind_of: Array, kind_node: Array, rows: Array, per_unit: Array, place_node: Array, place_units: Array,
@@ -87,12 +85,14 @@ def state_of(
     return State(
         clock, arrivals, rows, own[QUEUE], own[HEAP], own[ACTIVE_ROW], own[ENDED_ROW], own[PHASE], own[RUN],
         own[END_AT], total_free, Machine(free, capacity, node_sets, kind_of, kind_node),
-        jobs_of(rows, per_unit, place_node, place_units),
-        groups_of(group_of, group_columns, step_at, step_free, group_used), signature, known, table,
+        Jobs(rows[ESTIMATE], rows[UNITS], per_unit, rows[SHARING], rows[NODE_SET], rows[END], rows[PLACE_AT],
+             rows[PLACE_COUNT], place_node, place_units),
+        Groups(group_of, group_columns[0], group_columns[1], group_columns[2], group_columns[3], step_at, step_free,
+               group_used), signature, known, table,
     )  # fmt: skip
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def push_end(heap: Array, end_at: Array, count: int, slot: int) -> int:
     """Add `slot` to the heap of real ends (by `end_at`, then slot); returns the new count."""
     i = count
@@ -107,7 +107,7 @@ def push_end(heap: Array, end_at: Array, count: int, slot: int) -> int:
     return count + 1
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def pop_end(heap: Array, end_at: Array, count: int) -> Any:
     """Take the slot that ends first off a heap of `count`."""
     top, last = heap[0], heap[count - 1]
@@ -128,7 +128,7 @@ def pop_end(heap: Array, end_at: Array, count: int) -> Any:
     return top
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def insert_running(running: Array, end_s: Array, count: int, slot: int) -> int:
     """Put `slot` into `running[:count]`, which is sorted by (`end_s`, slot); returns its position."""
     i = count
@@ -141,7 +141,7 @@ def insert_running(running: Array, end_s: Array, count: int, slot: int) -> int:
     return i
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def remove_running(running: Array, end_s: Array, count: int, slot: int) -> int:
     """Take `slot` out of `running[:count]`; returns where it was."""
     low, high = 0, count
@@ -157,7 +157,7 @@ def remove_running(running: Array, end_s: Array, count: int, slot: int) -> int:
     return low
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def move_lines(state: State, slot: int, from_s: int, to_s: int, sign: int) -> Any:
     """Add `sign` times what a running job takes to the lines of its nodes during [from_s, to_s)."""
     first = state.jobs.place_at[slot]
@@ -167,7 +167,7 @@ def move_lines(state: State, slot: int, from_s: int, to_s: int, sign: int) -> An
     )  # fmt: skip
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def end_until(state: State, to_s: int) -> int:
     """End the jobs whose real end is `to_s` or earlier, first come first; returns how many."""
     clock, jobs, machine, count = state.clock, state.jobs, state.machine, 0
@@ -187,7 +187,7 @@ def end_until(state: State, to_s: int) -> int:
     return count
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def revise_expected(state: State, overrun: int) -> Any:
     """Move the expected ends that have passed, in the running table and in the lines; returns how many there were."""
     clock, jobs, rows, i = state.clock, state.jobs, state.rows, 0
@@ -202,7 +202,7 @@ def revise_expected(state: State, overrun: int) -> Any:
                           clock[NOW], overrun)  # fmt: skip
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def refresh_groups(state: State) -> Any:
     """Build the groups anew where they are marked so."""
     if len(state.groups.of) == 0 or state.groups.used[3] == 0:
@@ -212,7 +212,7 @@ def refresh_groups(state: State) -> Any:
                    state.running[: state.clock[RUNNING]])  # fmt: skip
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def something_may_start(state: State) -> bool:
     """Whether any queued job asks for no more than all that is free: if none does, no dispatcher can start one."""
     units, per_unit, total_free = state.jobs.units, state.jobs.per_unit, state.total_free
@@ -227,7 +227,7 @@ def something_may_start(state: State) -> bool:
     return False
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def pass_time(state: State, pause: int, limit_s: int, overrun: int) -> int:
     """`step` without starts, for other kernels."""
     clock, submit_s, arrivals = state.clock, state.rows[SUBMIT], state.arrivals
@@ -267,7 +267,7 @@ def pass_time(state: State, pause: int, limit_s: int, overrun: int) -> int:
             return CANNOT_START
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def begin(state: State, starts: Array, offsets: Array, nodes: Array, node_units: Array) -> Any:
     """Let verified starts run from now on: -1, or the position of the first that breaks a rule; then none starts."""
     clock, jobs, machine, rows = state.clock, state.jobs, state.machine, state.rows
@@ -294,7 +294,7 @@ def begin(state: State, starts: Array, offsets: Array, nodes: Array, node_units:
     return -1
 
 
-@kernel()
+@kernel(makes_arrays=False)
 def close_queue(state: State) -> int:
     """Close the gaps that started or cancelled jobs left in the queue; returns its new length."""
     kept = 0
@@ -306,7 +306,7 @@ def close_queue(state: State) -> int:
     return kept
 
 
-@kernel(INT(INT, INT, INT, IN1, IN1, IN1, IN1, *STATE))
+@kernel(INT(INT, INT, INT, IN1, IN1, IN1, IN1, *STATE), makes_arrays=False)
 def step(
     pause: int,
     limit_s: int,

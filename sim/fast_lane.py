@@ -40,7 +40,7 @@ ROUNDS_A_CALL = 20_000
 """Decided rounds between two looks at progress and interrupts."""
 
 
-@kernel(INT(INT, INT, IN1, IN1, OUT1, OUT1, *STATE))
+@kernel(INT(INT, INT, IN1, IN1, OUT1, OUT1, *STATE), makes_arrays=False)
 def rounds(
     most: int,
     overrun: int,

@@ -49,7 +49,7 @@ def cluster() -> Iterator[Slurm]:
     live = Slurm()
     # A bridge or a dead-man timer left running beside the cluster would play along in every test.
     for service in ("bridge", "deadman"):
-        with contextlib.suppress(CommandFailed):
+        with contextlib.suppress(CommandFailed):  # the usual case: it does not run
             live.stop(service)
     yield live
     live.close()

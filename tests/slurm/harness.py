@@ -108,18 +108,26 @@ class Slurm:
 
     def __init__(self) -> None:
         self._python_container: str | None = None
+        self._containers: dict[str, str] = {}
 
     # Containers
 
     def container(self, service: str, *, running: bool = True) -> str:
         """The container of a compose service: slurmctld, slurmdbd, mariadb, n1..n4, wide, bridge, deadman."""
-        arguments = ["ps", "--quiet"] + ([] if running else ["--all"])
-        for label in (f"project={PROJECT}", f"service={service}"):
-            arguments += ["--filter", f"label=com.docker.compose.{label}"]
-        found = docker(*arguments).split()
-        if not found:
-            raise CommandFailed(f"no container of service {service}")
-        return found[0]
+        # Asked for once: an id survives kill and start, and a command in a container that is down fails by itself.
+        if service not in self._containers:
+            present = self._states()
+            if service not in present or (running and present[service][1] != "running"):
+                raise CommandFailed(f"no container of service {service}")
+            self._containers[service] = present[service][0]
+        return self._containers[service]
+
+    def _states(self) -> dict[str, tuple[str, str]]:
+        """Each service's container and its state: running, paused, exited, created."""
+        columns = '{{.Label "com.docker.compose.service"}} {{.ID}} {{.State}}'
+        mine = f"label=com.docker.compose.project={PROJECT}"
+        lines = docker("ps", "--all", "--filter", mine, "--format", columns).splitlines()
+        return {service: (identity, state) for service, identity, state in map(str.split, lines)}
 
     def run(
         self,
@@ -302,12 +310,10 @@ class Slurm:
 
     def reset(self) -> None:
         """An empty queue, all nodes idle, no reservations, the plugin off; whatever the test before left behind."""
-        for service in ("mariadb", "slurmdbd", "slurmctld", *NODES):
-            identity = self.container(service, running=False)
-            state = docker("inspect", "--format", "{{.State.Status}}", identity).strip()
+        for service, (identity, state) in self._states().items():
             if state == "paused":
                 docker("unpause", identity)
-            elif state != "running":
+            elif state != "running" and service not in ("bridge", "deadman"):
                 docker("start", identity)
         self.wait_for_controller()
         self.plugin(on=False)

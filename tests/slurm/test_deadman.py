@@ -86,12 +86,12 @@ def test_the_bridges_node_lists_are_cleared_and_the_owners_restored(waiting: Slu
 
 
 def test_many_jobs_go_back_at_once(waiting: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
-    jobs = set(waiting.burst(600, script="true"))
+    jobs = set(waiting.burst(300, script="true"))
     begin = time.monotonic()
-    assert "gave back 600 held jobs" in deadman(waiting)
+    assert "gave back 300 held jobs" in deadman(waiting)
     seconds = time.monotonic() - begin
     with capsys.disabled():
-        print(f"\n600 held jobs given back in {seconds:.2f} s")
+        print(f"\n300 held jobs given back in {seconds:.2f} s")
     assert not [j for j in waiting.squeue(states="pending").values() if j.held and j.id in jobs]
     waiting.run("scancel", "--user=alice")
 

@@ -200,7 +200,7 @@ def test_an_empty_node_list_from_pyslurm_clears_nothing(slurm: Slurm, empty: str
 
 def test_one_scontrol_releases_many(slurm: Slurm) -> None:
     slurm.plugin(on=True)
-    jobs = slurm.burst(40, "--time=10", script="sleep 1")
+    jobs = slurm.burst(30, "--time=10", script="true")
     slurm.plugin(on=False)
     assert all(slurm.squeue()[j].held for j in jobs)
     slurm.scontrol("release", ",".join(jobs), user="cpsched")

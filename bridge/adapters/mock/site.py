@@ -119,6 +119,7 @@ class Site:
             self._left.append(LeftJob(item.job.id, reason, user=item.job.user))
             return
         self._holds[item.job.id] = self._hold_of_new
+        self._state.table.estimate_s[self._state.slot_of(item.job.id)] = item.job.walltime_s
 
     def _start(self, order: StartOrder) -> Outcome:
         id = order.job.id

@@ -304,6 +304,36 @@ def add_class_reservation_of_cores(slurm: Slurm) -> None:
     )  # fmt: skip
 
 
+def typed(slurm: Slurm) -> None:
+    """GPUs with a type: n3 has two of type a100, n4 one a100 and one l40."""
+    change = (
+        "sed -i -e '/^NodeName=n3/s/gpu:2/gpu:a100:2/' -e '/^NodeName=n4/s/gpu:2/gpu:a100:1,gpu:l40:1/' "
+        "/etc/slurm/slurm.conf; printf '%s\\n' 'NodeName=n3 Name=gpu Type=a100 File=/run/fakegpu[0-1]' "
+        "'NodeName=n4 Name=gpu Type=a100 File=/run/fakegpu0' 'NodeName=n4 Name=gpu Type=l40 File=/run/fakegpu1' "
+        "> /etc/slurm/gres.conf; scontrol reconfigure"
+    )
+    slurm.run("bash", "-c", change)
+    slurm.wait_until(lambda: "gpu:l40:1" in slurm.run("scontrol", "show", "node", "n4"), 30, "the types are known")
+    slurm.wait_until(lambda: set(slurm.node_states().values()) == {"idle"}, 30, "all nodes idle")
+    cases = {
+        "running_typed": slurm.sbatch("--nodes=1", "--gres=gpu:l40:1", "--time=10", script="sleep 500"),
+        "running_untyped": slurm.sbatch("--nodes=1", "--gres=gpu:2", "--time=10", script="sleep 500"),
+    }
+    slurm.wait_for_state(cases.values(), "RUNNING")
+    slurm.plugin(on=True)
+    cases["gres_typed"] = slurm.sbatch("--nodes=1", "--gres=gpu:a100:2", "--time=10")
+    cases["gres_untyped"] = slurm.sbatch("--nodes=1", "--gres=gpu:1", "--time=10")
+    cases["gpus_typed"] = slurm.sbatch("--gpus=a100:1", "--time=10")
+    cases["gpus_per_node_typed"] = slurm.sbatch("--nodes=2", "--gpus-per-node=a100:1", "--time=10")
+    cases["gpus_per_task_typed"] = slurm.sbatch("--ntasks=2", "--gpus-per-task=a100:1", "--time=10")
+    cases["gres_of_two_types"] = slurm.sbatch("--nodes=1", "--gres=gpu:a100:1,gpu:l40:1", "--time=10")
+    dump(slurm, "typed_gpus", cases)
+    slurm.run("bash", "-c", "scancel --user=alice")
+    slurm.restart("slurmctld")  # renders the configuration anew
+    slurm.scontrol("reconfigure")
+    slurm.wait_until(lambda: "gpu:l40:1" not in slurm.run("scontrol", "show", "node", "n4"), 30, "types are gone")
+
+
 def database(slurm: Slurm) -> None:
     """Ended jobs as the accounting database reports them."""
     cases = {
@@ -338,8 +368,12 @@ def database(slurm: Slurm) -> None:
 
 
 SCENES: dict[str, Callable[[Slurm], None]] = {
-    "pending": pending, "running": running, "trouble": trouble, "database": database,
-}  # fmt: skip
+    "pending": pending,
+    "running": running,
+    "trouble": trouble,
+    "typed": typed,
+    "database": database,
+}
 
 
 def main() -> None:
