@@ -1,7 +1,7 @@
 # Included by the top-level Makefile: the test cluster (deploy/cluster says what each command does).
 
 
-.PHONY: cluster cluster-down cluster-wide cluster-demo test-slurm
+.PHONY: cluster cluster-down cluster-wide cluster-demo cluster-compare cluster-figures test-slurm
 
 cluster: ## the four-node test cluster, up and idle
 	deploy/cluster build
@@ -16,6 +16,12 @@ cluster-wide: ## WIDE_NODES=500 slurmds in one container
 
 cluster-demo: cluster ## a mixed workload of sbatch jobs, placed by the bridge
 	deploy/demo
+
+cluster-compare: cluster $(VENV)/.installed ## the same jobs under Slurm's own backfill and under the bridge, side by side; about ten minutes
+	$(BIN)/python -m tests.slurm.compare
+
+cluster-figures: cluster-wide $(VENV)/.installed ## on 500 nodes: a burst of 200 starts, a cycle beside 1,000 queued jobs
+	$(BIN)/python -m tests.slurm.figures
 
 test-slurm: $(VENV)/.installed ## a fresh cluster, tests/slurm against it, down (also after a failure); skipped without a Docker engine
 	PYTEST="$(BIN)/python -m pytest" deploy/test-slurm

@@ -101,6 +101,20 @@ class LiveBridge:
         """The pyslurm processes of this bridge."""
         return [int(pid) for pid in self.shell(f"pgrep -P $(cat {self.state}/pid)", check=False).split()]
 
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds so far of the bridge and of its pyslurm process."""
+        code = (
+            "import json, os, sys\n"
+            "def used(pid):\n"
+            "    words = open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()\n"
+            "    return (int(words[11]) + int(words[12])) / os.sysconf('SC_CLK_TCK')\n"
+            "print(json.dumps([used(pid) for pid in sys.argv[1:]]))"
+        )
+        pids = [self.pid, *self.children()]
+        words = " ".join(map(str, pids))
+        values = json.loads(self.shell(f"python - {words}", stdin=code))
+        return {"bridge": values[0], "pyslurm": sum(values[1:])}
+
     def kill(self, signal: str = "KILL") -> None:
         self.shell(f"kill -{signal} $(cat {self.state}/pid)", check=False)
         wait_until(lambda: not self.alive(), 60, "the bridge is gone", every_s=0.05)

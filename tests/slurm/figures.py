@@ -58,14 +58,19 @@ def long_queue(slurm: Slurm, queued: int, rounds: int) -> None:
     slurm.plugin(on=True)
     slurm.burst(queued, "-n1", "-t5", "--begin=now+1hour", script="sleep 1")
     with LiveBridge(slurm, "figures", metrics={"enabled": False}) as bridge:
+        bridge.wait_for_rounds(3, timeout_s=300)
+        first, before = bridge.rounds(), bridge.cpu_s()
         bridge.wait_for_rounds(rounds, timeout_s=300)
-        phases = bridge.seconds()[2:]
+        last, after = bridge.rounds(), bridge.cpu_s()
+        phases = bridge.seconds()[first:last]
+    spent = {name: 1000 * (after[name] - before[name]) / (last - first) for name in after}
     print(f"{queued} queued jobs, {len(slurm.node_states())} nodes, {len(phases)} cycles, milliseconds, median (max):")
     for name in ("observe", "reconcile", "decide", "verify", "apply", "journal"):
         values = [1000 * p.get(name, 0.0) for p in phases]
         print(f"  {name:10} {statistics.median(values):7.1f} ({max(values):.1f})")
     without = [1000 * (sum(p.values()) - p.get("decide", 0.0)) for p in phases]
     print(f"  cycle without the decision {statistics.median(without):7.1f} ({max(without):.1f})")
+    print("  CPU a cycle, decision included: " + ", ".join(f"{name} {ms:.0f} ms" for name, ms in spent.items()))
     clean(slurm)
 
 
