@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +11,9 @@ import numpy as np
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, EndedJob, Need, Snapshot
 from cpsched.predictors.base import Overrun, Predictor, expected_end_s
+
+_SPARE = 10_000
+"""Estimates kept beyond twice the jobs of a snapshot: a job that is not eligible for a while keeps its own."""
 
 
 @dataclass(slots=True)
@@ -30,6 +34,8 @@ class Policy:
     def estimated(self, snapshot: Snapshot) -> Snapshot:
         """`snapshot` with an estimate for every job, and its running jobs in order of their expected ends."""
         table = snapshot.table
+        if len(self._estimates) > 2 * len(table.jobs) + _SPARE:
+            self._forget_all_but(job.id for job in table.jobs)
         unknown = [slot for slot in snapshot.fresh.tolist() if table.jobs[slot].id not in self._estimates]
         self.predictor.fill(table, np.array(unknown, dtype=np.int64))
         for slot in unknown:
@@ -49,6 +55,10 @@ class Policy:
         return dataclasses.replace(
             snapshot, running=np.array(running, dtype=np.int64), fresh=np.zeros(0, dtype=np.int64)
         )
+
+    def _forget_all_but(self, job_ids: Iterable[int]) -> None:
+        """Drop the estimates of jobs that left without ending (cancelled before they ran)."""
+        self._estimates = {id: self._estimates[id] for id in job_ids if id in self._estimates}
 
     @property
     def learns(self) -> bool:

@@ -44,8 +44,7 @@ def explain(snapshot: Snapshot, starts: Starts, plan_s: IntArray) -> dict[int, W
             waits[job.id] = Wait(f"can never run: {reason}")
             continue
         if start_s != NEVER:
-            short = lacking or "the nodes that are free are reserved"
-            waits[job.id] = Wait(f"{short}; expected start in {start_s - snapshot.now_s} s", tuple(ends[start_s]))
+            waits[job.id] = Wait(lacking or "the nodes that are free are reserved", tuple(ends[start_s]))
         elif lacking:
             waits[job.id] = Wait(lacking, reserved or first_waiting)
         elif reserved:

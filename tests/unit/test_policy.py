@@ -41,3 +41,13 @@ def test_running_jobs_come_in_order_of_their_expected_ends():
     seen = policy.dispatcher.seen
     assert [r.job.id for r in seen.running_jobs()] == [2, 3, 1]
     assert seen.table.end_s[seen.running].tolist() == [11, 40, 90], "the overdue job is given one more second"
+
+
+def test_estimates_of_jobs_that_left_without_ending_do_not_pile_up():
+    policy = Policy(LastTwoPredictor(), Spy())
+    kept = a_job(1, walltime_s=50)
+    for first in range(2, 40_000, 1_000):
+        decide(policy, [kept, *(a_job(id, walltime_s=60) for id in range(first, first + 1_000))])
+    policy.learn(EndedJob(a_job(99, user=""), 0, 20))
+    assert len(policy._estimates) < 14_000
+    assert decide(policy, [kept]) == {1: 50}
