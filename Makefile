@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test kernels lint bench clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml
@@ -14,8 +14,11 @@ $(VENV)/.installed: pyproject.toml
 demo: $(VENV)/.installed        ## control mode on a simulated cluster, live, in about a minute
 	$(BIN)/cpsched demo
 
-test: lint                      ## everything that CI checks
-	$(BIN)/python -m pytest -n 2 tests
+test: lint kernels              ## everything that CI checks, but for the live Slurm tests (make test-slurm)
+	$(BIN)/python -m pytest -n 2 --ignore tests/slurm tests
+
+kernels: $(VENV)/.installed     # compiled once, before two test processes would each do it
+	$(BIN)/python -c 'import cpsched.dispatchers.cp.kernels, sim.engine, sim.fast_lane'
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
