@@ -11,7 +11,7 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[dev,report]'
 	touch $@
 
-demo: $(VENV)/.installed        ## control mode on a simulated cluster, live, in about a minute
+demo: kernels                   ## control mode on a simulated cluster, live, in about a minute
 	$(BIN)/cpsched demo
 
 test: lint kernels              ## everything that CI checks, but for the live Slurm tests (make test-slurm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -54,7 +55,9 @@ def kernel(*signatures: Any, makes_arrays: bool = True) -> Callable[[F], F]:
         options: dict[str, Any] = {"nogil": True, "_nrt": makes_arrays}
         compiler, config = cast(Any, numba.njit), cast(Any, numba.config)
         outer = config.CACHE_DIR
-        config.CACHE_DIR = str(cache_folder(function, outer))
+        config.CACHE_DIR = str(folder := cache_folder(function, outer))
+        if signatures and not folder.exists():
+            say_once("compiling the kernels; the next run finds them in the cache")
         try:
             return cast(F, compiler(*arguments, cache=True, **options)(function))
         except RuntimeError:
@@ -63,6 +66,16 @@ def kernel(*signatures: Any, makes_arrays: bool = True) -> Callable[[F], F]:
             config.CACHE_DIR = outer
 
     return decorate
+
+
+_said: set[str] = set()
+
+
+def say_once(message: str) -> None:
+    """Tell whoever waits; Python shows a warning of a log without handlers on stderr."""
+    if message not in _said:
+        _said.add(message)
+        logging.getLogger("cpsched").warning(message)
 
 
 _stamps: dict[str, str] = {}
