@@ -35,7 +35,7 @@ def improve(facts: Facts, answer: Answer, weights: npt.NDArray[np.float64], limi
     solver = pywrapcp.Solver("cpsched", _parameters())
     model = variables(solver, facts, answer.plan)
     run = Run(model, weights, answer.plan)
-    if not run.budget(limit, 0).crossed:
+    if not run.budget(limit).crossed:
         constraints.post(model)
         run.restart(limit, np.random.default_rng(seed))
     return dataclasses.replace(
@@ -59,10 +59,10 @@ def _parameters() -> Any:
 class Budget:
     """What one search may still spend; the solver asks at every node."""
 
-    def __init__(self, solver: Any, limit: Limit, doubled: int) -> None:
+    def __init__(self, solver: Any, limit: Limit, doubled: int | None) -> None:
         # The solver keeps this callback alive in C++, where no garbage collector sees the cycle.
         self._solver, self._by_effort = weakref.proxy(solver), limit.effort is not None
-        self._until = min(limit.total, self._spent() + (limit.first << doubled))
+        self._until = limit.total if doubled is None else min(limit.total, self._spent() + (limit.first << doubled))
         self.crossed = False
         self()
 
@@ -90,19 +90,20 @@ class Run:
         """Weighted delay of the best plan."""
         return float((weights * (self.plan.start_s - self._model.facts.now_s)).sum())
 
-    def budget(self, limit: Limit, doubled: int) -> Budget:
-        """What the next search gets."""
+    def budget(self, limit: Limit, doubled: int | None = None) -> Budget:
+        """What the next search gets: the first limit, doubled so many times; all that is left where None."""
         return Budget(self._model.solver, limit, doubled)
 
     def restart(self, limit: Limit, random: np.random.Generator) -> None:
-        """Verify the plan, then search until the limit, a proof, or `limit.restarts` restarts without a better plan."""
-        doubled = 0
-        while self.status == "unverified" and not self.budget(limit, doubled).crossed:
-            self._verify(self.budget(limit, doubled))
-            doubled += 1
+        """Verify the plan, then search until the limit, a proof, or `limit.restarts` restarts without a better plan.
+
+        Verifying is one propagation that cannot be interrupted, so it has all the time there is; each search after it
+        has twice as much as the one before.
+        """
+        self._verify(self.budget(limit))
         idle = turn = 0
-        while idle < limit.restarts:
-            budget = self.budget(limit, 0)
+        while self.status != "unverified" and idle < limit.restarts:
+            budget = self.budget(limit, turn)
             if budget.crossed:
                 return
             complete = turn % 2 == 0

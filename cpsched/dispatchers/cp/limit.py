@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from cpsched.errors import require
 
 _SHARES = 8
-"""Into how many searches an effort is divided."""
+"""The share of the first search in an effort is one of so many."""
 _PART_S = 0.0005
 """Building the model and posting one plan, by part (measured: 0.36 ms); that cannot be interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Each search gets `first_s` seconds, twice as many each time no plan is verified yet; in sum `total_s` at most.
+    """The first search gets `first_s` seconds, each further one twice as many; in sum `total_s` at most.
 
-    With `effort` the same in branches, an eighth of them for each search, and no clock is read. `restarts` in a row
-    that bring nothing end it all (cp19 section 3: delta_max, delta, k).
+    With `effort` the same in branches, an eighth of them for the first search, and no clock is read.
+    `restarts` in a row that bring nothing end it all (cp19 section 3: delta_max, delta, k).
     """
 
     total_s: float

@@ -13,8 +13,8 @@ from cpsched.model import Decision, Need, Snapshot
 class Pcp20(Unlearned):
     """Considers the jobs that could start now, plans them for least slowdown, and starts those whose time is now.
 
-    `limit_s` is the most that a call may take; a search gets `first_limit_s`, doubled while no plan is verified;
-    `restarts` in a row that bring nothing end the call (cp19: delta_max, delta, k). With `effort`
+    `limit_s` is the most that a call may take; the first search gets `first_limit_s`, each further one twice as
+    many; `restarts` in a row that bring nothing end the call (cp19: delta_max, delta, k). With `effort`
     (branches of the solver) no clock is read: same snapshot, same `seed`, same decision. `considered` is cp19's m.
 
     `first_limit_s` is far below the papers' 1 s: their first plan came out of that second, ours is there before it.
@@ -23,7 +23,7 @@ class Pcp20(Unlearned):
     def __init__(
         self,
         limit_s: float = 16.0,
-        first_limit_s: float = 0.03,
+        first_limit_s: float = 0.01,
         effort: int | None = None,
         considered: int = 100,
         restarts: int = 2,
