@@ -121,13 +121,14 @@ def share(record: Record, machine: Machine, nodes: int) -> tuple[int, ...]:
         raise NotModelled("asks for all memory of a node")
     else:
         memory_mib = 0
-    amounts = machine.vector(cpus, memory_mib if machine.counts_memory else 0, gres_share(record, nodes, tasks))
+    gres = gres_share(record, machine, nodes, tasks)
+    amounts = machine.vector(cpus, memory_mib if machine.counts_memory else 0, gres)
     if amounts is None:
         raise NotModelled("asks for generic resources that no node has")
     return amounts
 
 
-def gres_share(record: Record, nodes: int, tasks: int) -> Amounts:
+def gres_share(record: Record, machine: Machine, nodes: int, tasks: int) -> Amounts:
     """Generic resources of one share, from what is asked per node, per task, or for the job on its one node."""
     per_node = gres_amounts(record["gres_per_node"] or {})
     per_task = tres_gres(record["tres_per_task"])
@@ -136,6 +137,8 @@ def gres_share(record: Record, nodes: int, tasks: int) -> Amounts:
     if not found and total:
         if nodes > 1:
             raise NotModelled("GPUs counted for the whole job, over several nodes")
+        if any(resource.startswith(f"{name}:") for name in total for resource in machine.resources):
+            raise NotModelled("GPUs counted for the whole job: pyslurm does not tell of which type")
         return total
     if total and any(total.get(n, 0) != found.get(n, 0) * nodes for n in found if n in total):
         raise NotModelled("asks for generic resources in a way not understood")

@@ -241,3 +241,17 @@ def test_the_accounting_database_tells_what_ran() -> None:
     assert cases["pending"] not in ended
     assert cases["cancelled_pending"] not in ended
     assert all(e.run_s >= 1 and e.job.user and e.wait_s >= 0 for e in ended.values())
+
+
+def test_gpus_whose_type_cannot_be_read_are_left_to_slurm() -> None:
+    """`--gpus=a100:1` shows no type in any attribute: with two types in the cluster, a pin could be on a wrong node."""
+    recorded, seen = observe("typed_gpus")
+    lines = {job["id"]: job["submit_line"] for job in recorded.content["jobs"]}
+    left = {lines[job.job_id]: job.reason for job in seen.left if job.job_id in lines}
+    whole_job = [line for line in left if "--gpus=a100:1" in line]
+    assert len(whole_job) == 1
+    assert "of which type" in left[whole_job[0]]
+    resources = seen.cluster.resources
+    placed = {lines[p.job.id]: dict(zip(resources, p.job.request.per_unit, strict=True)) for p in seen.pending}
+    typed = next(amounts for line, amounts in placed.items() if "--gres=gpu:a100:2" in line)
+    assert (typed["gpu:a100"], typed["gpu"], typed["gpu:l40"]) == (2, 2, 0)
