@@ -115,6 +115,11 @@ def test_the_command_as_json(four_jobs):
     assert results[1]["percent"]["mean_wait_s"] == pytest.approx(100 * 118 / 294)
 
 
+def listen_to_ctrl_c():
+    """A job in a shell's background ignores it, and its children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds child processes in /proc")
 def test_ctrl_c_stops_the_children_and_exits_130(tmp_path):
     path = tmp_path / "long.swf"
@@ -122,7 +127,9 @@ def test_ctrl_c_stops_the_children_and_exits_130(tmp_path):
         "; MaxProcs: 4\n" + "".join(f"{i} {i} -1 60 1 -1 -1 1 60 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 60_000))
     )
     command = [sys.executable, "-m", "sim.cli", "compare", str(path), "--dispatchers", "list-laf"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=listen_to_ctrl_c
+    )
     deadline = time.monotonic() + 60
     while not (children := children_of(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.05)
