@@ -35,6 +35,10 @@ class Limit:
         """Whether a model of so many parts can be built and verified in the time there is."""
         return self.effort is not None or parts * _PART_S <= self.total_s
 
+    def verifies(self, parts: int) -> bool:
+        """Whether verifying a plan of so many parts costs no more than the first search."""
+        return self.effort is not None or parts * _PART_S <= self.first_s
+
     @property
     def total(self) -> int:
         """All there is: branches, or milliseconds."""
