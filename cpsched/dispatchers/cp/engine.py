@@ -1,7 +1,7 @@
 """The search control of cp19 section 3: limits that double, restarts that stop when they bring nothing.
 
-A small plan at hand is first verified by the solver, posted in one go. A restart is a search of its own for something
-better than the best plan so far: searches that branch on every unit, and may prove the plan optimal, take turns with
+First the solver verifies the plan at hand, posted in one go. A restart is a search of its own for something better
+than the best plan so far: searches that branch on every unit, and may prove the plan optimal, take turns with
 searches by a shaken order.
 """
 
@@ -25,10 +25,10 @@ from cpsched.dispatchers.cp.window import copy_of
 
 
 def improve(facts: Facts, answer: Answer, weights: npt.NDArray[np.float64], limit: Limit, seed: int) -> Answer:
-    """Have the solver look for a plan of less weighted delay than that of `answer`.
+    """Have the solver verify the plan of `answer` and look for one of less weighted delay.
 
-    Status `optimal`: proved; `feasible`: the plan was found or verified by the solver; `unverified`: it is the
-    dive's own. Path `dive`: the limit is too short to build the model at all.
+    Status `optimal`: proved; `feasible`: verified by the solver; `unverified`: the limit came first, the plan is
+    the dive's own. Path `dive`: the model would be too large for the limit, the dives alone decide.
     """
     if not limit.covers(int(answer.plan.parts.sum())):
         return dataclasses.replace(answer, path="dive", status="unverified")
@@ -95,15 +95,14 @@ class Run:
         return Budget(self._model.solver, limit, doubled)
 
     def restart(self, limit: Limit, random: np.random.Generator) -> None:
-        """Search until the limit, a proof, or `limit.restarts` restarts without a better plan.
+        """Verify the plan, then search until the limit, a proof, or `limit.restarts` restarts without a better plan.
 
-        Before that the solver verifies the plan, if that costs no more than the first search: it is one propagation
-        that cannot be interrupted, and it changes nothing, for the dive's plans obey every constraint by construction.
+        Verifying is one propagation that cannot be interrupted, so it has all the time there is; each search after it
+        has twice as much as the one before.
         """
-        if limit.verifies(int(self.plan.parts.sum())):
-            self._verify(self.budget(limit))
+        self._verify(self.budget(limit))
         idle = turn = 0
-        while idle < limit.restarts:
+        while self.status != "unverified" and idle < limit.restarts:
             budget = self.budget(limit, turn)
             if budget.crossed:
                 return
