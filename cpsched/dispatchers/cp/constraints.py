@@ -9,19 +9,18 @@ durations, which is that capacity; it cannot prune anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from cpsched.dispatchers.cp.variables import Boxes, Variables, eligible, occupied
+from cpsched.dispatchers.cp.variables import Boxes, Variables, eligible
 from cpsched.model import DISTINCT, EXCLUSIVE
 
 
-def post(variables: Variables) -> None:
-    """All of them."""
-    for r in variables.resources:
-        fixed = occupied(variables, r)
+def post(variables: Variables, held: Mapping[int, Boxes]) -> None:
+    """All of them; `held` are the fixed boxes of each resource."""
+    for r, fixed in held.items():
         boxes_do_not_overlap(variables, r, fixed)
         no_more_than_there_is(variables, r, fixed)
     for j in range(len(variables.units)):

@@ -20,7 +20,7 @@ from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.kernels import Facts, Plan
 from cpsched.dispatchers.cp.limit import Limit
 from cpsched.dispatchers.cp.search import Search, values_of
-from cpsched.dispatchers.cp.variables import Variables, variables
+from cpsched.dispatchers.cp.variables import Variables, occupied, variables
 from cpsched.dispatchers.cp.window import copy_of
 
 
@@ -30,13 +30,17 @@ def improve(facts: Facts, answer: Answer, weights: npt.NDArray[np.float64], limi
     Status `optimal`: proved; `feasible`: verified by the solver; `unverified`: the limit came first, the plan is
     the dive's own. Path `dive`: the model would be too large for the limit, the dives alone decide.
     """
-    if not limit.covers(int(answer.plan.parts.sum())):
-        return dataclasses.replace(answer, path="dive", status="unverified")
+    parts, by_dive = int(answer.plan.parts.sum()), dataclasses.replace(answer, path="dive", status="unverified")
+    if not limit.covers(parts):
+        return by_dive
     solver = pywrapcp.Solver("cpsched", _parameters())
     model = variables(solver, facts, answer.plan)
+    held = {r: occupied(model, r) for r in model.resources}
+    if not limit.covers(parts, (parts + len(boxes.size) for boxes in held.values())):
+        return by_dive
     run = Run(model, weights, answer.plan)
     if not run.budget(limit).crossed:
-        constraints.post(model)
+        constraints.post(model, held)
         run.restart(limit, np.random.default_rng(seed))
     return dataclasses.replace(
         answer,
@@ -97,12 +101,11 @@ class Run:
     def restart(self, limit: Limit, random: np.random.Generator) -> None:
         """Verify the plan, then search until the limit, a proof, or `limit.restarts` restarts without a better plan.
 
-        Verifying is one propagation that cannot be interrupted, so it has all the time there is; each search after it
-        has twice as much as the one before.
+        Verifying gets as much as the first search; each further search has twice as much as the one before.
         """
-        self._verify(self.budget(limit))
+        self._verify(self.budget(limit, 0))
         idle = turn = 0
-        while self.status != "unverified" and idle < limit.restarts:
+        while idle < limit.restarts:
             budget = self.budget(limit, turn)
             if budget.crossed:
                 return

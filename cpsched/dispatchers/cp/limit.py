@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cpsched.errors import require
 
 _SHARES = 8
 """The share of the first search in an effort is one of so many."""
+_PAIR_S = 3.5e-7
+"""First propagation of diffn, by pair of boxes, those of running jobs among them."""
 _PART_S = 0.0005
 """Building the model and its first propagation, by part (measured: 0.36 ms)."""
 
@@ -34,9 +37,9 @@ class Limit:
         require(self.model_s >= 0, "model_s", self.model_s, "must not be negative")
         require(self.effort is None or self.effort > 0, "effort", self.effort, "must be positive")
 
-    def covers(self, parts: int) -> bool:
-        """Whether a model of so many parts is to be built at all."""
-        cost_s = parts * _PART_S
+    def covers(self, parts: int, boxes: Iterable[int] = ()) -> bool:
+        """Whether a model of so many parts, and so many boxes in the diffn of each resource, is to be propagated."""
+        cost_s = parts * _PART_S + sum(count * count for count in boxes) * _PAIR_S
         return cost_s <= self.model_s and (self.effort is not None or cost_s <= self.total_s)
 
     @property

@@ -17,8 +17,8 @@ class Pcp20(Unlearned):
     many; `restarts` in a row that bring nothing end the call (cp19: delta_max, delta, k). With `effort`
     (branches of the solver) no clock is read: same snapshot, same `seed`, same decision. `considered` is cp19's m.
 
-    A model is built where its first propagation is expected to take `model_s` at most (100 units or so); where it
-    would be larger, the dives decide alone: on such instances of KIT the solver found nothing better in 0.4 s.
+    The solver is called where its first propagation is expected to take `model_s` at most (that grows with the square
+    of the boxes, running jobs' among them); else the dives decide alone: there it found nothing better in 0.4 s (KIT).
 
     `first_limit_s` is far below the papers' 1 s: their first plan came out of that second, ours is there before it.
     """
