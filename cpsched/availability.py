@@ -50,7 +50,7 @@ NO_GROUPS = (
     np.zeros(4, np.int64),
 )  # fmt: skip
 FIRST_ROOM = 64
-"""Entries of placements that a plan makes room for at first."""
+"""Entries of placements that a plan makes room for at first, besides one for every eighth node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def plan(snapshot: Snapshot, need: Need, rule: Rule, positions: IntArray = AS_TH
     want_plan = need == "plan"
     if not n:
         return Decision(NO_STARTS, effort("empty-queue", 0), AS_THEY_CAME if want_plan else None)
-    codes, room = rule.codes(snapshot.cluster.counted, want_plan), FIRST_ROOM
+    codes, room = rule.codes(snapshot.cluster.counted, want_plan), FIRST_ROOM + snapshot.cluster.size // 8
     while True:
         out = np.empty(3 * n + 1 + 2 * room, np.int64)
         count = _call_kernel(snapshot, positions, codes, out)

@@ -638,6 +638,50 @@ class Groups(NamedTuple):
     """int64[steps, R]"""
     used: Array
     """int64[4]: groups and steps in use; groups with nodes; whether the rest must be built anew"""
+    near: Array
+    """int64[blocks of nodes]: the marks (see `mark`) of all groups that have a node in the block, and maybe of more"""
+
+
+BLOCK = 64
+"""Nodes of a block."""
+
+
+@kernel(makes_arrays=False)
+def mark(g: int) -> Any:
+    """One bit for a group, which it may share with others."""
+    return np.int64(1) << (g & 63)
+
+
+@kernel(makes_arrays=False)
+def blocks_of(nodes: int) -> int:
+    """The number of blocks of so many nodes."""
+    return (nodes + BLOCK - 1) // BLOCK
+
+
+@kernel(makes_arrays=False)
+def mark_block(groups: Groups, block: int) -> Any:
+    """Let `near` of a block say no more than what is so."""
+    marks = 0
+    for node in range(block * BLOCK, min((block + 1) * BLOCK, len(groups.of))):
+        marks |= mark(groups.of[node])
+    groups.near[block] = marks
+    return marks
+
+
+@kernel(makes_arrays=False)
+def mark_blocks(groups: Groups) -> int:
+    """`mark_block` of all; returns how many there are."""
+    for block in range(len(groups.near)):
+        mark_block(groups, block)
+    return len(groups.near)
+
+
+@kernel(makes_arrays=False)
+def move_node(groups: Groups, node: int, g: int) -> int:
+    """Note that a node belongs to group `g` now; sizes are left to the caller."""
+    groups.of[node] = g
+    groups.near[node // BLOCK] |= mark(g)
+    return g
 
 
 @kernel(makes_arrays=False)
@@ -694,28 +738,28 @@ def new_groups(machine: Machine, groups_room: int, steps_room: int) -> Groups:
     return Groups(
         np.empty(nodes, np.int64), np.empty(groups_room, np.int64), np.zeros(groups_room, np.int64),
         np.empty(groups_room, np.int64), np.zeros(groups_room, np.int64), np.empty(steps_room, np.int64),
-        np.empty((steps_room, resources), np.int64), np.zeros(4, np.int64),
+        np.empty((steps_room, resources), np.int64), np.zeros(4, np.int64), np.zeros(blocks_of(nodes), np.int64),
     )  # fmt: skip
 
 
 @kernel()
 def with_room(groups: Groups, more_groups: int, more_steps: int) -> Groups:
     """The same groups with room for more of both."""
-    n, steps = groups.used[0] + more_groups, groups.used[1] + more_steps
-    if n <= len(groups.kind) and steps <= len(groups.at):
-        return groups
-    n, steps = max(n, 2 * len(groups.kind)), max(steps, 2 * len(groups.at))
-    kind, size, first, length = (
-        np.empty(n, np.int64),
-        np.zeros(n, np.int64),
-        np.empty(n, np.int64),
-        np.zeros(n, np.int64),
-    )
-    at, free = np.empty(steps, np.int64), np.empty((steps, groups.free.shape[1]), np.int64)
+    kind, size, first, length, at, free = groups.kind, groups.size, groups.first, groups.length, groups.at, groups.free
     g, e = groups.used[0], groups.used[1]
-    kind[:g], size[:g], first[:g], length[:g] = groups.kind[:g], groups.size[:g], groups.first[:g], groups.length[:g]
-    at[:e], free[:e] = groups.at[:e], groups.free[:e]
-    return Groups(groups.of, kind, size, first, length, at, free, groups.used)
+    if g + more_groups > len(kind):
+        n = max(g + more_groups, 2 * len(kind))
+        kind, size, first, length = (
+            np.empty(n, np.int64), np.zeros(n, np.int64), np.empty(n, np.int64), np.zeros(n, np.int64),
+        )  # fmt: skip
+        kind[:g], size[:g], first[:g], length[:g] = (
+            groups.kind[:g], groups.size[:g], groups.first[:g], groups.length[:g],
+        )  # fmt: skip
+    if e + more_steps > len(at):
+        n = max(e + more_steps, 2 * len(at))
+        at, free = np.empty(n, np.int64), np.empty((n, free.shape[1]), np.int64)
+        at[:e], free[:e] = groups.at[:e], groups.free[:e]
+    return Groups(groups.of, kind, size, first, length, at, free, groups.used, groups.near)
 
 
 @kernel()
@@ -753,6 +797,7 @@ def grouped(machine: Machine, jobs: Jobs, running: Array) -> Groups:
                 length[leader[jobs.place_node[at]]] += 1
     groups = new_groups(machine, 2 * n + 8, 2 * length.sum() + 32)
     groups.of[:] = of
+    mark_blocks(groups)
     step = 0
     for g in range(n):
         groups.kind[g] = machine.kind_of[leads[g]]
@@ -932,10 +977,11 @@ def rank_by_latest(
 
 
 @kernel()
-def pick_nodes(groups: Groups, need: int, found: Array, rank: Array, ranked: bool, nodes: Array, units: Array) -> int:
+def pick_nodes(groups: Groups, need: int, found: Array, rank: Array, ranked: bool, nodes: Array, units: Array) -> Any:
     """Choose nodes for `need` units: highest `rank` of the group first, then in index order; returns how many.
 
-    `found[g]` is what a node of group `g` holds; `nodes` and `units` are filled in index order.
+    `found[g]` is what a node of group `g` holds; `nodes` and `units` are filled in index order. Blocks of nodes without
+    one of those groups are passed over.
     """
     level, at_level = 0, need
     if ranked:
@@ -946,22 +992,41 @@ def pick_nodes(groups: Groups, need: int, found: Array, rank: Array, ranked: boo
             while k < len(order) and rank[order[k]] == level:
                 gathered += groups.size[order[k]] * found[order[k]]
                 k += 1
+    return take_nodes(groups, need, found, rank, ranked, level, at_level, nodes, units)
+
+
+@kernel(makes_arrays=False)
+def take_nodes(
+    groups: Groups, need: int, found: Array, rank: Array, ranked: bool, level: int, at_level: int, nodes: Array,
+    units: Array,
+) -> Any:  # fmt: skip
+    """`pick_nodes`, once it is known at which `level` of `rank` the choice ends: there, `at_level` units are wanted."""
+    wanted = 0
+    for g in range(groups.used[0]):
+        if found[g] > 0 and groups.size[g] > 0 and not (ranked and rank[g] < level):
+            wanted |= mark(g)
     count, left = 0, need
-    for node in range(len(groups.of)):
-        g = groups.of[node]
-        take = found[g]
-        if take == 0 or (ranked and rank[g] < level):
+    for block in range(len(groups.near)):
+        if groups.near[block] & wanted == 0:
             continue
-        if not ranked or rank[g] == level:
-            take = min(take, at_level)
-            at_level -= take
-            if take == 0:
+        before = count
+        for node in range(block * BLOCK, min((block + 1) * BLOCK, len(groups.of))):
+            g = groups.of[node]
+            take = found[g]
+            if take == 0 or (ranked and rank[g] < level):
                 continue
-        nodes[count], units[count] = node, take
-        count += 1
-        left -= take
-        if left == 0:
-            break
+            if not ranked or rank[g] == level:
+                take = min(take, at_level)
+                at_level -= take
+                if take == 0:
+                    continue
+            nodes[count], units[count] = node, take
+            count += 1
+            left -= take
+            if left == 0:
+                return count
+        if count == before:
+            mark_block(groups, block)
     return count
 
 
@@ -1006,18 +1071,57 @@ def occupy_nodes(
     end_s: int,
 ) -> Groups:  # fmt: skip
     """Take a placement off the lines of its nodes during [start_s, end_s): they move to new groups."""
-    before = groups.used[0]
+    before, i = groups.used[0], 0
     target, taken = np.full(before, -1, np.int64), np.zeros(before, np.int64)
-    for i in range(count):
+    while i < count:
+        groups = with_room(groups, 1, groups.length[groups.of[nodes[i]]] + 2)
+        i = occupy_while_room(groups, machine, jobs, slot, nodes, units, i, count, start_s, end_s, target, taken)
+    return groups
+
+
+@kernel(makes_arrays=False)
+def occupy_while_room(
+    groups: Groups, machine: Machine, jobs: Jobs, slot: int, nodes: Array, units: Array, i: int, count: int,
+    start_s: int, end_s: int, target: Array, taken: Array,
+) -> Any:  # fmt: skip
+    """`occupy_nodes` from entry `i` on; returns the first entry for whose new group there is no room, or `count`.
+
+    `target[g]` is where nodes of group `g` go that give `taken[g]` units; -1 for none yet.
+    """
+    while i < count:
         node = nodes[i]
         g = groups.of[node]
         if target[g] < 0 or taken[g] != units[i]:
-            groups = with_room(groups, 1, groups.length[g] + 2)
+            steps = groups.used[1] + groups.length[g] + 2
+            if groups.used[0] == len(groups.kind) or steps > len(groups.at):
+                return i
             target[g], taken[g] = add_edited(groups, machine, jobs, slot, node, units[i], start_s, end_s, -1), units[i]
-        groups.of[node] = target[g]
+        move_node(groups, node, target[g])
         groups.size[g] -= 1
         groups.size[target[g]] += 1
-    return groups
+        i += 1
+    return count
+
+
+@kernel(makes_arrays=False)
+def put_back(groups: Groups, moved: Array, moved_from: Array, count: int) -> int:
+    """Let nodes belong to the groups that they were moved from, the last move first; returns `count`."""
+    for k in range(count - 1, -1, -1):
+        move_node(groups, moved[k], moved_from[k])
+    return count
+
+
+@kernel(makes_arrays=False)
+def note_start(
+    starts: Starts, to: int, machine: Machine, jobs: Jobs, slot: int, nodes: Array, units: Array, count: int,
+    available: Array,
+) -> int:  # fmt: skip
+    """Write a placement to entries `to` on, and take it off what is `available`; returns where the next one goes."""
+    for at in range(count):
+        starts.nodes[to + at], starts.units[to + at] = nodes[at], units[at]
+        for r in range(len(available)):
+            available[r] -= amount_on(machine, jobs, slot, nodes[at], units[at], r)
+    return to + count
 
 
 @kernel(makes_arrays=False)
@@ -1076,14 +1180,33 @@ def appended(column: Array, used: int, values: Array, count: int) -> Array:
 
 @kernel()
 def borrowed(groups: Groups) -> Groups:
-    """Groups to plan on: what belongs to `groups` stays as it is, but for `of`, which must be put back."""
+    """Groups to plan on: what belongs to `groups` stays as it is, but for `of` and `near`; `of` must be put back."""
     n = groups.used[0]
     room = n + 32
     kind, size, first, length = (
         np.empty(room, np.int64), np.zeros(room, np.int64), np.empty(room, np.int64), np.zeros(room, np.int64),
     )  # fmt: skip
     kind[:n], size[:n], first[:n], length[:n] = groups.kind[:n], groups.size[:n], groups.first[:n], groups.length[:n]
-    return Groups(groups.of, kind, size, first, length, groups.at, groups.free, groups.used.copy())
+    return Groups(groups.of, kind, size, first, length, groups.at, groups.free, groups.used.copy(), groups.near)
+
+
+@kernel(makes_arrays=False)
+def last_candidate(
+    groups: Groups, machine: Machine, jobs: Jobs, queue: Array, sequence: Array, i: int, last: int, available: Array,
+    failed: Array, n_failed: int, found: Array, now_s: int, look: bool,
+) -> Any:  # fmt: skip
+    """The last position, in [i, last] of a sequence, whose job might still start now; i - 1 where there is none.
+
+    With `look` the nodes are asked, too.
+    """
+    while last >= i:
+        slot = queue[position_of(sequence, last)]
+        if not asks_more_than(jobs, slot, available) and not dominated(jobs, slot, failed, n_failed):
+            end_s = now_s + jobs.estimate_s[slot]
+            if not look or fill_units(groups, machine, jobs, slot, now_s, end_s, found) >= jobs.units[slot]:
+                break
+        last -= 1
+    return last
 
 
 @kernel()
@@ -1107,7 +1230,7 @@ def plan_nodes(
             most[r] = max(most[r], machine.capacity[machine.kind_node[groups.kind[g]], r])
     started, reserved, count, n_failed, n_times, n_moved = 0, 0, 0, 0, 0, 0
     starts.offsets[0] = 0
-    nodes, node_units = np.empty(len(machine.free), np.int64), np.empty(len(machine.free), np.int64)
+    nodes, node_units = np.empty(64, np.int64), np.empty(64, np.int64)
     moved, moved_from = np.empty(64, np.int64), np.empty(64, np.int64)
     found, rank = np.empty(0, np.int64), np.empty(0, np.int64)
     times, failed = np.empty(0, np.int64), np.empty(REMEMBERED, np.int64)
@@ -1151,12 +1274,15 @@ def plan_nodes(
         else:
             continue
         ranked = start_s > now_s or rule[ALLOCATION] == BEST_FIT
+        most_nodes = min(jobs.units[slot], len(machine.free))
+        if most_nodes > len(nodes):
+            nodes, node_units = np.empty(2 * most_nodes, np.int64), np.empty(2 * most_nodes, np.int64)
         count = pick_nodes(groups, jobs.units[slot], found, rank, ranked, nodes, node_units)
-        if n_moved + count > len(moved):
-            moved, moved_from = appended(moved, n_moved, nodes, count), appended(moved_from, n_moved, nodes, count)
-        for at in range(count):
-            moved[n_moved], moved_from[n_moved] = nodes[at], groups.of[nodes[at]]
-            n_moved += 1
+        moved, moved_from = appended(moved, n_moved, nodes, count), appended(moved_from, n_moved, nodes, count)
+        of = groups.of
+        for k in range(n_moved, n_moved + count):
+            moved_from[k] = of[moved[k]]
+        n_moved += count
         groups = occupy_nodes(groups, machine, jobs, slot, nodes, node_units, count,
                               EVER if start_s == now_s else start_s, start_s + duration_s)  # fmt: skip
         plan[position] = start_s
@@ -1170,10 +1296,7 @@ def plan_nodes(
             if to + count > len(starts.nodes):
                 short = 2 * (to + count)
                 break
-            for at in range(count):
-                starts.nodes[to + at], starts.units[to + at] = nodes[at], node_units[at]
-                for r in range(resources):
-                    available[r] -= amount_on(machine, jobs, slot, nodes[at], node_units[at], r)
+            note_start(starts, to, machine, jobs, slot, nodes, node_units, count, available)
         else:
             reserved += 1
             if reserved == 1 and reservations == 1 and rule[BACKFILL] != ARRIVAL:
@@ -1181,21 +1304,11 @@ def plan_nodes(
         if reserved > 0 and not want_plan:
             if len(found) < groups.used[0]:
                 found, rank = np.empty(len(groups.kind), np.int64), np.empty(len(groups.kind), np.int64)
-            while last >= i:
-                other = queue[position_of(sequence, last)]
-                if (
-                    not asks_more_than(jobs, other, available)
-                    and not dominated(jobs, other, failed, n_failed)
-                    and (
-                        reservations == 1
-                        or fill_units(groups, machine, jobs, other, now_s, now_s + jobs.estimate_s[other], found)
-                        >= jobs.units[other]
-                    )
-                ):
-                    break
-                last -= 1
-    for k in range(n_moved - 1, -1, -1):
-        groups.of[moved[k]] = moved_from[k]
+            last = last_candidate(
+                groups, machine, jobs, queue, sequence, i, last, available, failed, n_failed, found, now_s,
+                reservations > 1,
+            )  # fmt: skip
+    put_back(groups, moved, moved_from, n_moved)
     return -short if short else started
 
 
@@ -1207,8 +1320,8 @@ def shift_lines(
     """Add `sign` times what a job takes on entries [first, last) of its placement to the lines of its nodes.
 
     That is for the seconds [from_s, to_s). A node moves to the group that has its new line, found by its signature
-    (`known` by group, `table` the hash table of groups), or to a new one. Where there is no room for one, or most
-    groups have no nodes left, the groups are marked as to be built anew. Without groups nothing happens.
+    (`known` by group, `table` the hash table of groups), or to a new one. Where there is no room for one the groups are
+    marked as to be built anew. Without groups nothing happens.
     """
     used = groups.used
     if len(groups.of) == 0 or used[3]:
@@ -1229,18 +1342,56 @@ def shift_lines(
             target = table[place]
             if target < 0:
                 full = used[0] == len(groups.kind) or used[1] + groups.length[g] + 2 > len(groups.at)
-                if full or 2 * used[0] >= len(table) or used[0] > 2 * used[2] + 64:
+                if full or 2 * used[0] >= len(table):
                     used[3] = 1
                     return 0
                 target = add_edited(groups, machine, jobs, slot, node, units[at], from_s, to_s, sign)
                 known[target], table[place] = wanted, target
         signature[node] += change
-        groups.of[node] = target
+        move_node(groups, node, target)
         groups.size[g] -= 1
         used[2] -= groups.size[g] == 0
         used[2] += groups.size[target] == 0
         groups.size[target] += 1
     return last - first
+
+
+@kernel()
+def compact(groups: Groups, known: Array, table: Array) -> Any:
+    """Leave out the groups without nodes, where they are many; returns how many groups there are.
+
+    The others move up in order, with their lines: what a plan sees of them stays the same.
+    """
+    used, mask, n, step = groups.used, len(table) - 1, 0, 0
+    if used[3] or used[0] <= 2 * used[2] + 64 + len(groups.of) // 256:
+        return used[0]
+    renamed = np.empty(used[0], np.int64)
+    for g in range(used[0]):
+        place = mixed(known[g]) & mask
+        while table[place] >= 0:
+            table[place] = -1
+            place = (place + 1) & mask
+    for g in range(used[0]):
+        if groups.size[g] == 0:
+            continue
+        first, renamed[g] = groups.first[g], n
+        groups.kind[n], groups.size[n], groups.first[n] = groups.kind[g], groups.size[g], step
+        groups.length[n], known[n] = groups.length[g], known[g]
+        for i in range(groups.length[n]):
+            groups.at[step] = groups.at[first + i]
+            for r in range(groups.free.shape[1]):
+                groups.free[step, r] = groups.free[first + i, r]
+            step += 1
+        place = mixed(known[n]) & mask
+        while table[place] >= 0:
+            place = (place + 1) & mask
+        table[place] = n
+        n += 1
+    for node in range(len(groups.of)):
+        groups.of[node] = renamed[groups.of[node]]
+    mark_blocks(groups)
+    used[0], used[1], used[2] = n, step, n
+    return n
 
 
 @kernel()
@@ -1253,7 +1404,7 @@ def regroup(
     groups.used[3] = 1
     if n > len(groups.kind) or steps > len(groups.at) or 2 * n > len(table):
         return n
-    groups.of[:] = fresh.of
+    groups.of[:], groups.near[:] = fresh.of, fresh.near
     for g in range(n):
         groups.kind[g], groups.size[g], groups.first[g] = fresh.kind[g], fresh.size[g], fresh.first[g]
         groups.length[g] = fresh.length[g]
@@ -1278,7 +1429,7 @@ TABLE = (IN2, IN2, IN1, IN1)
 NODES = (IN2, IN2, FLAGS2, IN1, IN1)
 """Of the nodes: free, capacity, node_sets, kind_of, kind_node."""
 GROUPS = (OUT1, OUT2, OUT1, OUT2, OUT1)
-"""Of the groups: of; kind, size, first and length as rows; at; free; used."""
+"""Of the groups: of; kind, size, first and length as rows; at; free; used and near as one."""
 
 
 @kernel()
@@ -1291,7 +1442,7 @@ def jobs_of(rows: Array, per_unit: Array, place_node: Array, place_units: Array)
 @kernel()
 def groups_of(of: Array, columns: Array, at: Array, free: Array, used: Array) -> Groups:
     """Groups whose columns are the rows of one matrix."""
-    return Groups(of, columns[0], columns[1], columns[2], columns[3], at, free, used)
+    return Groups(of, columns[0], columns[1], columns[2], columns[3], at, free, used[:4], used[4:])
 
 
 @kernel()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cpsched.errors import InvalidValue
 from cpsched.feasibility import refusal
-from cpsched.kernels import OVERRUN_CODES
+from cpsched.kernels import OVERRUN_CODES, blocks_of
 from cpsched.model import (
     NEVER,
     NO_STARTS,
@@ -275,9 +275,10 @@ class SimulatedCluster:
     def grow_pool(self, room: int) -> None:
         """Room for at least `room` placement entries."""
         table = self.table
-        more = np.zeros(max(room, 2 * self._pool_room) - self._pool_room, np.int64)
-        table.place_node = np.concatenate((table.place_node, more))
-        table.place_units = np.concatenate((table.place_units, more))
+        used, room = int(self.clock[POOL]), max(room, 2 * self._pool_room)
+        old_node, old_units = table.place_node, table.place_units
+        table.place_node, table.place_units = np.zeros(room, np.int64), np.zeros(room, np.int64)
+        table.place_node[:used], table.place_units[:used] = old_node[:used], old_units[:used]
         self._name_columns()
 
 
@@ -286,7 +287,13 @@ def empty_groups(cluster: Cluster) -> tuple[npt.NDArray[np.int64], ...]:
     nodes = 0 if cluster.counted else cluster.size
     groups = 2 * nodes + 64
     table = 1 << (4 * groups).bit_length()
-    sizes: tuple[Any, ...] = (nodes, (4, groups), 8 * nodes + 1024, (8 * nodes + 1024, len(cluster.resources)), 4)
+    sizes: tuple[Any, ...] = (
+        nodes,
+        (4, groups),
+        8 * nodes + 1024,
+        (8 * nodes + 1024, len(cluster.resources)),
+        4 + blocks_of(nodes),
+    )
     of, columns, at, free, used = (np.zeros(size, np.int64) for size in sizes)
     used[3] = 1
     return of, columns, at, free, used, np.zeros(nodes, np.int64), np.zeros(groups, np.int64), np.zeros(table, np.int64)

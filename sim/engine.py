@@ -20,7 +20,7 @@ from cpsched.errors import require
 from cpsched.feasibility import verify
 from cpsched.model import NEVER, NO_STARTS, Cluster, IntArray, Placement, Starts
 from cpsched.policy import Policy
-from sim.cluster import SimulatedCluster
+from sim.cluster import SimulatedCluster, view_of
 from sim.events import (
     ARRIVED,
     ENDED,
@@ -193,8 +193,8 @@ class Replay:
             end_s=np.where(started, state.end_at[:n], NEVER),
             place_at=table.place_at[:n].copy(),
             place_count=table.place_count[:n].copy(),
-            place_node=table.place_node[: state.clock[POOL]].copy(),
-            place_units=table.place_units[: state.clock[POOL]].copy(),
+            place_node=view_of(table.place_node[: state.clock[POOL]]),
+            place_units=view_of(table.place_units[: state.clock[POOL]]),
             rounds=int(state.clock[ROUNDS]),
             paths=paths,
             dispatch_s=np.array(self.dispatch_ns, dtype=np.float64) / 1e9,

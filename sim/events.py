@@ -14,6 +14,7 @@ from cpsched.kernels import (
     Groups,
     Jobs,
     Machine,
+    compact,
     expected_end,
     regroup,
     revise_overdue,
@@ -88,7 +89,7 @@ def state_of(
         Jobs(rows[ESTIMATE], rows[UNITS], per_unit, rows[SHARING], rows[NODE_SET], rows[END], rows[PLACE_AT],
              rows[PLACE_COUNT], place_node, place_units),
         Groups(group_of, group_columns[0], group_columns[1], group_columns[2], group_columns[3], step_at, step_free,
-               group_used), signature, known, table,
+               group_used[:4], group_used[4:]), signature, known, table,
     )  # fmt: skip
 
 
@@ -204,9 +205,11 @@ def revise_expected(state: State, overrun: int) -> Any:
 
 @kernel(makes_arrays=False)
 def refresh_groups(state: State) -> Any:
-    """Build the groups anew where they are marked so."""
-    if len(state.groups.of) == 0 or state.groups.used[3] == 0:
+    """Build the groups anew where they are marked so; leave out those without nodes where they are many."""
+    if len(state.groups.of) == 0:
         return 0
+    if state.groups.used[3] == 0:
+        return compact(state.groups, state.known, state.table)
     groups, machine, jobs = state.groups, state.machine, state.jobs
     return regroup(groups, state.signature, state.known, state.table, machine, jobs,
                    state.running[: state.clock[RUNNING]])  # fmt: skip

@@ -10,7 +10,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ import pytest
 from cpsched import catalogue
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.list_scheduler import ListDispatcher
-from cpsched.model import Cluster, Request
+from cpsched.model import Cluster
 from cpsched.policy import Policy
 from sim.cluster import SimulatedCluster
 from sim.engine import Lane, Schedule, replay
@@ -39,6 +39,12 @@ SPEED: tuple[tuple[str, str, str, int, int], ...] = (
 
 ROUND_US = {1: 20, 9: 60, 85: 250}
 """Microseconds per decided round of EASY to reach, by how often KIT ForHLR II is tiled."""
+
+ROUND_JOBS = 25_000
+"""Jobs of the trace that are replayed on every size."""
+
+FOR_GOOD_S = 10**9
+"""A run time longer than any trace."""
 
 
 def workload(name: str) -> Workload:
@@ -77,30 +83,55 @@ def speed() -> None:
 
 
 def nodes() -> None:
-    """EASY on KIT ForHLR II tiled: the trace and its nodes as often as said, so that the load stays."""
-    print("EASY, a decided round as the machine grows:    nodes   ordinary us   fast lane us   (target)")
+    """EASY on KIT ForHLR II tiled, in two ways that leave the queue as it was and the machine as full.
+
+    `grown`: every job asks for as many times more units, so that its start takes as many times more nodes.
+    `filled`: the jobs stay as they are, and one job that never ends holds what the tiling added, so that they compete
+    for as many nodes as before, scattered over the machine. Partitions are left aside; every size gets the same jobs.
+    """
+    print("EASY, a decided round as the machine grows:    nodes   ordinary us   fast lane us   (target)   mean queue")
     work = workload("KIT")
     for tiles, target_us in ROUND_US.items():
-        rows = np.tile(work.cluster.capacity, (tiles, 1))
-        cluster = Cluster.of(rows, work.cluster.resources)
-        jobs = tiled(work.jobs[: 25_000 // tiles], tiles)
-        found = []
-        for lane in ("ordinary", "fast"):
-            schedule = best(jobs, cluster, lambda: catalogue.dispatcher("easy"), lane)  # type: ignore[arg-type]
-            decided = sum(n for path, n in schedule.paths.items() if path != "nothing-fits")
-            found.append(schedule.cpu_s / decided * 1e6)
-        print(f"{'':44}{len(rows):8} {found[0]:13.1f} {found[1]:14.1f}   ({target_us})", flush=True)
+        for name, tile in (("grown", grown), ("filled", filled)):
+            cluster, jobs = tile(work.cluster, work.jobs[:ROUND_JOBS], tiles)
+            us = {}
+            lanes: tuple[Lane, Lane] = ("ordinary", "fast")
+            for lane in lanes:
+                schedule = best(jobs, cluster, lambda: catalogue.dispatcher("easy"), lane)
+                decided = sum(n for path, n in schedule.paths.items() if path != "nothing-fits")
+                us[lane] = schedule.cpu_s / decided * 1e6
+            waits_s = sum(max(0, start - item.job.submit_s) for start, item in zip(schedule.start_s, jobs, strict=True))
+            mean_queue = waits_s / (schedule.start_s.max() - jobs[0].job.submit_s)
+            print(
+                f"{name:>43} {cluster.size:8} {us['ordinary']:13.1f} {us['fast']:14.1f}   {f'({target_us})':>8}"
+                f" {mean_queue:12.1f}",
+                flush=True,
+            )
 
 
-def tiled(jobs: list[TraceJob], tiles: int) -> list[TraceJob]:
-    """Every job as often as the machine was tiled, at the same second; partitions are left aside."""
-    copies = []
-    for item in jobs:
-        request = Request(item.job.request.units, item.job.request.per_unit)
-        for _ in range(tiles):
-            job = a_job(len(copies), request.units, request.per_unit, item.job.walltime_s, item.job.submit_s)
-            copies.append(TraceJob(job, item.run_s))
-    return copies
+def grown(cluster: Cluster, jobs: Sequence[TraceJob], times: int) -> tuple[Cluster, list[TraceJob]]:
+    """Every node and every unit so many times."""
+    larger = Cluster.of(np.repeat(cluster.capacity, times, axis=0), cluster.resources)
+    return larger, [copied(i, item, times) for i, item in enumerate(jobs)]
+
+
+def filled(cluster: Cluster, jobs: Sequence[TraceJob], times: int) -> tuple[Cluster, list[TraceJob]]:
+    """Every node so many times, and all but the last copy of each held for good."""
+    taken = [node for node in range(times * cluster.size) if (node + 1) % times]
+    rows = np.repeat(cluster.capacity, times, axis=0)
+    larger = Cluster.of(rows, cluster.resources, node_sets={"taken": taken} if taken else None)
+    held = []
+    if taken:
+        one_each = (1,) + (0,) * (len(cluster.resources) - 1)
+        begins_s = jobs[0].job.submit_s
+        held = [TraceJob(a_job(len(jobs), len(taken), one_each, FOR_GOOD_S, begins_s, True, True, 1), FOR_GOOD_S)]
+    return larger, held + [copied(i, item, 1) for i, item in enumerate(jobs)]
+
+
+def copied(id: int, item: TraceJob, times: int) -> TraceJob:
+    """A job that asks for so many times more units, of any node."""
+    job, request = item.job, item.job.request
+    return TraceJob(a_job(id, request.units * times, request.per_unit, job.walltime_s, job.submit_s), item.run_s)
 
 
 def queue() -> None:

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from cpsched import catalogue
 from cpsched.feasibility import holds, verify
-from cpsched.model import NEVER
+from cpsched.model import NEVER, Cluster
 from cpsched.policy import Policy
 from sim.engine import replay
+from sim.trace import TraceJob
 from tests.builders import a_cluster, a_job, a_snapshot
 from tests.properties import reference
 from tests.properties.judge import misplaced, overfull
@@ -130,6 +131,25 @@ def test_groups_carried_along_decide_like_groups_built_anew(world, name, predict
     rebuilt = replay(trace, cluster, policy)
     assert np.array_equal(carried.start_s, rebuilt.start_s)
     assert [carried.placement_of(i) for i in range(len(trace))] == [rebuilt.placement_of(i) for i in range(len(trace))]
+
+
+@pytest.mark.parametrize("name", ["easy", "list-reg"])
+def test_many_blocks_of_nodes_give_the_same_starts(name):
+    """On 150 contended nodes, where blocks are passed over and groups left out: carried along, and built anew."""
+    cluster, random = Cluster.of([[8, 4]] * 150, ["cores", "gpus"]), np.random.default_rng(3)
+    trace = []
+    for i in range(400):
+        amounts = (int(random.integers(1, 9)), int(random.integers(0, 3)))
+        job = a_job(i, int(random.integers(1, 120)), amounts, int(random.integers(5, 60)), 9 * i)
+        trace.append(TraceJob(job, int(random.integers(1, 60))))
+    carried = replay(trace, cluster, policy_of(name))
+    policy = policy_of(name)
+    policy.dispatcher = WithoutGroups(policy.dispatcher)
+    built = replay(trace, cluster, policy)
+    assert len(built.violations) == 0
+    assert carried.paths["some-start"] > 10
+    assert np.array_equal(carried.start_s, built.start_s)
+    assert [carried.placement_of(i) for i in range(len(trace))] == [built.placement_of(i) for i in range(len(trace))]
 
 
 class WithoutGroups:
