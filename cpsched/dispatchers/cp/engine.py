@@ -101,12 +101,12 @@ class Run:
     def restart(self, limit: Limit, random: np.random.Generator) -> None:
         """Verify the plan, then search until the limit, a proof, or `limit.restarts` restarts without a better plan.
 
-        Verifying gets as much as the first search; each further search has twice as much as the one before.
+        Verifying gets as much as the first search; a search after one that brought nothing has twice as much.
         """
         self._verify(self.budget(limit, 0))
         idle = turn = 0
         while idle < limit.restarts:
-            budget = self.budget(limit, turn)
+            budget = self.budget(limit, idle)
             if budget.crossed:
                 return
             complete = turn % 2 == 0

@@ -17,7 +17,7 @@ _PART_S = 0.0005
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The first search gets `first_s` seconds, each further one twice as many; in sum `total_s` at most.
+    """A search gets `first_s` seconds, twice as many after one that brought nothing; in sum `total_s` at most.
 
     With `effort` the same in branches, an eighth of them for the first search, and no clock is read.
     `restarts` in a row that bring nothing end it all (cp19 section 3: delta_max, delta, k). No model is built whose
@@ -28,7 +28,7 @@ class Limit:
     first_s: float
     restarts: int
     effort: int | None = None
-    model_s: float = 0.05
+    model_s: float = 0.1
 
     def __post_init__(self) -> None:
         require(self.total_s > 0, "limit_s", self.total_s, "must be positive")

@@ -13,8 +13,8 @@ from cpsched.model import Decision, Need, Snapshot
 class Pcp20(Unlearned):
     """Considers the jobs that could start now, plans them for least slowdown, and starts those whose time is now.
 
-    `limit_s` is the most that a call may take; the first search gets `first_limit_s`, each further one twice as
-    many; `restarts` in a row that bring nothing end the call (cp19: delta_max, delta, k). With `effort`
+    `limit_s` is the most that a call may take; a search gets `first_limit_s`, twice as many after one that
+    brought nothing; `restarts` in a row that bring nothing end the call (cp19: delta_max, delta, k). With `effort`
     (branches of the solver) no clock is read: same snapshot, same `seed`, same decision. `considered` is cp19's m.
 
     The solver is called where its first propagation is expected to take `model_s` at most (that grows with the square
@@ -30,7 +30,7 @@ class Pcp20(Unlearned):
         effort: int | None = None,
         considered: int = 100,
         restarts: int = 2,
-        model_s: float = 0.05,
+        model_s: float = 0.1,
         seed: int = 0,
     ) -> None:
         require(considered > 0, "considered", considered, "must be positive")
