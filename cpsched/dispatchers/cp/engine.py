@@ -27,8 +27,8 @@ from cpsched.dispatchers.cp.window import copy_of
 def improve(facts: Facts, answer: Answer, weights: npt.NDArray[np.float64], limit: Limit, seed: int) -> Answer:
     """Have the solver verify the plan of `answer` and look for one of less weighted delay.
 
-    Status `optimal`: proved; `feasible`: verified by the solver; `unverified`: the limit came first, the plan is
-    the dive's own. Path `dive`: the model would be too large for the limit, the dives alone decide.
+    Status `optimal`: proved; `feasible`: found or verified by the solver; `unverified`: the limit came first, the
+    plan is the dive's own. Path `dive`: the model would be too large for the limit, the dives alone decide.
     """
     parts, by_dive = int(answer.plan.parts.sum()), dataclasses.replace(answer, path="dive", status="unverified")
     if not limit.covers(parts):
@@ -63,10 +63,10 @@ def _parameters() -> Any:
 class Budget:
     """What one search may still spend; the solver asks at every node."""
 
-    def __init__(self, solver: Any, limit: Limit, doubled: int | None) -> None:
+    def __init__(self, solver: Any, limit: Limit, doubled: int) -> None:
         # The solver keeps this callback alive in C++, where no garbage collector sees the cycle.
         self._solver, self._by_effort = weakref.proxy(solver), limit.effort is not None
-        self._until = limit.total if doubled is None else min(limit.total, self._spent() + (limit.first << doubled))
+        self._until = min(limit.total, self._spent() + (limit.first << doubled))
         self.crossed = False
         self()
 
@@ -94,8 +94,8 @@ class Run:
         """Weighted delay of the best plan."""
         return float((weights * (self.plan.start_s - self._model.facts.now_s)).sum())
 
-    def budget(self, limit: Limit, doubled: int | None = None) -> Budget:
-        """What the next search gets: the first limit, doubled so many times; all that is left where None."""
+    def budget(self, limit: Limit, doubled: int = 0) -> Budget:
+        """What the next search gets: the first limit, doubled so many times."""
         return Budget(self._model.solver, limit, doubled)
 
     def restart(self, limit: Limit, random: np.random.Generator) -> None:
@@ -103,7 +103,7 @@ class Run:
 
         Verifying gets as much as the first search; a search after one that brought nothing has twice as much.
         """
-        self._verify(self.budget(limit, 0))
+        self._verify(self.budget(limit))
         idle = turn = 0
         while idle < limit.restarts:
             budget = self.budget(limit, idle)
