@@ -91,7 +91,7 @@ class Entry:
         return self.load()(**values)
 
 
-LISTS = "cpsched.dispatchers.list_scheduler:ListDispatcher"
+LISTS = "cpsched.dispatchers.lists:ListDispatcher"
 EASY = "cpsched.dispatchers.easy:EasyDispatcher"
 DEBS24 = "debs24 Algorithm 1"
 MOD17 = "mod17 section 4"
@@ -132,7 +132,7 @@ DISPATCHERS: tuple[Entry, ...] = (
         "prb",
         "Closest to exceeding its queue's expected wait first, on the fullest nodes.",
         MOD17,
-        "cpsched.dispatchers.rules:PriorityDispatcher",
+        "cpsched.dispatchers.priority:PriorityDispatcher",
     ),
     Entry(
         "pcp20",

@@ -63,7 +63,7 @@ OVERRUN_CODES = {"one-second": 0, "double": 1, "walltime": 2}
 
 @kernel(INT(INT, INT, INT, INT, INT), makes_arrays=False)
 def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: int) -> int:
-    """`cpsched.predictors.base.expected_end_s`, compiled."""
+    """`cpsched.overrun.expected_end_s`, compiled."""
     end_s = start_s + estimate_s
     if end_s > now_s:
         return end_s
@@ -151,7 +151,7 @@ def placement_fits(
     sharing: Array,
     node_set: Array,
 ) -> bool:
-    """Whether one placement obeys every rule of `cpsched.feasibility.verify`."""
+    """Whether one placement obeys every rule of `cpsched.fit.verify`."""
     placed, previous = 0, -1
     for at in range(first, last):
         node, on_node = nodes[at], node_units[at]

@@ -10,7 +10,8 @@ import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, EndedJob, Need, Snapshot
-from cpsched.predictors.base import Overrun, Predictor, expected_end_s
+from cpsched.overrun import Overrun, expected_end_s
+from cpsched.predictors.base import Predictor
 
 _SPARE = 10_000
 """Estimates kept beyond twice the jobs of a snapshot: a job that is not eligible for a while keeps its own."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bridge.guard import PauseFile
-from bridge.journal import Journal
-from bridge.ledger import Ledger
-from bridge.loop import Bridge, Listener
-from bridge.ports import Backend, Pace
-from bridge.records import PolicyRecord
-from bridge.settings import Settings
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_bridge.cycle.loop import Bridge, Listener
+from cpsched_bridge.ports import Backend, Pace
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.store.instance import PauseFile
+from cpsched_bridge.store.journal import Journal
+from cpsched_bridge.store.ledger import Ledger
+from cpsched_bridge.store.rounds import PolicyRecord
 from tests.fakes import FakePace, FirstFit
 
 

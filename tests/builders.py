@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cpsched.feasibility import used_by
+from cpsched.fit import used_by
 from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bridge.errors import BackendError
-from bridge.ports import Check, Hold, LeftJob, Observation, Outcome, PendingJob, StartOrder
 from cpsched.dispatchers.base import Unlearned
-from cpsched.feasibility import used_by
+from cpsched.fit import used_by
 from cpsched.model import Cluster, Decision, Effort, EndedJob, Job, Need, Placement, RunningJob, Snapshot, Starts, Wait
+from cpsched_bridge.errors import BackendError
+from cpsched_bridge.ports import Check, Hold, LeftJob, Observation, Outcome, PendingJob, StartOrder
 from tests.builders import a_cluster
 
 

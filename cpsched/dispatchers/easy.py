@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cpsched import availability
-from cpsched.availability import Allocation, Rule
+from cpsched import planning as availability
 from cpsched.dispatchers.base import Unlearned
 from cpsched.model import Decision, Need, Snapshot
+from cpsched.planning import Allocation, Rule
 
 
 class EasyDispatcher(Unlearned):

@@ -17,13 +17,13 @@ import pytest
 
 from cpsched import catalogue
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.list_scheduler import ListDispatcher
+from cpsched.dispatchers.lists import ListDispatcher
 from cpsched.model import Cluster
 from cpsched.policy import Policy
-from sim.cluster import SimulatedCluster
-from sim.engine import Lane, Schedule, replay
-from sim.reading import Workload, load
-from sim.trace import TraceJob
+from cpsched_sim.cluster.replay import Lane, Schedule, replay
+from cpsched_sim.cluster.state import SimulatedCluster
+from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.workloads.load import Workload, load
 from tests.builders import a_job
 from tests.traces import BLUE, KIT, KTH, trace
 

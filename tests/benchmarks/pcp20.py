@@ -14,10 +14,10 @@ import sys
 import pytest
 
 from cpsched.dispatchers.cp import certain  # noqa: F401 - compiles the kernels before the clock runs
-from sim.experiment import Outcome, Setup, run
-from sim.reading import Workload, load
-from sim.system import System, load_system
-from sim.workload import eurora_jobs
+from cpsched_sim.experiment import Outcome, Setup, run
+from cpsched_sim.systems.system import System, load_system
+from cpsched_sim.workloads.eurora import eurora_jobs
+from cpsched_sim.workloads.load import Workload, load
 from tests.traces import KIT, trace
 
 EURORA_JOBS = 20_000

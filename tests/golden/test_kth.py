@@ -8,10 +8,10 @@ import pytest
 from cpsched import catalogue
 from cpsched.model import Cluster
 from cpsched.policy import Policy
-from sim.engine import replay
-from sim.metrics import Measures
-from sim.oracle import OraclePredictor
-from sim.reading import load
+from cpsched_sim.cluster.replay import replay
+from cpsched_sim.metrics import Measures
+from cpsched_sim.oracle import OraclePredictor
+from cpsched_sim.workloads.load import load
 from tests.traces import KTH, trace
 
 ROWS = """

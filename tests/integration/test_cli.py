@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-CPSCHED = [sys.executable, "-m", "bridge.cli"]
+CPSCHED = [sys.executable, "-m", "cpsched_bridge.program.cli"]
 
 
 def cpsched(*arguments, check=True):
@@ -52,7 +52,7 @@ def written(tmp_path, **changes):
 
 @pytest.fixture
 def site(tmp_path, config):
-    process = subprocess.Popen([sys.executable, "-m", "bridge.adapters.mock", str(config)])
+    process = subprocess.Popen([sys.executable, "-m", "cpsched_bridge.adapters.mock", str(config)])
     try:
         wait_for((tmp_path / "site.sock").exists)
         yield process

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.request
 
-DEMO = [sys.executable, "-m", "bridge.cli", "demo", "--dispatcher", "easy", "--baseline", "fcfs"]
+DEMO = [sys.executable, "-m", "cpsched_bridge.program.cli", "demo", "--dispatcher", "easy", "--baseline", "fcfs"]
 
 
 def test_the_demo_ends_with_both_policies_side_by_side():

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.adapters.mock.backend import MockBackend
-from bridge.adapters.mock.clocks import EventPace, StandingClock
-from bridge.adapters.mock.morning import loaded_morning
-from bridge.adapters.mock.site import Site
-from bridge.ledger import State
-from bridge.records import PolicyRecord
-from bridge.replay import policy_of
-from bridge.replay import replay as decide_again
-from sim.engine import replay as simulate
-from sim.trace import TraceJob
+from cpsched_bridge.adapters.mock.backend import MockBackend
+from cpsched_bridge.adapters.mock.clocks import EventPace, StandingClock
+from cpsched_bridge.adapters.mock.morning import loaded_morning
+from cpsched_bridge.adapters.mock.site import Site
+from cpsched_bridge.store.ledger import State
+from cpsched_bridge.store.replay import policy_of
+from cpsched_bridge.store.replay import replay as decide_again
+from cpsched_bridge.store.rounds import PolicyRecord
+from cpsched_sim.cluster.replay import replay as simulate
+from cpsched_sim.traces.job import TraceJob
 from tests.bridges import a_bridge
 
 JOBS = 2000

@@ -6,14 +6,14 @@ import random
 import signal
 import time
 
-from bridge.adapters.mock.backend import MockBackend
-from bridge.adapters.mock.morning import loaded_morning
-from bridge.adapters.mock.remote import RemoteBackend, serve
-from bridge.adapters.mock.site import Site
-from bridge.ledger import State
-from bridge.pace import RealPace
-from bridge.ports import Hold
 from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched_bridge.adapters.mock.backend import MockBackend
+from cpsched_bridge.adapters.mock.morning import loaded_morning
+from cpsched_bridge.adapters.mock.remote import RemoteBackend, serve
+from cpsched_bridge.adapters.mock.site import Site
+from cpsched_bridge.cycle.pace import RealPace
+from cpsched_bridge.ports import Hold
+from cpsched_bridge.store.ledger import State
 from tests.bridges import a_bridge
 
 KILLS = 20

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpsched import catalogue
-from cpsched.feasibility import holds, verify
+from cpsched.fit import holds, verify
 from cpsched.model import NEVER, Cluster
 from cpsched.policy import Policy
-from sim.engine import replay
-from sim.trace import TraceJob
+from cpsched_sim.cluster.replay import replay
+from cpsched_sim.traces.job import TraceJob
 from tests.builders import a_cluster, a_job, a_snapshot
 from tests.properties import reference
 from tests.properties.judge import misplaced, overfull

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpsched import kernels
-from cpsched.availability import EVERY, GREEDY, STRICT, Rule, plan
-from cpsched.feasibility import holds, verify
+from cpsched.fit import holds, verify
 from cpsched.model import Cluster, Decision, Effort, Starts
-from cpsched.predictors.base import expected_end_s
+from cpsched.overrun import expected_end_s
+from cpsched.planning import EVERY, GREEDY, STRICT, Rule, plan
 from tests.builders import a_job, a_running, a_snapshot
 from tests.properties import reference
 from tests.properties.worlds import snapshots

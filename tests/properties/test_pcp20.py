@@ -20,7 +20,7 @@ from cpsched.dispatchers.cp.limit import Limit
 from cpsched.dispatchers.cp.objective import by_slowdown, slowdown_weights
 from cpsched.dispatchers.cp.pcp20 import Pcp20
 from cpsched.dispatchers.cp.relaxation import delay
-from cpsched.feasibility import verify
+from cpsched.fit import verify
 from cpsched.model import Cluster, Decision, Job, Request, RunningJob, Snapshot
 from tests.builders import a_snapshot
 

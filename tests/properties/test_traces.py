@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim import own
-from sim.errors import InvalidTrace
-from sim.metrics import Measures, steps
-from sim.records import Record, Units
-from sim.swf import SwfReader
+from cpsched_sim.errors import InvalidTrace
+from cpsched_sim.metrics import Measures, steps
+from cpsched_sim.traces import table as own
+from cpsched_sim.traces.record import Record, Units
+from cpsched_sim.traces.swf import SwfReader
 
 WORDS = st.text(string.ascii_letters + string.digits + ' ,"_-|;#äß', max_size=12)
 SECONDS = st.integers(1, 10**9)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cpsched.feasibility import refusal, units_by_node
+from cpsched.fit import refusal, units_by_node
 from cpsched.model import Cluster, Job, Request, RunningJob, Snapshot
-from sim.trace import TraceJob
+from cpsched_sim.traces.job import TraceJob
 from tests.builders import a_snapshot
 
 NOW_S = 1000

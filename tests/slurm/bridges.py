@@ -66,7 +66,7 @@ class LiveBridge:
     def cpsched(self, *arguments: str, check: bool = True) -> str:
         """Run a `cpsched` command with this bridge's settings; what it printed on either stream."""
         words = " ".join(shlex.quote(word) for word in arguments)
-        run = f"python -c 'from bridge.cli import main; main()' {words} --config {self.config} 2>&1"
+        run = f"python -c 'from cpsched_bridge.program.cli import main; main()' {words} --config {self.config} 2>&1"
         return self.shell(run, check=check)
 
     def __enter__(self) -> LiveBridge:
@@ -83,7 +83,7 @@ class LiveBridge:
     def start(self, wait: bool = True) -> None:
         """Start the bridge; returns after its first good cycle, unless told not to wait."""
         before = self.rounds()
-        run = "python -c 'from bridge.cli import main; main()' bridge --config"
+        run = "python -c 'from cpsched_bridge.program.cli import main; main()' bridge --config"
         script = f"echo $$ >{self.state}/pid; exec {run} {self.config} >>{self.state}/log 2>&1"
         docker("exec", "--detach", "--user", "cpsched", self.container, "sh", "-c", script)
         if wait:

@@ -16,8 +16,8 @@ from tests.slurm.harness import Slurm, wait_until
 BURST = """
 import json, sys, time
 import numpy as np
-from bridge.adapters.slurm.adapter import SlurmBackend
-from bridge.ports import StartOrder
+from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
+from cpsched_bridge.ports import StartOrder
 count = int(sys.argv[1])
 backend = SlurmBackend()
 seen = backend.observe()

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slurm
 PRELUDE = """
 import json, os, signal, sys, time
 import numpy as np
-from bridge.adapters.slurm.adapter import SlurmBackend
-from bridge.errors import BackendError
-from bridge.ports import StartOrder
+from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
+from cpsched_bridge.errors import BackendError
+from cpsched_bridge.ports import StartOrder
 
 backend = SlurmBackend(deadline_s=5.0)
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.dispatchers.cp import kernels, relaxation
-from cpsched.dispatchers.cp.kernels import Facts, Plan
+from cpsched.dispatchers.cp import positions as kernels
+from cpsched.dispatchers.cp import relaxation
+from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts, Wait
 
 

@@ -7,9 +7,10 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.dispatchers.cp import kernels, relaxation, window
+from cpsched.dispatchers.cp import positions as kernels
+from cpsched.dispatchers.cp import relaxation, window
 from cpsched.dispatchers.cp.answer import Answer
-from cpsched.dispatchers.cp.kernels import Facts, Plan
+from cpsched.dispatchers.cp.positions import Facts, Plan
 
 _NODES = 1000
 """Nodes of the relaxed tree: about 10 ms. More rarely prove anything (contended rounds of KIT, oracle estimates)."""

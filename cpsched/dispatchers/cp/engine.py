@@ -17,8 +17,8 @@ from ortools.constraint_solver import pywrapcp
 
 from cpsched.dispatchers.cp import constraints, objective
 from cpsched.dispatchers.cp.answer import Answer
-from cpsched.dispatchers.cp.kernels import Facts, Plan
 from cpsched.dispatchers.cp.limit import Limit
+from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.dispatchers.cp.search import Search, values_of
 from cpsched.dispatchers.cp.variables import Variables, occupied, variables
 from cpsched.dispatchers.cp.window import copy_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.dispatchers.cp.kernels import Facts, Plan
+from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.model import IntArray, Snapshot
 
 if TYPE_CHECKING:  # it imports the solver

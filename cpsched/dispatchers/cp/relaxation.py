@@ -26,7 +26,7 @@ from cpsched._jit import (
     record_type,
     tuple_type,
 )
-from cpsched.dispatchers.cp.kernels import (
+from cpsched.dispatchers.cp.positions import (
     FACTS,
     PLAN,
     PLENTY,

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from ortools.constraint_solver import pywrapcp
 
-from cpsched.dispatchers.cp import kernels
-from cpsched.dispatchers.cp.kernels import Plan
+from cpsched.dispatchers.cp import positions as kernels
+from cpsched.dispatchers.cp.positions import Plan
 from cpsched.dispatchers.cp.variables import Unit, Variables
 from cpsched.model import EXCLUSIVE
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.dispatchers.cp.kernels import Facts, Plan, running_boxes
+from cpsched.dispatchers.cp.positions import Facts, Plan, running_boxes
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 

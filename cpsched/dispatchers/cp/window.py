@@ -7,8 +7,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.dispatchers.cp import kernels
-from cpsched.dispatchers.cp.kernels import Facts, Plan
+from cpsched.dispatchers.cp import positions as kernels
+from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.model import IntArray, Snapshot
 
 Scalar = TypeVar("Scalar", bound=np.generic)

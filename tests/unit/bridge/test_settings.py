@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from bridge.adapters.mock import Options
-from bridge.errors import SettingsError
-from bridge.settings import Settings, load
+from cpsched_bridge.adapters.mock import Options
+from cpsched_bridge.errors import SettingsError
+from cpsched_bridge.settings import Settings, load
 
 
 def written(tmp_path, text):

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 from prometheus_client import generate_latest
 
-from bridge.exporter import Exporter
+from cpsched_bridge.watch.exporter import Exporter
 
 ALERTS = Path(__file__).resolve().parents[3] / "deploy" / "prometheus" / "alerts.yaml"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from bridge.settings import Section, Settings, load
+from cpsched_bridge.settings import Section, Settings, load
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 EXAMPLE = DEPLOY / "bridge.example.yaml"

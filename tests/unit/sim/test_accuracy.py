@@ -3,8 +3,8 @@ import pytest
 
 from cpsched.predictors.last_two import LastTwoPredictor
 from cpsched.predictors.walltime import WalltimePredictor
-from sim.accuracy import Accuracy, ecdf, predictions_s
-from sim.trace import TraceJob
+from cpsched_sim.accuracy import Accuracy, ecdf, predictions_s
+from cpsched_sim.traces.job import TraceJob
 from tests.builders import a_job
 
 

@@ -6,11 +6,11 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from sim import cli, views
-from sim.cli import app
-from sim.workload import eurora
+from cpsched_sim import cli, views
+from cpsched_sim.cli import app
+from cpsched_sim.workloads.eurora import eurora
 from tests.traces import KTH, trace
-from tests.unit.sim.test_swf import line
+from tests.unit.sim.traces.test_swf import line
 
 KEYS = [
     "jobs", "bsld", "af", "awf", "p2sf", "mean_slowdown", "mean_wait_s", "utilization", "makespan_s", "rounds", "cpu_s",
@@ -135,7 +135,7 @@ def test_an_output_folder_that_is_a_file_is_refused(four_jobs):
 
 
 def test_ctrl_c_exits_130_without_a_traceback(four_jobs, mocker):
-    mocker.patch("sim.experiment.replay", side_effect=KeyboardInterrupt)
+    mocker.patch("cpsched_sim.experiment.replay", side_effect=KeyboardInterrupt)
     result = invoke("simulate", four_jobs)
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
@@ -193,7 +193,7 @@ def test_charges(text, charge):
 
 
 def test_the_module_of_the_commands_is_quick_to_import():
-    code = "import sys, sim.cli; sys.exit(bool({'numpy', 'numba', 'pydantic', 'ortools'} & sys.modules.keys()))"
+    code = "import sys, cpsched_sim.cli; sys.exit(bool({'numpy', 'numba', 'pydantic', 'ortools'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cpsched.errors import InvalidValue, UnknownName
-from sim.cli import app
-from sim.compare import Row, Study, baselines, check_baseline, compare, percentages, setups, table_rows
-from sim.experiment import Setup
+from cpsched_sim.cli import app
+from cpsched_sim.compare import Row, Study, baselines, check_baseline, compare, percentages, setups, table_rows
+from cpsched_sim.experiment import Setup
 from tests.unit.sim.test_cli import FOUR_JOBS
 
 
@@ -85,7 +85,7 @@ def test_a_combination_that_fails_loses_only_itself(four_jobs):
 
 
 def test_a_process_that_is_killed_loses_only_itself(four_jobs, mocker):
-    mocker.patch("sim.compare._replay_one", new=die_or_answer)
+    mocker.patch("cpsched_sim.compare._replay_one", new=die_or_answer)
     rows = compare(Study(four_jobs), [Setup("dies"), Setup("lives")], 2)
     assert rows[0].error == f"its process died with exit code {-signal.SIGKILL}"
     assert rows[1].error == "answered"
@@ -126,7 +126,7 @@ def test_ctrl_c_stops_the_children_and_exits_130(tmp_path):
     path.write_text(
         "; MaxProcs: 4\n" + "".join(f"{i} {i} -1 60 1 -1 -1 1 60 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 60_000))
     )
-    command = [sys.executable, "-m", "sim.cli", "compare", str(path), "--dispatchers", "list-laf"]
+    command = [sys.executable, "-m", "cpsched_sim.cli", "compare", str(path), "--dispatchers", "list-laf"]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=listen_to_ctrl_c
     )

@@ -6,11 +6,11 @@ import pytest
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched.model import Job, Request
 from cpsched.predictors.profile import ProfilePredictor
-from sim.errors import Unusable
-from sim.experiment import Setup, run, write_outcome
-from sim.oracle import OraclePredictor
-from sim.reading import Workload
-from sim.trace import TraceJob
+from cpsched_sim.errors import Unusable
+from cpsched_sim.experiment import Setup, run, write_outcome
+from cpsched_sim.oracle import OraclePredictor
+from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
 
 

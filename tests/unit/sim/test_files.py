@@ -2,8 +2,8 @@ import gzip
 
 import pytest
 
-from sim.errors import Unusable
-from sim.files import write_table, write_whole
+from cpsched_sim.errors import Unusable
+from cpsched_sim.files import write_table, write_whole
 
 
 def test_tables_are_written_packed_where_the_name_says_so(tmp_path):

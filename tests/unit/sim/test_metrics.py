@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sim.metrics import Latencies, Measures, steps
+from cpsched_sim.metrics import Latencies, Measures, steps
 
 
 def measures(*jobs):

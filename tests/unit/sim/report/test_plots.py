@@ -3,9 +3,9 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from sim.cli import app
-from sim.errors import Unusable
-from sim.report import plots
+from cpsched_sim.cli import app
+from cpsched_sim.errors import Unusable
+from cpsched_sim.report import plots
 from tests.unit.sim.test_cli import FOUR_JOBS
 
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bridge.adapters.slurm.records import records
+from cpsched_bridge.adapters.slurm.transport.rows import records
 
 RECORDED = Path(__file__).parents[4] / "data" / "slurm" / "scene.json"
 """36 pending jobs, one of each kind, named for what they ask for; four running; n1 drained, n4 reserved, n3 soon."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bridge.adapters.slurm.adapter import BATCH, SlurmBackend
-from bridge.adapters.slurm.client import Client
-from bridge.errors import BackendError, BackendTimeout, BackendUnavailable
-from bridge.ports import Observation, Outcome, StartOrder
+from cpsched_bridge.adapters.slurm.adapter import BATCH, SlurmBackend
+from cpsched_bridge.adapters.slurm.transport.client import Client
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable
+from cpsched_bridge.ports import Observation, Outcome, StartOrder
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 

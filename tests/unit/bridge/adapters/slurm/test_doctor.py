@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.adapters.slurm.doctor import checks_of
+from cpsched_bridge.adapters.slurm.doctor import checks_of
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from bridge.adapters.slurm import ids, records
-from bridge.adapters.slurm.history import ended_jobs
-from bridge.adapters.slurm.translate import Translator
-from bridge.ports import Hold, LeftJob, Observation
-from cpsched.feasibility import used_by
+from cpsched.fit import used_by
 from cpsched.model import RunningJob
+from cpsched_bridge.adapters.slurm.translation import ids
+from cpsched_bridge.adapters.slurm.translation.cluster import Translator
+from cpsched_bridge.adapters.slurm.translation.history import ended_jobs
+from cpsched_bridge.adapters.slurm.transport import rows as records
+from cpsched_bridge.ports import Hold, LeftJob, Observation
 
 DATA = Path(__file__).parents[4] / "data" / "slurm"
 TRES = ("requested_tres", "allocated_tres", "tres_per_task", "tres_per_socket")

@@ -1,0 +1,58 @@
+"""The ports over a simulated site in the same process."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from cpsched.model import EndedJob
+from cpsched_bridge.adapters.mock.clocks import SiteClock
+from cpsched_bridge.adapters.mock.site import Site
+from cpsched_bridge.ports import Check, Observation, Outcome, StartOrder
+
+
+class MockBackend:
+    """A `Backend` over `site`, which is brought up to `clock` at every call."""
+
+    def __init__(self, site: Site, clock: SiteClock) -> None:
+        self.site = site
+        self._clock = clock
+        self._told = 0
+
+    def _now(self) -> Site:
+        self.site.advance(max(self._clock.now_s(), self.site.now_s))
+        return self.site
+
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
+        """See `Backend.observe`; the site tells pins from wishes by itself."""
+        seen = self.read(self._told)
+        self._told += len(seen.ended)
+        return seen
+
+    def read(self, since: int) -> Observation:
+        """The site now, without the `since` jobs that ended first."""
+        return self._now().observe(since)
+
+    def history(self) -> Sequence[EndedJob]:
+        """See `Backend.history`."""
+        site = self._now()
+        self._told = len(site.ended)
+        return tuple(site.ended)
+
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+        """See `Backend.start`."""
+        return self._now().start(orders)
+
+    def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """See `Backend.hold`."""
+        return self._now().hold(job_ids)
+
+    def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """See `Backend.hand_back`."""
+        return self._now().hand_back(job_ids)
+
+    def checks(self) -> Sequence[Check]:
+        """See `Backend.checks`: nothing can be wrong with a simulated site."""
+        return [Check("site", True, f"simulated, {self.site.now_s} s old")]
+
+    def close(self) -> None:
+        """See `Backend.close`."""

@@ -1,0 +1,78 @@
+"""How time passes at a simulated site: as it really does, faster, or from event to event."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from cpsched_bridge.adapters.mock.site import Site
+from cpsched_bridge.cycle.pace import RealPace
+
+
+class SiteClock(Protocol):
+    """Says what second it is at the site."""
+
+    def now_s(self) -> int:
+        """The present second."""
+        ...
+
+
+class RunningClock:
+    """`speed` seconds at the site pass in each real one, from `start_s` on."""
+
+    def __init__(self, speed: float = 1.0, start_s: int = 0) -> None:
+        self._speed, self._start_s = speed, start_s
+        self._began_s = time.monotonic()
+
+    def now_s(self) -> int:
+        """See `SiteClock.now_s`."""
+        return self._start_s + int((time.monotonic() - self._began_s) * self._speed)
+
+
+@dataclass(frozen=True, slots=True)
+class StandingClock:
+    """Time stands still between the events: somebody else advances the site."""
+
+    site: Site
+
+    def now_s(self) -> int:
+        """See `SiteClock.now_s`."""
+        return self.site.now_s
+
+
+class EventPace(RealPace):
+    """The loop's waits end at the site's next event: one cycle per event second, as the simulator has one round.
+
+    With nothing left to happen by itself but jobs waiting, `patience` more cycles follow, a second apart.
+    """
+
+    def __init__(self, site: Site, patience: int = 3) -> None:
+        super().__init__()
+        self._site, self._patience, self._idle = site, patience, 0
+
+    def wait(self, seconds: float) -> bool:
+        """See `Pace.wait`; False when nothing is left to happen."""
+        event_s = self._site.next_event_s()
+        self._idle = 0 if event_s is not None else self._idle + 1
+        if event_s is None and (not self._site.pending or self._idle > self._patience):
+            return False
+        self._site.advance(event_s if event_s is not None else self._site.now_s + 1)
+        return not self.stopped
+
+
+class AcceleratedPace(EventPace):
+    """From event to event, waiting between them as time would at `speed`; after `budget_s` real seconds not at all."""
+
+    def __init__(self, site: Site, speed: float, budget_s: float) -> None:
+        super().__init__(site)
+        self._speed, self._until_s = speed, self.monotonic_s() + budget_s
+
+    def wait(self, seconds: float) -> bool:
+        """See `Pace.wait`."""
+        event_s = self._site.next_event_s()
+        if event_s is not None and event_s > self._site.now_s:
+            rest_s = min((event_s - self._site.now_s) / self._speed, self._until_s - self.monotonic_s())
+            if rest_s > 0 and not RealPace.wait(self, rest_s):
+                return False
+        return super().wait(seconds)

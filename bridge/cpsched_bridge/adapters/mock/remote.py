@@ -1,0 +1,104 @@
+"""The ports over a simulated site in a process of its own, behind a Unix socket: it outlives the bridge, as Slurm does.
+
+Requests and answers are pickled between processes of one user on one machine; the socket's directory is the fence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Sequence
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any
+
+from cpsched.model import EndedJob
+from cpsched_bridge.adapters.mock.backend import MockBackend
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
+from cpsched_bridge.ports import Check, Observation, Outcome, StartOrder
+
+_CALLS = frozenset({"read", "history", "start", "hold", "hand_back", "checks"})
+
+
+def serve(backend: MockBackend, path: Path) -> None:
+    """Answer one client after the other, for ever. A client that dies in mid-call is forgotten; its call is done."""
+    with Listener(str(path), "AF_UNIX") as listener:
+        while True:
+            with listener.accept() as client, contextlib.suppress(EOFError, OSError):
+                while True:
+                    name, arguments = client.recv()
+                    client.send(_answer(backend, name, arguments))
+
+
+def _answer(backend: MockBackend, name: str, arguments: tuple[Any, ...]) -> Any:
+    if name not in _CALLS:
+        raise ValueError(f"call={name}: must be one of {', '.join(sorted(_CALLS))}")
+    return getattr(backend, name)(*arguments)
+
+
+class RemoteBackend:
+    """A `Backend` that asks the server at `path`; reconnects by itself."""
+
+    def __init__(self, path: Path, deadline_s: float) -> None:
+        self._path, self._deadline_s = path, deadline_s
+        self._connection: Connection[Any, Any] | None = None
+        self._told = 0
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        connection = self._connected()
+        try:
+            connection.send((name, arguments))
+            if not connection.poll(self._deadline_s):
+                raise BackendTimeout(f"{name}: no answer from {self._path} within {self._deadline_s:g} s")
+            return connection.recv()
+        except (EOFError, OSError) as error:
+            self.close()
+            raise BackendTimeout(f"{name}: {self._path} hung up: {error}") from error
+        except BackendTimeout:
+            self.close()
+            raise
+
+    def _connected(self) -> Connection[Any, Any]:
+        if self._connection is None:
+            try:
+                self._connection = Client(str(self._path), "AF_UNIX")
+            except OSError as error:
+                raise BackendUnavailable(f"{self._path}: {error.strerror}") from error
+        return self._connection
+
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
+        """See `Backend.observe`; an answer that is lost on its way costs nothing, as the count is kept here."""
+        seen: Observation = self._ask("read", self._told)
+        self._told += len(seen.ended)
+        return seen
+
+    def history(self) -> Sequence[EndedJob]:
+        """See `Backend.history`."""
+        ended: Sequence[EndedJob] = self._ask("history")
+        self._told = len(ended)
+        return ended
+
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+        """See `Backend.start`."""
+        outcomes: Sequence[Outcome] = self._ask("start", tuple(orders))
+        return outcomes
+
+    def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """See `Backend.hold`."""
+        outcomes: Sequence[Outcome] = self._ask("hold", tuple(job_ids))
+        return outcomes
+
+    def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """See `Backend.hand_back`."""
+        outcomes: Sequence[Outcome] = self._ask("hand_back", tuple(job_ids))
+        return outcomes
+
+    def checks(self) -> Sequence[Check]:
+        """See `Backend.checks`."""
+        checks: Sequence[Check] = self._ask("checks")
+        return checks
+
+    def close(self) -> None:
+        """See `Backend.close`."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,179 @@
+"""A simulated cluster with what surrounds a real one: users who submit, a submit plugin, holds, pins, a scheduler.
+
+What the bridge does not hold, the site's own scheduler starts (EASY on requested times), as Slurm would.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.model import Cluster, EndedJob, Placement, Starts
+from cpsched.policy import Policy
+from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_bridge.ports import Hold, LeftJob, Observation, Outcome, PendingJob, StartOrder
+from cpsched_sim.cluster.state import SimulatedCluster
+from cpsched_sim.traces.job import TraceJob
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Where a released job is to run, and from when on."""
+
+    nodes: tuple[tuple[str, int], ...]
+    from_s: int
+
+
+class Site:
+    """A simulated cluster whose jobs arrive by themselves; time is what `advance` says it is.
+
+    `plugin`: every new job arrives held for the bridge. `launch_s`: a pinned job runs so long after its release.
+    `starts` counts how often each job was started, `repeated` the orders to start one that had been started before.
+    """
+
+    def __init__(self, cluster: Cluster, trace: Sequence[TraceJob], plugin: bool = True, launch_s: int = 0) -> None:
+        self._state = SimulatedCluster(cluster)
+        self._arrivals = deque(sorted(trace, key=lambda item: item.job.submit_s))
+        self._hold_of_new = Hold.PLUGIN if plugin else Hold.NONE
+        self._holds: dict[int, Hold] = {}
+        self._launch_s = launch_s
+        self._pins: dict[int, Pin] = {}
+        self._node_index = {name: node for node, name in enumerate(cluster.node_names)}
+        self._scheduler = Policy(WalltimePredictor(), EasyDispatcher())
+        self._left: list[LeftJob] = []
+        self.ended: list[EndedJob] = []
+        self.starts: Counter[int] = Counter()
+        self.repeated: Counter[int] = Counter()
+
+    @property
+    def now_s(self) -> int:
+        """The second the site has reached."""
+        return self._state.now_s
+
+    @property
+    def pending(self) -> int:
+        """Jobs waiting."""
+        return self._state.queue_length
+
+    def next_event_s(self) -> int | None:
+        """When the next job arrives, is launched or ends; None when nothing is left to happen by itself."""
+        times = [self._arrivals[0].job.submit_s] if self._arrivals else []
+        times += [pin.from_s for pin in self._pins.values() if pin.from_s > self.now_s]
+        end_s = self._state.next_end_s()
+        return min([*times, end_s]) if end_s is not None else min(times, default=None)
+
+    def advance(self, to_s: int) -> None:
+        """Let time pass: of each second first the arrivals, then the ends, then what the site's scheduler starts."""
+        while (event_s := self.next_event_s()) is not None and event_s <= to_s:
+            at_s = max(event_s, self.now_s)
+            while self._arrivals and self._arrivals[0].job.submit_s <= at_s:
+                self._submit(self._arrivals.popleft())
+            self.ended += self._state.advance(at_s)
+            self._schedule()
+        if to_s > self.now_s:
+            self.ended += self._state.advance(to_s)
+
+    def cancel(self, job_id: int) -> None:
+        """Its owner cancels a pending job."""
+        self._state.cancel(job_id)
+        self._forget(job_id)
+
+    def hold_of(self, job_id: int) -> Hold | None:
+        """Who holds a pending job; None if it does not wait."""
+        return self._holds.get(job_id)
+
+    # ---------------------------------------------------------------------------------------------- the ports' side
+
+    def observe(self, since: int = 0) -> Observation:
+        """The site now; `since` jobs that ended are known already."""
+        snapshot = self._state.snapshot()
+        pending = tuple(PendingJob(job, self._holds[job.id], job.id in self._pins) for job in snapshot.queued_jobs())
+        free = np.array(snapshot.free)
+        ended, left = tuple(self.ended[since:]), tuple(self._left)
+        return Observation(self.now_s, snapshot.cluster, free, pending, snapshot.running_jobs(), ended, left)
+
+    def start(self, orders: Sequence[StartOrder]) -> list[Outcome]:
+        """See `Backend.start`; a job whose nodes are free runs at once."""
+        return [self._start(order) for order in orders]
+
+    def hold(self, job_ids: Collection[int]) -> list[Outcome]:
+        """See `Backend.hold`."""
+        return [self._change(id, hold=True) for id in job_ids]
+
+    def hand_back(self, job_ids: Collection[int]) -> list[Outcome]:
+        """See `Backend.hand_back`; the site's own scheduler looks at once."""
+        outcomes = [self._change(id, hold=False) for id in job_ids]
+        self._schedule()
+        return outcomes
+
+    # ---------------------------------------------------------------------------------------------------- inside
+
+    def _submit(self, item: TraceJob) -> None:
+        reason = self._state.submit(item.job, item.run_s)
+        if reason is not None:
+            self._left.append(LeftJob(item.job.id, reason, user=item.job.user))
+            return
+        self._holds[item.job.id] = self._hold_of_new
+        self._state.table.estimate_s[self._state.slot_of(item.job.id)] = item.job.walltime_s
+
+    def _start(self, order: StartOrder) -> Outcome:
+        id = order.job.id
+        self.repeated[id] += self.starts[id]
+        if self._holds.get(id) not in (Hold.PLUGIN, Hold.ADMIN):
+            return Outcome(id, "refused", "not pending and held")
+        unknown = [name for name, _ in order.nodes if name not in self._node_index]
+        if unknown:
+            return Outcome(id, "refused", f"no such node: {unknown[0]}")
+        self._holds[id], self._pins[id] = Hold.NONE, Pin(order.nodes, self.now_s + self._launch_s)
+        self._start_pinned(id)
+        return Outcome(id, "done")
+
+    def _change(self, job_id: int, hold: bool) -> Outcome:
+        now = self._holds.get(job_id)
+        if now in (None, Hold.USER):
+            return Outcome(job_id, "refused", "not pending, or held by its owner")
+        self._pins.pop(job_id, None)
+        if not hold:
+            self._holds[job_id] = Hold.NONE
+        elif now is Hold.NONE:
+            self._holds[job_id] = Hold.ADMIN
+        return Outcome(job_id, "done")
+
+    def _start_pinned(self, job_id: int) -> None:
+        pin = self._pins[job_id]
+        if pin.from_s > self.now_s:
+            return
+        placement = tuple(sorted((self._node_index[name], units) for name, units in pin.nodes))
+        self._run({self._state.slot_of(job_id): placement})
+
+    def _schedule(self) -> None:
+        """What a cluster's own scheduler does: pinned jobs where they are pinned, the rest by EASY."""
+        for id in list(self._pins):
+            self._start_pinned(id)
+        released = self._released()
+        if not released:
+            return
+        snapshot = self._scheduler.estimated(self._state.snapshot())
+        queue = [slot for slot in snapshot.queue.tolist() if snapshot.table.jobs[slot].id in released]
+        snapshot = dataclasses.replace(snapshot, queue=np.array(queue, dtype=np.int64))
+        self._run(self._scheduler.decide(snapshot, "starts").starts.placements())
+
+    def _released(self) -> set[int]:
+        return {id for id, hold in self._holds.items() if hold is Hold.NONE and id not in self._pins}
+
+    def _run(self, placements: dict[int, Placement]) -> None:
+        """Start by slot, if the nodes are free."""
+        if placements and self._state.try_apply(Starts.of(placements)) < 0:
+            for slot in placements:
+                id = self._state.jobs[slot].id
+                self.starts[id] += 1
+                self._forget(id)
+
+    def _forget(self, job_id: int) -> None:
+        self._holds.pop(job_id, None)
+        self._pins.pop(job_id, None)

@@ -1,0 +1,31 @@
+"""Slurm's part of the settings file, and the backend that it asks for."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
+from cpsched_bridge.settings import Section
+
+
+class Options(Section):
+    """Deadlines of calls to Slurm; slurm.conf says the rest."""
+
+    deadline_s: float = Field(
+        default=10.0, gt=0, description="How long slurmctld may take to answer; after that pyslurm's process is killed."
+    )
+    history_deadline_s: float = Field(
+        default=60.0, gt=0, description="The same for the accounting database, asked once at start."
+    )
+    history_days: float = Field(
+        default=7.0, gt=0, description="How far back ended jobs are read at start, to learn run times from."
+    )
+
+
+def connect(options: Options) -> SlurmBackend:
+    """The backend; the cluster is reached with the first call."""
+    return SlurmBackend(
+        deadline_s=options.deadline_s,
+        history_deadline_s=options.history_deadline_s,
+        history_days=options.history_days,
+    )

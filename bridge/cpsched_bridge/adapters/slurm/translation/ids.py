@@ -1,0 +1,39 @@
+"""Job numbers: Slurm's own, and one for each task of an array, which Slurm numbers only when it starts or is touched.
+
+An array task keeps the number made here from first sight to its end, whether its record has been split off or not.
+"""
+
+from __future__ import annotations
+
+from cpsched_bridge.adapters.slurm.transport.rows import Record
+
+TASK_SHIFT = 32
+"""Slurm's job ids fit into 26 bits, its array indices into 22."""
+
+
+def task_id(array_id: int, task: int) -> int:
+    """The number of one array task."""
+    return (task + 1) << TASK_SHIFT | array_id
+
+
+def split(job_id: int) -> tuple[int, int | None]:
+    """The job id and, for an array task, its index: (19, 3) for 19_3."""
+    task = job_id >> TASK_SHIFT
+    return job_id & ((1 << TASK_SHIFT) - 1), task - 1 if task else None
+
+
+def label(job_id: int) -> str:
+    """What people call it: "19_3", "19"."""
+    number, task = split(job_id)
+    return str(number) if task is None else f"{number}_{task}"
+
+
+def of_record(record: Record) -> int:
+    """The number of a record that stands for one job or one task.
+
+    pyslurm gives no index for task 0: a record of an array without an index and without waiting tasks is that one.
+    """
+    array = record.get("array_id")
+    if array and not (record.get("array_tasks_waiting") and record["state"] == "PENDING"):
+        return task_id(array, record.get("array_task_id") or 0)
+    return int(record["id"])

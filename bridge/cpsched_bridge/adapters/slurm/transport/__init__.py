@@ -1,0 +1,1 @@
+"""How Slurm is asked and told: pyslurm, in a child process behind a message protocol."""

@@ -1,0 +1,1 @@
+"""One cycle of the bridge: observe, reconcile, decide, verify, apply."""

@@ -1,0 +1,112 @@
+"""Sends the ledger's intents to the cluster and writes down what came of them: intent first, result after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from cpsched.model import Cluster, Job, Placement
+from cpsched_bridge.cycle.guard import Allowance
+from cpsched_bridge.cycle.reconcile import Rules, failed
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.ports import Backend, Outcome, Result, StartOrder
+from cpsched_bridge.report import CycleReport
+from cpsched_bridge.store.ledger import Entry, Ledger, State, Transition, move
+
+T = TypeVar("T")
+
+
+class Commands:
+    """The three commands on batches of jobs, each with its writing before and after."""
+
+    def __init__(self, backend: Backend, ledger: Ledger, rules: Rules) -> None:
+        self._backend = backend
+        self._ledger = ledger
+        self.rules = rules
+
+    def send_intents(self, pending: frozenset[int], allowance: Allowance, now_s: int, report: CycleReport) -> None:
+        """Hold what is to be held and give back what is to be given back, of the jobs that are pending."""
+        ledger = self._ledger
+        holds = [e for e in ledger.entries(State.ROLLING_BACK, State.HOLDING) if e.job_id in pending]
+        backs = [e for e in ledger.entries(State.HANDING_BACK) if e.job_id in pending]
+        self._send("hold", self._backend.hold, allowance.take(holds), self._held, now_s, report)
+        self._send("hand_back", self._backend.hand_back, allowance.take(backs), self._given_back, now_s, report)
+
+    def start(self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, report: CycleReport) -> None:
+        """Begin the starts of held jobs."""
+        names = cluster.node_names
+        orders = [StartOrder(job, tuple((names[n], units) for n, units in placement)) for job, placement in chosen]
+        if not orders:
+            return
+        entries = {order.job.id: self._entry(order.job.id) for order in orders}
+        self._ledger.record(
+            (move(entries[o.job.id], State.STARTING, now_s, "decided", nodes=o.nodes, pinned=True) for o in orders),
+            report.number,
+        )
+        ids = [order.job.id for order in orders]
+        try:
+            outcomes = self._ask(self._backend.start, orders, ids, "start", report)
+        except (BackendUnavailable, CommandRefused) as error:
+            untouched = (move(self._entry(id), State.HELD, now_s, str(error), pinned=False) for id in ids)
+            self._ledger.record(untouched, report.number)
+            raise
+        refused = [outcome for outcome in outcomes if outcome.result == "refused"]
+        for outcome in refused:
+            report.tell("start_refused", outcome.detail, outcome.job_id)
+        self._ledger.record((self._not_started(o, now_s) for o in refused), report.number)
+
+    def _not_started(self, outcome: Outcome, now_s: int) -> Transition:
+        why = f"start refused: {outcome.detail}"
+        return failed(self._entry(outcome.job_id), State.HELD, now_s, why, self.rules, pinned=False)
+
+    def _send(
+        self,
+        kind: str,
+        command: Callable[[Sequence[int]], Sequence[Outcome]],
+        entries: Sequence[Entry],
+        settle: Callable[[Entry, Outcome, int], Transition | None],
+        now_s: int,
+        report: CycleReport,
+    ) -> None:
+        if not entries:
+            return
+        ids = [entry.job_id for entry in entries]
+        outcomes = self._ask(command, ids, ids, kind, report)
+        settled = [settle(self._entry(outcome.job_id), outcome, now_s) for outcome in outcomes]
+        self._ledger.record((t for t in settled if t is not None), report.number)
+
+    def _ask(
+        self,
+        command: Callable[[Sequence[T]], Sequence[Outcome]],
+        batch: Sequence[T],
+        ids: Sequence[int],
+        kind: str,
+        report: CycleReport,
+    ) -> Sequence[Outcome]:
+        """The outcomes of a batch; a `BackendError` is written down per job before it goes on its way."""
+        try:
+            outcomes = command(batch)
+        except BackendError as error:
+            result: Result = "unknown" if isinstance(error, BackendTimeout) else "refused"
+            report.outcomes += [(kind, Outcome(id, result, str(error))) for id in ids]
+            raise
+        report.outcomes += [(kind, outcome) for outcome in outcomes]
+        return outcomes
+
+    def _held(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:
+        if outcome.result == "done":
+            return move(entry, State.HELD, now_s, "held", pinned=False)
+        if outcome.result == "refused":
+            return failed(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.rules)
+        return None
+
+    def _given_back(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:
+        if outcome.result != "done":
+            return None
+        return move(entry, State.FREE, now_s, "handed back", pinned=False)
+
+    def _entry(self, job_id: int) -> Entry:
+        entry = self._ledger.get(job_id)
+        if entry is None:
+            raise KeyError(f"job {job_id} is not in the ledger")
+        return entry

@@ -1,0 +1,195 @@
+"""Holds the ledger against an observation: what has become of each job, and what must be asked of the cluster next.
+
+Pure: entries and an observation in, transitions out. The same function runs in every cycle and after a crash. The
+intents it leaves in the ledger (holding, rolling back, handing back) are the bridge's list of commands to send,
+repeated until the cluster shows that they took effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+from cpsched.model import Cluster, RunningJob
+from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
+from cpsched_bridge.store.ledger import KEPT, Entry, State, Transition, move
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the bridge may want of jobs.
+
+    `controlling`: hold and start; else give everything back. `adopt`: hold pending jobs that nobody holds.
+    `start_timeout_s`: how long a released job may take until it is seen running. `max_failures`: starts or holds
+    in a row that may fail before a job is left to the cluster's scheduler.
+    """
+
+    controlling: bool = True
+    adopt: bool = True
+    start_timeout_s: int = 15
+    max_failures: int = 5
+
+
+def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation, rules: Rules) -> list[Transition]:
+    """The transitions that bring the entries `known` (by job id) up to what was `seen`; at most one per job.
+
+    `open_ids` are the jobs of `known` that are not over: what is not seen of them has left the cluster.
+    """
+    now_s = seen.now_s
+    found: dict[int, Transition | None] = {}
+    for ended in seen.ended:
+        found[ended.job.id] = _ended(known.get(ended.job.id), now_s)
+    for left in seen.left:
+        found[left.job_id] = _left(known.get(left.job_id), left, now_s)
+    for pending in seen.pending:
+        found[pending.job.id] = _pending(known.get(pending.job.id), pending, now_s, rules)
+    for running in seen.running:
+        found[running.job.id] = _running(known.get(running.job.id), running, seen.cluster, now_s)
+    for job_id in open_ids - found.keys():
+        found[job_id] = _absent(known[job_id], now_s)
+    return [transition for transition in found.values() if transition is not None]
+
+
+def failed(entry: Entry, state: State, now_s: int, why: str, rules: Rules, **changes: Any) -> Transition:
+    """`entry` after one more failure: in `state`, or handed back for good when that was one too many."""
+    failures = entry.failures + 1
+    if failures < rules.max_failures:
+        return move(entry, state, now_s, why, failures=failures, **changes)
+    leave = f"{failures} attempts in a row failed, the last one: {why}"
+    return move(entry, State.HANDING_BACK, now_s, leave, failures=failures, leave=leave)
+
+
+def _absent(entry: Entry, now_s: int) -> Transition:
+    state = State.GONE if entry.state in KEPT else State.ENDED
+    return move(entry, state, now_s, "no longer known to the cluster")
+
+
+def _ended(entry: Entry | None, now_s: int) -> Transition | None:
+    if entry is None or entry.state is State.ENDED:
+        return None
+    return move(entry, State.ENDED, now_s, "ended", pinned=False)
+
+
+def _running(entry: Entry | None, running: RunningJob, cluster: Cluster, now_s: int) -> Transition | None:
+    if entry is None or entry.state is State.RUNNING:
+        return None
+    return move(entry, State.RUNNING, now_s, _how_started(entry, running, cluster), failures=0)
+
+
+def _how_started(entry: Entry, running: RunningJob, cluster: Cluster) -> str:
+    if entry.state not in (State.STARTING, State.ROLLING_BACK):
+        return "started by someone else"
+    ordered = {name for name, _ in entry.nodes}
+    elsewhere = [cluster.node_names[node] for node, _ in running.placement if cluster.node_names[node] not in ordered]
+    return f"started, but on {','.join(elsewhere)}" if elsewhere else "started where decided"
+
+
+def _left(entry: Entry | None, left: LeftJob, now_s: int) -> Transition | None:
+    ours = left.held_for_us or (entry is not None and entry.state in KEPT)
+    if not ours or (entry is not None and entry.state is State.HANDING_BACK):
+        return None
+    why = f"left to the cluster: {left.reason}"
+    return move(entry, State.HANDING_BACK, now_s, why, job_id=left.job_id, leave=left.reason)
+
+
+def _pending(entry: Entry | None, pending: PendingJob, now_s: int, rules: Rules) -> Transition | None:
+    if not rules.controlling:
+        return _give_back(entry, pending, now_s)
+    if entry is None:
+        return _take(None, pending, now_s, rules)
+    return _BY_STATE[entry.state](entry, pending, now_s, rules)
+
+
+def _give_back(entry: Entry | None, pending: PendingJob, now_s: int) -> Transition | None:
+    if entry is not None and entry.state is State.HANDING_BACK:
+        return _handing_back(entry, pending, now_s)
+    if entry is not None and entry.state in KEPT and pending.hold is Hold.USER:
+        return _held_by_user(entry, now_s)
+    kept = entry is not None and (entry.state in KEPT or (entry.pinned and pending.hold is Hold.NONE))
+    if pending.hold is Hold.USER or not (kept or pending.hold is Hold.PLUGIN):
+        return None
+    return move(entry, State.HANDING_BACK, now_s, "not in control", job_id=pending.job.id, label=pending.label)
+
+
+def _take(entry: Entry | None, pending: PendingJob, now_s: int, rules: Rules) -> Transition | None:
+    """A pending job that is not ours yet: ours if the plugin holds it, adopted if nobody does and we may."""
+    id, label = pending.job.id, pending.label
+    if pending.hold is Hold.PLUGIN:
+        if entry is not None and entry.leave:
+            return move(entry, State.HANDING_BACK, now_s, entry.leave)
+        return move(entry, State.HELD, now_s, "held by the submit plugin", job_id=id, label=label)
+    if pending.hold is Hold.NONE and rules.adopt and not (entry is not None and entry.leave):
+        return move(entry, State.HOLDING, now_s, "adopted", job_id=id, label=label)
+    return None
+
+
+def _holding(entry: Entry, pending: PendingJob, now_s: int, rules: Rules) -> Transition | None:
+    """Asked for a hold, or about to: nobody's hold yet means that it is asked for again."""
+    if pending.hold is Hold.USER:
+        return _held_by_user(entry, now_s)
+    if pending.hold is Hold.NONE or pending.pinned:
+        return None
+    return move(entry, State.HELD, now_s, "held", pinned=False)
+
+
+def _held(entry: Entry, pending: PendingJob, now_s: int, rules: Rules) -> Transition | None:
+    if pending.hold is Hold.USER:
+        return _held_by_user(entry, now_s)
+    if pending.hold is Hold.NONE:
+        why = "released by someone else"
+        return move(entry, State.FREE, now_s, why, leave=why)
+    return None
+
+
+def _starting(entry: Entry, pending: PendingJob, now_s: int, rules: Rules) -> Transition | None:
+    """Still pending: in time if it is released; a hold on it means that the start will not happen."""
+    if pending.hold is Hold.USER:
+        return _held_by_user(entry, now_s)
+    if pending.hold is not Hold.NONE:
+        return failed(entry, State.ROLLING_BACK, now_s, "held instead of started", rules)
+    if now_s - entry.since_s > rules.start_timeout_s:
+        return failed(entry, State.ROLLING_BACK, now_s, f"not running after {now_s - entry.since_s} s", rules)
+    return None
+
+
+def _handing_back(entry: Entry, pending: PendingJob, now_s: int, rules: Rules | None = None) -> Transition | None:
+    if pending.hold is Hold.USER:
+        return _held_by_user(entry, now_s)
+    if pending.hold is Hold.NONE and not pending.pinned:
+        return move(entry, State.FREE, now_s, "handed back", pinned=False)
+    return None
+
+
+def _was_running(entry: Entry, pending: PendingJob, now_s: int, rules: Rules) -> Transition | None:
+    """Pending again: requeued, perhaps with our old pin on it; held by an administrator, it is no longer ours."""
+    if pending.hold in (Hold.ADMIN, Hold.USER):
+        why = f"requeued and held ({pending.hold})"
+        return move(entry, State.FREE, now_s, why)
+    if entry.leave or not (rules.adopt or pending.hold is Hold.PLUGIN):
+        return move(entry, State.HANDING_BACK, now_s, "requeued")
+    return move(entry, State.HOLDING, now_s, "requeued", nodes=())
+
+
+def _was_lost(entry: Entry, pending: PendingJob, now_s: int, rules: Rules) -> Transition | None:
+    """Pending although it had vanished: an administrator's hold on it was ours when we last saw it."""
+    if pending.hold is Hold.ADMIN:
+        return move(entry, State.HOLDING, now_s, "seen again")
+    return _take(entry, pending, now_s, rules)
+
+
+def _held_by_user(entry: Entry, now_s: int) -> Transition:
+    return move(entry, State.FREE, now_s, "held by its owner")
+
+
+_BY_STATE: dict[State, Callable[[Entry, PendingJob, int, Rules], Transition | None]] = {
+    State.HOLDING: _holding,
+    State.HELD: _held,
+    State.STARTING: _starting,
+    State.ROLLING_BACK: _holding,
+    State.HANDING_BACK: _handing_back,
+    State.FREE: _take,
+    State.RUNNING: _was_running,
+    State.ENDED: _was_running,
+    State.GONE: _was_lost,
+}

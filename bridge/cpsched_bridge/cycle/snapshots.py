@@ -1,0 +1,81 @@
+"""Turns an observation into the snapshot that is decided on: which jobs may start, and what is already promised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cpsched.fit import used_by
+from cpsched.model import Cluster, IntArray, RunningJob, Snapshot
+from cpsched_bridge.ports import Hold, Observation, PendingJob
+from cpsched_bridge.store.journal import Aside
+from cpsched_bridge.store.ledger import KEPT, Entry, State
+
+
+def snapshot_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool) -> Snapshot:
+    """The snapshot to decide on.
+
+    In control the queue holds what may be started, and jobs on their way (released, not yet seen running) count as
+    running where they were sent. Otherwise the queue holds what the bridge would have if it were in control.
+    """
+    queue = [p.job for p in seen.pending if (_startable(p, entries) if controlling else _decidable(p, entries))]
+    if not controlling:
+        return Snapshot.of(seen.now_s, seen.cluster, seen.free, queue, seen.running)
+    free, coming = _promised(seen, entries)
+    return Snapshot.of(seen.now_s, seen.cluster, free, queue, (*seen.running, *coming))
+
+
+def _startable(pending: PendingJob, entries: Mapping[int, Entry]) -> bool:
+    """Ours by the ledger, and held by the cluster's word."""
+    entry = entries.get(pending.job.id)
+    return entry is not None and entry.state is State.HELD and pending.hold in (Hold.PLUGIN, Hold.ADMIN)
+
+
+def _decidable(pending: PendingJob, entries: Mapping[int, Entry]) -> bool:
+    entry = entries.get(pending.job.id)
+    ours = entry is not None and entry.state in KEPT
+    return pending.hold in (Hold.NONE, Hold.PLUGIN) or (pending.hold is Hold.ADMIN and ours)
+
+
+def _promised(seen: Observation, entries: Mapping[int, Entry]) -> tuple[IntArray, list[RunningJob]]:
+    """`free` less what jobs on their way will take, and those jobs; one whose nodes are taken by now is left out."""
+    free = seen.free.copy()
+    coming = []
+    index = _node_index(seen.cluster)
+    for pending in seen.pending:
+        entry = entries.get(pending.job.id)
+        if entry is None or entry.state is not State.STARTING:
+            continue
+        if any(name not in index for name, _ in entry.nodes):
+            continue
+        placement = tuple(sorted((index[name], units) for name, units in entry.nodes))
+        used = used_by(pending.job.request, placement, seen.cluster.capacity)
+        if all((free[node] >= amounts).all() for node, amounts in used.items()):
+            for node, amounts in used.items():
+                free[node] -= amounts
+            coming.append(RunningJob(pending.job, entry.since_s, placement))
+    return free, coming
+
+
+def _node_index(cluster: Cluster) -> dict[str, int]:
+    return {name: node for node, name in enumerate(cluster.node_names)}
+
+
+def asides_of(seen: Observation, waiting: frozenset[int], entries: Mapping[int, Entry]) -> list[Aside]:
+    """The pending jobs that are not decided on, and why."""
+    found = [Aside(left.job_id, "unsupported", left.reason, left.label, left.user) for left in seen.left]
+    for pending in seen.pending:
+        job = pending.job
+        if job.id not in waiting:
+            kind, reason = _why_aside(pending, entries.get(job.id))
+            found.append(Aside(job.id, kind, reason, pending.label, job.user))
+    return found
+
+
+def _why_aside(pending: PendingJob, entry: Entry | None) -> tuple[str, str]:
+    if pending.hold is Hold.USER:
+        return "held", "held by its owner"
+    if pending.job.ineligible is not None:
+        return "ineligible", pending.job.ineligible
+    if entry is None:
+        return "held" if pending.hold is Hold.ADMIN else "free", "not the bridge's: held by an administrator"
+    return entry.state.value, entry.leave or entry.why

@@ -1,0 +1,1 @@
+"""The `cpsched` program: command line, views, assembly of a bridge, the demo."""

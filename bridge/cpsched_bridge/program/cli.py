@@ -1,0 +1,262 @@
+"""The command line: the simulator's commands and the bridge's own, in one program.
+
+Heavy imports wait until a command runs, so that `--version` and `--help` are quick.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from cpsched_sim.cli import app as simulator
+
+app = typer.Typer(
+    help="Schedule an HPC cluster with constraint programming: beside Slurm, or beside a simulated cluster.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.registered_commands += simulator.registered_commands
+app.registered_groups += simulator.registered_groups
+journal_app = typer.Typer(help="What the bridge did, round by round.", no_args_is_help=True)
+app.add_typer(journal_app, name="journal")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Config = Annotated[
+    Path, typer.Option("--config", metavar="FILE", envvar="CPSCHED_CONFIG", help="The bridge's settings, YAML.")
+]
+DEFAULT_CONFIG = Path("/etc/cpsched/bridge.yaml")
+
+
+def reporting(command: F) -> F:
+    """One line on stderr instead of a traceback: exit code 2 for bad input, 1 for failures, 130 for Ctrl-C."""
+
+    @functools.wraps(command)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        from cpsched.errors import CpschedError
+        from cpsched_bridge.errors import BridgeError, SettingsError, UnknownJob, UnknownRound
+        from cpsched_sim.errors import SimError
+
+        try:
+            return command(*args, **kwargs)
+        except (SettingsError, UnknownRound, UnknownJob, CpschedError, SimError) as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(2) from error
+        except BridgeError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(130) from None
+
+    return guarded  # type: ignore[return-value]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"cpsched {version('cpsched')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """What every command shares."""
+
+
+@app.command()
+@reporting
+def bridge(config: Config = DEFAULT_CONFIG) -> None:
+    """Run beside a cluster until stopped. Shadow mode, the default, writes nothing to it."""
+    from cpsched_bridge.program import assembly
+    from cpsched_bridge.settings import load
+    from cpsched_bridge.watch import logs
+
+    settings = load(config)
+    logs.set_up(settings.log_format)
+    problems = assembly.run(settings, str(config))
+    for problem in problems:
+        typer.echo(f"error: {problem}", err=True)
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+@reporting
+def demo(
+    dispatcher: Annotated[str, typer.Option(help="Who decides; see `cpsched dispatchers`.")] = "pcp20",
+    baseline: Annotated[str, typer.Option(help="Whom to compare with, on the same jobs.")] = "easy",
+    jobs: Annotated[int, typer.Option(min=1, help="How many jobs the morning has.")] = 2000,
+    seconds: Annotated[float, typer.Option(min=0, help="How long the live part lasts, about.")] = 30.0,
+    limit: Annotated[float, typer.Option(help="Seconds that a decision may take (dispatchers that search).")] = 0.02,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same morning.")] = 1,
+) -> None:
+    """Control mode on a simulated Eurora: a loaded morning, accelerated, live; then a comparison."""
+    from cpsched_bridge.program.demo import run
+
+    raise typer.Exit(run(dispatcher, baseline, jobs, seconds, limit, seed))
+
+
+@journal_app.command("list")
+@reporting
+def journal_list(
+    config: Config = DEFAULT_CONFIG,
+    last: Annotated[int, typer.Option(min=1, help="Show the last so many rounds.")] = 20,
+    starts: Annotated[bool, typer.Option("--starts", help="Only rounds in which a job was started.")] = False,
+) -> None:
+    """List recorded rounds."""
+    from cpsched_bridge.program import views
+    from cpsched_bridge.settings import load
+    from cpsched_bridge.store import files as places
+
+    with places.opened_journal(load(config)) as journal:
+        views.print_rounds(journal.lines(last, starts))
+
+
+@journal_app.command("show")
+@reporting
+def journal_show(
+    round: Annotated[int, typer.Argument(help="The round's number.")], config: Config = DEFAULT_CONFIG
+) -> None:
+    """Show a round: what was known, decided, sent, and what came of it."""
+    from cpsched_bridge.program import views
+    from cpsched_bridge.settings import load
+    from cpsched_bridge.store import files as places
+
+    with places.opened_journal(load(config)) as journal:
+        views.print_round(journal.read(round), journal.outcomes(round), journal.seconds(round))
+
+
+@journal_app.command("replay")
+@reporting
+def journal_replay(
+    round: Annotated[int | None, typer.Argument(help="The round's number; default: the last.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Replay every recorded round.")] = False,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """Take a recorded decision again and say whether it comes out the same; exit code 1 if not."""
+    from cpsched_bridge.program import views
+    from cpsched_bridge.settings import load
+    from cpsched_bridge.store import files as places
+
+    with places.opened_journal(load(config)) as journal:
+        numbers = list(journal.numbers()) if everything else [round if round is not None else journal.last_round]
+        if not views.print_replays(journal, numbers):
+            raise typer.Exit(1)
+
+
+@app.command()
+@reporting
+def why(
+    job: Annotated[str, typer.Argument(metavar="JOBID", help="As the cluster's users write it.")],
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """What a job waits for: resources, jobs before it, its expected start, and by which prediction."""
+    from cpsched_bridge.program import views
+    from cpsched_bridge.settings import load
+    from cpsched_bridge.store import files as places
+
+    settings = load(config)
+    with places.opened_journal(settings) as journal, places.opened_ledger(settings, read_only=True) as ledger:
+        views.print_why(job, journal, ledger)
+
+
+@app.command()
+@reporting
+def status(config: Config = DEFAULT_CONFIG) -> None:
+    """What the bridge is doing: mode, last cycle, jobs by state, latest events."""
+    from cpsched_bridge.program import views
+    from cpsched_bridge.settings import load
+    from cpsched_bridge.store import files as places
+
+    settings = load(config)
+    with places.opened_journal(settings) as journal, places.opened_ledger(settings, read_only=True) as ledger:
+        views.print_status(settings, places.pause_file(settings).reason(), journal, ledger)
+
+
+@app.command()
+@reporting
+def unsupported(config: Config = DEFAULT_CONFIG) -> None:
+    """The pending jobs that are left to the cluster's own scheduler, and why."""
+    from cpsched_bridge.program import views
+    from cpsched_bridge.settings import load
+    from cpsched_bridge.store import files as places
+
+    with places.opened_journal(load(config)) as journal:
+        views.print_unsupported(journal.asides("unsupported"))
+
+
+@app.command()
+@reporting
+def pause(
+    reason: Annotated[str, typer.Option(help="Why, for `cpsched status`.")] = "paused by an operator",
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """Make the bridge give its jobs back and start none until `cpsched resume`; it goes on deciding and recording."""
+    from cpsched_bridge.settings import load
+    from cpsched_bridge.store import files as places
+
+    places.pause_file(load(config)).pause(reason)
+    typer.echo("paused: from its next cycle on the bridge gives its jobs back and starts none")
+
+
+@app.command()
+@reporting
+def resume(config: Config = DEFAULT_CONFIG) -> None:
+    """Let a paused bridge, or one that stood down, work again."""
+    from cpsched_bridge.settings import load
+    from cpsched_bridge.store import files as places
+
+    was_paused = places.pause_file(load(config)).resume()
+    typer.echo("resumed from the next cycle on" if was_paused else "it was not paused")
+
+
+@app.command("release-all")
+@reporting
+def release_all(
+    config: Config = DEFAULT_CONFIG,
+    if_stale: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Only if the heartbeat is older; then also beside a bridge that hangs."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also beside a bridge that is running.")] = False,
+) -> None:
+    """Give every held job back to the cluster's own scheduler; needs no bridge, only its ledger and the cluster."""
+    from cpsched_bridge.program import release
+    from cpsched_bridge.settings import load
+
+    typer.echo(release.release_all(load(config), str(config), if_stale, force))
+
+
+@app.command()
+@reporting
+def doctor(config: Config = DEFAULT_CONFIG) -> None:
+    """Check what must hold before control mode, and how to mend it; exit code 1 if something required does not."""
+    from cpsched_bridge.program import assembly, views
+    from cpsched_bridge.settings import load
+
+    backend = assembly.connect(load(config), str(config))
+    try:
+        if not views.print_checks(backend.checks()):
+            raise typer.Exit(1)
+    finally:
+        backend.close()
+
+
+def main() -> None:
+    """The program `cpsched`."""
+    app(prog_name="cpsched")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What the bridge keeps on disk: ledger, journal, lock, pause file, heartbeat."""

@@ -1,0 +1,1 @@
+"""How others see the bridge: metrics, log lines, signs of life to systemd."""

@@ -1,0 +1,61 @@
+"""Dispatcher `prb`: the priority rule of mod17 (section 4): most urgent first, packed on the fullest nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from cpsched import planning as availability
+from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.model import Decision, EndedJob, IntArray, Need, Snapshot
+from cpsched.planning import GREEDY, STRICT, Allocation, Rule
+
+
+class PriorityDispatcher:
+    """Sort by wait / expected wait of the job's queue, largest first; ties: smaller demand (processors x estimate).
+
+    What does not fit is passed over (`greedy`) or stops the round (`strict`). Expected waits are learned as jobs end,
+    unless `ewt_file`, a JSON object of queue name -> seconds, gives them.
+    """
+
+    def __init__(
+        self,
+        option: Literal["greedy", "strict"] = "greedy",
+        ewt_file: str | None = None,
+        allocation: Allocation = "best-fit",
+    ) -> None:
+        self.expected_waits = ExpectedWaits.from_file(ewt_file) if ewt_file else ExpectedWaits()
+        self.rule = Rule(STRICT if option == "strict" else GREEDY, "given", allocation=allocation)
+
+    @property
+    def learns(self) -> bool:
+        """See `Dispatcher.learns`."""
+        return self.expected_waits.learns
+
+    def learn(self, ended: EndedJob) -> None:
+        """See `Dispatcher.learn`."""
+        self.expected_waits.learn(ended)
+
+    def memory(self) -> dict[str, list[int]]:
+        """What was learned, to be written down beside a decision."""
+        return self.expected_waits.memory()
+
+    def recall(self, memory: Mapping[str, Sequence[int]]) -> None:
+        """Know what `memory` says, and nothing else."""
+        self.expected_waits.recall(memory)
+
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        """See `Dispatcher.decide`."""
+        return availability.plan(snapshot, need, self.rule, self.by_urgency(snapshot))
+
+    def by_urgency(self, snapshot: Snapshot) -> IntArray:
+        """Queue positions, most urgent first."""
+        table, queue = snapshot.table, snapshot.queue
+        names = [table.jobs[slot].queue for slot in queue.tolist()]
+        expected_s = {name: self.expected_waits.of(name) for name in set(names)}
+        waits = snapshot.now_s - table.submit_s[queue]
+        urgency = waits / np.array([expected_s[name] for name in names])
+        demand = table.units[queue] * table.per_unit[queue, 0] * table.estimate_s[queue]
+        return np.lexsort((demand, -urgency)).astype(np.int64)

@@ -1,0 +1,90 @@
+"""Why a job waits, in words for people, and which jobs it waits behind."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from cpsched.fit import refusal, units_by_node
+from cpsched.model import NEVER, IntArray, Request, Snapshot, Starts, Wait
+
+MOST_NAMED = 8
+"""No wait names more jobs than this."""
+
+
+def explain(snapshot: Snapshot, starts: Starts, plan_s: IntArray) -> dict[int, Wait]:
+    """A wait for every queued job that does not start, by job id; `plan_s` follows the queue.
+
+    A job with a known start waits behind those that are expected to end just then. One without waits behind the jobs
+    that hold a reservation, or behind the first that cannot start.
+    """
+    table, started = snapshot.table, set(starts.slots.tolist())
+    free = _free_after(snapshot, starts)
+    ends = _ends(snapshot, plan_s)
+    queue = snapshot.queue.tolist()
+    reserved = tuple(
+        table.jobs[slot].id
+        for slot, start_s in zip(queue, plan_s.tolist(), strict=True)
+        if slot not in started and start_s != NEVER
+    )[:MOST_NAMED]
+    never: dict[Request, str | None] = {}
+    lacks: dict[Request, str | None] = {}
+    waits: dict[int, Wait] = {}
+    first_waiting: tuple[int, ...] = ()
+    for slot, start_s in zip(queue, plan_s.tolist(), strict=True):
+        if slot in started:
+            continue
+        job = table.jobs[slot]
+        if job.request not in never:
+            never[job.request] = refusal(job.request, snapshot.cluster)
+            lacks[job.request] = _lacking(job.request, snapshot, free)
+        reason, lacking = never[job.request], lacks[job.request]
+        if reason is not None:
+            waits[job.id] = Wait(f"can never run: {reason}")
+            continue
+        if start_s != NEVER:
+            waits[job.id] = Wait(lacking or "the nodes that are free are reserved", tuple(ends[start_s]))
+        elif lacking:
+            waits[job.id] = Wait(lacking, reserved or first_waiting)
+        elif reserved:
+            waits[job.id] = Wait("would delay a job that holds a reservation", reserved)
+        else:
+            waits[job.id] = Wait("others are first", first_waiting)
+        first_waiting = first_waiting or (job.id,)
+    return waits
+
+
+def _free_after(snapshot: Snapshot, starts: Starts) -> IntArray:
+    """What is free once `starts` have started, int64[N, R]."""
+    free, table = snapshot.free.copy(), snapshot.table
+    for i, slot in enumerate(starts.slots.tolist()):
+        part = slice(int(starts.offsets[i]), int(starts.offsets[i + 1]))
+        nodes = starts.nodes[part]
+        whole = table.jobs[slot].request.exclusive
+        free[nodes] -= snapshot.cluster.capacity[nodes] if whole else starts.units[part, None] * table.per_unit[slot]
+    return free
+
+
+def _ends(snapshot: Snapshot, plan_s: IntArray) -> defaultdict[int, list[int]]:
+    """Ids of the jobs expected to end at a second, running or planned."""
+    table, found = snapshot.table, defaultdict[int, list[int]](list)
+    planned = plan_s + np.where(plan_s == NEVER, 0, table.estimate_s[snapshot.queue])
+    slots, seconds = np.append(snapshot.running, snapshot.queue), np.append(table.end_s[snapshot.running], planned)
+    for slot, end_s in zip(slots.tolist(), seconds.tolist(), strict=True):
+        if end_s != NEVER and len(found[end_s]) < MOST_NAMED:
+            found[end_s].append(table.jobs[slot].id)
+    return found
+
+
+def _lacking(request: Request, snapshot: Snapshot, free: IntArray) -> str | None:
+    """What the free nodes lack for `request`, in words; None when it would fit."""
+    cluster = snapshot.cluster
+    inside = cluster.node_sets[request.node_set]
+    if request.exclusive:
+        inside = inside & (free == cluster.capacity).all(axis=1)
+    fits = int(units_by_node(request, free)[inside].sum())
+    if fits >= request.units:
+        return None
+    what = "whole free nodes" if request.exclusive else "free resources"
+    return f"not enough {what}: {fits} of {request.units} units would fit"

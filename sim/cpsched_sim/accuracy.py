@@ -1,0 +1,98 @@
+"""How good a predictor is on a trace: errors, under- and over-estimates (mod17 section 5.1, cp19 section 5).
+
+Jobs are predicted when they are submitted and learned from when they would end if every job started at once: the
+figures depend on the trace alone, not on a dispatcher. Ends of a second come before its submissions.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cpsched import catalogue
+from cpsched.model import EndedJob, IntArray
+from cpsched.predictors.base import Predictor
+from cpsched_sim.files import write_table
+from cpsched_sim.traces.job import TraceJob
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """One predictor on one trace; shares are of all jobs. A = real / predicted run time."""
+
+    jobs: int
+    mean_absolute_error_min: float
+    under: float
+    """Share with real > predicted."""
+    over: float
+    """Share with real < predicted."""
+    close: float
+    """Share with 0.75 <= A <= 1.25."""
+
+    @classmethod
+    def of(cls, run_s: IntArray, predicted_s: IntArray) -> Accuracy:
+        """From run times and predictions in seconds, job by job."""
+        ratio = run_s / predicted_s
+        return cls(
+            jobs=len(run_s),
+            mean_absolute_error_min=float(np.abs(run_s - predicted_s).mean() / 60),
+            under=float((run_s > predicted_s).mean()),
+            over=float((run_s < predicted_s).mean()),
+            close=float(((ratio >= 0.75) & (ratio <= 1.25)).mean()),
+        )
+
+
+def predictions_s(jobs: Sequence[TraceJob], predictor: Predictor) -> IntArray:
+    """What `predictor` says of each job when it is submitted; `jobs` in order of arrival."""
+    predicted = np.empty(len(jobs), dtype=np.int64)
+    running: list[tuple[int, int]] = []
+    for at, entry in enumerate(jobs):
+        submit_s = entry.job.submit_s
+        while running and running[0][0] <= submit_s:
+            end_s, index = heapq.heappop(running)
+            ended = jobs[index].job
+            predictor.learn(EndedJob(ended, ended.submit_s, end_s))
+        predicted[at] = predictor.predict(entry.job)
+        if predictor.learns:
+            heapq.heappush(running, (submit_s + entry.run_s, at))
+    return predicted
+
+
+def ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tuple[float, float]]:
+    """(A, share of jobs with real / predicted <= A) at so many quantiles, as in cp19 figure 1."""
+    ratio = np.sort(run_s / predicted_s)
+    at = np.unique(np.linspace(0, len(ratio) - 1, points).astype(np.int64))
+    return [(float(ratio[i]), float(np.searchsorted(ratio, ratio[i], side="right") / len(ratio))) for i in at]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Studied:
+    """A predictor's accuracy, and the pairs it was computed from, in seconds."""
+
+    accuracy: Accuracy
+    run_s: IntArray
+    predicted_s: IntArray
+
+
+def study(jobs: Sequence[TraceJob], predictors: Sequence[str]) -> dict[str, Studied]:
+    """Each predictor by name, with its defaults. Raises `UnknownName`."""
+    chosen = {name: catalogue.predictor(name) for name in predictors}
+    run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
+    found = {}
+    for name, predictor in chosen.items():
+        predicted_s = predictions_s(jobs, predictor)
+        found[name] = Studied(Accuracy.of(run_s, predicted_s), run_s, predicted_s)
+    return found
+
+
+def write_study(found: Mapping[str, Studied], folder: Path) -> None:
+    """`accuracy.csv`, a line per predictor, and `ecdf.csv`: predictor, real / predicted, share. Raises `Unusable`."""
+    figures = {name: asdict(row.accuracy) for name, row in found.items()}
+    points = [(name, *point) for name, row in found.items() for point in ecdf(row.run_s, row.predicted_s)]
+    accuracy = [("predictor", *next(iter(figures.values()))), *((name, *row.values()) for name, row in figures.items())]
+    write_table(folder / "accuracy.csv", accuracy)
+    write_table(folder / "ecdf.csv", [("predictor", "real_by_predicted", "share"), *points])

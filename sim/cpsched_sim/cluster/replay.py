@@ -1,0 +1,215 @@
+"""Replays a trace: events of whole seconds, one scheduling round each, every decision verified.
+
+Of one second: all submissions in trace order, then all ends, then one round. A job that ends at t frees its resources
+before the round at t; one started at t occupies [t, t + run).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.errors import require
+from cpsched.fit import verify
+from cpsched.model import NEVER, NO_STARTS, Cluster, IntArray, Placement, Starts
+from cpsched.planning import Rule
+from cpsched.policy import Policy
+from cpsched_sim.cluster.events import (
+    ARRIVED,
+    ENDED,
+    FAULTY,
+    MAY_START,
+    NO_ROUND,
+    OVER_COUNT,
+    PAUSE_ALWAYS,
+    PAUSE_WHERE_NEEDED,
+    POOL,
+    ROUNDS,
+    SKIPPED,
+)
+from cpsched_sim.cluster.rounds import run_rounds
+from cpsched_sim.cluster.state import SimulatedCluster, view_of
+from cpsched_sim.traces.job import TraceJob
+
+Charge = float | Literal["measured"] | None
+"""What a decision costs on the simulated clock: nothing, what it took, or so many milliseconds."""
+
+Lane = Literal["ordinary", "fast"]
+"""The loop in Python, which asks any dispatcher, or the loop compiled with the kernel of a list scheduler in it."""
+
+Progress = Callable[[int, int], None]
+"""Called now and then with (jobs ended, jobs in all)."""
+
+PROGRESS_EVERY = 1000
+"""Decided rounds between two calls of `Progress`."""
+
+NOTHING_FITS = "nothing-fits"
+"""Path of the rounds in which no queued job asks for as little as is free, or none is queued: nobody is asked."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """What became of a trace. Arrays of jobs are int64[J] in trace order.
+
+    `start_s` and `end_s` are `NEVER` for jobs that did not start: those in `refused` (trace index -> why a job can
+    never run on the cluster), and any that a dispatcher left waiting for ever. The placement of job i is
+    `place_node[a:a+k]`, `place_units[a:a+k]` with a = `place_at[i]`, k = `place_count[i]`.
+    `rounds` counts all rounds, `paths` them by the way the decision was reached. `dispatch_s` is float64, the wall
+    seconds of each decision that a dispatcher was asked for (empty in the fast lane). `cpu_s` is the CPU time of the
+    replay alone: columns built, kernels compiled and predictions known up front are not in it.
+    """
+
+    start_s: IntArray
+    end_s: IntArray
+    place_at: IntArray
+    place_count: IntArray
+    place_node: IntArray
+    place_units: IntArray
+    rounds: int
+    paths: Mapping[str, int]
+    dispatch_s: npt.NDArray[np.float64]
+    cpu_s: float
+    refused: Mapping[int, str] = field(default_factory=dict)
+    violations: tuple[str, ...] = ()
+
+    def placement_of(self, index: int) -> Placement:
+        """Where job `index` of the trace ran; empty where it did not."""
+        part = slice(int(self.place_at[index]), int(self.place_at[index] + self.place_count[index]))
+        return tuple(zip(self.place_node[part].tolist(), self.place_units[part].tolist(), strict=True))
+
+
+def replay(
+    trace: Sequence[TraceJob],
+    cluster: Cluster,
+    policy: Policy,
+    charge: Charge = None,
+    progress: Progress | None = None,
+    lane: Lane = "ordinary",
+) -> Schedule:
+    """Run `trace` through `policy` on `cluster`.
+
+    The `fast` lane is the same loop compiled, for list schedulers whose estimates are known up front; it raises
+    `InvalidValue` for others.
+
+    With a `charge`, a decision on the state at t takes effect at t + charge, rounded up to the next whole second (a
+    decision of 3 ms at t starts its jobs at t + 1): meanwhile jobs arrive and end, resources only get freer, and the
+    next round sees it all. Without one it takes effect at t.
+    """
+    replayed = Replay(trace, cluster, policy, charge, progress)
+    return replayed.run() if lane == "ordinary" else run_fast(replayed)
+
+
+class Replay:
+    """One replay in the making."""
+
+    def __init__(
+        self,
+        trace: Sequence[TraceJob],
+        cluster: Cluster,
+        policy: Policy,
+        charge: Charge = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.state = SimulatedCluster(cluster, policy.overrun)
+        self.policy = policy
+        self.charge = charge
+        self.progress = progress
+        self.total = len(trace)
+        self.arrivals, self.refused = self.state.load(trace)
+        self.paths: dict[str, int] = {}
+        self.dispatch_ns: list[int] = []
+        self.violations: list[str] = []
+        self.predicted = 0
+        if not policy.predictor.learns:
+            policy.predictor.fill(self.state.table, self.arrivals)
+
+    def run(self) -> Schedule:
+        """Every round until nothing is left to happen."""
+        began = time.process_time()
+        pause = PAUSE_ALWAYS if self.policy.predictor.learns else PAUSE_WHERE_NEEDED
+        learns, decided = self.policy.predictor.learns or self.policy.dispatcher.learns, 0
+        step, starts = self.state.step, NO_STARTS
+        while found := step(starts, pause, NEVER - 1):
+            if learns and found != FAULTY:
+                self.learn()
+            starts = NO_STARTS
+            if found == FAULTY:
+                self.violations.extend(map(str, verify(self.decision, self.snapshot)))
+            elif found == MAY_START:
+                starts = self.decide()
+                decided += 1
+                if decided % PROGRESS_EVERY == 0:
+                    self.tell()
+        return self.schedule(time.process_time() - began)
+
+    def tell(self) -> None:
+        """Report progress to whoever wants to know."""
+        if self.progress is not None:
+            self.progress(int(self.state.clock[OVER_COUNT]), self.total)
+
+    def learn(self) -> None:
+        """Tell the policy of ended jobs, then have it predict the jobs that arrived since."""
+        state, policy = self.state, self.policy
+        if state.clock[ENDED]:
+            for ended in state.take_ended():
+                policy.learn(ended)
+        arrived = int(state.clock[ARRIVED])
+        if policy.predictor.learns and arrived > self.predicted:
+            policy.predictor.fill(state.table, self.arrivals[self.predicted : arrived])
+            self.predicted = arrived
+
+    def decide(self) -> Starts:
+        """One round: what the policy starts. It is verified, and starts, when time goes on."""
+        self.snapshot = self.state.snapshot()
+        began = time.perf_counter_ns()
+        self.decision = decision = self.policy.decide(self.snapshot, "starts")
+        took = time.perf_counter_ns() - began
+        self.dispatch_ns.append(took)
+        path = decision.effort.path
+        self.paths[path] = self.paths.get(path, 0) + 1
+        if self.charge is not None:
+            self.spend(took / 1e6 if self.charge == "measured" else self.charge)
+        return decision.starts
+
+    def spend(self, charge_ms: float) -> None:
+        """Let the time of a decision pass on the simulated clock."""
+        self.state.step(NO_STARTS, NO_ROUND, self.state.now_s + math.ceil(charge_ms / 1000))
+
+    def schedule(self, cpu_s: float) -> Schedule:
+        """What became of the trace."""
+        state, table, n = self.state, self.state.table, self.total
+        started = table.start_s[:n] != NEVER
+        paths = dict(self.paths)
+        if state.clock[SKIPPED]:
+            paths[NOTHING_FITS] = int(state.clock[SKIPPED])
+        return Schedule(
+            start_s=table.start_s[:n].copy(),
+            end_s=np.where(started, state.end_at[:n], NEVER),
+            place_at=table.place_at[:n].copy(),
+            place_count=table.place_count[:n].copy(),
+            place_node=view_of(table.place_node[: state.clock[POOL]]),
+            place_units=view_of(table.place_units[: state.clock[POOL]]),
+            rounds=int(state.clock[ROUNDS]),
+            paths=paths,
+            dispatch_s=np.array(self.dispatch_ns, dtype=np.float64) / 1e9,
+            cpu_s=cpu_s,
+            refused=self.refused,
+            violations=tuple(self.violations),
+        )
+
+
+def run_fast(replay: Replay) -> Schedule:
+    """The compiled loop; see `cpsched_sim.cluster.rounds`."""
+    policy = replay.policy
+    rule = getattr(policy.dispatcher, "rule", None)
+    plain = isinstance(rule, Rule) and rule.order != "given" and not policy.predictor.learns
+    require(plain and replay.charge is None, "lane", "fast", "needs a list scheduler, nothing learned, no charge")
+    began = time.process_time()
+    run_rounds(replay.state, cast(Rule, rule), replay.paths, replay.violations, replay.tell)
+    return replay.schedule(time.process_time() - began)

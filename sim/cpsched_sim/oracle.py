@@ -1,0 +1,32 @@
+"""Predictor `oracle` (-R): the real run time, which only a simulation can know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from cpsched.model import EndedJob, IntArray, Job, JobTable
+from cpsched_sim.traces.job import TraceJob
+
+
+class OraclePredictor:
+    """The real run time of each job of a trace, capped by its walltime."""
+
+    learns = False
+
+    def __init__(self, trace: Iterable[TraceJob]) -> None:
+        self._run_s = {item.job.id: item.run_s for item in trace}
+
+    def predict(self, job: Job) -> int:
+        """The truth."""
+        return min(self._run_s[job.id], job.walltime_s)
+
+    def fill(self, table: JobTable, slots: IntArray) -> None:
+        """The truth, job by job."""
+        jobs, run_s = table.jobs, self._run_s
+        truth = np.fromiter((run_s[jobs[slot].id] for slot in slots.tolist()), np.int64, len(slots))
+        table.estimate_s[slots] = np.minimum(truth, table.walltime_s[slots])
+
+    def learn(self, ended: EndedJob) -> None:
+        """Nothing to learn."""

@@ -1,0 +1,250 @@
+"""A system file: which nodes there are, and what a job of a trace asks of them.
+
+    name: kit-forhlr2
+    summary: one sentence
+    resources: [cores, memory_mib, gpus]       # the columns of the cluster; the first is what a processor is
+    node_types:                                # in node order; every type is a node set of its own
+      thin: { count: 1152, prefix: t, each: { cores: 20, memory_mib: 65536 } }
+    partitions: { "1": [thin] }                # partition of the trace -> node types it may use; others: all nodes
+    units: { rule: gcd, cores_per_node: 20 }   # how processors become units
+
+Rules for a job that asks for C processors and nothing else (`distinct: true`: units on nodes of their own):
+
+| rule | units |
+|---|---|
+| `pool` | C units of one processor; without node types, one node of as many processors as the header's MaxProcs |
+| `cores` | C units of one core, anywhere |
+| `gcd`, `cores_per_node: K` | C < K: one unit of C cores; else units of gcd(C, K) cores (pcp20 for KIT: K = 20) |
+| `nodes`, `cores_per_node: K` | ceil(C / K) whole nodes, used by this job alone |
+
+`memory: requested | used` adds the trace's memory per processor to the units (default `none`). Jobs that name their
+amounts per unit (cpsched's own traces, accounting data) are taken as they are; on a `pool` they count their cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from importlib import resources as package_files
+from math import gcd
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from cpsched.errors import UnknownName, require
+from cpsched.model import Cluster, Request
+from cpsched_sim.errors import InvalidSystem, Unusable
+from cpsched_sim.traces.record import Ask, Processors, Units
+
+_STRICT = ConfigDict(extra="forbid", frozen=True)
+
+
+class NodeType(BaseModel):
+    """Nodes that are alike: `each` holds the amounts of one node, resources left out are 0."""
+
+    model_config = _STRICT
+    count: Annotated[int, Field(gt=0)]
+    each: Mapping[str, Annotated[int, Field(ge=0)]]
+    prefix: str = ""
+
+
+class UnitRule(BaseModel):
+    """How C processors become units."""
+
+    model_config = _STRICT
+    rule: Literal["pool", "cores", "gcd", "nodes"]
+    cores_per_node: Annotated[int, Field(gt=0)] | None = None
+    distinct: bool = False
+    memory: Literal["none", "requested", "used"] = "none"
+
+    @model_validator(mode="after")
+    def _knows_its_nodes(self) -> UnitRule:
+        if (self.rule in ("gcd", "nodes")) != (self.cores_per_node is not None):
+            raise ValueError("cores_per_node belongs to the rules gcd and nodes, and they need it")
+        return self
+
+    def split(self, processors: int) -> tuple[int, int]:
+        """(units, cores of each)."""
+        if self.rule in ("pool", "cores") or self.cores_per_node is None:
+            return processors, 1
+        if self.rule == "nodes":
+            return -(-processors // self.cores_per_node), self.cores_per_node
+        if processors < self.cores_per_node:
+            return 1, processors
+        each = gcd(processors, self.cores_per_node)
+        return processors // each, each
+
+
+class SystemFile(BaseModel):
+    """The content of a system file."""
+
+    model_config = _STRICT
+    name: str
+    summary: str = ""
+    resources: Annotated[Sequence[str], Field(min_length=1)]
+    node_types: Mapping[str, NodeType] = Field(default_factory=dict)
+    partitions: Mapping[str, Sequence[str]] = Field(default_factory=dict)
+    units: UnitRule
+
+    @model_validator(mode="after")
+    def _names_what_it_has(self) -> SystemFile:
+        known = set(self.resources)
+        for name, kind in self.node_types.items():
+            if unknown := set(kind.each) - known:
+                raise ValueError(f"node_types.{name}.each names {', '.join(sorted(unknown))}, not in resources")
+        for name, types in self.partitions.items():
+            if missing := set(types) - set(self.node_types):
+                raise ValueError(f"partitions.{name} names {', '.join(sorted(missing))}, not in node_types")
+        if not self.node_types and self.units.rule != "pool":
+            raise ValueError("node_types may be left out with the unit rule pool only")
+        if self.units.memory != "none" and "memory_mib" not in known:
+            raise ValueError("units.memory needs the resource memory_mib")
+        return self
+
+
+class System:
+    """A system for one trace: its cluster, and the request that a job's words mean here. Requests are interned."""
+
+    def __init__(self, file: SystemFile, header: Mapping[str, str] | None = None) -> None:
+        self.file = file
+        self.cluster = _cluster(file, header or {})
+        self._requests: dict[Ask, Request] = {}
+        self._interned: dict[Request, Request] = {}
+
+    @property
+    def name(self) -> str:
+        """The name in the file."""
+        return self.file.name
+
+    def request(self, ask: Ask) -> Request:
+        """The request; raises `InvalidValue` where it could never fit, or names a resource that is not here."""
+        known = self._requests.get(ask)
+        if known is not None:
+            return known
+        request = self._of_processors(ask) if isinstance(ask, Processors) else self._of_units(ask)
+        request = self._interned.setdefault(request, request)
+        room = self._room(request)
+        require(request.units <= room, "units", request.units, f"no more than {room} of {request.per_unit} fit")
+        self._requests[ask] = request
+        return request
+
+    def _of_processors(self, ask: Processors) -> Request:
+        rule = self.file.units
+        units, cores = rule.split(ask.processors)
+        mib = {"none": 0, "requested": ask.requested_mib, "used": ask.used_mib}[rule.memory]
+        amounts = {self.file.resources[0]: cores, "memory_mib": mib * cores}
+        return Request(
+            units, self._row(amounts), rule.distinct, rule.rule == "nodes", self._set_of.get(ask.partition, 0)
+        )
+
+    def _of_units(self, ask: Units) -> Request:
+        amounts = dict(ask.each)
+        if self.file.units.rule == "pool":
+            return Request(ask.units * amounts.get("cores", 1), self._row({self.file.resources[0]: 1}))
+        for name, amount in amounts.items():
+            require(name in self.file.resources, name, amount, f"{self.name} has {', '.join(self.file.resources)}")
+        return Request(ask.units, self._row(amounts), ask.distinct, ask.exclusive, self._set_of.get(ask.partition, 0))
+
+    def _row(self, amounts: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(amounts.get(name, 0) for name in self.file.resources)
+
+    @cached_property
+    def _set_of(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.cluster.node_set_names) if row > 0}
+
+    def _room(self, request: Request) -> int:
+        """How many such units the empty system holds."""
+        asked = np.array(request.per_unit, dtype=np.int64)
+        nodes = self.cluster.capacity[self.cluster.node_sets[request.node_set]]
+        per_node = (nodes[:, asked > 0] // asked[asked > 0]).min(axis=1)
+        return int(np.minimum(per_node, 1).sum() if request.distinct else per_node.sum())
+
+
+def _cluster(file: SystemFile, header: Mapping[str, str]) -> Cluster:
+    if not file.node_types:
+        return Cluster.of([[_processors(file, header)]], file.resources, ["pool"])
+    rows: list[list[int]] = []
+    names: list[str] = []
+    sets: dict[str, list[int]] = {}
+    numbers: dict[str, int] = {}
+    total_of = _totals_by_prefix(file)
+    for type_name, kind in file.node_types.items():
+        prefix = kind.prefix or type_name
+        for _ in range(kind.count):
+            numbers[prefix] = numbers.get(prefix, 0) + 1
+            sets.setdefault(type_name, []).append(len(rows))
+            rows.append([kind.each.get(name, 0) for name in file.resources])
+            names.append(f"{prefix}{numbers[prefix]:0{len(str(total_of[prefix]))}d}")
+    for partition, types in file.partitions.items():
+        sets[partition] = [node for name in types for node in sets[name]]
+    return Cluster.of(rows, file.resources, names, sets)
+
+
+def _totals_by_prefix(file: SystemFile) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for name, kind in file.node_types.items():
+        totals[kind.prefix or name] = totals.get(kind.prefix or name, 0) + kind.count
+    return totals
+
+
+def _processors(file: SystemFile, header: Mapping[str, str]) -> int:
+    for key in ("MaxProcs", "MaxNodes"):
+        words = header.get(key, "").split()
+        if words and words[0].isdigit() and int(words[0]) > 0:
+            return int(words[0])
+    raise Unusable(f"system {file.name}: the header of the trace has no MaxProcs; name a system that has nodes")
+
+
+def known_systems() -> list[str]:
+    """Names of the systems that come with the project."""
+    folder = package_files.files("cpsched_sim") / "systems"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def load_system(name_or_path: str) -> SystemFile:
+    """A system by name or from a file. Raises `UnknownName`, `InvalidSystem`, `Unusable`."""
+    if name_or_path in known_systems():
+        path = Path(str(package_files.files("cpsched_sim") / "systems" / f"{name_or_path}.yaml"))
+    else:
+        path = Path(name_or_path)
+        if not path.suffix and not path.exists():
+            raise UnknownName("system", name_or_path, known_systems())
+    try:
+        return parse_system(path, path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unusable(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def parse_system(path: Path, text: str) -> SystemFile:
+    """The content of a system file; `path` is what messages name."""
+    try:
+        tree = yaml.compose(text, yaml.SafeLoader)
+        content = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InvalidSystem(path, line, "yaml", "", str(error.problem)) from error
+    try:
+        return SystemFile.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = [str(part) for part in first["loc"]]
+        value = (
+            first["input"] if isinstance(first["input"], str | int | float | bool) else type(first["input"]).__name__
+        )
+        raise InvalidSystem(path, _line(tree, where), ".".join(where) or "file", value, first["msg"]) from error
+
+
+def _line(tree: yaml.Node | None, where: Sequence[str]) -> int:
+    """The line of the deepest part of `where` that the file has."""
+    line = 1
+    for key in where:
+        if not isinstance(tree, yaml.MappingNode):
+            break
+        found = {name.value: (name, value) for name, value in tree.value}.get(key)
+        if found is None:
+            break
+        line, tree = found[0].start_mark.line + 1, found[1]
+    return line

@@ -1,0 +1,108 @@
+"""From a file to a workload: whatever the format, jobs with requests, in order of arrival, on one system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from cpsched.errors import InvalidValue
+from cpsched.model import Cluster, Job
+from cpsched_sim.errors import InvalidTrace, Unusable
+from cpsched_sim.systems.system import System, SystemFile, load_system
+from cpsched_sim.traces import table as own
+from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.traces.record import Reader, Record, open_text
+from cpsched_sim.traces.sacct import SacctReader
+from cpsched_sim.traces.swf import SwfReader
+from cpsched_sim.traces.table import OwnReader
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A trace ready for replay: jobs in order of arrival (ties in file order), and the cluster they ask for."""
+
+    name: str
+    system: str
+    cluster: Cluster
+    jobs: list[TraceJob]
+    header: Mapping[str, str]
+    notes: tuple[str, ...]
+    """What was dropped, cut and skipped, one sentence per reason."""
+
+
+def open_trace(path: Path, lenient: bool = False) -> Reader:
+    """A reader for the format that the file turns out to have: cpsched's own, `sacct -P`, else SWF."""
+    with open_text(path) as file:
+        try:
+            first = next((line for line in file if line.strip()), "")
+        except (EOFError, OSError) as error:
+            raise Unusable(f"{path}: cannot be read: {error}") from error
+    if first.startswith(own.MAGIC):
+        return OwnReader(path, lenient)
+    if "|" in first and not first.lstrip().startswith(";"):
+        return SacctReader(path, lenient)
+    return SwfReader(path, lenient)
+
+
+def load(
+    path: Path,
+    system: str | SystemFile | None = None,
+    lenient: bool = False,
+    max_jobs: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Workload:
+    """Read a trace for a system: a name, a file, or what the trace says of itself (else `pool`).
+
+    Raises `InvalidTrace` with file and line where a job breaks a rule or could never fit, unless `lenient`.
+    `progress` is told the number of jobs read, now and then.
+    """
+    reader = open_trace(path, lenient)
+    file = system if isinstance(system, SystemFile) else load_system(system or reader.header.get("system", "pool"))
+    target = System(file, reader.header)
+    jobs: list[TraceJob] = []
+    for record in reader:
+        job = _job(record, target, reader, path, lenient)
+        if job is None:
+            continue
+        jobs.append(job)
+        if progress is not None and len(jobs) % 10_000 == 0:
+            progress(len(jobs))
+        if len(jobs) == max_jobs:
+            break
+    if not jobs:
+        raise Unusable(f"{path}: no jobs to replay ({'; '.join(reader.tally.lines()) or 'the file has none'})")
+    notes = tuple(reader.tally.lines() + _sorted(jobs))
+    return Workload(path.name, target.name, target.cluster, jobs, reader.header, notes)
+
+
+def _job(record: Record, system: System, reader: Reader, path: Path, lenient: bool) -> TraceJob | None:
+    try:
+        request = system.request(record.ask)
+    except InvalidValue as error:
+        rule = f"{error.rule} on {system.name}"
+        if lenient:
+            reader.tally.skipped[f"{error.field} {rule}"] += 1
+            return None
+        raise InvalidTrace(path, reader.line, error.field, error.value, rule) from error
+    job = Job(
+        record.id,
+        record.submit_s,
+        record.walltime_s,
+        request,
+        record.user,
+        record.name,
+        record.queue,
+        record.account,
+    )
+    return TraceJob(job, record.run_s)
+
+
+def _sorted(jobs: list[TraceJob]) -> list[str]:
+    """Put jobs in order of arrival; a note if they were not."""
+    late = sum(b.job.submit_s < a.job.submit_s for a, b in zip(jobs, islice(jobs, 1, None), strict=False))
+    if not late:
+        return []
+    jobs.sort(key=lambda entry: entry.job.submit_s)
+    return [f"sorted by submit time: {late} jobs were submitted before the line above theirs"]

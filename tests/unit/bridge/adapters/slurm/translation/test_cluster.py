@@ -1,0 +1,331 @@
+"""Recorded Slurm records into observations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cpsched.model import Request
+from cpsched_bridge.adapters.slurm.translation import ids
+from cpsched_bridge.adapters.slurm.translation.cluster import Translator
+from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
+from tests.unit.bridge.adapters.slurm.scenes import Scene
+
+
+def observe(scene: Scene, **options: Any) -> Observation:
+    return Translator().observe(scene.snapshot(), **options)
+
+
+def pending(scene: Scene, name: str, seen: Observation | None = None) -> PendingJob:
+    wanted = scene.job(name)["id"]
+    seen = seen or observe(scene)
+    return next(p for p in seen.pending if ids.split(p.job.id)[0] == wanted)
+
+
+def left(scene: Scene, name: str, seen: Observation | None = None) -> LeftJob:
+    wanted = scene.job(name)["id"]
+    return next(left for left in (seen or observe(scene)).left if left.job_id == wanted)
+
+
+def allowed(seen: Observation, job: PendingJob) -> set[str]:
+    """Names of the nodes that a job may use."""
+    mask = seen.cluster.node_sets[job.job.request.node_set]
+    return {name for name, ok in zip(seen.cluster.node_names, mask, strict=True) if ok}
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "cores", "memory_mib", "gpus", "tasks_per_node"),
+    [
+        ("six", 1, 6, 6000, 0, 6),
+        ("two-nodes", 2, 1, 1000, 0, 0),
+        ("gpu-task", 1, 2, 2000, 2, 2),
+        ("gpu-node", 2, 1, 1000, 1, 0),
+        ("memory", 1, 1, 8000, 0, 0),
+        ("per-cpu", 1, 6, 3000, 0, 2),
+        ("per-node", 1, 4, 4000, 0, 0),
+        ("mincpus", 1, 4, 4000, 0, 0),
+        ("first", 1, 1, 1000, 0, 0),
+    ],
+)
+def test_requests_become_equal_shares_on_nodes(
+    name: str, units: int, cores: int, memory_mib: int, gpus: int, tasks_per_node: int
+) -> None:
+    """`tasks_per_node` is what Slurm must be told at the start so that it splits the tasks like that."""
+    scene, translator = Scene(), Translator()
+    seen = translator.observe(scene.snapshot())
+    job = pending(scene, name, seen).job
+    amounts = (cores, memory_mib, gpus)
+    assert job.request == Request(units, amounts, distinct=units > 1, node_set=job.request.node_set)
+    assert translator.asked[job.id].tasks_per_node == tasks_per_node
+    assert seen.cluster.resources == ("cores", "memory_mib", "gpu")
+
+
+def test_more_tasks_than_a_node_holds_take_the_fewest_nodes_with_equal_shares() -> None:
+    scene = Scene().only("six")
+    scene.job("six").update(ntasks=21, cpus=21, max_nodes=21)
+    request = pending(scene, "six").job.request
+    assert (request.units, request.per_unit[0], request.distinct) == (3, 7, True)
+
+
+def test_a_pin_says_how_to_give_the_record_back() -> None:
+    scene, translator = Scene(), Translator()
+    translator.observe(scene.snapshot())
+    assert translator.asked[scene.job("six")["id"]].restore == "TasksPerNode=0 NumNodes=1-6 NumTasks=6"
+    assert translator.asked[scene.job("first")["id"]].restore == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("uneven", "evenly"),
+        ("all-memory", "all memory"),
+        ("exclusive-user", "shares nodes by user"),
+        ("either", "features"),
+        ("chosen", "owner chose its nodes"),
+        ("range", "range of node counts"),
+        ("several", "several partitions"),
+        ("contiguous", "contiguous"),
+        ("socket", "sockets"),
+        ("spread", "spread"),
+        ("switches", "switches"),
+        ("cpg", "CPUs counted per GPU"),
+        ("deadline", "deadline"),
+    ],
+)
+def test_what_only_slurm_can_place_is_left_to_it_with_the_reason(name: str, reason: str) -> None:
+    scene = Scene()
+    seen = observe(scene)
+    job = left(scene, name, seen)
+    assert reason in job.reason
+    assert job.held_for_us
+    assert job.user == "alice"
+    assert job.job_id not in {p.job.id for p in seen.pending}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("licenses", ["matlab:1"]), ("heterogeneous_id", 12), ("reservation", "maint"), ("unreadable", ["gpus"])],
+)
+def test_any_field_that_is_not_modelled_leaves_the_job(field: str, value: object) -> None:
+    scene = Scene()
+    scene.job("first")[field] = value
+    assert left(scene, "first").held_for_us
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("after", "dependency"),
+        ("single", "dependency"),
+        ("begin", "begin time"),
+        ("too-many", "no 5 node(s)"),
+        ("huge", "no 1 node(s)"),
+    ],
+)
+def test_jobs_that_may_not_start_yet_say_why(name: str, why: str) -> None:
+    reason = pending(Scene(), name).job.ineligible
+    assert reason is not None
+    assert reason.startswith(why)
+
+
+def test_features_excluded_nodes_and_partitions_name_the_nodes_a_job_may_use() -> None:
+    scene = Scene()
+    scene.rows["reservations"] = []
+    seen = observe(scene)
+    assert allowed(seen, pending(scene, "features", seen)) == {"n1", "n2"}
+    assert allowed(seen, pending(scene, "avoiding", seen)) == {"n2", "n3", "n4"}
+    assert allowed(seen, pending(scene, "too-long", seen)) == {"n3", "n4"}
+    assert allowed(seen, pending(scene, "first", seen)) == {"n1", "n2", "n3", "n4"}
+
+
+def test_a_job_avoids_nodes_whose_reservation_begins_before_it_would_end() -> None:
+    """`maint` takes n3 in two hours; `first` runs five minutes at most, `memory` without a limit."""
+    scene = Scene()
+    seen = observe(scene)
+    assert "n3" in allowed(seen, pending(scene, "first", seen))
+    assert "n3" not in allowed(seen, pending(scene, "memory", seen))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"state": "DOWN"}, "DOWN"),
+        ({"state": "INACTIVE"}, "INACTIVE"),
+        ({"max_time": 1}, "time limit"),
+        ({"max_nodes": 0}, "more nodes"),
+        ({"min_nodes": 2}, "fewer nodes"),
+        ({"allowed_accounts": ["physics"]}, "account"),
+    ],
+)
+def test_limits_of_the_partition_keep_a_job_waiting(change: dict[str, object], why: str) -> None:
+    scene = Scene()
+    scene.partition("main").update(change)
+    reason = pending(scene, "first").job.ineligible
+    assert reason is not None
+    assert why in reason
+
+
+def test_a_draining_partition_still_runs_what_is_queued() -> None:
+    scene = Scene()
+    scene.partition("main")["state"] = "DRAIN"
+    assert pending(scene, "first").job.ineligible is None
+
+
+def test_whole_nodes_are_asked_for_by_the_job_or_by_its_partition() -> None:
+    scene = Scene()
+    assert pending(scene, "exclusive").job.request.exclusive
+    assert not pending(scene, "first").job.request.exclusive
+    scene.partition("main")["oversubscribe"] = "EXCLUSIVE"
+    assert pending(scene, "first").job.request.exclusive
+
+
+def test_the_walltime_is_the_limit_else_the_partitions_default_else_its_maximum() -> None:
+    scene = Scene()
+    scene.job("first")["time_limit"] = None
+    scene.partition("main").update(default_time=7, max_time=9)
+    assert pending(scene, "first").job.walltime_s == 7 * 60
+    scene.partition("main").update(default_time=None)
+    assert pending(scene, "first").job.walltime_s == 9 * 60
+
+
+@pytest.mark.parametrize(
+    ("change", "hold"),
+    [
+        ({}, Hold.PLUGIN),
+        ({"comment": "note bridge:user-held"}, Hold.USER),
+        ({"comment": "bridge:admin-held"}, Hold.USER),
+        ({"admin_comment": None}, Hold.USER),
+        ({"admin_comment": None, "comment": "bridge:wait"}, Hold.PLUGIN),
+        ({"admin_comment": None, "state_reason": "JobHeldAdmin"}, Hold.ADMIN),
+        ({"admin_comment": None, "state_reason": "Dependency"}, Hold.ADMIN),
+        ({"priority": 100}, Hold.NONE),
+    ],
+)
+def test_who_holds_a_job(change: dict[str, object], hold: Hold) -> None:
+    scene = Scene()
+    scene.job("first").update(change)
+    assert pending(scene, "first").hold is hold
+
+
+def test_a_node_list_of_ours_is_a_pin_and_not_the_owners_choice() -> None:
+    scene = Scene()
+    number = scene.job("first")["id"]
+    scene.job("first")["required_nodes"] = "n2"
+    assert "owner" in left(scene, "first").reason
+    assert pending(scene, "first", observe(scene, pinned=[number])).pinned
+    scene.job("first")["comment"] = "my words bridge:pinned()"
+    assert pending(scene, "first").pinned
+
+
+def test_waiting_tasks_of_an_array_are_jobs_of_their_own() -> None:
+    scene = Scene()
+    array = scene.job("array")["id"]
+    labels = [p.label for p in observe(scene).pending if ids.split(p.job.id)[0] == array]
+    assert labels == [f"{array}_{task}" for task in (1, 2, 3)]
+
+
+def test_a_task_keeps_its_number_when_its_record_is_split_off_and_when_it_runs() -> None:
+    """pyslurm shows no index for task 0."""
+    scene = Scene()
+    array = scene.job("throttled")
+    before = {p.label: p.job.id for p in observe(scene).pending}
+    apart = {**array, "id": 900, "array_task_id": None, "array_tasks_waiting": None}
+    array["array_tasks_waiting"] = "1-9"
+    scene.rows["jobs"].append(apart)
+    after = {p.label: p.job.id for p in observe(scene).pending}
+    assert after == before
+    apart.update(state="RUNNING", allocated_nodes="n2", start_time=scene.now_s)
+    assert before[f"{array['id']}_0"] in {r.job.id for r in observe(scene).running}
+
+
+def test_a_throttled_array_waits_while_as_many_tasks_run_as_may() -> None:
+    scene = Scene()
+    array = scene.job("throttled")
+    running = {**array, "id": 900, "array_task_id": 4, "array_tasks_waiting": None, "state": "RUNNING"}
+    array["array_tasks_waiting"] = "0-3,5-9"
+    scene.rows["jobs"].append({**running, "allocated_nodes": "n2", "start_time": scene.now_s})
+    tasks = [p.job for p in observe(scene).pending if ids.split(p.job.id)[0] == array["id"]]
+    assert [job.ineligible is None for job in tasks] == [True, True] + [False] * 7
+
+
+def test_free_is_what_usable_nodes_have_left() -> None:
+    """n1 is drained, n4 reserved. On n2 a job that Slurm split unevenly counts with an equal share; one has a GPU."""
+    seen = observe(Scene())
+    assert dict(zip(seen.cluster.node_names, seen.free.tolist(), strict=True)) == {
+        "n1": [0, 0, 0],
+        "n2": [3, 3000, 1],
+        "n3": [16, 16000, 0],
+        "n4": [0, 0, 0],
+    }
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["IDLE+DRAIN", "DOWN+NOT_RESPONDING", "IDLE+NOT_RESPONDING", "MIXED+MAINTENANCE", "IDLE+POWERED_DOWN", "UNKNOWN"],
+)
+def test_nodes_that_take_no_jobs_have_nothing_free_and_give_nothing_back(state: str) -> None:
+    scene = Scene()
+    scene.node("n2")["state"] = state
+    seen = observe(scene)
+    assert seen.free[1].tolist() == [0, 0, 0]
+    assert all(node != 1 for running in seen.running for node, _ in running.placement)
+
+
+@pytest.mark.parametrize("state", ["IDLE", "MIXED+PLANNED", "ALLOCATED+COMPLETING"])
+def test_harmless_flags_leave_a_node_usable(state: str) -> None:
+    scene = Scene()
+    scene.node("n3")["state"] = state
+    assert observe(scene).free[2].tolist() == [16, 16000, 0]
+
+
+def test_a_completing_or_requeued_job_still_runs_until_slurm_lets_go_of_it() -> None:
+    scene = Scene()
+    for state in ("COMPLETING", "REQUEUED", "CONFIGURING", "SUSPENDED"):
+        scene.job("gpu")
+        next(job for job in scene.rows["jobs"] if job["name"] == "gpu" and job["allocated_nodes"]).update(state=state)
+        assert any(r.job.name == "gpu" for r in observe(scene).running), state
+        next(job for job in scene.rows["jobs"] if job["name"] == "gpu" and job["allocated_nodes"]).update(
+            state="RUNNING"
+        )
+
+
+def test_an_ended_job_is_told_once_under_the_request_it_had_when_it_ran() -> None:
+    scene, translator = Scene(), Translator()
+    first = translator.observe(scene.snapshot())
+    asked = next(r.job.request for r in first.running if r.job.name == "two-by-two")
+    scene.job("two-by-two").update(state="COMPLETED", end_time=scene.now_s + 5)
+    second = translator.observe(scene.snapshot())
+    assert [(e.job.name, e.job.request, e.end_s) for e in second.ended] == [("two-by-two", asked, scene.now_s + 5)]
+    assert translator.observe(scene.snapshot()).ended == ()
+
+
+def test_the_first_reading_tells_of_all_that_ended_while_nobody_looked() -> None:
+    scene = Scene()
+    scene.job("two-by-two").update(state="COMPLETED", end_time=scene.now_s - 5)
+    assert any(e.job.name == "two-by-two" for e in observe(scene).ended)
+
+
+def test_unchanged_records_keep_their_job_objects_and_the_cluster() -> None:
+    scene, translator = Scene(), Translator()
+    first, second = translator.observe(scene.snapshot()), translator.observe(scene.snapshot())
+    assert first.cluster is second.cluster
+    plain = [
+        (a.job, b.job) for a, b in zip(first.pending, second.pending, strict=True) if ids.split(a.job.id)[1] is None
+    ]
+    assert plain
+    assert all(a is b for a, b in plain if a.ineligible != "begin time")
+
+
+def test_a_changed_record_is_translated_anew() -> None:
+    scene, translator = Scene(), Translator()
+    translator.observe(scene.snapshot())
+    scene.job("first")["time_limit"] = 11
+    assert pending(scene, "first", translator.observe(scene.snapshot())).job.walltime_s == 660
+
+
+def test_a_new_node_makes_a_new_cluster() -> None:
+    scene, translator = Scene(), Translator()
+    translator.observe(scene.snapshot())
+    scene.rows["nodes"].append({**scene.node("n3"), "name": "n5"})
+    assert translator.observe(scene.snapshot()).cluster.node_names[-1] == "n5"

@@ -1,0 +1,40 @@
+"""Node lists and array indices."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpsched_bridge.adapters.slurm.translation.hostlist import compact, expand, task_ids
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (None, ()),
+        ("n1", ("n1",)),
+        ("n[1-3],gpu1", ("n1", "n2", "n3", "gpu1")),
+        ("n[01-03,7]", ("n01", "n02", "n03", "n7")),
+        ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
+        ("n[1-2]-ib", ("n1-ib", "n2-ib")),
+    ],
+)
+def test_expands(text: str | None, names: tuple[str, ...]) -> None:
+    assert expand(text) == names
+
+
+@pytest.mark.parametrize("text", ["n[1-2", "n]1[", "n[a-b]", "n[1-99999999]"])
+def test_broken_lists_are_errors(text: str) -> None:
+    with pytest.raises(ValueError, match="node list"):
+        expand(text)
+
+
+def test_array_indices_may_have_steps() -> None:
+    assert task_ids("0-2,7,10-20:5") == (0, 1, 2, 7, 10, 15, 20)
+    assert task_ids(None) == ()
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_compact_ranges_name_the_same_tasks(numbers: set[int]) -> None:
+    assert set(task_ids(compact(list(numbers)))) == numbers

@@ -1,0 +1,259 @@
+"""The bridge's side of the pyslurm child, with the real child process and a stand-in for pyslurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.transport.client import Client
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
+
+REPOSITORY = Path(__file__).parents[6]
+ENOUGH_S = 30.0
+
+
+class Fake:
+    """The cluster file of the stand-in."""
+
+    def __init__(self, path: Path, bin: Path) -> None:
+        self.path = path
+        self.bin = bin
+        self.set(jobs={})
+
+    def set(self, **facts: Any) -> None:
+        self.path.write_text(json.dumps(facts))
+
+    def now(self) -> dict[str, Any]:
+        return json.loads(self.path.read_text())
+
+    def environment(self) -> dict[str, str]:
+        paths = [str(REPOSITORY), str(REPOSITORY / "bridge"), str(Path(__file__).parent)]
+        return {
+            "FAKE_SLURM": str(self.path),
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
+        }
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Fake:
+    return Fake(tmp_path / "cluster.json", tmp_path)
+
+
+@pytest.fixture
+def client(fake: Fake) -> Iterator[Client]:
+    made = Client("fake_pyslurm", fake.environment())
+    yield made
+    made.close()
+
+
+def gone(pid: int) -> bool:
+    """Whether the process is dead (a zombie of somebody else's counts)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_a_call_is_answered_by_a_process_of_its_own(client: Client) -> None:
+    answer = client.call("hello", ENOUGH_S)
+    assert answer["config"]["cluster_name"] == "fake"
+    assert answer["pid"] == client.pid != os.getpid()
+
+
+def test_a_large_answer_arrives_whole(client: Client, fake: Fake) -> None:
+    fake.set(jobs={str(n): {"name": "x" * 1000} for n in range(1, 3001)})
+    table = client.call("snapshot", ENOUGH_S)["jobs"]
+    names = {row[table["fields"].index("name")] for row in table["rows"]}
+    assert len(table["rows"]) == 3000
+    assert names == {"x" * 1000}
+
+
+def test_a_hanging_child_is_killed_at_the_deadline_and_replaced(client: Client, fake: Fake) -> None:
+    hung = client.call("hello", ENOUGH_S)["pid"]
+    fake.set(jobs={}, hang="jobs")
+    began_s = time.monotonic()
+    with pytest.raises(BackendTimeout, match="no answer"):
+        client.call("snapshot", 0.5)
+    assert time.monotonic() - began_s < 5
+    assert gone(hung)
+    fake.set(jobs={"7": {}})
+    assert len(client.call("snapshot", ENOUGH_S)["jobs"]["rows"]) == 1
+    assert client.starts == 2
+
+
+def test_a_crash_in_mid_call_may_have_had_an_effect(client: Client, fake: Fake) -> None:
+    fake.set(jobs={}, crash="jobs")
+    with pytest.raises(BackendTimeout, match=f"exit status {-signal.SIGSEGV}"):
+        client.call("snapshot", ENOUGH_S)
+
+
+def test_a_child_killed_between_calls_is_replaced_without_a_failure(client: Client) -> None:
+    first = client.call("hello", ENOUGH_S)["pid"]
+    os.kill(first, signal.SIGKILL)
+    time.sleep(0.2)
+    assert client.call("hello", ENOUGH_S)["pid"] != first
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("Unable to contact slurm controller (connect failure)", BackendUnavailable),
+        ("Socket timed out on send/recv operation", BackendTimeout),
+        ("Access/permission denied", CommandRefused),
+    ],
+)
+def test_errors_of_the_controller_are_told_apart(
+    client: Client, fake: Fake, words: str, error: type[Exception]
+) -> None:
+    fake.set(jobs={}, **{"raise": {"jobs": words}})
+    with pytest.raises(error, match=words.split("(")[0].strip()):
+        client.call("snapshot", ENOUGH_S)
+    fake.set(jobs={})
+    client.call("snapshot", ENOUGH_S)
+    assert client.starts == 1
+
+
+def test_without_pyslurm_the_call_is_refused_with_the_reason(fake: Fake) -> None:
+    client = Client("no_such_pyslurm", fake.environment())
+    with pytest.raises(CommandRefused, match="no_such_pyslurm"):
+        client.call("hello", ENOUGH_S)
+    client.close()
+
+
+def test_the_child_dies_with_its_parent_in_mid_call(fake: Fake, tmp_path: Path) -> None:
+    """A bridge that was killed must not go on commanding through its child."""
+    fake.set(jobs={}, hang="jobs")
+    note = tmp_path / "child.pid"
+    program = textwrap.dedent(f"""
+        import pathlib
+        from cpsched_bridge.adapters.slurm.transport.client import Client
+        client = Client("fake_pyslurm")
+        pathlib.Path({str(note)!r}).write_text(str(client.call("hello", 30.0)["pid"]))
+        client.call("snapshot", 600.0)
+    """)
+    parent = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, **fake.environment()})
+    until_s = time.monotonic() + ENOUGH_S
+    while not (note.exists() and note.read_text()) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    child = int(note.read_text())
+    assert not gone(child)
+    parent.kill()
+    parent.wait()
+    while not gone(child) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    assert gone(child)
+
+
+def order(job: int, nodes: list[str], tasks_per_node: int = 0) -> dict[str, Any]:
+    return {"job": job, "nodes": nodes, "tasks_per_node": tasks_per_node}
+
+
+def test_a_start_pins_and_releases_in_one_change(client: Client, fake: Fake) -> None:
+    fake.set(jobs={"7": {}})
+    assert client.call("start", ENOUGH_S, orders=[order(7, ["n1"], 4)]) == [["done", ""]]
+    assert fake.now()["log"] == [[7, {"required_nodes": ["n1"], "priority": 0xFFFFFFFF, "ntasks_per_node": 4}]]
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"state": "RUNNING"}, "RUNNING"),
+        ({"priority": 17}, "not held"),
+        ({"admin_comment": None, "state_reason": "JobHeldUser"}, "owner"),
+        ({"comment": "mine bridge:user-held"}, "owner"),
+    ],
+)
+def test_only_a_pending_job_held_for_us_is_started(client: Client, fake: Fake, facts: dict[str, Any], why: str) -> None:
+    """Above all: a node list on a running job would resize it."""
+    fake.set(jobs={"7": facts, "8": {}})
+    answers = client.call("start", ENOUGH_S, orders=[order(7, ["n1"]), order(8, ["n2"]), order(9, ["n2"])])
+    assert [answer[0] for answer in answers] == ["refused", "done", "refused"]
+    assert why in answers[0][1]
+    assert [number for number, _ in fake.now()["log"]] == [8]
+
+
+def test_a_lost_answer_to_one_change_is_unknown(client: Client, fake: Fake) -> None:
+    fake.set(jobs={"7": {}}, **{"raise": {"modify": "Unable to contact slurm controller (connect failure)"}})
+    assert client.call("start", ENOUGH_S, orders=[order(7, ["n1"])])[0][0] == "unknown"
+
+
+def test_a_hold_leaves_running_jobs_and_owners_holds_alone(client: Client, fake: Fake) -> None:
+    mine = {"admin_comment": None, "state_reason": "JobHeldUser"}
+    fake.set(jobs={"7": {"priority": 5}, "8": {"state": "RUNNING", "priority": 5}, "9": mine})
+    answers = client.call("hold", ENOUGH_S, orders=[{"job": n, "clear": ""} for n in (7, 8, 9)])
+    assert [answer[0] for answer in answers] == ["done", "refused", "refused"]
+    assert fake.now()["log"] == [[7, {"priority": 0}]]
+
+
+def scontrol(bin: Path, complaint: str = "") -> Path:
+    """A scontrol that writes down what it is told; the file."""
+    said = bin / "said"
+    script = bin / "scontrol"
+    script.write_text(f"#!/bin/sh\ncat >>{said}\n[ -z '{complaint}' ] || echo '{complaint}' >&2\n")
+    script.chmod(0o755)
+    return said
+
+
+def test_a_pin_is_cleared_by_scontrol_before_the_job_is_handed_back(client: Client, fake: Fake) -> None:
+    said = scontrol(fake.bin)
+    fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}, "8": {}})
+    orders = [{"job": 7, "clear": "ReqNodeList= TasksPerNode=0 NumNodes=1-4"}, {"job": 8, "clear": ""}]
+    assert client.call("hand_back", ENOUGH_S, orders=orders) == [["done", ""], ["done", ""]]
+    assert said.read_text() == "update JobId=7 ReqNodeList= TasksPerNode=0 NumNodes=1-4\n"
+    assert fake.now()["log"] == [[7, {"priority": 0}], [7, {"priority": 0xFFFFFFFF}], [8, {"priority": 0xFFFFFFFF}]]
+
+
+def test_a_pin_that_cannot_be_cleared_keeps_the_job_held(client: Client, fake: Fake) -> None:
+    scontrol(fake.bin, "slurm_update error: Access denied for job 7")
+    fake.set(jobs={"7": {"required_nodes": "n1"}})
+    answers = client.call("hand_back", ENOUGH_S, orders=[{"job": 7, "clear": "ReqNodeList="}])
+    assert answers[0][0] == "unknown"
+    assert "Access denied" in answers[0][1]
+    assert "log" not in fake.now()
+
+
+def test_the_pin_of_a_job_that_started_during_its_hold_is_not_touched(client: Client, fake: Fake) -> None:
+    """Slurm answers such a hold with success; a change of nodes would resize the running job."""
+    said = scontrol(fake.bin)
+    fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}}, starts=7)
+    answers = client.call("hold", ENOUGH_S, orders=[{"job": 7, "clear": "ReqNodeList="}])
+    assert answers[0][0] == "refused"
+    assert not said.exists()
+
+
+def test_a_controller_lost_in_the_middle_of_a_batch_leaves_the_rest_unknown(client: Client, fake: Fake) -> None:
+    jobs = {str(n): {} for n in range(1, 31)}
+    fake.set(jobs=jobs, breaks_after=20)
+    answers = client.call("start", ENOUGH_S, orders=[order(n, ["n1"]) for n in range(1, 31)])
+    assert [answer[0] for answer in answers] == ["done"] * 20 + ["unknown"] * 10
+
+
+def test_array_tasks_get_records_of_their_own_before_they_start(client: Client, fake: Fake) -> None:
+    """All waiting tasks are wanted: all but the last are split off, which keeps the common record."""
+    said = fake.bin / "said"
+    (fake.bin / "scontrol").write_text(
+        "#!/bin/sh\n"
+        f"cat >>{said}\n"
+        f"cat >{fake.path} <<'E'\n"
+        '{"jobs": {"20": {"array_id": 19}, "21": {"array_id": 19, "array_task_id": 1},'
+        ' "19": {"array_id": 19, "array_tasks_waiting": "5"}}}\n'
+        "E\n"
+    )
+    (fake.bin / "scontrol").chmod(0o755)
+    fake.set(jobs={"19": {"array_id": 19, "array_tasks_waiting": "0-1,5"}})
+    tasks = [(task + 1) << 32 | 19 for task in (0, 1, 5)]
+    answers = client.call("start", ENOUGH_S, orders=[order(job, ["n1"]) for job in tasks])
+    assert [answer[0] for answer in answers] == ["done"] * 3
+    assert said.read_text() == "hold 19_[0-1]\n"
+    assert [number for number, _ in fake.now()["log"]] == [20, 21, 19]

@@ -1,0 +1,375 @@
+"""The loop against a cluster that misbehaves in every way the ports allow."""
+
+import pytest
+
+from cpsched.dispatchers.base import Unlearned
+from cpsched.model import Decision, Effort, EndedJob, Starts
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.ports import Hold, LeftJob, Outcome
+from cpsched_bridge.store.ledger import State
+from tests.builders import a_cluster, a_job
+from tests.fakes import FakeCluster, FakePace
+
+
+def state(bridge, job_id=1):
+    entry = bridge.ledger.get(job_id)
+    return entry.state if entry else None
+
+
+def kinds(report):
+    return [happening.kind for happening in report.happenings if happening.kind != "mode"]
+
+
+def settle(bridge, cluster, cycles=4):
+    """Cycles, a second apart."""
+    reports = []
+    for _ in range(cycles):
+        cluster.now_s += 1
+        reports.append(bridge.cycle())
+    return reports
+
+
+def test_a_held_job_is_started_where_decided_and_seen_running(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1, units=2, per_unit=3))
+    bridge = bridge_at(cluster)
+    first = bridge.cycle()
+    assert first.result == "ok"
+    assert cluster.commands == [("start", (1,))]
+    assert state(bridge) is State.STARTING
+    bridge.pace.at_s += 0.5
+    second = bridge.cycle()
+    assert cluster.jobs[1].placement == ((0, 1), (1, 1))
+    assert bridge.ledger.get(1).why == "started where decided"
+    assert second.latencies_s == [0.5]
+
+
+def test_shadow_mode_decides_records_and_sends_nothing(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), a_job(2))
+    cluster.submit(a_job(3), hold=Hold.NONE)
+    bridge = bridge_at(cluster, mode="shadow")
+    for report in settle(bridge, cluster, 20):
+        assert sorted(report.starts) == [1, 2, 3]
+    assert cluster.commands == []
+    assert list(bridge.ledger.entries()) == []
+    assert len(list(bridge.journal.numbers())) == 20
+    assert bridge._stop() == []
+    assert cluster.commands == []
+
+
+def test_users_and_administrators_holds_are_never_touched(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), hold=Hold.USER)
+    cluster.submit(a_job(2), hold=Hold.ADMIN)
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster)
+    bridge._stop()
+    assert cluster.commands == []
+    assert {aside.job_id: aside.kind for aside in bridge.journal.asides()} == {1: "held", 2: "held"}
+
+
+def test_an_unheld_job_is_adopted_then_started(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), hold=Hold.NONE)
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster)
+    assert [kind for kind, _ in cluster.commands] == ["hold", "start"]
+    assert cluster.jobs[1].running
+
+
+def test_without_adoption_an_unheld_job_is_let_be(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), hold=Hold.NONE)
+    bridge = bridge_at(cluster, start={"adopt": False})
+    settle(bridge, cluster)
+    assert cluster.commands == []
+
+
+def test_ineligible_jobs_are_held_but_not_started(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1, ineligible="waits for job 9"))
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster)
+    assert state(bridge) is State.HELD
+    assert [(a.kind, a.reason) for a in bridge.journal.asides()] == [("ineligible", "waits for job 9")]
+
+
+def test_a_refused_start_changes_nothing_and_is_tried_again(bridge_at):
+    """The job is cancelled between decision and start, another one is not."""
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), a_job(2))
+    cluster.before("start", lambda: cluster.cancel(1))
+    bridge = bridge_at(cluster)
+    reports = settle(bridge, cluster)
+    assert kinds(reports[0]) == ["start_refused"]
+    assert kinds(reports[1]) == ["job_gone"]
+    assert state(bridge, 1) is State.GONE
+    assert cluster.jobs[2].running
+
+
+def test_a_start_that_timed_out_but_took_effect_is_not_repeated(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    cluster.fail("start", BackendTimeout("no answer within 5 s"), after=True)
+    bridge = bridge_at(cluster)
+    first, second, *_ = settle(bridge, cluster)
+    assert first.result == "backend_timeout"
+    assert [outcome.result for _, outcome in first.outcomes] == ["unknown"]
+    assert second.result == "ok"
+    assert state(bridge) is State.RUNNING
+    assert cluster.jobs[1].starts == 1
+
+
+def test_a_start_that_timed_out_without_effect_is_rolled_back_and_repeated(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    cluster.fail("start", BackendTimeout("no answer within 5 s"))
+    bridge = bridge_at(cluster)
+    reports = settle(bridge, cluster)
+    assert "start_failed" in kinds(reports[1])
+    assert [kind for kind, _ in cluster.commands] == ["start", "hold", "start"]
+    assert cluster.jobs[1].starts == 1
+
+
+@pytest.mark.parametrize("error", [BackendUnavailable("connection refused"), CommandRefused("not an operator")])
+def test_a_start_that_reached_nobody_leaves_the_job_held_and_blameless(bridge_at, error):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    cluster.fail("start", error)
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    assert (state(bridge), bridge.ledger.get(1).failures, bridge.ledger.get(1).pinned) == (State.HELD, 0, False)
+    settle(bridge, cluster)
+    assert cluster.jobs[1].running
+
+
+def test_a_node_drained_between_decision_and_start_means_roll_back_and_another_node(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    cluster.before("start", lambda: cluster.drained.add(0))
+    bridge = bridge_at(cluster, start={"timeout_s": 2})
+    reports = settle(bridge, cluster, 6)
+    assert "start_failed" in [kind for report in reports for kind in kinds(report)]
+    assert cluster.jobs[1].placement == ((1, 1),)
+    assert cluster.jobs[1].pin == (("n1", 1),)
+
+
+def test_nodes_promised_to_a_job_on_its_way_are_not_given_to_another(bridge_at):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=4), lazy=True)
+    cluster.submit(a_job(1, per_unit=4))
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    cluster.jobs[1].hold = Hold.NONE
+    cluster.schedule = lambda: None  # a slow launch
+    cluster.submit(a_job(2, per_unit=4))
+    report = bridge.cycle()
+    assert report.starting == 1
+    assert report.starts == {}
+    assert [job.id for job in report.waiting] == [2]
+
+
+def test_a_job_started_by_someone_else_is_taken_as_running(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1, per_unit=4), a_job(2, per_unit=4))
+    cluster.before("start", lambda: cluster.run_now(1, ((3, 1),)))
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster)
+    assert state(bridge) is State.RUNNING
+    assert cluster.jobs[1].starts == 1
+    assert bridge.ledger.get(1).why == "started by someone else"
+
+
+def test_a_requeued_job_is_held_again_its_pin_cleared_and_started_anew(bridge_at):
+    """A node fails under a job: it is pending, not held, with our old node list still on it."""
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster, 2)
+    cluster.drained.add(0)
+    cluster.requeue(1)
+    settle(bridge, cluster, 4)
+    assert [kind for kind, _ in cluster.commands] == ["start", "hold", "start"]
+    assert cluster.jobs[1].placement == ((1, 1),)
+
+
+def test_a_job_requeued_and_held_by_an_administrator_is_not_ours_any_more(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster, 2)
+    cluster.requeue(1, Hold.ADMIN)
+    settle(bridge, cluster)
+    bridge._stop()
+    assert cluster.jobs[1].hold is Hold.ADMIN
+    assert [kind for kind, _ in cluster.commands] == ["start"]
+
+
+def test_a_job_that_never_starts_is_left_to_the_cluster(bridge_at):
+    """Slurm would hold a job whose constraints it cannot meet; after a few attempts it is no longer our business."""
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    cluster._start = lambda order: _bounce(cluster, order)
+    bridge = bridge_at(cluster, start={"max_failures": 3})
+    settle(bridge, cluster, 12)
+    assert [kind for kind, _ in cluster.commands].count("start") == 3
+    assert cluster.commands[-1] == ("hand_back", (1,))
+    assert cluster.jobs[1].hold is Hold.NONE
+    assert "3 attempts in a row failed" in bridge.ledger.get(1).leave
+
+
+def _bounce(cluster, order):
+    cluster.jobs[order.job.id].hold = Hold.ADMIN
+    return Outcome(order.job.id, "done")
+
+
+def test_what_cannot_be_modelled_and_was_held_for_us_is_given_back(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    cluster.left.append(LeftJob(1, "heterogeneous job", held_for_us=True))
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster)
+    assert cluster.commands == [("hand_back", (1,))]
+    assert [(a.job_id, a.reason) for a in bridge.journal.asides("unsupported")] == [(1, "heterogeneous job")]
+
+
+def test_commands_per_cycle_are_capped(bridge_at):
+    cluster = FakeCluster(cluster=a_cluster(nodes=4, cores=16))
+    cluster.submit(*(a_job(i) for i in range(1, 31)))
+    bridge = bridge_at(cluster, cycle={"max_commands": 10})
+    settle(bridge, cluster, 5)
+    assert [len(ids) for _, ids in cluster.commands] == [10, 10, 10]
+    assert all(fake.starts == 1 for fake in cluster.jobs.values())
+
+
+def test_failed_cycles_back_off_exponentially_and_the_loop_recovers(bridge_at):
+    cluster = FakeCluster()
+    for _ in range(5):
+        cluster.fail("observe", BackendUnavailable("connection refused"))
+    cluster.submit(a_job(1))
+    pace = FakePace(cycles=9)
+    bridge = bridge_at(cluster, pace=pace, cycle={"max_backoff_s": 20.0, "interval_s": 1.0}, on_stop="keep")
+    bridge.run()
+    assert pace.waited == [2.0, 4.0, 5.0, 3.0, 5.0, 5.0, 5.0, 1.0, 5.0], "slices of 5 s of 2, 4, 8, 16, 20 s"
+    settle(bridge, cluster, 2)
+    assert bridge._pause_s() == 1.0
+    assert cluster.jobs[1].running
+
+
+def test_the_heartbeat_beats_after_good_cycles_only(bridge_at):
+    cluster = FakeCluster()
+    cluster.fail("observe", BackendTimeout("no answer"))
+    bridge = bridge_at(cluster)
+    assert bridge.cycle().result == "backend_timeout"
+    assert not bridge.settings.heartbeat_path.exists()
+    assert bridge.cycle().result == "ok"
+    assert bridge.settings.heartbeat_path.exists()
+
+
+def test_pause_gives_everything_back_and_resume_takes_it_up_again(bridge_at):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(a_job(1), a_job(2), a_job(3))
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster, 2)
+    bridge.pause.pause("maintenance")
+    cluster.submit(a_job(4))
+    reports = settle(bridge, cluster, 3)
+    assert {report.mode for report in reports} == {"paused"}
+    assert {id: fake.hold for id, fake in cluster.jobs.items() if fake.pending} == dict.fromkeys((2, 3, 4), Hold.NONE)
+    bridge.pause.resume()
+    settle(bridge, cluster, 2)
+    assert {fake.hold for fake in cluster.jobs.values() if fake.pending} == {Hold.ADMIN}
+
+
+def test_a_stopping_bridge_gives_held_jobs_back(bridge_at):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(a_job(1), a_job(2))
+    bridge = bridge_at(cluster, pace=FakePace(cycles=2))
+    assert bridge.run() == []
+    assert cluster.jobs[1].running
+    assert cluster.jobs[2].hold is Hold.NONE
+    assert bridge.ledger.kept() == []
+
+
+def test_a_stopping_bridge_tells_which_jobs_it_could_not_give_back(bridge_at):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(a_job(1), a_job(2))
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    for call in ("observe", "hand_back"):
+        for _ in range(3):
+            cluster.fail(call, BackendUnavailable("connection refused"))
+    assert bridge._stop() == [
+        "the cluster cannot be read, the submit plugin may hold more: connection refused",
+        "job 1 may still be held: connection refused",
+        "job 2 may still be held: connection refused",
+    ]
+    assert bridge.ledger.kept() == [1, 2]
+
+
+class Wrong(Unlearned):
+    """Starts everything on node 0."""
+
+    def decide(self, snapshot, need="plan"):
+        return Decision(Starts.of(dict.fromkeys(snapshot.queue.tolist(), ((0, 1),))), Effort("wrong"))
+
+
+class Broken(Unlearned):
+    """Raises."""
+
+    def decide(self, snapshot, need="plan"):
+        raise RuntimeError("no idea")
+
+
+@pytest.mark.parametrize(("dispatcher", "kind"), [(Wrong(), "rule_broken"), (Broken(), "decision_failed")])
+def test_a_bad_decision_is_not_applied_and_too_many_make_the_bridge_stand_down(bridge_at, dispatcher, kind):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1, per_unit=3), a_job(2, per_unit=3))
+    bridge = bridge_at(cluster, dispatcher=dispatcher, guard={"max_failed_decisions": 3})
+    reports = settle(bridge, cluster, 6)
+    assert [report.result for report in reports[:3]] == [kind] * 3
+    assert "stood_down" in kinds(reports[2])
+    assert reports[-1].mode == "paused"
+    assert cluster.commands == [("hand_back", (1, 2))]
+    assert bridge.pause.reason().startswith("stood down: 3 decisions in a row failed")
+
+
+def test_too_many_failed_starts_make_the_bridge_stand_down(bridge_at):
+    cluster = FakeCluster(cluster=a_cluster(nodes=4, cores=16))
+    cluster.submit(*(a_job(i) for i in range(1, 21)))
+    cluster._start = lambda order: _bounce(cluster, order)
+    bridge = bridge_at(cluster, guard={"max_failed_starts": 15})
+    reports = settle(bridge, cluster, 6)
+    assert reports[-1].mode == "paused"
+    assert {fake.hold for fake in cluster.jobs.values()} == {Hold.NONE}
+
+
+def test_predictors_learn_each_ended_job_once_history_included(bridge_at):
+    cluster = FakeCluster(past=[EndedJob(a_job(9), 0, 5)])
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    learned = []
+    bridge.policy.dispatcher.learn = learned.append
+    settle(bridge, cluster, 2)
+    cluster.end(1)
+    cluster._told.clear()
+    settle(bridge, cluster, 1)
+    cluster._told.clear()
+    settle(bridge, cluster, 1)
+    assert [ended.job.id for ended in learned] == [9, 1]
+
+
+def test_a_restart_reconciles_within_one_cycle(bridge_at):
+    """Killed with jobs in every state: the next bridge knows after its first cycle."""
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=2))
+    cluster.submit(*(a_job(i) for i in range(1, 6)))
+    settle(bridge_at(cluster), cluster, 2)
+    cluster.end(1)
+    cluster.cancel(5)
+    second = bridge_at(cluster)
+    second.cycle()
+    assert state(second, 1) is State.ENDED
+    assert state(second, 2) is State.RUNNING
+    assert state(second, 5) is State.GONE
+    assert cluster.jobs[3].running
+    assert all(fake.starts <= 1 for fake in cluster.jobs.values())

@@ -1,0 +1,186 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpsched.model import EndedJob
+from cpsched_bridge.cycle import reconcile as reconciling
+from cpsched_bridge.cycle.reconcile import Rules
+from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
+from cpsched_bridge.store.ledger import CLOSED, KEPT, Entry, State
+from tests.builders import a_cluster, a_job, a_running
+
+CLUSTER = a_cluster()
+RULES = Rules(start_timeout_s=10, max_failures=3)
+
+
+def reconcile(entry, observation, rules):
+    known = {1: entry} if entry else {}
+    return reconciling.reconcile(known, {id for id, e in known.items() if e.state not in CLOSED}, observation, rules)
+
+
+def seen(now_s=100, **parts):
+    return Observation(now_s, CLUSTER, np.array(CLUSTER.capacity), **{k: tuple(v) for k, v in parts.items()})
+
+
+def pending(hold, pinned=False, id=1):
+    return PendingJob(a_job(id), hold, pinned)
+
+
+def after(entry, observation, rules=RULES):
+    """The entry as it becomes, or None where nothing changes."""
+    found = reconcile(entry, observation, rules)
+    assert len(found) <= 1
+    return found[0].entry if found else None
+
+
+def an_entry(state, since_s=95, **facts):
+    return Entry(1, state, since_s, **facts)
+
+
+@pytest.mark.parametrize(
+    ("state", "hold", "becomes"),
+    [
+        (None, Hold.PLUGIN, State.HELD),
+        (None, Hold.NONE, State.HOLDING),
+        (None, Hold.ADMIN, None),
+        (None, Hold.USER, None),
+        (State.HOLDING, Hold.ADMIN, State.HELD),
+        (State.HOLDING, Hold.NONE, None),
+        (State.HOLDING, Hold.USER, State.FREE),
+        (State.HELD, Hold.ADMIN, None),
+        (State.HELD, Hold.NONE, State.FREE),
+        (State.HELD, Hold.USER, State.FREE),
+        (State.STARTING, Hold.NONE, None),
+        (State.STARTING, Hold.ADMIN, State.ROLLING_BACK),
+        (State.STARTING, Hold.USER, State.FREE),
+        (State.ROLLING_BACK, Hold.ADMIN, State.HELD),
+        (State.ROLLING_BACK, Hold.NONE, None),
+        (State.HANDING_BACK, Hold.NONE, State.FREE),
+        (State.HANDING_BACK, Hold.PLUGIN, None),
+        (State.FREE, Hold.NONE, State.HOLDING),
+        (State.FREE, Hold.PLUGIN, State.HELD),
+        (State.FREE, Hold.ADMIN, None),
+        (State.RUNNING, Hold.NONE, State.HOLDING),
+        (State.RUNNING, Hold.ADMIN, State.FREE),
+        (State.GONE, Hold.ADMIN, State.HOLDING),
+    ],
+)
+def test_a_pending_job_by_what_we_know_and_who_holds_it(state, hold, becomes):
+    result = after(an_entry(state) if state else None, seen(pending=[pending(hold)]))
+    assert (result.state if result else None) == becomes
+
+
+def test_a_start_that_takes_too_long_is_rolled_back_and_counted():
+    result = after(an_entry(State.STARTING, since_s=85, pinned=True), seen(pending=[pending(Hold.NONE, pinned=True)]))
+    assert (result.state, result.failures, result.pinned) == (State.ROLLING_BACK, 1, True)
+    assert "15 s" in result.why
+
+
+def test_after_too_many_failures_a_job_is_left_to_the_cluster():
+    entry = an_entry(State.STARTING, since_s=85, failures=2)
+    result = after(entry, seen(pending=[pending(Hold.NONE)]))
+    assert result.state is State.HANDING_BACK
+    assert result.leave.startswith("3 attempts in a row failed")
+
+
+def test_a_roll_back_is_not_over_while_the_pin_is_on():
+    assert after(an_entry(State.ROLLING_BACK), seen(pending=[pending(Hold.ADMIN, pinned=True)])) is None
+
+
+def test_a_job_released_by_someone_else_is_not_held_again():
+    free = after(an_entry(State.HELD), seen(pending=[pending(Hold.NONE)]))
+    assert free.leave == "released by someone else"
+    assert after(free, seen(pending=[pending(Hold.NONE)])) is None
+
+
+def test_running_tells_whether_the_job_runs_where_it_was_sent():
+    entry = an_entry(State.STARTING, nodes=(("n0", 1),), failures=1)
+    there = after(entry, seen(running=[a_running(a_job(1), ((0, 1),))]))
+    elsewhere = after(entry, seen(running=[a_running(a_job(1), ((2, 1),))]))
+    assert (there.state, there.why, there.failures) == (State.RUNNING, "started where decided", 0)
+    assert elsewhere.why == "started, but on n2"
+
+
+def test_a_job_that_ran_and_ended_between_two_readings_is_ended():
+    entry = an_entry(State.STARTING)
+    assert after(entry, seen(ended=[EndedJob(a_job(1), 96, 99)])).state is State.ENDED
+
+
+def test_a_job_that_vanished_is_gone_if_it_was_ours():
+    assert after(an_entry(State.HELD), seen()).state is State.GONE
+    assert after(an_entry(State.RUNNING), seen()).state is State.ENDED
+
+
+def test_a_requeued_job_that_also_shows_as_ended_is_pending():
+    """The first run is over, the job is not."""
+    observation = seen(ended=[EndedJob(a_job(1), 50, 99)], pending=[pending(Hold.NONE, pinned=True)])
+    assert after(an_entry(State.RUNNING, pinned=True), observation).state is State.HOLDING
+
+
+def test_a_held_job_that_cannot_be_modelled_any_more_is_handed_back():
+    result = after(an_entry(State.HELD), seen(left=[LeftJob(1, "heterogeneous")]))
+    assert (result.state, result.leave) == (State.HANDING_BACK, "heterogeneous")
+
+
+def test_what_the_plugin_held_and_cannot_be_modelled_is_handed_back():
+    assert after(None, seen(left=[LeftJob(1, "licences", held_for_us=True)])).state is State.HANDING_BACK
+    assert after(None, seen(left=[LeftJob(1, "licences")])) is None
+
+
+@pytest.mark.parametrize("state", sorted(KEPT - {State.HANDING_BACK}))
+def test_out_of_control_everything_kept_goes_back(state):
+    result = after(an_entry(state), seen(pending=[pending(Hold.ADMIN)]), Rules(controlling=False))
+    assert result.state is State.HANDING_BACK
+
+
+def test_out_of_control_what_the_plugin_holds_goes_back_too():
+    assert after(None, seen(pending=[pending(Hold.PLUGIN)]), Rules(controlling=False)).state is State.HANDING_BACK
+
+
+def test_without_adoption_unheld_jobs_are_let_be():
+    assert after(None, seen(pending=[pending(Hold.NONE)]), Rules(adopt=False)) is None
+
+
+ENTRIES = st.one_of(
+    st.none(),
+    st.builds(
+        Entry,
+        job_id=st.just(1),
+        state=st.sampled_from(State),
+        since_s=st.integers(0, 100),
+        pinned=st.booleans(),
+        failures=st.integers(0, 4),
+        leave=st.sampled_from(["", "not ours"]),
+    ),
+)
+
+
+@given(ENTRIES, st.sampled_from(Hold), st.booleans(), st.booleans(), st.booleans())
+def test_whatever_stands_in_the_ledger_a_pending_job_ends_up_with_one_master(entry, hold, pinned, control, adopt):
+    """With commands that work, repeated reconciliation comes to rest: held by us and to be started, or not ours.
+
+    A user's hold is never touched, nor an administrator's on a job that was not ours; nothing stays held by nobody.
+    """
+    rules = Rules(controlling=control, adopt=adopt, start_timeout_s=10, max_failures=3)
+    ours = entry is not None and (entry.state in KEPT or entry.state is State.GONE)
+    first_hold, now_s = hold, 100
+    for _ in range(8):
+        now_s += 20
+        for transition in reconcile(entry, seen(now_s, pending=[pending(hold, pinned)]), rules):
+            entry = transition.entry
+        if entry is not None and entry.state in (State.HOLDING, State.ROLLING_BACK) and hold is not Hold.USER:
+            hold, pinned = (Hold.ADMIN if hold is Hold.NONE else hold), False
+        if entry is not None and entry.state is State.HANDING_BACK and hold is not Hold.USER:
+            hold, pinned = Hold.NONE, False
+    assert reconcile(entry, seen(now_s + 1, pending=[pending(hold, pinned)]), rules) == []
+    state = entry.state if entry else None
+    assert state in (None, State.HELD, State.FREE, State.ENDED, State.RUNNING, State.GONE)
+    if first_hold is Hold.USER:
+        assert hold is Hold.USER
+    if first_hold is Hold.ADMIN and not ours:
+        assert hold is Hold.ADMIN
+    if hold is Hold.PLUGIN:
+        assert state is State.HELD
+    if not control:
+        assert state not in KEPT

@@ -1,0 +1,108 @@
+"""The first leaf and its relaxation, compiled and as plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.dispatchers.cp import positions as kernels
+from cpsched.dispatchers.cp import relaxation, window
+from cpsched.dispatchers.cp.objective import by_slowdown, slowdown_weights
+from cpsched.dispatchers.cp.positions import Facts, Plan
+from cpsched.model import Snapshot
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+
+def considered(snapshot: Snapshot) -> Facts:
+    facts = window.facts_of(snapshot)
+    return window.consider(facts, by_slowdown(snapshot, window.startable(facts, snapshot.queue, 100)))
+
+
+def a_mix() -> Snapshot:
+    cluster = a_cluster(nodes=3, cores=4, memory=8)
+    running = [a_running(a_job(90, units=2, per_unit=(1, 3), walltime_s=70), ((0, 1), (2, 1)))]
+    queue = [
+        a_job(1, units=3, per_unit=(1, 2), walltime_s=100, distinct=True),
+        a_job(2, units=2, per_unit=(2, 2), walltime_s=30),
+        a_job(3, units=1, per_unit=(2, 4), walltime_s=60, exclusive=True),
+        a_job(4, units=4, per_unit=(1, 1), walltime_s=20),
+        a_job(5, units=2, per_unit=(3, 1), walltime_s=90, distinct=True),
+    ]
+    return a_snapshot(cluster, queue, running, now_s=5)
+
+
+def test_jobs_are_considered_that_could_start_now_were_they_alone() -> None:
+    cluster = a_cluster(nodes=2, cores=4)
+    running = [a_running(a_job(9, per_unit=2), ((0, 1),))]
+    queue = [
+        a_job(1, per_unit=4),
+        a_job(2, units=2, per_unit=3),
+        a_job(3, units=2, per_unit=2, distinct=True),
+        a_job(4, units=3, per_unit=2, distinct=True),
+        a_job(5, units=3, per_unit=2),
+        a_job(6, units=2, per_unit=1, exclusive=True),
+        a_job(7, units=5, per_unit=1, exclusive=True),
+    ]
+    snapshot = a_snapshot(cluster, queue, running)
+    slots = window.startable(window.facts_of(snapshot), snapshot.queue, 100)
+    assert [snapshot.table.jobs[slot].id for slot in slots] == [1, 3, 5, 6]
+
+
+def test_running_jobs_are_stacked_with_the_longest_at_the_bottom() -> None:
+    """So what is free stays in one piece: 1 + 1 now, 3 once the short job is gone, all once both are."""
+    cluster = a_cluster(nodes=1, cores=4)
+    running = [a_running(a_job(8, per_unit=2, walltime_s=9), ((0, 1),)), a_running(a_job(9, walltime_s=50), ((0, 1),))]
+    facts = window.facts_of(a_snapshot(cluster, [a_job(1)], running))
+    base = np.zeros(1, np.int64)
+    base.setflags(write=False)
+    position, size, end_s = kernels.running_boxes(facts, base, 0, 4, 1000)
+    assert sorted(zip(position.tolist(), size.tolist(), end_s.tolist(), strict=True)) == [(0, 1, 50), (1, 2, 9)]
+
+
+def test_the_dive_leaves_nobody_out() -> None:
+    facts = considered(a_mix())
+    plan = window.first_leaf(facts)
+    assert (plan.start_s >= facts.now_s).all()
+    assert [int(plan.units[plan.first[j] : plan.first[j] + plan.parts[j]].sum()) for j in range(len(plan.start_s))] == [
+        int(facts.units[slot]) for slot in facts.jobs
+    ]
+
+
+def test_no_two_boxes_of_the_dive_overlap() -> None:
+    facts = considered(a_mix())
+    plan = window.first_leaf(facts)
+    boxes = [
+        (
+            int(plan.node[p]),
+            plan.y[p],
+            plan.y[p] + plan.dy[p],
+            plan.start_s[j],
+            plan.start_s[j] + facts.estimate_s[slot],
+        )
+        for j, slot in enumerate(facts.jobs.tolist())
+        for p in range(plan.first[j], plan.first[j] + plan.parts[j])
+    ]
+    for i, (node, low, high, start_s, end_s) in enumerate(boxes):
+        assert (high <= facts.capacity[node]).all()
+        for other, other_low, other_high, other_start_s, other_end_s in boxes[:i]:
+            if node == other and start_s < other_end_s and other_start_s < end_s:
+                shared = np.minimum(high, other_high) - np.maximum(low, other_low)
+                assert (shared <= 0).all()
+
+
+def test_the_relaxation_bounds_the_first_leaf_from_below() -> None:
+    facts = considered(a_mix())
+    plan, weights = window.first_leaf(facts), slowdown_weights(considered(a_mix()))
+    before = relaxation.delay(facts, weights, plan.start_s)
+    _, exhausted, bound = relaxation.branch(
+        facts, relaxation.relax(facts), weights, plan, window.empty_plan(facts), 100_000, 1000
+    )
+    assert exhausted
+    assert 0 < bound <= relaxation.delay(facts, weights, plan.start_s) <= before
+
+
+def test_the_compiled_dive_does_what_the_plain_one_does() -> None:
+    facts = considered(a_mix())
+    compiled, plain = window.first_leaf(facts), window.empty_plan(facts)
+    kernels.dive.py_func(facts, plain, np.arange(len(facts.jobs)), False)  # type: ignore[attr-defined]
+    for name in Plan._fields:
+        assert (getattr(compiled, name) == getattr(plain, name)).all(), name

@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+
+from cpsched import catalogue
+from cpsched.model import NEVER, Decision, Effort, Starts
+from cpsched.policy import Policy
+from cpsched_sim.cluster.replay import NOTHING_FITS, replay
+from cpsched_sim.oracle import OraclePredictor
+from cpsched_sim.traces.job import TraceJob
+from tests.builders import a_cluster, a_job
+
+
+def trace_of(*jobs):
+    """(submit, run, units, walltime) each."""
+    return [TraceJob(a_job(i, u, submit_s=s, walltime_s=w), r) for i, (s, r, u, w) in enumerate(jobs, 1)]
+
+
+def run(trace, dispatcher="easy", predictor="walltime", cluster=None, **options):
+    estimate = OraclePredictor(trace) if predictor == "oracle" else catalogue.predictor(predictor)
+    policy = Policy(estimate, catalogue.dispatcher(dispatcher))
+    return replay(trace, cluster or a_cluster(nodes=1, cores=4), policy, **options)
+
+
+def test_what_ends_in_a_second_is_free_in_its_round():
+    schedule = run(trace_of((0, 10, 4, 10), (0, 10, 4, 10), (10, 5, 4, 5)))
+    assert schedule.start_s.tolist() == [0, 10, 20]
+    assert schedule.end_s.tolist() == [10, 20, 25]
+    assert schedule.rounds == 4
+
+
+def test_easy_backfills_what_ends_before_the_head_starts():
+    trace = trace_of((0, 10, 3, 10), (1, 10, 4, 10), (2, 8, 1, 8), (2, 9, 1, 9))
+    assert run(trace).start_s.tolist() == [0, 10, 2, 20]
+
+
+def test_rounds_in_which_nothing_fits_ask_no_dispatcher():
+    schedule = run(trace_of((0, 10, 4, 10), (1, 1, 1, 1)))
+    assert schedule.paths == {"all-start": 2, NOTHING_FITS: 2}
+    assert len(schedule.dispatch_s) == 2
+
+
+def test_jobs_that_can_never_run_are_refused_and_block_nobody():
+    schedule = run(trace_of((0, 10, 9, 10), (0, 10, 4, 10)))
+    assert schedule.refused == {0: "asks for 9 units, the empty cluster holds 4"}
+    assert schedule.start_s.tolist() == [NEVER, 0]
+
+
+def test_placements_are_kept_in_trace_order():
+    trace = trace_of((0, 10, 3, 10), (0, 10, 3, 10))
+    schedule = run(trace, cluster=a_cluster(nodes=3, cores=2))
+    assert [schedule.placement_of(i) for i in range(2)] == [((0, 2), (1, 1)), ((1, 1), (2, 2))]
+
+
+@pytest.mark.parametrize(("charge", "starts"), [(0, [0, 5]), (1, [1, 6]), (1000, [1, 6]), (1001, [2, 7])])
+def test_a_charged_decision_takes_effect_when_it_is_made(charge, starts):
+    trace = trace_of((0, 10, 1, 10), (5, 10, 1, 10))
+    assert run(trace, charge=charge).start_s.tolist() == starts
+
+
+def test_what_arrives_during_a_decision_waits_for_the_next():
+    trace = trace_of((0, 10, 1, 10), (2, 10, 1, 10))
+    assert run(trace, charge=4000).start_s.tolist() == [4, 8]
+
+
+def test_measured_time_can_be_charged():
+    schedule = run(trace_of((0, 10, 1, 10)), charge="measured")
+    assert schedule.start_s.tolist() == [1]
+
+
+class Breaker:
+    """Starts the first queued job on a node that does not exist."""
+
+    learns = False
+
+    def decide(self, snapshot, need="plan"):
+        return Decision(Starts.of({int(snapshot.queue[0]): ((99, 1),)}), Effort("broken"))
+
+    def learn(self, ended):
+        """Nothing."""
+
+
+def test_a_decision_that_breaks_the_fit_rule_is_not_applied_but_counted():
+    policy = Policy(catalogue.predictor("walltime"), Breaker())
+    schedule = replay(trace_of((0, 10, 1, 10)), a_cluster(nodes=1), policy)
+    assert schedule.start_s.tolist() == [NEVER]
+    assert schedule.violations == ("job 1: a node that does not exist",)
+
+
+class Watcher:
+    """Predictor that notes what it is told, and when."""
+
+    learns = True
+
+    def __init__(self):
+        self.seen = []
+
+    def fill(self, table, slots):
+        self.seen += [("arrives", table.jobs[slot].id) for slot in slots.tolist()]
+        table.estimate_s[slots] = 1
+
+    def learn(self, ended):
+        self.seen.append(("ended", ended.job.id))
+
+
+def test_predictors_hear_of_ends_before_they_predict_the_arrivals_of_the_same_second():
+    watcher = Watcher()
+    trace = trace_of((0, 10, 4, 10), (3, 5, 4, 10), (10, 5, 4, 10))
+    replay(trace, a_cluster(nodes=1, cores=4), Policy(watcher, catalogue.dispatcher("easy")))
+    assert watcher.seen[:4] == [("arrives", 1), ("arrives", 2), ("ended", 1), ("arrives", 3)]
+
+
+def test_progress_is_told_of_ended_jobs(monkeypatch):
+    monkeypatch.setattr("cpsched_sim.cluster.replay.PROGRESS_EVERY", 1)
+    calls = []
+    run(trace_of((0, 1, 4, 10), (0, 1, 4, 10)), progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(0, 2), (1, 2)]
+
+
+def test_the_same_trace_gives_the_same_schedule():
+    trace = trace_of(*((i % 7, 3 + i % 5, 1 + i % 4, 10) for i in range(50)))
+    first, second = run(trace), run(trace)
+    assert np.array_equal(first.start_s, second.start_s)

@@ -1,0 +1,114 @@
+from pathlib import Path
+
+import pytest
+
+from cpsched.errors import InvalidValue, UnknownName
+from cpsched.model import Request
+from cpsched_sim.errors import InvalidSystem, Unusable
+from cpsched_sim.systems.system import System, known_systems, load_system, parse_system
+from cpsched_sim.traces.record import Processors, Units
+
+TWO_TYPES = """
+name: small
+resources: [cores, memory_mib]
+node_types:
+  a: { count: 2, each: { cores: 4, memory_mib: 1000 } }
+  b: { count: 1, each: { cores: 8, memory_mib: 9000 } }
+partitions: { "3": [b] }
+units: { rule: cores }
+"""
+
+
+def a_system(text=TWO_TYPES, header=None, **changes):
+    for old, new in changes.items():
+        text = text.replace({"units": "rule: cores"}[old], new)
+    return System(parse_system(Path("x.yaml"), text), header)
+
+
+def test_the_systems_that_come_along_load():
+    assert known_systems() == ["eurora", "kit-forhlr2", "pool"]
+    eurora, kit = System(load_system("eurora")).cluster, System(load_system("kit-forhlr2")).cluster
+    assert (eurora.size, eurora.capacity.sum(axis=0).tolist()) == (64, [1024, 64 * 16384, 64, 64])
+    assert (eurora.node_names[0], eurora.node_names[63]) == ("node01", "node64")
+    assert (kit.size, int(kit.capacity[:, 0].sum())) == (1173, 24048)
+
+
+def test_pool_takes_its_size_from_the_header():
+    pool = System(load_system("pool"), {"MaxProcs": "100"})
+    assert pool.cluster.capacity.tolist() == [[100]]
+    assert pool.request(Processors(7)) == Request(7, (1,))
+    with pytest.raises(Unusable, match="no MaxProcs"):
+        System(load_system("pool"), {})
+
+
+@pytest.mark.parametrize(
+    ("cores", "units", "each"),
+    [(1, 1, 1), (19, 1, 19), (20, 1, 20), (600, 30, 20), (48, 12, 4), (50, 5, 10), (361, 361, 1), (512, 128, 4)],
+)
+def test_kit_maps_cores_to_units_by_the_greatest_common_divisor(cores, units, each):
+    request = System(load_system("kit-forhlr2")).request(Processors(cores))
+    assert (request.units, request.per_unit) == (units, (each, 0, 0))
+
+
+def test_partitions_become_node_sets():
+    system = a_system()
+    assert system.cluster.node_set_names == ("all", "a", "b", "3")
+    assert system.request(Processors(2, partition="3")).node_set == 3
+    assert system.request(Processors(2, partition="unheard of")).node_set == 0
+
+
+def test_whole_nodes_are_exclusive_and_distinct_units_stay_apart():
+    whole = a_system(units="rule: nodes, cores_per_node: 4").request(Processors(5))
+    assert (whole.units, whole.per_unit, whole.exclusive) == (2, (4, 0), True)
+    apart = a_system(units="rule: cores, distinct: true")
+    assert apart.request(Processors(3)).distinct
+    with pytest.raises(InvalidValue, match="no more than 3"):
+        apart.request(Processors(4))
+
+
+def test_memory_of_the_trace_counts_where_the_system_says_so():
+    asked = Processors(2, requested_mib=100, used_mib=30)
+    assert a_system().request(asked).per_unit == (1, 0)
+    assert a_system(units="rule: cores, memory: requested").request(asked).per_unit == (1, 100)
+    assert a_system(units="rule: gcd, cores_per_node: 4, memory: used").request(asked).per_unit == (2, 60)
+
+
+def test_named_amounts_are_taken_as_they_are_and_requests_are_interned():
+    system = a_system()
+    ask = Units(2, (("cores", 4), ("memory_mib", 500)), distinct=True)
+    assert system.request(ask) == Request(2, (4, 500), distinct=True)
+    assert system.request(Processors(3)) is system.request(Processors(3, used_mib=8))
+    with pytest.raises(InvalidValue, match="gpus=1: small has cores, memory_mib"):
+        system.request(Units(1, (("gpus", 1),)))
+
+
+def test_what_can_never_fit_is_refused():
+    with pytest.raises(InvalidValue, match="units=17: no more than 16"):
+        a_system().request(Processors(17))
+    with pytest.raises(InvalidValue, match="no more than 8"):
+        a_system().request(Processors(9, partition="3"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("count: 2", "count: 0", "x.yaml:5: node_types.a.count: 0: Input should be greater than 0"),
+        ("rule: cores", "rule: magic", "x.yaml:8: units.rule: magic:"),
+        ("rule: cores", "rule: gcd", "x.yaml:8: units: dict: Value error, cores_per_node belongs to"),
+        ("[b]", "[c]", "x.yaml:1: file: dict: Value error, partitions.3 names c, not in node_types"),
+        ("cores: 8", "gpus: 8", "node_types.b.each names gpus, not in resources"),
+        ("name: small", "nome: small", "x.yaml:1: name: dict: Field required"),
+        ("[cores, memory_mib]", "[cores", "x.yaml:4: yaml:"),
+    ],
+)
+def test_a_wrong_system_file_names_line_field_value_and_rule(old, new, message):
+    with pytest.raises(InvalidSystem) as error:
+        parse_system(Path("x.yaml"), TWO_TYPES.replace(old, new))
+    assert message in str(error.value)
+
+
+def test_unknown_systems_list_the_known_ones(tmp_path):
+    with pytest.raises(UnknownName, match="eurora, kit-forhlr2, pool"):
+        load_system("marconi")
+    with pytest.raises(Unusable, match=r"gone\.yaml: No such file"):
+        load_system(str(tmp_path / "gone.yaml"))

@@ -1,0 +1,77 @@
+import pytest
+
+from cpsched_sim.errors import InvalidTrace
+from cpsched_sim.traces.record import Units
+from cpsched_sim.traces.sacct import XDMOD_COLUMNS, SacctReader
+
+NAMED = "JobID|User|JobName|Partition|Account|Submit|Start|End|Timelimit|NNodes|NCPUS|AllocTRES"
+
+
+def row(id="7", start="2026-01-01T00:01:00", end="2026-01-01T00:11:00", limit="00:30:00", nodes="1", cpus="8", tres=""):
+    return f"{id}|ada|relax|main|phys|2026-01-01T00:00:00|{start}|{end}|{limit}|{nodes}|{cpus}|{tres}"
+
+
+@pytest.fixture
+def read(tmp_path):
+    def reader(*rows, lenient=False):
+        path = tmp_path / "jobs.txt"
+        path.write_text("\n".join([NAMED, *rows, ""]))
+        return SacctReader(path, lenient)
+
+    return reader
+
+
+def test_a_line_becomes_a_record(read):
+    record = next(iter(read(row(nodes="2", cpus="16", tres="billing=16,cpu=16,gres/gpu=4,mem=62.50G,node=2"))))
+    assert (record.id, record.run_s, record.walltime_s) == (7, 600, 1800)
+    assert (record.user, record.name, record.queue, record.account) == ("ada", "relax", "main", "phys")
+    assert record.ask == Units(2, (("cores", 8), ("memory_mib", 32_000), ("gpus", 2)), distinct=True, partition="main")
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected_s"),
+    [("1-02:03:04", 93_784), ("02:03:04", 7384), ("30:00", 1800), ("UNLIMITED", 600), ("Partition_Limit", 600)],
+)
+def test_time_limits(read, limit, expected_s):
+    assert next(iter(read(row(limit=limit)))).walltime_s == expected_s
+
+
+def test_steps_requeued_runs_and_jobs_that_did_not_run_are_dropped(read):
+    reader = read(row(), row(), row("7.batch"), row("8", start="Unknown"), row("9", end="2026-01-01T00:01:00"))
+    assert [record.id for record in reader] == [7]
+    assert sum(reader.tally.dropped.values()) == 4
+
+
+def test_without_a_header_the_columns_are_those_of_xdmod(tmp_path):
+    values = dict.fromkeys(XDMOD_COLUMNS.split("|"), "") | {
+        "JobID": "5_1", "JobIDRaw": "6", "User": "bob", "Submit": "2026-01-01T00:00:00", "Start": "2026-01-01T00:00:00",
+        "End": "2026-01-01T00:00:09", "NNodes": "1", "NCPUS": "3", "Timelimit": "UNLIMITED",
+    }  # fmt: skip
+    path = tmp_path / "x.log"
+    path.write_text("|".join(values.values()) + "\n")
+    record = next(iter(SacctReader(path)))
+    assert (record.id, record.user, record.run_s, record.ask) == (6, "bob", 9, Units(1, (("cores", 3),)))
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("1|2", ":2: fields: 2: must be 12"),
+        (row(start="yesterday"), ":2: Start: yesterday: must be a time"),
+        (row(tres="cpu=1,mem=2X"), ":2: mem: 2X: must be a number with K, M, G, T or P"),
+        (row(cpus="0"), "must be positive"),
+        (row("x"), ":2: JobID: x: must be a whole number"),
+    ],
+)
+def test_bad_lines_are_named_or_skipped(read, bad, message):
+    with pytest.raises(InvalidTrace) as error:
+        list(read(bad))
+    assert message in str(error.value)
+    assert list(read(bad, lenient=True)) == []
+
+
+def test_a_missing_column_is_named(tmp_path):
+    path = tmp_path / "jobs.txt"
+    path.write_text("JobID|User\n1|a\n")
+    with pytest.raises(InvalidTrace, match="columns: Submit: is missing"):
+        SacctReader(path)

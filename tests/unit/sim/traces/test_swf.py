@@ -1,0 +1,118 @@
+import gzip
+from pathlib import Path
+
+import pytest
+
+from cpsched_sim.errors import InvalidTrace, Unusable
+from cpsched_sim.traces.record import Processors
+from cpsched_sim.traces.swf import SwfReader
+from tests.traces import GAIA, trace
+
+
+def line(
+    job="1", submit="0", run="100", allocated="4", processors="4", requested="200", memory="-1", used="-1", user="7",
+    executable="14", queue="2", partition="1",
+):  # fmt: skip
+    return f"{job} {submit} -1 {run} {allocated} -1 {used} {processors} {requested} {memory} 1 {user} 1 {executable} {queue} {partition} -1 -1"  # noqa: E501
+
+
+@pytest.fixture
+def swf(tmp_path):
+    def write(*lines: str, name: str = "t.swf") -> Path:
+        path = tmp_path / name
+        path.write_text("".join(text + "\n" for text in lines))
+        return path
+
+    return write
+
+
+def test_reads_the_fields_that_a_replay_uses(swf):
+    record = next(iter(SwfReader(swf(line(memory="1500", used="10")))))
+    assert (record.id, record.submit_s, record.run_s, record.walltime_s) == (1, 0, 100, 200)
+    assert record.ask == Processors(4, requested_mib=2, used_mib=1, partition="1")
+    assert (record.user, record.name, record.queue) == ("7", "14", "2")
+
+
+def test_keeps_the_header_and_reads_on_after_comments_and_empty_lines(swf):
+    reader = SwfReader(swf("; MaxProcs: 64", ";  Queue: 1 - a", "; Queue: 2 - b", "", line(), "; between", line("2")))
+    assert reader.header["MaxProcs"] == "64"
+    assert reader.header["Queue"] == "1 - a\n2 - b"
+    assert [record.id for record in reader] == [1, 2]
+    assert "between" in reader.comments
+
+
+def test_reads_gzip_whatever_the_name(tmp_path):
+    path = tmp_path / "trace"
+    path.write_bytes(gzip.compress(line().encode()))
+    assert len(list(SwfReader(path))) == 1
+
+
+def test_missing_processors_are_the_allocated_ones_and_a_missing_limit_is_the_run_time(swf):
+    record = next(iter(SwfReader(swf(line(processors="-1", allocated="9", requested="-1")))))
+    assert record.ask.processors == 9
+    assert record.walltime_s == 100
+
+
+def test_a_run_is_cut_to_its_limit_and_counted(swf):
+    reader = SwfReader(swf(line(run="201")))
+    assert next(iter(reader)).run_s == 200
+    assert reader.tally.lines() == ["cut 1 jobs: run time longer than the requested time"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"run": "0"}, "run time below 1 s"),
+        ({"run": "-1"}, "run time"),
+        ({"processors": "0", "allocated": "-1"}, "no proc"),
+    ],
+)
+def test_jobs_that_cannot_be_replayed_are_dropped_and_counted(swf, fields, reason):
+    reader = SwfReader(swf(line(**fields), line("2")))
+    assert [record.id for record in reader] == [2]
+    assert reason in reader.tally.lines()[0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([line(), "1 2 3"], ":2: fields: 3: must be 18"),
+        (["; c", line(submit="-5")], ":2: submit: -5: must not be negative"),
+        ([line(run="abc")], ":1: run: abc: must be a number"),
+        ([line(processors="x")], ":1: processors: x: must be a number"),
+        ([line(requested="nan")], ":1: requested_time: nan: must be a number"),
+        ([line(), line()], ":2: job: 1: must appear once"),
+    ],
+)
+def test_bad_input_names_file_line_field_value_and_rule(swf, lines, message):
+    path = swf(*lines)
+    with pytest.raises(InvalidTrace) as error:
+        list(SwfReader(path))
+    assert str(error.value) == f"{path}{message}"
+
+
+def test_lenient_reading_skips_and_counts(swf):
+    reader = SwfReader(swf("1 2", line(), line(), line("3", submit="-1")), lenient=True)
+    assert [record.id for record in reader] == [1]
+    assert sum(reader.tally.skipped.values()) == 3
+
+
+def test_fractions_are_cut(swf):
+    record = next(iter(SwfReader(swf(line(submit="10.9", run="5.5")))))
+    assert (record.submit_s, record.run_s) == (10, 5)
+
+
+def test_a_missing_file_and_a_broken_archive_are_told_apart(tmp_path):
+    with pytest.raises(Unusable, match="No such file"):
+        SwfReader(tmp_path / "none.swf")
+    path = tmp_path / "cut.swf.gz"
+    path.write_bytes(gzip.compress("".join(line(str(i)) + "\n" for i in range(1, 5000)).encode())[:-200])
+    with pytest.raises(InvalidTrace, match="must be readable to its end"):
+        list(SwfReader(path))
+
+
+def test_gaia_raw_trace_drops_128_and_cuts_1500():
+    reader = SwfReader(trace(GAIA))
+    assert sum(1 for _ in reader) == 51_987 - 128
+    assert list(reader.tally.dropped.values()) == [128]
+    assert list(reader.tally.cut.values()) == [1500]

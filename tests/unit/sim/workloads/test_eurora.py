@@ -1,0 +1,89 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched.predictors.profile import ProfilePredictor
+from cpsched_sim.accuracy import Accuracy, predictions_s
+from cpsched_sim.workloads.eurora import JOBS_PER_DAY, PUBLISHED, eurora, eurora_jobs
+
+
+@pytest.fixture(scope="module", params=[1, 20261120])
+def month(request):
+    return eurora_jobs(days=30, seed=request.param)
+
+
+def reached(jobs):
+    """The statistics of `PUBLISHED`, measured."""
+    run_s = np.array([entry.run_s for entry in jobs])
+    walltime_s = np.array([entry.job.walltime_s for entry in jobs])
+    cores = np.array([entry.job.request.units * entry.job.request.per_unit[0] for entry in jobs])
+    hours, cpu = run_s / 3600, run_s * cores
+    short, long = hours < 1, hours > 12
+    medium = ~short & ~long
+    walltime = Accuracy.of(run_s, walltime_s)
+    profile = Accuracy.of(run_s, predictions_s(jobs, ProfilePredictor()))
+    return {
+        "short_share": short.mean(),
+        "medium_share": medium.mean(),
+        "long_share": long.mean(),
+        "from_1_to_5_h_share": ((hours >= 1) & (hours <= 5)).mean(),
+        "over_5_h_share": (hours > 5).mean(),
+        "short_cpu_share": cpu[short].sum() / cpu.sum(),
+        "medium_cpu_share": cpu[medium].sum() / cpu.sum(),
+        "long_cpu_share": cpu[long].sum() / cpu.sum(),
+        "longest_h": hours.max(),
+        "walltime_error_min": walltime.mean_absolute_error_min,
+        "walltime_under": walltime.under,
+        "walltime_over": walltime.over,
+        "profile_error_min": profile.mean_absolute_error_min,
+        "profile_under": profile.under,
+        "profile_over": profile.over,
+        "profile_close": profile.close,
+    }
+
+
+def test_a_month_is_within_20_percent_of_every_published_statistic(month):
+    found = reached(month)
+    assert found.keys() == PUBLISHED.keys()
+    far = {name: value for name, value in found.items() if abs(value / PUBLISHED[name] - 1) > 0.20}
+    assert not far
+    assert found["longest_h"] <= 24
+
+
+def test_a_walltime_is_close_for_less_than_a_tenth_of_the_jobs(month):
+    run_s = np.array([entry.run_s for entry in month])
+    assert Accuracy.of(run_s, np.array([entry.job.walltime_s for entry in month])).close < 0.10
+
+
+def test_a_month_has_as_many_jobs_as_the_busiest_ones_of_eurora(month):
+    assert len(month) == round(30 * JOBS_PER_DAY)
+    assert month[-1].job.submit_s < 30 * 86_400
+
+
+def test_same_seed_same_jobs_and_another_seed_others():
+    assert eurora(2, seed=5) == eurora(2, seed=5)
+    assert eurora(2, seed=5) != eurora(2, seed=6)
+
+
+def test_jobs_arrive_in_order_and_are_numbered_from_one():
+    records = eurora(3, seed=1)
+    assert [record.id for record in records] == list(range(1, len(records) + 1))
+    assert all(a.submit_s <= b.submit_s for a, b in pairwise(records))
+
+
+def test_load_multiplies_the_jobs():
+    assert len(eurora(1, seed=1, load=2.0)) == round(2 * JOBS_PER_DAY)
+
+
+def test_all_queues_and_accelerators_are_used():
+    records = eurora(7, seed=3)
+    assert {record.queue for record in records} == {"debug", "parallel", "np_parallel", "longpar"}
+    assert {name for record in records for name, _ in record.ask.each} == {"cores", "memory_mib", "gpus", "mics"}
+
+
+@pytest.mark.parametrize("wrong", [{"days": 0}, {"days": 1, "load": 0}])
+def test_nothing_to_generate_is_refused(wrong):
+    with pytest.raises(InvalidValue, match="must be positive"):
+        eurora(seed=1, **wrong)

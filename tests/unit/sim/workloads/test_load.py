@@ -1,0 +1,61 @@
+import pytest
+
+from cpsched_sim.errors import InvalidTrace, Unusable
+from cpsched_sim.workloads.load import load
+from tests.traces import BLUE, KIT, KTH, XDMOD, trace
+from tests.unit.sim.traces.test_swf import line
+
+HEADER = "; MaxProcs: 8\n"
+
+
+def test_jobs_are_put_in_order_of_arrival_ties_in_file_order(tmp_path):
+    path = tmp_path / "t.swf"
+    path.write_text(HEADER + "\n".join([line("4", submit="9"), line("2", submit="5"), line("3", submit="9"), ""]))
+    workload = load(path)
+    assert [entry.job.id for entry in workload.jobs] == [2, 4, 3]
+    assert "sorted by submit time: 1 jobs" in workload.notes[0]
+
+
+def test_a_job_that_can_never_fit_is_an_error_with_its_line_or_skipped(tmp_path):
+    path = tmp_path / "t.swf"
+    path.write_text(HEADER + "\n".join([line("1"), line("2", processors="9"), ""]))
+    with pytest.raises(InvalidTrace, match=r"t\.swf:3: units: 9: no more than 8"):
+        load(path)
+    workload = load(path, lenient=True)
+    assert len(workload.jobs) == 1
+    assert workload.notes[0].startswith("skipped 1 jobs: units")
+
+
+def test_reading_stops_after_max_jobs_even_before_a_bad_line(tmp_path):
+    path = tmp_path / "t.swf"
+    path.write_text(HEADER + line() + "\n" + "garbage\n")
+    assert len(load(path, max_jobs=1).jobs) == 1
+
+
+@pytest.mark.parametrize("content", ["", HEADER, HEADER + line(run="0")])
+def test_a_trace_without_jobs_is_refused(tmp_path, content):
+    path = tmp_path / "t.swf"
+    path.write_text(content)
+    with pytest.raises(Unusable, match=r"no jobs to replay|no MaxProcs"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "system", "jobs", "processors"),
+    [(KTH, None, 28_481, 100), (BLUE, None, 232_542, 1152), (KIT, "kit-forhlr2", 25_326, 24_048)],
+)
+def test_the_filtered_shared_traces_stay_as_they_are(name, system, jobs, processors):
+    workload = load(trace(name), system)
+    assert len(workload.jobs) == jobs
+    assert int(workload.cluster.capacity[:, 0].sum()) == processors
+    assert workload.notes == ()
+    assert len({id(entry.job.request) for entry in workload.jobs}) < 400
+
+
+def test_accounting_data_is_recognised_by_its_bars(tmp_path):
+    system = tmp_path / "site.yaml"
+    system.write_text(
+        "name: site\nresources: [cores, memory_mib, gpus]\nunits: { rule: cores }\n"
+        "node_types: { n: { count: 40, each: { cores: 16, memory_mib: 64000, gpus: 2 } } }\n"
+    )
+    assert len(load(trace(XDMOD), str(system)).jobs) == 4024
