@@ -106,8 +106,16 @@ class Shelf:
         import numpy as np
 
         made_by = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, np.__version__)
-        key = repr((self._made_from, str(signature), made_by, codegen.magic_tuple()))
+        key = repr((self._made_from, _described(signature), made_by, codegen.magic_tuple()))
         return f"{self._name}.{hashlib.sha256(key.encode()).hexdigest()[:24]}.bin"
+
+
+def _described(kind: Any) -> str:
+    """A type, or a tuple of types, in words that change with whatever changes the code: fields and their order, too."""
+    fields = getattr(kind, "field_dict", None) or dict(zip(getattr(kind, "fields", ()), kind, strict=False))
+    if fields:
+        return f"{kind}({', '.join(f'{name}: {_described(field)}' for name, field in fields.items())})"
+    return f"({', '.join(map(_described, kind))})" if isinstance(kind, tuple) else str(kind)
 
 
 def _read(file: Path) -> bytes:
@@ -172,8 +180,8 @@ def digest(functions: Iterable[Function]) -> str:
         for name, value in _mentioned(function):
             if isinstance(value, type):
                 modules.add(value.__module__)
-            elif isinstance(value, (bool, int, float, str, tuple)):
-                constants.append(f"{function.__module__}.{function.__qualname__}.{name}={value!r}")
+            elif isinstance(value, (bool, int, float, str, tuple)) or hasattr(value, "field_dict"):
+                constants.append(f"{function.__module__}.{function.__qualname__}.{name}={_described(value)}")
     found = hashlib.sha256()
     for module in sorted(modules):
         found.update(module.encode() + _source(module))
@@ -188,8 +196,10 @@ def _source(module: str) -> bytes:
 
 
 def _mentioned(function: Function) -> Iterator[tuple[str, Any]]:
-    """The global values that a function's code mentions, by name; attributes of modules of ours among them."""
+    """The values from outside that a function's code mentions, by name; attributes of modules among them."""
     names = sorted(_names(function.__code__))
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        yield name, cell.cell_contents
     for name in names:
         value = function.__globals__.get(name)
         if isinstance(value, ModuleType):
