@@ -112,7 +112,9 @@ class Shelf:
 
 def _described(kind: Any) -> str:
     """A type, or a tuple of types, in words that change with whatever changes the code: fields and their order, too."""
-    fields = getattr(kind, "field_dict", None) or dict(zip(getattr(kind, "fields", ()), kind, strict=False))
+    fields = getattr(kind, "field_dict", None)
+    if fields is None and hasattr(kind, "fields"):
+        fields = dict(zip(kind.fields, kind, strict=True))
     if fields:
         return f"{kind}({', '.join(f'{name}: {_described(field)}' for name, field in fields.items())})"
     return f"({', '.join(map(_described, kind))})" if isinstance(kind, tuple) else str(kind)

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import require
+from cpsched.handles import Column, Handle, Matrix
+
+if TYPE_CHECKING:
+    from cpsched.kernels.state import Site
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -180,50 +184,47 @@ class EndedJob:
         return self.start_s - self.job.submit_s
 
 
-SUBMIT, WALLTIME, ESTIMATE, UNITS, SHARING, NODE_SET, START, END, PLACE_AT, PLACE_COUNT = range(10)
-"""Rows of `JobTable.rows`."""
-ROWS = 10
+class Places(Handle, grows=True):
+    """Where jobs run: a pool of (node, units) entries that only grows. See `JobTable.place_at`."""
+
+    used: int
+    """Entries in use."""
+    node: Column
+    units: Column
 
 
-@dataclass(slots=True, eq=False)
-class JobTable:
-    """The same jobs as columns by slot (int64), for kernels. Whoever builds the table owns and may grow it.
-
-    The columns are the rows of one matrix, so that a kernel is handed one array. `estimate_s` is 0 until the policy has
-    predicted the job. `end_s` is the expected end of a running job. A running job's placement is `place_node[a:a+k]`
-    and `place_units[a:a+k]`, a = `place_at[slot]`, k = `place_count[slot]`.
-    """
+class JobTable(Handle):
+    """The same jobs as columns by slot (int64[S]), for kernels. Whoever builds the table owns and may grow it."""
 
     jobs: Sequence[Job]
-    rows: IntArray
-    """int64[ROWS, S]"""
-    per_unit: IntArray
+    submit_s: Column
+    walltime_s: Column
+    estimate_s: Column
+    """0 until the policy has predicted the job."""
+    units: Column
+    per_unit: Matrix
     """int64[S, R]"""
-    place_node: IntArray
-    """int64[P], an append-only pool"""
-    place_units: IntArray
-    submit_s: IntArray = field(init=False)
-    walltime_s: IntArray = field(init=False)
-    estimate_s: IntArray = field(init=False)
-    units: IntArray = field(init=False)
-    sharing: IntArray = field(init=False)
+    sharing: Column
     """Bits `DISTINCT`, `EXCLUSIVE`."""
-    node_set: IntArray = field(init=False)
-    start_s: IntArray = field(init=False)
-    end_s: IntArray = field(init=False)
-    place_at: IntArray = field(init=False)
-    place_count: IntArray = field(init=False)
+    node_set: Column
+    start_s: Column
+    end_s: Column
+    """Expected end of a running job."""
+    place_at: Column
+    """Where a running job's entries begin in `places`."""
+    place_count: Column
+    """How many entries those are."""
+    places: Places
 
-    def __post_init__(self) -> None:
-        self.name_rows()
+    @property
+    def place_node(self) -> IntArray:
+        """int64[P]: the nodes of all placements, job after job."""
+        return places_of(self)[0]
 
-    def name_rows(self) -> None:
-        """Let the named columns be views of `rows`; to be called when that was replaced."""
-        rows = self.rows
-        self.submit_s, self.walltime_s, self.estimate_s = rows[SUBMIT], rows[WALLTIME], rows[ESTIMATE]
-        self.units, self.sharing, self.node_set = rows[UNITS], rows[SHARING], rows[NODE_SET]
-        self.start_s, self.end_s = rows[START], rows[END]
-        self.place_at, self.place_count = rows[PLACE_AT], rows[PLACE_COUNT]
+    @property
+    def place_units(self) -> IntArray:
+        """int64[P]: the units on those nodes."""
+        return places_of(self)[1]
 
     @classmethod
     def of(
@@ -243,24 +244,37 @@ class JobTable:
             require(node_set < sets, f"job {job.id} node_set", node_set, f"must be below {sets}")
         counts = [len(r.placement) for r in running]
         entries = [entry for r in running for entry in r.placement]
-        rows = np.zeros((ROWS, total), np.int64)
-        rows[SUBMIT] = column([job.submit_s for job in jobs])
-        rows[WALLTIME] = column([job.walltime_s for job in jobs])
-        rows[ESTIMATE] = column([estimates.get(job.id, 0) for job in jobs])
-        rows[UNITS] = column([job.request.units for job in jobs])
-        rows[SHARING] = column([job.request.sharing for job in jobs])
-        rows[NODE_SET] = column([job.request.node_set for job in jobs])
-        rows[START, queued:] = column([r.start_s for r in running])
-        rows[END] = rows[START] + rows[ESTIMATE]
-        rows[PLACE_COUNT, queued:] = counts
-        rows[PLACE_AT, queued:] = np.cumsum([0, *counts])[:-1]
+        start_s = np.zeros(total, np.int64)
+        start_s[queued:] = [r.start_s for r in running]
+        estimate_s = column([estimates.get(job.id, 0) for job in jobs])
+        place_count = np.zeros(total, np.int64)
+        place_count[queued:] = counts
         return cls(
             jobs=jobs,
-            rows=rows,
+            submit_s=column([job.submit_s for job in jobs]),
+            walltime_s=column([job.walltime_s for job in jobs]),
+            estimate_s=estimate_s,
+            units=column([job.request.units for job in jobs]),
             per_unit=np.array([job.request.per_unit for job in jobs], dtype=np.int64).reshape(total, R),
-            place_node=column([node for node, _ in entries]),
-            place_units=column([units for _, units in entries]),
+            sharing=column([job.request.sharing for job in jobs]),
+            node_set=column([job.request.node_set for job in jobs]),
+            start_s=start_s,
+            end_s=start_s + estimate_s,
+            place_at=np.cumsum(place_count) - place_count,
+            place_count=place_count,
+            places=Places(
+                used=len(entries),
+                node=column([node for node, _ in entries]),
+                units=column([units for _, units in entries]),
+            ),
         )
+
+
+def places_of(table: JobTable) -> tuple[IntArray, IntArray]:
+    """Nodes and units of all placements of a table."""
+    from cpsched.kernels.state import entries
+
+    return entries(table.places)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,8 +282,7 @@ class Snapshot:
     """One instant of a cluster: all that a decision may depend on. Arrays are valid during `decide` only.
 
     `free` is int64[N, R] and excludes what runs and what is drained. `queue` holds slots of eligible jobs in
-    arrival order, `running` slots by expected end; `fresh` those slots that have no estimate yet. `groups` are the
-    nodes by their free-over-time lines, where the state carries them along (see `cpsched.kernels.Groups`).
+    arrival order, `running` slots by expected end; `fresh` those slots that have no estimate yet.
     """
 
     now_s: int
@@ -279,7 +292,8 @@ class Snapshot:
     queue: IntArray
     running: IntArray
     fresh: IntArray
-    groups: tuple[npt.NDArray[np.int64], ...] | None = None
+    site: Site | None = field(default=None, init=False)
+    """The same as kernels are handed it, where the state carries it along; a changed copy of a snapshot has none."""
 
     @classmethod
     def of(
