@@ -2,7 +2,7 @@
 
 A cache file is looked for in these directories, in this order:
 
-1. the one that `CPSCHED_CACHE_DIR` (or else `NUMBA_CACHE_DIR`) names; if it is set, the others are not used;
+1. the one that `CPSCHED_CACHE_DIR`, or else `NUMBA_CACHE_DIR`, names;
 2. `__pycache__/kernels` beside the installed package, which a shared install offers to every user who may read it;
 3. the user's own: `$XDG_CACHE_HOME/cpsched`, or `~/.cache/cpsched`.
 
@@ -33,11 +33,12 @@ _said: set[str] = set()
 def folders() -> list[Path]:
     """The directories to look in, first to last."""
     explicit = environ.get("CPSCHED_CACHE_DIR") or environ.get("NUMBA_CACHE_DIR")
-    if explicit:
-        return [Path(explicit)]
-    found = [_beside()]
-    user = environ.get("XDG_CACHE_HOME") or (environ.get("HOME", "") and f"{environ['HOME']}/.cache")
-    return [*found, Path(user) / "cpsched"] if user else found
+    home, user = environ.get("HOME"), environ.get("XDG_CACHE_HOME")
+    found = [Path(explicit)] if explicit else []
+    found.append(_beside())
+    if user or home:
+        found.append((Path(user) if user else Path(f"{home}/.cache")) / "cpsched")
+    return found
 
 
 def _beside() -> Path:
@@ -106,8 +107,17 @@ class Shelf:
         import numpy as np
 
         made_by = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, np.__version__)
-        key = repr((self._made_from, str(signature), made_by, codegen.magic_tuple()))
+        key = repr((self._made_from, _described(signature), made_by, codegen.magic_tuple()))
         return f"{self._name}.{hashlib.sha256(key.encode()).hexdigest()[:24]}.bin"
+
+
+def _described(kind: Any) -> str:
+    """A type, a constant, or a tuple of them, in words; records with their fields, since their order is compiled in."""
+    if isinstance(kind, tuple):
+        return f"({', '.join(map(_described, kind))})"
+    if hasattr(kind, "field_dict"):
+        return f"{kind}({', '.join(f'{name}: {_described(field)}' for name, field in kind.field_dict.items())})"
+    return f"{kind}{getattr(kind, 'fields', '')}"
 
 
 def _read(file: Path) -> bytes:
@@ -172,8 +182,8 @@ def digest(functions: Iterable[Function]) -> str:
         for name, value in _mentioned(function):
             if isinstance(value, type):
                 modules.add(value.__module__)
-            elif isinstance(value, (bool, int, float, str, tuple)):
-                constants.append(f"{function.__module__}.{function.__qualname__}.{name}={value!r}")
+            elif isinstance(value, (bool, int, float, str, tuple)) or hasattr(value, "field_dict"):
+                constants.append(f"{function.__module__}.{function.__qualname__}.{name}={_described(value)}")
     found = hashlib.sha256()
     for module in sorted(modules):
         found.update(module.encode() + _source(module))
@@ -188,8 +198,10 @@ def _source(module: str) -> bytes:
 
 
 def _mentioned(function: Function) -> Iterator[tuple[str, Any]]:
-    """The global values that a function's code mentions, by name; attributes of modules of ours among them."""
+    """The values from outside that a function's code mentions, by name; attributes of modules among them."""
     names = sorted(_names(function.__code__))
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        yield name, cell.cell_contents
     for name in names:
         value = function.__globals__.get(name)
         if isinstance(value, ModuleType):

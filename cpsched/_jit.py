@@ -9,7 +9,7 @@ Two decorators make compiled functions:
 
 `.py_func` of both is the plain-Python twin. Types are named without importing Numba:
 
-    @inner(makes_arrays=False)
+    @bare
     def doubled(value): return 2 * value
 
     @kernel(INT(IN1), makes_arrays=False)
@@ -52,11 +52,11 @@ class Signature:
     """What a door takes and returns."""
 
     def __init__(self, result: Kind, arguments: tuple[Kind, ...]) -> None:
-        self._result, self._arguments = result, arguments
+        self._arguments = arguments
 
-    def resolved(self) -> Any:
-        """Numba's own form of the signature."""
-        return self._result.resolved()(*(kind.resolved() for kind in self._arguments))
+    def resolved(self) -> tuple[Any, ...]:
+        """Numba's own names of the types of the arguments."""
+        return tuple(kind.resolved() for kind in self._arguments)
 
 
 def _array(element: str, dimensions: int, readonly: bool = False) -> Kind:
@@ -119,54 +119,58 @@ class Inner:
 
 
 class Door(functools.partial):  # type: ignore[type-arg]
-    """A compiled function that Python code calls.
+    """A compiled function that Python code calls, with arguments of the declared types, by position.
 
     A `partial` is the cheapest callable whose target can be exchanged. Until the first call the target opens the door;
-    from then on it is Numba's own dispatcher, so that a call costs no more than a call of that.
+    from then on it is the compiled function itself, so that a call costs no more than a call of that.
     """
 
     py_func: Callable[..., Any]
 
-    def __new__(cls, function: Callable[..., Any], signature: Signature, makes_arrays: bool) -> Door:
+    def __new__(cls, function: Callable[..., Any], types: Callable[[], tuple[Any, ...]], makes_arrays: bool) -> Door:
         """A door that opens at its first call."""
         door: Door = super().__new__(cls, lambda *arguments: door.opened()(*arguments))
         return door
 
-    def __init__(self, function: Callable[..., Any], signature: Signature, makes_arrays: bool) -> None:
+    def __init__(self, function: Callable[..., Any], types: Callable[[], tuple[Any, ...]], makes_arrays: bool) -> None:
         functools.update_wrapper(self, function)
-        self.py_func, self._signature, self._makes_arrays = function, signature, makes_arrays
+        self.py_func, self._types, self._makes_arrays = function, types, makes_arrays
+        self._within = Inner(function, makes_arrays)
 
-    def opened(self) -> Any:
-        """Load the compiled code or make it, once; returns Numba's dispatcher, which calls it."""
+    def opened(self) -> Callable[..., Any]:
+        """Load the compiled function or make it, once; returns it."""
         from numba.core.compiler_lock import global_compiler_lock
 
         with global_compiler_lock:
-            made = self.dispatcher
-        cast(Any, self).__setstate__((made, (), {}, self.__dict__))
-        return made
-
-    @functools.cached_property
-    def dispatcher(self) -> Any:
-        """Numba's dispatcher, with its one compiled form."""
-        import numba
-
-        functions = reachable(self.py_func)
-        progress = _Progress(functions)
-        name = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
-        made = cast(Any, numba.njit)(nogil=True, _nrt=self._makes_arrays, no_cfunc_wrapper=True)(self.py_func)
-        made._cache = Shelf(name, digest(functions), progress.begin)
-        with _quick(), progress:
-            made.compile(self._signature.resolved())
-        made.disable_compile()
-        return made
+            if not hasattr(self, "_compiled"):
+                self._compiled = compiled(self.py_func, self._types(), self._makes_arrays)
+                cast(Any, self).__setstate__((self._compiled, (), {}, self.__dict__))
+        return self._compiled
 
     @property
     def _numba_type_(self) -> Any:
-        return self.dispatcher._numba_type_
+        """For compiled callers it is a helper like others."""
+        return self._within._numba_type_
 
 
 DOORS: list[Door] = []
 """The doors of all modules imported so far."""
+
+
+def compiled(function: Callable[..., Any], types: tuple[Any, ...], makes_arrays: bool = True) -> Callable[..., Any]:
+    """The compiled form of `function` for arguments of those (Numba) types, from the cache where it is there.
+
+    What is returned takes its arguments by position and trusts their types.
+    """
+    import numba
+
+    functions = reachable(function)
+    progress = _Progress(functions)
+    made = cast(Any, numba.njit)(nogil=True, _nrt=makes_arrays, no_cfunc_wrapper=True)(function)
+    made._cache = Shelf(f"{function.__module__}.{function.__qualname__}", digest(functions), progress.begin)
+    with _quick(), progress:
+        made.compile(types)
+    return cast(Callable[..., Any], made.overloads[types].entry_point)
 
 
 def kernel(signature: Signature | None = None, *, makes_arrays: bool = True) -> Callable[[F], F]:
@@ -181,20 +185,21 @@ def kernel(signature: Signature | None = None, *, makes_arrays: bool = True) -> 
 
     def decorate(function: F) -> F:
         if signature is None:
-            return inner(makes_arrays=makes_arrays)(function)
-        DOORS.append(Door(function, signature, makes_arrays))
+            return cast(F, Inner(function, makes_arrays))
+        DOORS.append(Door(function, signature.resolved, makes_arrays))
         return cast(F, DOORS[-1])
 
     return decorate
 
 
-def inner(*, makes_arrays: bool = True) -> Callable[[F], F]:
-    """A helper that compiled functions call; see `kernel` for `makes_arrays`."""
+def inner(function: F) -> F:
+    """A helper that compiled functions call."""
+    return cast(F, Inner(function, makes_arrays=True))
 
-    def decorate(function: F) -> F:
-        return cast(F, Inner(function, makes_arrays))
 
-    return decorate
+def bare(function: F) -> F:
+    """A helper that makes no arrays: it is compiled without reference counting, see `kernel`."""
+    return cast(F, Inner(function, makes_arrays=False))
 
 
 @contextmanager
