@@ -2,7 +2,7 @@
 
 A cache file is looked for in these directories, in this order:
 
-1. the one that `CPSCHED_CACHE_DIR` (or else `NUMBA_CACHE_DIR`) names; if it is set, the others are not used;
+1. the one that `CPSCHED_CACHE_DIR`, or else `NUMBA_CACHE_DIR`, names;
 2. `__pycache__/kernels` beside the installed package, which a shared install offers to every user who may read it;
 3. the user's own: `$XDG_CACHE_HOME/cpsched`, or `~/.cache/cpsched`.
 
@@ -33,11 +33,12 @@ _said: set[str] = set()
 def folders() -> list[Path]:
     """The directories to look in, first to last."""
     explicit = environ.get("CPSCHED_CACHE_DIR") or environ.get("NUMBA_CACHE_DIR")
-    if explicit:
-        return [Path(explicit)]
-    found = [_beside()]
-    user = environ.get("XDG_CACHE_HOME") or (environ.get("HOME", "") and f"{environ['HOME']}/.cache")
-    return [*found, Path(user) / "cpsched"] if user else found
+    home, user = environ.get("HOME"), environ.get("XDG_CACHE_HOME")
+    found = [Path(explicit)] if explicit else []
+    found.append(_beside())
+    if user or home:
+        found.append((Path(user) if user else Path(f"{home}/.cache")) / "cpsched")
+    return found
 
 
 def _beside() -> Path:
@@ -111,13 +112,12 @@ class Shelf:
 
 
 def _described(kind: Any) -> str:
-    """A type, or a tuple of types, in words that change with whatever changes the code: fields and their order, too."""
-    fields = getattr(kind, "field_dict", None)
-    if fields is None and hasattr(kind, "fields"):
-        fields = dict(zip(kind.fields, kind, strict=True))
-    if fields:
-        return f"{kind}({', '.join(f'{name}: {_described(field)}' for name, field in fields.items())})"
-    return f"({', '.join(map(_described, kind))})" if isinstance(kind, tuple) else str(kind)
+    """A type, a constant, or a tuple of them, in words; records with their fields, since their order is compiled in."""
+    if isinstance(kind, tuple):
+        return f"({', '.join(map(_described, kind))})"
+    if hasattr(kind, "field_dict"):
+        return f"{kind}({', '.join(f'{name}: {_described(field)}' for name, field in kind.field_dict.items())})"
+    return f"{kind}{getattr(kind, 'fields', '')}"
 
 
 def _read(file: Path) -> bytes:

@@ -7,13 +7,14 @@ Two decorators make compiled functions:
 - `inner` makes a helper that only compiled functions call. It is compiled as a part of each door that needs it, so it
   has no cache entry of its own. Called from Python it runs as plain Python.
 
-`.py_func` of both is the plain-Python twin. Types are named without importing Numba:
+`.py_func` of both is the plain-Python twin. The type hints of a door's arguments say for which types it is compiled:
+`int`, `bool`, `float`, arrays such as `Column`, tuples, and classes derived from `NamedTuple` with such fields.
 
-    @bare
+    @inner
     def doubled(value): return 2 * value
 
-    @kernel(INT(IN1), makes_arrays=False)
-    def total(column): ...                      # may call `doubled`
+    @kernel
+    def total(column: FixedColumn) -> int: ...      # may call `doubled`
 
 Every door is listed in `DOORS`, so that `cpsched warm-up` can compile those of all imported modules.
 """
@@ -24,7 +25,10 @@ import functools
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints, overload
+
+import numpy as np
+import numpy.typing as npt
 
 from cpsched._cache import Shelf, digest, reachable, say_once
 
@@ -79,14 +83,32 @@ FLAGS1 = _array("bool_", 1)
 FLOATS1 = _array("float64", 1)
 
 
-def tuple_type(*members: Kind) -> Kind:
-    """The type of a tuple of several values."""
-    return Kind(lambda types: types.Tuple([member.resolved() for member in members]))
+Column = Annotated[npt.NDArray[np.int64], OUT1]
+"""A column that kernels may write."""
+Matrix = Annotated[npt.NDArray[np.int64], OUT2]
+Flags = Annotated[npt.NDArray[np.bool_], FLAGS1]
+FixedColumn = Annotated[npt.NDArray[np.int64], IN1]
+"""A column that kernels only read; where a record has it, it must be read-only."""
+FixedMatrix = Annotated[npt.NDArray[np.int64], IN2]
+FixedFlags = Annotated[npt.NDArray[np.bool_], FLAGS2]
+Floats = Annotated[npt.NDArray[np.float64], FLOATS1]
 
 
-def record_type(record: type, *fields: Kind) -> Kind:
-    """The type of a NamedTuple class; unlike plain arguments, its read-only columns take read-only arrays alone."""
-    return Kind(lambda types: types.NamedTuple([field.resolved() for field in fields], record))
+def type_of(hint: Any) -> Any:
+    """Numba's type for a type hint; raises `TypeError` for a hint that says nothing to kernels."""
+    import numba
+
+    types = cast(Any, numba.types)
+    if hint in (int, bool, float):
+        return {int: types.int64, bool: types.bool_, float: types.float64}[hint]
+    for part in getattr(hint, "__metadata__", ()):
+        if isinstance(part, Kind):
+            return part.resolved()
+    if get_origin(hint) is tuple:
+        return types.Tuple([type_of(member) for member in get_args(hint)])
+    if isinstance(hint, type) and issubclass(hint, tuple):
+        return types.NamedTuple([type_of(field) for field in get_type_hints(hint, include_extras=True).values()], hint)
+    raise TypeError(f"{hint}: kernels have no type for it")
 
 
 class Inner:
@@ -173,23 +195,43 @@ def compiled(function: Callable[..., Any], types: tuple[Any, ...], makes_arrays:
     return cast(Callable[..., Any], made.overloads[types].entry_point)
 
 
-def kernel(signature: Signature | None = None, *, makes_arrays: bool = True) -> Callable[[F], F]:
-    """A door for Python callers, compiled for the declared types. (Without a `signature`: the same as `inner`.)
+def hinted(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """Numba's types of the arguments of `function`, by its type hints."""
+    hints = get_type_hints(function, include_extras=True)
+    return tuple(type_of(hint) for name, hint in hints.items() if name != "return")
+
+
+@overload
+def kernel(signature: F, *, makes_arrays: bool = True) -> F: ...
+
+
+@overload
+def kernel(signature: Signature | None = None, *, makes_arrays: bool = True) -> Callable[[F], F]: ...
+
+
+def kernel(signature: Any = None, *, makes_arrays: bool = True) -> Any:
+    """A door for Python callers, compiled for the types that the hints of its arguments declare.
 
     The types are declared because columns come read-only at one call and writable at the next, and each combination
-    of the two would be compiled by itself.
+    of the two would be compiled by itself. (With a `signature` in brackets that is used; with nothing in them the
+    function is a helper like those of `inner`.)
 
     A kernel that makes no arrays and returns none should say so: it is then compiled without reference counting, whose
     atomic operations cost more than the work of a small kernel. (Views of arguments are no new arrays.)
     """
 
-    def decorate(function: F) -> F:
-        if signature is None:
-            return cast(F, Inner(function, makes_arrays))
-        DOORS.append(Door(function, signature.resolved, makes_arrays))
-        return cast(F, DOORS[-1])
+    if callable(signature) and not isinstance(signature, Signature):
+        return _door(signature, lambda: hinted(signature), makes_arrays)
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        return _door(function, signature.resolved, makes_arrays) if signature else Inner(function, makes_arrays)
 
     return decorate
+
+
+def _door(function: Callable[..., Any], types: Callable[[], tuple[Any, ...]], makes_arrays: bool) -> Door:
+    DOORS.append(Door(function, types, makes_arrays))
+    return DOORS[-1]
 
 
 def inner(function: F) -> F:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from cpsched.dispatchers.cp import objective
 from cpsched.dispatchers.cp import positions as kernels
-from cpsched.dispatchers.cp import relaxation
 from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts, Wait
 
@@ -38,16 +38,16 @@ def variables_of(facts: Facts) -> int:
 def decision(
     snapshot: Snapshot, facts: Facts, answer: Answer, weights: npt.NDArray[np.float64], need: Need
 ) -> Decision:
-    """Start the jobs whose start is now. Objective and bound are sums of (s - q + d) / d where weights are 1 / d."""
-    waited = float((weights * (snapshot.now_s - snapshot.table.submit_s[facts.jobs])).sum()) + len(facts.jobs)
+    """Start the jobs whose start is now; objective and bound of its effort are sums of slowdowns, see `objective`."""
+    beside = objective.constant(snapshot, facts, weights)
     solved = answer.status != ""
     effort = Effort(
         path=answer.path,
         considered=len(facts.jobs),
         variables=variables_of(facts),
         status=answer.status,
-        objective=waited + relaxation.delay(facts, weights, answer.plan.start_s) if solved else None,
-        bound=waited + answer.bound if solved else None,
+        objective=beside + objective.delay(snapshot.now_s, weights, answer.plan.start_s) if solved else None,
+        bound=beside + answer.bound if solved else None,
         solver_s=answer.solver_s,
         branches=answer.branches,
     )
