@@ -4,7 +4,8 @@ An exception means that the program or the outside broke; infeasible, late, no r
 
     CpschedError            everything this package raises on purpose
     ├── InvalidValue        a value broke its own rule: the message names value and rule (exit code 2)
-    └── UnknownName         a dispatcher, predictor or parameter nobody knows: the message lists the known ones
+    ├── UnknownName         a dispatcher, predictor or parameter nobody knows: the message lists the known ones
+    └── DecisionFault       a dispatcher or predictor broke its contract: one failed decision, not the end of a program
 """
 
 from __future__ import annotations
@@ -33,6 +34,18 @@ class UnknownName(CpschedError, LookupError):
         super().__init__(f"unknown {kind} {name!r}; known: {', '.join(sorted(known))}")
         self.kind = kind
         self.name = name
+
+
+class DecisionFault(CpschedError):
+    """A dispatcher or predictor raised, or answered what its contract does not allow.
+
+    `Policy` raises nothing else for whatever they do, so that a caller can count one failed decision and go on. The
+    message reads `dispatcher MyDispatcher: ...`; what they raised is the `__cause__`.
+    """
+
+    def __init__(self, part: str, of: object, what: str) -> None:
+        super().__init__(f"{part} {type(of).__name__}: {what}")
+        self.part = part
 
 
 def require(holds: bool, field: str, value: object, rule: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from cpsched import planning as availability
-from cpsched.dispatchers.base import Unlearned
+from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Need, Snapshot
 from cpsched.planning import Allocation, Rule
 
 
-class EasyDispatcher(Unlearned):
+class EasyDispatcher(Dispatcher):
     """First come, first served; the first that cannot start reserves its earliest slot, others may not delay it.
 
     `backfill` is the order in which the others are tried: `fcfs`, or `shortest` estimate first.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from cpsched import planning as availability
-from cpsched.dispatchers.base import Unlearned
+from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import require
 from cpsched.model import Decision, Need, Snapshot
 from cpsched.planning import EVERY, GREEDY, STRICT, Allocation, Rule
 
 
-class ListDispatcher(Unlearned):
+class ListDispatcher(Dispatcher):
     """Jobs in `order`; what a job that cannot start means for later ones is the `option`.
 
     `strict`: none of them starts. `greedy`: they start whenever they fit. `backfill`: it reserves its earliest slot,

@@ -8,12 +8,13 @@ from typing import Literal
 import numpy as np
 
 from cpsched import planning as availability
+from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.model import Decision, EndedJob, IntArray, Need, Snapshot
 from cpsched.planning import GREEDY, STRICT, Allocation, Rule
 
 
-class PriorityDispatcher:
+class PriorityDispatcher(Dispatcher):
     """Sort by wait / expected wait of the job's queue, largest first; ties: smaller demand (processors x estimate).
 
     What does not fit is passed over (`greedy`) or stops the round (`strict`). Expected waits are learned as jobs end,
@@ -27,12 +28,8 @@ class PriorityDispatcher:
         allocation: Allocation = "best-fit",
     ) -> None:
         self.expected_waits = ExpectedWaits.from_file(ewt_file) if ewt_file else ExpectedWaits()
+        self.learns = self.expected_waits.learns
         self.rule = Rule(STRICT if option == "strict" else GREEDY, "given", allocation=allocation)
-
-    @property
-    def learns(self) -> bool:
-        """See `Dispatcher.learns`."""
-        return self.expected_waits.learns
 
     def learn(self, ended: EndedJob) -> None:
         """See `Dispatcher.learn`."""

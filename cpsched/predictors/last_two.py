@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 
 from cpsched.model import EndedJob, Job
-from cpsched.predictors.base import OneByOne
+from cpsched.predictors.base import Predictor
 
 
-class LastTwoPredictor(OneByOne):
+class LastTwoPredictor(Predictor):
     """Mean of the user's last two run times, capped by the walltime; with one, that one; with none, the walltime."""
+
+    learns = True
 
     def __init__(self) -> None:
         self._last: dict[str, deque[int]] = {}

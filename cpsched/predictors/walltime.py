@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from cpsched.model import EndedJob, IntArray, Job, JobTable
+from cpsched.model import IntArray, Job, JobTable
+from cpsched.predictors.base import Predictor
 
 
-class WalltimePredictor:
+class WalltimePredictor(Predictor):
     """The requested time, as it is."""
-
-    learns = False
 
     def predict(self, job: Job) -> int:
         """The walltime."""
@@ -17,6 +16,3 @@ class WalltimePredictor:
     def fill(self, table: JobTable, slots: IntArray) -> None:
         """Copy the walltimes."""
         table.estimate_s[slots] = table.walltime_s[slots]
-
-    def learn(self, ended: EndedJob) -> None:
-        """Nothing to learn."""

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from cpsched.model import EndedJob, IntArray, Job, JobTable
+from cpsched.model import IntArray, Job, JobTable
+from cpsched.predictors.base import Predictor
 from cpsched_sim.traces.job import TraceJob
 
 
-class OraclePredictor:
+class OraclePredictor(Predictor):
     """The real run time of each job of a trace, capped by its walltime."""
-
-    learns = False
 
     def __init__(self, trace: Iterable[TraceJob]) -> None:
         self._run_s = {item.job.id: item.run_s for item in trace}
@@ -27,6 +26,3 @@ class OraclePredictor:
         jobs, run_s = table.jobs, self._run_s
         truth = np.fromiter((run_s[jobs[slot].id] for slot in slots.tolist()), np.int64, len(slots))
         table.estimate_s[slots] = np.minimum(truth, table.walltime_s[slots])
-
-    def learn(self, ended: EndedJob) -> None:
-        """Nothing to learn."""

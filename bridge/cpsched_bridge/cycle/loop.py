@@ -19,7 +19,7 @@ from cpsched_bridge.cycle.commands import Commands
 from cpsched_bridge.cycle.guard import Allowance, FailureWatch
 from cpsched_bridge.cycle.hand_back import give_all_back
 from cpsched_bridge.cycle.reconcile import Rules, reconcile
-from cpsched_bridge.cycle.snapshots import asides_of, snapshot_of
+from cpsched_bridge.cycle.snapshots import asides_of, scene_of
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Backend, Observation, Pace
 from cpsched_bridge.report import OK, CycleReport, Mode, Phase
@@ -178,15 +178,15 @@ class Bridge:
         """A decision and its verification; what a dispatcher does wrong must not take the held jobs along."""
         with self._timed(report, "decide"):
             try:
-                snapshot = snapshot_of(seen, self.ledger.by_id, report.mode == "control")
-                report.snapshot = self.policy.estimated(snapshot)
+                scene = scene_of(seen, self.ledger.by_id, report.mode == "control")
+                report.snapshot = self.policy.estimated(scene)
                 decision = self.policy.decide(report.snapshot, "plan")
             except Exception as error:
                 self._log.exception("decision failed", round=report.number)
                 self._bad_decision(report, "decision_failed", f"{type(error).__name__}: {error}")
                 return
         report.decision = decision
-        report.waiting = list(snapshot.queued_jobs())
+        report.waiting = list(report.snapshot.queued_jobs())
         with self._timed(report, "verify"):
             report.violations = verify(decision, report.snapshot)
         if report.violations:

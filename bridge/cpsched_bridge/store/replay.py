@@ -4,44 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from cpsched import catalogue
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.model import Job, Placement, Snapshot
+from cpsched.model import Job, Placement, Scene
 from cpsched.overrun import Overrun
 from cpsched.policy import Policy
-from cpsched.predictors.base import OneByOne
+from cpsched.predictors.base import Predictor
 from cpsched_bridge.store.rounds import PolicyRecord, RoundRecord
-
-
-@runtime_checkable
-class Remembers(Protocol):
-    """A dispatcher that learns and can tell what it has learned, as JSON, and take it back."""
-
-    def memory(self) -> Any:
-        """What `learn` has taught it."""
-        ...
-
-    def recall(self, memory: Any) -> None:
-        """Know what `memory` says, and nothing else."""
-        ...
 
 
 def replayable(dispatcher: Dispatcher) -> bool:
     """Whether rounds of this dispatcher can be decided again: it learns nothing, or tells what it has learned."""
-    return not dispatcher.learns or isinstance(dispatcher, Remembers)
+    return not dispatcher.learns or memory_of(dispatcher) is not None
 
 
 def memory_of(dispatcher: Dispatcher) -> Any:
     """What the dispatcher has learned and can tell, else None."""
-    return dispatcher.memory() if dispatcher.learns and isinstance(dispatcher, Remembers) else None
+    return dispatcher.memory() if dispatcher.learns and isinstance(dispatcher, Dispatcher) else None
 
 
-class Recorded(OneByOne):
+class Recorded(Predictor):
     """Predicts what was predicted when the round was recorded."""
-
-    learns = False
 
     def __init__(self, estimates: Mapping[int, int]) -> None:
         self._estimates = estimates
@@ -82,9 +67,9 @@ def replay(record: RoundRecord) -> Replay:
         return Replay(record.number, {}, (), f"{record.policy.dispatcher} learns and does not tell what it has learned")
     dispatcher = catalogue.dispatcher(record.policy.dispatcher, record.policy.dispatcher_settings)
     if record.memory is not None:
-        cast(Remembers, dispatcher).recall(record.memory)
+        dispatcher.recall(record.memory)
     policy = Policy(Recorded(record.estimates), dispatcher, cast(Overrun, record.policy.overrun))
-    snapshot = Snapshot.of(record.now_s, record.cluster, record.free, record.queue, record.running)
+    snapshot = policy.estimated(Scene(record.now_s, record.cluster, record.free, record.queue, record.running))
     decision = policy.decide(snapshot)
     starts, plan = decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)
     return Replay(

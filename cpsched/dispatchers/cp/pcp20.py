@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpsched.dispatchers.base import Unlearned
+from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp import certain, objective, window
 from cpsched.dispatchers.cp.answer import decision, nothing_starts
 from cpsched.dispatchers.cp.limit import Limit
@@ -10,7 +10,7 @@ from cpsched.errors import require
 from cpsched.model import Decision, Need, Snapshot
 
 
-class Pcp20(Unlearned):
+class Pcp20(Dispatcher):
     """Considers the jobs that could start now, plans them for least slowdown, and starts those whose time is now.
 
     `limit_s` is the most that a call may take; a search gets `first_limit_s`, twice as many after one that
