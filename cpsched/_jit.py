@@ -89,8 +89,7 @@ def cache_folder(function: Callable[..., Any], outer: str) -> Path:
         callees = {v.py_func.__code__.co_filename for v in function.__globals__.values() if hasattr(v, "py_func")}
         digest = hashlib.sha256("".join(_stamps.get(file, "") for file in sorted(callees - {own})).encode())
         # The numbers that kernels take from the model are compiled into them.
-        model = [Path(__file__).with_name("model") / f"{name}.py" for name in ("decision", "job", "table")]
-        for file in (Path(own), Path(__file__), *model):
+        for file in (Path(own), Path(__file__), Path(__file__).parent / "model" / "numbers.py"):
             digest.update(file.read_bytes() if file.exists() else b"")
         _stamps[own] = digest.hexdigest()[:16]
     return (Path(outer) if outer else Path(own).parent / "__pycache__") / f"kernels-{_stamps[own]}"
