@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cpsched import planning as availability
-from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.by_scheme import SchemeDispatcher
 from cpsched.errors import require
-from cpsched.model import Decision, Need, Snapshot
-from cpsched.planning import EVERY, GREEDY, STRICT, Allocation, Rule
+from cpsched.planning import EVERY, GREEDY, STRICT, Allocation, OrderName, Scheme
 
 
-class ListDispatcher(Dispatcher):
-    """Jobs in `order`; what a job that cannot start means for later ones is the `option`.
+class ListDispatcher(SchemeDispatcher):
+    """Jobs in `order` (see `cpsched.planning.ORDERS`); the `option` says what a job that cannot start means for others.
 
-    `strict`: none of them starts. `greedy`: they start whenever they fit. `backfill`: it reserves its earliest slot,
-    and they may not delay it; `reservations` limits that to the first K such jobs (what Slurm does), None to none.
+    - `strict`: no later job starts.
+    - `greedy`: later jobs start whenever they fit.
+    - `backfill`: the job reserves its earliest slot, and later jobs may not delay it. `reservations` limits that to
+      the first K such jobs (what Slurm does); None sets no limit.
     """
 
     def __init__(
         self,
-        order: Literal["reg", "shortest", "longest", "sjf", "ljf", "saf", "laf", "spf"] = "reg",
+        order: OrderName = "reg",
         option: Literal["backfill", "greedy", "strict"] = "backfill",
         reservations: int | None = None,
         allocation: Allocation = "first-fit",
     ) -> None:
         require(reservations is None or reservations >= 0, "reservations", reservations, "must not be negative")
         by_option = {"strict": STRICT, "greedy": GREEDY, "backfill": EVERY if reservations is None else reservations}
-        self.rule = Rule(by_option[option], order, allocation=allocation)
-
-    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """See `Dispatcher.decide`."""
-        return availability.plan(snapshot, need, self.rule)
+        self.scheme = Scheme(by_option[option], order, allocation=allocation)

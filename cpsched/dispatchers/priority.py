@@ -7,11 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from cpsched import planning as availability
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.model import Decision, EndedJob, IntArray, Need, Snapshot
-from cpsched.planning import GREEDY, STRICT, Allocation, Rule
+from cpsched.planning import GREEDY, STRICT, Allocation, Scheme, plan_by
 
 
 class PriorityDispatcher(Dispatcher):
@@ -29,7 +28,7 @@ class PriorityDispatcher(Dispatcher):
     ) -> None:
         self.expected_waits = ExpectedWaits.from_file(ewt_file) if ewt_file else ExpectedWaits()
         self.learns = self.expected_waits.learns
-        self.rule = Rule(STRICT if option == "strict" else GREEDY, "given", allocation=allocation)
+        self._scheme = Scheme(STRICT if option == "strict" else GREEDY, None, allocation=allocation)
 
     def learn(self, ended: EndedJob) -> None:
         """See `Dispatcher.learn`."""
@@ -45,7 +44,7 @@ class PriorityDispatcher(Dispatcher):
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """See `Dispatcher.decide`."""
-        return availability.plan(snapshot, need, self.rule, self.by_urgency(snapshot))
+        return plan_by(self._scheme, snapshot, need, self.by_urgency(snapshot))
 
     def by_urgency(self, snapshot: Snapshot) -> IntArray:
         """Queue positions, most urgent first."""
