@@ -10,6 +10,7 @@ import numpy as np
 from cpsched import planning as availability
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.listing import Listing
 from cpsched.model import Decision, EndedJob, IntArray, Need, Snapshot
 from cpsched.planning import GREEDY, STRICT, Allocation, Rule
 
@@ -56,3 +57,13 @@ class PriorityDispatcher(Dispatcher):
         urgency = waits / np.array([expected_s[name] for name in names])
         demand = table.units[queue] * table.per_unit[queue, 0] * table.estimate_s[queue]
         return np.lexsort((demand, -urgency)).astype(np.int64)
+
+
+LISTED = (
+    Listing(
+        "prb",
+        "Closest to exceeding its queue's expected wait first, on the fullest nodes.",
+        "mod17 section 4",
+        PriorityDispatcher,
+    ),
+)
