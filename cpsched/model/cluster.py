@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from cpsched.bounds import require_amount, require_total
 from cpsched.errors import require
-from cpsched.model.job import MOST_AMOUNT
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -53,9 +53,9 @@ class Cluster:
         shape = (len(self.node_names), len(self.resources))
         require(self.capacity.shape == shape, "capacity.shape", self.capacity.shape, f"must be {shape}")
         require(shape[0] > 0 and shape[1] > 0, "capacity.shape", shape, "must have nodes and resources")
-        require(bool((self.capacity >= 0).all()), "capacity", self.capacity.min(), "must not be negative")
-        total = float(self.capacity.sum(axis=0, dtype=np.float64).max())
-        require(total <= MOST_AMOUNT, "capacity", total, f"must hold {MOST_AMOUNT} at most of a resource")
+        require_amount("capacity", int(self.capacity.min()))
+        require_amount("capacity", int(self.capacity.max()))
+        require_total("capacity", int(self.capacity.sum(axis=0).max()))
         sets = (len(self.node_set_names), shape[0])
         require(self.node_sets.shape == sets, "node_sets.shape", self.node_sets.shape, f"must be {sets}")
         require(sets[0] > 0 and bool(self.node_sets[0].all()), "node_sets[0]", "", "must hold every node")

@@ -10,15 +10,13 @@ import numpy as np
 
 from cpsched.model.cluster import IntArray
 from cpsched.model.job import Placement
+from cpsched.model.numbers import NEVER
 
 if TYPE_CHECKING:
     from cpsched.model.snapshot import Snapshot
 
 Need = Literal["starts", "plan"]
 """What a caller needs from a decision: the starts alone (simulation), or the plan and the waits too (bridge)."""
-
-NEVER = int(np.iinfo(np.int64).max)
-"""Expected start of a job whose start the dispatcher does not know (integer seconds cannot be None in a column)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

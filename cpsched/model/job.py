@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cpsched.bounds import require_amount, require_duration, require_time, require_total
 from cpsched.errors import require
+from cpsched.model.numbers import DISTINCT, EXCLUSIVE
 
 Placement = tuple[tuple[int, int], ...]
 """Where a job runs: (node index, units on that node), each node once, in node order.
 
 `((0, 4), (2, 1))` is four units on node 0 and one on node 2.
 """
-
-MOST_S = 2**40
-"""The largest time in seconds, either way from 0: about 35,000 years. Sums and doubles of times stay within int64."""
-
-MOST_AMOUNT = 2**53
-"""The largest amount of a resource, of a job or of a whole cluster; a float64 still holds it exactly."""
-
-DISTINCT = 1
-"""Bit of `JobTable.sharing`: each unit on a node of its own."""
-EXCLUSIVE = 2
-"""Bit of `JobTable.sharing`: nodes used are used by this job alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +42,8 @@ class Request:
         require(min(self.per_unit, default=-1) >= 0, "per_unit", self.per_unit, "must not be negative")
         largest = max(self.per_unit)
         require(largest > 0, "per_unit", self.per_unit, "must ask for something")
-        require(self.units * largest <= MOST_AMOUNT, "units", self.units, f"must ask for {MOST_AMOUNT} at most in all")
+        require_amount("per_unit", largest)
+        require_total("units", self.units * largest)
         require(self.node_set >= 0, "node_set", self.node_set, "must be a row of node_sets")
 
     @property
@@ -86,9 +78,8 @@ class Job:
     ineligible: str | None = None
 
     def __post_init__(self) -> None:
-        require(self.walltime_s > 0, "walltime_s", self.walltime_s, "must be positive")
-        require(self.walltime_s <= MOST_S, "walltime_s", self.walltime_s, f"must be {MOST_S} at most")
-        require(-MOST_S <= self.submit_s <= MOST_S, "submit_s", self.submit_s, f"must be within {MOST_S} of 0")
+        require_time("submit_s", self.submit_s)
+        require_duration("walltime_s", self.walltime_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +94,7 @@ class RunningJob:
     placement: Placement
 
     def __post_init__(self) -> None:
-        require(-MOST_S <= self.start_s <= MOST_S, "start_s", self.start_s, f"must be within {MOST_S} of 0")
+        require_time("start_s", self.start_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from cpsched.bounds import MOST_S, require_duration, require_time
 from cpsched.errors import require
 from cpsched.model.cluster import Cluster, IntArray, frozen_array
-from cpsched.model.job import MOST_S, Job, Placement, RunningJob
+from cpsched.model.job import Job, Placement, RunningJob
 from cpsched.model.table import JobTable
 from cpsched.overrun import Overrun, expected_end_s
 
@@ -90,7 +91,7 @@ class Snapshot:
     def check(self) -> None:
         """Raise `InvalidValue` where a rule of a snapshot is broken."""
         table, shape, total = self.table, self.cluster.capacity.shape, len(self.table.jobs)
-        require(-MOST_S <= self.now_s <= MOST_S, "now_s", self.now_s, f"must be within {MOST_S} of 0")
+        require_time("now_s", self.now_s)
         for name, array, axes in (("free", self.free, 2), ("queue", self.queue, 1), ("running", self.running, 1)):
             right = isinstance(array, np.ndarray) and array.dtype == np.int64 and array.ndim == axes
             require(right, name, getattr(array, "dtype", type(array).__name__), f"must be int64 with {axes} axes")
@@ -101,8 +102,8 @@ class Snapshot:
         require(known, "queue and running", slots, f"must be slots below {total}")
         require(len(np.unique(slots)) == len(slots), "queue and running", slots, "must name each job once")
         estimates, ends = table.estimate_s[slots], table.end_s[self.running]
-        for slot in slots[(estimates < 1) | (estimates > MOST_S)][:1].tolist():
-            require(False, f"job {table.jobs[slot].id} estimate_s", table.estimate_s[slot], f"must be 1 to {MOST_S}")
+        for slot in slots[(estimates < 1) | (estimates >= MOST_S)][:1].tolist():
+            require_duration(f"job {table.jobs[slot].id} estimate_s", int(table.estimate_s[slot]))
         for slot in self.running[ends <= self.now_s][:1].tolist():
             require(False, f"job {table.jobs[slot].id} end_s", table.end_s[slot], f"must be after now_s={self.now_s}")
         require(bool((ends[1:] >= ends[:-1]).all()), "running", self.running, "must be in order of expected ends")

@@ -10,13 +10,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cpsched.bounds import MOST_S
 from cpsched.errors import require
 from cpsched.model.cluster import Cluster, IntArray
-from cpsched.model.job import MOST_S, Job, RunningJob
-
-SUBMIT, WALLTIME, ESTIMATE, UNITS, SHARING, NODE_SET, START, END, PLACE_AT, PLACE_COUNT = range(10)
-"""Rows of `JobTable.rows`."""
-ROWS = 10
+from cpsched.model.job import Job, RunningJob
+from cpsched.model.numbers import (
+    END,
+    ESTIMATE,
+    NODE_SET,
+    PLACE_AT,
+    PLACE_COUNT,
+    ROWS,
+    SHARING,
+    START,
+    SUBMIT,
+    UNITS,
+    WALLTIME,
+)
 
 
 def fixed_view(array: IntArray) -> IntArray:
@@ -102,8 +112,8 @@ class JobTable:
             require(len(amounts) == R, f"job {job.id} per_unit", amounts, f"must have {R} amounts")
             require(node_set < sets, f"job {job.id} node_set", node_set, f"must be below {sets}")
             estimate_s = estimates.get(job.id)
-            known = isinstance(estimate_s, int) and 1 <= estimate_s <= MOST_S
-            require(known, f"job {job.id} estimate_s", estimate_s, f"must be a whole number from 1 to {MOST_S}")
+            known = isinstance(estimate_s, int) and 0 < estimate_s < MOST_S
+            require(known, f"job {job.id} estimate_s", estimate_s, "must be a whole number of seconds, 1 or more")
         counts = [len(r.placement) for r in running]
         entries = [entry for r in running for entry in r.placement]
         rows = np.zeros((ROWS, total), np.int64)

@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from cpsched.bounds import MOST_S
 from cpsched.errors import DecisionFault, InvalidValue
-from cpsched.model import MOST_S, EndedJob, IntArray, Job, JobTable
+from cpsched.model import EndedJob, IntArray, Job, JobTable
 
 
 class Predictor(ABC):
@@ -41,10 +42,9 @@ class Predictor(ABC):
 
 def whole_seconds(answer: object) -> int:
     """Predicted seconds, fractions cut off. Raises `InvalidValue` where it is no number or out of bounds."""
-    rule = f"must be a number of seconds from 1 to {MOST_S}"
-    if isinstance(answer, int | float | np.integer | np.floating) and 1 <= answer <= MOST_S:
+    if isinstance(answer, int | float | np.integer | np.floating) and 1 <= answer < MOST_S:
         return int(answer)
-    raise InvalidValue("estimate_s", answer, rule)
+    raise InvalidValue("estimate_s", answer, "must be a number of seconds, from 1 to below 2^53")
 
 
 def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> None:
