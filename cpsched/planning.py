@@ -39,6 +39,7 @@ class Order:
     key: str
     tie: str
     sentence: str
+    source: str
     code: int
     """What the compiled kernels know the order by."""
 
@@ -46,17 +47,17 @@ class Order:
 ORDERS: dict[str, Order] = {
     order.name: order
     for order in (
-        Order("reg", "arrival", "", "By arrival.", kernels.ARRIVAL),
-        Order("shortest", "E", "", "Shortest estimate first (mod17).", kernels.SHORTEST),
-        Order("longest", "-E", "", "Longest estimate first (mod17).", kernels.LONGEST),
-        Order("sjf", "E", "r", "Shortest estimate first, then fewest processors (debs24).", kernels.SJF),
-        Order("ljf", "-E", "r", "Longest estimate first, then fewest processors (debs24).", kernels.LJF),
-        Order("saf", "r*E", "", "Smallest area first: processors times estimate (debs24).", kernels.SAF),
-        Order("laf", "-r*E", "", "Largest area first: processors times estimate (debs24).", kernels.LAF),
-        Order("spf", "r*E^2", "r*E", "Smallest processors times squared estimate first (debs24).", kernels.SPF),
+        Order("reg", "arrival", "", "By arrival", "debs24", kernels.ARRIVAL),
+        Order("shortest", "E", "", "Shortest estimate first", "mod17", kernels.SHORTEST),
+        Order("longest", "-E", "", "Longest estimate first", "mod17", kernels.LONGEST),
+        Order("sjf", "E", "r", "Shortest estimate first", "debs24", kernels.SJF),
+        Order("ljf", "-E", "r", "Longest estimate first", "debs24", kernels.LJF),
+        Order("saf", "r*E", "", "Smallest area first", "debs24", kernels.SAF),
+        Order("laf", "-r*E", "", "Largest area first", "debs24", kernels.LAF),
+        Order("spf", "r*E^2", "r*E", "Smallest processors times squared estimate first", "debs24", kernels.SPF),
     )
 }
-"""Every order of the queue by name: one row each (debs24 section 3, mod17 section 4)."""
+"""Every order of the queue by name, one row each (debs24: section 3; mod17: section 4)."""
 
 if TYPE_CHECKING:
     OrderName = str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from cpsched.dispatchers.by_scheme import SchemeDispatcher
+from cpsched.listing import Listing
 from cpsched.planning import Allocation, Scheme
 
 
@@ -17,3 +18,23 @@ class EasyDispatcher(SchemeDispatcher):
 
     def __init__(self, backfill: Literal["fcfs", "shortest"] = "fcfs", allocation: Allocation = "first-fit") -> None:
         self.scheme = Scheme(1, backfill="reg" if backfill == "fcfs" else "shortest", allocation=allocation)
+
+
+LISTED = (
+    Listing(
+        "easy", "First come, first served; others may not delay the first that waits.", "Lifka 1995", EasyDispatcher
+    ),
+    Listing(
+        "easy-sjbf",
+        "EASY whose other jobs are tried shortest estimate first.",
+        "Tsafrir et al. 2007",
+        EasyDispatcher,
+        {"backfill": "shortest"},
+    ),
+    Listing(
+        "ebf",
+        "EASY backfilling as in mod17: a missed reservation moves, nothing is killed.",
+        "mod17 section 4",
+        EasyDispatcher,
+    ),
+)

@@ -6,7 +6,8 @@ from typing import Literal
 
 from cpsched.dispatchers.by_scheme import SchemeDispatcher
 from cpsched.errors import require
-from cpsched.planning import EVERY, GREEDY, STRICT, Allocation, OrderName, Scheme
+from cpsched.listing import Listing
+from cpsched.planning import EVERY, GREEDY, ORDERS, STRICT, Allocation, OrderName, Scheme
 
 
 class ListDispatcher(SchemeDispatcher):
@@ -28,3 +29,23 @@ class ListDispatcher(SchemeDispatcher):
         require(reservations is None or reservations >= 0, "reservations", reservations, "must not be negative")
         by_option = {"strict": STRICT, "greedy": GREEDY, "backfill": EVERY if reservations is None else reservations}
         self.scheme = Scheme(by_option[option], order, allocation=allocation)
+
+
+_DEBS24 = "debs24 Algorithm 1"
+_MOD17 = "mod17 section 4"
+_STOPS = "the first that does not fit stops the round."
+_OTHERS = [(name, row) for name, row in ORDERS.items() if row.source != "mod17"]
+"""The orders that make a `list-NAME`: all but those of mod17, whose `sjf` and `ljf` are listed by name."""
+
+
+def _listed(name: str, summary: str, source: str, **fixed: object) -> Listing:
+    return Listing(name, summary, source, ListDispatcher, fixed)
+
+
+LISTED = (
+    _listed("fcfs", "First come, first served: nobody overtakes.", _DEBS24, option="strict"),
+    _listed("greedy", "First come, first served, but whatever fits starts.", _DEBS24, option="greedy"),
+    *(_listed(f"list-{name}", f"{row.sentence}, with reservations.", _DEBS24, order=name) for name, row in _OTHERS),
+    _listed("sjf", f"Shortest estimate first; {_STOPS}", _MOD17, order="shortest", option="strict"),
+    _listed("ljf", f"Longest estimate first; {_STOPS}", _MOD17, order="longest", option="strict"),
+)

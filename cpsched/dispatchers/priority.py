@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.listing import FromFile, Listing
 from cpsched.model import Decision, EndedJob, IntArray, Need, Snapshot
 from cpsched.planning import GREEDY, STRICT, Allocation, Scheme, plan_by
 
@@ -17,16 +18,16 @@ class PriorityDispatcher(Dispatcher):
     """Sort by wait / expected wait of the job's queue, largest first; ties: smaller demand (processors x estimate).
 
     What does not fit is passed over (`greedy`) or stops the round (`strict`). Expected waits are learned as jobs end,
-    unless `ewt_file`, a JSON object of queue name -> seconds, gives them.
+    unless `waits_s` gives them, in seconds by queue name. Programs read those from a JSON file, `ewt_file`.
     """
 
     def __init__(
         self,
         option: Literal["greedy", "strict"] = "greedy",
-        ewt_file: str | None = None,
+        waits_s: Annotated[Mapping[str, float] | None, FromFile("ewt_file")] = None,
         allocation: Allocation = "best-fit",
     ) -> None:
-        self.expected_waits = ExpectedWaits.from_file(ewt_file) if ewt_file else ExpectedWaits()
+        self.expected_waits = ExpectedWaits(waits_s)
         self.learns = self.expected_waits.learns
         self._scheme = Scheme(STRICT if option == "strict" else GREEDY, None, allocation=allocation)
 
@@ -55,3 +56,13 @@ class PriorityDispatcher(Dispatcher):
         urgency = waits / np.array([expected_s[name] for name in names])
         demand = table.units[queue] * table.per_unit[queue, 0] * table.estimate_s[queue]
         return np.lexsort((demand, -urgency)).astype(np.int64)
+
+
+LISTED = (
+    Listing(
+        "prb",
+        "Closest to exceeding its queue's expected wait first, on the fullest nodes.",
+        "mod17 section 4",
+        PriorityDispatcher,
+    ),
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from cpsched.errors import require
+from cpsched.listing import Listing
 from cpsched.model import EndedJob, Job
 from cpsched.predictors.base import Predictor
 
@@ -63,3 +64,13 @@ def _profiles(job: Job) -> Iterator[Hashable]:
     yield prefix, job.queue, job.walltime_s
     yield name
     yield prefix
+
+
+LISTED = (
+    Listing(
+        "profile",
+        "Run time of the user's last ended job that resembles this one, by six rules from strict to loose.",
+        "-D: mod17 section 3; on-line as in cp19",
+        ProfilePredictor,
+    ),
+)

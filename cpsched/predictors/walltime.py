@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cpsched.listing import Listing
 from cpsched.model import IntArray, Job, JobTable
 from cpsched.predictors.base import Predictor
 
@@ -16,3 +17,8 @@ class WalltimePredictor(Predictor):
     def fill(self, table: JobTable, slots: IntArray) -> None:
         """Copy the walltimes."""
         table.estimate_s[slots] = table.walltime_s[slots]
+
+
+LISTED = (
+    Listing("walltime", "A job runs as long as its user allows it to.", "-W in cp19, pcp20, mod17", WalltimePredictor),
+)

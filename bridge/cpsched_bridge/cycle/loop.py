@@ -15,6 +15,7 @@ import structlog
 from cpsched.fit import verify
 from cpsched.model import EndedJob
 from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.cycle.commands import Commands
 from cpsched_bridge.cycle.guard import Allowance, FailureWatch
 from cpsched_bridge.cycle.hand_back import give_all_back
@@ -28,7 +29,6 @@ from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import KEPT, Ledger, State, Transition
 from cpsched_bridge.store.replay import memory_of, replayable
-from cpsched_bridge.store.rounds import PolicyRecord
 from cpsched_bridge.watch.systemd import Systemd
 
 Listener = Callable[[CycleReport], None]
@@ -55,7 +55,7 @@ class Bridge:
 
     backend: Backend
     policy: Policy
-    policy_record: PolicyRecord
+    policy_record: PolicySpec
     ledger: Ledger
     journal: Journal
     pause: PauseFile

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from cpsched import catalogue
+from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.base import Dispatcher
+from cpsched.listing import ReadFile
 from cpsched.model import Job, Placement, Scene
-from cpsched.overrun import Overrun
 from cpsched.policy import Policy
+from cpsched.policy_spec import overrun_of
 from cpsched.predictors.base import Predictor
-from cpsched_bridge.store.rounds import PolicyRecord, RoundRecord
+from cpsched_bridge.store.rounds import RoundRecord
 
 
 def replayable(dispatcher: Dispatcher) -> bool:
@@ -36,15 +37,6 @@ class Recorded(Predictor):
         return self._estimates[job.id]
 
 
-def policy_of(record: PolicyRecord) -> Policy:
-    """The policy that the record names."""
-    return Policy(
-        catalogue.predictor(record.predictor, record.predictor_settings),
-        catalogue.dispatcher(record.dispatcher, record.dispatcher_settings),
-        cast(Overrun, record.overrun),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Replay:
     """A decision taken again. `differences` is empty if it is the same in starts, placements and plan."""
@@ -61,14 +53,14 @@ class Replay:
         return not self.differences and not self.skipped
 
 
-def replay(record: RoundRecord) -> Replay:
-    """Decide the recorded round again."""
+def replay(record: RoundRecord, read: ReadFile | None = None) -> Replay:
+    """Decide the recorded round again; `read` opens the files that settings of the dispatcher name."""
     if not record.replayable:
         return Replay(record.number, {}, (), f"{record.policy.dispatcher} learns and does not tell what it has learned")
-    dispatcher = catalogue.dispatcher(record.policy.dispatcher, record.policy.dispatcher_settings)
+    dispatcher = DISPATCHERS.build(record.policy.dispatcher, record.policy.dispatcher_settings, read)
     if record.memory is not None:
         dispatcher.recall(record.memory)
-    policy = Policy(Recorded(record.estimates), dispatcher, cast(Overrun, record.policy.overrun))
+    policy = Policy(Recorded(record.estimates), dispatcher, overrun_of(record.policy.overrun))
     snapshot = policy.estimated(Scene(record.now_s, record.cluster, record.free, record.queue, record.running))
     decision = policy.decide(snapshot)
     starts, plan = decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)

@@ -4,14 +4,14 @@ import pytest
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Cluster, EndedJob, Scene, Wait
 from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.ports import Outcome
 from cpsched_bridge.report import Happening
 from cpsched_bridge.store.journal import Aside, Journal
-from cpsched_bridge.store.replay import policy_of, replay
+from cpsched_bridge.store.replay import replay
 from cpsched_bridge.store.rounds import (
-    PolicyRecord,
     cluster_from_json,
     cluster_to_json,
     job_from_json,
@@ -22,7 +22,7 @@ from cpsched_bridge.store.rounds import (
 from tests.builders import a_cluster, a_job, a_running
 from tests.fakes import FirstFit
 
-POLICY = PolicyRecord("easy", "last-two", {}, {}, "one-second")
+POLICY = PolicySpec("easy", "last-two", {}, {}, "one-second")
 
 
 def a_scene(now_s=100, queue=(), running=(), cluster=None):
@@ -35,7 +35,7 @@ def a_scene(now_s=100, queue=(), running=(), cluster=None):
 
 
 def write(journal, number, scene, policy=None, record=POLICY, **changes):
-    policy = policy or policy_of(record)
+    policy = policy or record.build()
     snapshot = policy.estimated(scene)
     decision = policy.decide(snapshot)
     facts = {
@@ -75,7 +75,7 @@ def test_what_a_job_waits_for_is_kept(tmp_path):
 
 
 def test_a_recorded_decision_is_taken_again_whatever_the_predictor_has_learned_since(tmp_path):
-    journal, policy = Journal(tmp_path / "journal.sqlite"), policy_of(POLICY)
+    journal, policy = Journal(tmp_path / "journal.sqlite"), POLICY.build()
     running = [a_running(a_job(9, per_unit=4, user="ada"), ((0, 1),), start_s=50)]
     queue = [a_job(1, units=4, per_unit=4, user="ada"), a_job(2, per_unit=4, walltime_s=40)]
     first = write(journal, 1, a_scene(queue=queue, running=running), policy)

@@ -7,6 +7,7 @@ from cpsched.dispatchers.cp import certain, objective, window
 from cpsched.dispatchers.cp.answer import decision, nothing_starts
 from cpsched.dispatchers.cp.limit import Limit
 from cpsched.errors import require
+from cpsched.listing import Listing
 from cpsched.model import Decision, Need, Snapshot
 
 
@@ -51,3 +52,13 @@ class Pcp20(Dispatcher):
 
             answer = improve(facts, answer, weights, self._limit, self._seed)
         return decision(snapshot, facts, answer, weights, need)
+
+
+LISTED = (
+    Listing(
+        "pcp20",
+        "Plans start times and places of all that could start now, for least slowdown, in one constraint model.",
+        "pcp20; search control of cp19",
+        Pcp20,
+    ),
+)
