@@ -15,7 +15,7 @@ def explained(snapshot, plan, starts=NO_STARTS, **options):
 def test_what_starts_does_not_wait_and_what_it_takes_is_no_longer_free():
     snapshot = a_snapshot(a_cluster(nodes=1, cores=4), [a_job(1, per_unit=3), a_job(2, per_unit=2)])
     waits = explained(snapshot, [0, NEVER], Starts.of({0: ((0, 1),)}))
-    assert waits == {2: ("not enough free resources: 0 of 1 units would fit", (1,))}
+    assert waits == {2: ("not enough free resources: 0 of 1 units would fit", ())}
 
 
 def test_a_job_with_a_known_start_waits_behind_what_ends_just_then():

@@ -4,7 +4,7 @@ from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.dispatchers.priority import PriorityDispatcher
 from cpsched.errors import InvalidValue
 from cpsched.model import EndedJob
-from tests.builders import a_cluster, a_job, a_snapshot
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
 def ended(queue, wait_s):
@@ -26,14 +26,11 @@ def test_ties_go_to_the_smaller_demand_and_then_to_arrival():
     assert by_urgency(PriorityDispatcher(), queue, now_s=10) == [1, 2, 0]
 
 
-def test_what_does_not_fit_is_passed_over_or_stops_the_round():
-    queue = [a_job(1, units=4, submit_s=0), a_job(2, units=1, submit_s=5)]
-    snapshot = a_snapshot(a_cluster(nodes=1, cores=3), queue, now_s=10)
-    assert list(PriorityDispatcher().decide(snapshot).starts_by_job(snapshot)) == [2]
-    assert list(PriorityDispatcher("strict").decide(snapshot).starts_by_job(snapshot)) == [2], "it can never run"
-    snapshot = a_snapshot(a_cluster(nodes=2, cores=2), [a_job(1, units=2, per_unit=2), a_job(2, submit_s=5)], now_s=10)
-    taken = PriorityDispatcher("strict").decide(snapshot).starts_by_job(snapshot)
-    assert list(taken) == [1]
+@pytest.mark.parametrize(("option", "started"), [("greedy", [2]), ("strict", [])])
+def test_what_does_not_fit_is_passed_over_or_stops_the_round(option, started):
+    queue = [a_job(1, units=3), a_job(2, submit_s=5)]
+    snapshot = a_snapshot(a_cluster(nodes=1, cores=3), queue, [a_running(a_job(9), ((0, 1),))], now_s=10)
+    assert list(PriorityDispatcher(option).decide(snapshot).starts_by_job(snapshot)) == started
 
 
 def test_waits_are_learned_by_queue_unless_they_are_given():
