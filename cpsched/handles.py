@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, dataclass_transform, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, dataclass_transform, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -87,8 +87,18 @@ class Handle:
             structs.fill(type(self), self, self._checked(given))
         self.__dict__.update((name, value) for name, value in named.items() if not isinstance(value, int))
 
+    def seen_as(self, named: dict[str, Any]) -> Self:
+        """The same handle to kernels; to Python one whose fields have other values, such as read-only views."""
+        found = object.__new__(type(self))
+        found.__dict__ |= self.__dict__ | named | {"_origin": self}
+        found.__dict__.pop("_given", None)
+        return found
+
     def __getattr__(self, name: str) -> Any:
         """Build what kernels are handed when it is first asked for."""
+        if name == "_address" and "_origin" in self.__dict__:
+            self._address = self._origin._address
+            return self._address
         if name == "_address":
             from cpsched.kernels import structs
 

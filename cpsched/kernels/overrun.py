@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cpsched.kernels.jit import bare, inner
-from cpsched.kernels.state import Site
+from cpsched.kernels.jit import bare
 
 ONE_SECOND, DOUBLE, WALLTIME = range(3)
 OVERRUN_CODES = {"one-second": ONE_SECOND, "double": DOUBLE, "walltime": WALLTIME}
@@ -32,29 +31,3 @@ def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, ove
     if overrun == WALLTIME:
         end_s = start_s + walltime_s
     return max(end_s, now_s + 1)
-
-
-@inner
-def revise_overdue(site: Site, overrun: int) -> int:
-    """Move the running jobs that outlived their expected end to a later one; returns how many there were.
-
-    The running jobs are sorted by (`end_s`, slot) before and after.
-    """
-    jobs, running, count, now_s = site.jobs, site.running, site.active, site.now_s
-    end_s, start_s, estimate_s, walltime_s = jobs.end_s, jobs.start_s, jobs.estimate_s, jobs.walltime_s
-    overdue = 0
-    while overdue < count and end_s[running[overdue]] <= now_s:
-        slot = running[overdue]
-        end_s[slot] = expected_end(start_s[slot], estimate_s[slot], walltime_s[slot], now_s, overrun)
-        overdue += 1
-
-    # From the last of them to the first, each moves up to where its new end belongs.
-    for i in range(overdue - 1, -1, -1):
-        slot, j = running[i], i
-        while j + 1 < count and (
-            end_s[running[j + 1]] < end_s[slot] or (end_s[running[j + 1]] == end_s[slot] and running[j + 1] < slot)
-        ):
-            running[j] = running[j + 1]
-            j += 1
-        running[j] = slot
-    return overdue

@@ -7,7 +7,7 @@ from cpsched.kernels.carried import compact, regroup, shift_lines
 from cpsched.kernels.fit import QUEUED, STARTED, Starting, asks_more_than, shift_free, take_starts
 from cpsched.kernels.groups import EVER
 from cpsched.kernels.jit import bare, inner, kernel
-from cpsched.kernels.overrun import expected_end, revise_overdue
+from cpsched.kernels.overrun import expected_end
 from cpsched.kernels.state import Carried, Site, longer
 from cpsched.model import NEVER
 
@@ -150,6 +150,32 @@ def end_until(state: Simulated, to_s: int) -> None:
         shift_free(jobs, slot, site.machine, places.node[a:b], places.units[a:b], state.free, state.total_free, 1)
         if state.on_nodes and not site.groups.stale:
             shift_lines(state.carried, site, slot, EVER, jobs.end_s[slot], 1)
+
+
+@inner
+def revise_overdue(site: Site, overrun: int) -> int:
+    """Move the running jobs that outlived their expected end to a later one; returns how many there were.
+
+    The running jobs are sorted by (`end_s`, slot) before and after.
+    """
+    jobs, running, count, now_s = site.jobs, site.running, site.active, site.now_s
+    end_s, start_s, estimate_s, walltime_s = jobs.end_s, jobs.start_s, jobs.estimate_s, jobs.walltime_s
+    overdue = 0
+    while overdue < count and end_s[running[overdue]] <= now_s:
+        slot = running[overdue]
+        end_s[slot] = expected_end(start_s[slot], estimate_s[slot], walltime_s[slot], now_s, overrun)
+        overdue += 1
+
+    # From the last of them to the first, each moves up to where its new end belongs.
+    for i in range(overdue - 1, -1, -1):
+        slot, j = running[i], i
+        while j + 1 < count and (
+            end_s[running[j + 1]] < end_s[slot] or (end_s[running[j + 1]] == end_s[slot] and running[j + 1] < slot)
+        ):
+            running[j] = running[j + 1]
+            j += 1
+        running[j] = slot
+    return overdue
 
 
 @inner

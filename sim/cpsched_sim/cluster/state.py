@@ -24,8 +24,10 @@ from cpsched.model import (
     Placement,
     Places,
     Request,
+    Scene,
     Snapshot,
     Starts,
+    frozen_array,
 )
 from cpsched.overrun import Overrun
 from cpsched_sim.cluster import events
@@ -57,7 +59,6 @@ class SimulatedCluster:
         self.site = self.state.site
         self._slot_of: dict[int, int] = {}
         self._refusals: dict[Request, str | None] = {}
-        self._unseen: list[int] = []
         self._free_view = view_of(self.state.free)
         self._name_columns()
 
@@ -95,24 +96,29 @@ class SimulatedCluster:
         return self._refusals[request]
 
     def snapshot(self) -> Snapshot:
-        """The cluster now; its arrays are read-only views."""
+        """The cluster now; its arrays are read-only views.
+
+        Its rules hold by construction: a job's estimate is its walltime until `table.estimate_s` is told another one,
+        and running jobs are moved to ends after now whenever time has passed.
+        """
         site = self.site
         found = Snapshot(
             site.now_s,
             self.cluster,
             self._free_view,
-            self.table,
+            self._fixed_table,
             self._queue_view[: site.queued],
             self._running_view[: site.active],
-            self.fresh_slots() if self._unseen else NO_SLOTS,
+            by_construction=True,
         )
         object.__setattr__(found, "site", site)
         return found
 
-    def fresh_slots(self) -> IntArray:
-        """Slots of queued jobs that have no estimate yet."""
-        self._unseen = [slot for slot in self._unseen if self.table.estimate_s[slot] == 0]
-        return np.array(self._unseen, dtype=np.int64)
+    def scene(self) -> Scene:
+        """The cluster now as it is seen from outside, by value."""
+        snapshot = self.snapshot()
+        free = frozen_array(self.state.free)
+        return Scene(self.now_s, self.cluster, free, snapshot.queued_jobs(), snapshot.running_jobs())
 
     # ------------------------------------------------------------------------------------------ what happens
 
@@ -202,13 +208,13 @@ class SimulatedCluster:
     def _name_columns(self) -> None:
         """Views of the columns that grow with the number of jobs."""
         self._queue_view, self._running_view = view_of(self.site.queue), view_of(self.site.running)
+        self._fixed_table = self.table.read_only()
 
     def _add(self, job: Job, run_s: int) -> int:
         slot = len(self.jobs)
         if slot == len(self.state.run_s):
             self._grow(2 * slot + 1)
         self._fill([TraceJob(job, run_s)])
-        self._unseen.append(slot)
         return slot
 
     def _fill(self, items: Sequence[TraceJob]) -> None:
@@ -220,7 +226,7 @@ class SimulatedCluster:
             return np.fromiter(values, np.int64, len(items))
 
         table.submit_s[part] = column(job.submit_s for job in jobs)
-        table.walltime_s[part] = column(job.walltime_s for job in jobs)
+        table.walltime_s[part] = table.estimate_s[part] = column(job.walltime_s for job in jobs)
         table.units[part] = column(job.request.units for job in jobs)
         table.sharing[part] = column(job.request.sharing for job in jobs)
         table.node_set[part] = column(job.request.node_set for job in jobs)
