@@ -1,153 +1,147 @@
-"""Nodes with the same free-over-time line, kept as groups."""
+"""Nodes with the same free-over-time line, kept as groups.
+
+The *line* of a node is what it has free, from now on: steps (second, amounts [R]), the first one from ever. Example: a
+node with 2 of 8 cores free, whose other job ends at second 900, has the line (ever, 2), (900, 8). Nodes of the same
+kind with the same line form a group. Lines are never changed: a node that gives or takes moves to another group, whose
+line is a copy with one edit. All choices are made by line or by node index, never by the number of a group: the same
+instant gives the same decision, whether its groups were carried along or built anew.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from cpsched._jit import kernel
-from cpsched.kernels.fit import amount_on
-from cpsched.kernels.state import Array, Groups, Jobs, Machine
-from cpsched.model import NEVER
-
-# ---------------------------------------------------------------------------------------------- nodes, in groups
-#
-# The *line* of a node is what it has free, from now on: steps (second, amounts [R]), the first one from ever. Nodes of
-# the same kind with the same line form a group. Lines are never changed: a node that gives or takes moves to another
-# group, whose line is a copy with one edit. All choices are made by line or by node index.
+from cpsched.handles import Column, FixedColumn
+from cpsched.kernels.fit import taken_on
+from cpsched.kernels.jit import bare, inner
+from cpsched.kernels.state import Groups, Machine, Site, longer
+from cpsched.model import NEVER, IntArray, JobTable
 
 EVER = -NEVER
 """The second of a line's first step."""
 
+# ------------------------------------------------------------------------------------------ where a group has nodes
 
 BLOCK = 64
 """Nodes of a block."""
 
 
-@kernel(makes_arrays=False)
-def mark(g: int) -> Any:
+@bare
+def mark(g: int) -> int:
     """One bit for a group, which it may share with others."""
-    return np.int64(1) << (g & 63)
+    return np.int64(1) << (g & 63)  # type: ignore[return-value]
 
 
-@kernel(makes_arrays=False)
+@bare
 def blocks_of(nodes: int) -> int:
     """The number of blocks of so many nodes."""
     return (nodes + BLOCK - 1) // BLOCK
 
 
-@kernel(makes_arrays=False)
-def mark_block(groups: Groups, block: int) -> Any:
+@bare
+def mark_block(of: FixedColumn, near: Column, block: int) -> None:
     """Let `near` of a block say no more than what is so."""
-    marks = 0
-    for node in range(block * BLOCK, min((block + 1) * BLOCK, len(groups.of))):
-        marks |= mark(groups.of[node])
-    groups.near[block] = marks
-    return marks
+    marks = np.int64(0)
+    for node in range(block * BLOCK, min((block + 1) * BLOCK, len(of))):
+        marks |= mark(of[node])
+    near[block] = marks
 
 
-@kernel(makes_arrays=False)
-def mark_blocks(groups: Groups) -> int:
-    """`mark_block` of all; returns how many there are."""
-    for block in range(len(groups.near)):
-        mark_block(groups, block)
-    return len(groups.near)
+@bare
+def mark_blocks(of: FixedColumn, near: Column) -> None:
+    """`mark_block` of all."""
+    for block in range(len(near)):
+        mark_block(of, near, block)
 
 
-@kernel(makes_arrays=False)
-def move_node(groups: Groups, node: int, g: int) -> int:
+@bare
+def move_node(of: Column, near: Column, node: int, g: int) -> None:
     """Note that a node belongs to group `g` now; sizes are left to the caller."""
-    groups.of[node] = g
-    groups.near[node // BLOCK] |= mark(g)
-    return g
+    of[node] = g
+    near[node // BLOCK] |= mark(g)
 
 
-@kernel(makes_arrays=False)
-def mixed(value: int) -> Any:
+# ------------------------------------------------------------------------------------------ which nodes are alike
+
+
+@bare
+def mixed(value: int) -> int:
     """A 64-bit hash of `value` (the finaliser of splitmix64)."""
     x = np.uint64(value) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.int64(x ^ (x >> np.uint64(31)))
+    return np.int64(x ^ (x >> np.uint64(31)))  # type: ignore[return-value]
 
 
-@kernel(makes_arrays=False)
-def line_key(at_s: int, r: int) -> Any:
+@bare
+def line_key(at_s: int, r: int) -> int:
     """The weight in a signature of one unit of resource `r` that a line gains at second `at_s`."""
     return mixed(r) if at_s == EVER else mixed(mixed(at_s) + r)
 
 
-@kernel()
-def signatures(machine: Machine, jobs: Jobs, running: Array) -> Any:
+@inner
+def signatures(machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArray:
     """A 64-bit number per node that is the same for nodes of the same kind and line: a sum over what is in the line."""
     nodes, resources = machine.free.shape
+    free, kind_of = machine.free, machine.kind_of
     found = np.empty(nodes, np.int64)
     now, later = np.empty(resources, np.int64), np.empty(resources, np.int64)
     for r in range(resources):
         now[r] = line_key(EVER, r)
     for node in range(nodes):
-        total = mixed(-1 - machine.kind_of[node])
+        total = mixed(-1 - kind_of[node])
         for r in range(resources):
-            total += machine.free[node, r] * now[r]
+            total += free[node, r] * now[r]
         found[node] = total
-    for i in range(len(running)):
-        slot = running[i]
+
+    # What each running job will give back.
+    place_node, place_units = jobs.places.node, jobs.places.units
+    for slot in running:
         for r in range(resources):
             later[r] = line_key(jobs.end_s[slot], r)
         for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
-            node = jobs.place_node[at]
+            node = place_node[at]
             for r in range(resources):
-                found[node] += amount_on(machine, jobs, slot, node, jobs.place_units[at], r) * later[r]
+                found[node] += taken_on(jobs, slot, machine, node, place_units[at], r) * later[r]
     return found
 
 
-@kernel()
-def new_groups(machine: Machine, groups_room: int, steps_room: int) -> Groups:
-    """No group yet, room for some."""
-    nodes, resources = machine.free.shape
-    return Groups(
-        np.empty(nodes, np.int64), np.empty(groups_room, np.int64), np.zeros(groups_room, np.int64),
-        np.empty(groups_room, np.int64), np.zeros(groups_room, np.int64), np.empty(steps_room, np.int64),
-        np.empty((steps_room, resources), np.int64), np.zeros(4, np.int64), np.zeros(blocks_of(nodes), np.int64),
-    )  # fmt: skip
+# ------------------------------------------------------------------------------------------ making groups
 
 
-@kernel()
-def with_room(groups: Groups, more_groups: int, more_steps: int) -> Groups:
-    """The same groups with room for more of both."""
-    kind, size, first, length, at, free = groups.kind, groups.size, groups.first, groups.length, groups.at, groups.free
-    g, e = groups.used[0], groups.used[1]
-    if g + more_groups > len(kind):
-        n = max(g + more_groups, 2 * len(kind))
-        kind, size, first, length = (
-            np.empty(n, np.int64), np.zeros(n, np.int64), np.empty(n, np.int64), np.zeros(n, np.int64),
-        )  # fmt: skip
-        kind[:g], size[:g], first[:g], length[:g] = (
-            groups.kind[:g], groups.size[:g], groups.first[:g], groups.length[:g],
-        )  # fmt: skip
-    if e + more_steps > len(at):
-        n = max(e + more_steps, 2 * len(at))
-        at, free = np.empty(n, np.int64), np.empty((n, free.shape[1]), np.int64)
-        at[:e], free[:e] = groups.at[:e], groups.free[:e]
-    return Groups(groups.of, kind, size, first, length, at, free, groups.used, groups.near)
+@inner
+def make_room(groups: Groups, more_groups: int, more_steps: int) -> None:
+    """Let there be room for more groups and more steps."""
+    count, steps = groups.count, groups.steps
+    if count + more_groups > len(groups.kind):
+        room = count + more_groups
+        groups.kind, groups.size = longer(groups.kind, count, room), longer(groups.size, count, room)
+        groups.first, groups.length = longer(groups.first, count, room), longer(groups.length, count, room)
+    if steps + more_steps > len(groups.at):
+        groups.at = longer(groups.at, steps, steps + more_steps)
+        free = np.empty((len(groups.at), groups.free.shape[1]), np.int64)
+        for step in range(steps):
+            for r in range(free.shape[1]):
+                free[step, r] = groups.free[step, r]
+        groups.free = free
 
 
-@kernel()
-def grouped(machine: Machine, jobs: Jobs, running: Array) -> Groups:
-    """The groups of the cluster as it is, from values alone. `running` is sorted by expected end."""
+@inner
+def grouped(groups: Groups, machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArray:
+    """Build `groups` of the machine as it is, from values alone; `running` is sorted by expected end.
+
+    Returns the signatures of the nodes.
+    """
     nodes, resources = machine.free.shape
     found = signatures(machine, jobs, running)
-    steps = nodes
-    for i in range(len(running)):
-        steps += jobs.place_count[running[i]]
+
+    # Nodes with the same signature belong together: number the groups by a hash table of signatures. Each group is led
+    # by its first node; `leader[node]` is the group that a node leads, -1 for most.
     mask = 1
     while mask < 2 * nodes:
         mask *= 2
-    table = np.full(mask, -1, np.int64)
-    leader = np.full(nodes, -1, np.int64)
-    of = np.empty(nodes, np.int64)
-    leads = np.empty(nodes, np.int64)
+    table, leader = np.full(mask, -1, np.int64), np.full(nodes, -1, np.int64)
+    of, leads = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
     n = 0
     for node in range(nodes):
         at = mixed(found[node]) & (mask - 1)
@@ -159,135 +153,136 @@ def grouped(machine: Machine, jobs: Jobs, running: Array) -> Groups:
             leader[node] = n
             n += 1
         of[node] = table[at]
-    # How long each line will be, then the lines of the leaders.
-    length = np.ones(n, np.int64)
-    for i in range(len(running)):
-        slot = running[i]
+
+    # How long each line can become: one step, and one more for each job that runs on the leader.
+    place_node, place_units = jobs.places.node, jobs.places.units
+    most = np.ones(n, np.int64)
+    for slot in running:
         for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
-            if leader[jobs.place_node[at]] >= 0:
-                length[leader[jobs.place_node[at]]] += 1
-    groups = new_groups(machine, 2 * n + 8, 2 * length.sum() + 32)
-    groups.of[:] = of
-    mark_blocks(groups)
+            if leader[place_node[at]] >= 0:
+                most[leader[place_node[at]]] += 1
+
+    # Lay the lines out one after the other, each with what is free now as its first step.
+    groups.count = groups.steps = 0
+    make_room(groups, n, most.sum())
+    kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
+    at_s, free = groups.at, groups.free
     step = 0
     for g in range(n):
-        groups.kind[g] = machine.kind_of[leads[g]]
-        groups.first[g] = step
-        groups.length[g] = 1
-        groups.at[step] = EVER
+        kind[g], size[g], first[g], length[g] = machine.kind_of[leads[g]], 0, step, 1
+        at_s[step] = EVER
         for r in range(resources):
-            groups.free[step, r] = machine.free[leads[g], r]
-        step += length[g]
+            free[step, r] = machine.free[leads[g], r]
+        step += most[g]
     for node in range(nodes):
-        groups.size[of[node]] += 1
-    for i in range(len(running)):
-        slot = running[i]
+        size[of[node]] += 1
+
+    # Add what the running jobs give back, in order of their ends.
+    for slot in running:
         for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
-            node = jobs.place_node[at]
+            node = place_node[at]
             g = leader[node]
             if g < 0:
                 continue
-            last = groups.first[g] + groups.length[g] - 1
-            if groups.at[last] < jobs.end_s[slot]:
-                groups.length[g] += 1
-                groups.at[last + 1] = jobs.end_s[slot]
+            last = first[g] + length[g] - 1
+            if at_s[last] < jobs.end_s[slot]:
+                length[g] += 1
+                at_s[last + 1] = jobs.end_s[slot]
                 for r in range(resources):
-                    groups.free[last + 1, r] = groups.free[last, r]
+                    free[last + 1, r] = free[last, r]
                 last += 1
             for r in range(resources):
-                groups.free[last, r] += amount_on(machine, jobs, slot, node, jobs.place_units[at], r)
-    groups.used[0], groups.used[1] = n, step
-    return groups
+                free[last, r] += taken_on(jobs, slot, machine, node, place_units[at], r)
+    groups.count, groups.steps, groups.peopled = n, step, n
+    groups.of, groups.near = of, np.zeros(blocks_of(nodes), np.int64)
+    mark_blocks(groups.of, groups.near)
+    return found
 
 
-@kernel(makes_arrays=False)
+@inner
+def borrow(own: Groups, carried: Groups) -> None:
+    """Let `own` be the groups carried along, to plan on.
+
+    What belongs to `carried` stays as it is, but for `of` and `near`, which both share; `of` must be put back. New
+    groups and steps go behind those in use.
+    """
+    n = carried.count
+    own.count = own.steps = 0
+    make_room(own, n + 8, 0)
+    kind, size, first, length = own.kind, own.size, own.first, own.length
+    from_kind, from_size, from_first, from_length = carried.kind, carried.size, carried.first, carried.length
+    for g in range(n):
+        kind[g], size[g], first[g], length[g] = from_kind[g], from_size[g], from_first[g], from_length[g]
+    own.of, own.near, own.at, own.free = carried.of, carried.near, carried.at, carried.free
+    own.count, own.steps = n, carried.steps
+
+
+# ------------------------------------------------------------------------------------------ moving nodes
+
+
+@inner
 def add_edited(
-    groups: Groups, machine: Machine, jobs: Jobs, slot: int, node: int, units: int, start_s: int, end_s: int, sign: int
-) -> Any:
+    groups: Groups, machine: Machine, jobs: JobTable, slot: int, node: int, units: int, start_s: int, end_s: int,
+    sign: int,
+) -> int:  # fmt: skip
     """One more group, with the line of `node` and `sign` times what a job takes added to it during [start_s, end_s).
 
-    There must be room for one group and for two steps more than the line has. Steps that change nothing are left out.
-    Returns the new group.
+    Steps that change nothing are left out. Returns the new group, which has no nodes yet.
     """
-    g, at, free = groups.of[node], groups.at, groups.free
-    new, to, resources = groups.used[0], groups.used[1], free.shape[1]
-    first, n = groups.first[g], groups.length[g]
-    groups.kind[new], groups.size[new], groups.first[new] = groups.kind[g], 0, to
+    g = groups.of[node]
+    make_room(groups, 1, groups.length[g] + 2)
+    at, free, resources = groups.at, groups.free, groups.free.shape[1]
+    new, begin, first, n = groups.count, groups.steps, groups.first[g], groups.length[g]
+    to = begin
     for i in range(n):
         since_s = at[first + i]
         until_s = at[first + i + 1] if i + 1 < n else NEVER
+
+        # A step of the old line gives up to three: its own, and those that begin where the edit begins and ends.
         for part in range(3):
             at_s = since_s if part == 0 else (start_s if part == 1 else end_s)
             if part > 0 and not since_s < at_s < until_s:
                 continue
             inside = sign if start_s <= at_s < end_s else 0
-            same = to > groups.first[new]
+            same = to > begin
             for r in range(resources):
                 free[to, r] = free[first + i, r]
                 if inside:
-                    free[to, r] += inside * amount_on(machine, jobs, slot, node, units, r)
+                    free[to, r] += inside * taken_on(jobs, slot, machine, node, units, r)
                 same = same and free[to, r] == free[to - 1, r]
             if not same:
                 at[to] = at_s
                 to += 1
-    groups.length[new] = to - groups.first[new]
-    groups.used[0], groups.used[1] = new + 1, to
+    groups.kind[new], groups.size[new] = groups.kind[g], 0
+    groups.first[new], groups.length[new] = begin, to - begin
+    groups.count, groups.steps = new + 1, to
     return new
 
 
-@kernel()
-def occupy_nodes(
-    groups: Groups, machine: Machine, jobs: Jobs, slot: int, nodes: Array, units: Array, count: int, start_s: int,
-    end_s: int,
-) -> Groups:  # fmt: skip
-    """Take a placement off the lines of its nodes during [start_s, end_s): they move to new groups."""
-    before, i = groups.used[0], 0
+@inner
+def occupy_nodes(site: Site, slot: int, count: int, start_s: int, end_s: int) -> None:
+    """Take the placement at hand off the lines of its nodes during [start_s, end_s): they move to new groups."""
+    trial, machine, jobs = site.trial, site.machine, site.jobs
+    groups, nodes, units = trial.groups, trial.nodes, trial.units
+    of, near, before = groups.of, groups.near, groups.count
+
+    # `target[g]` is where nodes of group g go that give `taken[g]` units; -1 for none yet.
     target, taken = np.full(before, -1, np.int64), np.zeros(before, np.int64)
-    while i < count:
-        groups = with_room(groups, 1, groups.length[groups.of[nodes[i]]] + 2)
-        i = occupy_while_room(groups, machine, jobs, slot, nodes, units, i, count, start_s, end_s, target, taken)
-    return groups
-
-
-@kernel(makes_arrays=False)
-def occupy_while_room(
-    groups: Groups, machine: Machine, jobs: Jobs, slot: int, nodes: Array, units: Array, i: int, count: int,
-    start_s: int, end_s: int, target: Array, taken: Array,
-) -> Any:  # fmt: skip
-    """`occupy_nodes` from entry `i` on; returns the first entry for whose new group there is no room, or `count`.
-
-    `target[g]` is where nodes of group `g` go that give `taken[g]` units; -1 for none yet.
-    """
-    while i < count:
+    size = groups.size
+    for i in range(count):
         node = nodes[i]
-        g = groups.of[node]
+        g = of[node]
         if target[g] < 0 or taken[g] != units[i]:
-            steps = groups.used[1] + groups.length[g] + 2
-            if groups.used[0] == len(groups.kind) or steps > len(groups.at):
-                return i
             target[g], taken[g] = add_edited(groups, machine, jobs, slot, node, units[i], start_s, end_s, -1), units[i]
-        move_node(groups, node, target[g])
-        groups.size[g] -= 1
-        groups.size[target[g]] += 1
-        i += 1
-    return count
+            size = groups.size
+        move_node(of, near, node, target[g])
+        size[g] -= 1
+        size[target[g]] += 1
 
 
-@kernel(makes_arrays=False)
-def put_back(groups: Groups, moved: Array, moved_from: Array, count: int) -> int:
-    """Let nodes belong to the groups that they were moved from, the last move first; returns `count`."""
+@inner
+def put_back(groups: Groups, moved: FixedColumn, moved_from: FixedColumn, count: int) -> None:
+    """Let nodes belong to the groups that they were moved from, the last move first."""
+    of, near = groups.of, groups.near
     for k in range(count - 1, -1, -1):
-        move_node(groups, moved[k], moved_from[k])
-    return count
-
-
-@kernel()
-def borrowed(groups: Groups) -> Groups:
-    """Groups to plan on: what belongs to `groups` stays as it is, but for `of` and `near`; `of` must be put back."""
-    n = groups.used[0]
-    room = n + 32
-    kind, size, first, length = (
-        np.empty(room, np.int64), np.zeros(room, np.int64), np.empty(room, np.int64), np.zeros(room, np.int64),
-    )  # fmt: skip
-    kind[:n], size[:n], first[:n], length[:n] = groups.kind[:n], groups.size[:n], groups.first[:n], groups.length[:n]
-    return Groups(groups.of, kind, size, first, length, groups.at, groups.free, groups.used.copy(), groups.near)
+        move_node(of, near, moved[k], moved_from[k])

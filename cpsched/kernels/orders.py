@@ -1,32 +1,33 @@
-"""The rule of a list scheduler as numbers, and the orders of the queue."""
+"""The methods of list schedulers as numbers, and the orders of the queue."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from cpsched._jit import kernel
-from cpsched.kernels.state import Array, Jobs
+from cpsched.handles import FixedColumn
+from cpsched.kernels.jit import bare, inner
+from cpsched.kernels.state import Method, Site
+from cpsched.model import IntArray
 
 STRICT, GREEDY = -1, 0
 """Numbers of reservations with a meaning of their own: stop at the first job that does not fit; pass over it."""
 
-
 FIRST_FIT, BEST_FIT = 0, 1
-
-
-ORDER, BACKFILL, RESERVATIONS, ALLOCATION, COUNTED, WANT_PLAN = range(6)
-"""Fields of a rule (int64[6]), the whole of what makes one list scheduler differ from another: the order of the queue;
-the order after a single reservation (`ARRIVAL`: the same); how many reservations; which nodes a start gets; whether the
-cluster is a counted pool; whether the whole plan is wanted."""
-
+"""Allocations: nodes in index order; those with the fewest free resources first."""
 
 ARRIVAL, SHORTEST, LONGEST, SJF, LJF, SAF, LAF, SPF, GIVEN = range(9)
 """Orders; `GIVEN`: by positions from outside."""
 
+LARGEST = (1 << 63) - 1
 
-@kernel(makes_arrays=False)
+
+@bare
+def times(a: int, b: int) -> int:
+    """`a` times `b`, neither of them negative; the largest integer where that would be larger."""
+    return LARGEST if a > 0 and b > LARGEST // a else a * b
+
+
+@bare
 def first_key(code: int, estimate_s: int, processors: int) -> int:
     """What an order sorts by first: E is the estimate, r the processors (debs24 section 3)."""
     if code in (SHORTEST, SJF):
@@ -34,36 +35,39 @@ def first_key(code: int, estimate_s: int, processors: int) -> int:
     if code in (LONGEST, LJF):
         return -estimate_s
     if code == SAF:
-        return processors * estimate_s
+        return times(processors, estimate_s)
     if code == LAF:
-        return -processors * estimate_s
+        return -times(processors, estimate_s)
     if code == SPF:
-        return processors * estimate_s * estimate_s
+        return times(times(processors, estimate_s), estimate_s)
     return 0
 
 
-@kernel(makes_arrays=False)
+@bare
 def second_key(code: int, estimate_s: int, processors: int) -> int:
-    """What it sorts by next; remaining ties keep the order of arrival."""
+    """What an order sorts by next; remaining ties keep the order of arrival."""
     if code in (SJF, LJF):
         return processors
     if code == SPF:
-        return processors * estimate_s
+        return times(processors, estimate_s)
     return 0
 
 
-@kernel()
-def sorted_positions(code: int, queue: Array, jobs: Jobs) -> Array:
-    """The positions of a queue in order `code`: a merge sort, stable."""
-    n = len(queue)
+@inner
+def sorted_positions(code: int, site: Site) -> IntArray:
+    """The positions of the queue in order `code`: a merge sort, stable."""
+    n, queue, jobs = site.queued, site.queue, site.jobs
+    estimate_s, units, per_unit = jobs.estimate_s, jobs.units, jobs.per_unit
     first, second = np.empty(n, np.int64), np.empty(n, np.int64)
     order, merged = np.empty(n, np.int64), np.empty(n, np.int64)
     for i in range(n):
         slot = queue[i]
-        processors = jobs.units[slot] * jobs.per_unit[slot, 0]
-        first[i] = first_key(code, jobs.estimate_s[slot], processors)
-        second[i] = second_key(code, jobs.estimate_s[slot], processors)
+        processors = units[slot] * per_unit[slot, 0]
+        first[i] = first_key(code, estimate_s[slot], processors)
+        second[i] = second_key(code, estimate_s[slot], processors)
         order[i] = i
+
+    # Runs of `width` sorted positions are merged two by two until one run is left.
     width = 1
     while width < n:
         for low in range(0, n, 2 * width):
@@ -85,17 +89,17 @@ def sorted_positions(code: int, queue: Array, jobs: Jobs) -> Array:
     return order
 
 
-@kernel(makes_arrays=False)
-def position_of(order: Array, i: int) -> Any:
-    """The queue position of the i-th in an order; an empty one is that of the queue."""
-    return order[i] if len(order) else i
-
-
-@kernel()
-def positions_in(rule: Array, given: Array, queue: Array, jobs: Jobs) -> Any:
-    """The queue positions in the order of a rule; empty where that is the queue's."""
-    if rule[ORDER] == ARRIVAL:
+@inner
+def positions_of(method: Method, given: FixedColumn, site: Site) -> IntArray:
+    """The queue positions in the order of a method; empty where that is the queue's own."""
+    if method.order == ARRIVAL:
         return np.empty(0, np.int64)
-    if rule[ORDER] == GIVEN:
+    if method.order == GIVEN:
         return given.copy()
-    return sorted_positions(rule[ORDER], queue, jobs)
+    return sorted_positions(method.order, site)
+
+
+@bare
+def position_of(order: FixedColumn, i: int) -> int:
+    """The queue position of the i-th in an order; an empty order is that of the queue."""
+    return int(order[i]) if len(order) else i

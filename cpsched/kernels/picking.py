@@ -2,51 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from cpsched._jit import kernel
 from cpsched.kernels.groups import BLOCK, mark, mark_block
-from cpsched.kernels.state import Array, Groups
+from cpsched.kernels.jit import inner
+from cpsched.kernels.state import Site
 
 
-@kernel()
-def pick_nodes(groups: Groups, need: int, found: Array, rank: Array, ranked: bool, nodes: Array, units: Array) -> Any:
-    """Choose nodes for `need` units: highest `rank` of the group first, then in index order; returns how many.
+@inner
+def pick_nodes(site: Site, need: int, ranked: bool) -> int:
+    """Choose nodes for `need` units: highest rank of the group first, then in index order; returns how many.
 
-    `found[g]` is what a node of group `g` holds; `nodes` and `units` are filled in index order. Blocks of nodes without
-    one of those groups are passed over.
+    `trial.found[g]` is what a node of group `g` holds; `trial.nodes` and `trial.units` are filled in index order.
     """
+    trial = site.trial
+    groups, found, rank = trial.groups, trial.found, trial.rank
     level, at_level = 0, need
     if ranked:
-        order = np.argsort(-rank[: groups.used[0]])
+        # The rank at which the choice ends; nodes of higher ranks are all taken.
+        order = np.argsort(-rank[: groups.count])
         gathered, k = 0, 0
         while gathered < need:
             level, at_level = rank[order[k]], need - gathered
             while k < len(order) and rank[order[k]] == level:
                 gathered += groups.size[order[k]] * found[order[k]]
                 k += 1
-    return take_nodes(groups, need, found, rank, ranked, level, at_level, nodes, units)
+    return take_nodes(site, need, ranked, level, at_level)
 
 
-@kernel(makes_arrays=False)
-def take_nodes(
-    groups: Groups, need: int, found: Array, rank: Array, ranked: bool, level: int, at_level: int, nodes: Array,
-    units: Array,
-) -> Any:  # fmt: skip
-    """`pick_nodes`, once it is known at which `level` of `rank` the choice ends: there, `at_level` units are wanted."""
-    wanted = 0
-    for g in range(groups.used[0]):
-        if found[g] > 0 and groups.size[g] > 0 and not (ranked and rank[g] < level):
+@inner
+def take_nodes(site: Site, need: int, ranked: bool, level: int, at_level: int) -> int:
+    """`pick_nodes`, once it is known at which `level` of rank the choice ends: there, `at_level` units are wanted.
+
+    Blocks of nodes without a node of the groups wanted are passed over.
+    """
+    trial = site.trial
+    groups, found, rank, nodes, units = trial.groups, trial.found, trial.rank, trial.nodes, trial.units
+    of, near, size = groups.of, groups.near, groups.size
+    wanted = np.int64(0)
+    for g in range(groups.count):
+        if found[g] > 0 and size[g] > 0 and not (ranked and rank[g] < level):
             wanted |= mark(g)
     count, left = 0, need
-    for block in range(len(groups.near)):
-        if groups.near[block] & wanted == 0:
+    for block in range(len(near)):
+        if near[block] & wanted == 0:
             continue
         before = count
-        for node in range(block * BLOCK, min((block + 1) * BLOCK, len(groups.of))):
-            g = groups.of[node]
+        for node in range(block * BLOCK, min((block + 1) * BLOCK, len(of))):
+            g = of[node]
             take = found[g]
             if take == 0 or (ranked and rank[g] < level):
                 continue
@@ -60,6 +63,8 @@ def take_nodes(
             left -= take
             if left == 0:
                 return count
+
+        # The marks promised nodes that are no longer here.
         if count == before:
-            mark_block(groups, block)
+            mark_block(of, near, block)
     return count

@@ -1,100 +1,85 @@
-"""List schedulers on one counted pool: strict, greedy, EASY with its shadow time, several reservations."""
+"""List schedulers on one counted pool: strict, greedy, EASY with its shadow time, several reservations.
+
+A pool is a cluster of one resource whose units need not be placed: one node, or nodes of one unit each. Slots on
+such nodes are counted: a set of intervals that never exceeds the count can always be placed (interval graphs are
+perfect), with the running jobs where they are. The same schedulers on nodes are in `nodes`; a pool takes a sixth of
+their time.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from cpsched._jit import kernel
-from cpsched.kernels.orders import ARRIVAL, BACKFILL, GREEDY, RESERVATIONS, WANT_PLAN, position_of, sorted_positions
+from cpsched.handles import Column, FixedColumn
+from cpsched.kernels.jit import inner, kernel
+from cpsched.kernels.orders import ARRIVAL, GREEDY, position_of, positions_of, sorted_positions
 from cpsched.kernels.profile import earliest, occupy, starts_now
-from cpsched.kernels.state import Array, Jobs, Starts
+from cpsched.kernels.state import Draft, Method, Site, longer
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
-# ---------------------------------------------------------------------------------------------- one counted pool
-#
-# A pool is a cluster of one resource whose units need not be placed: one node, or nodes of one unit each. Slots on
-# such nodes are counted: a set of intervals that never exceeds the count can always be placed (interval graphs are
-# perfect), with the running jobs where they are.
 
-
-class Pool(NamedTuple):
-    """One plan of a pool in the making."""
-
-    now_s: int
-    nodes: int
-    capacity: int
-    queue: Array
-    order: Array
-    running: Array
-    held: Array
-    """What each running job gives back."""
-    plan: Array
-    """Start by queue position."""
-    picked: Array
-    """Slots that start now, in the order in which they were chosen."""
-    taken: Array
-    """Amounts of those, by their ends."""
-    ends: Array
-
-
-@kernel(makes_arrays=False)
-def amount_of(pool: Pool, jobs: Jobs, slot: int) -> Any:
+@inner
+def amount_of(site: Site, slot: int) -> int:
     """What a queued job takes of a pool; NEVER where it cannot be held at all."""
-    amount = jobs.units[slot] * jobs.per_unit[slot, 0]
-    if pool.nodes > 1:
-        return amount if jobs.per_unit[slot, 0] == 1 else NEVER
-    if jobs.sharing[slot] & DISTINCT and jobs.units[slot] > 1:
+    jobs, machine = site.jobs, site.machine
+    each, units = int(jobs.per_unit[slot, 0]), int(jobs.units[slot])
+    if machine.free.shape[0] > 1:
+        return units * each if each == 1 else NEVER
+    if jobs.sharing[slot] & DISTINCT and units > 1:
         return NEVER
     if jobs.sharing[slot] & EXCLUSIVE:
-        return pool.capacity if amount <= pool.capacity else NEVER
-    return amount
+        return machine.pool if units * each <= machine.pool else NEVER
+    return units * each
 
 
-@kernel(makes_arrays=False)
-def fill_held(pool: Pool, jobs: Jobs) -> int:
+@inner
+def fill_held(site: Site) -> int:
     """Note what every running job gives back when it ends; returns the sum."""
-    total = 0
-    for i in range(len(pool.running)):
-        slot = pool.running[i]
+    jobs, machine, running, draft = site.jobs, site.machine, site.running, site.draft
+    draft.held = longer(draft.held, 0, site.active)
+    held, place_units, total = draft.held, jobs.places.units, 0
+    for i in range(site.active):
+        slot = running[i]
         amount = 0
-        if pool.nodes > 1:
+        if machine.free.shape[0] > 1:
             amount = jobs.place_count[slot]
         elif jobs.place_count[slot] > 0:
-            amount = jobs.place_units[jobs.place_at[slot]] * jobs.per_unit[slot, 0]
+            amount = place_units[jobs.place_at[slot]] * jobs.per_unit[slot, 0]
             if jobs.sharing[slot] & EXCLUSIVE:
-                amount = pool.capacity
-        pool.held[i] = amount
+                amount = machine.pool
+        held[i] = amount
         total += amount
     return total
 
 
-@kernel(makes_arrays=False)
-def start_now(pool: Pool, jobs: Jobs, started: int, position: int, amount: int) -> int:
-    """Note a start; returns how many there are now."""
-    slot = pool.queue[position]
-    pool.plan[position] = pool.now_s
-    pool.picked[started] = slot
-    end_s, i = pool.now_s + jobs.estimate_s[slot], started
-    while i > 0 and pool.ends[i - 1] > end_s:
-        pool.ends[i], pool.taken[i] = pool.ends[i - 1], pool.taken[i - 1]
+@inner
+def start_now(site: Site, position: int, amount: int) -> None:
+    """Note that the job at a queue position starts, and keep the ends of all starts sorted."""
+    draft, slot = site.draft, site.queue[position]
+    ends, taken, started = draft.ends, draft.taken, draft.started
+    draft.plan_s[position] = site.now_s
+    draft.slots[started] = slot
+    end_s, i = site.now_s + site.jobs.estimate_s[slot], started
+    while i > 0 and ends[i - 1] > end_s:
+        ends[i], taken[i] = ends[i - 1], taken[i - 1]
         i -= 1
-    pool.ends[i], pool.taken[i] = end_s, amount
-    return started + 1
+    ends[i], taken[i] = end_s, amount
+    draft.started = started + 1
 
 
-@kernel(makes_arrays=False)
-def pool_line(pool: Pool, jobs: Jobs, free: int, started: int, times: Array, level: Array) -> int:
-    """The line of what is free from now on, with running and started jobs; returns its number of breakpoints."""
-    times[0], level[0] = pool.now_s, free
-    count, i, j, n = 1, 0, 0, len(pool.running)
+@inner
+def profile_of(site: Site, free: int, times: Column, level: Column) -> int:
+    """The profile of what is free from now on, with running and started jobs; returns its number of breakpoints."""
+    jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
+    held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
+    times[0], level[0] = site.now_s, free
+    count, i, j, n = 1, 0, 0, site.active
     while i < n or j < started:
-        if j == started or (i < n and jobs.end_s[pool.running[i]] <= pool.ends[j]):
-            at_s, amount = jobs.end_s[pool.running[i]], pool.held[i]
+        if j == started or (i < n and jobs_end_s[running[i]] <= ends[j]):
+            at_s, amount = jobs_end_s[running[i]], held[i]
             i += 1
         else:
-            at_s, amount = pool.ends[j], pool.taken[j]
+            at_s, amount = ends[j], taken[j]
             j += 1
         if at_s <= times[count - 1]:
             level[count - 1] += amount
@@ -104,163 +89,195 @@ def pool_line(pool: Pool, jobs: Jobs, free: int, started: int, times: Array, lev
     return count
 
 
-@kernel(makes_arrays=False)
-def pool_greedy(pool: Pool, jobs: Jobs, free: int, started: int, first: int) -> int:
-    """Start whatever fits, from the `first` in order on; returns how many start."""
-    for i in range(first, len(pool.queue)):
+@inner
+def greedy(site: Site, free: int, first: int) -> None:
+    """Start whatever fits, from the `first` in order on."""
+    order, queue = site.draft.order, site.queue
+    for i in range(first, site.queued):
         if free == 0:
             break
-        position = position_of(pool.order, i)
-        amount = amount_of(pool, jobs, pool.queue[position])
+        position = position_of(order, i)
+        amount = amount_of(site, queue[position])
         if amount <= free:
             free -= amount
-            started = start_now(pool, jobs, started, position, amount)
-    return started
+            start_now(site, position, amount)
 
 
-@kernel(makes_arrays=False)
-def pool_easy(pool: Pool, jobs: Jobs, free: int, started: int, first: int, backfill: Array) -> int:
-    """One reservation, for the `first` in order; others start iff they end before it or fit beside it.
+@inner
+def shadow(site: Site, free: int, need: int) -> tuple[int, int]:
+    """EASY's shadow time: when a job that needs `need` can start at the earliest, and what is free from then on.
 
-    `shadow_s` is when the reservation starts, `extra` what is free beside it from then on.
+    Running and started jobs give back what they hold, in order of their ends, until that is enough.
     """
-    head = position_of(pool.order, first)
-    need = amount_of(pool, jobs, pool.queue[head])
-    shadow_s, then_free, i, j = pool.now_s, free, 0, 0
-    while i < len(pool.running) or j < started:
-        if j == started or (i < len(pool.running) and jobs.end_s[pool.running[i]] <= pool.ends[j]):
-            at_s, amount = jobs.end_s[pool.running[i]], pool.held[i]
+    jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
+    held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
+    shadow_s, then_free, i, j, n = site.now_s, free, 0, 0, site.active
+    while i < n or j < started:
+        if j == started or (i < n and jobs_end_s[running[i]] <= ends[j]):
+            at_s, amount = jobs_end_s[running[i]], held[i]
             i += 1
         else:
-            at_s, amount = pool.ends[j], pool.taken[j]
+            at_s, amount = ends[j], taken[j]
             j += 1
         if at_s > shadow_s and then_free >= need:
             break
         shadow_s = at_s
         then_free += amount
+    return shadow_s, then_free
+
+
+@inner
+def easy(site: Site, free: int, first: int, backfill: FixedColumn) -> None:
+    """One reservation, for the `first` in order; others start iff they end before it or fit beside it."""
+    draft, queue, estimate_s, now_s = site.draft, site.queue, site.jobs.estimate_s, site.now_s
+    order, plan_s = draft.order, draft.plan_s
+    head = position_of(order, first)
+    need = amount_of(site, queue[head])
+    shadow_s, then_free = shadow(site, free, need)
     extra = then_free - need
-    pool.plan[head] = shadow_s
-    own_order = len(backfill) > 0
-    for k in range(0 if own_order else first + 1, len(pool.queue)):
+    plan_s[head] = shadow_s
+
+    # A job that ends before the shadow time takes what is free now; a longer one must leave the reservation whole.
+    other = len(backfill) > 0
+    for k in range(0 if other else first + 1, site.queued):
         if free == 0:
             break
-        position = backfill[k] if own_order else position_of(pool.order, k)
-        if pool.plan[position] != NEVER:
+        position = backfill[k] if other else position_of(order, k)
+        if plan_s[position] != NEVER:
             continue
-        slot = pool.queue[position]
-        amount = amount_of(pool, jobs, slot)
+        slot = queue[position]
+        amount = amount_of(site, slot)
         if amount > free:
             continue
-        if pool.now_s + jobs.estimate_s[slot] > shadow_s:
+        if now_s + estimate_s[slot] > shadow_s:
             if amount > extra:
                 continue
             extra -= amount
         free -= amount
-        started = start_now(pool, jobs, started, position, amount)
-    return started
+        start_now(site, position, amount)
 
 
-@kernel(makes_arrays=False)
+@inner
 def last_startable(
-    pool: Pool, jobs: Jobs, free: int, first: int, last: int, times: Array, level: Array, count: int
+    site: Site, free: int, first: int, last: int, times: FixedColumn, level: FixedColumn, count: int
 ) -> int:
     """The last in order, at most `last`, that could start now; `first` - 1 where none can."""
+    order, queue, estimate_s = site.draft.order, site.queue, site.jobs.estimate_s
     while last >= first:
-        slot = pool.queue[position_of(pool.order, last)]
-        amount = amount_of(pool, jobs, slot)
-        if amount <= free and starts_now(times, level, count, jobs.estimate_s[slot], amount):
+        slot = queue[position_of(order, last)]
+        amount = amount_of(site, slot)
+        if amount <= free and starts_now(times, level, count, estimate_s[slot], amount):
             break
         last -= 1
     return last
 
 
-@kernel()
-def pool_backfill(
-    pool: Pool, jobs: Jobs, free: int, started: int, first: int, eventually: int, reservations: int, want_plan: int
-) -> int:
-    """Up to `reservations` jobs reserve their earliest slot; the others start iff that delays none of them."""
-    n = len(pool.queue)
-    room = len(pool.running) + started + 2 * (n - first) + 2
+@inner
+def reserving(site: Site, free: int, first: int, eventually: int, method: Method) -> None:
+    """Several jobs reserve their earliest slot; the others start iff that delays none of them.
+
+    `eventually` is what is free after all ends: a job that needs more is passed over.
+    """
+    draft, queue, estimate_s, now_s = site.draft, site.queue, site.jobs.estimate_s, site.now_s
+    order, n, left, whole = draft.order, site.queued, method.reservations, method.whole
+    room = site.active + draft.started + 2 * (n - first) + 2
     times, level = np.empty(room, np.int64), np.empty(room, np.int64)
-    count = pool_line(pool, jobs, free, started, times, level)
-    last = n - 1 if want_plan else last_startable(pool, jobs, free, first, n - 1, times, level, count)
+    count = profile_of(site, free, times, level)
+    last = n - 1 if whole else last_startable(site, free, first, n - 1, times, level, count)
     i = first
     while i <= last:
-        position = position_of(pool.order, i)
-        slot = pool.queue[position]
-        amount, duration_s = amount_of(pool, jobs, slot), jobs.estimate_s[slot]
+        position = position_of(order, i)
+        slot = queue[position]
+        amount, duration_s = amount_of(site, slot), estimate_s[slot]
         i += 1
         if amount > eventually:
             continue
         if amount <= free and starts_now(times, level, count, duration_s, amount):
             free -= amount
-            started = start_now(pool, jobs, started, position, amount)
-            count = occupy(times, level, count, pool.now_s, pool.now_s + duration_s, amount)
-        elif reservations > 0:
-            reservations -= 1
+            start_now(site, position, amount)
+            count = occupy(times, level, count, now_s, now_s + duration_s, amount)
+        elif left > 0:
+            left -= 1
             start_s = times[earliest(times, level, count, duration_s, amount)]
-            pool.plan[position] = start_s
+            draft.plan_s[position] = start_s
             count = occupy(times, level, count, start_s, start_s + duration_s, amount)
-        if not want_plan:
-            last = last_startable(pool, jobs, free, i, last, times, level, count)
-    return started
+        if not whole:
+            last = last_startable(site, free, i, last, times, level, count)
 
 
-@kernel(makes_arrays=False)
-def place_in_pool(pool: Pool, jobs: Jobs, started: int, free: Array, starts: Starts) -> Any:
-    """Write the placements of the starts: the one node, or the first free ones. See `plan_placed` for the result."""
-    starts.offsets[0] = 0
+@inner
+def place_starts(site: Site) -> None:
+    """Write the placements of the starts: the one node, or the first free ones."""
+    draft, units, free = site.draft, site.jobs.units, site.machine.free
+    slots, offsets, started, single = draft.slots, draft.offsets, draft.started, len(free) == 1
+    offsets[0] = 0
     for i in range(started):
-        starts.offsets[i + 1] = starts.offsets[i] + (jobs.units[pool.picked[i]] if pool.nodes > 1 else 1)
-    if starts.offsets[started] > len(starts.nodes):
-        return -starts.offsets[started]
-    node = 0
+        offsets[i + 1] = offsets[i] + (1 if single else units[slots[i]])
+    draft.nodes = longer(draft.nodes, 0, offsets[started])
+    draft.units = longer(draft.units, 0, offsets[started])
+    to_nodes, to_units, node = draft.nodes, draft.units, 0
     for i in range(started):
-        if pool.nodes == 1:
-            starts.nodes[i] = 0
-            starts.units[i] = jobs.units[pool.picked[i]]
+        if single:
+            to_nodes[i], to_units[i] = 0, units[slots[i]]
             continue
-        for at in range(starts.offsets[i], starts.offsets[i + 1]):
+        for at in range(offsets[i], offsets[i + 1]):
             while free[node, 0] < 1:
                 node += 1
-            starts.nodes[at] = node
-            starts.units[at] = 1
+            to_nodes[at], to_units[at] = node, 1
             node += 1
-    return started
 
 
-@kernel()
-def plan_pool(
-    now_s: int, free: Array, capacity: Array, queue: Array, order: Array, running: Array, jobs: Jobs, rule: Array,
-    plan: Array, starts: Starts,
-) -> Any:  # fmt: skip
-    """`plan_placed` on one counted pool."""
-    n, reservations, want_plan = len(queue), rule[RESERVATIONS], rule[WANT_PLAN]
-    at_first, total = 0, 0
+@inner
+def open_draft(draft: Draft, count: int) -> None:
+    """Begin a plan of `count` queued jobs: nothing starts, no start is known."""
+    draft.started = 0
+    if len(draft.plan_s) < count:
+        draft.plan_s, draft.slots = longer(draft.plan_s, 0, count), longer(draft.slots, 0, count)
+        draft.ends, draft.taken = longer(draft.ends, 0, count), longer(draft.taken, 0, count)
+    draft.offsets = longer(draft.offsets, 0, count + 1)
+    plan_s = draft.plan_s
+    for position in range(count):
+        plan_s[position] = NEVER
+
+
+@kernel
+def plan_counted(site: Site, method: Method, given: FixedColumn) -> int:
+    """Plan the queue of a counted pool into `site.draft`; returns how many jobs start now.
+
+    Jobs are taken in the order of the method (`given`: queue positions, for the order `GIVEN`). What of the others can
+    start beside the first that cannot depends on the number of reservations. A job that the pool could not hold even
+    after all ends is passed over.
+    """
+    draft, queue, n = site.draft, site.queue, site.queued
+    open_draft(draft, n)
+    draft.order = positions_of(method, given, site)
+    order, free, available = draft.order, site.machine.free, 0
     for node in range(len(free)):
-        at_first += free[node, 0]
-        total += capacity[node, 0]
-    pool = Pool(now_s, len(free), total, queue, order, running, np.empty(len(running), np.int64), plan,
-                starts.slots, np.empty(n, np.int64), np.empty(n, np.int64))  # fmt: skip
-    available, started, eventually, blocked = at_first, 0, -1, n
+        available += free[node, 0]
+
+    # Start jobs in order until one does not fit.
+    at_first, eventually, blocked = available, -1, n
     for i in range(n):
         position = position_of(order, i)
-        amount = amount_of(pool, jobs, queue[position])
+        amount = amount_of(site, queue[position])
         if amount > available:
             if eventually < 0:
-                eventually = at_first + fill_held(pool, jobs)
+                eventually = at_first + fill_held(site)
             if amount > eventually:
                 continue
             blocked = i
             break
         available -= amount
-        started = start_now(pool, jobs, started, position, amount)
-    if blocked < n and (available > 0 or want_plan):
-        if reservations == GREEDY:
-            started = pool_greedy(pool, jobs, available, started, blocked)
-        elif reservations == 1:
-            backfill = order[:0] if rule[BACKFILL] == ARRIVAL else sorted_positions(rule[BACKFILL], queue, jobs)
-            started = pool_easy(pool, jobs, available, started, blocked, backfill)
-        elif reservations > 1:
-            started = pool_backfill(pool, jobs, available, started, blocked, eventually, reservations, want_plan)
-    return place_in_pool(pool, jobs, started, free, starts)
+        start_now(site, position, amount)
+
+    # That one is blocked: what happens behind it is the method's.
+    if blocked < n and (available > 0 or method.whole):
+        if method.reservations == GREEDY:
+            greedy(site, available, blocked)
+        elif method.reservations == 1:
+            backfill = order[:0] if method.backfill == ARRIVAL else sorted_positions(method.backfill, site)
+            easy(site, available, blocked, backfill)
+        elif method.reservations > 1:
+            reserving(site, available, blocked, eventually, method)
+    place_starts(site)
+    return draft.started

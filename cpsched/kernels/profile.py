@@ -1,13 +1,13 @@
-"""Free amounts over time of a counted pool: a line of breakpoints."""
+"""Free amounts over time of a counted pool: a profile of breakpoints `times[:count]` with what is free from each on."""
 
 from __future__ import annotations
 
-from cpsched._jit import kernel
-from cpsched.kernels.state import Array
+from cpsched.handles import Column, FixedColumn
+from cpsched.kernels.jit import bare
 
 
-@kernel(makes_arrays=False)
-def lower_bound(times: Array, count: int, at_s: int) -> int:
+@bare
+def lower_bound(times: FixedColumn, count: int, at_s: int) -> int:
     """The first index of the sorted `times[:count]` that holds `at_s` or more."""
     low, high = 0, count
     while low < high:
@@ -19,28 +19,44 @@ def lower_bound(times: Array, count: int, at_s: int) -> int:
     return low
 
 
-@kernel(makes_arrays=False)
-def occupy(times: Array, level: Array, count: int, start_s: int, end_s: int, amount: int) -> int:
-    """Take `amount` off a line during [start_s, end_s); returns its new number of breakpoints."""
-    first = lower_bound(times, count, start_s)
-    if first == count or times[first] != start_s:
-        for k in range(count, first, -1):
-            times[k], level[k] = times[k - 1], level[k - 1]
-        times[first], level[first] = start_s, level[first - 1]
-        count += 1
-    last = lower_bound(times, count, end_s)
-    if last == count or times[last] != end_s:
-        for k in range(count, last, -1):
-            times[k], level[k] = times[k - 1], level[k - 1]
-        times[last], level[last] = end_s, level[last - 1]
-        count += 1
-    for k in range(first, last):
+@bare
+def insert_time(times: Column, count: int, at_s: int) -> int:
+    """Add a second to the sorted `times[:count]` unless it is there; returns the new count."""
+    at = lower_bound(times, count, at_s)
+    if at < count and times[at] == at_s:
+        return count
+    for k in range(count, at, -1):
+        times[k] = times[k - 1]
+    times[at] = at_s
+    return count + 1
+
+
+@bare
+def break_at(times: Column, level: Column, count: int, at_s: int) -> int:
+    """Make `at_s` a breakpoint with the level of the one before, unless it is one; returns the new count."""
+    at = lower_bound(times, count, at_s)
+    if at < count and times[at] == at_s:
+        return count
+    for k in range(count, at, -1):
+        times[k], level[k] = times[k - 1], level[k - 1]
+    times[at], level[at] = at_s, level[at - 1]
+    return count + 1
+
+
+@bare
+def occupy(times: Column, level: Column, count: int, start_s: int, end_s: int, amount: int) -> int:
+    """Take `amount` off a profile during [start_s, end_s); returns its new number of breakpoints."""
+    count = break_at(times, level, count, start_s)
+    count = break_at(times, level, count, end_s)
+    k = lower_bound(times, count, start_s)
+    while times[k] < end_s:
         level[k] -= amount
+        k += 1
     return count
 
 
-@kernel(makes_arrays=False)
-def earliest(times: Array, level: Array, count: int, duration_s: int, amount: int) -> int:
+@bare
+def earliest(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> int:
     """The index of the first breakpoint from which `amount` is there for `duration_s`; -1 where there is none."""
     k = 0
     while k < count:
@@ -56,24 +72,12 @@ def earliest(times: Array, level: Array, count: int, duration_s: int, amount: in
     return -1
 
 
-@kernel(makes_arrays=False)
-def starts_now(times: Array, level: Array, count: int, duration_s: int, amount: int) -> bool:
-    """Whether `amount` is there from the line's first second on, for `duration_s`."""
+@bare
+def starts_now(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> bool:
+    """Whether `amount` is there from the profile's first second on, for `duration_s`."""
     end_s, k = times[0] + duration_s, 0
     while k < count and times[k] < end_s:
         if level[k] < amount:
             return False
         k += 1
     return True
-
-
-@kernel(makes_arrays=False)
-def insert_time(times: Array, count: int, at_s: int) -> int:
-    """Add a second to the sorted `times[:count]` unless it is there; returns the new count."""
-    at = lower_bound(times, count, at_s)
-    if at < count and times[at] == at_s:
-        return count
-    for k in range(count, at, -1):
-        times[k] = times[k - 1]
-    times[at] = at_s
-    return count + 1

@@ -59,11 +59,8 @@ class WarmUp:
 
 def warm_up() -> WarmUp:
     """Open the doors of all modules of the core and the simulator."""
-    import cpsched
-    import cpsched_sim
-
-    for package in (cpsched, cpsched_sim):
-        _import_all(package)
+    for package in ("cpsched", "cpsched_sim"):
+        _import_all(importlib.import_module(package))
     from cpsched._cache import FILED
     from cpsched._jit import DOORS
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,11 @@ import numpy.typing as npt
 from cpsched.dispatchers.cp import objective
 from cpsched.dispatchers.cp import positions as kernels
 from cpsched.dispatchers.cp.positions import Facts, Plan
-from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts, Wait
+from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts
+from cpsched.reasons import Phrases, explain
+
+PHRASES = Phrases("jobs that weigh more go first", "comes after those that are", "not considered: ")
+"""Why jobs wait that would fit what is free, in the words of this family."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def decision(
     if need == "starts":
         return Decision(starts, effort)
     plan_s = planned(snapshot, facts.jobs, answer.plan.start_s)
-    return Decision(starts, effort, plan_s, waits(snapshot, plan_s, starts.slots))
+    return Decision(starts, effort, plan_s, explain(snapshot, starts, plan_s, PHRASES))
 
 
 def nothing_starts(snapshot: Snapshot, path: str, need: Need) -> Decision:
@@ -63,23 +66,10 @@ def nothing_starts(snapshot: Snapshot, path: str, need: Need) -> Decision:
     if need == "starts":
         return Decision(NO_STARTS, Effort(path))
     plan_s = np.full(len(snapshot.queue), NEVER, np.int64)
-    return Decision(NO_STARTS, Effort(path), plan_s, waits(snapshot, plan_s, NO_STARTS.slots))
+    return Decision(NO_STARTS, Effort(path), plan_s, explain(snapshot, NO_STARTS, plan_s, PHRASES))
 
 
 def planned(snapshot: Snapshot, jobs: IntArray, start_s: IntArray) -> IntArray:
     """Expected starts aligned with the queue; `NEVER` for jobs that were not considered."""
     at = dict(zip(jobs.tolist(), start_s.tolist(), strict=True))
     return np.array([at.get(slot, NEVER) for slot in snapshot.queue.tolist()], dtype=np.int64)
-
-
-def waits(snapshot: Snapshot, plan_s: IntArray, starting: IntArray) -> Mapping[int, Wait]:
-    """By job id why a job of the queue does not start now; considered ones stand behind those that do."""
-    jobs, now_s = snapshot.table.jobs, snapshot.now_s
-    behind = tuple(jobs[slot].id for slot in starting.tolist())
-    found: dict[int, Wait] = {}
-    for slot, start_s in zip(snapshot.queue.tolist(), plan_s.tolist(), strict=True):
-        if start_s == NEVER:
-            found[jobs[slot].id] = Wait("not considered: does not fit what is free, or comes after those that do")
-        elif start_s > now_s:
-            found[jobs[slot].id] = Wait(f"planned in {start_s - now_s} s, after jobs that weigh more", behind)
-    return found
