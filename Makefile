@@ -18,7 +18,7 @@ test: lint kernels              ## everything that CI checks, but for the live S
 	$(BIN)/python -m pytest -n 2 --ignore tests/slurm tests
 
 kernels: $(VENV)/.installed     # compiled once, before two test processes would each do it
-	$(BIN)/python -c 'import cpsched.dispatchers.cp.positions, cpsched_sim.cluster.replay'
+	$(BIN)/cpsched warm-up
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

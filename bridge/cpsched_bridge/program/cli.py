@@ -40,8 +40,10 @@ def reporting(command: F) -> F:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         from cpsched.errors import CpschedError
         from cpsched_bridge.errors import BridgeError, SettingsError, UnknownJob, UnknownRound
+        from cpsched_sim import compiling
         from cpsched_sim.errors import SimError
 
+        compiling.show()
         try:
             return command(*args, **kwargs)
         except (SettingsError, UnknownRound, UnknownJob, CpschedError, SimError) as error:
