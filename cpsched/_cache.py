@@ -200,6 +200,8 @@ def digest(functions: Iterable[Function]) -> str:
     found = hashlib.sha256()
     for module in sorted(modules):
         found.update(module.encode() + _source(module))
+    for how in ("handles.py", "kernels/structs.py"):  # how a kernel finds the fields of a handle
+        found.update((Path(__file__).parent / how).read_bytes())
     found.update("\n".join(sorted(constants)).encode())
     return found.hexdigest()
 
