@@ -214,11 +214,12 @@ def _call_kernel(snapshot: Snapshot, positions: IntArray, codes: IntArray, out: 
 
 
 def _starts(out: IntArray, n: int, room: int, count: int) -> Starts:
+    """The starts in a kernel's answer; their form is right by construction."""
     entries = int(out[2 * n + count])
     nodes = 3 * n + 1
     units = nodes + room
     return Starts(out[n : n + count], out[2 * n : 2 * n + count + 1], out[nodes : nodes + entries],
-                  out[units : units + entries], by_construction=True)  # fmt: skip
+                  out[units : units + entries], True)  # fmt: skip
 
 
 @lru_cache(maxsize=4096)

@@ -119,7 +119,7 @@ class SimulatedCluster:
             self._queue_view[: read[QUEUED]],
             self._running_view[: read[RUNNING]],
             self._plan_groups,
-            by_construction=True,
+            True,  # by construction: see above
         )
 
     def scene(self) -> Scene:
