@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
@@ -156,8 +155,10 @@ class Replay:
         state, policy = self.state, self.policy
         if state.state.ended_count:
             for ended in state.take_ended():
-                with self.counting():
+                try:
                     policy.learn(ended)
+                except DecisionFault as fault:
+                    self.violations.append(str(fault))
         arrived = state.state.arrived
         if policy.predictor.learns and arrived > self.predicted:
             self.predict(self.arrivals[self.predicted : arrived])
@@ -165,14 +166,8 @@ class Replay:
 
     def predict(self, slots: IntArray) -> None:
         """Have the policy predict jobs; those it cannot predict are expected to run their walltimes."""
-        with self.counting():
-            self.policy.predict(self.state.table, slots)
-
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Count what a dispatcher or predictor does wrong, and go on."""
         try:
-            yield
+            self.policy.predict(self.state.table, slots)
         except DecisionFault as fault:
             self.violations.append(str(fault))
 
