@@ -1,9 +1,10 @@
-"""Telling whoever waits that kernels are being compiled, and how far that is."""
+"""Telling whoever waits that kernels are being compiled, how far that is, and what time it took."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 Watcher = Callable[[str, int, int], None]
@@ -65,3 +66,38 @@ def function_done(function: Callable[..., Any]) -> None:
     """A helper was compiled as a part of the door, or doors, under way."""
     for progress in _under_way:
         progress.done(function)
+
+
+Clock = Callable[[], tuple[int, float]]
+"""Nanoseconds on the wall, and seconds of CPU."""
+
+_clock: Clock | None = None
+_spent = (0, 0.0)
+_opening = False
+
+
+def clocked_by(clock: Clock) -> None:
+    """Measure with `clock` from now on: the core itself knows no time."""
+    global _clock
+    _clock = clock
+
+
+def spent() -> tuple[int, float]:
+    """What the doors opened so far took, in the units of the clock: importing the compiler, loading, compiling."""
+    return _spent
+
+
+@contextmanager
+def opening() -> Iterator[None]:
+    """A door is being opened. One that is opened meanwhile is a part of it."""
+    global _spent, _opening
+    if _clock is None or _opening:
+        yield
+        return
+    _opening, began = True, _clock()
+    try:
+        yield
+    finally:
+        ended = _clock()
+        _spent = (_spent[0] + ended[0] - began[0], _spent[1] + ended[1] - began[1])
+        _opening = False

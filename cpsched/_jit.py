@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched._cache import Shelf, digest, reachable
-from cpsched._compiling import Progress, function_done
+from cpsched._compiling import Progress, function_done, opening
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -162,6 +162,10 @@ class Door(functools.partial):  # type: ignore[type-arg]
 
     def opened(self) -> Callable[..., Any]:
         """Load the compiled function or make it, once; returns it."""
+        with opening():
+            return self._open()
+
+    def _open(self) -> Callable[..., Any]:
         from numba.core.compiler_lock import global_compiler_lock
 
         with global_compiler_lock:
@@ -191,7 +195,7 @@ def compiled(function: Callable[..., Any], types: tuple[Any, ...], makes_arrays:
     progress = Progress(function.__name__, functions)
     made = cast(Any, numba.njit)(nogil=True, _nrt=makes_arrays, no_cfunc_wrapper=True)(function)
     made._cache = Shelf(f"{function.__module__}.{function.__qualname__}", digest(functions), progress.begin)
-    with _quick(), progress:
+    with opening(), _quick(), progress:
         made.compile(types)
     return cast(Callable[..., Any], made.overloads[types].entry_point)
 
