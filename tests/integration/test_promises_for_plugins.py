@@ -50,7 +50,8 @@ def test_a_dispatcher_that_overbooks_fails_with_the_world_that_shows_it(folder):
     done = suite(folder, "--cpsched-dispatcher", "mine_bad:Everything", "-k", "every_decision_fits")
     assert done.returncode == 1
     assert "every_decision_fits_and_says_why_the_others_wait" in done.stdout
-    assert "Falsifying example" in done.stdout
+    assert "Violation(" in done.stdout, "the rules that are broken"
+    assert "snapshot=Snapshot(" in done.stdout, "and the smallest world in which they are"
 
 
 def test_with_tests_named_they_run_beside_the_suite(folder):
