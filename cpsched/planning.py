@@ -20,9 +20,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cpsched import kernels
 from cpsched.errors import InvalidValue, require
-from cpsched.kernels import GREEDY, STRICT, plan_counted, plan_placed
+from cpsched.kernels import orders
+from cpsched.kernels.nodes import plan_placed
+from cpsched.kernels.orders import GREEDY, STRICT
+from cpsched.kernels.pool import plan_counted
+from cpsched.kernels.state import (
+    Method,
+    Site,
+    machine_of,
+    new_draft,
+    new_trial,
+    no_groups,
+    planned,
+    starts_of,
+)
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Job, Need, Snapshot, Starts, frozen_array
 from cpsched.reasons import explain
 
@@ -40,7 +52,7 @@ class Order:
     tie: str
     sentence: str
     source: str
-    code: int = kernels.GIVEN
+    code: int = orders.GIVEN
     """What the compiled kernels know the order by, where they do."""
     by: Callable[[IntArray, IntArray], npt.ArrayLike] | None = None
     """The numbers to sort by, from E and r of the queued jobs, where the kernels do not know the order."""
@@ -49,14 +61,14 @@ class Order:
 ORDERS: dict[str, Order] = {
     order.name: order
     for order in (
-        Order("reg", "arrival", "", "By arrival", "debs24", kernels.ARRIVAL),
-        Order("shortest", "E", "", "Shortest estimate first", "mod17", kernels.SHORTEST),
-        Order("longest", "-E", "", "Longest estimate first", "mod17", kernels.LONGEST),
-        Order("sjf", "E", "r", "Shortest estimate first", "debs24", kernels.SJF),
-        Order("ljf", "-E", "r", "Longest estimate first", "debs24", kernels.LJF),
-        Order("saf", "r*E", "", "Smallest area first", "debs24", kernels.SAF),
-        Order("laf", "-r*E", "", "Largest area first", "debs24", kernels.LAF),
-        Order("spf", "r*E^2", "r*E", "Smallest processors times squared estimate first", "debs24", kernels.SPF),
+        Order("reg", "arrival", "", "By arrival", "debs24", orders.ARRIVAL),
+        Order("shortest", "E", "", "Shortest estimate first", "mod17", orders.SHORTEST),
+        Order("longest", "-E", "", "Longest estimate first", "mod17", orders.LONGEST),
+        Order("sjf", "E", "r", "Shortest estimate first", "debs24", orders.SJF),
+        Order("ljf", "-E", "r", "Longest estimate first", "debs24", orders.LJF),
+        Order("saf", "r*E", "", "Smallest area first", "debs24", orders.SAF),
+        Order("laf", "-r*E", "", "Largest area first", "debs24", orders.LAF),
+        Order("spf", "r*E^2", "r*E", "Smallest processors times squared estimate first", "debs24", orders.SPF),
     )
 }
 """Every order of the queue by name, one row each (debs24: section 3; mod17: section 4)."""
@@ -73,20 +85,13 @@ SortKey = Callable[[Job], Any]
 Allocation = Literal["first-fit", "best-fit"]
 """Which nodes a start gets: in index order, or those with the fewest free resources first (mod17)."""
 
-ALLOCATIONS: dict[Allocation, int] = {"first-fit": kernels.FIRST_FIT, "best-fit": kernels.BEST_FIT}
+ALLOCATIONS: dict[Allocation, int] = {"first-fit": orders.FIRST_FIT, "best-fit": orders.BEST_FIT}
 
 EVERY = NEVER
 """As many reservations as there are jobs that must wait."""
 
 AS_THEY_CAME = frozen_array([])
 """No positions: the order of the queue itself."""
-
-NO_GROUPS = (
-    np.zeros(0, np.int64), np.zeros((4, 0), np.int64), np.zeros(0, np.int64), np.zeros((0, 0), np.int64),
-    np.zeros(4, np.int64),
-)  # fmt: skip
-FIRST_ROOM = 64
-"""Entries of placements that a plan makes room for at first, besides one for every eighth node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,7 @@ class Scheme:
     backfill: OrderName = "reg"
     allocation: Allocation = "first-fit"
 
-    _codes: dict[tuple[bool, bool], IntArray] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _methods: dict[bool, Method] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def compiled(self) -> bool:
@@ -120,14 +125,13 @@ class Scheme:
         require(ORDERS[self.backfill].by is None, "backfill", self.backfill, "must be an order of the compiled kernels")
         require(self.allocation in ALLOCATIONS, "allocation", self.allocation, f"must be {' or '.join(ALLOCATIONS)}")
 
-    def codes(self, counted: bool, want_plan: bool) -> IntArray:
-        """The scheme as the kernel reads it."""
-        key = (counted, want_plan)
-        if key not in self._codes:
-            order = ORDERS[self.order].code if self.order is not None else kernels.GIVEN
-            backfill, where = ORDERS[self.backfill].code, ALLOCATIONS[self.allocation]
-            self._codes[key] = frozen_array([order, backfill, self.reservations, where, counted, want_plan])
-        return self._codes[key]
+    def method(self, whole: bool) -> Method:
+        """The scheme as the kernels read it; `whole`: the whole plan is wanted, not the starts alone."""
+        if whole not in self._methods:
+            order = ORDERS[self.order].code if self.order is not None else orders.GIVEN
+            backfill, allocation = ORDERS[self.backfill].code, ALLOCATIONS[self.allocation]
+            self._methods[whole] = Method(order, backfill, self.reservations, allocation, int(whole))
+        return self._methods[whole]
 
 
 scheme_of = lru_cache(maxsize=256)(Scheme)
@@ -192,45 +196,35 @@ def plan_by(scheme: Scheme, snapshot: Snapshot, need: Need, positions: IntArray 
         table, queue = snapshot.table, snapshot.queue
         processors = table.units[queue] * table.per_unit[queue, 0]
         positions = positions_by(snapshot, by(table.estimate_s[queue], processors))
-    n = len(snapshot.queue)
-    want_plan = need == "plan"
+    n, whole = len(snapshot.queue), need == "plan"
     if not n:
-        return Decision(NO_STARTS, effort("empty-queue", 0), AS_THEY_CAME if want_plan else None)
-    codes, room = scheme.codes(snapshot.cluster.counted, want_plan), FIRST_ROOM + snapshot.cluster.size // 8
-    while True:
-        out = np.empty(3 * n + 1 + 2 * room, np.int64)
-        count = _call_kernel(snapshot, positions, codes, out)
-        if count >= 0:
-            break
-        room = -count
-    starts = _starts(out, n, room, count) if count else NO_STARTS
+        return Decision(NO_STARTS, effort("empty-queue", 0), AS_THEY_CAME if whole else None)
+    site = snapshot.site or site_of(snapshot)
+    door = plan_counted if snapshot.cluster.counted else plan_placed
+    count = door(site, scheme.method(whole), positions)
+    starts = Starts(*starts_of(site.draft), by_construction=True) if count else NO_STARTS
     cost = effort("none-starts" if not count else "all-start" if count == n else "some-start", n)
-    if not want_plan:
+    if not whole:
         return Decision(starts, cost)
-    return Decision(starts, cost, out[:n], explain(snapshot, starts, out[:n]))
+    plan_s = planned(site.draft, n)
+    return Decision(starts, cost, plan_s, explain(snapshot, starts, plan_s))
 
 
-def _call_kernel(snapshot: Snapshot, positions: IntArray, codes: IntArray, out: IntArray) -> int:
-    table, cluster = snapshot.table, snapshot.cluster
-    if cluster.counted:
-        return plan_counted(  # type: ignore[no-any-return]
-            snapshot.now_s, snapshot.free, cluster.capacity, snapshot.queue, positions, snapshot.running, table.rows,
-            table.per_unit, table.place_units, codes, out,
-        )  # fmt: skip
-    of, columns, at, free, used = snapshot.groups or NO_GROUPS
-    return plan_placed(  # type: ignore[no-any-return]
-        snapshot.now_s, snapshot.free, cluster.capacity, cluster.node_sets, cluster.kind_of, cluster.kind_node,
-        snapshot.queue, positions, snapshot.running, table.rows, table.per_unit, table.place_node, table.place_units,
-        of, columns, at, free, used, codes, out,
-    )  # fmt: skip
-
-
-def _starts(out: IntArray, n: int, room: int, count: int) -> Starts:
-    entries = int(out[2 * n + count])
-    nodes = 3 * n + 1
-    units = nodes + room
-    return Starts(out[n : n + count], out[2 * n : 2 * n + count + 1], out[nodes : nodes + entries],
-                  out[units : units + entries], by_construction=True)  # fmt: skip
+def site_of(snapshot: Snapshot) -> Site:
+    """A snapshot as kernels are handed it."""
+    cluster, resources = snapshot.cluster, len(snapshot.cluster.resources)
+    return Site(
+        now_s=snapshot.now_s,
+        queued=len(snapshot.queue),
+        active=len(snapshot.running),
+        machine=machine_of(cluster, snapshot.free),
+        jobs=snapshot.table,
+        queue=np.array(snapshot.queue),
+        running=np.array(snapshot.running),
+        groups=no_groups(resources),
+        draft=new_draft(),
+        trial=new_trial(resources),
+    )
 
 
 @lru_cache(maxsize=4096)

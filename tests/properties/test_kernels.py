@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpsched import kernels
 from cpsched.fit import holds, verify
+from cpsched.kernels.jit import kernel
+from cpsched.kernels.overrun import OVERRUN_CODES
+from cpsched.kernels.state import Site
 from cpsched.model import Cluster, Decision, Effort, Starts
 from cpsched.overrun import expected_end_s
-from cpsched.planning import EVERY, GREEDY, STRICT, plan
+from cpsched.planning import EVERY, GREEDY, STRICT, plan, site_of
+from cpsched_sim.cluster.events import revise_overdue
 from cpsched_sim.testing.worlds import snapshots
-from tests.builders import a_job, a_running, a_snapshot
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties import reference
 
 RESERVATIONS = [STRICT, GREEDY, 1, 2, 3, EVERY]
@@ -105,22 +108,33 @@ def test_the_compiled_fit_rule_says_what_verify_says(snapshot, data):
 
 
 @given(
-    st.integers(0, 50), st.integers(1, 50), st.integers(1, 50), st.integers(0, 200),
+    st.integers(0, 50), st.integers(0, 50), st.integers(1, 50), st.integers(0, 2**53),
     st.sampled_from(["one-second", "double", "walltime"]),
 )  # fmt: skip
-def test_expected_ends_compiled_and_plain_agree(start_s, estimate_s, walltime_s, now_s, overrun):
-    plain = expected_end_s(start_s, estimate_s, walltime_s, now_s, overrun)
-    assert kernels.expected_end(start_s, estimate_s, walltime_s, now_s, kernels.OVERRUN_CODES[overrun]) == plain
+def test_an_expected_end_is_later_than_now_however_late_it_is(start_s, estimate_s, walltime_s, now_s, overrun):
+    end_s = expected_end_s(start_s, estimate_s, walltime_s, now_s, overrun)
+    assert end_s > now_s
+    if start_s + estimate_s > now_s:
+        assert end_s == start_s + estimate_s
+    elif overrun == "double":
+        assert any(end_s == start_s + max(1, estimate_s) * 2**n for n in range(60))
+        assert end_s - start_s <= 2 * max(now_s - start_s, estimate_s, 1)
+    else:
+        assert end_s == max(now_s + 1, start_s + walltime_s if overrun == "walltime" else 0)
 
 
-@pytest.mark.parametrize("kernel", [kernels.revise_overdue, kernels.revise_overdue.py_func])
+@kernel
+def revised(site: Site, overrun: int) -> int:
+    return revise_overdue(site, overrun)
+
+
+@pytest.mark.parametrize("revise", [revised, revised.py_func])
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), max_size=8), st.integers(0, 60))
 @settings(deadline=None)
-def test_overdue_jobs_move_to_where_their_new_end_belongs(kernel, jobs, now_s):
-    start_s = np.array([start for start, _ in jobs], np.int64)
-    estimate_s = np.array([estimate for _, estimate in jobs], np.int64)
-    end_s = start_s + estimate_s
-    running = np.lexsort((np.arange(len(jobs)), end_s))
-    kernel(running, end_s, start_s, estimate_s, estimate_s, len(jobs), now_s, 0)
+def test_overdue_jobs_move_to_where_their_new_end_belongs(revise, jobs, now_s):
+    running = [a_running(a_job(i, walltime_s=e), ((i, 1),), start_s=s) for i, (s, e) in enumerate(jobs)]
+    site = site_of(a_snapshot(a_cluster(9), [], running, now_s))
+    revise(site, OVERRUN_CODES["one-second"])
+    end_s = site.jobs.end_s
     assert end_s.tolist() == [max(s + e, now_s + 1) for s, e in jobs]
-    assert running.tolist() == sorted(range(len(jobs)), key=lambda slot: (end_s[slot], slot))
+    assert site.running.tolist() == sorted(range(len(jobs)), key=lambda slot: (end_s[slot], slot))

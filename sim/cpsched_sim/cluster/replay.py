@@ -21,19 +21,7 @@ from cpsched.errors import DecisionFault, require
 from cpsched.fit import verify
 from cpsched.model import EXCLUSIVE, NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, Placement, Starts
 from cpsched.policy import Policy
-from cpsched_sim.cluster.events import (
-    ARRIVED,
-    ENDED,
-    FAULTY,
-    MAY_START,
-    NO_ROUND,
-    OVER_COUNT,
-    PAUSE_ALWAYS,
-    PAUSE_WHERE_NEEDED,
-    POOL,
-    ROUNDS,
-    SKIPPED,
-)
+from cpsched_sim.cluster.events import FAULTY, MAY_START, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
 from cpsched_sim.cluster.rounds import run_rounds
 from cpsched_sim.cluster.state import SimulatedCluster, view_of
 from cpsched_sim.traces.job import TraceJob
@@ -145,7 +133,7 @@ class Replay:
         pause = PAUSE_ALWAYS if self.policy.predictor.learns else PAUSE_WHERE_NEEDED
         learns, decided = self.policy.predictor.learns or self.policy.dispatcher.learns, 0
         step, starts = self.state.step, NO_STARTS
-        while found := step(starts, pause, NEVER - 1):
+        while found := step(starts, pause):
             if learns and found != FAULTY:
                 self.learn()
             starts = NO_STARTS
@@ -161,16 +149,16 @@ class Replay:
     def tell(self) -> None:
         """Report progress to whoever wants to know."""
         if self.progress is not None:
-            self.progress(int(self.state.clock[OVER_COUNT]), self.total)
+            self.progress(self.state.state.over, self.total)
 
     def learn(self) -> None:
         """Tell the policy of ended jobs, then have it predict the jobs that arrived since."""
         state, policy = self.state, self.policy
-        if state.clock[ENDED]:
+        if state.state.ended_count:
             for ended in state.take_ended():
                 with self.counting():
                     policy.learn(ended)
-        arrived = int(state.clock[ARRIVED])
+        arrived = state.state.arrived
         if policy.predictor.learns and arrived > self.predicted:
             self.predict(self.arrivals[self.predicted : arrived])
             self.predicted = arrived
@@ -210,23 +198,23 @@ class Replay:
 
     def spend(self, charge_ms: float) -> None:
         """Let the time of a decision pass on the simulated clock."""
-        self.state.step(NO_STARTS, NO_ROUND, self.state.now_s + math.ceil(charge_ms / 1000))
+        self.state.pass_until(self.state.now_s + math.ceil(charge_ms / 1000))
 
     def schedule(self, cpu_s: float) -> Schedule:
         """What became of the trace."""
         state, table, n = self.state, self.state.table, self.total
         started = table.start_s[:n] != NEVER
         paths = dict(self.paths)
-        if state.clock[SKIPPED]:
-            paths[NOTHING_FITS] = int(state.clock[SKIPPED])
+        if state.state.skipped:
+            paths[NOTHING_FITS] = state.state.skipped
         return Schedule(
             start_s=table.start_s[:n].copy(),
-            end_s=np.where(started, state.end_at[:n], NEVER),
+            end_s=np.where(started, state.state.end_at[:n], NEVER),
             place_at=table.place_at[:n].copy(),
             place_count=table.place_count[:n].copy(),
-            place_node=view_of(table.place_node[: state.clock[POOL]]),
-            place_units=view_of(table.place_units[: state.clock[POOL]]),
-            rounds=int(state.clock[ROUNDS]),
+            place_node=view_of(table.place_node),
+            place_units=view_of(table.place_units),
+            rounds=state.state.rounds,
             paths=paths,
             dispatch_s=np.array(self.dispatch_ns, dtype=np.float64) / 1e9,
             cpu_s=cpu_s,
@@ -241,7 +229,7 @@ class Replay:
         held: IntArray = table.units[:n] * table.per_unit[:n, 0]
         whole = np.flatnonzero((table.sharing[:n] & EXCLUSIVE != 0) & (table.start_s[:n] != NEVER))
         # Sums over the placement pool: what lies between two entries is the sum of the nodes between them.
-        pool = self.state.cluster.capacity[table.place_node[: int(self.state.clock[POOL])], 0]
+        pool = self.state.cluster.capacity[table.place_node, 0]
         upto = np.concatenate(([0], np.cumsum(pool)))
         at = table.place_at[whole]
         held[whole] = upto[at + table.place_count[whole]] - upto[at]
