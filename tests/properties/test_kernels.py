@@ -11,7 +11,7 @@ from cpsched import kernels
 from cpsched.fit import holds, verify
 from cpsched.model import Cluster, Decision, Effort, Starts
 from cpsched.overrun import expected_end_s
-from cpsched.planning import EVERY, GREEDY, STRICT, Rule, plan
+from cpsched.planning import EVERY, GREEDY, STRICT, plan
 from cpsched_sim.testing.worlds import snapshots
 from tests.builders import a_job, a_running, a_snapshot
 from tests.properties import reference
@@ -31,7 +31,7 @@ def test_plans_on_nodes_equal_the_reference(snapshot, reservations, best_fit, ra
     random.shuffle(order)
     expected = reference.plan(snapshot, order, reservations, best_fit)
     rule = "best-fit" if best_fit else "first-fit"
-    found = plan(snapshot, "plan", Rule(reservations, "given", allocation=rule), np.array(order, np.int64))
+    found = plan(snapshot, np.argsort(order), reservations, allocation=rule)
     assert verify(found, snapshot) == []
     if snapshot.cluster.counted and snapshot.cluster.size > 1:
         assert found.starts_by_job(snapshot).keys() == expected[0].keys()
@@ -62,16 +62,16 @@ def test_every_order_equals_the_reference(snapshot, order, reservations):
     positions, backfill = sorted(range(len(E)), key=keys[order]), sorted(range(len(E)), key=keys["shortest"])
     if not snapshot.cluster.counted:
         expected = reference.plan(snapshot, positions, reservations)
-        assert as_plan(plan(snapshot, "plan", Rule(reservations, order)), snapshot) == expected
+        assert as_plan(plan(snapshot, order, reservations), snapshot) == expected
         expected = reference.plan(snapshot, positions, 1, backfill=backfill)
-        assert as_plan(plan(snapshot, "plan", Rule(1, order, "shortest")), snapshot) == expected
+        assert as_plan(plan(snapshot, order, 1, backfill="shortest"), snapshot) == expected
 
 
 @settings(max_examples=150, deadline=None)
 @given(snapshots(), st.sampled_from(RESERVATIONS), st.sampled_from(["first-fit", "best-fit"]))
 def test_asking_for_the_starts_alone_gives_the_same_starts(snapshot, reservations, allocation):
-    cut = plan(snapshot, "starts", Rule(reservations, allocation=allocation))
-    whole = plan(snapshot, "plan", Rule(reservations, allocation=allocation))
+    cut = plan(snapshot, reservations=reservations, allocation=allocation, need="starts")
+    whole = plan(snapshot, reservations=reservations, allocation=allocation)
     assert cut.starts_by_job(snapshot) == whole.starts_by_job(snapshot)
 
 
@@ -83,9 +83,9 @@ def test_a_pool_counted_or_placed_gives_the_same_plan(snapshot, reservations):
     cluster = Cluster.of([[cores]], ["cores"])
     queue = [replace(job, request=replace(job.request, per_unit=(1,), node_set=0)) for job in snapshot.queued_jobs()]
     pooled = a_snapshot(cluster, queue, [a_running(a_job(99, units=cores // 2, walltime_s=20), ((0, cores // 2),))], 5)
-    counted = as_plan(plan(pooled, "plan", Rule(reservations)), pooled)
+    counted = as_plan(plan(pooled, reservations=reservations), pooled)
     object.__setattr__(cluster, "counted", False)
-    assert as_plan(plan(pooled, "plan", Rule(reservations)), pooled) == counted
+    assert as_plan(plan(pooled, reservations=reservations), pooled) == counted
 
 
 @settings(max_examples=250, deadline=None)
@@ -96,7 +96,7 @@ def test_the_compiled_fit_rule_says_what_verify_says(snapshot, data):
     placement = st.lists(st.tuples(nodes, st.integers(0, 3)), min_size=1, max_size=3).map(tuple)
     slots = st.sampled_from(snapshot.queue.tolist() + snapshot.running.tolist())
     random = data.draw(st.dictionaries(slots, placement, max_size=3))
-    fitting = plan(snapshot, "starts", Rule(GREEDY)).starts.placements()
+    fitting = plan(snapshot, reservations=GREEDY, need="starts").starts.placements()
     starts = Starts.of(data.draw(st.sampled_from([random, fitting, fitting | random])))
     decision = Decision(starts, Effort("test"))
     before = snapshot.free.copy()

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.errors import require
+from cpsched.dispatchers.by_scheme import SchemeDispatcher
+from cpsched.errors import DecisionFault, require
 from cpsched.fit import verify
-from cpsched.model import EXCLUSIVE, NEVER, NO_STARTS, Cluster, IntArray, Placement, Starts
-from cpsched.planning import Rule
+from cpsched.model import EXCLUSIVE, NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, Placement, Starts
 from cpsched.policy import Policy
 from cpsched_sim.cluster.events import (
     ARRIVED,
@@ -53,6 +54,12 @@ NOTHING_FITS = "nothing-fits"
 """Path of the rounds in which no queued job asks for as little as is free, or none is queued: nobody is asked."""
 
 
+FAILED = Decision(NO_STARTS, Effort("failed"))
+"""What stands for the decision of a round in which the policy failed; see `Schedule.violations`."""
+
+UNNAMED_FAULT = "the cluster refused the starts of a round, and no rule was named"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
     """What became of a trace. Arrays of jobs are int64[J] in trace order.
@@ -63,6 +70,7 @@ class Schedule:
     `rounds` counts all rounds, `paths` them by the way the decision was reached. `dispatch_s` is float64, the wall
     seconds of each decision that a dispatcher was asked for (empty in the fast lane). `cpu_s` is the CPU time of the
     replay alone: columns built, kernels compiled and predictions known up front are not in it.
+    `violations` names every rule that a decision broke, and every fault of a dispatcher or predictor, a line each.
     """
 
     start_s: IntArray
@@ -129,7 +137,7 @@ class Replay:
         self.violations: list[str] = []
         self.predicted = 0
         if not policy.predictor.learns:
-            policy.predictor.fill(self.state.table, self.arrivals)
+            self.predict(self.arrivals)
 
     def run(self) -> Schedule:
         """Every round until nothing is left to happen."""
@@ -142,7 +150,7 @@ class Replay:
                 self.learn()
             starts = NO_STARTS
             if found == FAULTY:
-                self.violations.extend(map(str, verify(self.decision, self.snapshot)))
+                self.violations.extend([str(v) for v in verify(self.decision, self.snapshot)] or [UNNAMED_FAULT])
             elif found == MAY_START:
                 starts = self.decide()
                 decided += 1
@@ -160,17 +168,38 @@ class Replay:
         state, policy = self.state, self.policy
         if state.clock[ENDED]:
             for ended in state.take_ended():
-                policy.learn(ended)
+                with self.counting():
+                    policy.learn(ended)
         arrived = int(state.clock[ARRIVED])
         if policy.predictor.learns and arrived > self.predicted:
-            policy.predictor.fill(state.table, self.arrivals[self.predicted : arrived])
+            self.predict(self.arrivals[self.predicted : arrived])
             self.predicted = arrived
 
+    def predict(self, slots: IntArray) -> None:
+        """Have the policy predict jobs; those it cannot predict are expected to run their walltimes."""
+        with self.counting():
+            self.policy.predict(self.state.table, slots)
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count what a dispatcher or predictor does wrong, and go on."""
+        try:
+            yield
+        except DecisionFault as fault:
+            self.violations.append(str(fault))
+
     def decide(self) -> Starts:
-        """One round: what the policy starts. It is verified, and starts, when time goes on."""
+        """One round: what the policy starts. It is verified, and starts, when time goes on.
+
+        A round that fails starts nothing, and is counted as a violation.
+        """
         self.snapshot = self.state.snapshot()
         began = time.perf_counter_ns()
-        self.decision = decision = self.policy.decide(self.snapshot, "starts")
+        try:
+            self.decision = decision = self.policy.decide(self.snapshot, "starts")
+        except DecisionFault as fault:
+            self.violations.append(str(fault))
+            self.decision = decision = FAILED
         took = time.perf_counter_ns() - began
         self.dispatch_ns.append(took)
         path = decision.effort.path
@@ -222,9 +251,9 @@ class Replay:
 def run_fast(replay: Replay) -> Schedule:
     """The compiled loop; see `cpsched_sim.cluster.rounds`."""
     policy = replay.policy
-    rule = getattr(policy.dispatcher, "rule", None)
-    plain = isinstance(rule, Rule) and rule.order != "given" and not policy.predictor.learns
-    require(plain and replay.charge is None, "lane", "fast", "needs a list scheduler, nothing learned, no charge")
+    dispatcher, fixed = policy.dispatcher, not policy.predictor.learns and replay.charge is None
+    plain = isinstance(dispatcher, SchemeDispatcher) and type(dispatcher).decide is SchemeDispatcher.decide
+    require(plain and fixed, "lane", "fast", "needs a list scheduler, nothing learned, no charge")
     began = time.process_time()
-    run_rounds(replay.state, cast(Rule, rule), replay.paths, replay.violations, replay.tell)
+    run_rounds(replay.state, cast(SchemeDispatcher, dispatcher).scheme, replay.paths, replay.violations, replay.tell)
     return replay.schedule(time.process_time() - began)

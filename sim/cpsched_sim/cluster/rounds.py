@@ -10,7 +10,7 @@ import numpy as np
 from cpsched._jit import IN1, INT, OUT1, kernel
 from cpsched.kernels import COUNTED, plan_counted, plan_placed
 from cpsched.model import NEVER
-from cpsched.planning import AS_THEY_CAME, Rule
+from cpsched.planning import AS_THEY_CAME, Scheme
 from cpsched_sim.cluster.events import (
     DUE,
     NOW,
@@ -108,10 +108,10 @@ def rounds(
 
 
 def run_rounds(
-    state: SimulatedCluster, rule: Rule, paths: dict[str, int], violations: list[str], tell: Callable[[], None]
+    state: SimulatedCluster, scheme: Scheme, paths: dict[str, int], violations: list[str], tell: Callable[[], None]
 ) -> None:
     """Run until nothing is left to happen; rounds are counted into `paths`, broken rules noted in `violations`."""
-    codes = rule.codes(state.cluster.counted, False)
+    codes = scheme.codes(state.cluster.counted, False)
     out, counts = np.empty(4096, np.int64), np.zeros(4, np.int64)
     result = MORE
     while result != OVER:
