@@ -112,7 +112,9 @@ class Catalogue(Generic[T]):
         if inspect.isclass(thing) and not issubclass(thing, self.base):
             raise self._refused(name, f"must derive from {self._base()}")
         if not callable(thing):
-            raise self._refused(name, f"must be a {self.kind}: a name, package.module:Class, a class or an instance")
+            raise self._refused(
+                words or repr(thing), f"must be a {self.kind}: a name, package.module:Class, a class or an instance"
+            )
         return Listing(name, sentence_of(thing), origin or words_of(thing), thing, origin=origin)
 
     def build(self, words: str, settings: Mapping[str, str] | None = None, read: ReadFile | None = None) -> T:
