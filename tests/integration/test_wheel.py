@@ -42,5 +42,6 @@ def test_the_wheel_holds_the_three_packages_and_no_tests_or_traces(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"cpsched", "cpsched_sim", "cpsched_bridge"}
-    assert not [name for name in names if "test" in name.split("/")[-1] or name.endswith((".gz", ".swf", ".pyc"))]
+    made = (".gz", ".swf", ".pyc", ".nbi", ".nbc")
+    assert not [name for name in names if name.split("/")[-1].startswith("test_") or name.endswith(made)]
     assert {f"{package}/py.typed" for package in ("cpsched", "cpsched_sim", "cpsched_bridge")} <= set(names)
