@@ -255,6 +255,19 @@ def doctor(config: Config = DEFAULT_CONFIG) -> None:
         backend.close()
 
 
+@app.command("deploy-files")
+@reporting
+def deploy_files(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files whose content differs.")] = False,
+) -> None:
+    """Write what an administrator installs: settings, systemd units, submit plugin, dead-man script, alerts."""
+    from cpsched_bridge.program.deploy_files import write
+
+    for line in write(folder, force):
+        typer.echo(line)
+
+
 def main() -> None:
     """The program `cpsched`."""
     app(prog_name="cpsched")
