@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from cpsched.model import Decision, EndedJob, Job, Placement, Snapshot
 from cpsched_bridge.ports import Observation, Outcome
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from cpsched.fit import Violation
 
 Mode = Literal["shadow", "control", "paused"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 Phase = Literal["observe", "reconcile", "decide", "verify", "apply", "journal"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
 
 OK = "ok"
 """Result of a cycle in which nothing failed; else the name of the failure."""
@@ -42,7 +44,17 @@ class CycleReport:
     seconds: dict[Phase, float] = field(default_factory=dict)
     observation: Observation | None = None
     snapshot: Snapshot | None = None
+    """What was decided on, every job estimated."""
     decision: Decision | None = None
+    """The decision, if it may be carried out."""
+    policy_failure: str = ""
+    """Why there is no decision although there is a snapshot: the snake-case name of what the policy did wrong."""
+    packed_decision: bytes | None = None
+    """The decision as the journal keeps it, also one that broke a rule; see `store.rounds.pack`."""
+    packed_memory: bytes | None = None
+    """What the dispatcher had learned, if it tells."""
+    replayable: bool = True
+    """Whether the journal holds all that the decision depended on."""
     violations: list[Violation] = field(default_factory=list)
     starts: dict[int, Placement] = field(default_factory=dict)
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
@@ -57,6 +69,11 @@ class CycleReport:
     """Jobs released and not yet seen running."""
     kept: int = 0
     """Jobs on which a hold of ours may be."""
+
+    def fail(self, kind: str, detail: str) -> None:
+        """Let the cycle count as failed by `kind`, and tell it."""
+        self.result = kind
+        self.tell(kind, detail)
 
     def tell(self, kind: str, detail: str, job_id: int | None = None) -> None:
         """Add a happening."""

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.cycle.guard import Allowance
-from cpsched_bridge.cycle.reconcile import Rules, failed
+from cpsched_bridge.cycle.reconcile import Conduct, failed
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Backend, Outcome, Result, StartOrder
 from cpsched_bridge.report import CycleReport
@@ -19,10 +19,10 @@ T = TypeVar("T")
 class Commands:
     """The three commands on batches of jobs, each with its writing before and after."""
 
-    def __init__(self, backend: Backend, ledger: Ledger, rules: Rules) -> None:
+    def __init__(self, backend: Backend, ledger: Ledger, conduct: Conduct) -> None:
         self._backend = backend
         self._ledger = ledger
-        self.rules = rules
+        self.conduct = conduct
 
     def send_intents(self, pending: frozenset[int], allowance: Allowance, now_s: int, report: CycleReport) -> None:
         """Hold what is to be held and give back what is to be given back, of the jobs that are pending."""
@@ -57,7 +57,7 @@ class Commands:
 
     def _not_started(self, outcome: Outcome, now_s: int) -> Transition:
         why = f"start refused: {outcome.detail}"
-        return failed(self._entry(outcome.job_id), State.HELD, now_s, why, self.rules, pinned=False)
+        return failed(self._entry(outcome.job_id), State.HELD, now_s, why, self.conduct, pinned=False)
 
     def _send(
         self,
@@ -97,7 +97,7 @@ class Commands:
         if outcome.result == "done":
             return move(entry, State.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":
-            return failed(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.rules)
+            return failed(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.conduct)
         return None
 
     def _given_back(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:

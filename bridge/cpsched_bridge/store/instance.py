@@ -43,6 +43,8 @@ class PauseFile:
             return None
         except OSError as error:
             return f"{self._path}: {error.strerror}"
+        except UnicodeDecodeError:
+            return "paused"
         try:
             return str(json.loads(text)["why"])
         except (ValueError, KeyError, TypeError):

@@ -6,24 +6,24 @@ SQLite (WAL), written by the bridge alone, read by anyone. Its size is bounded: 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cpsched.model import Cluster, Decision, Effort, Job, RunningJob, Snapshot, Wait
+from cpsched.model import Cluster, Effort, Job, RunningJob, Snapshot, Wait
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.ports import Outcome
-from cpsched_bridge.report import Happening, Phase
+from cpsched_bridge.report import CycleReport, Happening
 from cpsched_bridge.store.ledger import connect
 from cpsched_bridge.store.rounds import (
     PolicyRecord,
     RoundRecord,
     cluster_from_json,
     cluster_to_json,
-    decision_to_json,
+    failure_to_json,
     job_from_json,
     job_to_json,
     key_of,
@@ -112,45 +112,36 @@ class Journal:
         """Number of the newest round, 0 if there is none."""
         return self._last
 
-    def write_round(
-        self,
-        number: int,
-        snapshot: Snapshot,
-        decision: Decision,
-        policy: PolicyRecord,
-        memory: Any,
-        replayable: bool,
-        mode: str,
-        at_unix_s: float,
-        outcomes: Iterable[tuple[str, Outcome]],
-        seconds: Mapping[Phase, float],
-    ) -> None:
-        """Write one round; `outcomes` are (kind of command, outcome), `seconds` the time of each phase."""
+    def write_round(self, report: CycleReport, policy: PolicyRecord) -> None:
+        """Write the round of a cycle that got as far as a snapshot; a failed decision by the name of its failure."""
+        snapshot, memory = report.snapshot, report.packed_memory
+        assert snapshot is not None
+        decision = report.packed_decision or pack(failure_to_json(report.policy_failure))
         with self._db:
             row = (
-                number,
+                report.number,
                 snapshot.now_s,
-                at_unix_s,
-                mode,
+                report.at_unix_s,
+                report.mode,
                 self._store(pack(asdict(policy))),
                 self._cluster_key(snapshot.cluster),
                 self._store(pack(state_to_json(snapshot, self._job_keys(snapshot)))),
-                self._store(pack(decision_to_json(decision, snapshot))),
-                None if memory is None else self._store(pack(memory)),
-                replayable,
+                self._store(decision),
+                None if memory is None else self._store(memory),
+                report.replayable,
                 len(snapshot.queue),
                 len(snapshot.running),
-                len(decision.starts),
-                decision.effort.path,
-                json.dumps(dict(seconds)),
+                len(report.starts),
+                report.policy_failure if report.decision is None else report.decision.effort.path,
+                json.dumps(report.seconds),
             )
             self._db.execute(f"insert or replace into rounds values ({','.join('?' * len(row))})", row)
             self._db.executemany(
                 "insert into outcomes values (?,?,?,?,?)",
-                [(number, kind, o.job_id, o.result, o.detail) for kind, o in outcomes],
+                [(report.number, kind, o.job_id, o.result, o.detail) for kind, o in report.outcomes],
             )
-        self._last = number
-        if number % 64 == 0:
+        self._last = report.number
+        if report.number % 64 == 0:
             self.prune()
 
     def write_events(self, at_unix_s: float, number: int, happenings: Iterable[Happening]) -> None:
@@ -283,6 +274,7 @@ class Journal:
             memory=memory,
             replayable=bool(replayable),
             mode=mode,
+            failure=decision.get("failure", ""),
             at_unix_s=at_unix_s,
         )
 

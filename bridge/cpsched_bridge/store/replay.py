@@ -78,6 +78,8 @@ class Replay:
 
 def replay(record: RoundRecord) -> Replay:
     """Decide the recorded round again."""
+    if record.failure:
+        return Replay(record.number, {}, (), f"the decision failed ({record.failure})")
     if not record.replayable:
         return Replay(record.number, {}, (), f"{record.policy.dispatcher} learns and does not tell what it has learned")
     dispatcher = catalogue.dispatcher(record.policy.dispatcher, record.policy.dispatcher_settings)

@@ -110,6 +110,8 @@ class RoundRecord:
     replayable: bool = True
     mode: str = ""
     at_unix_s: float = 0.0
+    failure: str = ""
+    """Why this round has no decision, if so: the snake-case name of what the policy did wrong."""
 
 
 def state_to_json(snapshot: Snapshot, job_keys: Mapping[int, str]) -> Json:
@@ -126,6 +128,11 @@ def state_to_json(snapshot: Snapshot, job_keys: Mapping[int, str]) -> Json:
             str(jobs[slot].id): int(estimate_s[slot]) for slot in (*snapshot.queue.tolist(), *snapshot.running.tolist())
         },
     }
+
+
+def failure_to_json(kind: str) -> Json:
+    """A round whose decision failed, in place of a decision; `kind` says how."""
+    return {"starts": {}, "plan": {}, "waits": {}, "effort": asdict(Effort(kind)), "failure": kind}
 
 
 def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:

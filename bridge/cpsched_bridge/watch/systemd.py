@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 
@@ -18,11 +19,11 @@ class Systemd:
         """Send `READY=1`, `WATCHDOG=1`, `STATUS=...` and the like; that nobody listens is not our failure."""
         if not self._address:
             return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as s:
-            try:
-                s.sendto("\n".join(assignments).encode(), self._address)
-            except OSError:
-                return
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as s,
+        ):
+            s.sendto("\n".join(assignments).encode(), self._address)
 
     @property
     def watchdog_s(self) -> float | None:

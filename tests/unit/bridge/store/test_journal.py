@@ -7,13 +7,14 @@ from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.ports import Outcome
-from cpsched_bridge.report import Happening
+from cpsched_bridge.report import CycleReport, Happening
 from cpsched_bridge.store.journal import Aside, Journal
 from cpsched_bridge.store.replay import policy_of, replay
 from cpsched_bridge.store.rounds import (
     PolicyRecord,
     cluster_from_json,
     cluster_to_json,
+    decision_to_json,
     job_from_json,
     job_to_json,
     pack,
@@ -34,20 +35,14 @@ def a_snapshot(now_s=100, queue=(), running=(), cluster=None):
     return Snapshot.of(now_s, cluster, free, queue, running)
 
 
-def write(journal, number, snapshot, policy=None, record=POLICY, **changes):
+def write(journal, number, snapshot, policy=None, record=POLICY, **facts):
     policy = policy or policy_of(record)
-    snapshot = policy.estimated(snapshot)
-    decision = policy.decide(snapshot)
-    facts = {
-        "memory": None,
-        "replayable": True,
-        "mode": "control",
-        "at_unix_s": 1e9,
-        "outcomes": [],
-        "seconds": {"decide": 0.5},
-    }
-    journal.write_round(number, snapshot, decision, record, **{**facts, **changes})
-    return decision
+    report = CycleReport(number, "control", 1e9, seconds={"decide": 0.5}, **facts)
+    report.snapshot = policy.estimated(snapshot)
+    report.decision = policy.decide(report.snapshot)
+    report.packed_decision = pack(decision_to_json(report.decision, report.snapshot))
+    journal.write_round(report, record)
+    return report.decision
 
 
 def test_a_round_is_read_back_as_it_was(tmp_path):
