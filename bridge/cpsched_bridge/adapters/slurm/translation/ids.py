@@ -5,7 +5,7 @@ An array task keeps the number made here from first sight to its end, whether it
 
 from __future__ import annotations
 
-from cpsched_bridge.adapters.slurm.transport.rows import Record
+from cpsched_bridge.adapters.slurm.records import Record
 
 TASK_SHIFT = 32
 """Slurm's job ids fit into 26 bits, its array indices into 22."""
