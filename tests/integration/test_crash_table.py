@@ -81,14 +81,14 @@ class World:
         self.backend = Mortal(self.site)
         self.bridge = a_bridge(self.state_dir, self.backend, start={"timeout_s": TIMEOUT_S})
 
-    def die(self, act):
+    def die(self, call):
         with pytest.raises(Death):
-            act()
+            getattr(self.bridge, call)()
         self.bridge.ledger.close()
         self.bridge.journal.close()
         self.begin()
 
-    def die_writing(self, state, act):
+    def die_writing(self, state, call="cycle"):
         """Death before the ledger takes a transition into `state`."""
         record = self.bridge.ledger.record
 
@@ -99,19 +99,19 @@ class World:
             record(batch, round_number)
 
         self.bridge.ledger.record = mortal
-        self.die(act)
+        self.die(call)
 
-    def die_sending(self, kind, act, done=0, meanwhile=lambda: None):
+    def die_sending(self, kind, call="cycle", done=0, meanwhile=lambda: None):
         """Death in a command, of which `done` jobs are done by then."""
         self.backend.dies_in, self.backend.done_before, self.backend.meanwhile = kind, done, meanwhile
-        self.die(act)
+        self.die(call)
 
-    def die_in_journal(self, name, act):
+    def die_in_journal(self, name):
         def mortal(*arguments):
             raise Death
 
         setattr(self.bridge.journal, name, mortal)
-        self.die(act)
+        self.die("cycle")
 
     def later(self, seconds):
         self.site.advance(self.site.now_s + seconds)
@@ -154,82 +154,27 @@ def adopting(world):
     return world(plugin=False, room=False)
 
 
-def before_hold_intent(world):
-    w = adopting(world)
-    w.die_writing(State.HOLDING, w.bridge.cycle)
-    return w
+def starting(world):
+    return world()
 
 
-def before_hold(world):
-    w = adopting(world)
-    w.die_sending("hold", w.bridge.cycle)
-    return w
+def starting_two(world):
+    return world(jobs=2)
 
 
-def after_hold(world):
-    w = adopting(world)
-    w.die_sending("hold", w.bridge.cycle, done=1)
-    return w
+def starting_slowly(world):
+    return world(launch_s=SLOW_S)
 
 
-def before_start_intent(world):
-    w = world()
-    w.die_writing(State.STARTING, w.bridge.cycle)
-    return w
-
-
-def before_start(world):
-    w = world()
-    w.die_sending("start", w.bridge.cycle)
-    return w
-
-
-def after_start(world):
-    w = world()
-    w.die_sending("start", w.bridge.cycle, done=1)
-    return w
-
-
-def after_slow_start(world):
-    w = world(launch_s=SLOW_S)
-    w.die_sending("start", w.bridge.cycle, done=1)
-    return w
-
-
-def between_starts(world):
-    w = world(jobs=2)
-    w.die_sending("start", w.bridge.cycle, done=1)
-    return w
-
-
-def cancelled_meanwhile(world):
-    w = world()
-    w.die_sending("start", w.bridge.cycle, meanwhile=lambda: w.site.cancel(FIRST))
+def started_slowly(world):
+    w = starting_slowly(world)
+    w.bridge.cycle()
     return w
 
 
 def overdue(world):
-    w = world(launch_s=SLOW_S)
-    w.bridge.cycle()
+    w = started_slowly(world)
     w.later(TIMEOUT_S + 1)
-    return w
-
-
-def before_roll_back_intent(world):
-    w = overdue(world)
-    w.die_writing(State.ROLLING_BACK, w.bridge.cycle)
-    return w
-
-
-def before_roll_back(world):
-    w = overdue(world)
-    w.die_sending("hold", w.bridge.cycle)
-    return w
-
-
-def after_roll_back(world):
-    w = overdue(world)
-    w.die_sending("hold", w.bridge.cycle, done=1)
     return w
 
 
@@ -239,72 +184,56 @@ def waiting(world, jobs=1):
     return w
 
 
-def before_hand_back_intent(world):
-    w = waiting(world)
-    w.die_writing(State.HANDING_BACK, w.bridge.stop)
-    return w
+def waiting_two(world):
+    return waiting(world, jobs=2)
 
 
-def before_hand_back(world):
-    w = waiting(world)
-    w.die_sending("hand back", w.bridge.stop)
-    return w
+def cancel_while_starting(w):
+    w.die_sending("start", meanwhile=lambda: w.site.cancel(FIRST))
 
 
-def after_hand_back(world):
-    w = waiting(world)
-    w.die_sending("hand back", w.bridge.stop, done=1)
-    return w
+Point = tuple[Callable[..., World], Callable[[World], None], int]
+POINTS: dict[str, Point] = {
+    "before the intent to hold is written": (adopting, lambda w: w.die_writing(State.HOLDING), FIRST),
+    "between that intent and the hold": (adopting, lambda w: w.die_sending("hold"), FIRST),
+    "after the hold, before its answer is written": (adopting, lambda w: w.die_sending("hold", done=1), FIRST),
+    "after the decision, before the intent to start is written": (
+        starting, lambda w: w.die_writing(State.STARTING), FIRST),
+    "between that intent and the start": (starting, lambda w: w.die_sending("start"), FIRST),
+    "after the start, before its answer is written": (starting, lambda w: w.die_sending("start", done=1), FIRST),
+    "after the start of a job that is slow to launch": (
+        starting_slowly, lambda w: w.die_sending("start", done=1), FIRST),
+    "between two parts of a batch: a job of the first part": (
+        starting_two, lambda w: w.die_sending("start", done=1), FIRST),
+    "between two parts of a batch: a job of the second part": (
+        starting_two, lambda w: w.die_sending("start", done=1), SECOND),
+    "between the intent and the answer, and its owner cancels the job": (starting, cancel_while_starting, FIRST),
+    "before the intent to roll back is written": (overdue, lambda w: w.die_writing(State.ROLLING_BACK), FIRST),
+    "between that intent and the hold that rolls back": (overdue, lambda w: w.die_sending("hold"), FIRST),
+    "after the hold that rolls back, before its answer is written": (
+        overdue, lambda w: w.die_sending("hold", done=1), FIRST),
+    "before the intent to hand back is written": (waiting, lambda w: w.die_writing(State.HANDING_BACK, "stop"), FIRST),
+    "between that intent and the hand-back": (waiting, lambda w: w.die_sending("hand back", "stop"), FIRST),
+    "after the hand-back, before its answer is written": (
+        waiting, lambda w: w.die_sending("hand back", "stop", done=1), FIRST),
+    "between two parts of a hand-back: a job of the first part": (
+        waiting_two, lambda w: w.die_sending("hand back", "stop", done=1), FIRST),
+    "between two parts of a hand-back: a job of the second part": (
+        waiting_two, lambda w: w.die_sending("hand back", "stop", done=1), SECOND),
+    "between the intent to hand back and the hand-back, with a pin on the job": (
+        started_slowly, lambda w: w.die_sending("hand back", "stop"), FIRST),
+    "before the round is written to the journal": (starting, lambda w: w.die_in_journal("write_round"), FIRST),
+    "after the round, before its events are written to the journal": (
+        starting, lambda w: w.die_in_journal("write_events"), FIRST),
+}  # fmt: skip
 
 
-def between_hand_backs(world):
-    w = waiting(world, jobs=2)
-    w.die_sending("hand back", w.bridge.stop, done=1)
-    return w
-
-
-def before_hand_back_of_pinned(world):
-    w = world(launch_s=SLOW_S)
-    w.bridge.cycle()
-    w.die_sending("hand back", w.bridge.stop)
-    return w
-
-
-def before_round(world):
-    w = world()
-    w.die_in_journal("write_round", w.bridge.cycle)
-    return w
-
-
-def before_events(world):
-    w = world()
-    w.die_in_journal("write_events", w.bridge.cycle)
-    return w
-
-
-POINTS: dict[str, tuple[Callable[..., World], int]] = {
-    "before the intent to hold is written": (before_hold_intent, FIRST),
-    "between that intent and the hold": (before_hold, FIRST),
-    "after the hold, before its answer is written": (after_hold, FIRST),
-    "after the decision, before the intent to start is written": (before_start_intent, FIRST),
-    "between that intent and the start": (before_start, FIRST),
-    "after the start, before its answer is written": (after_start, FIRST),
-    "after the start of a job that is slow to launch": (after_slow_start, FIRST),
-    "between two parts of a batch: a job of the first part": (between_starts, FIRST),
-    "between two parts of a batch: a job of the second part": (between_starts, SECOND),
-    "between the intent and the answer, and its owner cancels the job": (cancelled_meanwhile, FIRST),
-    "before the intent to roll back is written": (before_roll_back_intent, FIRST),
-    "between that intent and the hold that rolls back": (before_roll_back, FIRST),
-    "after the hold that rolls back, before its answer is written": (after_roll_back, FIRST),
-    "before the intent to hand back is written": (before_hand_back_intent, FIRST),
-    "between that intent and the hand-back": (before_hand_back, FIRST),
-    "after the hand-back, before its answer is written": (after_hand_back, FIRST),
-    "between two parts of a hand-back: a job of the first part": (between_hand_backs, FIRST),
-    "between two parts of a hand-back: a job of the second part": (between_hand_backs, SECOND),
-    "between the intent to hand back and the hand-back, with a pin on the job": (before_hand_back_of_pinned, FIRST),
-    "before the round is written to the journal": (before_round, FIRST),
-    "after the round, before its events are written to the journal": (before_events, FIRST),
-}
+def dead_at(point, world):
+    """A world whose bridge has died at that point; the job that the row is about."""
+    prepare, die, job_id = POINTS[point]
+    w = prepare(world)
+    die(w)
+    return w, job_id
 
 
 def rows():
@@ -329,8 +258,7 @@ def test_the_page_explains_every_state_that_the_table_names() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_a_death_there_leaves_this_and_the_next_cycle_does_that(world, row) -> None:
     point, ledger, cluster, sends, ledger_then, cluster_then = row
-    act, job_id = POINTS[point]
-    w = act(world)
+    w, job_id = dead_at(point, world)
     assert (w.in_ledger(job_id), w.in_cluster(job_id)) == (ledger, cluster), "what the dead bridge left"
     assert w.bridge.cycle().result == "ok"
     sent = [kind for kind, id in w.backend.sent if id == job_id]
@@ -341,8 +269,7 @@ def test_a_death_there_leaves_this_and_the_next_cycle_does_that(world, row) -> N
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_after_a_death_there_every_job_is_started_once(world, row) -> None:
     """Also those whose launch the cluster delays for ever: they are left to its own scheduler in the end."""
-    act, _ = POINTS[row[0]]
-    w = act(world)
+    w, _ = dead_at(row[0], world)
     for _ in range(200):
         assert w.bridge.cycle().result == "ok"
         w.later(10)

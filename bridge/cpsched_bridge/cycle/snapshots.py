@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from cpsched.fit import used_by
 from cpsched.model import Cluster, IntArray, RunningJob, Snapshot
 from cpsched_bridge.ports import Hold, Observation, PendingJob
-from cpsched_bridge.store.journal import Aside
+from cpsched_bridge.store.journal_reader import Aside
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 
 

@@ -14,7 +14,8 @@ from cpsched_bridge.errors import UnknownJob
 from cpsched_bridge.ports import Check, Outcome
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.files import heartbeat_age_s
-from cpsched_bridge.store.journal import Aside, Event, Journal, RoundLine
+from cpsched_bridge.store.journal import Journal
+from cpsched_bridge.store.journal_reader import Aside, Event, RoundLine
 from cpsched_bridge.store.ledger import KEPT, Entry, Ledger
 from cpsched_bridge.store.rounds import RoundRecord
 

@@ -1,3 +1,5 @@
+import sqlite3
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,8 @@ from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.ports import Outcome
 from cpsched_bridge.report import CycleReport, Happening
-from cpsched_bridge.store.journal import Aside, Journal
+from cpsched_bridge.store.journal import Journal
+from cpsched_bridge.store.journal_reader import Aside
 from cpsched_bridge.store.replay import policy_of, replay
 from cpsched_bridge.store.rounds import (
     PolicyRecord,
@@ -61,6 +64,17 @@ def test_a_round_is_read_back_as_it_was(tmp_path):
     assert record.effort == decision.effort
     assert journal.outcomes(7) == sent
     assert journal.seconds(7) == {"decide": 0.5}
+
+
+def test_a_round_that_the_disk_did_not_take_leaves_later_rounds_whole(tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite")
+    snapshot = a_snapshot(queue=[a_job(1)])
+    sent = [("start", Outcome(1, None, "the outcome of no command"))]
+    with pytest.raises(sqlite3.IntegrityError):
+        write(journal, 1, snapshot, outcomes=sent)
+    write(journal, 2, snapshot)
+    assert list(journal.numbers()) == [2]
+    assert journal.read(2).queue == (a_job(1),)
 
 
 def test_what_a_job_waits_for_is_kept(tmp_path):
