@@ -31,17 +31,15 @@ class Happening:
 
 @dataclass(slots=True, eq=False)
 class CycleReport:
-    """Filled while the cycle runs; whoever gets it after the cycle only reads it.
-
-    `result` is `OK`, or the snake-case name of what failed. `seconds` has the phases that ran. `latencies_s` are the
-    times from a decision to the job seen running, for jobs first seen running in this cycle.
-    """
+    """Filled while the cycle runs; whoever gets it after the cycle only reads it."""
 
     number: int
     mode: Mode
     at_unix_s: float
     result: str = OK
+    """`OK`, or the snake-case name of what failed."""
     seconds: dict[Phase, float] = field(default_factory=dict)
+    """Time of the phases that ran."""
     observation: Observation | None = None
     snapshot: Snapshot | None = None
     """What was decided on, every job estimated."""
@@ -57,9 +55,12 @@ class CycleReport:
     """Whether the journal holds all that the decision depended on."""
     violations: list[Violation] = field(default_factory=list)
     starts: dict[int, Placement] = field(default_factory=dict)
+    """The jobs to be started and where, by job id; empty if the decision failed."""
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
+    """What came of each command: (start, hold or hand_back; outcome)."""
     happenings: list[Happening] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
+    """Times from a decision to the job seen running, for jobs first seen running in this cycle."""
     started: list[tuple[Job, int]] = field(default_factory=list)
     """Jobs first seen running or ended in this cycle, with their start second."""
     ended: list[EndedJob] = field(default_factory=list)

@@ -1,8 +1,11 @@
-"""Holds the ledger against an observation: what has become of each job, and what must be asked of the cluster next.
+"""Compares the ledger with an observation: what has become of each job, and what must be asked of the cluster next.
 
-Pure: entries and an observation in, transitions out. The same function runs in every cycle and after a crash. The
-intents it leaves in the ledger (holding, rolling back, handing back) are the bridge's list of commands to send,
-repeated until the cluster shows that they took effect.
+This module is pure: entries and an observation go in, transitions come out. The same function runs in every cycle and
+after a crash. Some transitions are intents (holding, rolling back, handing back). They are the bridge's list of
+commands to send, and each is repeated until the cluster shows that it took effect.
+
+Example: the ledger says that job 7 is `starting`, and the observation shows it pending and held. The start did not
+happen, so the transition is to `rolling-back`, and one failure more.
 """
 
 from __future__ import annotations
@@ -18,23 +21,23 @@ from cpsched_bridge.store.ledger import KEPT, Entry, State, Transition, move
 
 @dataclass(frozen=True, slots=True)
 class Conduct:
-    """What the bridge may want of jobs.
-
-    `controlling`: hold and start; else give everything back. `adopt`: hold pending jobs that nobody holds.
-    `start_timeout_s`: how long a released job may take until it is seen running. `max_failures`: starts or holds
-    in a row that may fail before a job is left to the cluster's scheduler.
-    """
+    """How the bridge treats jobs: what it may ask for, and when it gives up."""
 
     controlling: bool = True
+    """Hold and start jobs; if not, give everything back."""
     adopt: bool = True
+    """Hold pending jobs that nobody holds."""
     start_timeout_s: int = 15
+    """How long a released job may take until it is seen running."""
     max_failures: int = 5
+    """Starts or holds in a row that may fail before a job is left to the cluster's scheduler."""
 
 
 def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation, conduct: Conduct) -> list[Transition]:
     """The transitions that bring the entries `known` (by job id) up to what was `seen`; at most one per job.
 
-    `open_ids` are the jobs of `known` that are not over: what is not seen of them has left the cluster.
+    `open_ids` are the jobs of `known` that are not over. Those of them that are in no list of `seen` have left the
+    cluster.
     """
     now_s = seen.now_s
     found: dict[int, Transition | None] = {}
@@ -52,7 +55,7 @@ def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation,
 
 
 def failed(entry: Entry, state: State, now_s: int, why: str, conduct: Conduct, **changes: Any) -> Transition:
-    """`entry` after one more failure: in `state`, or handed back for good when that was one too many."""
+    """`entry` after one more failure: in `state`, or handed back for good if there were too many in a row."""
     failures = entry.failures + 1
     if failures < conduct.max_failures:
         return move(entry, state, now_s, why, failures=failures, **changes)
@@ -113,7 +116,7 @@ def _give_back(entry: Entry | None, pending: PendingJob, now_s: int) -> Transiti
 
 
 def _take(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
-    """A pending job that is not ours yet: ours if the plugin holds it, adopted if nobody does and we may."""
+    """A pending job that is not ours yet. The submit plugin's hold makes it ours; one without a hold may be adopted."""
     id, label = pending.job.id, pending.label
     if pending.hold is Hold.PLUGIN:
         if entry is not None and entry.leave:
@@ -125,7 +128,7 @@ def _take(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct
 
 
 def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
-    """Asked for a hold, or about to: nobody's hold yet means that it is asked for again."""
+    """A hold was asked for, or is about to be. A job that nobody holds yet stays as it is: the hold is sent again."""
     if pending.hold is Hold.USER:
         return _held_by_user(entry, now_s)
     if pending.hold is Hold.NONE or pending.pinned:
@@ -143,7 +146,7 @@ def _held(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Tr
 
 
 def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
-    """Still pending: in time if it is released; a hold on it means that the start will not happen."""
+    """A start was asked for, and the job is still pending. A hold on it means that the start will not happen."""
     if pending.hold is Hold.USER:
         return _held_by_user(entry, now_s)
     if pending.hold is not Hold.NONE:
@@ -162,7 +165,7 @@ def _handing_back(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduc
 
 
 def _was_running(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
-    """Pending again: requeued, perhaps with our old pin on it; held by an administrator, it is no longer ours."""
+    """The job is pending again: it was requeued, perhaps with our old pin on it. An administrator's hold is theirs."""
     if pending.hold in (Hold.ADMIN, Hold.USER):
         why = f"requeued and held ({pending.hold})"
         return move(entry, State.FREE, now_s, why)
@@ -172,7 +175,7 @@ def _was_running(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct
 
 
 def _was_lost(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
-    """Pending although it had vanished: an administrator's hold on it was ours when we last saw it."""
+    """The job is pending although it had vanished. An administrator's hold on it was ours when we last saw it."""
     if pending.hold is Hold.ADMIN:
         return move(entry, State.HOLDING, now_s, "seen again")
     return _take(entry, pending, now_s, conduct)

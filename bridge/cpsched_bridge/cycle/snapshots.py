@@ -1,4 +1,8 @@
-"""Turns an observation into the snapshot that is decided on: which jobs may start, and what is already promised."""
+"""Turns an observation into the snapshot that is decided on.
+
+The observation tells what the cluster shows, the ledger what is the bridge's. Both together say which jobs may start,
+and which nodes are promised to jobs on their way.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,11 @@ from cpsched_bridge.store.ledger import KEPT, Entry, State
 
 
 def snapshot_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool) -> Snapshot:
-    """The snapshot to decide on.
+    """The snapshot to decide on, by the ledger's `entries`.
 
-    In control the queue holds what may be started, and jobs on their way (released, not yet seen running) count as
-    running where they were sent. Otherwise the queue holds what the bridge would have if it were in control.
+    - In control the queue holds the jobs that may be started. Jobs on their way (released, not yet seen running) count
+      as running where they were sent.
+    - Otherwise the queue holds the jobs that the bridge would have if it were in control.
     """
     queue = [p.job for p in seen.pending if (_startable(p, entries) if controlling else _decidable(p, entries))]
     if not controlling:
@@ -25,7 +30,7 @@ def snapshot_of(seen: Observation, entries: Mapping[int, Entry], controlling: bo
 
 
 def _startable(pending: PendingJob, entries: Mapping[int, Entry]) -> bool:
-    """Ours by the ledger, and held by the cluster's word."""
+    """Whether the ledger says that the job is ours, and the cluster that it is held."""
     entry = entries.get(pending.job.id)
     return entry is not None and entry.state is State.HELD and pending.hold in (Hold.PLUGIN, Hold.ADMIN)
 
@@ -37,7 +42,10 @@ def _decidable(pending: PendingJob, entries: Mapping[int, Entry]) -> bool:
 
 
 def _promised(seen: Observation, entries: Mapping[int, Entry]) -> tuple[IntArray, list[RunningJob]]:
-    """`free` less what jobs on their way will take, and those jobs; one whose nodes are taken by now is left out."""
+    """What is free less what jobs on their way will take, and those jobs.
+
+    A job whose nodes are gone, or taken by another one meanwhile, is left out: its start will not happen.
+    """
     free = seen.free.copy()
     coming = []
     index = _node_index(seen.cluster)

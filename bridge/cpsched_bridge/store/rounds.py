@@ -1,7 +1,7 @@
 """Rounds as plain data: what a decision depended on and what it was, to be written down and decided again.
 
-JSON in, JSON out. Jobs and clusters are written once and referred to by their content, so that a quiet hour of
-identical rounds costs next to nothing.
+Jobs and clusters are written once and named by a hash of their content from then on. So a quiet hour of identical
+rounds costs next to nothing.
 """
 
 from __future__ import annotations
@@ -88,11 +88,7 @@ class PolicyRecord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundRecord:
-    """All that is needed to take one decision again, and what it was.
-
-    `estimates`: seconds by job id, as predicted when the job was first seen, so that replay needs no history.
-    `memory`: what the dispatcher had learned (None: it learns nothing, or does not tell: see `replayable`).
-    """
+    """All that is needed to take one decision again, and what the decision was."""
 
     number: int
     now_s: int
@@ -102,12 +98,15 @@ class RoundRecord:
     queue: tuple[Job, ...]
     running: tuple[RunningJob, ...]
     estimates: Mapping[int, int]
+    """Seconds by job id, as predicted when the job was first seen, so that a replay needs no history."""
     starts: Mapping[int, Placement]
     plan: Mapping[int, int]
     waits: Mapping[int, Wait]
     effort: Effort
     memory: Json = None
+    """What the dispatcher had learned; None if it learns nothing or does not tell."""
     replayable: bool = True
+    """Whether the record holds all that the decision depended on."""
     mode: str = ""
     at_unix_s: float = 0.0
     failure: str = ""

@@ -1,4 +1,4 @@
-"""Tells systemd how the bridge is: one datagram per message to NOTIFY_SOCKET (sd_notify(3)); silent elsewhere."""
+"""Tells systemd how the bridge is: one datagram per message to NOTIFY_SOCKET, see sd_notify(3)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 
 class Systemd:
-    """The service manager that started us, if any."""
+    """The service manager that started the bridge, if one did."""
 
     def __init__(self) -> None:
         self._address = os.environ.get("NOTIFY_SOCKET", "")
@@ -16,7 +16,7 @@ class Systemd:
             self._address = "\0" + self._address[1:]
 
     def notify(self, *assignments: str) -> None:
-        """Send `READY=1`, `WATCHDOG=1`, `STATUS=...` and the like; that nobody listens is not our failure."""
+        """Send `READY=1`, `WATCHDOG=1`, `STATUS=...` and the like. Nothing happens where nobody listens."""
         if not self._address:
             return
         with (
@@ -27,6 +27,6 @@ class Systemd:
 
     @property
     def watchdog_s(self) -> float | None:
-        """How often systemd wants to hear of us; None if it does not watch."""
+        """Seconds within which systemd wants the next sign of life; None if it does not watch."""
         microseconds = os.environ.get("WATCHDOG_USEC", "")
         return int(microseconds) / 1e6 if microseconds.isdigit() else None
