@@ -60,6 +60,6 @@ def within(limit_s: float, work: Callable[[], T]) -> T:
     finally:
         armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, handler)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)  # None: not Python's own
         if left_s:
             signal.setitimer(signal.ITIMER_REAL, max(0.001, left_s - (time.monotonic() - began_s)), every_s)

@@ -69,6 +69,8 @@ def print_round(record: RoundRecord, outcomes: Sequence[tuple[str, Outcome]], se
         f"{len(record.queue)} queued, {len(record.running)} running, {effort.considered} considered, "
         f"{effort.variables} variables, objective {effort.objective}, solver {1e3 * effort.solver_s:.1f} ms"
     )
+    if record.failure:
+        out.print(f"the decision failed: {record.failure}")
     out.print("seconds: " + ", ".join(f"{phase} {value:.4f}" for phase, value in seconds.items()))
     _print_queue(out, record)
     if outcomes:

@@ -4,9 +4,12 @@ import threading
 import time
 
 import pytest
+import structlog
 
 from cpsched_bridge.cycle.deadline import can_interrupt, within
 from cpsched_bridge.errors import DecisionTimeout
+from tests.bridges import a_bridge
+from tests.fakes import FakeCluster
 
 
 def test_what_is_done_in_time_is_passed_on():
@@ -51,3 +54,14 @@ def test_outside_of_the_main_thread_there_is_no_limit():
     thread.start()
     thread.join()
     assert found == [False, None]
+
+
+def test_a_loop_outside_of_the_main_thread_says_that_decisions_have_no_limit(tmp_path):
+    def work():
+        a_bridge(tmp_path, FakeCluster()).run()
+
+    thread = threading.Thread(target=work)
+    with structlog.testing.capture_logs() as lines:
+        thread.start()
+        thread.join()
+    assert "no_decision_deadline" in [line["event"] for line in lines]
