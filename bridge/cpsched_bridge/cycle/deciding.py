@@ -11,7 +11,7 @@ from cpsched.model import Decision
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.asking import ask
 from cpsched_bridge.cycle.pace import timed
-from cpsched_bridge.cycle.snapshots import snapshot_of
+from cpsched_bridge.cycle.snapshots import scene_of
 from cpsched_bridge.errors import PolicyFailed
 from cpsched_bridge.ports import Observation, Pace
 from cpsched_bridge.report import CycleReport
@@ -46,20 +46,20 @@ class Decider:
 
     def _decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
         with timed(report, "decide", self.pace):
-            snapshot = snapshot_of(seen, entries, report.mode == "control")
+            scene = scene_of(seen, entries, report.mode == "control")
+            snapshot = report.snapshot = self.policy.estimated(scene)
             report.waiting = list(snapshot.queued_jobs())
-            estimated = report.snapshot = self.policy.estimated(snapshot)
-            decision = self.policy.decide(estimated, "plan")
+            decision = self.policy.decide(snapshot, "plan")
         if not isinstance(decision, Decision):
             raise PolicyFailed("decision_failed", f"the dispatcher answered {type(decision).__name__}, not a Decision")
         with timed(report, "verify", self.pace):
-            report.violations = verify(decision, estimated)
+            report.violations = verify(decision, snapshot)
         if report.violations:
             with contextlib.suppress(Exception):  # a start of what does not exist cannot be written down
-                report.packed_decision = pack(decision_to_json(decision, estimated))
+                report.packed_decision = pack(decision_to_json(decision, snapshot))
             raise PolicyFailed("rule_broken", _summary(report))
-        report.packed_decision = pack(decision_to_json(decision, estimated))
-        starts = decision.starts_by_job(estimated)
+        report.packed_decision = pack(decision_to_json(decision, snapshot))
+        starts = decision.starts_by_job(snapshot)
         if len(starts) < len(decision.starts):
             raise PolicyFailed("rule_broken", "a job is started twice")
         memory = memory_of(self.policy.dispatcher)

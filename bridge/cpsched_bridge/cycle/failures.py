@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import traceback
 
+from cpsched.errors import DecisionFault
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
 INTERNAL = "internal_error"
@@ -33,12 +34,16 @@ def kind_of(error: Exception) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Type and message of an exception, at bounded length, even if the exception cannot tell its message."""
+    """Type and message of an exception, at bounded length, even if the exception cannot tell its message.
+
+    A `DecisionFault` names the part of the policy and what that raised, so its own type adds nothing.
+    """
     try:
         words = str(error)
     except Exception:
         words = "(its message cannot be read)"
-    return f"{type(error).__name__}: {words}"[:_LONGEST]
+    named = words if isinstance(error, DecisionFault) else f"{type(error).__name__}: {words}"
+    return named[:_LONGEST]
 
 
 def traceback_of(error: BaseException) -> str:

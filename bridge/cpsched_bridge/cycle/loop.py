@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.cycle.commands import Commands
 from cpsched_bridge.cycle.deadline import can_interrupt
 from cpsched_bridge.cycle.deciding import Decider
@@ -36,7 +37,6 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import KEPT, Ledger, State
-from cpsched_bridge.store.rounds import PolicyRecord
 from cpsched_bridge.watch.systemd import Systemd
 
 Listener = Callable[[CycleReport], None]
@@ -51,7 +51,7 @@ class Bridge:
 
     backend: Backend
     policy: Policy
-    policy_record: PolicyRecord
+    policy_record: PolicySpec
     ledger: Ledger
     journal: Journal
     pause: PauseFile

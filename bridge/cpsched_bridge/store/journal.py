@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from cpsched.model import Cluster, Job, Snapshot
+from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.report import CycleReport, Happening
 from cpsched_bridge.store.journal_reader import Aside, JournalReader
 from cpsched_bridge.store.ledger import connect
 from cpsched_bridge.store.rounds import (
-    PolicyRecord,
     cluster_to_json,
     failure_to_json,
     job_to_json,
@@ -64,7 +64,7 @@ class Journal(JournalReader):
         self._cluster: tuple[Cluster, bytes] | None = None
         self._asides: frozenset[Aside] | None = None
 
-    def write_round(self, report: CycleReport, policy: PolicyRecord) -> None:
+    def write_round(self, report: CycleReport, policy: PolicySpec) -> None:
         """Write the round of a cycle that got as far as a snapshot; a failed decision by the name of its failure."""
         snapshot, memory = report.snapshot, report.packed_memory
         assert snapshot is not None

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from cpsched.model import Effort, Job, RunningJob, Wait
+from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.ports import Outcome
 from cpsched_bridge.store.rounds import (
-    PolicyRecord,
     RoundRecord,
     cluster_from_json,
     job_from_json,
@@ -96,7 +96,7 @@ class JournalReader:
         return RoundRecord(
             number=number,
             now_s=now_s,
-            policy=PolicyRecord(**policy),
+            policy=PolicySpec(**policy),
             cluster=cluster_from_json(cluster),
             free=np.array(state["free"], dtype=np.int64),
             queue=tuple(jobs[key] for key in state["queue"]),

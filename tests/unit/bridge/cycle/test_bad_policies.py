@@ -6,9 +6,9 @@ import time
 import numpy as np
 import pytest
 
-from cpsched.dispatchers.base import Unlearned
+from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Effort, EndedJob, Starts, Wait
-from cpsched.predictors.base import OneByOne
+from cpsched.predictors.base import Predictor
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.store.ledger import State
@@ -69,7 +69,7 @@ def recurse(snapshot):
     return recurse(snapshot)
 
 
-class Bad(Unlearned):
+class Bad(Dispatcher):
     def __init__(self, behaviour):
         self.behaviour = behaviour
 
@@ -187,7 +187,7 @@ def test_a_dispatcher_that_stays_bad_makes_the_bridge_stand_down_and_give_back(a
     assert bridge.pause.reason().startswith("stood down: 2 decisions in a row failed")
 
 
-class Guess(OneByOne):
+class Guess(Predictor):
     """Predicts what `answer` says; learns by `lesson`."""
 
     def __init__(self, answer=lambda job: 10, lesson=lambda ended: None):
@@ -206,6 +206,9 @@ PREDICTORS = {
     "no Exception": raising(Stubborn()),
     "None": lambda job: None,
     "a word": lambda job: "soon",
+    "nothing": lambda job: 0,
+    "the past": lambda job: -5,
+    "beyond all time": lambda job: 2**62,
     "not a number": lambda job: float("nan"),
     "infinite": lambda job: float("inf"),
     "more than an integer holds": lambda job: 2**70,
@@ -248,7 +251,10 @@ def test_one_job_that_cannot_be_learned_from_keeps_no_other_from_being_learned_f
     cluster.past = [EndedJob(a_job(id), 0, 5) for id in (7, 8, 9)]
     report = bridge.cycle()
     assert report.result == "learning_failed"
-    assert report.happenings[-1].detail == "1 of the ended jobs, the first is job 8: RuntimeError: no idea"
+    assert (
+        report.happenings[-1].detail
+        == "1 of the ended jobs, the first is job 8: predictor Guess: RuntimeError: no idea"
+    )
     bridge.cycle()
     assert learned == [7, 8, 9], "each once"
 

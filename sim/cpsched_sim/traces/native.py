@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from sys import intern
 
+from cpsched.listing import Listing
 from cpsched_sim.files import write_whole
 from cpsched_sim.traces.record import Reader, Record, Units, lines_of
 
@@ -32,8 +33,13 @@ FIXED = (*NUMBERS, *WORDS)
 _LEAST = {"submit_s": 0, "run_s": 1, "walltime_s": 1, "units": 1}
 
 
-class OwnReader(Reader):
+class NativeReader(Reader):
     """A trace in cpsched's own format."""
+
+    @classmethod
+    def recognises(cls, first: str) -> bool:
+        """See `Reader.recognises`."""
+        return first.startswith(MAGIC)
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
         super().__init__(path, lenient)
@@ -130,3 +136,8 @@ def _row(record: Record, resources: Sequence[str]) -> list[object]:
         record.account,
         *(amounts.get(name, 0) for name in resources),
     ]
+
+
+LISTED = (
+    Listing("native", "cpsched's own: a CSV that says everything a request can say.", "this module", NativeReader),
+)
