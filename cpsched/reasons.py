@@ -21,11 +21,13 @@ class Phrases:
     - `planned`: why a job that would fit now is planned for later.
     - `unplanned`: why a job that would fit now has no plan, while others have one.
     - `no_plan`: what comes before the reason of every job without a plan.
+    - `when`: what comes after the reason of a planned job; `{}` is the number of seconds until its start.
     """
 
     planned: str = "the nodes that are free are reserved"
     unplanned: str = "would delay a job that holds a reservation"
     no_plan: str = ""
+    when: str = ""
 
 
 LIST_SCHEDULING = Phrases()
@@ -62,7 +64,9 @@ def explain(snapshot: Snapshot, starts: Starts, plan_s: IntArray, say: Phrases =
             waits[job.id] = Wait(f"can never run: {reason}")
             continue
         if start_s != NEVER:
-            waits[job.id] = Wait(lacking or say.planned, tuple(ends[start_s]) or starting)
+            waits[job.id] = Wait(
+                (lacking or say.planned) + say.when.format(start_s - snapshot.now_s), tuple(ends[start_s]) or starting
+            )
         elif lacking:
             waits[job.id] = Wait(say.no_plan + lacking, planned or first_waiting)
         elif planned:

@@ -13,7 +13,9 @@ from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts
 from cpsched.reasons import Phrases, explain
 
-PHRASES = Phrases("jobs that weigh more go first", "comes after those that are", "not considered: ")
+PHRASES = Phrases(
+    "jobs that weigh more go first", "comes after those that are", "not considered: ", "; planned in {} s"
+)
 """Why jobs wait that would fit what is free, in the words of this family."""
 
 
