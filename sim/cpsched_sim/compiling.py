@@ -7,7 +7,6 @@ import pkgutil
 import sys
 import time
 from dataclasses import dataclass
-from types import ModuleType
 
 from cpsched import _compiling
 
@@ -59,8 +58,7 @@ class WarmUp:
 
 def warm_up() -> WarmUp:
     """Open the doors of all modules of the core and the simulator."""
-    for package in ("cpsched", "cpsched_sim"):
-        _import_all(importlib.import_module(package))
+    every_module_with_doors()
     from cpsched._cache import FILED
     from cpsched._jit import DOORS
 
@@ -78,7 +76,9 @@ def warm_up() -> WarmUp:
     )
 
 
-def _import_all(package: ModuleType) -> None:
-    """Import every module of a package: those with doors register them."""
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
+def every_module_with_doors() -> None:
+    """Import every module of the core and of the simulator: those with doors register them."""
+    for name in ("cpsched", "cpsched_sim"):
+        package = importlib.import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+            importlib.import_module(module.name)
