@@ -52,8 +52,10 @@ class Order:
     tie: str
     sentence: str
     source: str
-    code: int
-    """What the compiled kernels know the order by."""
+    code: int = orders.GIVEN
+    """What the compiled kernels know the order by, where they do."""
+    by: Callable[[IntArray, IntArray], npt.ArrayLike] | None = None
+    """The numbers to sort by, from E and r of the queued jobs, where the kernels do not know the order."""
 
 
 ORDERS: dict[str, Order] = {
@@ -110,11 +112,17 @@ class Scheme:
 
     _methods: dict[bool, Method] = field(default_factory=dict, init=False, compare=False, repr=False)
 
+    @property
+    def compiled(self) -> bool:
+        """Whether the compiled kernels know the order, and need no positions."""
+        return self.order is not None and ORDERS[self.order].by is None
+
     def __post_init__(self) -> None:
         count = isinstance(self.reservations, int) and self.reservations >= STRICT
         require(count, "reservations", self.reservations, "must be a number, not negative; or STRICT")
         for name, order in (("order", self.order), ("backfill", self.backfill)):
             require(order is None or order in ORDERS, name, order, f"must be one of {', '.join(ORDERS)}")
+        require(ORDERS[self.backfill].by is None, "backfill", self.backfill, "must be an order of the compiled kernels")
         require(self.allocation in ALLOCATIONS, "allocation", self.allocation, f"must be {' or '.join(ALLOCATIONS)}")
 
     def method(self, whole: bool) -> Method:
@@ -184,6 +192,10 @@ def positions_by(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntArray
 
 def plan_by(scheme: Scheme, snapshot: Snapshot, need: Need, positions: IntArray = AS_THEY_CAME) -> Decision:
     """What `scheme` decides; `positions` is the order of the queue where the scheme has none."""
+    if scheme.order is not None and (by := ORDERS[scheme.order].by) is not None:
+        table, queue = snapshot.table, snapshot.queue
+        processors = table.units[queue] * table.per_unit[queue, 0]
+        positions = positions_by(snapshot, by(table.estimate_s[queue], processors))
     n, whole = len(snapshot.queue), need == "plan"
     if not n:
         return Decision(NO_STARTS, effort("empty-queue", 0), AS_THEY_CAME if whole else None)

@@ -65,6 +65,11 @@ class CycleSettings(Section):
         gt=0,
         description="After failed cycles the pause doubles from one interval up to this many seconds.",
     )
+    decide_timeout_s: float = Field(
+        default=60.0,
+        gt=0,
+        description="A decision that takes longer is given up and counts as failed; systemd's watchdog must be longer.",
+    )
 
 
 class StartSettings(Section):

@@ -1,10 +1,13 @@
-"""What the commands show in a terminal: progress on stderr, tables on stdout. Every table fits 80 columns."""
+"""What the commands show in a terminal: progress on stderr, tables on stdout. Every table fits 80 columns.
+
+Lists of names are shown without the simulator, which is imported where a comparison is printed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -12,9 +15,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from cpsched.metrics import Metric
-from cpsched_sim.comparison import Row, compared, percentages
-from cpsched_sim.experiment import Simulation
+if TYPE_CHECKING:
+    from cpsched.metrics import Metric
+    from cpsched_sim.comparison import Row
+    from cpsched_sim.experiment import Simulation
 
 
 @contextmanager
@@ -90,6 +94,8 @@ def print_comparison(
     title: str, rows: Sequence[Row], baselines: Mapping[str, Row | None], more: Sequence[Metric] = ()
 ) -> None:
     """Two lines per combination: figures, and below them their percentage of the baseline's."""
+    from cpsched_sim.comparison import compared, percentages
+
     shown = compared(more)
     table = Table(title=f"{title}: figures, and % of the baseline", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.caption = _which_way(shown)

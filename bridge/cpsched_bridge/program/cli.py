@@ -105,7 +105,9 @@ def demo(
 ) -> None:
     """Control mode on a simulated Eurora: a loaded morning, accelerated, live; then a comparison."""
     from cpsched_bridge.program.demo import run
+    from cpsched_sim.cli import look_here_too
 
+    look_here_too()
     raise typer.Exit(run(dispatcher, baseline, jobs, seconds, limit, seed))
 
 
@@ -253,6 +255,19 @@ def doctor(config: Config = DEFAULT_CONFIG) -> None:
             raise typer.Exit(1)
     finally:
         backend.close()
+
+
+@app.command("deploy-files")
+@reporting
+def deploy_files(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files whose content differs.")] = False,
+) -> None:
+    """Write what an administrator installs: settings, systemd units, submit plugin, dead-man script, alerts."""
+    from cpsched_bridge.program.deploy_files import write
+
+    for line in write(folder, force):
+        typer.echo(line)
 
 
 def main() -> None:

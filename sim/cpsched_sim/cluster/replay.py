@@ -236,6 +236,7 @@ def run_fast(replay: Replay) -> Schedule:
     policy = replay.policy
     dispatcher, fixed = policy.dispatcher, not policy.predictor.learns and replay.charge is None
     plain = isinstance(dispatcher, SchemeDispatcher) and type(dispatcher).decide is SchemeDispatcher.decide
+    plain = plain and cast(SchemeDispatcher, dispatcher).scheme.compiled
     require(plain and fixed, "lane", "fast", "needs a list scheduler, nothing learned, no charge")
     began = clock.cpu_s()
     run_rounds(replay.state, cast(SchemeDispatcher, dispatcher).scheme, replay.paths, replay.violations, replay.tell)
