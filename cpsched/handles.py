@@ -87,6 +87,17 @@ class Handle:
             structs.fill(type(self), self, self._checked(given))
         self.__dict__.update((name, value) for name, value in named.items() if not isinstance(value, int))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields by name, for copies and other processes; not of handles whose arrays kernels replace."""
+        if "_given" in self.__dict__:
+            return dict(self._given)
+        if self._grows:
+            raise TypeError(f"{type(self).__name__}: cannot be copied once kernels have seen it")
+        return {name: getattr(self, name) for name in self._all_fields}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Handle.__init__(self, **state)
+
     def seen_as(self, named: dict[str, Any]) -> Self:
         """The same handle to kernels; to Python one whose fields have other values, such as read-only views."""
         found = object.__new__(type(self))

@@ -55,17 +55,6 @@ def taken_on(jobs: JobTable, slot: int, machine: Hardware, node: int, units: int
 
 
 @inner
-def units_on(jobs: JobTable, slot: int, machine: Hardware, node: int, free: FixedColumn) -> int:
-    """How many units of a job what is `free` (int64[R]) on a node holds, were the node in its node set."""
-    most = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
-    for r in range(len(free)):
-        most = units_in(
-            most, jobs.per_unit[slot, r], jobs.sharing[slot] & EXCLUSIVE, free[r], machine.capacity[node, r]
-        )
-    return most
-
-
-@inner
 def asks_more_than(jobs: JobTable, slot: int, total_free: FixedColumn) -> bool:
     """Whether a job asks for more of some resource than all nodes together have free (int64[R])."""
     units, per_unit = jobs.units[slot], jobs.per_unit

@@ -1,13 +1,16 @@
 """Handles: Python and kernels see the same fields by the same names."""
 
+import copy
 import dataclasses
 import gc
+import pickle
 
 import numpy as np
 import pytest
 
 from cpsched.handles import Column, FixedColumn, Handle
 from cpsched.kernels.jit import inner, kernel, owned
+from cpsched.kernels.state import Method
 from cpsched.planning import site_of
 from tests.builders import a_cluster, a_job, a_snapshot
 
@@ -68,6 +71,17 @@ def test_what_a_kernel_lets_grow_is_seen_by_the_next_and_outlives_its_replacemen
     assert before.tolist() == [7, 0, 1, 2]
     assert on_shelf(room.shelf).tolist() == [7, 0, 1, 2, *range(100)]
     assert room.shelf.used == 104
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda handle: pickle.loads(pickle.dumps(handle))])
+@pytest.mark.parametrize("built", [False, True])
+def test_a_copy_stands_on_its_own(copied, built):
+    method = Method(order=1, backfill=0, reservations=2, allocation=0, whole=1)
+    if built:
+        method.order = 3
+    other = copied(method)
+    method.reservations = 9
+    assert (other.order, other.reservations, other.whole) == (3 if built else 1, 2, 1)
 
 
 @pytest.mark.parametrize("built", [False, True])
