@@ -299,7 +299,7 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
       end
    end
 
-   if comment ~= job_rec.comment then
+   if comment ~= job_rec.comment or job_desc.comment ~= nil then
       job_desc.comment = comment
    end
    return slurm.SUCCESS

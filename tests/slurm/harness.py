@@ -19,7 +19,8 @@ import re
 import secrets
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,23 @@ class Slurm:
     def plugin(self, on: bool) -> None:
         """The job_submit plugin's kill switch: with `on`, new jobs arrive held. `reset` switches it off."""
         self.run(*(["rm", "-f"] if on else ["touch"]), "/etc/slurm/cpsched.off")
+
+    @contextmanager
+    def without_plugin(self) -> Iterator[None]:
+        """The cluster as one that never had the plugin: JobSubmitPlugins is not set."""
+        name = "JobSubmitPlugins"
+        self.configure(f"#{name}=lua", instead_of=f"^{name}=lua")
+        try:
+            yield
+        finally:
+            self.configure(f"{name}=lua", instead_of=f"^#{name}=lua")
+
+    def configure(self, line: str, *, instead_of: str) -> None:
+        """Change one line of slurm.conf, found by a pattern, and have the daemons read it."""
+        file = "/etc/slurm/slurm.conf"
+        edit = f"sed 's|{instead_of}.*|{line}|' {file} >/tmp/new.conf && cat /tmp/new.conf >{file}"
+        self.run("bash", "-c", f"{edit} && scontrol reconfigure")
+        self.wait_for_controller()
 
     def python_container(self) -> str:
         """A container of the bridge's image in the cluster's network: the project at /src, munge beside it."""

@@ -46,7 +46,8 @@ def run(words, state):
         import re
         names, act = re.split(",(?![^\\\\[]*\\\\])", words[1]), lambda job: job.update(priority=0.5, reason="None")
     for job in state["jobs"]:
-        if job["jobarrayid"].replace("%2]", "]").replace("1-4:2,7,12-17:5", "1,3,7,12,17") in names and job["jobarrayid"] not in state["stubborn"]:
+        name = job["jobarrayid"].replace("%2]", "]").replace("1-4:2,7,12-17:5", "1,3,7,12,17")
+        if name in names and name not in state["stubborn"]:
             act(job)
             if words[0] == "update":
                 job["comment"] = " ".join(w for w in job["comment"].split(" ") if not w.startswith("bridge:pinned("))

@@ -191,6 +191,13 @@ def test_users_cannot_lose_marks(plugin: SubmitPlugin) -> None:
             assert change == {"comment": "bridge:admin-held bridge:pinned(n1)" + stored}
 
 
+@pytest.mark.parametrize("comment", [" ", "old", "bridge:admin-held", "bridge:admin-held old"])
+def test_a_change_that_leaves_a_comment_as_it_was_lets_no_mark_through(plugin: SubmitPlugin, comment: str) -> None:
+    words = "old " if "old" in comment else ""
+    change = plugin.modify(ALICE, {**MANAGED, "comment": comment}, comment=f"{words}bridge:wait")
+    assert change == {"comment": comment}
+
+
 @pytest.mark.parametrize("user", [ROOT, BRIDGE])
 def test_administrators_and_the_bridge_write_comments_as_they_are(plugin: SubmitPlugin, user: int) -> None:
     record = {**MANAGED, "comment": "bridge:admin-held old"}
