@@ -113,6 +113,7 @@ class Slurm:
     def __init__(self) -> None:
         self._python_container: str | None = None
         self._containers: dict[str, str] = {}
+        self._limited: dict[str, set[str]] = {}
 
     # Containers
 
@@ -277,6 +278,41 @@ class Slurm:
     def resume(self, node: str) -> None:
         self.scontrol("update", f"NodeName={node}", "State=RESUME")
 
+    def limit(self, user: str, **limits: str) -> None:
+        """Limits of a user's association, e.g. ``limit("alice", MaxJobs="2")``; `reset` takes them away."""
+        words = [f"{name}={value}" for name, value in limits.items()]
+        self.run("sacctmgr", "--immediate", "modify", "user", "where", f"name={user}", "set", *words)
+        self._limited.setdefault(user, set()).update(limits)
+
+    def reserve(self, name: str, nodes: str, *, flags: str = "MAINT", minutes: int = 10) -> None:
+        """A reservation of root's that begins now; `reset` deletes it."""
+        words = (f"ReservationName={name}", "StartTime=now", f"Duration={minutes}", f"Nodes={nodes}")
+        self.scontrol("create", "reservation", *words, "Users=root", f"Flags={flags}")
+
+    @contextmanager
+    def partition(self, name: str, state: str) -> Iterator[None]:
+        """A partition in another state (DOWN, DRAIN, INACTIVE); UP again afterwards."""
+        self.scontrol("update", f"PartitionName={name}", f"State={state}")
+        try:
+            yield
+        finally:
+            self.scontrol("update", f"PartitionName={name}", "State=UP")
+
+    @contextmanager
+    def without(self, service: str) -> Iterator[None]:
+        """A service killed as by a power failure (mariadb, slurmdbd, a node); afterwards it is back and answers."""
+        self.kill(service)
+        try:
+            yield
+        finally:
+            self.start(service)
+            if service in ("mariadb", "slurmdbd"):
+                wait_until(self.accounting_answers, 90, "accounting answers", every_s=0.5)
+
+    def accounting_answers(self) -> bool:
+        """Whether slurmdbd and its database answer the controller's host."""
+        return "lab" in self.run("timeout", "5", "sacctmgr", "--noheader", "show", "cluster", check=False)
+
     def plugin(self, on: bool) -> None:
         """The job_submit plugin's kill switch: with `on`, new jobs arrive held. `reset` switches it off."""
         self.run(*(["rm", "-f"] if on else ["touch"]), "/etc/slurm/cpsched.off")
@@ -334,6 +370,10 @@ class Slurm:
                 docker("start", identity)
         self.wait_for_controller()
         self.plugin(on=False)
+        for user, names in self._limited.items():
+            words = [f"{name}=-1" for name in names]
+            self.run("sacctmgr", "--immediate", "modify", "user", "where", f"name={user}", "set", *words)
+        self._limited.clear()
         # Components of a het job cannot be cancelled one by one: an error here, but the leader takes them along.
         cancel_all = "squeue --noheader --all --Format=jobid | xargs --no-run-if-empty scancel --cron --quiet"
         self.run("bash", "-c", cancel_all, check=False)
