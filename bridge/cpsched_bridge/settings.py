@@ -8,6 +8,8 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cpsched.overrun import Overrun
+from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import SettingsError
 
 S = TypeVar("S", bound=BaseModel)
@@ -22,17 +24,31 @@ class Section(BaseModel):
 class PolicySettings(Section):
     """What decides."""
 
-    dispatcher: str = Field(default="easy", description="Dispatcher by name; `cpsched dispatchers` lists them.")
+    dispatcher: str = Field(
+        default="easy", description="Dispatcher by name (`cpsched dispatchers` lists them) or package.module:Class."
+    )
     dispatcher_settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="Its parameters by name, as `cpsched dispatchers` lists them."
     )
-    predictor: str = Field(default="walltime", description="Predictor by name; `cpsched predictors` lists them.")
+    predictor: str = Field(
+        default="walltime", description="Predictor by name (`cpsched predictors` lists them) or package.module:Class."
+    )
     predictor_settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="Its parameters by name, as `cpsched predictors` lists them."
     )
-    overrun: Literal["one-second", "double", "walltime"] = Field(
+    overrun: Overrun = Field(
         default="one-second", description="What a running job is assumed to do when it outlives its estimate."
     )
+
+    def spec(self) -> PolicySpec:
+        """The same as the policy in words that is built and journalled."""
+        return PolicySpec(
+            self.dispatcher,
+            self.predictor,
+            _as_texts(self.dispatcher_settings),
+            _as_texts(self.predictor_settings),
+            self.overrun,
+        )
 
 
 class CycleSettings(Section):
@@ -106,7 +122,10 @@ class Settings(Section):
         default="shadow",
         description="shadow decides and records and writes nothing to the cluster; control starts jobs.",
     )
-    adapter: Literal["mock", "slurm"] = Field(default="slurm", description="The kind of cluster to stand beside.")
+    adapter: str = Field(
+        default="slurm",
+        description="The kind of cluster to stand beside: slurm, mock, a plug-in's name, or package.module.",
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="The adapter's own settings.")
     state_dir: Path = Field(default=Path("/var/lib/cpsched"), description="Where ledger, journal and lock live.")
     heartbeat: Path | None = Field(
@@ -163,6 +182,5 @@ def _line(where: str, detail: Any) -> str:
     return f"{where}: {field}{value}: {rule}"
 
 
-def as_texts(settings: dict[str, str | int | float | bool]) -> dict[str, str]:
-    """Parameters as the catalogue reads them."""
+def _as_texts(settings: dict[str, str | int | float | bool]) -> dict[str, str]:
     return {name: str(value) for name, value in settings.items()}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -15,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from cpsched.catalogue import Entry
-    from cpsched_sim.experiment import Outcome
+    from cpsched.catalogue import Catalogue
+    from cpsched_sim.experiment import Simulation
 
 app = typer.Typer(help="Replay traces, list what there is, make up workloads.", no_args_is_help=True)
 workload_app = typer.Typer(help="Make up a workload.", no_args_is_help=True)
@@ -47,6 +49,13 @@ LaneName = Annotated[
 ]
 Lenient = Annotated[bool, typer.Option("--lenient", help="Skip and count bad lines instead of stopping at the first.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
+FormatName = Annotated[
+    str | None, typer.Option("--format", help="The trace's format by name; default: what its first line looks like.")
+]
+MetricNames = Annotated[
+    list[str] | None,
+    typer.Option("--metric", metavar="NAME", help="Show this metric, too: a plug-in's name, or package.module:METRIC."),
+]
 OutDir = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the results there.")]
 
 
@@ -56,8 +65,11 @@ def reporting(command: F) -> F:
     @functools.wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         from cpsched.errors import CpschedError
+        from cpsched_sim import compiling
         from cpsched_sim.errors import SimError
 
+        look_here_too()
+        compiling.show()
         try:
             return command(*args, **kwargs)
         except (CpschedError, SimError) as error:
@@ -70,13 +82,22 @@ def reporting(command: F) -> F:
     return guarded  # type: ignore[return-value]
 
 
+def look_here_too() -> None:
+    """Let `package.module:Class` name a module of the current folder, too: after everything that is installed."""
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+
+
 @app.command()
 @reporting
 def simulate(
     trace: Trace,
     system: SystemName = None,
-    dispatcher: Annotated[str, typer.Option(help="See `cpsched dispatchers`.")] = "easy",
-    predictor: Annotated[str, typer.Option(help="See `cpsched predictors`.")] = "walltime",
+    dispatcher: Annotated[str, typer.Option(help="A name (`cpsched dispatchers`), or package.module:Class.")] = "easy",
+    predictor: Annotated[
+        str, typer.Option(help="A name (`cpsched predictors`), or package.module:Class.")
+    ] = "walltime",
     set_: Settings = None,
     max_jobs: MaxJobs = None,
     limit: Limit = None,
@@ -87,25 +108,31 @@ def simulate(
     out: OutDir = None,
     as_json: AsJson = False,
     lenient: Lenient = False,
+    format: FormatName = None,
+    metric: MetricNames = None,
 ) -> None:
     """Replay TRACE and print what the schedule is worth."""
-    from cpsched_sim.experiment import Setup, run, write_outcome
-    from cpsched_sim.views import print_outcome, progress_bar
+    from cpsched import metrics
+    from cpsched.policy_spec import PolicySpec
+    from cpsched_sim.experiment import Setup, run, write_results
+    from cpsched_sim.oracle import SIMULATED
+    from cpsched_sim.views import print_simulation, progress_bar
     from cpsched_sim.workloads.load import load
 
     options, settings = _options(limit, effort, seed), parse_settings(set_)
-    setup = Setup(dispatcher, predictor, settings, options, parse_charge(charge), lane)
-    setup.policy(())
+    spec = PolicySpec.of(dispatcher, predictor, settings, options, SIMULATED)
+    setup, more = Setup(spec, parse_charge(charge), lane), tuple(map(metrics.metric, metric or ()))
+    setup.build()
     with progress_bar(f"{dispatcher} / {predictor}") as show:
-        workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None))
-        outcome = run(workload, setup, show)
+        workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None), format)
+        simulation = run(workload, setup, show, more=more)
     if out is not None:
-        write_outcome(outcome, out)
-    _warn(outcome)
+        write_results(simulation, out)
+    _warn(simulation)
     if as_json:
-        typer.echo(json.dumps(outcome.summary()))
+        typer.echo(json.dumps(simulation.summary()))
     else:
-        print_outcome(outcome)
+        print_simulation(simulation)
 
 
 def parse_settings(texts: Iterable[str] | None) -> dict[str, str]:
@@ -147,14 +174,14 @@ def _options(limit: float | None, effort: int | None, seed: int | None) -> dict[
     return {name: str(value) for name, value in given.items() if value is not None}
 
 
-def _warn(outcome: Outcome) -> None:
+def _warn(simulation: Simulation) -> None:
     """What a reader of the figures must know; on stderr."""
-    for note in outcome.workload.notes:
+    for note in simulation.workload.notes:
         typer.echo(f"note: {note}", err=True)
-    if outcome.left_waiting:
-        refused = next(iter(outcome.schedule.refused.values()), "the dispatcher never chose them")
-        typer.echo(f"warning: {outcome.left_waiting} jobs never started: {refused}", err=True)
-    for violation in outcome.schedule.violations[:10]:
+    if simulation.left_waiting:
+        refused = next(iter(simulation.schedule.refused.values()), "the dispatcher never chose them")
+        typer.echo(f"warning: {simulation.left_waiting} jobs never started: {refused}", err=True)
+    for violation in simulation.schedule.violations[:10]:
         typer.echo(f"warning: refused a start that breaks a rule: {violation}", err=True)
 
 
@@ -171,24 +198,59 @@ def dispatchers(as_json: AsJson = False) -> None:
 @reporting
 def predictors(as_json: AsJson = False) -> None:
     """List the predictors: name, one sentence, parameters with defaults, source."""
-    from cpsched_sim.experiment import PREDICTORS
+    from cpsched_sim.oracle import PREDICTORS
 
     _list("predictors", PREDICTORS, as_json)
 
 
-def _list(title: str, entries: Iterable[Entry], as_json: bool) -> None:
-    from cpsched_sim.experiment import parameters
+def _list(title: str, known: Catalogue[Any], as_json: bool) -> None:
+    """One entry per name on stdout; a line on stderr for each plug-in that is broken."""
+    from cpsched.catalogue import Broken
     from cpsched_sim.views import print_list
 
-    keys = ("name", "summary", "parameters", "source")
-    rows = [
-        dict(zip(keys, (e.name, e.summary, {p.name: p.default for p in parameters(e)}, e.source), strict=True))
-        for e in entries
-    ]
+    rows = []
+    for found in known.all():
+        if isinstance(found, Broken):
+            typer.echo(f"error: {found.error}", err=True)
+            continue
+        parameters = {parameter.name: parameter.default for parameter in found.parameters()}
+        rows.append({"name": found.name, "summary": found.summary, "parameters": parameters, "source": found.source})
     if as_json:
         typer.echo(json.dumps({title: rows}, default=str))
     else:
         print_list(rows)
+
+
+@app.command("warm-up")
+@reporting
+def warm_up() -> None:
+    """Compile all kernels, so that no later command has to; the owner of a shared install does so for all its users."""
+    from cpsched_sim.compiling import warm_up
+
+    done = warm_up()
+    typer.echo(done)
+    raise typer.Exit(1 if done.lost else 0)
+
+
+@app.command()
+@reporting
+def metrics(as_json: AsJson = False) -> None:
+    """List the metrics: name, heading, unit, formula, which way is better, source."""
+    from cpsched.catalogue import Broken
+    from cpsched.metrics import known_metrics
+    from cpsched_sim.views import print_metrics
+
+    rows = []
+    for found in known_metrics().all():
+        if isinstance(found, Broken):
+            typer.echo(f"error: {found.error}", err=True)
+            continue
+        metric = found.build()
+        rows.append({key: getattr(metric, key) for key in ("name", "heading", "unit", "formula", "better", "source")})
+    if as_json:
+        typer.echo(json.dumps({"metrics": rows}))
+    else:
+        print_metrics(rows)
 
 
 @app.command()
@@ -201,13 +263,14 @@ def accuracy(
     out: OutDir = None,
     as_json: AsJson = False,
     lenient: Lenient = False,
+    format: FormatName = None,
 ) -> None:
     """How good predictors are on TRACE: errors, under- and over-estimates. --out writes accuracy.csv and ecdf.csv."""
     from cpsched_sim.accuracy import study, write_study
     from cpsched_sim.views import print_accuracy
     from cpsched_sim.workloads.load import load
 
-    found = study(load(trace, system, lenient, max_jobs).jobs, _names(predictors))
+    found = study(load(trace, system, lenient, max_jobs, format=format).jobs, _names(predictors))
     if out is not None:
         write_study(found, out)
     rows = {name: asdict(row.accuracy) for name, row in found.items()}
@@ -239,11 +302,15 @@ def compare(
     plots: Annotated[bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out.")] = False,
     as_json: AsJson = False,
     lenient: Lenient = False,
+    format: FormatName = None,
+    metric: MetricNames = None,
 ) -> None:
     """Replay TRACE with every dispatcher and every predictor; --out writes compare.csv and every schedule."""
+    from cpsched import metrics
     from cpsched.errors import require
-    from cpsched_sim import compare as study
+    from cpsched_sim import comparison
     from cpsched_sim.files import write_table
+    from cpsched_sim.processes import Study, compare_in_processes
     from cpsched_sim.report import plots as report
     from cpsched_sim.views import print_comparison, progress_bar
     from cpsched_sim.workloads.load import load
@@ -252,21 +319,25 @@ def compare(
         require(out is not None, "--plots", plots, "needs --out DIR")
         report.check()
     options, settings = _options(limit, effort, seed), parse_settings(set_)
-    chosen = study.setups(_names(dispatchers), _names(predictors), settings, options, parse_charge(charge), lane)
-    study.check_baseline(chosen, baseline)
-    for note in load(trace, system, lenient, max_jobs).notes:
+    names, more = tuple(metric or ()), tuple(map(metrics.metric, metric or ()))
+    chosen = comparison.combinations(
+        _names(dispatchers), _names(predictors), settings, options, parse_charge(charge), lane
+    )
+    comparison.check_baseline(chosen, baseline)
+    for note in load(trace, system, lenient, max_jobs, format=format).notes:
         typer.echo(f"note: {note}", err=True)
+    study = Study(trace, system, max_jobs, lenient, out, format, names, measures=plots)
     with progress_bar("compare", "combinations") as show:
-        rows = study.compare(study.Study(trace, system, max_jobs, lenient, out), chosen, jobs, show)
-    baselines = study.baselines(rows, baseline)
+        rows = compare_in_processes(study, [setup for setup, _ in chosen], jobs, show)
+    baselines = comparison.baselines(rows, baseline)
     if out is not None:
-        write_table(out / "compare.csv", study.table_rows(rows, baselines))
+        write_table(out / "compare.csv", comparison.table_rows(rows, baselines, more))
         if plots:
-            report.write_comparison(rows, out)
+            report.write_comparison(rows, out, more)
     if as_json:
-        typer.echo(json.dumps(study.as_json(rows, baselines)))
+        typer.echo(json.dumps(comparison.as_json(rows, baselines, more)))
     else:
-        print_comparison(trace.name, rows, baselines)
+        print_comparison(trace.name, rows, baselines, more)
     if failed := [row for row in rows if row.summary is None]:
         for row in failed:
             typer.echo(f"error: {row.name}: {row.error}", err=True)
@@ -287,11 +358,11 @@ def workload_eurora(
     load: Annotated[float, typer.Option(help="Times the jobs per day of Eurora's busiest months.")] = 1.0,
 ) -> None:
     """Jobs like Eurora's (see `cpsched_sim/workloads/eurora.py`), in cpsched's own trace format."""
-    from cpsched_sim.traces import table as own
+    from cpsched_sim.traces import native
     from cpsched_sim.workloads.eurora import RESOURCES, eurora
 
     records = eurora(days, seed, load)
-    own.write(out, records, RESOURCES, {"system": "eurora", "days": days, "seed": seed, "load": load})
+    native.write(out, records, RESOURCES, {"system": "eurora", "days": days, "seed": seed, "load": load})
     typer.echo(f"{out}: {len(records):,} jobs")
 
 

@@ -1,14 +1,16 @@
-"""Writes results: whole files or none."""
+"""Reads settings from files, and writes results: whole files or none."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
+import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from cpsched.errors import InvalidValue
 from cpsched_sim.errors import Unusable
 
 
@@ -36,3 +38,11 @@ def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     write_whole(path, text.getvalue().encode())
+
+
+def read_json(setting: str, path: str) -> object:
+    """The content of a JSON file that a setting names. Raises `InvalidValue` naming the setting and the file."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidValue(setting, path, f"cannot be read as JSON: {error}") from error

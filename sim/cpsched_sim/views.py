@@ -1,10 +1,13 @@
-"""What the commands show in a terminal: progress on stderr, tables on stdout. Every table fits 80 columns."""
+"""What the commands show in a terminal: progress on stderr, tables on stdout. Every table fits 80 columns.
+
+Lists of names are shown without the simulator, which is imported where a comparison is printed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -12,19 +15,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from cpsched_sim.compare import FIGURES, Row, percentages
-from cpsched_sim.experiment import Outcome
-
-_HEADINGS = {
-    "bsld": "BSLD",
-    "af": "AF",
-    "awf": "AWF",
-    "p2sf": "P2SF",
-    "mean_slowdown": "mean\nslowd.",
-    "mean_wait_s": "mean\nwait s",
-    "utilization": "in\nuse",
-    "times": "dispatch ms\nCPU s",
-}
+if TYPE_CHECKING:
+    from cpsched.metrics import Metric
+    from cpsched_sim.comparison import Row
+    from cpsched_sim.experiment import Simulation
 
 
 @contextmanager
@@ -38,15 +32,15 @@ def progress_bar(title: str, of: str = "jobs") -> Iterator[Callable[[float, int 
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def print_outcome(outcome: Outcome) -> None:
+def print_simulation(simulation: Simulation) -> None:
     """The summary of one replay."""
-    setup, workload = outcome.setup, outcome.workload
+    policy, workload = simulation.setup.policy, simulation.workload
     console = Console()
-    console.print(f"[bold]{setup.dispatcher} / {setup.predictor}[/]: {escape(workload.name)} on {workload.system}")
+    console.print(f"[bold]{policy.dispatcher} / {policy.predictor}[/]: {escape(workload.name)} on {workload.system}")
     table = Table(show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    for name, value in _flat(outcome.summary()):
+    for name, value in _flat(simulation.summary()):
         table.add_row(name, f"{value:,.6g}" if isinstance(value, float) else f"{value:,}")
     console.print(table)
 
@@ -72,6 +66,18 @@ def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
     Console().print(table)
 
 
+def print_metrics(rows: Sequence[Mapping[str, str]]) -> None:
+    """Names with their formulas; below, the unit, which way is better, and the source."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 1, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        unit = f" in {row['unit']}" if row["unit"] else ""
+        facts = f"[cyan]{escape(row['heading'])}{unit}, {row['better']} is better[/]"
+        table.add_row(row["name"], f"{escape(row['formula'])}\n{facts}\n[dim]{escape(row['source'])}[/]")
+    Console().print(table)
+
+
 def print_accuracy(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
     """One line per predictor."""
     table = Table(title=title)
@@ -84,22 +90,41 @@ def print_accuracy(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
     Console().print(table)
 
 
-def print_comparison(title: str, rows: Sequence[Row], baselines: Mapping[str, Row | None]) -> None:
+def print_comparison(
+    title: str, rows: Sequence[Row], baselines: Mapping[str, Row | None], more: Sequence[Metric] = ()
+) -> None:
     """Two lines per combination: figures, and below them their percentage of the baseline's."""
+    from cpsched_sim.comparison import compared, percentages
+
+    shown = compared(more)
     table = Table(title=f"{title}: figures, and % of the baseline", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.caption = _which_way(shown)
     table.add_column("dispatcher\npredictor", no_wrap=True)
-    for name in (*FIGURES, "times"):
-        table.add_column(_HEADINGS[name], justify="right", no_wrap=True)
+    for heading in (*map(_column, shown), "dispatch ms\nCPU s"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         label = f"[bold]{row.dispatcher}[/]\n{row.predictor}"
         if row.summary is None:
             table.add_row(label, "failed", style="red")
             continue
-        percent = percentages(row, baselines[row.name])
-        shares = [f"{short(percent[name])}%" if name in percent else "" for name in FIGURES]
-        cells = [f"{short(row.summary[name])}\n{share}" for name, share in zip(FIGURES, shares, strict=True)]
+        percent = percentages(row, baselines[row.name], more)
+        names = [metric.name for metric in shown]
+        shares = [f"{short(percent[name])}%" if name in percent else "" for name in names]
+        cells = [f"{short(row.summary[name])}\n{share}" for name, share in zip(names, shares, strict=True)]
         table.add_row(label, *cells, f"{short(row.summary['dispatch']['mean_ms'])}\n{short(row.summary['cpu_s'])}")
     Console().print(table)
+
+
+def _column(metric: Metric) -> str:
+    """A narrow heading: its first word, and below it the rest with the unit."""
+    first, *rest = metric.heading.split()
+    return "\n".join(line for line in (first, " ".join((*rest, metric.unit)).strip()) if line)
+
+
+def _which_way(shown: Sequence[Metric]) -> str:
+    """`lower is better, but for: in use`."""
+    others = [metric.heading for metric in shown if metric.better == "higher"]
+    return "lower is better" + (f", but for: {', '.join(others)}" if others else "")
 
 
 def short(value: float) -> str:

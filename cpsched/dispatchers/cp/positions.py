@@ -16,68 +16,67 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cpsched._jit import BOOL, FLAGS1, FLAGS2, IN1, IN2, INT, NOTHING, OUT1, OUT2, kernel, record_type, tuple_type
+from cpsched._jit import Column, FixedColumn, FixedFlags, FixedMatrix, Flags, Matrix, inner, kernel
+from cpsched.kernels.fit import takes
 from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
 
 
 class Facts(NamedTuple):
-    """A snapshot's columns, read-only, with the considered `jobs` (slots in priority order, int64[J])."""
+    """The columns of a snapshot, read-only, and the slots of the jobs that are considered."""
 
     now_s: int
-    jobs: IntArray
-    free: IntArray
-    capacity: IntArray
-    node_sets: BoolArray
-    estimate_s: IntArray
-    units: IntArray
-    per_unit: IntArray
-    sharing: IntArray
-    node_set: IntArray
-    running: IntArray
-    end_s: IntArray
-    place_at: IntArray
-    place_count: IntArray
-    place_node: IntArray
-    place_units: IntArray
+    jobs: FixedColumn
+    """Slots of the considered jobs, in priority order: int64[J]."""
+    free: FixedMatrix
+    capacity: FixedMatrix
+    node_sets: FixedFlags
+    estimate_s: FixedColumn
+    units: FixedColumn
+    per_unit: FixedMatrix
+    sharing: FixedColumn
+    node_set: FixedColumn
+    running: FixedColumn
+    end_s: FixedColumn
+    place_at: FixedColumn
+    place_count: FixedColumn
+    place_node: FixedColumn
+    place_units: FixedColumn
 
 
 class Plan(NamedTuple):
-    """Start and place of the considered jobs; the parts of job j are `first[j]` and the `parts[j] - 1` after it.
+    """Start and place of the considered jobs.
 
-    `first` leaves room for one part per unit. Parts are in the order they were placed: from the highest node down.
+    The parts of job j are `first[j]` and the `parts[j] - 1` after it; `first` leaves room for one part per unit. Parts
+    are in the order in which they were placed, which is from the highest node down.
     """
 
-    start_s: IntArray
-    """int64[J], -1 where not planned"""
-    first: IntArray
+    start_s: Column
+    """By job: int64[J], -1 where not planned."""
+    first: Column
     """int64[J + 1]"""
-    parts: IntArray
-    """int64[J]: how many"""
-    node: IntArray
-    """int64[P], and so on by part"""
-    units: IntArray
-    y: IntArray
-    """int64[P, R]: first position on the node"""
-    dy: IntArray
-    """int64[P, R]: positions taken"""
+    parts: Column
+    """By job, how many: int64[J]."""
+    node: Column
+    """By part: int64[P], and so on."""
+    units: Column
+    y: Matrix
+    """First position on the node, by part and resource: int64[P, R]."""
+    dy: Matrix
+    """Positions taken, by part and resource: int64[P, R]."""
 
 
 class Moment(NamedTuple):
     """What a cluster looks like at one moment of a plan."""
 
-    left: IntArray
-    """int64[N, R]: free amounts"""
-    floor: IntArray
-    """int64[N, R]: height of the stack of running jobs"""
-    newest: IntArray
-    """int64[N]: the part put last on a node, -1 if none"""
-    older: IntArray
-    """int64[P]: the part put there before it"""
+    left: Matrix
+    """Free amounts: int64[N, R]."""
+    floor: Matrix
+    """Height of the stack of running jobs: int64[N, R]."""
+    newest: Column
+    """By node: the part that was put there last, -1 if there is none."""
+    older: Column
+    """By part: the part that was put on its node before it."""
 
-
-FACTS = record_type(Facts, INT, IN1, IN2, IN2, FLAGS2, IN1, IN1, IN2, *[IN1] * 8)
-PLAN = record_type(Plan, *[OUT1] * 5, OUT2, OUT2)
-MOMENT = record_type(Moment, OUT2, OUT2, OUT1, OUT1)
 
 PLENTY = 1 << 62
 """A moment after all others; more units than any node takes."""
@@ -85,7 +84,7 @@ _SHAPES = 64
 """Distinct requests remembered while the queue is read; further ones are counted anew."""
 
 
-@kernel(INT(FACTS, IN2, INT, INT))
+@inner
 def units_on(facts: Facts, left: IntArray, node: int, slot: int) -> int:
     """Units of the request of `slot` that `node` could take of the amounts `left`."""
     sharing = facts.sharing[slot]
@@ -100,7 +99,7 @@ def units_on(facts: Facts, left: IntArray, node: int, slot: int) -> int:
     return min(count, 1) if sharing & DISTINCT else count
 
 
-@kernel(BOOL(FACTS, INT, INT))
+@inner
 def same_shape(facts: Facts, a: int, b: int) -> bool:
     """Whether slots `a` and `b` want the same kind of unit on the same nodes."""
     if facts.sharing[a] != facts.sharing[b] or facts.node_set[a] != facts.node_set[b]:
@@ -111,10 +110,12 @@ def same_shape(facts: Facts, a: int, b: int) -> bool:
     return True
 
 
-@kernel(OUT1(FACTS, IN1, INT))
-def startable(facts: Facts, queue: IntArray, most: int) -> IntArray:
+@kernel
+def startable(facts: Facts, queue: FixedColumn, most: int) -> IntArray:
     """The first `most` slots of `queue` that each could start now, were they alone (cp19 section 3)."""
     N, R = facts.free.shape
+
+    # What all nodes together have free: most jobs of a long queue ask for more than that, and are passed over at once.
     pool = np.zeros(R, np.int64)
     for n in range(N):
         for r in range(R):
@@ -130,6 +131,8 @@ def startable(facts: Facts, queue: IntArray, most: int) -> IntArray:
                 enough = False
         if not enough:
             continue
+
+        # How many units of its kind the nodes hold is counted once for all jobs that want the same kind of unit.
         room = -1
         for k in range(known):
             if same_shape(facts, shapes[k], slot):
@@ -150,7 +153,7 @@ def startable(facts: Facts, queue: IntArray, most: int) -> IntArray:
     return found[:count].copy()
 
 
-@kernel(MOMENT(FACTS, PLAN))
+@inner
 def at_first(facts: Facts, plan: Plan) -> Moment:
     """The cluster now, nothing of the plan placed."""
     N, R = facts.free.shape
@@ -163,31 +166,24 @@ def at_first(facts: Facts, plan: Plan) -> Moment:
     return Moment(left, floor, newest, np.empty(len(plan.node), np.int64))
 
 
-@kernel(INT(FACTS, INT))
-def expected_end(facts: Facts, slot: int) -> int:
-    """End of a running job; one that outlived its estimate ends one second from now (cp19 section 4)."""
-    return int(max(facts.end_s[slot], facts.now_s + 1))
-
-
-@kernel(INT(FACTS, MOMENT, FLAGS1, INT, INT))
+@inner
 def end_running(facts: Facts, moment: Moment, touched: BoolArray, first: int, until_s: int) -> int:
     """Give back what the running jobs from `first` on that end by `until_s` hold; returns who comes next."""
-    while first < len(facts.running) and expected_end(facts, facts.running[first]) <= until_s:
+    while first < len(facts.running) and facts.end_s[facts.running[first]] <= until_s:
         slot = facts.running[first]
+        whole = facts.sharing[slot] & EXCLUSIVE
         first += 1
         for p in range(facts.place_at[slot], facts.place_at[slot] + facts.place_count[slot]):
             node = facts.place_node[p]
             touched[node] = True
             for r in range(moment.left.shape[1]):
-                amount = facts.place_units[p] * facts.per_unit[slot, r]
-                if facts.sharing[slot] & EXCLUSIVE:
-                    amount = facts.capacity[node, r]
+                amount = takes(facts.place_units[p], facts.per_unit[slot, r], whole, facts.capacity[node, r])
                 moment.left[node, r] += amount
                 moment.floor[node, r] -= amount
     return first
 
 
-@kernel(INT(PLAN, MOMENT, INT, INT, INT, INT))
+@inner
 def highest_gap(plan: Plan, moment: Moment, node: int, r: int, ceiling: int, dy: int) -> int:
     """The highest position from which `dy` positions of `node` below `ceiling` are free, -1 if there is none."""
     y = ceiling - dy
@@ -203,12 +199,12 @@ def highest_gap(plan: Plan, moment: Moment, node: int, r: int, ceiling: int, dy:
     return y if y >= moment.floor[node, r] else -1
 
 
-@kernel(BOOL(FACTS, PLAN, MOMENT, INT, INT, INT))
+@inner
 def put_part(facts: Facts, plan: Plan, moment: Moment, slot: int, part: int, node: int) -> bool:
     """Give `part` the highest gaps of `node`, in every resource; False if one has none."""
     whole = facts.sharing[slot] & EXCLUSIVE
     for r in range(moment.left.shape[1]):
-        dy = facts.capacity[node, r] if whole else facts.per_unit[slot, r]
+        dy = takes(1, facts.per_unit[slot, r], whole, facts.capacity[node, r])
         y = highest_gap(plan, moment, node, r, facts.capacity[node, r], dy) if dy > 0 else 0
         if y < 0:
             return False
@@ -219,7 +215,7 @@ def put_part(facts: Facts, plan: Plan, moment: Moment, slot: int, part: int, nod
     return True
 
 
-@kernel(BOOL(FACTS, PLAN, MOMENT, INT))
+@inner
 def put(facts: Facts, plan: Plan, moment: Moment, j: int) -> bool:
     """Place job `j`: each part on the highest node that still takes it, the paper's largest value first.
 
@@ -244,7 +240,7 @@ def put(facts: Facts, plan: Plan, moment: Moment, j: int) -> bool:
     return False
 
 
-@kernel(NOTHING(PLAN, MOMENT, FLAGS1, INT))
+@inner
 def occupy(plan: Plan, moment: Moment, touched: BoolArray, j: int) -> None:
     """Take what job `j` uses from the amounts left, and note the nodes."""
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
@@ -253,7 +249,7 @@ def occupy(plan: Plan, moment: Moment, touched: BoolArray, j: int) -> None:
             moment.left[plan.node[part], r] -= plan.dy[part, r]
 
 
-@kernel(NOTHING(PLAN, MOMENT, FLAGS1, INT))
+@inner
 def vacate(plan: Plan, moment: Moment, touched: BoolArray, j: int) -> None:
     """Undo `put` and `occupy`: job `j` ended."""
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
@@ -270,7 +266,7 @@ def vacate(plan: Plan, moment: Moment, touched: BoolArray, j: int) -> None:
         moment.older[newer] = moment.older[part]
 
 
-@kernel(NOTHING(FACTS, MOMENT, IN1, FLAGS1, OUT2, OUT1))
+@inner
 def recount(
     facts: Facts, moment: Moment, shapes: IntArray, touched: BoolArray, room: IntArray, rooms: IntArray
 ) -> None:
@@ -285,7 +281,7 @@ def recount(
             room[k, node] = units
 
 
-@kernel(tuple_type(OUT1, OUT1)(FACTS))
+@inner
 def shapes_of(facts: Facts) -> tuple[IntArray, IntArray]:
     """The kinds of unit among the considered jobs: a slot of each kind [K], and the kind of each job [J]."""
     kind_of, shapes = np.zeros(len(facts.jobs), np.int64), np.empty(len(facts.jobs), np.int64)
@@ -302,20 +298,20 @@ def shapes_of(facts: Facts) -> tuple[IntArray, IntArray]:
     return shapes[:kinds].copy(), kind_of
 
 
-@kernel(INT(FACTS, PLAN, FLAGS1, INT))
+@inner
 def next_end(facts: Facts, plan: Plan, present: BoolArray, next_running: int) -> int:
     """The first moment at which a running job from `next_running` on, or one of the jobs `present`, ends."""
     end_s = PLENTY
     if next_running < len(facts.running):
-        end_s = expected_end(facts, facts.running[next_running])
+        end_s = facts.end_s[facts.running[next_running]]
     for j in range(len(facts.jobs)):
         if present[j]:
             end_s = min(end_s, plan.start_s[j] + facts.estimate_s[facts.jobs[j]])
     return end_s
 
 
-@kernel(INT(FACTS, PLAN, OUT1, BOOL))
-def dive(facts: Facts, plan: Plan, order: IntArray, only_now: bool) -> int:
+@kernel
+def dive(facts: Facts, plan: Plan, order: Column, only_now: bool) -> int:
     """Fill `plan` with the first leaf of the paper's search (pcp20 section 3), without a solver.
 
     Of the jobs that can start first, the first in `order` (the paper: highest priority) starts at once; each of its
@@ -324,6 +320,9 @@ def dive(facts: Facts, plan: Plan, order: IntArray, only_now: bool) -> int:
     the sweep at the first moment. Returns the number of jobs that start now; jobs not planned keep start -1.
     """
     J, N = len(facts.jobs), len(facts.free)
+
+    # For every kind of unit, how many each node holds and how many all of them do: a job that asks for more than the
+    # sum is passed over without a look at the nodes. A step brings up to date only the nodes that it touched.
     shapes, kind_of = shapes_of(facts)
     moment = at_first(facts, plan)
     room, rooms = np.zeros((len(shapes), N), np.int64), np.zeros(len(shapes), np.int64)
@@ -334,6 +333,7 @@ def dive(facts: Facts, plan: Plan, order: IntArray, only_now: bool) -> int:
     waiting, next_running, start_now = J, 0, 0
     tau = facts.now_s
     while True:
+        # At this moment whoever fits starts.
         for j in order:
             if plan.start_s[j] >= 0 or rooms[kind_of[j]] < facts.units[facts.jobs[j]]:
                 continue
@@ -347,6 +347,8 @@ def dive(facts: Facts, plan: Plan, order: IntArray, only_now: bool) -> int:
             start_now = J - waiting
         if waiting == 0 or only_now:
             return start_now
+
+        # The next moment is the first at which something ends: running jobs first, then jobs of this plan.
         tau = next_end(facts, plan, present, next_running)
         next_running = end_running(facts, moment, touched, next_running, tau)
         for j in range(J):
@@ -356,7 +358,7 @@ def dive(facts: Facts, plan: Plan, order: IntArray, only_now: bool) -> int:
         recount(facts, moment, shapes, touched, room, rooms)
 
 
-@kernel(MOMENT(FACTS, PLAN, FLAGS1, INT))
+@inner
 def at(facts: Facts, plan: Plan, placed: BoolArray, tau: int) -> Moment:
     """The cluster at `tau` with the jobs `placed`, all of which start by then."""
     moment = at_first(facts, plan)
@@ -371,8 +373,8 @@ def at(facts: Facts, plan: Plan, placed: BoolArray, tau: int) -> Moment:
     return moment
 
 
-@kernel(BOOL(FACTS, PLAN, FLAGS1, INT, INT))
-def put_at(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -> bool:
+@kernel
+def put_at(facts: Facts, plan: Plan, placed: Flags, j: int, tau: int) -> bool:
     """Write start `tau` and the place of job `j` beside those `placed` into the plan; False where it does not fit."""
     if not put(facts, plan, at(facts, plan, placed, tau), j):
         return False
@@ -380,8 +382,8 @@ def put_at(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -> boo
     return True
 
 
-@kernel(INT(FACTS, PLAN, FLAGS1, INT, INT))
-def next_chance(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -> int:
+@kernel
+def next_chance(facts: Facts, plan: Plan, placed: Flags, j: int, tau: int) -> int:
     """The earliest moment after `tau` at which anything can end, so that job `j`, postponed, could start.
 
     In a plan whose jobs start as early as they can, a start is now or the end of another job: one running, one
@@ -389,7 +391,7 @@ def next_chance(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -
     """
     chance = PLENTY
     for i in range(len(facts.running)):
-        end_s = expected_end(facts, facts.running[i])
+        end_s = facts.end_s[facts.running[i]]
         if end_s > tau:
             chance = end_s
             break
@@ -401,7 +403,7 @@ def next_chance(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -
     return chance
 
 
-@kernel(tuple_type(OUT1, OUT1, OUT1, OUT1)(FACTS, PLAN))
+@kernel
 def starts_now(facts: Facts, plan: Plan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """The jobs of `plan` that start now as slots, offsets, nodes and units: what `Starts` holds."""
     J = len(facts.jobs)
@@ -423,20 +425,23 @@ def starts_now(facts: Facts, plan: Plan) -> tuple[IntArray, IntArray, IntArray, 
     return slots[:count].copy(), offsets[: count + 1].copy(), nodes[:filled].copy(), units[:filled].copy()
 
 
-@kernel(INT(FACTS, PLAN, FLAGS1, INT, INT, INT, INT))
-def next_spot(facts: Facts, plan: Plan, placed: BoolArray, j: int, done: int, top: int, tau: int) -> int:
+@kernel
+def next_spot(facts: Facts, plan: Plan, placed: Flags, j: int, done: int, top: int, tau: int) -> int:
     """The highest node up to `top` that takes one more part of job `j`, `done` of whose parts have a place; or -1.
 
     Writes the place of that part into the plan.
     """
     moment, slot = at(facts, plan, placed, tau), facts.jobs[j]
     wanted = facts.units[slot]
+
+    # The parts that have a place hold it.
     for part in range(plan.first[j], plan.first[j] + done):
         wanted -= plan.units[part]
         moment.older[part] = moment.newest[plan.node[part]]
         moment.newest[plan.node[part]] = part
         for r in range(moment.left.shape[1]):
             moment.left[plan.node[part], r] -= plan.dy[part, r]
+    # The next part goes to the highest node that has room for it.
     part = plan.first[j] + done
     for node in range(top, -1, -1):
         room = min(wanted, units_on(facts, moment.left, node, slot))
@@ -446,20 +451,23 @@ def next_spot(facts: Facts, plan: Plan, placed: BoolArray, j: int, done: int, to
     return -1
 
 
-@kernel(tuple_type(OUT1, OUT1, OUT1)(FACTS, IN1, INT, INT, INT))
+@kernel
 def running_boxes(
-    facts: Facts, base: IntArray, r: int, stride: int, horizon_s: int
+    facts: Facts, base: FixedColumn, r: int, stride: int, horizon_s: int
 ) -> tuple[IntArray, IntArray, IntArray]:
     """What running jobs, and nodes out of service, hold of resource `r`, as boxes: position, size, end in seconds.
 
     `base` is the index of a node on the position axis, -1 for nodes that are left out. All boxes begin now.
     Boxes of one node form stairs: the longest at the bottom.
     """
+    # At most one box for each entry of a placement, and one for each node.
     room = len(facts.free)
     for i in range(len(facts.running)):
         room += facts.place_count[facts.running[i]]
     y, dy, end_s = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
     count = 0
+
+    # From the top of what is in use on a node, each running job takes the piece below the one that ends before it.
     height = np.empty(len(facts.free), np.int64)
     for node in range(len(facts.free)):
         height[node] = facts.capacity[node, r] - max(facts.free[node, r], 0)
@@ -467,15 +475,17 @@ def running_boxes(
         slot = facts.running[i]
         for p in range(facts.place_at[slot], facts.place_at[slot] + facts.place_count[slot]):
             node = facts.place_node[p]
-            amount = facts.place_units[p] * facts.per_unit[slot, r]
-            if facts.sharing[slot] & EXCLUSIVE:
-                amount = facts.capacity[node, r]
+            amount = takes(
+                facts.place_units[p], facts.per_unit[slot, r], facts.sharing[slot] & EXCLUSIVE, facts.capacity[node, r]
+            )
             if amount == 0 or base[node] < 0:
                 continue
             height[node] -= amount
             y[count], dy[count] = base[node] * stride + height[node], amount
-            end_s[count] = expected_end(facts, slot)
+            end_s[count] = facts.end_s[slot]
             count += 1
+
+    # What is in use although no running job holds it is out of service, for as long as the plan goes.
     for node in range(len(facts.free)):
         if base[node] >= 0 and height[node] > 0:
             y[count], dy[count], end_s[count] = base[node] * stride, height[node], horizon_s
@@ -483,9 +493,9 @@ def running_boxes(
     return y[:count].copy(), dy[:count].copy(), end_s[:count].copy()
 
 
-@kernel(INT(FACTS, PLAN, FLAGS1, INT, INT, INT, INT, INT, INT))
+@kernel
 def gap_below(
-    facts: Facts, plan: Plan, placed: BoolArray, j: int, done: int, node: int, r: int, ceiling: int, tau: int
+    facts: Facts, plan: Plan, placed: Flags, j: int, done: int, node: int, r: int, ceiling: int, tau: int
 ) -> int:
     """The highest free positions of `node` below `ceiling` for one more part of job `j`, -1 if there are none."""
     moment, slot = at(facts, plan, placed, tau), facts.jobs[j]

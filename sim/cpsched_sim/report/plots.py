@@ -1,25 +1,19 @@
-"""Draws a comparison: mean slowdown and wait as bars, and their distributions over the jobs.
+"""Draws a comparison: figures as bars, and their distributions over the jobs, from the table of metrics.
 
-Shaped after cp19 figures 1 to 3 and mod17 figure 3. Values come from `compare` and from the schedules it wrote.
+Shaped after cp19 figures 1 to 3 and mod17 figure 3.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from cpsched.metrics import METRICS, Measures, Metric
 from cpsched_sim.errors import Unusable
-from cpsched_sim.metrics import BSLD_BOUND_S, FloatArray
 
 if TYPE_CHECKING:
-    from cpsched_sim.compare import Row
-
-_BARS = {"mean_slowdown": "mean slowdown", "bsld": "mean bounded slowdown", "mean_wait_s": "mean wait, s"}
+    from cpsched_sim.comparison import Row
 
 
 def check() -> None:
@@ -30,22 +24,15 @@ def check() -> None:
         raise Unusable("plots need matplotlib: pip install 'cpsched[report]'") from error
 
 
-def write_comparison(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """`bars.png` and `ecdf.png` of the combinations that did not fail, from the schedules below `folder`."""
-    done = {row.name: row.summary for row in rows if row.summary is not None}
+def write_comparison(rows: Sequence[Row], folder: Path, more: Sequence[Metric] = ()) -> list[Path]:
+    """`bars.png` and `ecdf.png` of the combinations that did not fail; each row has its measures with it."""
+    done = {row.name: row for row in rows if row.summary is not None}
     if not done:
         return []
-    jobs = {name: _schedule(folder / name.replace("/", "-") / "schedule.csv.gz") for name in done}
-    return [_bars(done, folder / "bars.png"), _distributions(jobs, folder / "ecdf.png")]
-
-
-def _schedule(path: Path) -> tuple[FloatArray, FloatArray]:
-    """(wait in seconds, bounded slowdown) of every job that ran."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        times = [(int(r["submit_s"]), int(r["start_s"]), int(r["end_s"])) for r in csv.DictReader(file) if r["start_s"]]
-    submit_s, start_s, end_s = np.array(times, dtype=np.float64).T
-    slowdown = np.maximum(1.0, (end_s - submit_s) / np.maximum(end_s - start_s, BSLD_BOUND_S))
-    return start_s - submit_s, slowdown
+    drawn = [metric for metric in METRICS if metric.drawn] + list(more)
+    measures = {name: row.measures for name, row in done.items() if row.measures is not None}
+    summaries = {name: row.summary for name, row in done.items() if row.summary is not None}
+    return [_bars(summaries, drawn, folder / "bars.png"), _distributions(measures, folder / "ecdf.png")]
 
 
 def _figure(columns: int, height: float) -> tuple[Any, Any]:
@@ -57,14 +44,14 @@ def _figure(columns: int, height: float) -> tuple[Any, Any]:
     return figure, figure.subplots(1, columns)
 
 
-def _bars(done: Mapping[str, Mapping[str, Any]], path: Path) -> Path:
-    figure, panels = _figure(len(_BARS), 1.2 + 0.35 * len(done))
+def _bars(done: Mapping[str, Mapping[str, Any]], drawn: Sequence[Metric], path: Path) -> Path:
+    figure, panels = _figure(len(drawn), 1.2 + 0.35 * len(done))
     names = list(done)[::-1]
-    for column, (axes, (key, label)) in enumerate(zip(panels, _BARS.items(), strict=True)):
-        bars = axes.barh(names if column == 0 else range(len(names)), [done[name][key] for name in names])
+    for column, (axes, metric) in enumerate(zip(panels, drawn, strict=True)):
+        bars = axes.barh(names if column == 0 else range(len(names)), [done[name][metric.name] for name in names])
         axes.bar_label(bars, fmt="{:,.4g}", padding=3)
         axes.margins(x=0.25)
-        axes.set_xlabel(label)
+        axes.set_xlabel(metric.label)
         axes.spines[["top", "right"]].set_visible(False)
         if column:
             axes.set_yticks([])
@@ -72,12 +59,12 @@ def _bars(done: Mapping[str, Mapping[str, Any]], path: Path) -> Path:
     return path
 
 
-def _distributions(jobs: Mapping[str, tuple[FloatArray, FloatArray]], path: Path) -> Path:
+def _distributions(measures: Mapping[str, Measures], path: Path) -> Path:
     figure, (waits, slowdowns) = _figure(2, 3.6)
-    for number, (name, (wait_s, slowdown)) in enumerate(jobs.items()):
+    for number, (name, jobs) in enumerate(measures.items()):
         style = {"label": name, "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
-        waits.ecdf(wait_s, **style)
-        slowdowns.ecdf(slowdown, **style)
+        waits.ecdf(jobs.wait_s, **style)
+        slowdowns.ecdf(jobs.bounded_slowdown, **style)
     waits.set_xscale("symlog", linthresh=1)
     slowdowns.set_xscale("log")
     for axes, label in ((waits, "wait, s"), (slowdowns, "bounded slowdown")):

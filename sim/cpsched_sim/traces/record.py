@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
+from cpsched.model import Job, Request
 from cpsched_sim.errors import InvalidTrace, Unusable
+from cpsched_sim.traces.job import TraceJob
 
 
 class Processors(NamedTuple):
@@ -49,6 +51,20 @@ class Record(NamedTuple):
     queue: str = ""
     account: str = ""
 
+    def with_request(self, request: Request) -> TraceJob:
+        """The job, asking for `request`: what `ask` means on a system."""
+        job = Job(
+            id=self.id,
+            submit_s=self.submit_s,
+            walltime_s=self.walltime_s,
+            request=request,
+            user=self.user,
+            name=self.name,
+            queue=self.queue,
+            account=self.account,
+        )
+        return TraceJob(job, self.run_s)
+
 
 class Tally:
     """What a reader did to the lines of its file, by reason: jobs dropped, jobs cut, lines skipped by leniency."""
@@ -65,7 +81,16 @@ class Tally:
 
 
 class Reader:
-    """A trace file opened for reading: its header at once, its jobs as they are asked for."""
+    """A trace file opened for reading: its header at once, its jobs as they are asked for.
+
+    A format is a class derived from this one, in a file of this folder that lists it in `LISTED`. `header` is filled
+    by `__init__`; `_lines` and `_record` are what a format has to write.
+    """
+
+    @classmethod
+    def recognises(cls, first: str) -> bool:
+        """Whether a file whose first line with anything in it is `first` is of this format."""
+        return False
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
         self.path = path

@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from sys import intern
 
+from cpsched.listing import Listing
 from cpsched_sim.traces.record import Reader, Record, Units, lines_of
 
 XDMOD_COLUMNS = (
@@ -35,6 +36,11 @@ _MEMORY = re.compile(r"([\d.]+)([KMGTP]?)$")
 
 class SacctReader(Reader):
     """Accounting data as a trace. It knows nothing of the machine: replay it on a system file."""
+
+    @classmethod
+    def recognises(cls, first: str) -> bool:
+        """See `Reader.recognises`."""
+        return "|" in first and not first.lstrip().startswith(";")
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
         super().__init__(path, lenient)
@@ -135,3 +141,8 @@ class SacctReader(Reader):
             return int(text)
         except ValueError:
             raise self._wrong(field, text, "must be a whole number") from None
+
+
+LISTED = (
+    Listing("sacct", "Slurm accounting data: `sacct --parsable2 --allocations`.", "Slurm; Open XDMoD", SacctReader),
+)

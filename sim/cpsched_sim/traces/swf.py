@@ -26,6 +26,7 @@ from itertools import chain
 from pathlib import Path
 from sys import intern
 
+from cpsched.listing import Listing
 from cpsched_sim.traces.record import Processors, Reader, Record, lines_of
 
 FIELDS = 18
@@ -35,6 +36,11 @@ _FIELD_NAMES |= {8: "requested_time", 9: "requested_memory"}
 
 class SwfReader(Reader):
     """A trace in SWF. The header (`; Key: value`, repeated keys joined by newlines) is there before the first job."""
+
+    @classmethod
+    def recognises(cls, first: str) -> bool:
+        """See `Reader.recognises`: a comment, or numbers. Whatever nobody recognises is read as SWF, too."""
+        return first.lstrip().startswith(";") or len(first.split()) == FIELDS
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
         super().__init__(path, lenient)
@@ -121,3 +127,6 @@ class SwfReader(Reader):
 
 def _text(number: str) -> str:
     return "" if number == "-1" else intern(number)
+
+
+LISTED = (Listing("swf", "Standard Workload Format: 18 numbers a line.", "Feitelson et al., version 2.2", SwfReader),)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from os import PathLike
 from pathlib import Path
 
+from cpsched.catalogue import Catalogue
 from cpsched.errors import InvalidValue
-from cpsched.model import Cluster, Job
+from cpsched.listing import Listing
+from cpsched.model import Cluster
 from cpsched_sim.errors import InvalidTrace, Unusable
 from cpsched_sim.systems.system import System, SystemFile, load_system
-from cpsched_sim.traces import table as own
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.traces.record import Reader, Record, open_text
-from cpsched_sim.traces.sacct import SacctReader
-from cpsched_sim.traces.swf import SwfReader
-from cpsched_sim.traces.table import OwnReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,33 +31,59 @@ class Workload:
     """What was dropped, cut and skipped, one sentence per reason."""
 
 
-def open_trace(path: Path, lenient: bool = False) -> Reader:
-    """A reader for the format that the file turns out to have: cpsched's own, `sacct -P`, else SWF."""
+FORMATS: Catalogue[Reader] = Catalogue("trace format", "cpsched.formats", Reader, ("cpsched_sim.traces",))
+"""The formats by name: every module of `cpsched_sim.traces` that lists one, and those of plug-ins."""
+UNRECOGNISED = "swf"
+"""The format of a file that none recognises: its reader says what is wrong with the first line."""
+
+
+def open_trace(path: Path, lenient: bool = False, format: str | None = None) -> Reader:
+    """A reader for the file: of `format`, or of the format that the file turns out to have.
+
+    Raises `UnknownName` or `Unloadable` for a format that is not there, `Unusable` for a file that cannot be read.
+    """
+    listing = FORMATS.find(format) if format is not None else _recognised(_first_line(path))
+    return FORMATS.checked(listing.factory(path, lenient), listing.name)
+
+
+def _first_line(path: Path) -> str:
+    """The first line that is not blank."""
     with open_text(path) as file:
         try:
-            first = next((line for line in file if line.strip()), "")
+            return next((line for line in file if line.strip()), "")
         except (EOFError, OSError) as error:
             raise Unusable(f"{path}: cannot be read: {error}") from error
-    if first.startswith(own.MAGIC):
-        return OwnReader(path, lenient)
-    if "|" in first and not first.lstrip().startswith(";"):
-        return SacctReader(path, lenient)
-    return SwfReader(path, lenient)
+
+
+def _recognised(first: str) -> Listing:
+    """The format that knows its first line: of the project, then of plug-ins, where a broken one is passed over."""
+    for known in FORMATS.all():
+        if isinstance(known, Listing) and getattr(known.factory, "recognises", _nothing)(first):
+            return known
+    return FORMATS.find(UNRECOGNISED)
+
+
+def _nothing(first: str) -> bool:
+    return False
 
 
 def load(
-    path: Path,
+    path: str | PathLike[str],
     system: str | SystemFile | None = None,
     lenient: bool = False,
     max_jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
+    format: str | None = None,
 ) -> Workload:
     """Read a trace for a system: a name, a file, or what the trace says of itself (else `pool`).
+
+    `format` is a name or `package.module:Class`; without one the file's first line tells.
 
     Raises `InvalidTrace` with file and line where a job breaks a rule or could never fit, unless `lenient`.
     `progress` is told the number of jobs read, now and then.
     """
-    reader = open_trace(path, lenient)
+    path = Path(path)
+    reader = open_trace(path, lenient, format)
     file = system if isinstance(system, SystemFile) else load_system(system or reader.header.get("system", "pool"))
     target = System(file, reader.header)
     jobs: list[TraceJob] = []
@@ -86,17 +111,7 @@ def _job(record: Record, system: System, reader: Reader, path: Path, lenient: bo
             reader.tally.skipped[f"{error.field} {rule}"] += 1
             return None
         raise InvalidTrace(path, reader.line, error.field, error.value, rule) from error
-    job = Job(
-        record.id,
-        record.submit_s,
-        record.walltime_s,
-        request,
-        record.user,
-        record.name,
-        record.queue,
-        record.account,
-    )
-    return TraceJob(job, record.run_s)
+    return record.with_request(request)
 
 
 def _sorted(jobs: list[TraceJob]) -> list[str]:

@@ -1,10 +1,10 @@
+import numpy as np
 import pytest
 
-from cpsched.model import EndedJob
-from cpsched.overrun import expected_end_s
+from cpsched.model import EndedJob, JobTable
 from cpsched.predictors.last_two import LastTwoPredictor
 from cpsched.predictors.walltime import WalltimePredictor
-from tests.builders import a_cluster, a_job, a_snapshot
+from tests.builders import a_cluster, a_job
 
 
 def ended(run_s, user="ada", submit_s=0):
@@ -12,10 +12,9 @@ def ended(run_s, user="ada", submit_s=0):
 
 
 def test_walltime_predicts_what_was_asked_for():
-    snapshot = a_snapshot(a_cluster(), [a_job(1, walltime_s=7), a_job(2, walltime_s=9)])
-    snapshot.table.estimate_s[:] = 0
-    WalltimePredictor().fill(snapshot.table, snapshot.queue)
-    assert snapshot.table.estimate_s.tolist() == [7, 9]
+    table = JobTable.of(a_cluster(), [a_job(1, walltime_s=7), a_job(2, walltime_s=9)], (), {1: 1, 2: 1})
+    WalltimePredictor().fill(table, np.array([0, 1]))
+    assert table.estimate_s.tolist() == [7, 9]
 
 
 @pytest.mark.parametrize(
@@ -35,20 +34,3 @@ def test_last_two_keeps_users_apart_and_knows_nothing_of_the_nameless():
     predictor.learn(ended(10, user=""))
     assert predictor.predict(a_job(user="bob", walltime_s=100)) == 100
     assert predictor.predict(a_job(user="", walltime_s=100)) == 100
-
-
-@pytest.mark.parametrize(
-    ("overrun", "now_s", "expected"),
-    [
-        ("one-second", 5, 10),
-        ("one-second", 10, 11),
-        ("one-second", 500, 501),
-        ("double", 10, 20),
-        ("double", 39, 40),
-        ("double", 40, 80),
-        ("walltime", 12, 100),
-        ("walltime", 100, 101),
-    ],
-)
-def test_a_job_that_outlives_its_estimate_ends_later_than_now(overrun, now_s, expected):
-    assert expected_end_s(0, 10, 100, now_s, overrun) == expected

@@ -1,0 +1,115 @@
+"""Random clusters, queues and traces: several resources, distinct-node and whole-node jobs, node sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from cpsched.fit import refusal, units_by_node
+from cpsched.model import Cluster, IntArray, Job, Placement, Request, RunningJob, Snapshot
+from cpsched_sim.traces.job import TraceJob
+
+Draw = Callable[[Any], Any]
+
+NOW_S = 1000
+
+
+@st.composite
+def clusters(draw: Draw) -> Cluster:
+    """1-6 nodes of 1-3 resources, some alike; one node set besides all."""
+    resources = draw(st.integers(1, 3))
+    kinds = draw(st.lists(st.tuples(*[st.integers(0, 6)] * resources), min_size=1, max_size=2))
+    rows = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=6))
+    some = draw(st.lists(st.integers(0, len(rows) - 1), unique=True))
+    sets = {"some": sorted(some)} if draw(st.booleans()) else None
+    return Cluster.of(rows, [f"r{i}" for i in range(resources)], node_sets=sets)
+
+
+@st.composite
+def requests(draw: Draw, cluster: Cluster) -> Request:
+    """Mostly small; now and then one that can never fit."""
+    amounts = draw(
+        st.tuples(*[st.integers(0, 4)] * len(cluster.resources)).filter(any)
+        if len(cluster.resources) > 1
+        else st.tuples(st.integers(1, 4))
+    )
+    return Request(
+        units=draw(st.integers(1, 5)),
+        per_unit=amounts,
+        distinct=draw(st.integers(0, 4)) == 0,
+        exclusive=draw(st.integers(0, 5)) == 0,
+        node_set=draw(st.integers(0, len(cluster.node_sets) - 1)),
+    )
+
+
+@st.composite
+def jobs(draw: Draw, cluster: Cluster, id: int, submit_s: Any = st.just(0)) -> Job:
+    """A job; queues a and b, users x and y."""
+    return Job(
+        id,
+        draw(submit_s),
+        draw(st.integers(1, 60)),
+        draw(requests(cluster)),
+        user=draw(st.sampled_from("xy")),
+        name=draw(st.sampled_from(["run1", "run2", "fit"])),
+        queue=draw(st.sampled_from("ab")),
+    )
+
+
+def placed_first(request: Request, cluster: Cluster, free: IntArray) -> Placement | None:
+    """The placement of `request` on the first nodes of `free` that hold its units; None where they do not."""
+    inside = cluster.node_sets[request.node_set]
+    if request.exclusive:
+        inside = inside & (free == cluster.capacity).all(axis=1)
+    fits, left, placement = units_by_node(request, free) * inside, request.units, []
+    for node, most in enumerate(fits.tolist()):
+        if most and left:
+            placement.append((node, min(most, left)))
+            left -= min(most, left)
+    return None if left else tuple(placement)
+
+
+def taken(request: Request, placement: Placement, cluster: Cluster, free: IntArray) -> None:
+    """Take a placement off `free`."""
+    for node, units in placement:
+        free[node] -= cluster.capacity[node] if request.exclusive else [units * a for a in request.per_unit]
+
+
+@st.composite
+def snapshots(draw: Draw, most: int = 8) -> Snapshot:
+    """A queue in arrival order beside jobs that run where they fit; some estimates are below the walltime."""
+    cluster = draw(clusters())
+    free, running = cluster.capacity.copy(), []
+    for id in range(100, 100 + draw(st.integers(0, 5))):
+        job = draw(jobs(cluster, id))
+        placement = placed_first(job.request, cluster, free)
+        if placement is not None:
+            taken(job.request, placement, cluster, free)
+            running.append(RunningJob(job, NOW_S - draw(st.integers(0, job.walltime_s - 1)), placement))
+    queue = [draw(jobs(cluster, id, st.integers(0, NOW_S))) for id in range(draw(st.integers(1, most)))]
+    queue.sort(key=lambda job: job.submit_s)
+    estimates = {job.id: draw(st.integers(1, job.walltime_s)) for job in queue}
+    estimates |= {each.job.id: each.job.walltime_s for each in running}
+    return Snapshot.of(NOW_S, cluster, free, queue, running, estimates)
+
+
+@st.composite
+def traces(draw: Draw, most: int = 25) -> tuple[Cluster, list[TraceJob]]:
+    """A cluster and jobs that arrive in order; some run as long as allowed, some shorter."""
+    cluster = draw(clusters())
+    items, submit_s = [], 0
+    for id in range(1, 1 + draw(st.integers(1, most))):
+        submit_s += draw(st.sampled_from([0, 0, 1, 5, 20]))
+        job = draw(jobs(cluster, id, st.just(submit_s)))
+        items.append(TraceJob(job, draw(st.integers(1, job.walltime_s))))
+    return cluster, items
+
+
+def can_run(cluster: Cluster, job: Job) -> bool:
+    """Whether the empty cluster could hold it."""
+    return refusal(job.request, cluster) is None
+
+
+__all__ = ["NOW_S", "Snapshot", "can_run", "clusters", "jobs", "snapshots", "traces"]

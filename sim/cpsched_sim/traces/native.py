@@ -1,0 +1,143 @@
+"""cpsched's own trace format: a table in CSV, gzipped, that says everything a request can say.
+
+SWF has no job names, no GPUs, no amounts per unit and no nodes that must be distinct, and a companion file beside it
+would get lost. CSV is read by every tool, its lines have numbers for messages, and gzip makes it as small as SWF.
+
+    # cpsched-trace 1
+    # system: eurora
+    # seed: 7
+    job,submit_s,run_s,walltime_s,units,distinct,exclusive,partition,user,name,queue,account,cores,memory_mib,gpus
+    1,0,412,14400,4,0,0,,u017,relax12,parallel,,16,8192,2
+
+Lines of `# key: value` are the header; `system` is what `cpsched simulate` uses unless told otherwise. The columns
+after `account` are amounts per unit, named like the resources of the system. A run may outlive its walltime (sites
+log the time that clearing up takes); it is kept as it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from sys import intern
+
+from cpsched.listing import Listing
+from cpsched_sim.files import write_whole
+from cpsched_sim.traces.record import Reader, Record, Units, lines_of
+
+MAGIC = "# cpsched-trace 1"
+NUMBERS = ("job", "submit_s", "run_s", "walltime_s", "units", "distinct", "exclusive")
+WORDS = ("partition", "user", "name", "queue", "account")
+FIXED = (*NUMBERS, *WORDS)
+_LEAST = {"submit_s": 0, "run_s": 1, "walltime_s": 1, "units": 1}
+
+
+class NativeReader(Reader):
+    """A trace in cpsched's own format."""
+
+    @classmethod
+    def recognises(cls, first: str) -> bool:
+        """See `Reader.recognises`."""
+        return first.startswith(MAGIC)
+
+    def __init__(self, path: Path, lenient: bool = False) -> None:
+        super().__init__(path, lenient)
+        self._asks: dict[tuple[str, ...], Units] = {}
+        self._rest = lines_of(path)
+        self.resources = self._read_header()
+
+    def _read_header(self) -> tuple[str, ...]:
+        for number, text in self._rest:
+            self.line = number
+            if text.startswith("#"):
+                key, _, value = text[1:].partition(":")
+                self.header[key.strip()] = value.strip()
+                continue
+            columns = tuple(text.rstrip("\r\n").split(","))
+            if columns[: len(FIXED)] != FIXED or len(columns) == len(FIXED):
+                raise self._wrong("columns", text.strip()[:60], f"must be {','.join(FIXED)}, then the resources")
+            return columns[len(FIXED) :]
+        raise self._wrong("columns", "", "the line of column names is missing")
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        return self._rest
+
+    def _split(self, text: str) -> list[str]:
+        fields = next(csv.reader([text])) if '"' in text else text.rstrip("\r\n").split(",")
+        expected = len(FIXED) + len(self.resources)
+        if len(fields) != expected:
+            raise self._wrong("fields", len(fields), f"must be {expected}")
+        return fields
+
+    def _record(self, text: str) -> Record:
+        fields = self._split(text)
+        try:
+            id, submit_s, run_s, walltime_s = map(int, fields[:4])
+        except ValueError:
+            id, submit_s, run_s, walltime_s = (self._whole(name, fields[i]) for i, name in enumerate(NUMBERS[:4]))
+        for name, value in (("submit_s", submit_s), ("run_s", run_s), ("walltime_s", walltime_s)):
+            if value < _LEAST[name]:
+                raise self._wrong(name, value, f"must be at least {_LEAST[name]}")
+        user, name, queue, account = map(intern, fields[8:12])
+        return Record(id, submit_s, run_s, walltime_s, self._ask(fields), user, name, queue, account)
+
+    def _ask(self, fields: list[str]) -> Units:
+        key = (*fields[4:8], *fields[len(FIXED) :])
+        ask = self._asks.get(key)
+        if ask is None:
+            units, distinct, exclusive = (self._whole(NUMBERS[i], fields[i]) for i in (4, 5, 6))
+            amounts = [self._whole(name, text) for name, text in zip(self.resources, key[4:], strict=True)]
+            if units < 1:
+                raise self._wrong("units", units, "must be at least 1")
+            if min(amounts) < 0 or max(amounts) < 1:
+                raise self._wrong("amounts", amounts, "must not be negative, and one must be positive")
+            each = tuple((name, amount) for name, amount in zip(self.resources, amounts, strict=True) if amount)
+            ask = self._asks[key] = Units(units, each, bool(distinct), bool(exclusive), fields[7])
+        return ask
+
+    def _whole(self, field: str, text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise self._wrong(field, text, "must be a whole number") from None
+
+
+def write(path: Path, records: Iterable[Record], resources: Sequence[str], header: Mapping[str, object]) -> None:
+    """Write records whose asks are `Units`; gzipped if the name ends in .gz. The same records give the same bytes.
+
+    Raises `Unusable`.
+    """
+    text = io.StringIO()
+    text.write(MAGIC + "\n")
+    text.writelines(f"# {key}: {value}\n" for key, value in header.items())
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([*FIXED, *resources])
+    table.writerows(_row(record, resources) for record in records)
+    write_whole(path, text.getvalue().encode())
+
+
+def _row(record: Record, resources: Sequence[str]) -> list[object]:
+    ask = record.ask
+    assert isinstance(ask, Units), "only units with named amounts can be written"
+    amounts = dict(ask.each)
+    return [
+        record.id,
+        record.submit_s,
+        record.run_s,
+        record.walltime_s,
+        ask.units,
+        int(ask.distinct),
+        int(ask.exclusive),
+        ask.partition,
+        record.user,
+        record.name,
+        record.queue,
+        record.account,
+        *(amounts.get(name, 0) for name in resources),
+    ]
+
+
+LISTED = (
+    Listing("native", "cpsched's own: a CSV that says everything a request can say.", "this module", NativeReader),
+)
