@@ -43,6 +43,7 @@ def test_the_bridge_starts_without_accounting(slurm: Slurm) -> None:
         try:
             job = slurm.sbatch("-n2", "-t1", script="sleep 1")
             slurm.wait_for_state(job, "COMPLETED", 60)
+            assert job in bridge.ledger(), "it was the bridge that started it"
         finally:
             bridge.stop()
 
