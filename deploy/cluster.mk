@@ -1,7 +1,7 @@
 # Included by the top-level Makefile: the test cluster (deploy/cluster says what each command does).
 
 
-.PHONY: cluster cluster-down cluster-wide cluster-demo cluster-compare cluster-figures test-slurm
+.PHONY: cluster cluster-down cluster-wide cluster-demo cluster-compare cluster-figures test-slurm test-systemd systemd-security
 
 cluster: ## the four-node test cluster, up and idle
 	deploy/cluster build
@@ -25,3 +25,9 @@ cluster-figures: cluster-wide $(VENV)/.installed ## on 500 nodes: a burst of 200
 
 test-slurm: $(VENV)/.installed ## a fresh cluster, tests/slurm against it, down (also after a failure); skipped without a Docker engine
 	PYTEST="$(BIN)/python -m pytest" deploy/test-slurm
+
+test-systemd: $(VENV)/.installed ## the units under a real systemd beside a fresh cluster; skipped without a Docker engine
+	WIDE_NODES=0 PYTEST="$(BIN)/python -m pytest" deploy/test-slurm tests/slurm/test_systemd.py
+
+systemd-security: ## what systemd-analyze says of the units, into docs/systemd-security.md; the systemd host must be up
+	deploy/systemd-security >docs/systemd-security.md

@@ -19,7 +19,8 @@ import re
 import secrets
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,7 @@ class Slurm:
     def __init__(self) -> None:
         self._python_container: str | None = None
         self._containers: dict[str, str] = {}
+        self._limited: dict[str, set[str]] = {}
 
     # Containers
 
@@ -276,9 +278,61 @@ class Slurm:
     def resume(self, node: str) -> None:
         self.scontrol("update", f"NodeName={node}", "State=RESUME")
 
+    def limit(self, user: str, **limits: str) -> None:
+        """Limits of a user's association, e.g. ``limit("alice", MaxJobs="2")``; `reset` takes them away."""
+        words = [f"{name}={value}" for name, value in limits.items()]
+        self.run("sacctmgr", "--immediate", "modify", "user", "where", f"name={user}", "set", *words)
+        self._limited.setdefault(user, set()).update(limits)
+
+    def reserve(self, name: str, nodes: str, *, flags: str = "MAINT", minutes: int = 10) -> None:
+        """A reservation of root's that begins now; `reset` deletes it."""
+        words = (f"ReservationName={name}", "StartTime=now", f"Duration={minutes}", f"Nodes={nodes}")
+        self.scontrol("create", "reservation", *words, "Users=root", f"Flags={flags}")
+
+    @contextmanager
+    def partition(self, name: str, state: str) -> Iterator[None]:
+        """A partition in another state (DOWN, DRAIN, INACTIVE); UP again afterwards."""
+        self.scontrol("update", f"PartitionName={name}", f"State={state}")
+        try:
+            yield
+        finally:
+            self.scontrol("update", f"PartitionName={name}", "State=UP")
+
+    @contextmanager
+    def without(self, service: str) -> Iterator[None]:
+        """A service killed as by a power failure (mariadb, slurmdbd, a node); afterwards it is back and answers."""
+        self.kill(service)
+        try:
+            yield
+        finally:
+            self.start(service)
+            if service in ("mariadb", "slurmdbd"):
+                wait_until(self.accounting_answers, 90, "accounting answers", every_s=0.5)
+
+    def accounting_answers(self) -> bool:
+        """Whether slurmdbd and its database answer the controller's host."""
+        return "lab" in self.run("timeout", "5", "sacctmgr", "--noheader", "show", "cluster", check=False)
+
     def plugin(self, on: bool) -> None:
         """The job_submit plugin's kill switch: with `on`, new jobs arrive held. `reset` switches it off."""
         self.run(*(["rm", "-f"] if on else ["touch"]), "/etc/slurm/cpsched.off")
+
+    @contextmanager
+    def without_plugin(self) -> Iterator[None]:
+        """The cluster as one that never had the plugin: JobSubmitPlugins is not set."""
+        name = "JobSubmitPlugins"
+        self.configure(f"#{name}=lua", instead_of=f"^{name}=lua")
+        try:
+            yield
+        finally:
+            self.configure(f"{name}=lua", instead_of=f"^#{name}=lua")
+
+    def configure(self, line: str, *, instead_of: str) -> None:
+        """Change one line of slurm.conf, found by a pattern, and have the daemons read it."""
+        file = "/etc/slurm/slurm.conf"
+        edit = f"sed 's|{instead_of}.*|{line}|' {file} >/tmp/new.conf && cat /tmp/new.conf >{file}"
+        self.run("bash", "-c", f"{edit} && scontrol reconfigure")
+        self.wait_for_controller()
 
     def python_container(self) -> str:
         """A container of the bridge's image in the cluster's network: the project at /src, munge beside it."""
@@ -316,6 +370,10 @@ class Slurm:
                 docker("start", identity)
         self.wait_for_controller()
         self.plugin(on=False)
+        for user, names in self._limited.items():
+            words = [f"{name}=-1" for name in names]
+            self.run("sacctmgr", "--immediate", "modify", "user", "where", f"name={user}", "set", *words)
+        self._limited.clear()
         # Components of a het job cannot be cancelled one by one: an error here, but the leader takes them along.
         cancel_all = "squeue --noheader --all --Format=jobid | xargs --no-run-if-empty scancel --cron --quiet"
         self.run("bash", "-c", cancel_all, check=False)

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.slurm.harness import Slurm
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import Slurm, wait_until
 
 HEARTBEAT = "/var/lib/cpsched/heartbeat"
 
@@ -25,7 +26,8 @@ def beat(slurm: Slurm, age_s: int = 0) -> None:
 
 
 def deadman(slurm: Slurm, *arguments: str) -> str:
-    return slurm.run("env", "CPSCHED_DEADMAN_STALE_S=60", "cpsched-deadman", *arguments, user="cpsched")
+    settings = ("CPSCHED_DEADMAN_STALE_S=60", "CPSCHED_DEADMAN_CONFIRM_S=1")
+    return slurm.run("env", *settings, "cpsched-deadman", *arguments, user="cpsched")
 
 
 def test_a_fresh_heartbeat_leaves_everything_alone(waiting: Slurm) -> None:
@@ -35,8 +37,9 @@ def test_a_fresh_heartbeat_leaves_everything_alone(waiting: Slurm) -> None:
     assert waiting.job(job).held
 
 
-@pytest.mark.parametrize("age_s", [None, 61, 100_000])
+@pytest.mark.parametrize("age_s", [None, 65, 100_000, -100_000])
 def test_a_stale_or_missing_heartbeat_gives_the_jobs_back(waiting: Slurm, age_s: int | None) -> None:
+    """Also one in the future: the clock was set back after the bridge had died."""
     jobs = [waiting.sbatch(), waiting.sbatch("--nodes=2"), waiting.sbatch("--gres=gpu:1", "--nodes=1")]
     array = waiting.sbatch("--array=1-3")
     if age_s is not None:
@@ -64,13 +67,98 @@ def test_holds_of_owners_and_administrators_stay(waiting: Slurm) -> None:
     assert set(before) == {own, later, admin, never_managed, never_managed_admin}
 
 
+def test_a_hold_of_which_the_plugin_was_not_told_stays(waiting: Slurm) -> None:
+    """`scontrol requeuehold` does not pass through it: such a job is marked, and held, but not by the bridge."""
+    requeued = {}
+    for user in ("alice", "root"):
+        job = waiting.sbatch("--requeue", script="sleep 60")
+        waiting.scontrol("release", job, user="cpsched")
+        waiting.wait_for_state(job, "RUNNING", 15)
+        waiting.scontrol("requeuehold", job, user=user)
+        requeued[user] = job
+    waiting.wait_until(lambda: all(waiting.job(job).held for job in requeued.values()), 30, "both are requeued on hold")
+    before = waiting.squeue(states="pending")
+    deadman(waiting)
+    assert waiting.squeue(states="pending") == before
+    waiting.scontrol("release", requeued["alice"], user="alice")
+    assert not waiting.job(requeued["alice"]).held
+
+
 def test_a_job_held_by_the_bridge_itself_goes_back(waiting: Slurm) -> None:
-    """Also one that was submitted while the plugin was off."""
-    waiting.plugin(on=False)
     job = waiting.sbatch("--begin=now+1hour")
     waiting.scontrol("hold", job, user="cpsched")
     assert "gave back 1 held jobs" in deadman(waiting)
     assert not waiting.job(job).held
+
+
+def test_what_only_the_ledger_knows_goes_back_by_the_ledger(slurm: Slurm) -> None:
+    """A job that was submitted while the plugin was off bears no mark: the dead-man asks `cpsched release-all`."""
+    slurm.plugin(on=False)
+    bridge = LiveBridge(slurm, "ledger", heartbeat="/tmp/no-heartbeat")
+    fill = slurm.burst(4, "-N1", "-n16", "-t5", script="sleep 300")
+    slurm.wait_for_state(fill, "RUNNING", 30)
+    with bridge:
+        job, admin = slurm.sbatch("-n2", "-t5"), slurm.sbatch("-n2", "-t5", "--begin=now+1hour")
+        slurm.scontrol("hold", admin, user="root")
+        wait_until(lambda: slurm.job(job).held and bridge.ledger()[job].state == "held", 30, "the bridge holds it")
+        bridge.kill("KILL")
+        assert slurm.job(job).admin_comment == ""
+        run = f"python -c 'from cpsched_bridge.program.cli import main; main()' $@ --config {bridge.config}"
+        bridge.shell(f"cat >{bridge.state}/release && chmod +x {bridge.state}/release", stdin=f"#!/bin/sh\n{run}\n")
+        settings = f"CPSCHED_HEARTBEAT={bridge.state}/none CPSCHED_DEADMAN_LEDGER='{bridge.state}/release release-all'"
+        said = bridge.shell(f"{settings} bash /src/deploy/systemd/cpsched-deadman")
+    assert "by the ledger: nothing is held by the bridge any more" in said
+    assert not slurm.job(job).held
+    assert slurm.job(admin).held
+
+
+def test_tasks_of_an_array_go_back_beside_running_ones(waiting: Slurm) -> None:
+    """Requeued, and held again by the bridge with its node list still set: Slurm takes a change only by task."""
+    array = waiting.sbatch("--array=1-2", "--ntasks=2", "--requeue", script="sleep 60")
+    tasks = [f"{array}_1", f"{array}_2"]
+    for task in tasks:
+        waiting.scontrol("update", f"JobId={task}", "ReqNodeList=n2", user="cpsched")
+        waiting.scontrol("release", task, user="cpsched")
+
+    def state(task: str, wanted: str) -> bool:
+        return waiting.squeue(tasks=True)[task].state == wanted
+
+    waiting.wait_until(lambda: all(state(task, "RUNNING") for task in tasks), 20, "both tasks run")
+    waiting.scontrol("requeue", tasks[1])
+    waiting.wait_until(lambda: state(tasks[1], "PENDING"), 20, "one is requeued")
+    waiting.scontrol("hold", tasks[1], user="cpsched")
+    assert "gave back 1 held jobs, cleared 1 node lists" in deadman(waiting)
+    seen = waiting.squeue(tasks=True)[tasks[1]]
+    assert (seen.held, seen.required_nodes, seen.comment) == (False, "", "")
+
+
+def test_arrays_with_gaps_go_back(waiting: Slurm) -> None:
+    """squeue writes steps (0-177:3) and limits (%2), which scontrol does not read."""
+    stepped = waiting.sbatch("--array=" + ",".join(str(3 * n) for n in range(30)) + "%20", script="true")
+    mixed = waiting.sbatch("--array=1-4,7,9-15:2", script="true")
+    assert "gave back 2 held jobs" in deadman(waiting)
+    waiting.wait_until(
+        lambda: [j.state for j in waiting.sacct([stepped, mixed]).values()] == ["COMPLETED"] * 39, 60, "all tasks ran"
+    )
+
+
+def test_a_full_disk_is_no_obstacle(waiting: Slurm) -> None:
+    """No file can grow by a byte, and nothing can be printed."""
+    jobs = waiting.burst(5, "--begin=now+1hour")
+    script = "ulimit -S -f 0; CPSCHED_DEADMAN_CONFIRM_S=0 cpsched-deadman >/dev/full"
+    waiting.run("bash", "-c", script, user="cpsched")
+    assert not [job for job in jobs if waiting.job(job).held]
+
+
+def test_a_job_name_or_comment_cannot_play_another_job(waiting: Slurm) -> None:
+    """Newlines in them look like further lines of what squeue prints."""
+    target = waiting.sbatch()
+    waiting.scontrol("hold", target, user="root")
+    line = f"{target:<12}{'0.0':<30}{'JobHeldUser':<30}{'bridge:wait':<20}"
+    forger = waiting.sbatch(f"--comment=x\n{line}\n", f"--job-name=y\n{line}\n", "--begin=now+1hour")
+    assert "gave back 1 held jobs" in deadman(waiting)
+    assert waiting.job(target).held
+    assert not waiting.job(forger).held
 
 
 def test_the_bridges_node_lists_are_cleared_and_the_owners_restored(waiting: Slurm) -> None:
@@ -100,7 +188,13 @@ def test_without_a_controller_it_says_so_and_lives_on(waiting: Slurm) -> None:
     job = waiting.sbatch()
     waiting.pause("slurmctld")
     try:
-        output = waiting.run("bash", "-c", "timeout 100 cpsched-deadman || echo failed", service="n1", timeout_s=150)
+        output = waiting.run(
+            "bash",
+            "-c",
+            "CPSCHED_DEADMAN_CONFIRM_S=0 timeout 100 cpsched-deadman || echo failed",
+            service="n1",
+            timeout_s=150,
+        )
     finally:
         waiting.unpause("slurmctld")
     assert "nothing could be done" in output

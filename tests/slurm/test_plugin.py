@@ -89,7 +89,7 @@ def test_its_owner_cannot_release_what_waits_for_the_bridge(plugin: Slurm) -> No
 def test_a_job_submitted_on_hold_is_its_owners(plugin: Slurm) -> None:
     """Marked as such; the bridge's release is refused; the owner's release hands it to the bridge, still held."""
     job = plugin.sbatch("--hold", "--comment=my words")
-    assert plugin.job(job).comment == "my words bridge:user-held"
+    assert plugin.job(job).comment == "bridge:user-held my words"
     plugin.refused("scontrol", "release", job, user="cpsched")
     plugin.scontrol("release", job, user="alice")
     seen = plugin.job(job)
@@ -134,7 +134,7 @@ def test_users_can_neither_write_nor_wipe_marks(plugin: Slurm) -> None:
     assert plugin.job(job).comment == "a b"
     plugin.scontrol("hold", job, user="root")
     plugin.scontrol("update", f"JobId={job}", "Comment=bridge:pinned(n1) c", user="alice")
-    assert plugin.job(job).comment == "c bridge:admin-held"
+    assert plugin.job(job).comment == "bridge:admin-held c"
 
 
 def test_a_pin_remembers_what_its_owner_asked_for(plugin: Slurm) -> None:

@@ -1,0 +1,211 @@
+"""Who may write what on a job: the ground on which the marks of job_submit.lua stand, and tries to forge them.
+
+`docs/privileges.md` shows the table. A field counts as proof only where every ordinary user is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+
+from tests.slurm.harness import Slurm
+
+USERS = ("alice", "cpsched", "root")
+"""The job's owner, a Slurm operator, an administrator."""
+
+ALL, OPERATORS, ADMINISTRATORS = ["yes", "yes", "yes"], ["no", "yes", "yes"], ["no", "no", "yes"]
+
+WRITERS = {
+    # what `scontrol update` is given, and whether the owner, an operator and an administrator may
+    "AdminComment=bridge:wait": ADMINISTRATORS,
+    "SystemComment=bridge:wait": ["no", "no", "no"],
+    "SiteFactor=5": OPERATORS,
+    "Nice=-3": OPERATORS,
+    "Deadline=now+2days": OPERATORS,
+    "TasksPerNode=1": OPERATORS,
+    "Contiguous=yes": OPERATORS,
+    "OverSubscribe=yes": OPERATORS,
+    "Reboot=yes": ADMINISTRATORS,
+    "Comment=bridge:wait": ALL,
+    "Extra=bridge:wait": ALL,
+    "JobName=bridge:wait": ALL,
+    "WCKey=bridge:wait": ALL,
+    "Nice=3": ALL,
+    "Priority=0": ALL,
+    "ReqNodeList=n2": ALL,
+    "ExcNodeList=n1": ALL,
+    "Dependency=singleton": ALL,
+    "StartTime=now+2hours": ALL,
+    "TimeLimit=3": ALL,
+    "NumNodes=2": ALL,
+    "NumCPUs=2": ALL,
+    "MinMemoryNode=100": ALL,
+    "Gres=gpu:1": ALL,
+    "Features=rack1": ALL,
+    "Partition=gpu": ALL,
+    "QOS=quick": ALL,
+    "Licenses=matlab": ALL,
+    "Requeue=0": ALL,
+    "ResetAccrueTime": ALL,
+}
+
+SUBMIT = """
+import json, sys
+from pyslurm import JobSubmitDescription
+told = {}
+for field, value in json.loads(sys.argv[1]).items():
+    wish = JobSubmitDescription(name="x", script="#!/bin/sh\\nsleep 1\\n", working_directory="/tmp", time_limit=2,
+        standard_output="/dev/null", environment={"A": "b"}, begin_time="now+3600", **{field: value})
+    try:
+        told[field] = wish.submit()
+    except Exception as error:
+        told[field] = str(error)
+print(json.dumps(told))
+"""
+"""A submission past sbatch, by the library: everything that the protocol can carry, as any user can send it."""
+
+PLUGIN = ("on", "off", "absent")
+
+
+@pytest.fixture(params=PLUGIN)
+def plugin(slurm: Slurm, request: pytest.FixtureRequest) -> Iterator[tuple[Slurm, str]]:
+    """The cluster with the plugin on, switched off, and not configured at all."""
+    slurm.plugin(on=request.param == "on")
+    if request.param == "absent":
+        with slurm.without_plugin():
+            yield slurm, request.param
+    else:
+        yield slurm, request.param
+    slurm.plugin(on=False)
+
+
+def may_each(slurm: Slurm, user: str, commands: list[list[str]]) -> list[str]:
+    """Whether each command of a user succeeds, yes or no; all in one shell."""
+    lines = [f"{shlex.join(command)} >/dev/null 2>&1 </dev/null && echo yes || echo no" for command in commands]
+    return slurm.run("bash", "-s", user=user, stdin="\n".join(lines)).split()
+
+
+def fields(slurm: Slurm, job: str) -> dict[str, str]:
+    """A job's record but for what its own scheduler notes there as time passes."""
+    noted = ("AccrueTime", "LastSchedEval", "Scheduler", "Reason")
+    return {name: value for name, value in slurm.record(job).items() if name not in noted}
+
+
+def test_who_may_change_what_of_a_pending_job(plugin: tuple[Slurm, str]) -> None:
+    """The same with the plugin on, off and absent: on a job of alice's that waits, is held or was left alone."""
+    slurm, _ = plugin
+    seen: dict[str, list[str]] = {change: [] for change in WRITERS}
+    for user in USERS:
+        jobs = slurm.burst(len(WRITERS), "--begin=now+1hour", "--time=2")
+        changes = [["scontrol", "update", f"JobId={job}", change] for job, change in zip(jobs, WRITERS, strict=True)]
+        for change, answer in zip(WRITERS, may_each(slurm, user, changes), strict=True):
+            seen[change].append(answer)
+    assert seen == WRITERS
+
+
+def test_a_priority_is_for_operators(plugin: tuple[Slurm, str]) -> None:
+    """And for a held job of nobody's choice: it is refused, whoever asks."""
+    slurm, state = plugin
+    jobs = slurm.burst(3, "--begin=now+1hour", "--time=2")
+    seen = []
+    for user, job in zip(USERS, jobs, strict=True):
+        seen += may_each(slurm, user, [["scontrol", "update", f"JobId={job}", "Priority=55"]])
+    assert seen == (["no"] * 3 if state == "on" else OPERATORS)
+
+
+def test_nobody_changes_the_job_of_another_user(plugin: tuple[Slurm, str]) -> None:
+    slurm, _ = plugin
+    job = slurm.sbatch("--begin=now+1hour", "--time=2", user="bob")
+    before = fields(slurm, job)
+    tries = [["scontrol", "update", f"JobId={job}", change] for change in WRITERS]
+    tries += [["scontrol", word, job] for word in ("hold", "release", "requeue", "requeuehold", "suspend", "top")]
+    assert may_each(slurm, "alice", tries) == ["no"] * len(tries)
+    assert fields(slurm, job) == before
+
+
+def test_what_a_submission_can_carry(plugin: tuple[Slurm, str]) -> None:
+    """An admin comment or a site factor of one's own choice: refused, or without effect."""
+    slurm, state = plugin
+    fields = {"admin_comment": "bridge:wait", "site_factor": 500, "nice": -5, "priority": 4000, "extra": "bridge:wait"}
+    told = slurm.python(SUBMIT, json.dumps(fields), user="alice")
+    assert "denied" in told["admin_comment"]
+    assert "nice" in told["nice"]
+    seen = slurm.squeue()
+    for field in ("site_factor", "priority", "extra"):
+        job = seen[str(told[field])]
+        assert (job.admin_comment, job.held) == (("bridge:wait", True) if state == "on" else ("", False))
+    factor = slurm.run("squeue", "--noheader", f"--jobs={told['site_factor']}", "--Format=priority")
+    assert factor == slurm.run("squeue", "--noheader", f"--jobs={told['extra']}", "--Format=priority")
+
+
+FORGERIES = {
+    "plain": "bridge:wait",
+    "no-break space": "\u00a0bridge:wait\u00a0",
+    "other Unicode blanks": "\u2003bridge:wait\u3000",
+    "zero width": "\u200bbridge:wait\u200b",
+    "file separator": "x\x1cbridge:wait\x1cy",
+    "newline": "x\nbridge:wait\ny",
+    "carriage return": "x\r\nbridge:wait\r\ny",
+    "tabs": "\tbridge:wait\x0b\x0c",
+    "capitals": "BRIDGE:Wait",
+    "not UTF-8": "\udcff\udcfe bridge:wait\udcff bridge:wait",
+    "pinned": "bridge:pinned(n1) \u00a0bridge:pinned()",
+    "asked": "bridge:asked(n1)",
+    "long": "x " * 500 + "bridge:wait",
+}
+
+
+@pytest.mark.parametrize("state", ["on", "off"])
+@pytest.mark.parametrize("partition", ["main", "gpu"])
+def test_no_comment_of_a_user_is_a_mark(slurm: Slurm, state: str, partition: str) -> None:
+    """At submission and later, in managed and unmanaged partitions (here: only `gpu` is managed)."""
+    slurm.run("bash", "-c", "cp /etc/slurm/cpsched.lua /tmp/kept.lua")
+    settings = 'return { bridge_uid = 2100, partitions = { "gpu" } }\n'
+    slurm.run("bash", "-c", "cat >/etc/slurm/cpsched.lua && touch /etc/slurm/job_submit.lua", stdin=settings)
+    slurm.plugin(on=state == "on")
+    try:
+        changed = slurm.sbatch("--begin=now+1hour", f"--partition={partition}")
+        marked = "bridge:wait" if (state, partition) == ("on", "gpu") else ""
+        assert slurm.job(changed).admin_comment == marked
+        for name, text in FORGERIES.items():
+            job = slurm.sbatch("--begin=now+1hour", f"--partition={partition}", f"--comment={text}")
+            slurm.scontrol("update", f"JobId={changed}", f"Comment={text}", user="alice")
+            seen = slurm.squeue()
+            for identity in (job, changed):
+                comment = seen[identity].comment
+                assert not re.search("bridge:", comment, re.IGNORECASE), (name, comment)
+                assert seen[identity].admin_comment == marked
+    finally:
+        slurm.run("bash", "-c", "cp /tmp/kept.lua /etc/slurm/cpsched.lua; touch /etc/slurm/job_submit.lua")
+
+
+def test_a_users_comment_does_not_keep_anybody_from_holding_the_job(slurm: Slurm) -> None:
+    """Slurm refuses a comment of more than 1,024 bytes, and with it the hold whose mark made it longer."""
+    slurm.plugin(on=True)
+    for size in (1000, 1024):
+        job = slurm.sbatch("--begin=now+1hour", "--comment=" + "ä" * (size // 2))
+        slurm.scontrol("hold", job, user="root")
+        assert slurm.job(job).comment.startswith("bridge:admin-held ää")
+        slurm.refused("scontrol", "release", job, user="cpsched")
+        pinned = slurm.sbatch("--comment=" + "x" * size, "--nodelist=n[1-2]", "--nodes=2")
+        slurm.scontrol("update", f"JobId={pinned}", "ReqNodeList=n3,n4", user="cpsched")
+        assert slurm.job(pinned).comment.startswith("bridge:asked(n[1-2]) bridge:pinned(n[1-2]) x")
+
+
+def test_a_hold_by_requeuehold_is_not_the_bridges(slurm: Slurm) -> None:
+    """The plugin is not told of it. Its owner may release it, and cannot thereby release an administrator's."""
+    slurm.plugin(on=True)
+    job = slurm.sbatch("--requeue", script="sleep 60")
+    slurm.scontrol("release", job, user="cpsched")
+    slurm.wait_for_state(job, "RUNNING", 15)
+    slurm.scontrol("requeuehold", job)
+    slurm.wait_until(lambda: slurm.job(job).held, 30, "it is held")
+    assert "bridge:" not in slurm.job(job).comment
+    slurm.scontrol("hold", job, user="root")
+    slurm.refused("scontrol", "release", job, user="alice")
+    slurm.refused("scontrol", "release", job, user="cpsched")
+    assert slurm.job(job).held

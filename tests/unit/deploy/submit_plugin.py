@@ -1,0 +1,64 @@
+"""job_submit.lua in a Lua interpreter of its own, with a stand-in for the table that slurmctld gives to the script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lupa import lua51  # the Lua that Slurm's plugin is linked with in Debian
+
+SCRIPT = Path(__file__).resolve().parents[3] / "deploy" / "slurm" / "job_submit.lua"
+ALICE, BOB, BRIDGE, ROOT = 2001, 2002, 2100, 0
+NO_VAL = 0xFFFFFFFE
+RELEASE = 0xFFFFFFFF
+WAIT = "bridge:wait"
+
+DEFAULT_PARTITIONS = {"main": {"flag_default": 1}, "gpu": {"flag_default": 0}}
+
+
+class SubmitPlugin:
+    """The loaded script. `settings` stands for /etc/slurm/cpsched.lua, `off` for the kill switch's file.
+
+    Records are dictionaries of strings; text may hold any bytes, as Latin-1 characters.
+    """
+
+    def __init__(self, settings: str | None = "{ bridge_uid = 2100 }", text: str | None = None) -> None:
+        self.off = False
+        self.told: list[str] = []
+        self._lua = lua51.LuaRuntime(unpack_returned_tuples=True, encoding="latin-1")
+        world = self._lua.globals()
+        world.slurm = self._lua.table(
+            SUCCESS=0, ERROR=-1, NO_VAL=NO_VAL, log_user=lambda form, *words: self.told.append(form % words)
+        )
+        present = {"/etc/slurm/cpsched.lua": settings is not None}
+
+        def opened(path: str, mode: str) -> Any:
+            assert mode == "r"
+            exists = self.off if path.endswith(".off") else present.get(path, False)
+            return self._lua.table(close=lambda *_: None) if exists else None
+
+        world.io = self._lua.table(open=opened)
+        world.dofile = lambda path: self._lua.eval(settings) if present[path] else None
+        result = self._lua.execute(text if text is not None else SCRIPT.read_text())
+        assert result == 0, "a script that does not return SUCCESS is not loaded by slurmctld"
+
+    def submit(
+        self, uid: int = ALICE, partitions: dict[str, dict[str, int]] | None = None, **asked: Any
+    ) -> dict[str, Any]:
+        """What becomes of a submission."""
+        job = self._lua.table_from(asked)
+        parts = self._lua.table_from(
+            {name: self._lua.table_from(part) for name, part in (partitions or DEFAULT_PARTITIONS).items()}
+        )
+        result = self._lua.globals().slurm_job_submit(job, parts, uid)
+        assert result == 0
+        return dict(job)
+
+    def modify(self, uid: int, record: dict[str, Any], **change: Any) -> dict[str, Any] | None:
+        """What becomes of a change of a job of alice's; None if it is refused."""
+        wanted = self._lua.table_from(change)
+        present = {"user_id": ALICE, "restart_cnt": 0, **record}
+        result = self._lua.globals().slurm_job_modify(
+            wanted, self._lua.table_from(present), self._lua.table_from({}), uid
+        )
+        return dict(wanted) if result == 0 else None

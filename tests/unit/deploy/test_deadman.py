@@ -1,0 +1,350 @@
+"""The dead-man script in front of stand-in commands: when it acts, on which jobs, and what it says of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.unit.deploy.deadman import SCRIPT, DeadMan, Job, Told
+
+
+@pytest.fixture
+def deadman(tmp_path: Path) -> DeadMan:
+    return DeadMan(tmp_path)
+
+
+def kept(told: Told) -> set[str]:
+    return {name for name, job in told.jobs.items() if job.held}
+
+
+# When it acts
+
+
+@pytest.mark.parametrize("age_s", [0, 30, 58, -30, -58])
+def test_a_fresh_heartbeat_leaves_everything_alone(deadman: DeadMan, age_s: int) -> None:
+    deadman.put(jobs=[Job("7")])
+    deadman.beat(age_s)
+    assert deadman.run() == Told(0, "", [], {"7": Job("7")})
+
+
+@pytest.mark.parametrize(
+    ("age_s", "says"),
+    [(63, "the heartbeat is 6"), (100_000, "the heartbeat is 10000"), (-70, "s in the future, and does not change")],
+)
+def test_a_stale_heartbeat_gives_the_jobs_back(deadman: DeadMan, age_s: int, says: str) -> None:
+    """Also one in the future: the clock was set back after the bridge had died."""
+    deadman.put(jobs=[Job("7")])
+    deadman.beat(age_s)
+    told = deadman.run()
+    assert says in told.words
+    assert (told.status, kept(told)) == (0, set())
+
+
+def test_a_missing_heartbeat_counts_as_stale(deadman: DeadMan) -> None:
+    deadman.put(jobs=[Job("7")])
+    told = deadman.run()
+    assert told.words == f"no heartbeat at {deadman.heartbeat}\ngave back 1 held jobs, cleared 0 node lists\n"
+    assert kept(told) == set()
+
+
+@pytest.mark.parametrize("age_s", [-5000, 5000])
+def test_a_heartbeat_that_beats_while_it_is_watched_is_a_sign_of_life(deadman: DeadMan, age_s: int) -> None:
+    """The clock has been set, and the bridge lives."""
+    deadman.put(jobs=[Job("7")])
+    deadman.beat(age_s)
+    timer = threading.Timer(1.5, deadman.beat, (0,))
+    timer.start()
+    told = deadman.run(CPSCHED_DEADMAN_CONFIRM_S="20")
+    timer.join()
+    assert "the clock has been set" in told.words
+    assert (told.status, kept(told)) == (0, {"7"})
+
+
+def test_a_stale_heartbeat_that_does_not_beat_while_it_is_watched_is_none(deadman: DeadMan) -> None:
+    deadman.put(jobs=[Job("7")])
+    deadman.beat(5000)
+    assert kept(deadman.run(CPSCHED_DEADMAN_CONFIRM_S="2")) == set()
+
+
+def test_now_does_not_ask_the_heartbeat(deadman: DeadMan) -> None:
+    deadman.put(jobs=[Job("7")])
+    deadman.beat(0)
+    told = deadman.run("--now")
+    assert (told.words, kept(told)) == ("gave back 1 held jobs, cleared 0 node lists\n", set())
+
+
+def test_the_loop_looks_again_and_ends_when_told_to(deadman: DeadMan) -> None:
+    deadman.put(jobs=[Job("7")])
+    deadman.beat(0)
+    environment = deadman.environment(CPSCHED_DEADMAN_EVERY_S="0.1")
+    process = subprocess.Popen(["bash", str(SCRIPT), "--loop"], env=environment, stdout=subprocess.PIPE, text=True)
+    time.sleep(0.5)
+    deadman.heartbeat.unlink()
+    assert process.stdout is not None
+    assert "no heartbeat" in process.stdout.readline()
+    assert "gave back 1 held jobs" in process.stdout.readline()
+    process.terminate()
+    assert process.wait(10) == 0
+
+
+def test_other_words_show_how_it_is_used(deadman: DeadMan) -> None:
+    told = deadman.run("--help")
+    assert told.status == 2
+    assert "cpsched-deadman --now" in told.words
+    assert told.commands == []
+
+
+# On which jobs
+
+OURS = {
+    "held by the plugin": Job("1"),
+    "held by the plugin, waiting for another job": Job("1", reason="Dependency"),
+    "held again by the bridge": Job("1", reason="JobHeldAdmin", comment="bridge:wait"),
+    "held again by the bridge after a requeue": Job("1", reason="JobHeldAdmin", restartcnt=2, comment="bridge:wait x"),
+    "with words of its owner": Job("1", comment="my bridge:words user-held"),
+}
+NOT_OURS = {
+    "not held": Job("1", priority=0.00001, reason="Priority"),
+    "held by its owner": Job("1", comment="bridge:user-held mine"),
+    "held by an administrator": Job("1", reason="JobHeldAdmin", comment="bridge:admin-held"),
+    "held by both": Job("1", reason="JobHeldAdmin", comment="bridge:wait bridge:user-held bridge:admin-held"),
+    "held by an administrator of whom the plugin did not hear": Job("1", reason="JobHeldAdmin"),
+    "requeued on hold": Job("1", restartcnt=1),
+    "submitted while the plugin was off": Job("1", admin_comment=""),
+    "a mark that only resembles ours": Job("1", admin_comment="bridge:waits"),
+    "another mark": Job("1", admin_comment="bridge:wait x"),
+    "a forged mark beside an administrator's hold": Job("1", reason="JobHeldAdmin", comment="x\xa0bridge:wait"),
+    "a forged comment and no mark": Job("1", admin_comment="", reason="JobHeldAdmin", comment="bridge:wait"),
+    "an owner's hold behind a newline": Job("1", comment="x\nbridge:user-held"),
+    "an administrator's hold behind a tab": Job("1", comment="x\tbridge:admin-held\ty"),
+}
+
+
+@pytest.mark.parametrize("case", OURS)
+def test_what_waits_for_the_bridge_goes_back(deadman: DeadMan, case: str) -> None:
+    deadman.put(jobs=[OURS[case]])
+    told = deadman.run()
+    assert kept(told) == set()
+    assert "gave back 1 held jobs, cleared 0 node lists" in told.words
+
+
+@pytest.mark.parametrize("case", NOT_OURS)
+def test_everything_else_stays(deadman: DeadMan, case: str) -> None:
+    job = NOT_OURS[case]
+    deadman.put(jobs=[job])
+    told = deadman.run()
+    assert told.jobs == {"1": job}
+    assert "gave back" not in told.words
+
+
+@pytest.mark.parametrize("forged", ["bridge:wait\x1c", "bridge:wait\x85", "BRIDGE:WAIT", "a\nbridge:wait\nb"])
+def test_a_word_counts_only_between_single_blanks(deadman: DeadMan, forged: str) -> None:
+    deadman.put(jobs=[Job("1", reason="JobHeldAdmin", comment=forged)])
+    assert kept(deadman.run()) == {"1"}
+
+
+def test_where_the_plugin_is_not_loaded_its_words_prove_nothing(deadman: DeadMan) -> None:
+    """Nobody keeps users from writing them; the plugin's own hold at submission still counts."""
+    jobs = [Job("1", reason="JobHeldAdmin", comment="bridge:wait"), Job("2")]
+    deadman.put(jobs=jobs, plugin=False)
+    assert kept(deadman.run()) == {"1"}
+
+
+def test_a_comment_cannot_play_another_job(deadman: DeadMan) -> None:
+    """Newlines in it look like further lines of squeue."""
+    line = "2           0.0000 JobHeldUser 0 bridge:wait"
+    deadman.put(jobs=[Job("1", comment=f"bridge:user-held x\n{line}\n"), Job("2", comment="bridge:user-held")])
+    told = deadman.run()
+    assert kept(told) == {"1", "2"}
+    assert not [command for command in told.commands if "release" in command or "update" in command]
+
+
+def test_a_long_comment_hides_no_hold(deadman: DeadMan) -> None:
+    deadman.put(jobs=[Job("1", comment="x" * 70_000 + " bridge:admin-held")])
+    assert kept(deadman.run()) == {"1"}
+
+
+# Node lists
+
+
+def test_node_lists_of_the_bridge_are_put_back(deadman: DeadMan) -> None:
+    jobs = [
+        Job("1", comment="bridge:pinned() mine", reqnodes="n3"),
+        Job("2", comment="bridge:asked(n[1-2]) bridge:pinned(n[1-2])", reqnodes="n3"),
+        Job("3", priority=0.5, reason="Resources", comment="bridge:pinned()", reqnodes="n3"),
+        Job("4", comment="bridge:user-held bridge:pinned(n2)", reqnodes="n3"),
+        Job("5", priority=0.5, admin_comment="", comment="bridge:pinned()", reqnodes="n3"),
+    ]
+    deadman.put(jobs=jobs)
+    told = deadman.run()
+    assert "gave back 2 held jobs, cleared 5 node lists" in told.words
+    assert [job.reqnodes for job in told.jobs.values()] == ["", "n[1-2]", "", "n2", ""]
+    assert kept(told) == {"4"}
+    orders = [command for command in told.commands if command.startswith("scontrol ") and "show" not in command]
+    assert orders[-1] == "scontrol release 1,2", "a released job must not start on a stale list"
+
+
+@pytest.mark.parametrize("list_", ["n1\nrelease 9", "n1 n2", "n1;x", "$(touch x)", "n1'"])
+def test_a_node_list_that_is_none_never_reaches_a_command(deadman: DeadMan, list_: str) -> None:
+    deadman.put(jobs=[Job("1", comment=f"bridge:pinned({list_})")])
+    told = deadman.run()
+    assert not [command for command in told.commands if "update" in command or "9" in command.split()]
+    assert kept(told) == set()
+
+
+def test_node_lists_of_jobs_the_plugin_never_saw_are_the_owners(deadman: DeadMan) -> None:
+    job = Job("1", priority=0.5, admin_comment="", comment="bridge:pinned()", reqnodes="n3")
+    deadman.put(jobs=[job], plugin=False)
+    assert deadman.run().jobs == {"1": job}
+
+
+# Arrays
+
+
+def test_tasks_are_named_as_tasks(deadman: DeadMan) -> None:
+    """Under the bare number of its array a change would be meant for running tasks too, and Slurm refuses it."""
+    jobs = [
+        Job("9_2", reason="JobHeldAdmin", restartcnt=1, comment="bridge:wait bridge:pinned()", reqnodes="n2"),
+        Job("11_[3,5-8%2]", comment="bridge:pinned()", reqnodes="n2"),
+        Job("12_[1-4:2,7,12-17:5]"),
+        Job("13"),
+    ]
+    deadman.put(jobs=jobs)
+    told = deadman.run()
+    assert "gave back 4 held jobs, cleared 2 node lists" in told.words
+    assert (told.status, kept(told)) == (0, set())
+    assert {"scontrol update JobId=9_2 ReqNodeList=", "scontrol update JobId=11_[3,5-8] ReqNodeList="} <= set(
+        told.commands
+    )
+    assert {"scontrol release 9_2,13", "scontrol release 11_[3,5-8]", "scontrol release 12_[1,3,7,12,17]"} <= set(
+        told.commands
+    )
+
+
+def test_squeue_is_asked_for_whole_names_of_arrays(deadman: DeadMan) -> None:
+    """By default it cuts them off after 64 characters."""
+    deadman.command("squeue", '#!/bin/sh\necho "$SLURM_BITSTR_LEN $LC_ALL" >>"$0.log"\n')
+    deadman.run()
+    assert (deadman.path / "squeue.log").read_text() == "0 C\n"
+
+
+# What it says
+
+
+def test_it_reports_what_worked_not_what_it_wanted(deadman: DeadMan) -> None:
+    jobs = [Job(str(n), comment="bridge:pinned()", reqnodes="n1") for n in range(1, 16)]
+    deadman.put(jobs=jobs, stubborn=[str(n) for n in range(3, 16)])
+    told = deadman.run()
+    assert told.status == 1
+    assert "gave back 2 held jobs, cleared 2 node lists" in told.words
+    assert "still held: 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, and 3 more\n" in told.words
+    assert "node list not cleared: 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, and 3 more\n" in told.words
+
+
+def test_a_released_job_whose_list_stays_is_told(deadman: DeadMan) -> None:
+    job = Job("3", priority=0.5, reason="Resources", comment="bridge:pinned()", reqnodes="n1")
+    deadman.put(jobs=[job], stubborn=["3"])
+    told = deadman.run()
+    assert told.status == 1
+    assert "gave back 0 held jobs, cleared 0 node lists\n" in told.words
+    assert "node list not cleared: 3\n" in told.words
+
+
+def test_with_nothing_to_do_it_says_nothing_of_jobs(deadman: DeadMan) -> None:
+    deadman.put(jobs=[Job("1", priority=0.5)])
+    told = deadman.run()
+    assert told.words == f"no heartbeat at {deadman.heartbeat}\n"
+    assert len([command for command in told.commands if command.startswith("squeue")]) == 1
+
+
+def test_many_jobs_go_back_in_few_commands(deadman: DeadMan) -> None:
+    deadman.put(jobs=[Job(str(n)) for n in range(1, 1202)])
+    told = deadman.run()
+    assert "gave back 1201 held jobs" in told.words
+    assert len([command for command in told.commands if "release" in command]) == 3
+
+
+def test_without_squeue_nothing_could_be_done(deadman: DeadMan) -> None:
+    deadman.put(jobs=[Job("1")], squeue_fails=1)
+    told = deadman.run()
+    assert "squeue failed: nothing could be done" in told.words
+    assert (told.status, kept(told)) == (1, {"1"})
+
+
+def test_a_controller_that_vanishes_half_way_is_told(deadman: DeadMan) -> None:
+    deadman.put(jobs=[Job("1")], squeue_good=1)
+    told = deadman.run()
+    assert "told Slurm to take 1 jobs back; whether it did could not be seen" in told.words
+    assert told.status == 1
+
+
+# The ledger
+
+
+def test_the_ledger_is_asked_where_an_administrators_hold_may_be_the_bridges(deadman: DeadMan) -> None:
+    deadman.put(jobs=[Job("1", admin_comment="", reason="JobHeldAdmin"), Job("2")])
+    told = deadman.run()
+    assert "cpsched release-all --force" in told.commands
+    assert "gave back 1 held jobs" in told.words
+    assert "by the ledger: nothing is held by the bridge any more" in told.words
+    assert told.commands.index("cpsched release-all --force") > told.commands.index("scontrol release 2")
+
+
+@pytest.mark.parametrize("case", ["held by its owner", "held by an administrator", "not held"])
+def test_the_ledger_is_not_asked_of_others_holds(deadman: DeadMan, case: str) -> None:
+    deadman.put(jobs=[NOT_OURS[case]])
+    assert not [command for command in deadman.run().commands if command.startswith("cpsched")]
+
+
+def test_a_ledger_that_cannot_be_read_is_told_and_keeps_nothing_else_back(deadman: DeadMan) -> None:
+    deadman.put(jobs=[Job("1", admin_comment="", reason="JobHeldAdmin"), Job("2")], ledger_works=False)
+    told = deadman.run()
+    assert "by the ledger: failed: storage error" in told.words
+    assert (told.status, kept(told)) == (1, {"1"})
+
+
+@pytest.mark.parametrize("command", ["", "no-such-command release-all"])
+def test_without_the_command_the_ledger_is_left_out(deadman: DeadMan, command: str) -> None:
+    deadman.put(jobs=[Job("1", admin_comment="", reason="JobHeldAdmin")])
+    told = deadman.run(CPSCHED_DEADMAN_LEDGER=command)
+    assert (told.status, "ledger" in told.words) == (0, False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_as_root_the_ledger_is_opened_by_the_owner_of_its_folder(deadman: DeadMan) -> None:
+    """Files that root makes there could not be opened by the bridge afterwards."""
+    os.chown(deadman.heartbeat.parent, 65534, 65534)
+    log = deadman.path / "setpriv.log"
+    deadman.command("setpriv", f"#!/bin/sh\necho $@ >>'{log}'\nwhile [ $1 != -- ]; do shift; done\nshift\nexec $@\n")
+    deadman.put(jobs=[Job("1", admin_comment="", reason="JobHeldAdmin")])
+    told = deadman.run()
+    assert "cpsched release-all --force" in told.commands
+    used = log.read_text()
+    assert used == "--reuid nobody --regid nobody --init-groups -- cpsched release-all --force\n"
+
+
+# A full disk
+
+
+def test_it_works_without_a_byte_of_free_space(deadman: DeadMan) -> None:
+    """No file may grow, nobody can be told; more jobs than fit in a pipe, which a here-string would put in a file."""
+    names = [str(n) for n in range(100_000, 105_200)]
+    deadman.put(jobs=[Job(name, comment="bridge:pinned()", reqnodes="n1") for name in names[:10]])
+    told = deadman.run(before="ulimit -S -f 0", stdout="/dev/full")
+    assert kept(told) == set()
+    deadman.put(jobs=[Job(name) for name in names])
+    told = deadman.run(before="ulimit -S -f 0")
+    assert kept(told) == set()
+    assert "gave back 5200 held jobs" in told.words
+
+
+def test_it_leaves_no_file_behind(deadman: DeadMan) -> None:
+    deadman.put(jobs=[Job("7")])
+    before = set(deadman.folder.rglob("*"))
+    deadman.run(TMPDIR=str(deadman.folder))
+    assert set(deadman.folder.rglob("*")) == before

@@ -1,0 +1,395 @@
+"""job_submit.lua, branch by branch: what arrives held, who may release it, and that marks cannot be forged."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("lupa", reason="the Lua interpreter of the development dependencies is not installed")
+
+from tests.unit.deploy.submit_plugin import (
+    ALICE,
+    BOB,
+    BRIDGE,
+    NO_VAL,
+    RELEASE,
+    ROOT,
+    WAIT,
+    SubmitPlugin,
+)
+
+MANAGED = {"admin_comment": WAIT, "priority": 0}
+MARKS = ["bridge:wait", "bridge:user-held", "bridge:admin-held", "bridge:asked(n1)", "bridge:pinned()"]
+
+
+@pytest.fixture
+def plugin() -> SubmitPlugin:
+    return SubmitPlugin()
+
+
+# Submission
+
+
+def test_a_job_is_held_and_marked(plugin: SubmitPlugin) -> None:
+    assert plugin.submit() == {"priority": 0, "admin_comment": WAIT}
+
+
+def test_values_that_are_not_set_do_not_count(plugin: SubmitPlugin) -> None:
+    asked = {"priority": NO_VAL, "het_job_offset": NO_VAL, "immediate": 0, "req_nodes": "", "comment": ""}
+    job = plugin.submit(**asked)
+    assert (job["priority"], job["admin_comment"], job["comment"]) == (0, WAIT, "")
+
+
+def test_a_hold_that_its_owner_asked_for_is_noted(plugin: SubmitPlugin) -> None:
+    assert plugin.submit(priority=0)["comment"] == "bridge:user-held"
+    assert plugin.submit(priority=0, comment="my words")["comment"] == "bridge:user-held my words"
+
+
+def test_a_node_list_that_its_owner_asked_for_is_noted(plugin: SubmitPlugin) -> None:
+    job = plugin.submit(req_nodes="n[1-2],m-3", comment="mine")
+    assert (job["comment"], job["priority"]) == ("bridge:asked(n[1-2],m-3) mine", 0)
+
+
+@pytest.mark.parametrize(("length", "managed"), [(384, True), (385, False)])
+def test_a_node_list_that_cannot_be_noted_leaves_the_job_to_slurm(
+    plugin: SubmitPlugin, length: int, managed: bool
+) -> None:
+    job = plugin.submit(req_nodes="n" * length)
+    assert ("admin_comment" in job, "comment" in job) == (managed, managed)
+
+
+@pytest.mark.parametrize("nodes", ["n1)", "n1 n2", "n1\nrelease 5", "n(1", "n1\x00", "n1;", "ä1"])
+def test_a_node_list_with_other_characters_is_never_noted(plugin: SubmitPlugin, nodes: str) -> None:
+    job = plugin.submit(req_nodes=nodes)
+    assert "comment" not in job
+    assert "admin_comment" not in job
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"het_job_offset": 0},
+        {"het_job_offset": 1},
+        {"cron_job": True},
+        {"immediate": 1},
+        {"uid": ROOT, "priority": 50},
+        {"uid": BRIDGE},
+    ],
+    ids=str,
+)
+def test_left_to_slurm(plugin: SubmitPlugin, asked: dict[str, int]) -> None:
+    job = plugin.submit(**asked)
+    assert "admin_comment" not in job
+    assert job.get("priority") == asked.get("priority")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"uid": ROOT},
+        {"uid": ROOT, "priority": 0},
+        {"uid": ROOT, "priority": NO_VAL},
+        {"priority": 50},
+        {"immediate": 0},
+    ],
+    ids=str,
+)
+def test_not_left_to_slurm(plugin: SubmitPlugin, asked: dict[str, int]) -> None:
+    job = plugin.submit(**asked)
+    assert (job["priority"], job["admin_comment"]) == (0, WAIT)
+
+
+def test_without_settings_every_user_counts_alike() -> None:
+    """Also the bridge's: which one that is, nobody said."""
+    assert SubmitPlugin(settings=None).submit(uid=BRIDGE)["admin_comment"] == WAIT
+
+
+def test_switched_off_nothing_is_held_but_comments_are_guarded(plugin: SubmitPlugin) -> None:
+    plugin.off = True
+    job = plugin.submit(comment="a bridge:wait b", req_nodes="n1")
+    assert job == {"comment": "bridge:asked(n1) a b", "req_nodes": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("partition", "managed"),
+    [("gpu", True), ("main", False), (None, False), ("main,gpu", True), ("gpus", False), ("", False)],
+)
+def test_only_the_partitions_of_the_settings_are_managed(partition: str | None, managed: bool) -> None:
+    plugin = SubmitPlugin(settings="{ bridge_uid = 2100, partitions = { 'gpu', 'fat' } }")
+    asked = {} if partition is None else {"partition": partition}
+    assert ("admin_comment" in plugin.submit(**asked)) == managed
+
+
+def test_a_job_that_names_no_partition_is_in_the_default_one() -> None:
+    plugin = SubmitPlugin(settings="{ partitions = { 'gpu' } }")
+    default_gpu = {"main": {"flag_default": 0}, "gpu": {"flag_default": 1}}
+    assert "admin_comment" in plugin.submit(partitions=default_gpu)
+    assert "admin_comment" not in plugin.submit(partitions={"gpu": {"flag_default": 0}})
+
+
+def test_the_file_of_the_kill_switch_can_be_another() -> None:
+    plugin = SubmitPlugin(settings="{ off_file = '/elsewhere.off' }")
+    plugin.off = True
+    assert "admin_comment" not in plugin.submit()
+
+
+# What users write
+
+FORGERIES = [
+    "{}",
+    " {} ",
+    "\xc2\xa0{}",  # a no-break space: Lua's blanks are not Python's
+    "{}\xc2\xa0x",
+    "\xe2\x80\x83{}\xe3\x80\x80",
+    "\x1c{}\x1d",
+    "\x85{}",
+    "a\n{}\nb",
+    "a\r\n{}\r\nb",
+    "\t{}\x0b\x0c",
+    "\x01{}\x7f",
+    "\xff\xfe{}\xff",
+    "x{}y",
+    "\xe2\x80\x8b{}",
+    "{0} {0} {0}",
+]
+
+
+@pytest.mark.parametrize("form", FORGERIES, ids=ascii)
+@pytest.mark.parametrize("mark", [*MARKS, "BRIDGE:WAIT", "Bridge:Pinned(N1)"])
+def test_no_word_of_a_user_can_be_taken_for_a_mark(plugin: SubmitPlugin, form: str, mark: str) -> None:
+    text = form.format(mark)
+    for off in (False, True):
+        plugin.off = off
+        stored = [plugin.submit(comment=text)["comment"]]
+        stored += [plugin.modify(user, MANAGED, comment=text)["comment"] for user in (ALICE, BOB)]  # type: ignore[index]
+        for comment in stored:
+            assert "bridge:" not in comment.lower()
+
+
+@pytest.mark.parametrize("words", ["cambridge: part 2", "bridge", "bridge:", "the bridge:waits", "üñí  çödé", "a\xff"])
+def test_other_words_stay(plugin: SubmitPlugin, words: str) -> None:
+    kept = plugin.submit(comment=words)["comment"]
+    if "waits" in words:
+        assert kept == "the"  # it contains one of our words
+    else:
+        assert kept.split(" ") == [word for word in words.split(" ") if word]
+
+
+def test_control_characters_become_blanks(plugin: SubmitPlugin) -> None:
+    assert plugin.submit(comment="a\nb\tc\x1cd\x7f")["comment"] == "a b c d"
+
+
+def test_a_comment_of_nothing_but_marks_is_emptied(plugin: SubmitPlugin) -> None:
+    """An empty text would not be set, and the marks would stay: a blank is."""
+    assert plugin.submit(comment="bridge:wait")["comment"] == " "
+
+
+def test_users_cannot_lose_marks(plugin: SubmitPlugin) -> None:
+    record = {**MANAGED, "comment": "bridge:admin-held bridge:pinned(n1) old"}
+    for user in (ALICE, BOB):
+        for text, stored in (("", ""), (" ", ""), ("new", " new"), ("bridge:wait", "")):
+            change = plugin.modify(user, record, comment=text)
+            assert change == {"comment": "bridge:admin-held bridge:pinned(n1)" + stored}
+
+
+@pytest.mark.parametrize("comment", [" ", "old", "bridge:admin-held", "bridge:admin-held old"])
+def test_a_change_that_leaves_a_comment_as_it_was_lets_no_mark_through(plugin: SubmitPlugin, comment: str) -> None:
+    words = "old " if "old" in comment else ""
+    change = plugin.modify(ALICE, {**MANAGED, "comment": comment}, comment=f"{words}bridge:wait")
+    assert change == {"comment": comment}
+
+
+@pytest.mark.parametrize("user", [ROOT, BRIDGE])
+def test_administrators_and_the_bridge_write_comments_as_they_are(plugin: SubmitPlugin, user: int) -> None:
+    record = {**MANAGED, "comment": "bridge:admin-held old"}
+    assert plugin.modify(user, record, comment="bridge:wait x") == {"comment": "bridge:wait x"}
+
+
+def test_our_words_always_fit_in_a_comment(plugin: SubmitPlugin) -> None:
+    """Slurm refuses a comment of more than 1,024 bytes, and with it the hold: the end of the user's text goes."""
+    for size in (990, 1000, 1024):
+        record = {**MANAGED, "comment": "x" * size}
+        for uid, word in ((ROOT, "bridge:admin-held"), (ALICE, "bridge:user-held"), (BRIDGE, WAIT)):
+            change = plugin.modify(uid, record, priority=0)
+            assert change is not None
+            assert change["comment"].startswith(word + " xxx")
+            assert len(change["comment"]) <= 1024
+    full = {**MANAGED, "comment": "bridge:asked(" + "n" * 384 + ") " + "x" * 600}
+    change = plugin.modify(BRIDGE, full, priority=0, req_nodes="n2")
+    assert change is not None
+    assert {"bridge:wait", "bridge:asked(" + "n" * 384 + ")", "bridge:pinned(" + "n" * 384 + ")"} <= set(
+        change["comment"].split(" ")
+    )
+    assert len(change["comment"]) <= 1024
+
+
+def test_a_shortened_comment_ends_with_a_whole_character(plugin: SubmitPlugin) -> None:
+    for size in range(600, 604):
+        text = "x" * (size % 4) + "\xc3\xa4" * 510
+        change = plugin.modify(ROOT, {**MANAGED, "comment": text[:1024]}, priority=0)
+        assert change is not None
+        change["comment"].encode("latin-1").decode("utf-8")
+
+
+def test_a_comment_that_just_fits_is_not_shortened(plugin: SubmitPlugin) -> None:
+    word = "bridge:admin-held "
+    text = "x" * (1024 - len(word))
+    assert plugin.modify(ROOT, {**MANAGED, "comment": text}, priority=0) == {"priority": 0, "comment": word + text}
+    change = plugin.modify(ROOT, {**MANAGED, "comment": text + "x"}, priority=0)
+    assert change is not None
+    assert len(change["comment"]) < 1024
+
+
+# Holds
+
+
+def test_a_hold_says_whose_it_is(plugin: SubmitPlugin) -> None:
+    free = {**MANAGED, "priority": 7}
+    for record in (MANAGED, free):
+        assert plugin.modify(ALICE, record, priority=0) == {"priority": 0, "comment": "bridge:user-held"}
+        assert plugin.modify(BOB, record, priority=0) == {"priority": 0, "comment": "bridge:admin-held"}
+        assert plugin.modify(ROOT, record, priority=0) == {"priority": 0, "comment": "bridge:admin-held"}
+        assert plugin.modify(BRIDGE, record, priority=0) == {"priority": 0, "comment": WAIT}
+
+
+def test_holds_add_up(plugin: SubmitPlugin) -> None:
+    record = {**MANAGED, "comment": "bridge:wait mine"}
+    change = plugin.modify(ROOT, record, priority=0)
+    assert change == {"priority": 0, "comment": "bridge:wait bridge:admin-held mine"}
+    again = plugin.modify(ALICE, {**record, **change}, priority=0)
+    assert again == {"priority": 0, "comment": "bridge:wait bridge:admin-held bridge:user-held mine"}
+    assert plugin.modify(ROOT, {**record, **again}, priority=0) == {"priority": 0}
+
+
+def test_of_jobs_that_are_not_managed_only_the_bridges_hold_is_noted(plugin: SubmitPlugin) -> None:
+    for user in (ALICE, BOB, ROOT):
+        assert plugin.modify(user, {"priority": 5}, priority=0) == {"priority": 0}
+    held = plugin.modify(BRIDGE, {"priority": 5}, priority=0)
+    assert held == {"priority": 0, "comment": WAIT}
+    assert plugin.modify(ROOT, {"priority": 0, "comment": WAIT}, priority=0) == {
+        "priority": 0,
+        "comment": "bridge:wait bridge:admin-held",
+    }
+
+
+def test_the_bridges_own_job_is_held_by_the_bridge_not_by_its_owner(plugin: SubmitPlugin) -> None:
+    record = {"priority": 5, "user_id": BRIDGE}
+    assert plugin.modify(BRIDGE, record, priority=0) == {"priority": 0, "comment": WAIT}
+
+
+# Releases
+
+
+def test_the_bridge_releases_what_waits_for_it(plugin: SubmitPlugin) -> None:
+    assert plugin.modify(BRIDGE, MANAGED, priority=RELEASE) == {"priority": RELEASE}
+    own = {**MANAGED, "comment": "bridge:wait mine"}
+    assert plugin.modify(BRIDGE, own, priority=RELEASE) == {"priority": RELEASE, "comment": "mine"}
+
+
+@pytest.mark.parametrize("word", ["bridge:user-held", "bridge:admin-held"])
+@pytest.mark.parametrize("admin_comment", [WAIT, ""])
+def test_the_bridge_does_not_release_what_others_hold(plugin: SubmitPlugin, word: str, admin_comment: str) -> None:
+    record = {"priority": 0, "admin_comment": admin_comment, "comment": f"bridge:wait {word} x"}
+    assert plugin.modify(BRIDGE, record, priority=RELEASE) is None
+    assert plugin.told == ["held by its owner or an administrator: not the bridge's to release"]
+
+
+@pytest.mark.parametrize("form", ["x{}", "{}x", "x{}x", "{}\xc2\xa0", "\xc2\xa0{}"], ids=ascii)
+def test_words_that_only_resemble_marks_mean_nothing(plugin: SubmitPlugin, form: str) -> None:
+    """In comments from before the plugin was installed, or written by an administrator."""
+    for word in ("bridge:user-held", "bridge:admin-held"):
+        assert plugin.modify(BRIDGE, {**MANAGED, "comment": form.format(word)}, priority=RELEASE) is not None
+    for word in ("bridge:asked(n9)", "bridge:pinned(n9)"):
+        change = plugin.modify(BRIDGE, {**MANAGED, "comment": form.format(word)}, req_nodes="n3")
+        assert change == {"req_nodes": "n3", "comment": "bridge:pinned()"}
+
+
+def test_its_owner_cannot_release_what_waits_for_the_bridge(plugin: SubmitPlugin) -> None:
+    for comment in ("", "mine", "bridge:wait mine"):
+        assert plugin.modify(ALICE, {**MANAGED, "comment": comment}, priority=RELEASE) is None
+    assert "waits for the cluster's scheduler" in plugin.told[0]
+
+
+def test_its_owners_release_of_the_own_hold_leaves_it_to_the_bridge(plugin: SubmitPlugin) -> None:
+    record = {**MANAGED, "comment": "bridge:user-held mine"}
+    assert plugin.modify(ALICE, record, priority=RELEASE) == {"priority": 0, "comment": "mine"}
+    record = {**MANAGED, "comment": "bridge:wait bridge:user-held", "restart_cnt": 1}
+    assert plugin.modify(ALICE, record, priority=RELEASE) == {"priority": 0, "comment": WAIT}
+
+
+def test_its_owner_cannot_release_what_an_administrator_holds(plugin: SubmitPlugin) -> None:
+    for comment in ("bridge:admin-held", "bridge:user-held bridge:admin-held"):
+        for restarts in (0, 1):
+            record = {**MANAGED, "comment": comment, "restart_cnt": restarts}
+            assert plugin.modify(ALICE, record, priority=RELEASE) is None
+    assert plugin.told == ["an administrator holds this job"] * 4
+
+
+def test_a_job_requeued_on_hold_is_slurms_to_judge(plugin: SubmitPlugin) -> None:
+    """`scontrol requeuehold` does not pass here: Slurm lets its owner release it, unless an administrator did that."""
+    for comment, left in (("", None), ("mine", None), ("bridge:user-held", " ")):
+        record = {**MANAGED, "comment": comment, "restart_cnt": 1}
+        change = plugin.modify(ALICE, record, priority=RELEASE)
+        assert change == ({"priority": RELEASE} if left is None else {"priority": RELEASE, "comment": left})
+
+
+def test_switched_off_its_owner_may_release_it(plugin: SubmitPlugin) -> None:
+    plugin.off = True
+    assert plugin.modify(ALICE, MANAGED, priority=RELEASE) == {"priority": RELEASE}
+
+
+@pytest.mark.parametrize("user", [ROOT, BOB])
+def test_an_administrators_release_takes_all_words_of_holds_away(plugin: SubmitPlugin, user: int) -> None:
+    record = {**MANAGED, "comment": "bridge:wait bridge:user-held bridge:admin-held bridge:asked(n1) x"}
+    change = plugin.modify(user, record, priority=RELEASE)
+    assert change == {"priority": RELEASE, "comment": "bridge:asked(n1) x"}
+
+
+def test_an_owners_release_of_a_job_that_is_not_managed_is_the_owners_business(plugin: SubmitPlugin) -> None:
+    assert plugin.modify(ALICE, {"priority": 0}, priority=RELEASE) == {"priority": RELEASE}
+
+
+def test_a_priority_for_a_job_that_is_not_held_is_no_release(plugin: SubmitPlugin) -> None:
+    record = {**MANAGED, "priority": 5, "comment": "bridge:user-held"}
+    for user in (ALICE, BRIDGE, ROOT):
+        assert plugin.modify(user, record, priority=9) == {"priority": 9}
+
+
+# Node lists
+
+
+def test_a_pin_remembers_what_its_owner_asked_for(plugin: SubmitPlugin) -> None:
+    assert plugin.modify(BRIDGE, MANAGED, req_nodes="n3") == {"req_nodes": "n3", "comment": "bridge:pinned()"}
+    asked = {**MANAGED, "comment": "bridge:asked(n1) x"}
+    change = plugin.modify(BRIDGE, asked, req_nodes="n3")
+    assert change == {"req_nodes": "n3", "comment": "bridge:asked(n1) bridge:pinned(n1) x"}
+    for back in ("n1", ""):
+        undone = plugin.modify(BRIDGE, {**asked, **change}, req_nodes=back)
+        assert undone == {"req_nodes": back, "comment": "bridge:asked(n1) x"}
+    assert plugin.modify(BRIDGE, {**asked, **change}, req_nodes="n4") == {"req_nodes": "n4"}
+
+
+def test_a_start_is_one_change_with_both_notes(plugin: SubmitPlugin) -> None:
+    record = {**MANAGED, "comment": "bridge:wait x"}
+    change = plugin.modify(BRIDGE, record, req_nodes="n2", priority=RELEASE)
+    assert change == {"req_nodes": "n2", "priority": RELEASE, "comment": "bridge:pinned() x"}
+
+
+@pytest.mark.parametrize("user", [ALICE, ROOT])
+def test_others_who_change_the_node_list_ask_for_it(plugin: SubmitPlugin, user: int) -> None:
+    record = {**MANAGED, "comment": "bridge:asked(n1) x"}
+    assert plugin.modify(user, record, req_nodes="n2") == {"req_nodes": "n2", "comment": "bridge:asked(n2) x"}
+    assert plugin.modify(user, record, req_nodes="") == {"req_nodes": "", "comment": "x"}
+
+
+def test_a_node_list_that_cannot_be_noted_is_refused_where_the_job_is_managed(plugin: SubmitPlugin) -> None:
+    for nodes in ("n" * 385, "n1) bridge:admin-held", "n1\nrelease 7"):
+        assert plugin.modify(ALICE, MANAGED, req_nodes=nodes) is None
+        assert plugin.modify(ALICE, {"priority": 1}, req_nodes=nodes) == {"req_nodes": nodes}
+    assert "cannot be noted" in plugin.told[0]
+
+
+def test_what_is_not_changed_is_not_touched(plugin: SubmitPlugin) -> None:
+    for user in (ALICE, BOB, BRIDGE, ROOT):
+        record = {**MANAGED, "comment": "bridge:user-held  odd   blanks"}
+        assert plugin.modify(user, record, time_limit=5, priority=NO_VAL) == {"time_limit": 5, "priority": NO_VAL}
+        assert plugin.modify(user, {"priority": 5}, time_limit=5) == {"time_limit": 5}
