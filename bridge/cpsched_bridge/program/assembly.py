@@ -14,7 +14,7 @@ from cpsched_bridge.cycle.loop import Bridge, Listener
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.errors import BackendError, NotReady, SettingsError
 from cpsched_bridge.ports import Backend
-from cpsched_bridge.settings import PolicySettings, Settings, as_texts, parse
+from cpsched_bridge.settings import PolicySettings, Settings, as_texts
 from cpsched_bridge.store.files import lock, opened_journal, opened_ledger, pause_file
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.replay import policy_of
@@ -28,8 +28,7 @@ def connect(settings: Settings, where: str = "settings") -> Backend:
         adapter: Any = importlib.import_module(f"cpsched_bridge.adapters.{settings.adapter}")
     except ImportError as error:
         raise SettingsError(f"{where}: adapter={settings.adapter}: {error}") from error
-    options = parse(adapter.Options, settings.options, f"{where}: options")
-    return cast(Backend, adapter.connect(options))
+    return cast(Backend, adapter.connect(settings.adapter_options(adapter.Options, where)))
 
 
 def policy_record(settings: PolicySettings) -> PolicyRecord:

@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from cpsched.errors import InvalidValue
+from cpsched.errors import InvalidValue, UnknownName
 from cpsched.model import Cluster, Job
 from cpsched_sim.errors import InvalidTrace, Unusable
-from cpsched_sim.systems.system import System, SystemFile, load_system
-from cpsched_sim.traces import table as own
+from cpsched_sim.reading.glance import look_at
+from cpsched_sim.systems.system import System, SystemFile, load_system, named_system
 from cpsched_sim.traces.job import TraceJob
-from cpsched_sim.traces.record import Reader, Record, open_text
+from cpsched_sim.traces.record import Reader, Record
 from cpsched_sim.traces.sacct import SacctReader
 from cpsched_sim.traces.swf import SwfReader
 from cpsched_sim.traces.table import OwnReader
+
+FORMATS = "read are SWF, sacct -P, and cpsched's own format, each also packed with gzip"
+_OTHERS = "name one that is known here, or a system file, with --system"
+_LOOKED_AT = 20
+"""Lines of which one must be of SWF, where the first is of no format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +38,17 @@ class Workload:
 
 
 def open_trace(path: Path, lenient: bool = False) -> Reader:
-    """A reader for the format that the file turns out to have: cpsched's own, `sacct -P`, else SWF."""
-    with open_text(path) as file:
-        try:
-            first = next((line for line in file if line.strip()), "")
-        except (EOFError, OSError) as error:
-            raise Unusable(f"{path}: cannot be read: {error}") from error
-    if first.startswith(own.MAGIC):
-        return OwnReader(path, lenient)
-    if "|" in first and not first.lstrip().startswith(";"):
-        return SacctReader(path, lenient)
-    return SwfReader(path, lenient)
+    """A reader for the format that the file turns out to have: cpsched's own, sacct's, or SWF.
+
+    Raises `Unusable` for a file that is none of them, saying what it seems to be.
+    """
+    glance = look_at(path)
+    for reader in (OwnReader, SacctReader, SwfReader):
+        if glance.lines and reader.recognises(glance.lines[0]):
+            return reader(path, lenient)
+    if any(SwfReader.looks_like_one(line) for line in glance.lines[:_LOOKED_AT]):
+        return SwfReader(path, lenient)
+    raise Unusable(f"{path}: seems to be {glance.seems}, no trace; {FORMATS}")
 
 
 def load(
@@ -59,8 +64,7 @@ def load(
     `progress` is told the number of jobs read, now and then.
     """
     reader = open_trace(path, lenient)
-    file = system if isinstance(system, SystemFile) else load_system(system or reader.header.get("system", "pool"))
-    target = System(file, reader.header)
+    target = _system(system, reader)
     jobs: list[TraceJob] = []
     for record in reader:
         job = _job(record, target, reader, path, lenient)
@@ -75,6 +79,21 @@ def load(
         raise Unusable(f"{path}: no jobs to replay ({'; '.join(reader.tally.lines()) or 'the file has none'})")
     notes = tuple(reader.tally.lines() + _sorted(jobs))
     return Workload(path.name, target.name, target.cluster, jobs, reader.header, notes)
+
+
+def _system(system: str | SystemFile | None, reader: Reader) -> System:
+    """The system asked for; else the one that the trace names, which is never taken for the path of a file."""
+    if system is None and (named := reader.header.get("system")):
+        try:
+            file = named_system(named)
+        except UnknownName as error:
+            raise Unusable(f"{reader.path}: the trace is for the system {error.name!r}; {_OTHERS}") from error
+    else:
+        file = system if isinstance(system, SystemFile) else load_system(system or "pool")
+    try:
+        return System(file, reader.header)
+    except InvalidValue as error:
+        raise InvalidTrace(reader.path, reader.line, error.field, error.value, error.rule) from error
 
 
 def _job(record: Record, system: System, reader: Reader, path: Path, lenient: bool) -> TraceJob | None:

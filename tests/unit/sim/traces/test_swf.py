@@ -97,6 +97,18 @@ def test_lenient_reading_skips_and_counts(swf):
     assert sum(reader.tally.skipped.values()) == 3
 
 
+def test_fields_beyond_the_18th_are_ignored_with_one_note(swf):
+    reader = SwfReader(swf(line() + " 2048", line("2") + " 1024", line("3")))
+    assert [record.id for record in reader] == [1, 2, 3]
+    assert reader.tally.lines() == ["ignored in 2 lines: fields beyond the 18 of the format"]
+
+
+def test_a_long_header_is_cut_and_read_in_time(swf):
+    reader = SwfReader(swf(*["; Note: " + "x" * 60] * 60_000, line()))
+    assert len(reader.comments) == 10_000
+    assert len(list(reader)) == 1
+
+
 def test_fractions_are_cut(swf):
     record = next(iter(SwfReader(swf(line(submit="10.9", run="5.5")))))
     assert (record.submit_s, record.run_s) == (10, 5)
