@@ -205,9 +205,10 @@ def accuracy(
     """How good predictors are on TRACE: errors, under- and over-estimates. --out writes accuracy.csv and ecdf.csv."""
     from cpsched_sim.accuracy import study, write_study
     from cpsched_sim.views import print_accuracy
-    from cpsched_sim.workloads.load import load
+    from cpsched_sim.workloads.load import load, load_jobs
 
-    found = study(load(trace, system, lenient, max_jobs).jobs, _names(predictors))
+    jobs = load_jobs(trace, lenient, max_jobs) if system is None else load(trace, system, lenient, max_jobs).jobs
+    found = study(jobs, _names(predictors))
     if out is not None:
         write_study(found, out)
     rows = {name: asdict(row.accuracy) for name, row in found.items()}

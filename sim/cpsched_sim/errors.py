@@ -40,7 +40,10 @@ class InvalidSystem(InvalidFile):
 
 
 class Unusable(SimError):
-    """A file or a combination of options cannot be used."""
+    """A file or a combination of options cannot be used; the message is one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shown(message, 2000))
 
 
 def shown(value: object, most: int = SHOWN_CHARS) -> str:

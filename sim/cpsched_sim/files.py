@@ -31,6 +31,24 @@ def write_whole(path: Path, content: bytes) -> None:
         raise Unusable(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
+def check_folder(folder: Path) -> None:
+    """Raise `Unusable` where no file could be written into `folder` now: before hours of work, not after.
+
+    A file is written and taken away again, in the folder or in what there is of the path to it. No folder is made.
+    """
+    there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))
+    if not there.is_dir():
+        raise Unusable(f"{there}: is a file, not a folder for results")
+    beside = there / f".cpsched.{os.getpid()}"
+    try:
+        try:
+            beside.write_bytes(bytes(4096))
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise Unusable(f"{folder}: cannot be written: {error.strerror or error}") from error
+
+
 def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
     """Rows as CSV; see `write_whole`."""
     text = io.StringIO()

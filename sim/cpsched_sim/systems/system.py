@@ -179,6 +179,18 @@ class System:
         return int(np.minimum(per_node, 1).sum() if request.distinct else per_node.sum())
 
 
+class Boundless(System):
+    """Room for every job, whatever it asks for, in columns of these names: for studies that place no jobs."""
+
+    def __init__(self, resources: Sequence[str]) -> None:
+        everything = NodeType(count=1, each=dict.fromkeys(resources, MAX_AMOUNT))
+        units = UnitRule(rule="cores")
+        super().__init__(SystemFile(name="boundless", resources=resources, node_types={"all": everything}, units=units))
+
+    def _room(self, request: Request) -> int:
+        return MAX_UNITS
+
+
 def _cluster(file: SystemFile, header: Mapping[str, str]) -> Cluster:
     if not file.node_types:
         return Cluster.of([[_processors(file, header)]], file.resources, ["pool"])

@@ -81,6 +81,8 @@ class Reader:
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
         self.path = path
+        self.resources: tuple[str, ...] = ("processors",)
+        """What jobs may ask for by name; processors where they ask for processors alone."""
         self.lenient = lenient
         self.header: dict[str, str] = {}
         self.tally = Tally()

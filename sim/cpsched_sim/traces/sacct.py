@@ -58,6 +58,7 @@ class SacctReader(Reader):
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
         super().__init__(path, lenient)
+        self.resources = ("cores", "memory_mib", "gpus")
         self._ran: set[int] = set()
         self._asks: dict[Units, Units] = {}
         self._separator, columns = self._read_columns()

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from sys import intern
 
+from cpsched_sim.errors import Unusable, shown
 from cpsched_sim.files import write_whole
 from cpsched_sim.reading.bounds import MAX_HEADER_LINES, MAX_LINE_CHARS, MAX_RESOURCES
 from cpsched_sim.reading.lines import lines_of
@@ -122,7 +123,7 @@ class OwnReader(Reader):
 def write(path: Path, records: Iterable[Record], resources: Sequence[str], header: Mapping[str, object]) -> None:
     """Write records whose asks are `Units`; gzipped if the name ends in .gz. The same records give the same bytes.
 
-    Raises `Unusable`.
+    Raises `Unusable`, also for words with line breaks: a job is a line.
     """
     text = io.StringIO()
     text.write(MAGIC + "\n")
@@ -137,6 +138,9 @@ def _row(record: Record, resources: Sequence[str]) -> list[object]:
     ask = record.ask
     assert isinstance(ask, Units), "only units with named amounts can be written"
     amounts = dict(ask.each)
+    for word in (ask.partition, record.user, record.name, record.queue, record.account):
+        if len(word.splitlines()) > 1 or word.endswith(("\n", "\r")):
+            raise Unusable(f"job {record.id}: {shown(word)}: a word of a trace must have no line breaks")
     return [
         record.id,
         record.submit_s,

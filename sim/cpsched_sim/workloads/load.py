@@ -9,9 +9,9 @@ from pathlib import Path
 
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched.model import Cluster, Job
-from cpsched_sim.errors import InvalidTrace, Unusable
+from cpsched_sim.errors import InvalidTrace, Unusable, shown
 from cpsched_sim.reading.glance import look_at
-from cpsched_sim.systems.system import System, SystemFile, load_system, named_system
+from cpsched_sim.systems.system import Boundless, System, SystemFile, load_system, named_system
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.traces.record import Reader, Record
 from cpsched_sim.traces.sacct import SacctReader
@@ -65,9 +65,32 @@ def load(
     """
     reader = open_trace(path, lenient)
     target = _system(system, reader)
+    jobs = _jobs(reader, target, lenient, max_jobs, progress)
+    notes = tuple(reader.tally.lines() + _sorted(jobs))
+    return Workload(shown(path.name), target.name, target.cluster, jobs, reader.header, notes)
+
+
+def load_jobs(path: Path, lenient: bool = False, max_jobs: int | None = None) -> list[TraceJob]:
+    """The jobs of a trace in order of arrival, for studies that place none: no system is asked for, every job fits.
+
+    Requests tell jobs apart (as predictors do) and mean nothing else. Raises `InvalidTrace`, `Unusable`.
+    """
+    reader = open_trace(path, lenient)
+    jobs = _jobs(reader, Boundless(reader.resources), lenient, max_jobs)
+    _sorted(jobs)
+    return jobs
+
+
+def _jobs(
+    reader: Reader,
+    target: System,
+    lenient: bool,
+    max_jobs: int | None,
+    progress: Callable[[int], None] | None = None,
+) -> list[TraceJob]:
     jobs: list[TraceJob] = []
     for record in reader:
-        job = _job(record, target, reader, path, lenient)
+        job = _job(record, target, reader, lenient)
         if job is None:
             continue
         jobs.append(job)
@@ -76,9 +99,9 @@ def load(
         if len(jobs) == max_jobs:
             break
     if not jobs:
-        raise Unusable(f"{path}: no jobs to replay ({'; '.join(reader.tally.lines()) or 'the file has none'})")
-    notes = tuple(reader.tally.lines() + _sorted(jobs))
-    return Workload(path.name, target.name, target.cluster, jobs, reader.header, notes)
+        why = "; ".join(reader.tally.lines()) or "the file has none"
+        raise Unusable(f"{reader.path}: no jobs to replay ({why})")
+    return jobs
 
 
 def _system(system: str | SystemFile | None, reader: Reader) -> System:
@@ -96,7 +119,7 @@ def _system(system: str | SystemFile | None, reader: Reader) -> System:
         raise InvalidTrace(reader.path, reader.line, error.field, error.value, error.rule) from error
 
 
-def _job(record: Record, system: System, reader: Reader, path: Path, lenient: bool) -> TraceJob | None:
+def _job(record: Record, system: System, reader: Reader, lenient: bool) -> TraceJob | None:
     try:
         request = system.request(record.ask)
     except InvalidValue as error:
@@ -104,7 +127,7 @@ def _job(record: Record, system: System, reader: Reader, path: Path, lenient: bo
         if lenient:
             reader.tally.skipped[f"{error.field} {rule}"] += 1
             return None
-        raise InvalidTrace(path, reader.line, error.field, error.value, rule) from error
+        raise InvalidTrace(reader.path, reader.line, error.field, error.value, rule) from error
     job = Job(
         record.id,
         record.submit_s,
