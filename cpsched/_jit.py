@@ -88,7 +88,8 @@ def cache_folder(function: Callable[..., Any], outer: str) -> Path:
     if own not in _stamps:
         callees = {v.py_func.__code__.co_filename for v in function.__globals__.values() if hasattr(v, "py_func")}
         digest = hashlib.sha256("".join(_stamps.get(file, "") for file in sorted(callees - {own})).encode())
-        for file in (Path(own), Path(__file__), Path(__file__).with_name("model.py")):
+        # The numbers that kernels take from the model are compiled into them.
+        for file in (Path(own), Path(__file__), Path(__file__).parent / "model" / "numbers.py"):
             digest.update(file.read_bytes() if file.exists() else b"")
         _stamps[own] = digest.hexdigest()[:16]
     return (Path(outer) if outer else Path(own).parent / "__pycache__") / f"kernels-{_stamps[own]}"

@@ -1,181 +1,181 @@
-"""What there is: every dispatcher and predictor by name, with one sentence, its parameters and its source.
+"""What there is by name: dispatchers and predictors, those of the project and those of installed plug-ins.
 
-An entry names its factory as "module:callable" and loads it when it is first needed, so that listing names or
-running a list scheduler does not pay for a solver's import.
+Three kinds of words name a thing, alike on the command line, in `bridge.yaml` and in `simulate()`:
+
+- a name of the project (`easy`), declared in a tuple `LISTED` by the module that holds the thing;
+- a name that an installed package offers under an entry point (group `cpsched.dispatchers`, ...);
+- `package.module:Class`, whatever it is that Python can import.
+
+The modules of the project are found by walking through a package: whoever adds a file adds a name, and edits no list.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import types
-import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, cast
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+from cpsched import plugins
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import InvalidValue, UnknownName
+from cpsched.errors import CpschedError, InvalidValue, UnknownName, Unloadable
+from cpsched.listing import Listing, ReadFile, sentence_of
+from cpsched.plugins import Plugin
 from cpsched.predictors.base import Predictor
 
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One keyword of a factory: what `--set NAME=VALUE` may give."""
-
-    name: str
-    type: Any
-    default: object
-
-    def parse(self, text: str) -> object:
-        """The value that `text` spells; raises `InvalidValue` naming the rule."""
-        optional = type(None) in typing.get_args(self.type)
-        kinds = [kind for kind in _members(self.type) if kind is not type(None)]
-        if optional and text.lower() in ("none", ""):
-            return None
-        for kind in kinds:
-            if typing.get_origin(kind) is typing.Literal:
-                if text in typing.get_args(kind):
-                    return text
-                raise InvalidValue(self.name, text, f"must be one of {', '.join(map(str, typing.get_args(kind)))}")
-            if kind is bool and text.lower() in ("true", "false"):
-                return text.lower() == "true"
-            if kind in (int, float, str):
-                try:
-                    return kind(text)
-                except ValueError:
-                    continue
-        raise InvalidValue(self.name, text, f"must be {' or '.join(getattr(k, '__name__', str(k)) for k in kinds)}")
-
-
-def _members(kind: Any) -> tuple[Any, ...]:
-    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
-        return typing.get_args(kind)
-    return (kind,)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A name of the catalogue; `fixed` are the parameters that make this variant what it is."""
+class Broken:
+    """A plug-in that cannot be used, and the one line that says why."""
 
     name: str
-    summary: str
-    source: str
-    factory: str
-    fixed: Mapping[str, object] = field(default_factory=dict)
-
-    def load(self) -> Callable[..., object]:
-        """The factory itself."""
-        module, _, attribute = self.factory.partition(":")
-        return cast(Callable[..., object], getattr(importlib.import_module(module), attribute))
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        """What may be set, with defaults."""
-        factory = self.load()
-        hints = typing.get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
-        signature = inspect.signature(factory)
-        return tuple(
-            Parameter(p.name, hints.get(p.name, str), self.fixed.get(p.name, p.default))
-            for p in signature.parameters.values()
-            if not p.name.startswith("_")
-        )
-
-    def build(self, settings: Mapping[str, str] | None = None) -> object:
-        """An instance; `settings` are texts as the command line gives them. Raises `UnknownName`, `InvalidValue`."""
-        known = {parameter.name: parameter for parameter in self.parameters()}
-        values: dict[str, object] = dict(self.fixed)
-        for name, text in (settings or {}).items():
-            if name not in known:
-                raise UnknownName(f"parameter of {self.name}", name, known)
-            values[name] = known[name].parse(text)
-        return self.load()(**values)
+    error: str
 
 
-LISTS = "cpsched.dispatchers.lists:ListDispatcher"
-EASY = "cpsched.dispatchers.easy:EasyDispatcher"
-DEBS24 = "debs24 Algorithm 1"
-MOD17 = "mod17 section 4"
+@dataclass(frozen=True, slots=True)
+class Catalogue(Generic[T]):
+    """All things of one kind.
 
-DISPATCHERS: tuple[Entry, ...] = (
-    Entry("fcfs", "First come, first served: nobody overtakes.", DEBS24, LISTS, {"option": "strict"}),
-    Entry("greedy", "First come, first served, but whatever fits starts.", DEBS24, LISTS, {"option": "greedy"}),
-    Entry("easy", "First come, first served; others may not delay the first that waits.", "Lifka 1995", EASY),
-    Entry(
-        "easy-sjbf",
-        "EASY whose other jobs are tried shortest estimate first.",
-        "Tsafrir et al. 2007",
-        EASY,
-        {"backfill": "shortest"},
-    ),
-    Entry("list-reg", "By arrival; every job that waits reserves its earliest slot.", DEBS24, LISTS, {"order": "reg"}),
-    Entry("list-sjf", "Shortest estimate first, with reservations.", DEBS24, LISTS, {"order": "sjf"}),
-    Entry("list-ljf", "Longest estimate first, with reservations.", DEBS24, LISTS, {"order": "ljf"}),
-    Entry("list-saf", "Smallest area first, with reservations.", DEBS24, LISTS, {"order": "saf"}),
-    Entry("list-laf", "Largest area first, with reservations.", DEBS24, LISTS, {"order": "laf"}),
-    Entry("list-spf", "Smallest processors times squared estimate first.", DEBS24, LISTS, {"order": "spf"}),
-    Entry(
-        "sjf",
-        "Shortest estimate first; the first that does not fit stops the round.",
-        MOD17,
-        LISTS,
-        {"order": "shortest", "option": "strict"},
-    ),
-    Entry(
-        "ljf",
-        "Longest estimate first; the first that does not fit stops the round.",
-        MOD17,
-        LISTS,
-        {"order": "longest", "option": "strict"},
-    ),
-    Entry("ebf", "EASY backfilling as in mod17: a missed reservation moves, nothing is killed.", MOD17, EASY),
-    Entry(
-        "prb",
-        "Closest to exceeding its queue's expected wait first, on the fullest nodes.",
-        MOD17,
-        "cpsched.dispatchers.priority:PriorityDispatcher",
-    ),
-    Entry(
-        "pcp20",
-        "Plans start times and places of all that could start now, for least slowdown, in one constraint model.",
-        "pcp20; search control of cp19",
-        "cpsched.dispatchers.cp.pcp20:Pcp20",
-    ),
+    `packages` are walked through for modules that declare `LISTED`; `group` is where plug-ins offer theirs. `base` is
+    the class that a thing must derive from. `more` are listings of a program's own.
+    """
+
+    kind: str
+    group: str
+    base: type
+    packages: tuple[str, ...]
+    more: tuple[Listing, ...] = ()
+
+    def with_(self, *more: Listing) -> Catalogue[T]:
+        """The same with `more` things in it."""
+        return replace(self, more=(*self.more, *more))
+
+    def own(self) -> Iterator[Listing]:
+        """What comes with the project. A module is imported when the ones before it have been looked at."""
+        for package in self.packages:
+            for module in iter_modules(import_module(package).__path__):
+                if not module.ispkg:
+                    yield from getattr(import_module(f"{package}.{module.name}"), "LISTED", ())
+        yield from self.more
+
+    def offered(self) -> tuple[Plugin, ...]:
+        """What installed packages offer, not yet loaded."""
+        return plugins.plugins(self.group)
+
+    def names(self) -> list[str]:
+        """Every name, of the project and of plug-ins, sorted."""
+        return sorted({*(listing.name for listing in self.own()), *(plugin.name for plugin in self.offered())})
+
+    def all(self) -> Iterator[Listing | Broken]:
+        """Everything, plug-ins loaded: a broken one is told of and breaks nothing."""
+        own = list(self.own())
+        yield from own
+        for plugin in self.offered():
+            try:
+                listing = self._of_plugin(plugin, {listing.name for listing in own})
+                listing.parameters()
+                yield listing
+            except CpschedError as error:
+                yield Broken(plugin.name, str(error))
+            except Exception as error:  # annotations that do not resolve, a signature that cannot be read
+                yield Broken(plugin.name, str(self._unloadable(plugin, f"{type(error).__name__}: {error}")))
+
+    def find(self, words: str) -> Listing:
+        """What `words` name. Raises `UnknownName` listing the known names, `Unloadable` for what is broken."""
+        for listing in self.more:
+            if listing.name == words:
+                return listing
+        if ":" in words:
+            return self.listing_of(plugins.loaded(self.kind, words), words)
+        for listing in self.own():
+            if listing.name == words:
+                return listing
+        for plugin in self.offered():
+            if plugin.name == words:
+                return self._of_plugin(plugin, ())
+        raise UnknownName(self.kind, words, self.names())
+
+    def listing_of(self, thing: Any, words: str = "", origin: str = "") -> Listing:
+        """The listing of a class, of a function that makes an instance, or of an instance.
+
+        Raises `InvalidValue` for what is none of these.
+        """
+        name = words or words_of(thing)
+        if isinstance(thing, Listing):
+            return replace(thing, name=name, origin=origin)
+        if isinstance(thing, self.base):
+            return Listing(name, sentence_of(type(thing)), origin or words_of(thing), lambda: thing, origin=origin)
+        if inspect.isclass(thing) and not issubclass(thing, self.base):
+            raise self._refused(name, f"must derive from {words_of(self.base)}")
+        if not callable(thing):
+            raise self._refused(name, f"must be a {self.kind}: a name, package.module:Class, a class or an instance")
+        return Listing(name, sentence_of(thing), origin or words_of(thing), thing, origin=origin)
+
+    def build(self, words: str, settings: Mapping[str, str] | None = None, read: ReadFile | None = None) -> T:
+        """An instance of what `words` name; see `Listing.build`. `Unloadable` tells of a constructor that raised."""
+        listing = self.find(words)
+        try:
+            made = listing.build(settings, read)
+        except CpschedError:
+            raise
+        except Exception as error:
+            raise Unloadable(self.kind, words, f"cannot be made: {type(error).__name__}: {error}") from error
+        return self.checked(made, words)
+
+    def checked(self, thing: object, words: str) -> T:
+        """`thing`, if it is what it should be; raises `InvalidValue`."""
+        if not isinstance(thing, self.base):
+            made = f"made a {type(thing).__name__}, which does not derive from {words_of(self.base)}"
+            raise self._refused(words, made)
+        return cast(T, thing)
+
+    def _of_plugin(self, plugin: Plugin, taken: Collection[str]) -> Listing:
+        if plugin.name in taken:
+            raise self._unloadable(plugin, "the project has one of that name, which stays")
+        rivals = [other.origin for other in self.offered() if other.name == plugin.name and other != plugin]
+        if rivals:
+            raise self._unloadable(plugin, f"{' and '.join(rivals)} offers one of that name, too")
+        try:
+            return self.listing_of(plugins.loaded(self.kind, plugin.words), plugin.name, plugin.origin)
+        except (Unloadable, InvalidValue) as error:
+            raise self._unloadable(plugin, error.reason if isinstance(error, Unloadable) else error.rule) from error
+
+    def _refused(self, words: str, rule: str) -> InvalidValue:
+        return InvalidValue(self.kind, words, rule)
+
+    def _unloadable(self, plugin: Plugin, why: str) -> Unloadable:
+        return Unloadable(self.kind, plugin.name, f"plug-in {plugin.words} of {plugin.origin}: {why}")
+
+
+def words_of(thing: Any) -> str:
+    """`package.module:Class` of a class, a function or an instance."""
+    named = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+class Catalogues(NamedTuple):
+    """What the two names of a policy are looked up in."""
+
+    dispatchers: Catalogue[Dispatcher]
+    predictors: Catalogue[Predictor]
+
+
+DISPATCHERS: Catalogue[Dispatcher] = Catalogue(
+    "dispatcher", "cpsched.dispatchers", Dispatcher, ("cpsched.dispatchers", "cpsched.dispatchers.cp.recipes")
 )
-PREDICTORS: tuple[Entry, ...] = (
-    Entry(
-        "walltime",
-        "A job runs as long as its user allows it to.",
-        "-W in cp19, pcp20, mod17",
-        "cpsched.predictors.walltime:WalltimePredictor",
-    ),
-    Entry(
-        "last-two",
-        "Mean run time of the user's last two ended jobs, capped by the walltime.",
-        "-L2: Tsafrir et al. 2007; pcp20 section 4",
-        "cpsched.predictors.last_two:LastTwoPredictor",
-    ),
-    Entry(
-        "profile",
-        "Run time of the user's last ended job that resembles this one, by six rules from strict to loose.",
-        "-D: mod17 section 3; on-line as in cp19",
-        "cpsched.predictors.profile:ProfilePredictor",
-    ),
-)
+PREDICTORS: Catalogue[Predictor] = Catalogue("predictor", "cpsched.predictors", Predictor, ("cpsched.predictors",))
+CORE = Catalogues(DISPATCHERS, PREDICTORS)
 
 
-def find(entries: tuple[Entry, ...], kind: str, name: str) -> Entry:
-    """The entry of that name; raises `UnknownName` listing the known ones."""
-    for entry in entries:
-        if entry.name == name:
-            return entry
-    raise UnknownName(kind, name, (entry.name for entry in entries))
+def dispatcher(words: str, settings: Mapping[str, str] | None = None) -> Dispatcher:
+    """A dispatcher by name or `package.module:Class`."""
+    return DISPATCHERS.build(words, settings)
 
 
-def dispatcher(name: str, settings: Mapping[str, str] | None = None) -> Dispatcher:
-    """A dispatcher by name."""
-    return cast(Dispatcher, find(DISPATCHERS, "dispatcher", name).build(settings))
-
-
-def predictor(name: str, settings: Mapping[str, str] | None = None) -> Predictor:
-    """A predictor by name."""
-    return cast(Predictor, find(PREDICTORS, "predictor", name).build(settings))
+def predictor(words: str, settings: Mapping[str, str] | None = None) -> Predictor:
+    """A predictor by name or `package.module:Class`."""
+    return PREDICTORS.build(words, settings)

@@ -1,61 +1,91 @@
-"""A policy is what a site configures: a predictor and a dispatcher; it turns snapshots into decisions."""
+"""A policy is what a site configures: a predictor and a dispatcher; it turns what is seen into decisions."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.model import Decision, EndedJob, Need, Snapshot
-from cpsched.overrun import Overrun, expected_end_s
-from cpsched.predictors.base import Predictor
+from cpsched.errors import DecisionFault, require
+from cpsched.model import Cluster, Decision, EndedJob, IntArray, Job, JobTable, Need, Scene, Snapshot, Starts
+from cpsched.overrun import Overrun
+from cpsched.predictors.base import Predictor, fault_of, fill_estimates
 
 _SPARE = 10_000
-"""Estimates kept beyond twice the jobs of a snapshot: a job that is not eligible for a while keeps its own."""
+"""Estimates kept beyond twice the jobs of a scene: a job that is not eligible for a while keeps its own."""
+
+_CONTRACTS = {
+    "dispatcher": ("cpsched.Dispatcher", ("decide", "learn", "learns")),
+    "predictor": ("cpsched.Predictor", ("fill", "learn", "learns")),
+}
+"""What each part of a policy is derived from, and what it must have where it is not."""
 
 
 @dataclass(slots=True)
 class Policy:
-    """Predictor + dispatcher. A job is predicted once, when it is first seen; the estimate is kept until it ends."""
+    """Predictor + dispatcher. A job is predicted once, when it is first seen; the estimate is kept until it ends.
+
+    `overrun` says when a running job that has outlived its estimate is expected to end. Whatever predictor and
+    dispatcher do, `estimated`, `decide`, `predict` and `learn` raise nothing but `DecisionFault`.
+
+    >>> from cpsched.dispatchers.easy import EasyDispatcher
+    >>> from cpsched.model import Request
+    >>> from cpsched.predictors.walltime import WalltimePredictor
+    >>> cluster = Cluster.of([[4], [4]], ["cores"])
+    >>> queue = (Job(1, 0, 60, Request(2, (4,))), Job(2, 0, 60, Request(1, (4,))))
+    >>> policy = Policy(WalltimePredictor(), EasyDispatcher())
+    >>> snapshot = policy.estimated(Scene(now_s=0, cluster=cluster, free=cluster.capacity, queue=queue))
+    >>> decision = policy.decide(snapshot)
+    >>> decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)
+    ({1: ((0, 1), (1, 1))}, {1: 0, 2: 60})
+    """
 
     predictor: Predictor
     dispatcher: Dispatcher
     overrun: Overrun = "one-second"
     _estimates: dict[int, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for part, (base, names) in _CONTRACTS.items():
+            given = getattr(self, part)
+            lacks = [name for name in names if not hasattr(given, name)]
+            rule = f"must derive from {base}, or have {', '.join(names)}; it has no {', '.join(lacks)}"
+            require(not isinstance(given, type), part, given, "must be an instance, not a class")
+            require(not lacks, part, type(given).__name__, rule)
+
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """Which jobs start now, where, and what the others wait for."""
-        if len(snapshot.fresh):
-            snapshot = self.estimated(snapshot)
-        return self.dispatcher.decide(snapshot, need)
+        try:
+            decision = self.dispatcher.decide(snapshot, need)
+        except Exception as error:
+            raise fault_of("dispatcher", self.dispatcher, error) from error
+        if type(decision) is Decision and type(decision.starts) is Starts:
+            return decision
+        raise DecisionFault("dispatcher", self.dispatcher, f"decided {decision!r:.200}, which is no Decision")
 
-    def estimated(self, snapshot: Snapshot) -> Snapshot:
-        """`snapshot` with an estimate for every job, and its running jobs in order of their expected ends."""
-        table = snapshot.table
-        if len(self._estimates) > 2 * len(table.jobs) + _SPARE:
-            self._forget_all_but(job.id for job in table.jobs)
-        unknown = [slot for slot in snapshot.fresh.tolist() if table.jobs[slot].id not in self._estimates]
-        self.predictor.fill(table, np.array(unknown, dtype=np.int64))
-        for slot in unknown:
-            self._estimates[table.jobs[slot].id] = int(table.estimate_s[slot])
-        for slot in snapshot.fresh.tolist():
-            table.estimate_s[slot] = self._estimates[table.jobs[slot].id]
-        running = snapshot.running.tolist()
-        for slot in running:
-            table.end_s[slot] = expected_end_s(
-                int(table.start_s[slot]),
-                int(table.estimate_s[slot]),
-                int(table.walltime_s[slot]),
-                snapshot.now_s,
-                self.overrun,
-            )
-        running.sort(key=lambda slot: (table.end_s[slot], table.jobs[slot].id))
-        return dataclasses.replace(
-            snapshot, running=np.array(running, dtype=np.int64), fresh=np.zeros(0, dtype=np.int64)
+    def estimated(self, scene: Scene) -> Snapshot:
+        """What a dispatcher gets: `scene` with an estimate for every job. The scene stays as it is."""
+        jobs = [*(job for job in scene.queue if job.ineligible is None), *(r.job for r in scene.running)]
+        if len(self._estimates) > 2 * len(jobs) + _SPARE:
+            self._forget_all_but(job.id for job in jobs)
+        unknown = [job for job in jobs if job.id not in self._estimates]
+        if unknown:
+            self._estimates.update(self._predicted(unknown, scene.cluster))
+        return Snapshot.of(
+            scene.now_s, scene.cluster, scene.free, scene.queue, scene.running, self._estimates, self.overrun
         )
+
+    def predict(self, table: JobTable, slots: IntArray) -> None:
+        """Write the estimates of `slots`; where that is a `DecisionFault`, they are the walltimes."""
+        fill_estimates(self.predictor, table, slots)
+
+    def _predicted(self, jobs: Sequence[Job], cluster: Cluster) -> dict[int, int]:
+        """Estimates by job id."""
+        table = JobTable.of(cluster, jobs, (), {job.id: job.walltime_s for job in jobs})
+        self.predict(table, np.arange(len(jobs)))
+        return dict(zip((job.id for job in jobs), table.estimate_s.tolist(), strict=True))
 
     def _forget_all_but(self, job_ids: Iterable[int]) -> None:
         """Drop the estimates of jobs that left without ending (cancelled before they ran)."""
@@ -67,7 +97,13 @@ class Policy:
         return self.predictor.learns or self.dispatcher.learns or bool(self._estimates)
 
     def learn(self, ended: EndedJob) -> None:
-        """Take note of a job that ended."""
+        """Take note of a job that ended. Both are told; the first fault is raised at the end."""
         self._estimates.pop(ended.job.id, None)
-        self.predictor.learn(ended)
-        self.dispatcher.learn(ended)
+        faults = []
+        for part, learner in (("predictor", self.predictor), ("dispatcher", self.dispatcher)):
+            try:
+                learner.learn(ended)
+            except Exception as error:
+                faults.append(fault_of(part, learner, error))
+        for fault in faults:
+            raise fault

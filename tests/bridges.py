@@ -7,6 +7,7 @@ from typing import Any
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle.loop import Bridge, Listener
 from cpsched_bridge.ports import Backend, Pace
@@ -14,7 +15,6 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.rounds import PolicyRecord
 from tests.fakes import FakePace, FirstFit
 
 
@@ -24,7 +24,7 @@ def a_bridge(
     dispatcher: Dispatcher | None = None,
     pace: Pace | None = None,
     listeners: tuple[Listener, ...] = (),
-    record: PolicyRecord | None = None,
+    record: PolicySpec | None = None,
     policy: Policy | None = None,
     **settings: Any,
 ) -> Bridge:
@@ -33,7 +33,7 @@ def a_bridge(
     return Bridge(
         backend=backend,
         policy=policy or Policy(WalltimePredictor(), dispatcher or FirstFit()),
-        policy_record=record or PolicyRecord("first-fit", "walltime", {}, {}, "one-second"),
+        policy_record=record or PolicySpec("first-fit", "walltime", {}, {}, "one-second"),
         ledger=Ledger(state_dir / "ledger.sqlite", durable=False),
         journal=Journal(state_dir / "journal.sqlite", configured.journal.max_mib),
         pause=PauseFile(state_dir / "paused"),

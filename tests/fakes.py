@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cpsched.dispatchers.base import Unlearned
+from cpsched.dispatchers.base import Dispatcher
 from cpsched.fit import used_by
 from cpsched.model import Cluster, Decision, Effort, EndedJob, Job, Need, Placement, RunningJob, Snapshot, Starts, Wait
 from cpsched_bridge.errors import BackendError
@@ -204,7 +204,7 @@ class FakeCluster:
         self.faults.setdefault(call, []).append(fault)
 
 
-class FirstFit(Unlearned):
+class FirstFit(Dispatcher):
     """Starts whatever fits, in order, on the first nodes that have room; a dispatcher small enough to be a fake."""
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:

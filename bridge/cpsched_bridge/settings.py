@@ -7,6 +7,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
+from cpsched.overrun import Overrun
+from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import SettingsError
 from cpsched_sim.errors import SimError
 from cpsched_sim.reading.tree import Tree, read_tree
@@ -33,17 +35,31 @@ class Section(BaseModel):
 class PolicySettings(Section):
     """What decides."""
 
-    dispatcher: str = Field(default="easy", description="Dispatcher by name; `cpsched dispatchers` lists them.")
+    dispatcher: str = Field(
+        default="easy", description="Dispatcher by name (`cpsched dispatchers` lists them) or package.module:Class."
+    )
     dispatcher_settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="Its parameters by name, as `cpsched dispatchers` lists them."
     )
-    predictor: str = Field(default="walltime", description="Predictor by name; `cpsched predictors` lists them.")
+    predictor: str = Field(
+        default="walltime", description="Predictor by name (`cpsched predictors` lists them) or package.module:Class."
+    )
     predictor_settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="Its parameters by name, as `cpsched predictors` lists them."
     )
-    overrun: Literal["one-second", "double", "walltime"] = Field(
+    overrun: Overrun = Field(
         default="one-second", description="What a running job is assumed to do when it outlives its estimate."
     )
+
+    def spec(self) -> PolicySpec:
+        """The same as the policy in words that is built and journalled."""
+        return PolicySpec(
+            self.dispatcher,
+            self.predictor,
+            _as_texts(self.dispatcher_settings),
+            _as_texts(self.predictor_settings),
+            self.overrun,
+        )
 
 
 class CycleSettings(Section):
@@ -117,7 +133,10 @@ class Settings(Section):
         default="shadow",
         description="shadow decides and records and writes nothing to the cluster; control starts jobs.",
     )
-    adapter: Literal["mock", "slurm"] = Field(default="slurm", description="The kind of cluster to stand beside.")
+    adapter: str = Field(
+        default="slurm",
+        description="The kind of cluster to stand beside: slurm, mock, a plug-in's name, or package.module.",
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="The adapter's own settings.")
     state_dir: Path = Field(default=Path("/var/lib/cpsched"), description="Where ledger, journal and lock live.")
     heartbeat: Path | None = Field(
@@ -177,6 +196,5 @@ def _parsed(tree: Tree, model: type[S], at: tuple[str, ...] = (), content: dict[
         raise SettingsError(str(error)) from error
 
 
-def as_texts(settings: dict[str, str | int | float | bool]) -> dict[str, str]:
-    """Parameters as the catalogue reads them."""
+def _as_texts(settings: dict[str, str | int | float | bool]) -> dict[str, str]:
     return {name: str(value) for name, value in settings.items()}

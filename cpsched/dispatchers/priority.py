@@ -8,12 +8,14 @@ from typing import Literal
 import numpy as np
 
 from cpsched import planning as availability
+from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.listing import Listing
 from cpsched.model import Decision, EndedJob, IntArray, Need, Snapshot
 from cpsched.planning import GREEDY, STRICT, Allocation, Rule
 
 
-class PriorityDispatcher:
+class PriorityDispatcher(Dispatcher):
     """Sort by wait / expected wait of the job's queue, largest first; ties: smaller demand (processors x estimate).
 
     What does not fit is passed over (`greedy`) or stops the round (`strict`). Expected waits are learned as jobs end,
@@ -27,12 +29,8 @@ class PriorityDispatcher:
         allocation: Allocation = "best-fit",
     ) -> None:
         self.expected_waits = ExpectedWaits.from_file(ewt_file) if ewt_file else ExpectedWaits()
+        self.learns = self.expected_waits.learns
         self.rule = Rule(STRICT if option == "strict" else GREEDY, "given", allocation=allocation)
-
-    @property
-    def learns(self) -> bool:
-        """See `Dispatcher.learns`."""
-        return self.expected_waits.learns
 
     def learn(self, ended: EndedJob) -> None:
         """See `Dispatcher.learn`."""
@@ -59,3 +57,13 @@ class PriorityDispatcher:
         urgency = waits / np.array([expected_s[name] for name in names])
         demand = table.units[queue] * table.per_unit[queue, 0] * table.estimate_s[queue]
         return np.lexsort((demand, -urgency)).astype(np.int64)
+
+
+LISTED = (
+    Listing(
+        "prb",
+        "Closest to exceeding its queue's expected wait first, on the fullest nodes.",
+        "mod17 section 4",
+        PriorityDispatcher,
+    ),
+)

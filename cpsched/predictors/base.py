@@ -1,44 +1,70 @@
-"""What a predictor is."""
+"""What a predictor is, and the one place where its answers are checked."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
+import numpy as np
+
+from cpsched.bounds import MOST_S
+from cpsched.errors import DecisionFault, InvalidValue
 from cpsched.model import EndedJob, IntArray, Job, JobTable
 
 
-class Predictor(Protocol):
-    """Guesses how long a job will run, from what the user asked for and from jobs that ended."""
+class Predictor(ABC):
+    """Guesses how long a job will run, from what the user asked for and from jobs that ended.
 
-    learns: bool
+    Derive from it and write `predict`; the rest has working defaults.
+
+    >>> class HalfTheWalltime(Predictor):
+    ...     def predict(self, job):
+    ...         return job.walltime_s // 2 + 1
+    """
+
+    learns: bool = False
     """Whether `learn` changes later predictions; if not, all jobs of a trace may be predicted up front."""
 
+    @abstractmethod
     def predict(self, job: Job) -> int:
-        """Expected run time in seconds, at least 1 and at most the walltime. Asked once, when the job is first seen."""
-        ...
+        """Expected run time in seconds, at least 1. Asked once, when the job is first seen.
+
+        More than the walltime counts as the walltime: the cluster ends the job then.
+        """
 
     def fill(self, table: JobTable, slots: IntArray) -> None:
-        """Write `table.estimate_s` for `slots`."""
-        ...
+        """Write `table.estimate_s` for `slots`; to be replaced where whole columns can be predicted at once."""
+        for slot in slots.tolist():
+            table.estimate_s[slot] = whole_seconds(self.predict(table.jobs[slot]))
 
     def learn(self, ended: EndedJob) -> None:
         """Take note of a job that ended."""
-        ...
 
 
-class OneByOne:
-    """Base of predictors that have no faster way than to predict job by job."""
+def whole_seconds(answer: object) -> int:
+    """Predicted seconds, fractions cut off. Raises `InvalidValue` where it is no number or out of bounds."""
+    if isinstance(answer, int | float | np.integer | np.floating) and 1 <= answer < MOST_S:
+        return int(answer)
+    raise InvalidValue("estimate_s", answer, "must be a number of seconds, from 1 to below 2^53")
 
-    learns = True
 
-    def predict(self, job: Job) -> int:
-        """See `Predictor.predict`."""
-        raise NotImplementedError
+def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> None:
+    """Have `predictor` write the estimates of `slots`: at least 1 second, at most the walltime.
 
-    def fill(self, table: JobTable, slots: IntArray) -> None:
-        """See `Predictor.fill`."""
-        for slot in slots.tolist():
-            table.estimate_s[slot] = self.predict(table.jobs[slot])
+    Raises `DecisionFault` for whatever else it does; the estimates of `slots` are then the walltimes.
+    """
+    walltimes = table.walltime_s[slots]
+    try:
+        predictor.fill(table, slots)
+        estimates = table.estimate_s[slots]
+        unusual = (estimates < 1) | (estimates > walltimes)
+        if unusual.any():
+            whole_seconds(int(estimates.min()))
+            table.estimate_s[slots] = np.minimum(estimates, walltimes)
+    except Exception as error:
+        table.estimate_s[slots] = walltimes
+        raise fault_of("predictor", predictor, error) from error
 
-    def learn(self, ended: EndedJob) -> None:
-        """See `Predictor.learn`."""
+
+def fault_of(part: str, of: object, error: BaseException) -> DecisionFault:
+    """What to raise where a dispatcher or predictor raised `error`."""
+    return DecisionFault(part, of, f"{type(error).__name__}: {error}")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 
+from cpsched.listing import Listing
 from cpsched.model import EndedJob, Job
-from cpsched.predictors.base import OneByOne
+from cpsched.predictors.base import Predictor
 
 
-class LastTwoPredictor(OneByOne):
+class LastTwoPredictor(Predictor):
     """Mean of the user's last two run times, capped by the walltime; with one, that one; with none, the walltime."""
+
+    learns = True
 
     def __init__(self) -> None:
         self._last: dict[str, deque[int]] = {}
@@ -25,3 +28,13 @@ class LastTwoPredictor(OneByOne):
         """Remember the run time."""
         if ended.job.user:
             self._last.setdefault(ended.job.user, deque(maxlen=2)).append(ended.run_s)
+
+
+LISTED = (
+    Listing(
+        "last-two",
+        "Mean run time of the user's last two ended jobs, capped by the walltime.",
+        "-L2: Tsafrir et al. 2007; pcp20 section 4",
+        LastTwoPredictor,
+    ),
+)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from cpsched.errors import require
+from cpsched.listing import Listing
 from cpsched.model import EndedJob, Job
-from cpsched.predictors.base import OneByOne
+from cpsched.predictors.base import Predictor
 
 _DIGITS = "0123456789"
 
 
-class ProfilePredictor(OneByOne):
+class ProfilePredictor(Predictor):
     """First rule that hits, among the user's own ended jobs; else the walltime. Always capped by the walltime.
 
     1. name, queue, walltime, request;  2. the same with the name's prefix (the name without trailing digits);
@@ -20,6 +21,8 @@ class ProfilePredictor(OneByOne):
     `remember` bounds what is kept per user and rule: the profiles that were used longest ago are forgotten first.
     Jobs without a user get their walltime.
     """
+
+    learns = True
 
     def __init__(self, remember: int = 10_000) -> None:
         require(remember > 0, "remember", remember, "must be positive")
@@ -61,3 +64,13 @@ def _profiles(job: Job) -> Iterator[Hashable]:
     yield prefix, job.queue, job.walltime_s
     yield name
     yield prefix
+
+
+LISTED = (
+    Listing(
+        "profile",
+        "Run time of the user's last ended job that resembles this one, by six rules from strict to loose.",
+        "-D: mod17 section 3; on-line as in cp19",
+        ProfilePredictor,
+    ),
+)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cpsched.model import EndedJob, IntArray, Job, JobTable
+from cpsched.listing import Listing
+from cpsched.model import IntArray, Job, JobTable
+from cpsched.predictors.base import Predictor
 
 
-class WalltimePredictor:
+class WalltimePredictor(Predictor):
     """The requested time, as it is."""
-
-    learns = False
 
     def predict(self, job: Job) -> int:
         """The walltime."""
@@ -18,5 +18,7 @@ class WalltimePredictor:
         """Copy the walltimes."""
         table.estimate_s[slots] = table.walltime_s[slots]
 
-    def learn(self, ended: EndedJob) -> None:
-        """Nothing to learn."""
+
+LISTED = (
+    Listing("walltime", "A job runs as long as its user allows it to.", "-W in cp19, pcp20, mod17", WalltimePredictor),
+)

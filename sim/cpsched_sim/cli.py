@@ -7,18 +7,29 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-if TYPE_CHECKING:
-    from cpsched.catalogue import Entry
-    from cpsched_sim.experiment import Outcome
+from cpsched_sim.shell import SHORT_HELP, Commands, all_of, say
 
-app = typer.Typer(help="Replay traces, list what there is, make up workloads.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from cpsched.catalogue import Catalogue
+    from cpsched_sim.experiment import Simulation
+
+app = typer.Typer(
+    cls=Commands,
+    help="Replay traces, list what there is, make up workloads.",
+    no_args_is_help=True,
+    context_settings=SHORT_HELP,
+    pretty_exceptions_enable=False,
+)
 workload_app = typer.Typer(help="Make up a workload.", no_args_is_help=True)
 app.add_typer(workload_app, name="workload")
 
@@ -47,6 +58,13 @@ LaneName = Annotated[
 ]
 Lenient = Annotated[bool, typer.Option("--lenient", help="Skip and count bad lines instead of stopping at the first.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
+FormatName = Annotated[
+    str | None, typer.Option("--format", help="The trace's format by name; default: what its first line looks like.")
+]
+MetricNames = Annotated[
+    list[str] | None,
+    typer.Option("--metric", metavar="NAME", help="Show this metric, too: a plug-in's name, or package.module:METRIC."),
+]
 OutDir = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the results there.")]
 
 
@@ -58,10 +76,11 @@ def reporting(command: F) -> F:
         from cpsched.errors import CpschedError
         from cpsched_sim.errors import SimError
 
+        look_here_too()
         try:
             return command(*args, **kwargs)
         except (CpschedError, SimError) as error:
-            typer.echo(f"error: {error}", err=True)
+            say("error", error)
             raise typer.Exit(2) from error
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
@@ -70,13 +89,22 @@ def reporting(command: F) -> F:
     return guarded  # type: ignore[return-value]
 
 
+def look_here_too() -> None:
+    """Let `package.module:Class` name a module of the current folder, too: after everything that is installed."""
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+
+
 @app.command()
 @reporting
 def simulate(
     trace: Trace,
     system: SystemName = None,
-    dispatcher: Annotated[str, typer.Option(help="See `cpsched dispatchers`.")] = "easy",
-    predictor: Annotated[str, typer.Option(help="See `cpsched predictors`.")] = "walltime",
+    dispatcher: Annotated[str, typer.Option(help="A name (`cpsched dispatchers`), or package.module:Class.")] = "easy",
+    predictor: Annotated[
+        str, typer.Option(help="A name (`cpsched predictors`), or package.module:Class.")
+    ] = "walltime",
     set_: Settings = None,
     max_jobs: MaxJobs = None,
     limit: Limit = None,
@@ -87,25 +115,36 @@ def simulate(
     out: OutDir = None,
     as_json: AsJson = False,
     lenient: Lenient = False,
+    format: FormatName = None,
+    metric: MetricNames = None,
 ) -> None:
     """Replay TRACE and print what the schedule is worth."""
-    from cpsched_sim.experiment import Setup, run, write_outcome
-    from cpsched_sim.views import print_outcome, progress_bar
+    from cpsched import metrics
+    from cpsched.policy_spec import PolicySpec
+    from cpsched_sim.experiment import Setup, run, write_results
+    from cpsched_sim.files import check_folder
+    from cpsched_sim.oracle import SIMULATED
+    from cpsched_sim.views import print_simulation, progress_bar
     from cpsched_sim.workloads.load import load
 
     options, settings = _options(limit, effort, seed), parse_settings(set_)
-    setup = Setup(dispatcher, predictor, settings, options, parse_charge(charge), lane)
-    setup.policy(())
-    with progress_bar(f"{dispatcher} / {predictor}") as show:
-        workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None))
-        outcome = run(workload, setup, show)
+    spec = PolicySpec.of(dispatcher, predictor, settings, options, SIMULATED)
+    setup, more = Setup(spec, parse_charge(charge), lane), tuple(map(metrics.metric, metric or ()))
+    setup.build()
     if out is not None:
-        write_outcome(outcome, out)
-    _warn(outcome)
-    if as_json:
-        typer.echo(json.dumps(outcome.summary()))
-    else:
-        print_outcome(outcome)
+        check_folder(out)
+    with progress_bar(f"{dispatcher} / {predictor}") as show:
+        workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None), format)
+        simulation = run(workload, setup, show, more=more)
+    _warn(simulation)
+    show_it = partial(_echo_json, simulation.summary()) if as_json else partial(print_simulation, simulation)
+    all_of(show_it, *([partial(write_results, simulation, out)] if out is not None else []))
+
+
+def _echo_json(content: object) -> None:
+    """One JSON object, out at once."""
+    typer.echo(json.dumps(content))
+    sys.stdout.flush()
 
 
 def parse_settings(texts: Iterable[str] | None) -> dict[str, str]:
@@ -147,15 +186,15 @@ def _options(limit: float | None, effort: int | None, seed: int | None) -> dict[
     return {name: str(value) for name, value in given.items() if value is not None}
 
 
-def _warn(outcome: Outcome) -> None:
+def _warn(simulation: Simulation) -> None:
     """What a reader of the figures must know; on stderr."""
-    for note in outcome.workload.notes:
-        typer.echo(f"note: {note}", err=True)
-    if outcome.left_waiting:
-        refused = next(iter(outcome.schedule.refused.values()), "the dispatcher never chose them")
-        typer.echo(f"warning: {outcome.left_waiting} jobs never started: {refused}", err=True)
-    for violation in outcome.schedule.violations[:10]:
-        typer.echo(f"warning: refused a start that breaks a rule: {violation}", err=True)
+    for note in simulation.workload.notes:
+        say("note", note)
+    if simulation.left_waiting:
+        refused = next(iter(simulation.schedule.refused.values()), "the dispatcher never chose them")
+        say("warning", f"{simulation.left_waiting} jobs never started: {refused}")
+    for violation in simulation.schedule.violations[:10]:
+        say("warning", f"refused a start that breaks a rule: {violation}")
 
 
 @app.command()
@@ -171,24 +210,48 @@ def dispatchers(as_json: AsJson = False) -> None:
 @reporting
 def predictors(as_json: AsJson = False) -> None:
     """List the predictors: name, one sentence, parameters with defaults, source."""
-    from cpsched_sim.experiment import PREDICTORS
+    from cpsched_sim.oracle import PREDICTORS
 
     _list("predictors", PREDICTORS, as_json)
 
 
-def _list(title: str, entries: Iterable[Entry], as_json: bool) -> None:
-    from cpsched_sim.experiment import parameters
+def _list(title: str, known: Catalogue[Any], as_json: bool) -> None:
+    """One entry per name on stdout; a line on stderr for each plug-in that is broken."""
+    from cpsched.catalogue import Broken
     from cpsched_sim.views import print_list
 
-    keys = ("name", "summary", "parameters", "source")
-    rows = [
-        dict(zip(keys, (e.name, e.summary, {p.name: p.default for p in parameters(e)}, e.source), strict=True))
-        for e in entries
-    ]
+    rows = []
+    for found in known.all():
+        if isinstance(found, Broken):
+            say("error", found.error)
+            continue
+        parameters = {parameter.name: parameter.default for parameter in found.parameters()}
+        rows.append({"name": found.name, "summary": found.summary, "parameters": parameters, "source": found.source})
     if as_json:
         typer.echo(json.dumps({title: rows}, default=str))
     else:
         print_list(rows)
+
+
+@app.command()
+@reporting
+def metrics(as_json: AsJson = False) -> None:
+    """List the metrics: name, heading, unit, formula, which way is better, source."""
+    from cpsched.catalogue import Broken
+    from cpsched.metrics import known_metrics
+    from cpsched_sim.views import print_metrics
+
+    rows = []
+    for found in known_metrics().all():
+        if isinstance(found, Broken):
+            say("error", found.error)
+            continue
+        metric = found.build()
+        rows.append({key: getattr(metric, key) for key in ("name", "heading", "unit", "formula", "better", "source")})
+    if as_json:
+        typer.echo(json.dumps({"metrics": rows}))
+    else:
+        print_metrics(rows)
 
 
 @app.command()
@@ -201,21 +264,25 @@ def accuracy(
     out: OutDir = None,
     as_json: AsJson = False,
     lenient: Lenient = False,
+    format: FormatName = None,
 ) -> None:
     """How good predictors are on TRACE: errors, under- and over-estimates. --out writes accuracy.csv and ecdf.csv."""
     from cpsched_sim.accuracy import study, write_study
+    from cpsched_sim.files import check_folder
     from cpsched_sim.views import print_accuracy
     from cpsched_sim.workloads.load import load, load_jobs
 
-    jobs = load_jobs(trace, lenient, max_jobs) if system is None else load(trace, system, lenient, max_jobs).jobs
-    found = study(jobs, _names(predictors))
+    chosen = _names("--predictors", predictors)
     if out is not None:
-        write_study(found, out)
-    rows = {name: asdict(row.accuracy) for name, row in found.items()}
-    if as_json:
-        typer.echo(json.dumps(rows))
+        check_folder(out)
+    if system is None:
+        jobs = load_jobs(trace, lenient, max_jobs, format)
     else:
-        print_accuracy(trace.name, rows)
+        jobs = load(trace, system, lenient, max_jobs, format=format).jobs
+    found = study(jobs, chosen)
+    rows = {name: asdict(row.accuracy) for name, row in found.items()}
+    show_it = partial(_echo_json, rows) if as_json else partial(print_accuracy, trace.name, rows)
+    all_of(show_it, *([partial(write_study, found, out)] if out is not None else []))
 
 
 @app.command()
@@ -238,13 +305,20 @@ def compare(
     jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
     out: OutDir = None,
     plots: Annotated[bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Take from --out what an earlier run finished, and replay the rest.")
+    ] = False,
     as_json: AsJson = False,
     lenient: Lenient = False,
+    format: FormatName = None,
+    metric: MetricNames = None,
 ) -> None:
     """Replay TRACE with every dispatcher and every predictor; --out writes compare.csv and every schedule."""
+    from cpsched import metrics
     from cpsched.errors import require
-    from cpsched_sim import compare as study
-    from cpsched_sim.files import write_table
+    from cpsched_sim import comparison
+    from cpsched_sim.files import check_folder, write_table
+    from cpsched_sim.processes import Study, compare_in_processes, finished_before
     from cpsched_sim.report import plots as report
     from cpsched_sim.views import print_comparison, progress_bar
     from cpsched_sim.workloads.load import load
@@ -252,31 +326,64 @@ def compare(
     if plots:
         require(out is not None, "--plots", plots, "needs --out DIR")
         report.check()
+    require(not resume or out is not None, "--resume", resume, "needs --out DIR")
     options, settings = _options(limit, effort, seed), parse_settings(set_)
-    chosen = study.setups(_names(dispatchers), _names(predictors), settings, options, parse_charge(charge), lane)
-    study.check_baseline(chosen, baseline)
-    for note in load(trace, system, lenient, max_jobs).notes:
-        typer.echo(f"note: {note}", err=True)
-    with progress_bar("compare", "combinations") as show:
-        rows = study.compare(study.Study(trace, system, max_jobs, lenient, out), chosen, jobs, show)
-    baselines = study.baselines(rows, baseline)
+    names, more = tuple(metric or ()), tuple(map(metrics.metric, metric or ()))
+    chosen = comparison.combinations(
+        _names("--dispatchers", dispatchers), _names("--predictors", predictors), settings, options,
+        parse_charge(charge), lane,
+    )  # fmt: skip
+    comparison.check_baseline(chosen, baseline)
     if out is not None:
-        write_table(out / "compare.csv", study.table_rows(rows, baselines))
-        if plots:
-            report.write_comparison(rows, out)
-    if as_json:
-        typer.echo(json.dumps(study.as_json(rows, baselines)))
-    else:
-        print_comparison(trace.name, rows, baselines)
-    if failed := [row for row in rows if row.summary is None]:
-        for row in failed:
-            typer.echo(f"error: {row.name}: {row.error}", err=True)
-        raise typer.Exit(1)
+        check_folder(out)
+    workload = load(trace, system, lenient, max_jobs, format=format)
+    for note in workload.notes:
+        say("note", note)
+    study = Study(trace, system, max_jobs, lenient, out, format, names, measures=plots)
+    setups = [setup for setup, _ in chosen]
+    done = finished_before(study, setups, workload) if resume else {}
+    if resume:
+        say("note", f"{len(done)} of {len(setups)} combinations were finished before")
+    interrupted = False
+    try:
+        with progress_bar("compare", "combinations") as show:
+            compare_in_processes(study, setups, jobs, show, done)
+    except KeyboardInterrupt:
+        interrupted = True
+    rows = [done[index] for index in sorted(done)]
+    if interrupted:
+        goes_on = "; --resume goes on" if out is not None else ""
+        say("interrupted", f"{len(rows)} of {len(setups)} combinations are finished{goes_on}")
+        if not rows:
+            raise typer.Exit(130)
+    baselines = comparison.baselines(rows, baseline)
+    title = f"{workload.name} on {workload.system}"
+    steps: list[Callable[[], object]] = [
+        partial(_echo_json, comparison.as_json(rows, baselines, more))
+        if as_json
+        else partial(print_comparison, title, rows, baselines, more)
+    ]
+    if out is not None:
+        steps.append(partial(write_table, out / "compare.csv", comparison.table_rows(rows, baselines, more)))
+    if out is not None and plots and not interrupted:
+        steps.append(partial(report.write_comparison, rows, out, more, title))
+    for row in rows:
+        if row.error:
+            say("error", f"{row.name}: {row.error}")
+    all_of(*steps)
+    if interrupted:
+        raise typer.Exit(130)
+    if failed := [row for row in rows if row.error]:
+        raise typer.Exit(1 if any(row.summary is None for row in failed) else 2)
 
 
-def _names(text: str) -> list[str]:
-    """Names separated by commas, each once."""
-    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+def _names(option: str, text: str) -> list[str]:
+    """Names separated by commas, each once. Raises `InvalidValue` where there is none."""
+    from cpsched.errors import require
+
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    require(bool(names), option, text, "must name one at least")
+    return names
 
 
 @workload_app.command("eurora")
@@ -288,11 +395,13 @@ def workload_eurora(
     load: Annotated[float, typer.Option(help="Times the jobs per day of Eurora's busiest months.")] = 1.0,
 ) -> None:
     """Jobs like Eurora's (see `cpsched_sim/workloads/eurora.py`), in cpsched's own trace format."""
-    from cpsched_sim.traces import table as own
+    from cpsched_sim.files import check_folder
+    from cpsched_sim.traces import native
     from cpsched_sim.workloads.eurora import RESOURCES, eurora
 
+    check_folder(out.parent)
     records = eurora(days, seed, load)
-    own.write(out, records, RESOURCES, {"system": "eurora", "days": days, "seed": seed, "load": load})
+    native.write(out, records, RESOURCES, {"system": "eurora", "days": days, "seed": seed, "load": load})
     typer.echo(f"{out}: {len(records):,} jobs")
 
 

@@ -1,127 +1,105 @@
-"""One replay from words to figures: names and settings in, a schedule and its measures out."""
+"""One replay from words to figures: a workload, a dispatcher and a predictor in; a schedule and its worth out."""
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
 from itertools import compress
+from os import PathLike
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cpsched import catalogue
-from cpsched.catalogue import Entry, Parameter
-from cpsched.errors import InvalidValue, UnknownName
-from cpsched.model import NEVER, IntArray
-from cpsched.overrun import Overrun
+from cpsched.catalogue import Catalogue, Catalogues
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.errors import CpschedError, InvalidValue
+from cpsched.metrics import METRICS, Measures, Metric, known_metrics, metric
+from cpsched.model import NEVER
 from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
+from cpsched.predictors.base import Predictor
+from cpsched_sim import frames
 from cpsched_sim.cluster.replay import Charge, Lane, Progress, Schedule, replay
 from cpsched_sim.errors import Unusable
-from cpsched_sim.files import write_table, write_whole
-from cpsched_sim.metrics import Latencies, Measures
-from cpsched_sim.oracle import OraclePredictor
+from cpsched_sim.files import read_json, write_table, write_whole
+from cpsched_sim.metrics import Latencies
+from cpsched_sim.oracle import SIMULATED, Clairvoyant
+from cpsched_sim.systems.system import SystemFile
 from cpsched_sim.traces.job import TraceJob
-from cpsched_sim.workloads.load import Workload
+from cpsched_sim.workloads.load import Workload, load
 
-ORACLE = Entry(
-    "oracle",
-    "The real run time, which only a simulation can know; capped by the walltime.",
-    "-R in cp19, pcp20, mod17; clairvoyant in debs24",
-    "cpsched_sim.oracle:OraclePredictor",
-)
-PREDICTORS = (*catalogue.PREDICTORS, ORACLE)
-_OVERRUN = "overrun"
-"""The setting of the policy itself."""
+if TYPE_CHECKING:
+    from cpsched_sim.frames import DataFrame
 
-
-def parameters(entry: Entry) -> tuple[Parameter, ...]:
-    """What `--set` may give; the oracle's truth is not a setting."""
-    return () if entry is ORACLE else entry.parameters()
+DispatcherLike = str | Dispatcher | type[Dispatcher]
+"""A name, `package.module:Class`, an instance, or a class."""
+PredictorLike = str | Predictor | type[Predictor]
+"""A name, `package.module:Class`, an instance, or a class."""
+MetricLike = str | Metric
+"""A name, `package.module:METRIC`, or a metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What to replay a workload with, in words.
+    """What to replay a workload with, in words."""
 
-    `settings` go to whoever knows the name: the dispatcher, the predictor, or the policy (`overrun`). `options` are
-    settings that only a dispatcher can have (limit_s, effort, seed).
-    """
-
-    dispatcher: str = "easy"
-    predictor: str = "walltime"
-    settings: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, str] = field(default_factory=dict)
+    policy: PolicySpec = field(default_factory=PolicySpec)
     charge: Charge = None
     lane: Lane = "ordinary"
 
-    def policy(self, jobs: Iterable[TraceJob]) -> Policy:
-        """The policy. Raises `UnknownName` for names that nobody knows, `InvalidValue` for values."""
-        dispatcher, predictor = self._entries()
-        known = self.known()
-        for name in self.settings:
-            if name not in known:
-                raise UnknownName(f"parameter of {self.dispatcher}, {self.predictor} or the policy", name, known)
-        for name, text in self.options.items():
-            if name not in {p.name for p in parameters(dispatcher)}:
-                raise InvalidValue(name, text, f"{self.dispatcher} has no such parameter: it does not search")
-        return Policy(
-            OraclePredictor(jobs) if predictor is ORACLE else catalogue.predictor(self.predictor, self._of(predictor)),
-            catalogue.dispatcher(self.dispatcher, {**self._of(dispatcher), **self.options}),
-            _overrun(self.settings.get(_OVERRUN)),
-        )
-
-    def known(self) -> set[str]:
-        """Names of all parameters. Raises `UnknownName` where dispatcher or predictor is unknown."""
-        return {parameter.name for entry in self._entries() for parameter in parameters(entry)} | {_OVERRUN}
-
-    def _entries(self) -> tuple[Entry, Entry]:
-        return (
-            catalogue.find(catalogue.DISPATCHERS, "dispatcher", self.dispatcher),
-            catalogue.find(PREDICTORS, "predictor", self.predictor),
-        )
-
-    def _of(self, entry: Entry) -> dict[str, str]:
-        names = {parameter.name for parameter in parameters(entry)}
-        return {name: text for name, text in self.settings.items() if name in names}
+    def build(self, jobs: Iterable[TraceJob] = (), known: Catalogues = SIMULATED) -> Policy:
+        """The policy, new; a clairvoyant predictor is told of `jobs`. Raises what `PolicySpec.build` raises."""
+        policy = self.policy.build(read_json, known)
+        if isinstance(policy.predictor, Clairvoyant):
+            policy.predictor.know(jobs)
+        return policy
 
 
-def _overrun(text: str | None) -> Overrun:
-    for known in get_args(Overrun):
-        if text in (known, None):
-            chosen: Overrun = known
-            return chosen
-    raise InvalidValue(_OVERRUN, text, f"must be one of {', '.join(get_args(Overrun))}")
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Simulation:
+    """A replayed workload: its schedule, and what the jobs that ran make of it.
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
-    """A replayed workload: its schedule, and the measures of the jobs that ran."""
+    Every metric of the table is an attribute (`.bsld`, `.mean_wait_s`, ...); printing shows all of them. `policy` is
+    the one that decided, with what it has learned on the way. `more` are metrics beyond the table's.
+    """
 
     workload: Workload
     setup: Setup
     schedule: Schedule
     measures: Measures
+    policy: Policy
+    more: tuple[Metric, ...] = ()
 
     @property
     def left_waiting(self) -> int:
         """Jobs that never started: refused, or never chosen by the dispatcher."""
         return len(self.workload.jobs) - len(self.measures.start_s)
 
+    def metric(self, name: MetricLike) -> float:
+        """The figure of any metric, also one of a plug-in or one that is in no table."""
+        return metric(name).of(self.measures)
+
+    def __getattr__(self, name: str) -> float:
+        """The figure of a metric by name."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        known = {row.name: row for row in (*METRICS, *self.more)}
+        if name not in known and name not in {plugin.name for plugin in known_metrics().offered()}:
+            raise AttributeError(f"a simulation has no {name!r}; its metrics: {', '.join(known)}")
+        return self.metric(known.get(name, name))
+
     def summary(self) -> dict[str, Any]:
         """The figures that `cpsched simulate --json` prints; `jobs` are those that ran, `violations` a count."""
         measures, schedule = self.measures, self.schedule
         return {
             "jobs": len(measures.start_s),
-            "bsld": measures.bsld,
-            "af": measures.af,
-            "awf": measures.awf,
-            "p2sf": measures.p2sf,
-            "mean_slowdown": float(measures.slowdown.mean()),
-            "mean_wait_s": float(measures.wait_s.mean()),
-            "utilization": measures.utilization(int(self.workload.cluster.capacity[:, 0].sum())),
-            "makespan_s": measures.makespan_s,
+            **{row.name: row.of(measures) for row in METRICS},
+            **{row.name: row.of(measures) for row in self.more},
             "rounds": schedule.rounds,
             "cpu_s": schedule.cpu_s,
             "violations": len(schedule.violations),
@@ -129,63 +107,183 @@ class Outcome:
             "paths": dict(schedule.paths),
         }
 
+    def to_frame(self) -> DataFrame:
+        """The jobs as a pandas frame, a row each by job id; see `cpsched_sim.frames`. Raises `Unusable` without pandas.
 
-def run(workload: Workload, setup: Setup, progress: Progress | None = None) -> Outcome:
+        Jobs that never started have no times.
+        """
+        return frames.of_jobs(self.workload.jobs, self.schedule)
+
+    def __repr__(self) -> str:
+        spec, measures = self.setup.policy, self.measures
+        lines = [
+            f"{short_name(spec.dispatcher)} / {short_name(spec.predictor)}: {self.workload.name} on "
+            f"{self.workload.system}, {len(measures.start_s):,} jobs ran"
+        ]
+        lines += [f"  {row.heading:<14}{figure(row.of(measures), row.unit)}" for row in (*METRICS, *self.more)]
+        if self.left_waiting:
+            lines.append(f"  {self.left_waiting:,} jobs never started")
+        if self.schedule.violations:
+            lines.append(f"  {len(self.schedule.violations):,} starts were refused: {self.schedule.violations[0]}")
+        return "\n".join(lines)
+
+
+def figure(value: float, unit: str) -> str:
+    """A figure for people: `15,694.5 s`."""
+    return f"{value:>14,.5g}" + (f" {unit}" if unit else "") if value < 1e5 else f"{value:>14,.0f} {unit}".rstrip()
+
+
+def short_name(words: str) -> str:
+    """`SmallestFirst` for `package.module:SmallestFirst`; names as they are."""
+    return words.rpartition(":")[2].rpartition(".")[2] if ":" in words else words
+
+
+def simulate(
+    trace: str | PathLike[str] | Workload,
+    dispatcher: DispatcherLike = "easy",
+    predictor: PredictorLike = "walltime",
+    *,
+    settings: Mapping[str, object] | None = None,
+    system: str | SystemFile | None = None,
+    charge: Charge = None,
+    lane: Lane = "ordinary",
+    max_jobs: int | None = None,
+    lenient: bool = False,
+    metrics: Sequence[MetricLike] = (),
+) -> Simulation:
+    """Replay a trace, and say what the schedule is worth.
+
+    `trace` is a file in any known format, or what `load` made of one. `settings` are parameters of the dispatcher or
+    the predictor by name, and `overrun`. `system` is a name or a system file; without one, what the trace names.
+    `charge` is what a decision costs on the simulated clock: nothing, "measured", or milliseconds. `metrics` are shown
+    beside those of the table. An instance is used as it is: whatever it has learned before, it knows.
+
+    Raises `CpschedError` for names and values that are wrong, `SimError` for files that cannot be used.
+    """
+    workload = opened(trace, system, max_jobs, lenient)
+    words, known = described(dispatcher, predictor)
+    setup = Setup(PolicySpec.of(*words, settings, known=known), charge, lane)
+    return run(workload, setup, known=known, more=tuple(map(metric, metrics)))
+
+
+def opened(
+    trace: str | PathLike[str] | Workload,
+    system: str | SystemFile | None = None,
+    max_jobs: int | None = None,
+    lenient: bool = False,
+) -> Workload:
+    """The workload of a file, or the one given. Raises `InvalidValue` for anything else."""
+    if isinstance(trace, Workload):
+        return trace
+    if not isinstance(trace, str | PathLike):
+        raise InvalidValue("trace", repr(trace), "must be a path or a loaded workload")
+    return load(Path(trace), system, lenient, max_jobs)
+
+
+def described(
+    dispatcher: DispatcherLike, predictor: PredictorLike, labels: tuple[str, str] = ("", ""), afresh: bool = False
+) -> tuple[tuple[str, str], Catalogues]:
+    """The words for a dispatcher and a predictor, and the catalogues in which these words are found.
+
+    `labels` replace the words for what is no text. With `afresh`, an instance is copied whenever the policy is built.
+    """
+    dispatcher_words, dispatchers = _described(dispatcher, SIMULATED.dispatchers, labels[0], afresh)
+    predictor_words, predictors = _described(predictor, SIMULATED.predictors, labels[1], afresh)
+    return (dispatcher_words, predictor_words), Catalogues(dispatchers, predictors)
+
+
+def _described(thing: Any, known: Catalogue[Any], label: str, afresh: bool) -> tuple[str, Catalogue[Any]]:
+    if isinstance(thing, str):
+        return thing, known
+    listing = known.listing_of(thing, label)
+    if afresh and isinstance(thing, known.base):
+        listing = replace(listing, factory=lambda: copy.deepcopy(thing))
+    return listing.name, known.with_(listing)
+
+
+def run(
+    workload: Workload,
+    setup: Setup,
+    progress: Progress | None = None,
+    known: Catalogues = SIMULATED,
+    more: tuple[Metric, ...] = (),
+) -> Simulation:
     """Replay. Raises `Unusable` where no job ran at all."""
-    schedule = replay(workload.jobs, workload.cluster, setup.policy(workload.jobs), setup.charge, progress, setup.lane)
+    policy = setup.build(workload.jobs, known)
+    schedule = replay(workload.jobs, workload.cluster, policy, setup.charge, progress, setup.lane)
     ran = schedule.start_s != NEVER
     if not ran.any():
         first = next(iter(schedule.refused.values()), "the dispatcher started none")
         raise Unusable(f"{workload.name}: no job ran on {workload.system}: {first}")
-    jobs = list(compress(workload.jobs, ran.tolist()))
-    submit_s = np.fromiter((entry.job.submit_s for entry in jobs), np.int64, len(jobs))
-    measures = Measures(submit_s, schedule.start_s[ran], schedule.end_s[ran], _processors(workload, schedule)[ran])
-    return Outcome(workload, setup, schedule, measures)
+    jobs = [item.job for item in compress(workload.jobs, ran.tolist())]
+    measures = Measures(
+        submit_s=np.fromiter((job.submit_s for job in jobs), np.int64, len(jobs)),
+        start_s=schedule.start_s[ran],
+        end_s=schedule.end_s[ran],
+        processors=schedule.processors[ran],
+        machine=int(workload.cluster.capacity[:, 0].sum()),
+        jobs=jobs,
+    )
+    return Simulation(workload, setup, schedule, measures, policy, more)
 
 
-def _processors(workload: Workload, schedule: Schedule) -> IntArray:
-    """Processors (first resource) that each job of the trace holds; whole nodes count in full."""
-    requests = (entry.job.request for entry in workload.jobs)
-    held = np.fromiter((r.units * r.per_unit[0] for r in requests), np.int64, len(workload.jobs))
-    for index, entry in enumerate(workload.jobs):
-        if entry.job.request.exclusive:
-            nodes = [node for node, _ in schedule.placement_of(index)]
-            held[index] = workload.cluster.capacity[nodes, 0].sum()
-    return held
-
-
-def write_outcome(outcome: Outcome, folder: Path) -> None:
+def write_results(simulation: Simulation, folder: Path) -> None:
     """`schedule.csv.gz` and `summary.json` in `folder`, each of them whole or not at all. Raises `Unusable`.
 
     The schedule has one line per job in order of arrival: job, submit_s, start_s, end_s, units, nodes. Nodes are
     `name:units` joined by blanks; a job that never ran has no times and no nodes.
     """
-    write_table(folder / "schedule.csv.gz", _schedule_rows(outcome))
-    write_whole(folder / "summary.json", (json.dumps(_described(outcome), indent=2) + "\n").encode())
+    write_table(folder / "schedule.csv.gz", _schedule_rows(simulation))
+    write_whole(folder / "summary.json", (json.dumps(_written_summary(simulation), indent=2) + "\n").encode())
 
 
-def _described(outcome: Outcome) -> dict[str, Any]:
-    setup = outcome.setup
-    return outcome.summary() | {
+def _written_summary(simulation: Simulation) -> dict[str, Any]:
+    setup, workload = simulation.setup, simulation.workload
+    return simulation.summary() | {
+        "version": version("cpsched"),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "setup": {
-            "trace": outcome.workload.name,
-            "system": outcome.workload.system,
-            "dispatcher": setup.dispatcher,
-            "predictor": setup.predictor,
-            "settings": {**setup.settings, **setup.options},
-            "charge": "none" if setup.charge is None else setup.charge,
-            "left_waiting": outcome.left_waiting,
-            "notes": list(outcome.workload.notes),
-        }
+            **identity(setup, workload),
+            "left_waiting": simulation.left_waiting,
+            "notes": list(workload.notes),
+        },
     }
 
 
-def _schedule_rows(outcome: Outcome) -> Iterator[Sequence[object]]:
+def identity(setup: Setup, workload: Workload) -> dict[str, Any]:
+    """What a replay depends on, as `summary.json` says it: two replays that agree in it have the same schedule.
+
+    The code of a plug-in may change without its words; so may a search whose limit is seconds.
+    """
+    return {
+        "trace": workload.name,
+        "system": workload.system,
+        **workload.origin,
+        "dispatcher": setup.policy.dispatcher,
+        "predictor": setup.policy.predictor,
+        "settings": setup.policy.settings(),
+        "limits": _limits(setup.policy),
+        "lane": setup.lane,
+        "charge": "none" if setup.charge is None else setup.charge,
+    }
+
+
+def _limits(policy: PolicySpec) -> dict[str, Any]:
+    """What bounds a search, as it is set or by default; empty for dispatchers that do not search."""
+    given = policy.dispatcher_settings
+    try:
+        parameters = SIMULATED.dispatchers.find(policy.dispatcher).parameters()
+    except CpschedError:  # an instance, or a class that has no words: what its settings are is its own affair
+        return {}
+    return {p.name: given.get(p.name, p.default) for p in parameters if p.name in ("limit_s", "effort", "seed")}
+
+
+def _schedule_rows(simulation: Simulation) -> Iterator[Sequence[object]]:
     yield "job", "submit_s", "start_s", "end_s", "units", "nodes"
-    names, schedule = outcome.workload.cluster.node_names, outcome.schedule
+    names, schedule = simulation.workload.cluster.node_names, simulation.schedule
     starts, ends = schedule.start_s.tolist(), schedule.end_s.tolist()
-    for index, (entry, start_s, end_s) in enumerate(zip(outcome.workload.jobs, starts, ends, strict=True)):
-        job = entry.job
+    for index, (item, start_s, end_s) in enumerate(zip(simulation.workload.jobs, starts, ends, strict=True)):
+        job = item.job
         if start_s == NEVER:
             yield job.id, job.submit_s, "", "", job.request.units, ""
             continue

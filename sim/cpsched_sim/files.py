@@ -1,15 +1,20 @@
-"""Writes results: whole files or none."""
+"""Reads settings from files, and writes results: whole files or none."""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
+import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from cpsched_sim.errors import Unusable
+from cpsched.errors import InvalidValue
+from cpsched_sim.errors import Unusable, shown
+from cpsched_sim.reading.bounds import MAX_JSON_BYTES
+from cpsched_sim.reading.glance import special_kind
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -54,3 +59,26 @@ def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     write_whole(path, text.getvalue().encode())
+
+
+def sha256_of(path: Path) -> str:
+    """Digest of a file's bytes, in hex. Raises `Unusable`."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise Unusable(f"{path}: {error.strerror or error}") from error
+
+
+def read_json(setting: str, path: str) -> object:
+    """The content of a JSON file that a setting names. Raises `InvalidValue` naming the setting and the file."""
+    try:
+        if kind := special_kind(Path(path)):
+            raise ValueError(f"is {kind}")
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_JSON_BYTES + 1)
+        if len(content) > MAX_JSON_BYTES:
+            raise ValueError(f"is larger than {MAX_JSON_BYTES:,} bytes")
+        return json.loads(content.decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError, Unusable) as error:
+        raise InvalidValue(setting, path, f"cannot be read as JSON: {shown(error)}") from error

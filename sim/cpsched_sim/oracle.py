@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from cpsched.model import EndedJob, IntArray, Job, JobTable
+from cpsched import catalogue
+from cpsched.catalogue import Catalogues
+from cpsched.listing import Listing
+from cpsched.model import IntArray, Job, JobTable
+from cpsched.predictors.base import Predictor
 from cpsched_sim.traces.job import TraceJob
 
 
-class OraclePredictor:
+@runtime_checkable
+class Clairvoyant(Protocol):
+    """A predictor that is told the truth before a replay begins, which no cluster could do."""
+
+    def know(self, trace: Iterable[TraceJob]) -> None:
+        """Take note of how long each job will really run."""
+        ...
+
+
+class OraclePredictor(Predictor):
     """The real run time of each job of a trace, capped by its walltime."""
 
-    learns = False
+    def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
+        self.know(trace)
 
-    def __init__(self, trace: Iterable[TraceJob]) -> None:
+    def know(self, trace: Iterable[TraceJob]) -> None:
+        """See `Clairvoyant.know`."""
         self._run_s = {item.job.id: item.run_s for item in trace}
 
     def predict(self, job: Job) -> int:
@@ -28,5 +44,13 @@ class OraclePredictor:
         truth = np.fromiter((run_s[jobs[slot].id] for slot in slots.tolist()), np.int64, len(slots))
         table.estimate_s[slots] = np.minimum(truth, table.walltime_s[slots])
 
-    def learn(self, ended: EndedJob) -> None:
-        """Nothing to learn."""
+
+ORACLE = Listing(
+    "oracle",
+    "The real run time, which only a simulation can know; capped by the walltime.",
+    "-R in cp19, pcp20, mod17; clairvoyant in debs24",
+    OraclePredictor,
+)
+PREDICTORS = catalogue.PREDICTORS.with_(ORACLE)
+SIMULATED = Catalogues(catalogue.DISPATCHERS, PREDICTORS)
+"""What a simulation looks names up in: the core's, and the oracle."""

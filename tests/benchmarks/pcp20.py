@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from cpsched.dispatchers.cp import certain  # noqa: F401 - compiles the kernels before the clock runs
-from cpsched_sim.experiment import Outcome, Setup, run
+from cpsched_sim.experiment import Simulation, simulate
 from cpsched_sim.systems.system import System, load_system
 from cpsched_sim.workloads.eurora import eurora_jobs
 from cpsched_sim.workloads.load import Workload, load
@@ -32,7 +32,7 @@ def workload(name: str) -> Workload:
     return Workload("generated", "eurora", System(load_system("eurora")).cluster, jobs, {}, ())
 
 
-def report(name: str, predictor: str, outcome: Outcome) -> None:
+def report(name: str, predictor: str, outcome: Simulation) -> None:
     """One line of figures, one of paths."""
     summary = outcome.summary()
     dispatch, rounds = summary["dispatch"], summary["rounds"]
@@ -52,7 +52,7 @@ def main(words: list[str]) -> None:
     if len(words) == 2:
         name, predictor = words
         try:
-            report(name, predictor, run(workload(name), Setup("pcp20", predictor)))
+            report(name, predictor, simulate(workload(name), "pcp20", predictor))
         except pytest.skip.Exception as absent:
             print(f"pcp20 {name}: skipped: {absent}")
         return

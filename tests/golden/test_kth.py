@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cpsched import catalogue
+from cpsched.metrics import Measures
 from cpsched.model import Cluster
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.metrics import Measures
 from cpsched_sim.oracle import OraclePredictor
 from cpsched_sim.workloads.load import load
 from tests.traces import KTH, trace

@@ -4,24 +4,23 @@ from dataclasses import replace
 
 import pytest
 
+from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import EventPace, StandingClock
 from cpsched_bridge.adapters.mock.morning import loaded_morning
 from cpsched_bridge.adapters.mock.site import Site
 from cpsched_bridge.store.ledger import State
-from cpsched_bridge.store.replay import policy_of
 from cpsched_bridge.store.replay import replay as decide_again
-from cpsched_bridge.store.rounds import PolicyRecord
 from cpsched_sim.cluster.replay import replay as simulate
 from cpsched_sim.traces.job import TraceJob
 from tests.bridges import a_bridge
 
 JOBS = 2000
 POLICIES = [
-    PolicyRecord("easy", "walltime", {}, {}, "one-second"),
-    PolicyRecord("easy", "last-two", {}, {}, "one-second"),
-    PolicyRecord("prb", "walltime", {}, {}, "one-second"),
-    PolicyRecord("pcp20", "walltime", {"effort": "16", "considered": "30"}, {}, "one-second"),
+    PolicySpec("easy", "walltime", {}, {}, "one-second"),
+    PolicySpec("easy", "last-two", {}, {}, "one-second"),
+    PolicySpec("prb", "walltime", {}, {}, "one-second"),
+    PolicySpec("pcp20", "walltime", {"effort": "16", "considered": "30"}, {}, "one-second"),
 ]
 
 
@@ -46,7 +45,7 @@ def bridge_run(tmp_path, record, cluster, jobs):
         pace=EventPace(site),
         listeners=(note,),
         record=record,
-        policy=policy_of(record),
+        policy=record.build(),
         cycle={"max_commands": JOBS},
     )
     assert bridge.run() == []
@@ -56,7 +55,7 @@ def bridge_run(tmp_path, record, cluster, jobs):
 @pytest.mark.parametrize("record", POLICIES, ids=lambda r: f"{r.dispatcher}-{r.predictor}")
 def test_the_schedule_is_the_simulators_start_by_start(tmp_path, record):
     cluster, jobs = a_day(JOBS, seed=7)
-    schedule = simulate(jobs, cluster, policy_of(record))
+    schedule = simulate(jobs, cluster, record.build())
     expected = {item.job.id: (int(schedule.start_s[i]), schedule.placement_of(i)) for i, item in enumerate(jobs)}
     bridge, starts, times = bridge_run(tmp_path, record, cluster, jobs)
     assert starts == expected

@@ -12,9 +12,9 @@ from cpsched.fit import holds, verify
 from cpsched.model import Cluster, Decision, Effort, Starts
 from cpsched.overrun import expected_end_s
 from cpsched.planning import EVERY, GREEDY, STRICT, Rule, plan
+from cpsched_sim.testing.worlds import snapshots
 from tests.builders import a_job, a_running, a_snapshot
 from tests.properties import reference
-from tests.properties.worlds import snapshots
 
 RESERVATIONS = [STRICT, GREEDY, 1, 2, 3, EVERY]
 

@@ -18,7 +18,7 @@ from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.engine import improve
 from cpsched.dispatchers.cp.limit import Limit
 from cpsched.dispatchers.cp.objective import by_slowdown, slowdown_weights
-from cpsched.dispatchers.cp.pcp20 import Pcp20
+from cpsched.dispatchers.cp.recipes.pcp20 import Pcp20
 from cpsched.dispatchers.cp.relaxation import delay
 from cpsched.fit import verify
 from cpsched.model import Cluster, Decision, Job, Request, RunningJob, Snapshot
@@ -169,7 +169,7 @@ def test_the_solver_alone_decides_as_the_certain_answers_do(snapshot: Snapshot) 
 
 
 HARD = """
-from cpsched.dispatchers.cp.pcp20 import Pcp20
+from cpsched.dispatchers.cp.recipes.pcp20 import Pcp20
 from tests.builders import a_cluster, a_job, a_snapshot
 jobs = [a_job(i, units=i % 4 + 1, per_unit=(i % 3 + 1, i % 5 + 1), walltime_s=7 * i, distinct=i % 2 == 0)
         for i in range(1, 16)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.metrics import Measures, steps
-from cpsched_sim.traces import table as own
+from cpsched_sim.traces import native
 from cpsched_sim.traces.record import Record, Units
 from cpsched_sim.traces.swf import SwfReader
 
@@ -47,8 +47,8 @@ def records(draw):
 def test_own_format_round_trip(jobs):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.csv.gz"
-        own.write(path, jobs, ("cores", "gpus"), {"system": "x"})
-        assert list(own.OwnReader(path)) == jobs
+        native.write(path, jobs, ("cores", "gpus"), {"system": "x"})
+        assert list(native.NativeReader(path)) == jobs
 
 
 @settings(max_examples=300, deadline=None)

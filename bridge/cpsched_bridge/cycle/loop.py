@@ -15,11 +15,12 @@ import structlog
 from cpsched.fit import verify
 from cpsched.model import EndedJob
 from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.cycle.commands import Commands
 from cpsched_bridge.cycle.guard import Allowance, FailureWatch
 from cpsched_bridge.cycle.hand_back import give_all_back
 from cpsched_bridge.cycle.reconcile import Rules, reconcile
-from cpsched_bridge.cycle.snapshots import asides_of, snapshot_of
+from cpsched_bridge.cycle.snapshots import asides_of, scene_of
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Backend, Observation, Pace
 from cpsched_bridge.report import OK, CycleReport, Mode, Phase
@@ -28,7 +29,6 @@ from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import KEPT, Ledger, State, Transition
 from cpsched_bridge.store.replay import memory_of, replayable
-from cpsched_bridge.store.rounds import PolicyRecord
 from cpsched_bridge.watch.systemd import Systemd
 
 Listener = Callable[[CycleReport], None]
@@ -55,7 +55,7 @@ class Bridge:
 
     backend: Backend
     policy: Policy
-    policy_record: PolicyRecord
+    policy_record: PolicySpec
     ledger: Ledger
     journal: Journal
     pause: PauseFile
@@ -178,15 +178,15 @@ class Bridge:
         """A decision and its verification; what a dispatcher does wrong must not take the held jobs along."""
         with self._timed(report, "decide"):
             try:
-                snapshot = snapshot_of(seen, self.ledger.by_id, report.mode == "control")
-                report.snapshot = self.policy.estimated(snapshot)
+                scene = scene_of(seen, self.ledger.by_id, report.mode == "control")
+                report.snapshot = self.policy.estimated(scene)
                 decision = self.policy.decide(report.snapshot, "plan")
             except Exception as error:
                 self._log.exception("decision failed", round=report.number)
                 self._bad_decision(report, "decision_failed", f"{type(error).__name__}: {error}")
                 return
         report.decision = decision
-        report.waiting = list(snapshot.queued_jobs())
+        report.waiting = list(report.snapshot.queued_jobs())
         with self._timed(report, "verify"):
             report.violations = verify(decision, report.snapshot)
         if report.violations:

@@ -1,27 +1,28 @@
-"""Turns an observation into the snapshot that is decided on: which jobs may start, and what is already promised."""
+"""Turns an observation into the scene that is decided on: which jobs may start, and what is already promised."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from cpsched.fit import used_by
-from cpsched.model import Cluster, IntArray, RunningJob, Snapshot
+from cpsched.model import Cluster, IntArray, RunningJob, Scene
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.store.journal import Aside
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 
 
-def snapshot_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool) -> Snapshot:
-    """The snapshot to decide on.
+def scene_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool) -> Scene:
+    """What to decide on.
 
     In control the queue holds what may be started, and jobs on their way (released, not yet seen running) count as
     running where they were sent. Otherwise the queue holds what the bridge would have if it were in control.
     """
-    queue = [p.job for p in seen.pending if (_startable(p, entries) if controlling else _decidable(p, entries))]
+    may_start = _startable if controlling else _decidable
+    queue = tuple(p.job for p in seen.pending if may_start(p, entries))
     if not controlling:
-        return Snapshot.of(seen.now_s, seen.cluster, seen.free, queue, seen.running)
+        return Scene(seen.now_s, seen.cluster, seen.free, queue, seen.running)
     free, coming = _promised(seen, entries)
-    return Snapshot.of(seen.now_s, seen.cluster, free, queue, (*seen.running, *coming))
+    return Scene(seen.now_s, seen.cluster, free, queue, (*seen.running, *coming))
 
 
 def _startable(pending: PendingJob, entries: Mapping[int, Entry]) -> bool:

@@ -2,44 +2,61 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, cast
 
 import structlog
 
+from cpsched import plugins
+from cpsched.errors import CpschedError, UnknownName, Unloadable
+from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.cycle.guard import require_ready
 from cpsched_bridge.cycle.loop import Bridge, Listener
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.errors import BackendError, NotReady, SettingsError
 from cpsched_bridge.ports import Backend
-from cpsched_bridge.settings import PolicySettings, Settings, as_texts
+from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.files import lock, opened_journal, opened_ledger, pause_file
 from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.replay import policy_of
-from cpsched_bridge.store.rounds import PolicyRecord
 from cpsched_bridge.watch.exporter import Endpoint, Exporter
+from cpsched_sim.files import read_json
+
+ADAPTERS_FOLDER = "cpsched_bridge.adapters"
+ADAPTERS_GROUP = "cpsched.adapters"
+
+
+def adapter_of(words: str) -> Any:
+    """What has `Options` and `connect` under that name: an adapter of the project, a plug-in's, or `package.module`.
+
+    Raises `UnknownName` listing the known names, `Unloadable` for what is no adapter or cannot be imported.
+    """
+    own = {module.name for module in iter_modules(import_module(ADAPTERS_FOLDER).__path__)}
+    offered = {plugin.name: plugin.words for plugin in plugins.plugins(ADAPTERS_GROUP)}
+    if words not in own and words not in offered and not set(words) & set(":."):
+        raise UnknownName("adapter", words, {*own, *offered})
+    found = plugins.loaded("adapter", f"{ADAPTERS_FOLDER}.{words}" if words in own else offered.get(words, words))
+    for name in ("Options", "connect"):
+        if not hasattr(found, name):
+            raise Unloadable("adapter", words, f"has no {name}")
+    return found
 
 
 def connect(settings: Settings, where: str = "settings") -> Backend:
-    """The backend that the settings ask for; its adapter is imported now."""
+    """The backend that the settings ask for; its adapter is imported now. Raises `SettingsError`."""
     try:
-        adapter: Any = importlib.import_module(f"cpsched_bridge.adapters.{settings.adapter}")
-    except ImportError as error:
-        raise SettingsError(f"{where}: adapter={settings.adapter}: {error}") from error
+        adapter = adapter_of(settings.adapter)
+    except CpschedError as error:
+        raise SettingsError(f"{where}: {error}") from error
     return cast(Backend, adapter.connect(settings.adapter_options(adapter.Options, where)))
 
 
-def policy_record(settings: PolicySettings) -> PolicyRecord:
-    """The policy as the journal writes it down."""
-    return PolicyRecord(
-        settings.dispatcher,
-        settings.predictor,
-        as_texts(settings.dispatcher_settings),
-        as_texts(settings.predictor_settings),
-        settings.overrun,
-    )
+def policy_of(spec: PolicySpec) -> Policy:
+    """The policy, new; files that its settings name are read. Raises what `PolicySpec.build` raises."""
+    return spec.build(read_json)
 
 
 @contextmanager
@@ -59,8 +76,8 @@ def metrics(settings: Settings) -> Iterator[tuple[Listener, ...]]:
 
 def run(settings: Settings, where: str) -> list[str]:
     """Run a bridge until a signal ends it; what kept held jobs from being given back, a line each."""
-    record = policy_record(settings.policy)
-    policy = policy_of(record)
+    spec = settings.policy.spec()
+    policy = policy_of(spec)
     held_lock = lock(settings)
     backend = connect(settings, where)
     try:
@@ -75,7 +92,7 @@ def run(settings: Settings, where: str) -> list[str]:
         ):
             warn_of_kept(settings, ledger)
             pause = pause_file(settings)
-            return Bridge(backend, policy, record, ledger, journal, pause, pace, settings, listeners).run()
+            return Bridge(backend, policy, spec, ledger, journal, pause, pace, settings, listeners).run()
     finally:
         backend.close()
         held_lock.release()

@@ -13,8 +13,11 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from cpsched_sim.cli import app as simulator
+from cpsched_sim.shell import SHORT_HELP, Commands, say
 
 app = typer.Typer(
+    cls=Commands,
+    context_settings=SHORT_HELP,
     help="Schedule an HPC cluster with constraint programming: beside Slurm, or beside a simulated cluster.",
     no_args_is_help=True,
     add_completion=False,
@@ -45,10 +48,10 @@ def reporting(command: F) -> F:
         try:
             return command(*args, **kwargs)
         except (SettingsError, UnknownRound, UnknownJob, CpschedError, SimError) as error:
-            typer.echo(f"error: {error}", err=True)
+            say("error", error)
             raise typer.Exit(2) from error
         except BridgeError as error:
-            typer.echo(f"error: {error}", err=True)
+            say("error", error)
             raise typer.Exit(1) from error
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
@@ -86,7 +89,7 @@ def bridge(config: Config = DEFAULT_CONFIG) -> None:
     logs.set_up(settings.log_format)
     problems = assembly.run(settings, str(config))
     for problem in problems:
-        typer.echo(f"error: {problem}", err=True)
+        say("error", problem)
     if problems:
         raise typer.Exit(1)
 

@@ -18,22 +18,23 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cpsched import catalogue
+from cpsched.catalogue import DISPATCHERS
+from cpsched.metrics import BSLD_BOUND_S, Measures
 from cpsched.model import Cluster, EndedJob
+from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import AcceleratedPace, EventPace, StandingClock
 from cpsched_bridge.adapters.mock.morning import loaded_morning
 from cpsched_bridge.adapters.mock.site import Site
 from cpsched_bridge.cycle.loop import Bridge, Listener
 from cpsched_bridge.errors import AddressTaken
-from cpsched_bridge.program.assembly import policy_record
+from cpsched_bridge.program.assembly import policy_of
 from cpsched_bridge.program.views import span, where
 from cpsched_bridge.report import CycleReport
-from cpsched_bridge.settings import MetricsSettings, PolicySettings, Settings
+from cpsched_bridge.settings import MetricsSettings, Settings
 from cpsched_bridge.store.files import journal_path, ledger_path, pause_file
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.replay import policy_of
 from cpsched_bridge.watch import logs
 from cpsched_bridge.watch.exporter import Endpoint, Exporter
 from cpsched_sim.traces.job import TraceJob
@@ -41,7 +42,6 @@ from cpsched_sim.traces.job import TraceJob
 _DRAW_S = 0.1
 _LINE_S = 2.0
 _SHOWN = 10
-_BOUND_S = 10
 
 
 def run(dispatcher: str, baseline: str, jobs: int, seconds: float, limit_s: float, seed: int) -> int:
@@ -69,11 +69,10 @@ def run(dispatcher: str, baseline: str, jobs: int, seconds: float, limit_s: floa
     return 0
 
 
-def _policy(dispatcher: str, limit_s: float) -> PolicySettings:
+def _policy(dispatcher: str, limit_s: float) -> PolicySpec:
     """The policy of that name, with the limit if it knows one; raises `UnknownName`."""
-    entry = catalogue.find(catalogue.DISPATCHERS, "dispatcher", dispatcher)
-    limited = any(parameter.name == "limit_s" for parameter in entry.parameters())
-    return PolicySettings(dispatcher=dispatcher, dispatcher_settings={"limit_s": limit_s} if limited else {})
+    limited = "limit_s" in setting_names(DISPATCHERS.find(dispatcher))
+    return PolicySpec.of(dispatcher, options={"limit_s": limit_s} if limited else {})
 
 
 def _endpoint(exporter: Exporter) -> Endpoint:
@@ -100,7 +99,7 @@ class Figures:
 
 def _live_run(
     out: Console,
-    policy: PolicySettings,
+    policy: PolicySpec,
     cluster: Cluster,
     morning: Sequence[TraceJob],
     seconds: float,
@@ -116,12 +115,12 @@ def _live_run(
         return _bridge_run(policy, site, pace, (exporter, board, Redraw(live)))
 
 
-def _quiet_run(policy: PolicySettings, cluster: Cluster, morning: Sequence[TraceJob]) -> Figures | None:
+def _quiet_run(policy: PolicySpec, cluster: Cluster, morning: Sequence[TraceJob]) -> Figures | None:
     site = Site(cluster, morning)
     return _bridge_run(policy, site, EventPace(site), ())
 
 
-def _bridge_run(policy: PolicySettings, site: Site, pace: EventPace, listeners: tuple[Listener, ...]) -> Figures | None:
+def _bridge_run(policy: PolicySpec, site: Site, pace: EventPace, listeners: tuple[Listener, ...]) -> Figures | None:
     """One bridge in control of `site` until nothing is left to happen; None if it was stopped before."""
     decide_s: list[float] = []
 
@@ -135,13 +134,11 @@ def _bridge_run(policy: PolicySettings, site: Site, pace: EventPace, listeners: 
             adapter="mock",
             state_dir=Path(folder),
             durable=False,
-            policy=policy,
         )
-        record = policy_record(settings.policy)
         ledger, journal = Ledger(ledger_path(settings), durable=False), Journal(journal_path(settings))
         backend = MockBackend(site, StandingClock(site))
         bridge = Bridge(
-            backend, policy_of(record), record, ledger, journal, pause_file(settings), pace, settings,
+            backend, policy_of(policy), policy, ledger, journal, pause_file(settings), pace, settings,
             (note, *listeners),
         )  # fmt: skip
         pace.stop_on_signals()
@@ -267,19 +264,18 @@ class PlainLines:
 def comparison(runs: Sequence[Figures]) -> Table:
     """Wait, slowdown and decision times side by side."""
     found = Table("", *(figures.name for figures in runs), title="the same jobs, the same bridge", title_justify="left")
-    columns = [_measures(figures) for figures in runs]
+    columns = [_cells(figures) for figures in runs]
     for name in columns[0]:
         found.add_row(name, *(column[name] for column in columns))
     for column in found.columns[1:]:
         column.justify = "right"
-    found.caption = f"slowdown bounded at {_BOUND_S} s; a decision includes building its snapshot"
+    found.caption = f"slowdown bounded at {BSLD_BOUND_S} s; a decision includes building its snapshot"
     return found
 
 
-def _measures(figures: Figures) -> dict[str, str]:
-    waits_s = np.array([e.wait_s for e in figures.ended], dtype=np.float64)
-    runs_s = np.array([e.run_s for e in figures.ended], dtype=np.float64)
-    slowdowns = np.maximum(1.0, (waits_s + runs_s) / np.maximum(runs_s, _BOUND_S))
+def _cells(figures: Figures) -> dict[str, str]:
+    measures = Measures.of(figures.ended)
+    waits_s, slowdowns = measures.wait_s, measures.bounded_slowdown
     decide_ms = 1e3 * np.array(figures.decide_s or [0.0])
     return {
         "jobs": f"{len(figures.ended):,}",

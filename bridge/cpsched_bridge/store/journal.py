@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from cpsched.model import Cluster, Decision, Effort, Job, RunningJob, Snapshot, Wait
+from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.ports import Outcome
 from cpsched_bridge.report import Happening, Phase
 from cpsched_bridge.store.ledger import connect
 from cpsched_bridge.store.rounds import (
-    PolicyRecord,
     RoundRecord,
     cluster_from_json,
     cluster_to_json,
@@ -117,7 +117,7 @@ class Journal:
         number: int,
         snapshot: Snapshot,
         decision: Decision,
-        policy: PolicyRecord,
+        policy: PolicySpec,
         memory: Any,
         replayable: bool,
         mode: str,
@@ -270,7 +270,7 @@ class Journal:
         return RoundRecord(
             number=number,
             now_s=now_s,
-            policy=PolicyRecord(**policy),
+            policy=PolicySpec(**policy),
             cluster=cluster_from_json(cluster),
             free=np.array(state["free"], dtype=np.int64),
             queue=tuple(jobs[key] for key in state["queue"]),

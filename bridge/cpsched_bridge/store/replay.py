@@ -4,44 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any
 
-from cpsched import catalogue
+from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.model import Job, Placement, Snapshot
-from cpsched.overrun import Overrun
+from cpsched.listing import ReadFile
+from cpsched.model import Job, Placement, Scene
 from cpsched.policy import Policy
-from cpsched.predictors.base import OneByOne
-from cpsched_bridge.store.rounds import PolicyRecord, RoundRecord
-
-
-@runtime_checkable
-class Remembers(Protocol):
-    """A dispatcher that learns and can tell what it has learned, as JSON, and take it back."""
-
-    def memory(self) -> Any:
-        """What `learn` has taught it."""
-        ...
-
-    def recall(self, memory: Any) -> None:
-        """Know what `memory` says, and nothing else."""
-        ...
+from cpsched.policy_spec import overrun_of
+from cpsched.predictors.base import Predictor
+from cpsched_bridge.store.rounds import RoundRecord
 
 
 def replayable(dispatcher: Dispatcher) -> bool:
     """Whether rounds of this dispatcher can be decided again: it learns nothing, or tells what it has learned."""
-    return not dispatcher.learns or isinstance(dispatcher, Remembers)
+    return not dispatcher.learns or memory_of(dispatcher) is not None
 
 
 def memory_of(dispatcher: Dispatcher) -> Any:
     """What the dispatcher has learned and can tell, else None."""
-    return dispatcher.memory() if dispatcher.learns and isinstance(dispatcher, Remembers) else None
+    return dispatcher.memory() if dispatcher.learns and isinstance(dispatcher, Dispatcher) else None
 
 
-class Recorded(OneByOne):
+class Recorded(Predictor):
     """Predicts what was predicted when the round was recorded."""
-
-    learns = False
 
     def __init__(self, estimates: Mapping[int, int]) -> None:
         self._estimates = estimates
@@ -49,15 +35,6 @@ class Recorded(OneByOne):
     def predict(self, job: Job) -> int:
         """The recorded estimate."""
         return self._estimates[job.id]
-
-
-def policy_of(record: PolicyRecord) -> Policy:
-    """The policy that the record names."""
-    return Policy(
-        catalogue.predictor(record.predictor, record.predictor_settings),
-        catalogue.dispatcher(record.dispatcher, record.dispatcher_settings),
-        cast(Overrun, record.overrun),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +53,15 @@ class Replay:
         return not self.differences and not self.skipped
 
 
-def replay(record: RoundRecord) -> Replay:
-    """Decide the recorded round again."""
+def replay(record: RoundRecord, read: ReadFile | None = None) -> Replay:
+    """Decide the recorded round again; `read` opens the files that settings of the dispatcher name."""
     if not record.replayable:
         return Replay(record.number, {}, (), f"{record.policy.dispatcher} learns and does not tell what it has learned")
-    dispatcher = catalogue.dispatcher(record.policy.dispatcher, record.policy.dispatcher_settings)
+    dispatcher = DISPATCHERS.build(record.policy.dispatcher, record.policy.dispatcher_settings, read)
     if record.memory is not None:
-        cast(Remembers, dispatcher).recall(record.memory)
-    policy = Policy(Recorded(record.estimates), dispatcher, cast(Overrun, record.policy.overrun))
-    snapshot = Snapshot.of(record.now_s, record.cluster, record.free, record.queue, record.running)
+        dispatcher.recall(record.memory)
+    policy = Policy(Recorded(record.estimates), dispatcher, overrun_of(record.policy.overrun))
+    snapshot = policy.estimated(Scene(record.now_s, record.cluster, record.free, record.queue, record.running))
     decision = policy.decide(snapshot)
     starts, plan = decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)
     return Replay(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.model import Cluster, Decision, Effort, Job, Placement, Request, RunningJob, Snapshot, Wait
+from cpsched.policy_spec import PolicySpec
 
 Json = Any
 
@@ -75,17 +76,6 @@ def placement_from_json(value: Json) -> Placement:
     return tuple((node, units) for node, units in value)
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyRecord:
-    """Which policy decided: names and settings as the catalogue takes them."""
-
-    dispatcher: str
-    predictor: str
-    dispatcher_settings: Mapping[str, str]
-    predictor_settings: Mapping[str, str]
-    overrun: str
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundRecord:
     """All that is needed to take one decision again, and what it was.
@@ -96,7 +86,7 @@ class RoundRecord:
 
     number: int
     now_s: int
-    policy: PolicyRecord
+    policy: PolicySpec
     cluster: Cluster
     free: np.ndarray
     queue: tuple[Job, ...]

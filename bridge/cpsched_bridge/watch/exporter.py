@@ -13,6 +13,7 @@ from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
+from cpsched.metrics import BSLD_BOUND_S, bounded_slowdown
 from cpsched_bridge.errors import AddressTaken
 from cpsched_bridge.ports import Observation
 from cpsched_bridge.report import OK, CycleReport
@@ -21,9 +22,6 @@ _CYCLE_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _LATENCY_S = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 _WAIT_S = (1, 10, 60, 300, 900, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800)
 _SLOWDOWN = (1, 1.1, 1.5, 2, 3, 5, 10, 20, 50, 100, 500, 1000)
-
-_BOUND_S = 10
-"""Run times below this count as this in the bounded slowdown (the field's usual threshold)."""
 
 
 class Exporter:
@@ -59,7 +57,9 @@ class Exporter:
         )
         self._wait = histogram("cpsched_job_wait_seconds", "Time in the queue of jobs that started.", _WAIT_S)
         self._slowdown = histogram(
-            "cpsched_job_bounded_slowdown_ratio", "Bounded slowdown (10 s) of jobs that ended.", _SLOWDOWN
+            "cpsched_job_bounded_slowdown_ratio",
+            f"Bounded slowdown ({BSLD_BOUND_S} s) of jobs that ended.",
+            _SLOWDOWN,
         )
 
     def _gauges(self) -> None:
@@ -122,8 +122,7 @@ class Exporter:
             self._wait.observe(max(0, start_s - job.submit_s))
         for ended in report.ended:
             self._ended.inc()
-            response_s = max(0, ended.wait_s) + ended.run_s
-            self._slowdown.observe(max(1.0, response_s / max(ended.run_s, _BOUND_S)))
+            self._slowdown.observe(float(bounded_slowdown(max(0, ended.wait_s), ended.run_s)))
 
     def _note_observation(self, seen: Observation) -> None:
         self._pending.set(len(seen.pending))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cpsched.errors import require
 from cpsched.fit import verify
-from cpsched.model import NEVER, NO_STARTS, Cluster, IntArray, Placement, Starts
+from cpsched.model import EXCLUSIVE, NEVER, NO_STARTS, Cluster, IntArray, Placement, Starts
 from cpsched.planning import Rule
 from cpsched.policy import Policy
 from cpsched_sim.cluster.events import (
@@ -75,6 +75,8 @@ class Schedule:
     paths: Mapping[str, int]
     dispatch_s: npt.NDArray[np.float64]
     cpu_s: float
+    processors: IntArray
+    """What each job holds of the first resource: whole nodes count in full, also what a job does not use of them."""
     refused: Mapping[int, str] = field(default_factory=dict)
     violations: tuple[str, ...] = ()
 
@@ -199,9 +201,22 @@ class Replay:
             paths=paths,
             dispatch_s=np.array(self.dispatch_ns, dtype=np.float64) / 1e9,
             cpu_s=cpu_s,
+            processors=self.processors(),
             refused=self.refused,
             violations=tuple(self.violations),
         )
+
+    def processors(self) -> IntArray:
+        """Processors (first resource) that each job of the trace holds; of a job that never ran, those it asks for."""
+        table, n = self.state.table, self.total
+        held: IntArray = table.units[:n] * table.per_unit[:n, 0]
+        whole = np.flatnonzero((table.sharing[:n] & EXCLUSIVE != 0) & (table.start_s[:n] != NEVER))
+        # Sums over the placement pool: what lies between two entries is the sum of the nodes between them.
+        pool = self.state.cluster.capacity[table.place_node[: int(self.state.clock[POOL])], 0]
+        upto = np.concatenate(([0], np.cumsum(pool)))
+        at = table.place_at[whole]
+        held[whole] = upto[at + table.place_count[whole]] - upto[at]
+        return held
 
 
 def run_fast(replay: Replay) -> Schedule:

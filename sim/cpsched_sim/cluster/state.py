@@ -26,8 +26,10 @@ from cpsched.model import (
     JobTable,
     Placement,
     Request,
+    Scene,
     Snapshot,
     Starts,
+    frozen_array,
 )
 from cpsched.overrun import Overrun
 from cpsched_sim.cluster import events
@@ -66,7 +68,6 @@ class SimulatedCluster:
         self.groups = empty_groups(cluster)
         self._slot_of: dict[int, int] = {}
         self._refusals: dict[Request, str | None] = {}
-        self._unseen: list[int] = []
         self.total_free = self.free.sum(axis=0)
         self._name_columns()
 
@@ -104,23 +105,28 @@ class SimulatedCluster:
         return self._refusals[request]
 
     def snapshot(self) -> Snapshot:
-        """The cluster now; its arrays are read-only views."""
+        """The cluster now; its arrays are read-only views.
+
+        Its rules hold by construction: a job's estimate is its walltime until `table.estimate_s` is told another one,
+        and running jobs are moved to ends after now whenever time has passed.
+        """
         read = self._read
         return Snapshot(
             read[NOW],
             self.cluster,
             self._free_view,
-            self.table,
+            self._fixed_table,
             self._queue_view[: read[QUEUED]],
             self._running_view[: read[RUNNING]],
-            self.fresh_slots() if self._unseen else NO_SLOTS,
             self._plan_groups,
+            by_construction=True,
         )
 
-    def fresh_slots(self) -> IntArray:
-        """Slots of queued jobs that have no estimate yet."""
-        self._unseen = [slot for slot in self._unseen if self.table.estimate_s[slot] == 0]
-        return np.array(self._unseen, dtype=np.int64)
+    def scene(self) -> Scene:
+        """The cluster now as it is seen from outside, by value."""
+        snapshot = self.snapshot()
+        free = frozen_array(self.free)
+        return Scene(self.now_s, self.cluster, free, snapshot.queued_jobs(), snapshot.running_jobs())
 
     # ------------------------------------------------------------------------------------------ what happens
 
@@ -216,6 +222,7 @@ class SimulatedCluster:
         self.phase, self.run_s, self.end_at = (self.own[row] for row in (events.PHASE, events.RUN, events.END_AT))
         self._queue_view, self._running_view = view_of(self.own[events.QUEUE]), view_of(self.own[events.ACTIVE_ROW])
         self._pool_room = len(self.table.place_node)
+        self._fixed_table = self.table.read_only()
         self._plan_groups = None if self.cluster.counted else self.groups[:5]
         cluster, table = self.cluster, self.table
         self.state: tuple[Any, ...] = (
@@ -236,7 +243,6 @@ class SimulatedCluster:
         if slot == len(self.run_s):
             self._grow(2 * slot + 1)
         self._fill([TraceJob(job, run_s)])
-        self._unseen.append(slot)
         return slot
 
     def _fill(self, items: Sequence[TraceJob]) -> None:
@@ -248,7 +254,7 @@ class SimulatedCluster:
             return np.fromiter(values, np.int64, len(items))
 
         table.submit_s[part] = column(job.submit_s for job in jobs)
-        table.walltime_s[part] = column(job.walltime_s for job in jobs)
+        table.walltime_s[part] = table.estimate_s[part] = column(job.walltime_s for job in jobs)
         table.units[part] = column(job.request.units for job in jobs)
         table.sharing[part] = column(job.request.sharing for job in jobs)
         table.node_set[part] = column(job.request.node_set for job in jobs)

@@ -1,7 +1,9 @@
 """How large a file and what is in it may be. What is larger is refused by name, before it costs memory or time.
 
-Times and amounts are bounded so that sums and products over any trace stay within 64 bits.
+Times and amounts are bounded so that sums over any trace stay within the bounds of the model (`cpsched.bounds`).
 """
+
+from cpsched.bounds import MOST_AMOUNT
 
 MAX_LINE_CHARS = 1 << 20
 """Characters of a line in a trace."""
@@ -20,7 +22,7 @@ MAX_TIME_S = 1 << 40
 """Any time, in seconds: 34,865 years."""
 MAX_UNITS = (1 << 31) - 1
 """Units of a job; processors where a job asks for processors."""
-MAX_AMOUNT = 1 << 40
+MAX_AMOUNT = MOST_AMOUNT - 1
 """One amount of a unit or of a node: 2^40 MiB are an exbibyte."""
 
 MAX_YAML_BYTES = 1 << 18
@@ -31,6 +33,9 @@ MAX_YAML_VALUES = 20_000
 """Values of a system file or a settings file, each counted as often as aliases repeat it."""
 MAX_YAML_INTEGER = (1 << 63) - 1
 """A whole number in such a file, either sign."""
+
+MAX_JSON_BYTES = 1 << 26
+"""Size of a JSON file that a setting names."""
 
 MAX_NODES = 250_000
 """Nodes of a system."""

@@ -1,25 +1,24 @@
-"""Draws a comparison: mean slowdown and wait as bars, and their distributions over the jobs.
+"""Draws a comparison: figures as bars, and their distributions over the jobs, from the table of metrics.
 
-Shaped after cp19 figures 1 to 3 and mod17 figure 3. Values come from `compare` and from the schedules it wrote.
+Shaped after cp19 figures 1 to 3 and mod17 figure 3.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from cpsched.metrics import METRICS, Measures, Metric
 from cpsched_sim.errors import Unusable
-from cpsched_sim.metrics import BSLD_BOUND_S, FloatArray
+from cpsched_sim.files import write_whole
 
 if TYPE_CHECKING:
-    from cpsched_sim.compare import Row
+    from cpsched_sim.comparison import Row
 
-_BARS = {"mean_slowdown": "mean slowdown", "bsld": "mean bounded slowdown", "mean_wait_s": "mean wait, s"}
+SQUASHED = 30
+"""A bar this many times as long as the one in the middle makes an axis logarithmic."""
 
 
 def check() -> None:
@@ -30,22 +29,58 @@ def check() -> None:
         raise Unusable("plots need matplotlib: pip install 'cpsched[report]'") from error
 
 
-def write_comparison(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """`bars.png` and `ecdf.png` of the combinations that did not fail, from the schedules below `folder`."""
-    done = {row.name: row.summary for row in rows if row.summary is not None}
+def write_comparison(rows: Sequence[Row], folder: Path, more: Sequence[Metric] = (), title: str = "") -> list[Path]:
+    """`bars.png` and `ecdf.png` of the combinations that did not fail; each row has its measures with it.
+
+    Colours tell dispatchers apart, styles of line predictors. A picture is written whole or not at all. Raises
+    `Unusable`.
+    """
+    done = {row.name: row for row in rows if row.summary is not None}
     if not done:
         return []
-    jobs = {name: _schedule(folder / name.replace("/", "-") / "schedule.csv.gz") for name in done}
-    return [_bars(done, folder / "bars.png"), _distributions(jobs, folder / "ecdf.png")]
+    drawn = [metric for metric in METRICS if metric.drawn] + list(more)
+    measures = {name: row.measures for name, row in done.items() if row.measures is not None}
+    summaries = {name: row.summary for name, row in done.items() if row.summary is not None}
+    styles = _styles(list(done.values()))
+    return [
+        _bars(summaries, drawn, styles, title, folder / "bars.png"),
+        _distributions(measures, styles, title, folder / "ecdf.png"),
+    ]
 
 
-def _schedule(path: Path) -> tuple[FloatArray, FloatArray]:
-    """(wait in seconds, bounded slowdown) of every job that ran."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        times = [(int(r["submit_s"]), int(r["start_s"]), int(r["end_s"])) for r in csv.DictReader(file) if r["start_s"]]
-    submit_s, start_s, end_s = np.array(times, dtype=np.float64).T
-    slowdown = np.maximum(1.0, (end_s - submit_s) / np.maximum(end_s - start_s, BSLD_BOUND_S))
-    return start_s - submit_s, slowdown
+def _styles(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """Row name -> colour and line style: a colour for each dispatcher, a style of line for each predictor."""
+    dispatchers = list(dict.fromkeys(row.dispatcher for row in rows))
+    predictors = list(dict.fromkeys(row.predictor for row in rows))
+    return {
+        row.name: {
+            "color": f"C{dispatchers.index(row.dispatcher) % 10}",
+            "linestyle": ("-", "--", ":", "-.")[predictors.index(row.predictor) % 4],
+        }
+        for row in rows
+    }
+
+
+def _label(text: str) -> str:
+    """`text` as it is: matplotlib takes `$` for mathematics, and leaves labels with `_` in front out of legends."""
+    return (f"\u200b{text}" if text.startswith("_") else text).replace("$", r"\$")
+
+
+def _save(figure: Any, path: Path) -> Path:
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=120, format="png")
+    write_whole(path, picture.getvalue())
+    return path
+
+
+def _scale(values: Sequence[float]) -> dict[str, Any]:
+    """Arguments of `set_xscale`: logarithmic where one bar would squash the others."""
+    positive = [value for value in values if value > 0]
+    if not positive or max(positive) <= SQUASHED * sorted(positive)[len(positive) // 2]:
+        return {"value": "linear"}
+    if len(positive) == len(values):
+        return {"value": "log"}
+    return {"value": "symlog", "linthresh": min(positive)}
 
 
 def _figure(columns: int, height: float) -> tuple[Any, Any]:
@@ -57,27 +92,36 @@ def _figure(columns: int, height: float) -> tuple[Any, Any]:
     return figure, figure.subplots(1, columns)
 
 
-def _bars(done: Mapping[str, Mapping[str, Any]], path: Path) -> Path:
-    figure, panels = _figure(len(_BARS), 1.2 + 0.35 * len(done))
+def _bars(
+    done: Mapping[str, Mapping[str, Any]],
+    drawn: Sequence[Metric],
+    styles: Mapping[str, Mapping[str, Any]],
+    title: str,
+    path: Path,
+) -> Path:
+    figure, panels = _figure(len(drawn), 1.2 + 0.35 * len(done))
     names = list(done)[::-1]
-    for column, (axes, (key, label)) in enumerate(zip(panels, _BARS.items(), strict=True)):
-        bars = axes.barh(names if column == 0 else range(len(names)), [done[name][key] for name in names])
+    for column, (axes, metric) in enumerate(zip(panels, drawn, strict=True)):
+        values = [done[name][metric.name] for name in names]
+        bars = axes.barh(range(len(names)), values, color=[styles[name]["color"] for name in names])
+        axes.set_xscale(**_scale(values))
         axes.bar_label(bars, fmt="{:,.4g}", padding=3)
         axes.margins(x=0.25)
-        axes.set_xlabel(label)
+        axes.set_xlabel(metric.label)
         axes.spines[["top", "right"]].set_visible(False)
-        if column:
-            axes.set_yticks([])
-    figure.savefig(path, dpi=120)
-    return path
+        axes.set_yticks(*([[]] if column else [range(len(names)), list(map(_label, names))]))
+    figure.suptitle(_label(title))
+    return _save(figure, path)
 
 
-def _distributions(jobs: Mapping[str, tuple[FloatArray, FloatArray]], path: Path) -> Path:
+def _distributions(
+    measures: Mapping[str, Measures], styles: Mapping[str, Mapping[str, Any]], title: str, path: Path
+) -> Path:
     figure, (waits, slowdowns) = _figure(2, 3.6)
-    for number, (name, (wait_s, slowdown)) in enumerate(jobs.items()):
-        style = {"label": name, "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
-        waits.ecdf(wait_s, **style)
-        slowdowns.ecdf(slowdown, **style)
+    for name, jobs in measures.items():
+        style = {**styles[name], "label": _label(name)}
+        waits.ecdf(jobs.wait_s, **style)
+        slowdowns.ecdf(jobs.bounded_slowdown, **style)
     waits.set_xscale("symlog", linthresh=1)
     slowdowns.set_xscale("log")
     for axes, label in ((waits, "wait, s"), (slowdowns, "bounded slowdown")):
@@ -85,5 +129,5 @@ def _distributions(jobs: Mapping[str, tuple[FloatArray, FloatArray]], path: Path
         axes.set_ylabel("share of jobs")
         axes.grid(alpha=0.3)
     slowdowns.legend(fontsize="small", loc="lower right")
-    figure.savefig(path, dpi=120)
-    return path
+    figure.suptitle(_label(title))
+    return _save(figure, path)

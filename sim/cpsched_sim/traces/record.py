@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from cpsched.model import Job, Request
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.reading.bounds import MAX_FIELD_CHARS, MAX_ID, MAX_JOBS, MAX_LINE_CHARS, MAX_TIME_S
+from cpsched_sim.traces.job import TraceJob
 
 
 class Processors(NamedTuple):
@@ -49,6 +51,20 @@ class Record(NamedTuple):
     queue: str = ""
     account: str = ""
 
+    def with_request(self, request: Request) -> TraceJob:
+        """The job, asking for `request`: what `ask` means on a system."""
+        job = Job(
+            id=self.id,
+            submit_s=self.submit_s,
+            walltime_s=self.walltime_s,
+            request=request,
+            user=self.user,
+            name=self.name,
+            queue=self.queue,
+            account=self.account,
+        )
+        return TraceJob(job, self.run_s)
+
 
 _WORDS = ("user", "name", "queue", "account")
 """The last fields of a record."""
@@ -72,7 +88,11 @@ class Tally:
 
 
 class Reader:
-    """A trace file opened for reading: its header at once, its jobs as they are asked for."""
+    """A trace file opened for reading: its header at once, its jobs as they are asked for.
+
+    A format is a class derived from this one, in a file of this folder that lists it in `LISTED`. `header` is filled
+    by `__init__`; `_lines` and `_record` are what a format has to write.
+    """
 
     @classmethod
     def recognises(cls, first: str) -> bool:

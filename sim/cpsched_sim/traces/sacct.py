@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from sys import intern
 
+from cpsched.listing import Listing
 from cpsched_sim.reading.bounds import MAX_AMOUNT
 from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.traces.record import Reader, Record, Units
@@ -181,3 +182,8 @@ class SacctReader(Reader):
             return int(text)
         except ValueError:
             raise self._wrong(field, text, "must be a whole number") from None
+
+
+LISTED = (
+    Listing("sacct", "Slurm accounting data: `sacct --parsable2 --allocations`.", "Slurm; Open XDMoD", SacctReader),
+)

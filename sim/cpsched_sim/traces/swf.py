@@ -27,6 +27,7 @@ from itertools import chain
 from pathlib import Path
 from sys import intern
 
+from cpsched.listing import Listing
 from cpsched_sim.reading.bounds import MAX_HEADER_LINES
 from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.traces.record import Processors, Reader, Record
@@ -149,3 +150,6 @@ def _is_number(word: str) -> bool:
 
 def _text(number: str) -> str:
     return "" if number == "-1" else intern(number)
+
+
+LISTED = (Listing("swf", "Standard Workload Format: 18 numbers a line.", "Feitelson et al., version 2.2", SwfReader),)

@@ -29,8 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import require
-from cpsched.model import Job
-from cpsched_sim.metrics import FloatArray
+from cpsched.metrics import FloatArray
 from cpsched_sim.systems.system import System, load_system
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.traces.record import Record, Units
@@ -167,10 +166,7 @@ def eurora(days: float, seed: int, load: float = 1.0) -> list[Record]:
 def eurora_jobs(days: float, seed: int, load: float = 1.0) -> list[TraceJob]:
     """The same, with requests for the system `eurora`."""
     system = System(load_system("eurora"))
-    return [
-        TraceJob(Job(r.id, r.submit_s, r.walltime_s, system.request(r.ask), r.user, r.name, r.queue), r.run_s)
-        for r in eurora(days, seed, load)
-    ]
+    return [record.with_request(system.request(record.ask)) for record in eurora(days, seed, load)]
 
 
 def _all_regimes(rng: np.random.Generator, jobs: int) -> list[_Regime]:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import islice
+from os import PathLike
 from pathlib import Path
 
+from cpsched.catalogue import Catalogue
 from cpsched.errors import InvalidValue, UnknownName
-from cpsched.model import Cluster, Job
+from cpsched.listing import Listing
+from cpsched.model import Cluster
 from cpsched_sim.errors import InvalidTrace, Unusable, shown
+from cpsched_sim.files import sha256_of
 from cpsched_sim.reading.glance import look_at
 from cpsched_sim.systems.system import Boundless, System, SystemFile, load_system, named_system
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.traces.record import Reader, Record
-from cpsched_sim.traces.sacct import SacctReader
 from cpsched_sim.traces.swf import SwfReader
-from cpsched_sim.traces.table import OwnReader
 
-FORMATS = "read are SWF, sacct -P, and cpsched's own format, each also packed with gzip"
 _OTHERS = "name one that is known here, or a system file, with --system"
 _LOOKED_AT = 20
-"""Lines of which one must be of SWF, where the first is of no format."""
+"""Lines of which one must look like SWF, where no format recognises the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,47 +37,81 @@ class Workload:
     header: Mapping[str, str]
     notes: tuple[str, ...]
     """What was dropped, cut and skipped, one sentence per reason."""
+    origin: Mapping[str, object] = field(default_factory=dict)
+    """What it was read from: trace_sha256, system_sha256, max_jobs, lenient. Empty where it was made in memory."""
 
 
-def open_trace(path: Path, lenient: bool = False) -> Reader:
-    """A reader for the format that the file turns out to have: cpsched's own, sacct's, or SWF.
+FORMATS: Catalogue[Reader] = Catalogue("trace format", "cpsched.formats", Reader, ("cpsched_sim.traces",))
+"""The formats by name: every module of `cpsched_sim.traces` that lists one, and those of plug-ins."""
 
-    Raises `Unusable` for a file that is none of them, saying what it seems to be.
+
+def open_trace(path: Path, lenient: bool = False, format: str | None = None) -> Reader:
+    """A reader for the file: of `format`, or of the format that the file turns out to have.
+
+    Raises `UnknownName` or `Unloadable` for a format that is not there, `Unusable` for a file that cannot be read or
+    that is of no format, saying what it seems to be.
+    """
+    listing = FORMATS.find(format) if format is not None else _recognised(path)
+    return FORMATS.checked(listing.factory(path, lenient), listing.name)
+
+
+def _recognised(path: Path) -> Listing:
+    """The format that knows the file's first line: of the project, then of plug-ins, where a broken one is passed over.
+
+    A file whose first lines are damaged is SWF if one of the others looks like it: the reader then names the line.
     """
     glance = look_at(path)
-    for reader in (OwnReader, SacctReader, SwfReader):
-        if glance.lines and reader.recognises(glance.lines[0]):
-            return reader(path, lenient)
+    formats = [known for known in FORMATS.all() if isinstance(known, Listing)]
+    for known in formats:
+        if glance.lines and getattr(known.factory, "recognises", _nothing)(glance.lines[0]):
+            return known
     if any(SwfReader.looks_like_one(line) for line in glance.lines[:_LOOKED_AT]):
-        return SwfReader(path, lenient)
-    raise Unusable(f"{path}: seems to be {glance.seems}, no trace; {FORMATS}")
+        return FORMATS.find("swf")
+    names = ", ".join(known.name for known in formats)
+    raise Unusable(f"{path}: seems to be {glance.seems}, no trace; formats read, also gzipped: {names}")
+
+
+def _nothing(first: str) -> bool:
+    return False
 
 
 def load(
-    path: Path,
+    path: str | PathLike[str],
     system: str | SystemFile | None = None,
     lenient: bool = False,
     max_jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
+    format: str | None = None,
 ) -> Workload:
     """Read a trace for a system: a name, a file, or what the trace says of itself (else `pool`).
+
+    `format` is a name or `package.module:Class`; without one the file's first line tells.
 
     Raises `InvalidTrace` with file and line where a job breaks a rule or could never fit, unless `lenient`.
     `progress` is told the number of jobs read, now and then.
     """
-    reader = open_trace(path, lenient)
+    path = Path(path)
+    reader = open_trace(path, lenient, format)
     target = _system(system, reader)
     jobs = _jobs(reader, target, lenient, max_jobs, progress)
     notes = tuple(reader.tally.lines() + _sorted(jobs))
-    return Workload(shown(path.name), target.name, target.cluster, jobs, reader.header, notes)
+    origin = {
+        "trace_sha256": sha256_of(path),
+        "system_sha256": sha256(target.file.model_dump_json().encode()).hexdigest(),
+        "max_jobs": max_jobs,
+        "lenient": lenient,
+    }
+    return Workload(shown(path.name), target.name, target.cluster, jobs, reader.header, notes, origin)
 
 
-def load_jobs(path: Path, lenient: bool = False, max_jobs: int | None = None) -> list[TraceJob]:
+def load_jobs(
+    path: Path, lenient: bool = False, max_jobs: int | None = None, format: str | None = None
+) -> list[TraceJob]:
     """The jobs of a trace in order of arrival, for studies that place none: no system is asked for, every job fits.
 
     Requests tell jobs apart (as predictors do) and mean nothing else. Raises `InvalidTrace`, `Unusable`.
     """
-    reader = open_trace(path, lenient)
+    reader = open_trace(path, lenient, format)
     jobs = _jobs(reader, Boundless(reader.resources), lenient, max_jobs)
     _sorted(jobs)
     return jobs
@@ -121,24 +157,13 @@ def _system(system: str | SystemFile | None, reader: Reader) -> System:
 
 def _job(record: Record, system: System, reader: Reader, lenient: bool) -> TraceJob | None:
     try:
-        request = system.request(record.ask)
+        return record.with_request(system.request(record.ask))
     except InvalidValue as error:
         rule = f"{error.rule} on {system.name}"
         if lenient:
             reader.tally.skipped[f"{error.field} {rule}"] += 1
             return None
         raise InvalidTrace(reader.path, reader.line, error.field, error.value, rule) from error
-    job = Job(
-        record.id,
-        record.submit_s,
-        record.walltime_s,
-        request,
-        record.user,
-        record.name,
-        record.queue,
-        record.account,
-    )
-    return TraceJob(job, record.run_s)
 
 
 def _sorted(jobs: list[TraceJob]) -> list[str]:

@@ -34,7 +34,7 @@ def test_a_file_that_says_nothing_is_refused_for_it_would_mean_a_real_slurm(tmp_
         ("cycle:\n  intervall_s: 1", "2: cycle.intervall_s: 1: no such setting; did you mean 'interval_s'?"),
         ("cycle:\n  interval_s: .inf", "2: cycle.interval_s: inf: Input should be a finite number"),
         ("guard:\n  window_s: 1.0e+30", "1: guard: dict: Value error, window_s must be within 1,000,000,000"),
-        ("mode: x\nadapter: y", "1: mode: x: Input should be 'shadow' or 'control'; also wrong: adapter"),
+        ("mode: x\non_stop: y", "1: mode: x: Input should be 'shadow' or 'control'; also wrong: on_stop"),
         ("- a\n- b", "1: file: list: must be a mapping of settings"),
         ("mode: [", "1: yaml: : "),
         ("mode: shadow\nmode: control", "2: mode: given twice: must be given once"),

@@ -3,27 +3,30 @@ from typing import Literal
 import pytest
 
 from cpsched import catalogue
-from cpsched.catalogue import Parameter
+from cpsched.catalogue import DISPATCHERS, PREDICTORS
 from cpsched.errors import InvalidValue, UnknownName
+from cpsched.listing import Parameter
+
+OWN = [*DISPATCHERS.own(), *PREDICTORS.own()]
 
 
-@pytest.mark.parametrize("entry", [*catalogue.DISPATCHERS, *catalogue.PREDICTORS], ids=lambda entry: entry.name)
-def test_every_entry_builds_with_its_defaults_and_says_what_it_is(entry):
-    built = entry.build()
-    assert callable(getattr(built, "decide", None) or getattr(built, "predict", None))
-    assert entry.summary.endswith(".")
-    assert entry.source
+@pytest.mark.parametrize("listing", OWN, ids=lambda listing: listing.name)
+def test_every_listing_builds_with_its_defaults_and_says_what_it_is(listing):
+    assert isinstance(listing.build(), DISPATCHERS.base | PREDICTORS.base)
+    assert listing.summary.endswith(".")
+    assert listing.source
 
 
 def test_names_are_unique():
-    for entries in (catalogue.DISPATCHERS, catalogue.PREDICTORS):
-        names = [entry.name for entry in entries]
-        assert len(set(names)) == len(names)
+    names = [listing.name for listing in OWN]
+    assert len(set(names)) == len(names)
 
 
-def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(UnknownName, match=r"unknown predictor 'walltme'; known: .*walltime"):
+def test_an_unknown_name_lists_the_known_ones_and_the_one_that_was_meant():
+    with pytest.raises(UnknownName, match=r"unknown predictor 'walltme'; known: .*; did you mean 'walltime'\?$"):
         catalogue.predictor("walltme")
+    with pytest.raises(UnknownName, match=r"unknown predictor 'crystal'; known: last-two, profile, walltime$"):
+        catalogue.predictor("crystal")
 
 
 def test_an_unknown_parameter_lists_the_known_ones():

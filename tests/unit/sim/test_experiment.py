@@ -5,10 +5,11 @@ import pytest
 
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched.model import Job, Request
+from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.profile import ProfilePredictor
 from cpsched_sim.errors import Unusable
-from cpsched_sim.experiment import Setup, run, write_outcome
-from cpsched_sim.oracle import OraclePredictor
+from cpsched_sim.experiment import Setup, run, write_results
+from cpsched_sim.oracle import SIMULATED, OraclePredictor
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -23,43 +24,43 @@ def ran(id, run_s=10, submit_s=0, **request):
 
 
 def test_settings_reach_dispatcher_predictor_and_policy():
-    setup = Setup("list-reg", "profile", {"option": "greedy", "remember": "7", "overrun": "double"})
-    policy = setup.policy(())
+    settings = {"option": "greedy", "remember": "7", "overrun": "double"}
+    policy = Setup(PolicySpec.of("list-reg", "profile", settings)).build()
     assert isinstance(policy.predictor, ProfilePredictor)
     assert (policy.predictor.remember, policy.overrun) == (7, "double")
 
 
 def test_the_oracle_knows_the_trace():
-    policy = Setup("easy", "oracle").policy([ran(1, run_s=33)])
+    policy = Setup(PolicySpec("easy", "oracle")).build([ran(1, run_s=33)])
     assert isinstance(policy.predictor, OraclePredictor)
     assert policy.predictor.predict(a_job(1)) == 33
 
 
 def test_the_truth_of_the_oracle_is_not_a_setting():
     with pytest.raises(UnknownName, match="'trace'"):
-        Setup("easy", "oracle", {"trace": "x"}).policy(())
+        PolicySpec.of("easy", "oracle", {"trace": "x"}, known=SIMULATED)
 
 
 def test_options_belong_to_dispatchers_that_search():
     with pytest.raises(InvalidValue, match="effort=3: easy has no such parameter"):
-        Setup("easy", options={"effort": "3"}).policy(())
+        PolicySpec.of("easy", options={"effort": "3"})
 
 
-def test_an_outcome_measures_the_jobs_that_ran():
-    outcome = run(a_workload(ran(1, units=3), ran(2, units=2), ran(3, units=9)), Setup("fcfs"))
-    assert outcome.left_waiting == 1
-    assert outcome.measures.wait_s.tolist() == [0, 10]
-    assert outcome.measures.processors.tolist() == [3, 2]
-    assert outcome.summary()["utilization"] == 50 / (4 * 20)
+def test_an_simulation_measures_the_jobs_that_ran():
+    simulation = run(a_workload(ran(1, units=3), ran(2, units=2), ran(3, units=9)), Setup(PolicySpec("fcfs")))
+    assert simulation.left_waiting == 1
+    assert simulation.measures.wait_s.tolist() == [0, 10]
+    assert simulation.measures.processors.tolist() == [3, 2]
+    assert simulation.summary()["utilization"] == 50 / (4 * 20)
 
 
 def test_a_workload_of_which_nothing_runs_is_unusable():
     with pytest.raises(Unusable, match="made: no job ran on up"):
-        run(a_workload(ran(1, units=9)), Setup("easy"))
+        run(a_workload(ran(1, units=9)), Setup())
 
 
 def test_results_are_written_whole(tmp_path):
-    write_outcome(run(a_workload(ran(1)), Setup("easy", charge=2.0)), tmp_path / "deep" / "folder")
+    write_results(run(a_workload(ran(1)), Setup(charge=2.0)), tmp_path / "deep" / "folder")
     written = json.loads((tmp_path / "deep" / "folder" / "summary.json").read_text())
     assert written["setup"] == {
         "trace": "made",
@@ -67,6 +68,8 @@ def test_results_are_written_whole(tmp_path):
         "dispatcher": "easy",
         "predictor": "walltime",
         "settings": {},
+        "limits": {},
+        "lane": "ordinary",
         "charge": 2.0,
         "left_waiting": 0,
         "notes": ["a note"],
@@ -75,11 +78,11 @@ def test_results_are_written_whole(tmp_path):
 
 def test_whole_nodes_count_in_full():
     job = Job(1, 0, 100, Request(1, (1,), exclusive=True))
-    outcome = run(a_workload(TraceJob(job, 10), nodes=2), Setup("easy"))
-    assert outcome.measures.processors.tolist() == [4]
+    simulation = run(a_workload(TraceJob(job, 10), nodes=2), Setup())
+    assert simulation.measures.processors.tolist() == [4]
 
 
 def test_figures_are_plain_numbers_for_json():
-    summary = run(a_workload(ran(1), ran(2)), Setup("easy")).summary()
+    summary = run(a_workload(ran(1), ran(2)), Setup()).summary()
     assert not any(isinstance(value, np.generic) for value in summary.values())
     json.dumps(summary)

@@ -51,4 +51,4 @@ def test_latencies_are_in_milliseconds():
     assert Latencies.of([0.001, 0.002, 0.009]) == Latencies(
         mean_ms=pytest.approx(4.0), median_ms=pytest.approx(2.0), p99_ms=pytest.approx(8.86), max_ms=pytest.approx(9.0)
     )
-    assert Latencies.of([]) == Latencies(0.0, 0.0, 0.0, 0.0)
+    assert Latencies.of([]) == Latencies(None, None, None, None)

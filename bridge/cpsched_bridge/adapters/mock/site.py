@@ -14,8 +14,6 @@ import numpy as np
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import Cluster, EndedJob, Placement, Starts
-from cpsched.policy import Policy
-from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.ports import Hold, LeftJob, Observation, Outcome, PendingJob, StartOrder
 from cpsched_sim.cluster.state import SimulatedCluster
 from cpsched_sim.traces.job import TraceJob
@@ -44,7 +42,7 @@ class Site:
         self._launch_s = launch_s
         self._pins: dict[int, Pin] = {}
         self._node_index = {name: node for node, name in enumerate(cluster.node_names)}
-        self._scheduler = Policy(WalltimePredictor(), EasyDispatcher())
+        self._scheduler = EasyDispatcher()
         self._left: list[LeftJob] = []
         self.ended: list[EndedJob] = []
         self.starts: Counter[int] = Counter()
@@ -91,11 +89,10 @@ class Site:
 
     def observe(self, since: int = 0) -> Observation:
         """The site now; `since` jobs that ended are known already."""
-        snapshot = self._state.snapshot()
-        pending = tuple(PendingJob(job, self._holds[job.id], job.id in self._pins) for job in snapshot.queued_jobs())
-        free = np.array(snapshot.free)
+        scene = self._state.scene()
+        pending = tuple(PendingJob(job, self._holds[job.id], job.id in self._pins) for job in scene.queue)
         ended, left = tuple(self.ended[since:]), tuple(self._left)
-        return Observation(self.now_s, snapshot.cluster, free, pending, snapshot.running_jobs(), ended, left)
+        return Observation(scene.now_s, scene.cluster, scene.free, pending, scene.running, ended, left)
 
     def start(self, orders: Sequence[StartOrder]) -> list[Outcome]:
         """See `Backend.start`; a job whose nodes are free runs at once."""
@@ -119,7 +116,6 @@ class Site:
             self._left.append(LeftJob(item.job.id, reason, user=item.job.user))
             return
         self._holds[item.job.id] = self._hold_of_new
-        self._state.table.estimate_s[self._state.slot_of(item.job.id)] = item.job.walltime_s
 
     def _start(self, order: StartOrder) -> Outcome:
         id = order.job.id
@@ -158,7 +154,7 @@ class Site:
         released = self._released()
         if not released:
             return
-        snapshot = self._scheduler.estimated(self._state.snapshot())
+        snapshot = self._state.snapshot()
         queue = [slot for slot in snapshot.queue.tolist() if snapshot.table.jobs[slot].id in released]
         snapshot = dataclasses.replace(snapshot, queue=np.array(queue, dtype=np.int64))
         self._run(self._scheduler.decide(snapshot, "starts").starts.placements())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cpsched.dispatchers.base import Unlearned
+from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Effort, EndedJob, Starts
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Hold, LeftJob, Outcome
@@ -307,14 +307,14 @@ def test_a_stopping_bridge_tells_which_jobs_it_could_not_give_back(bridge_at):
     assert bridge.ledger.kept() == [1, 2]
 
 
-class Wrong(Unlearned):
+class Wrong(Dispatcher):
     """Starts everything on node 0."""
 
     def decide(self, snapshot, need="plan"):
         return Decision(Starts.of(dict.fromkeys(snapshot.queue.tolist(), ((0, 1),))), Effort("wrong"))
 
 
-class Broken(Unlearned):
+class Broken(Dispatcher):
     """Raises."""
 
     def decide(self, snapshot, need="plan"):

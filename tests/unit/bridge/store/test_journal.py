@@ -1,17 +1,17 @@
 import numpy as np
 import pytest
 
-from cpsched.dispatchers.base import Unlearned
-from cpsched.model import Cluster, EndedJob, Snapshot, Wait
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.model import Cluster, EndedJob, Scene, Wait
 from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.ports import Outcome
 from cpsched_bridge.report import Happening
 from cpsched_bridge.store.journal import Aside, Journal
-from cpsched_bridge.store.replay import policy_of, replay
+from cpsched_bridge.store.replay import replay
 from cpsched_bridge.store.rounds import (
-    PolicyRecord,
     cluster_from_json,
     cluster_to_json,
     job_from_json,
@@ -22,21 +22,21 @@ from cpsched_bridge.store.rounds import (
 from tests.builders import a_cluster, a_job, a_running
 from tests.fakes import FirstFit
 
-POLICY = PolicyRecord("easy", "last-two", {}, {}, "one-second")
+POLICY = PolicySpec("easy", "last-two", {}, {}, "one-second")
 
 
-def a_snapshot(now_s=100, queue=(), running=(), cluster=None):
+def a_scene(now_s=100, queue=(), running=(), cluster=None):
     cluster = cluster or a_cluster()
     free = cluster.capacity.copy()
     for each in running:
         for node, units in each.placement:
             free[node] -= units * np.array(each.job.request.per_unit)
-    return Snapshot.of(now_s, cluster, free, queue, running)
+    return Scene(now_s, cluster, free, tuple(queue), tuple(running))
 
 
-def write(journal, number, snapshot, policy=None, record=POLICY, **changes):
-    policy = policy or policy_of(record)
-    snapshot = policy.estimated(snapshot)
+def write(journal, number, scene, policy=None, record=POLICY, **changes):
+    policy = policy or record.build()
+    snapshot = policy.estimated(scene)
     decision = policy.decide(snapshot)
     facts = {
         "memory": None,
@@ -55,7 +55,7 @@ def test_a_round_is_read_back_as_it_was(tmp_path):
     queue = [a_job(1, units=2, per_unit=3, user="ada", name="run1", queue="long"), a_job(2, per_unit=4, distinct=True)]
     running = [a_running(a_job(9, per_unit=4), ((0, 1),), start_s=50)]
     sent = [("start", Outcome(1, "refused", "gone"))]
-    decision = write(journal, 7, a_snapshot(queue=queue, running=running), outcomes=sent)
+    decision = write(journal, 7, a_scene(queue=queue, running=running), outcomes=sent)
     record = Journal(tmp_path / "journal.sqlite", read_only=True).read(7)
     assert (record.now_s, record.mode, record.policy) == (100, "control", POLICY)
     assert record.queue == tuple(queue)
@@ -70,15 +70,15 @@ def test_a_round_is_read_back_as_it_was(tmp_path):
 
 def test_what_a_job_waits_for_is_kept(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
-    write(journal, 1, a_snapshot(queue=[a_job(1, per_unit=9)]), Policy(WalltimePredictor(), FirstFit()))
+    write(journal, 1, a_scene(queue=[a_job(1, per_unit=9)]), Policy(WalltimePredictor(), FirstFit()))
     assert journal.read(1).waits == {1: Wait("resources")}
 
 
 def test_a_recorded_decision_is_taken_again_whatever_the_predictor_has_learned_since(tmp_path):
-    journal, policy = Journal(tmp_path / "journal.sqlite"), policy_of(POLICY)
+    journal, policy = Journal(tmp_path / "journal.sqlite"), POLICY.build()
     running = [a_running(a_job(9, per_unit=4, user="ada"), ((0, 1),), start_s=50)]
     queue = [a_job(1, units=4, per_unit=4, user="ada"), a_job(2, per_unit=4, walltime_s=40)]
-    first = write(journal, 1, a_snapshot(queue=queue, running=running), policy)
+    first = write(journal, 1, a_scene(queue=queue, running=running), policy)
     policy.learn(EndedJob(a_job(9, user="ada"), 0, 5))
     result = replay(journal.read(1))
     assert result.same
@@ -89,13 +89,13 @@ def test_a_replay_that_differs_says_where(tmp_path):
     """The journal says that job 1 was started elsewhere than the policy would."""
     journal = Journal(tmp_path / "journal.sqlite")
 
-    class Last(Unlearned):
+    class Last(Dispatcher):
         def decide(self, snapshot, need="plan"):
             found = FirstFit().decide(snapshot)
             object.__setattr__(found.starts, "nodes", found.starts.nodes + 3)
             return found
 
-    write(journal, 1, a_snapshot(queue=[a_job(1)]), Policy(WalltimePredictor(), Last()))
+    write(journal, 1, a_scene(queue=[a_job(1)]), Policy(WalltimePredictor(), Last()))
     result = replay(journal.read(1))
     assert not result.same
     assert result.differences[0] == "start of job 1: recorded ((3, 1),), now ((0, 1),)"
@@ -103,7 +103,7 @@ def test_a_replay_that_differs_says_where(tmp_path):
 
 def test_rounds_of_a_dispatcher_that_keeps_its_memory_to_itself_are_not_replayed(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
-    write(journal, 1, a_snapshot(queue=[a_job(1)]), replayable=False)
+    write(journal, 1, a_scene(queue=[a_job(1)]), replayable=False)
     assert not replay(journal.read(1)).same
     assert "easy learns" in replay(journal.read(1)).skipped
 
@@ -112,7 +112,7 @@ def test_an_unknown_round_is_an_error_that_tells_what_there_is(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     with pytest.raises(UnknownRound, match="round=3: not in the journal; it is empty"):
         journal.read(3)
-    write(journal, 5, a_snapshot())
+    write(journal, 5, a_scene())
     with pytest.raises(UnknownRound, match="it holds rounds 5 to 5"):
         journal.read(3)
 
@@ -124,7 +124,7 @@ def test_a_quiet_hour_costs_next_to_nothing(tmp_path):
     queue = [a_job(i, per_unit=3, user=f"user{i}") for i in range(1, 60)]
     sizes = []
     for number in range(1, 601):
-        write(journal, number, a_snapshot(now_s=number, queue=queue, running=running))
+        write(journal, number, a_scene(now_s=number, queue=queue, running=running))
         sizes.append(journal.size_bytes())
     assert (sizes[-1] - sizes[199]) / 400 < 1000, "bytes per round"
     assert journal.read(600).queue == tuple(queue)
@@ -134,7 +134,7 @@ def test_the_size_is_bounded_and_what_is_left_is_whole(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite", max_mib=0.25)
     for number in range(1, 1025):
         queue = [a_job(number + i, units=2, per_unit=3, user=f"user{number}") for i in range(15)]
-        write(journal, number, a_snapshot(now_s=number, queue=queue))
+        write(journal, number, a_scene(now_s=number, queue=queue))
         journal.write_events(0.0, number, [Happening("mode", "control")])
     assert journal.size_bytes() <= 0.25 * 2**20
     numbers = list(journal.numbers())

@@ -1,10 +1,11 @@
+import numpy as np
 import pytest
 
-from cpsched.model import EndedJob
+from cpsched.model import EndedJob, JobTable
 from cpsched.overrun import expected_end_s
 from cpsched.predictors.last_two import LastTwoPredictor
 from cpsched.predictors.walltime import WalltimePredictor
-from tests.builders import a_cluster, a_job, a_snapshot
+from tests.builders import a_cluster, a_job
 
 
 def ended(run_s, user="ada", submit_s=0):
@@ -12,10 +13,9 @@ def ended(run_s, user="ada", submit_s=0):
 
 
 def test_walltime_predicts_what_was_asked_for():
-    snapshot = a_snapshot(a_cluster(), [a_job(1, walltime_s=7), a_job(2, walltime_s=9)])
-    snapshot.table.estimate_s[:] = 0
-    WalltimePredictor().fill(snapshot.table, snapshot.queue)
-    assert snapshot.table.estimate_s.tolist() == [7, 9]
+    table = JobTable.of(a_cluster(), [a_job(1, walltime_s=7), a_job(2, walltime_s=9)], (), {1: 1, 2: 1})
+    WalltimePredictor().fill(table, np.array([0, 1]))
+    assert table.estimate_s.tolist() == [7, 9]
 
 
 @pytest.mark.parametrize(

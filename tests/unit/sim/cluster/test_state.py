@@ -52,14 +52,15 @@ def test_a_snapshot_cannot_be_written_to():
     assert not snapshot.free.flags.writeable
     assert not snapshot.queue.flags.writeable
     assert not snapshot.running.flags.writeable
+    assert not snapshot.table.rows.flags.writeable
 
 
-def test_new_jobs_are_fresh_until_they_have_an_estimate():
-    cluster = a_simulated()
-    cluster.submit(a_job(1), 1)
-    assert cluster.snapshot().fresh.tolist() == [0]
+def test_a_new_job_is_expected_to_run_its_walltime_until_somebody_predicts_it():
+    cluster, job = a_simulated(), a_job(1, walltime_s=50)
+    cluster.submit(job, 1)
+    assert cluster.snapshot().estimate_of(job) == 50
     cluster.table.estimate_s[0] = 5
-    assert cluster.snapshot().fresh.tolist() == []
+    assert cluster.snapshot().estimate_of(job) == 5
 
 
 def test_a_cancelled_job_leaves_the_queue_and_may_not_start():

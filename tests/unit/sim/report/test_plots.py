@@ -20,9 +20,6 @@ def test_a_comparison_is_drawn(tmp_path):
         content = (out / name).read_bytes()
         assert content.startswith(b"\x89PNG")
         assert len(content) > 10_000
-    wait_s, slowdown = plots._schedule(out / "easy-walltime" / "schedule.csv.gz")
-    assert wait_s.tolist() == [0, 99, 0, 19]
-    assert slowdown.tolist() == [1.0, 149 / 50, 1.0, 2.9]
 
 
 def test_without_matplotlib_it_says_what_to_install(mocker):

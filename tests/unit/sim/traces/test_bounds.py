@@ -4,12 +4,12 @@ import pytest
 
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_FIELD_CHARS, MAX_ID, MAX_LINE_CHARS, MAX_TIME_S, MAX_UNITS
-from cpsched_sim.traces import table as own
+from cpsched_sim.traces import native
 from cpsched_sim.workloads.load import load, open_trace
 from tests.unit.sim.traces.test_sacct import NAMED, row
 from tests.unit.sim.traces.test_swf import line
 
-OWN = f"{own.MAGIC}\n# system: eurora\n{','.join(own.FIXED)},cores,memory_mib\n"
+OWN = f"{native.MAGIC}\n# system: eurora\n{','.join(native.FIXED)},cores,memory_mib\n"
 
 
 def written(tmp_path, text):
@@ -89,7 +89,7 @@ def test_own(tmp_path, text, message):
 
 @pytest.mark.parametrize("columns", ["cores,cores", "cores,", ",".join(f"r{i}" for i in range(65))])
 def test_own_resources_are_named_once_and_few(tmp_path, columns):
-    path = written(tmp_path, f"{own.MAGIC}\n{','.join(own.FIXED)},{columns}\n")
+    path = written(tmp_path, f"{native.MAGIC}\n{','.join(native.FIXED)},{columns}\n")
     with pytest.raises(InvalidTrace, match=r"2: columns: .*: must be names of at most 64 resources, each once"):
         open_trace(path)
 

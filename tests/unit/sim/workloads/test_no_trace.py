@@ -12,7 +12,7 @@ from cpsched_sim.errors import InvalidTrace, Unusable
 from cpsched_sim.workloads.load import load, open_trace
 from tests.unit.sim.traces.test_swf import line
 
-FORMATS = "read are SWF, sacct -P, and cpsched's own format, each also packed with gzip"
+FORMATS = "formats read, also gzipped: native, sacct, swf"
 JOBS = f"; MaxProcs: 8\n{line('1')}\n{line('2')}\n"
 
 
@@ -51,7 +51,9 @@ def test_what_is_no_file_is_not_opened(tmp_path):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
         for name, seems in (("", "a directory"), ("pipe", "a named pipe"), ("socket", "a socket")):
-            with pytest.raises(Unusable, match=f"seems to be {seems}, no trace; read are SWF"):
+            with pytest.raises(
+                Unusable, match=f"seems to be {seems}, no trace; formats read, also gzipped: native, sacct, swf"
+            ):
                 open_trace(tmp_path / name)
     with pytest.raises(Unusable, match="seems to be a device, no trace"):
         open_trace(tmp_path.__class__("/dev/zero"))

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cpsched import catalogue
-from cpsched.dispatchers.cp.pcp20 import Pcp20
+from cpsched.dispatchers.cp.recipes.pcp20 import Pcp20
 from cpsched.errors import InvalidValue
 from cpsched.fit import verify
 from cpsched.model import Cluster, Decision, Snapshot
@@ -230,7 +230,8 @@ def test_parameters_must_be_positive(name: str) -> None:
 
 
 def test_listing_the_catalogue_does_not_load_the_solver() -> None:
-    code = "import sys; from cpsched import catalogue; [e.parameters() for e in catalogue.DISPATCHERS]; " + (
+    code = (
+        "import sys; from cpsched.catalogue import DISPATCHERS; [each.parameters() for each in DISPATCHERS.own()]; "
         "sys.exit('ortools' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

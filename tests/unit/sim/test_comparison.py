@@ -9,9 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from cpsched.errors import InvalidValue, UnknownName
+from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cli import app
-from cpsched_sim.compare import Row, Study, baselines, check_baseline, compare, percentages, setups, table_rows
+from cpsched_sim.comparison import Row, baselines, check_baseline, combinations, percentages, table_rows
 from cpsched_sim.experiment import Setup
+from cpsched_sim.processes import Study, compare_in_processes
 from tests.unit.sim.test_cli import FOUR_JOBS
 
 
@@ -29,8 +31,9 @@ def a_row(name, bsld=2.0, **figures):
 
 
 def test_every_combination_gets_the_settings_that_it_knows():
-    chosen = setups(["easy", "list-reg"], ["walltime", "profile"], {"option": "greedy", "remember": "5"}, {})
-    assert [(s.dispatcher, s.predictor, dict(s.settings)) for s in chosen] == [
+    chosen = combinations(["easy", "list-reg"], ["walltime", "profile"], {"option": "greedy", "remember": "5"}, {})
+    policies = [setup.policy for setup, _ in chosen]
+    assert [(p.dispatcher, p.predictor, p.settings()) for p in policies] == [
         ("easy", "walltime", {}),
         ("easy", "profile", {"remember": "5"}),
         ("list-reg", "walltime", {"option": "greedy"}),
@@ -40,9 +43,9 @@ def test_every_combination_gets_the_settings_that_it_knows():
 
 def test_a_setting_that_no_combination_knows_is_refused():
     with pytest.raises(UnknownName, match="parameter of any of these 'colour'"):
-        setups(["easy"], ["walltime"], {"colour": "red"}, {})
+        combinations(["easy"], ["walltime"], {"colour": "red"}, {})
     with pytest.raises(InvalidValue, match="must name one each"):
-        setups([], ["walltime"], {}, {})
+        combinations([], ["walltime"], {}, {})
 
 
 def test_a_dispatcher_as_baseline_measures_each_row_with_its_own_predictor():
@@ -66,36 +69,36 @@ def test_there_is_no_percentage_of_nothing_or_of_what_failed():
 
 def test_an_unknown_baseline_is_refused_before_anything_runs():
     with pytest.raises(UnknownName, match="known: easy, easy/walltime"):
-        check_baseline([Setup("easy", "walltime")], "sjf")
+        check_baseline(combinations(["easy"], ["walltime"], {}, {}), "sjf")
 
 
 def test_combinations_run_in_processes_and_come_back_in_order(four_jobs):
-    chosen = setups(["fcfs", "easy"], ["walltime"], {}, {})
+    chosen = [setup for setup, _ in combinations(["fcfs", "easy"], ["walltime"], {}, {})]
     told = []
-    rows = compare(Study(four_jobs), chosen, 2, lambda done, total: told.append((done, total)))
+    rows = compare_in_processes(Study(four_jobs), chosen, 2, lambda done, total: told.append((done, total)))
     assert [row.name for row in rows] == ["fcfs/walltime", "easy/walltime"]
     assert [row.summary["mean_wait_s"] for row in rows] == [(99 + 98 + 97) / 4, (99 + 19) / 4]
     assert told[-1] == (2.0, 2)
 
 
 def test_a_combination_that_fails_loses_only_itself(four_jobs):
-    rows = compare(Study(four_jobs), [Setup("nobody"), Setup("easy")], 1)
+    rows = compare_in_processes(Study(four_jobs), [Setup(PolicySpec("nobody")), Setup()], 1)
     assert "unknown dispatcher 'nobody'" in rows[0].error
     assert rows[1].summary["jobs"] == 4
 
 
 def test_a_process_that_is_killed_loses_only_itself(four_jobs, mocker):
-    mocker.patch("cpsched_sim.compare._replay_one", new=die_or_answer)
-    rows = compare(Study(four_jobs), [Setup("dies"), Setup("lives")], 2)
+    mocker.patch("cpsched_sim.processes._replay_one", new=die_or_answer)
+    rows = compare_in_processes(Study(four_jobs), [Setup(PolicySpec(name)) for name in ("dies", "lives")], 2)
     assert rows[0].error == f"its process died with exit code {-signal.SIGKILL}"
     assert rows[1].error == "answered"
 
 
 def die_or_answer(study, setup, pipe):
     """What a combination's process runs in the test above; found by name in the spawned process."""
-    if setup.dispatcher == "dies":
+    if setup.policy.dispatcher == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
-    pipe.send(Row(setup.dispatcher, setup.predictor, error="answered"))
+    pipe.send(Row(setup.policy.dispatcher, setup.policy.predictor, error="answered"))
 
 
 def test_the_command_prints_a_table_and_writes_a_table(four_jobs, tmp_path):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from cpsched.dispatchers.base import Unlearned
+from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp import certain, objective, window
 from cpsched.dispatchers.cp.answer import decision, nothing_starts
 from cpsched.dispatchers.cp.limit import Limit
 from cpsched.errors import require
+from cpsched.listing import Listing
 from cpsched.model import Decision, Need, Snapshot
 
 
-class Pcp20(Unlearned):
+class Pcp20(Dispatcher):
     """Considers the jobs that could start now, plans them for least slowdown, and starts those whose time is now.
 
     `limit_s` is the most that a call may take; a search gets `first_limit_s`, twice as many after one that
@@ -51,3 +52,13 @@ class Pcp20(Unlearned):
 
             answer = improve(facts, answer, weights, self._limit, self._seed)
         return decision(snapshot, facts, answer, weights, need)
+
+
+LISTED = (
+    Listing(
+        "pcp20",
+        "Plans start times and places of all that could start now, for least slowdown, in one constraint model.",
+        "pcp20; search control of cp19",
+        Pcp20,
+    ),
+)

@@ -1,7 +1,7 @@
 import pytest
 
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.traces import table as own
+from cpsched_sim.traces import native
 from cpsched_sim.traces.record import Record, Units
 from cpsched_sim.workloads.eurora import RESOURCES, eurora
 from cpsched_sim.workloads.load import load
@@ -12,21 +12,21 @@ RECORD = Record(3, 7, 50, 60, Units(2, (("cores", 4),), True, False, "p"), "ada"
 def test_what_is_written_is_read_back(tmp_path):
     path = tmp_path / "t.csv.gz"
     records = [RECORD, *(record._replace(id=record.id + 3) for record in eurora(0.2, seed=1))]
-    own.write(path, records, RESOURCES, {"system": "eurora", "seed": 1})
-    reader = own.OwnReader(path)
+    native.write(path, records, RESOURCES, {"system": "eurora", "seed": 1})
+    reader = native.NativeReader(path)
     assert list(reader) == records
     assert (reader.header["system"], reader.header["seed"]) == ("eurora", "1")
 
 
 def test_the_same_records_give_the_same_bytes(tmp_path):
     for name in ("a.csv.gz", "b.csv.gz"):
-        own.write(tmp_path / name, eurora(0.1, seed=2), RESOURCES, {"seed": 2})
+        native.write(tmp_path / name, eurora(0.1, seed=2), RESOURCES, {"seed": 2})
     assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
 
 
 def test_a_generated_trace_loads_on_the_system_it_names(tmp_path):
     path = tmp_path / "t.csv.gz"
-    own.write(path, eurora(0.5, seed=1), RESOURCES, {"system": "eurora"})
+    native.write(path, eurora(0.5, seed=1), RESOURCES, {"system": "eurora"})
     workload = load(path)
     assert (workload.system, workload.cluster.size) == ("eurora", 64)
     assert len(workload.jobs) == len(eurora(0.5, seed=1))
@@ -44,18 +44,18 @@ def test_a_generated_trace_loads_on_the_system_it_names(tmp_path):
 )
 def test_bad_lines_are_named(tmp_path, row, message):
     path = tmp_path / "t.csv"
-    columns = ",".join([*own.FIXED, "cores"])
-    path.write_text(f"{own.MAGIC}\n# system: eurora\n{columns}\n{row}\n")
+    columns = ",".join([*native.FIXED, "cores"])
+    path.write_text(f"{native.MAGIC}\n# system: eurora\n{columns}\n{row}\n")
     with pytest.raises(InvalidTrace) as error:
-        list(own.OwnReader(path))
+        list(native.NativeReader(path))
     assert str(error.value) == f"{path}{message}"
-    reader = own.OwnReader(path, lenient=True)
+    reader = native.NativeReader(path, lenient=True)
     assert list(reader) == []
     assert sum(reader.tally.skipped.values()) == 1
 
 
 def test_a_file_without_column_names_is_refused(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text(f"{own.MAGIC}\n")
+    path.write_text(f"{native.MAGIC}\n")
     with pytest.raises(InvalidTrace, match="column names is missing"):
-        own.OwnReader(path)
+        native.NativeReader(path)

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from sys import intern
 
+from cpsched.listing import Listing
 from cpsched_sim.errors import Unusable, shown
 from cpsched_sim.files import write_whole
 from cpsched_sim.reading.bounds import MAX_HEADER_LINES, MAX_LINE_CHARS, MAX_RESOURCES
@@ -35,7 +36,7 @@ FIXED = (*NUMBERS, *WORDS)
 _LEAST = {"submit_s": 0, "run_s": 1, "walltime_s": 1, "units": 1}
 
 
-class OwnReader(Reader):
+class NativeReader(Reader):
     """A trace in cpsched's own format."""
 
     @classmethod
@@ -156,3 +157,8 @@ def _row(record: Record, resources: Sequence[str]) -> list[object]:
         record.account,
         *(amounts.get(name, 0) for name in resources),
     ]
+
+
+LISTED = (
+    Listing("native", "cpsched's own: a CSV that says everything a request can say.", "this module", NativeReader),
+)

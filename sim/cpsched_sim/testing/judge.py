@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from cpsched.model import NEVER
+from cpsched.model import NEVER, Cluster
+from cpsched_sim.cluster.replay import Schedule
+from cpsched_sim.traces.job import TraceJob
 
 
-def overfull(cluster, trace, schedule):
+def overfull(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[tuple[int, int]]:
     """(second, node) pairs at which more is in use than there is; whole-node jobs use all of a node, and are alone."""
     found, steps = [], {0}
     ran = [i for i in range(len(trace)) if schedule.start_s[i] != NEVER]
@@ -27,7 +31,7 @@ def overfull(cluster, trace, schedule):
     return found
 
 
-def misplaced(cluster, trace, schedule):
+def misplaced(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[int]:
     """Jobs whose placement is not what they asked for: units, distinct nodes, node set, time."""
     found = []
     for i, item in enumerate(trace):

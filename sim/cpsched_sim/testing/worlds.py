@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from hypothesis import strategies as st
 
 from cpsched.fit import refusal, units_by_node
-from cpsched.model import Cluster, Job, Request, RunningJob, Snapshot
+from cpsched.model import Cluster, IntArray, Job, Placement, Request, RunningJob, Snapshot
 from cpsched_sim.traces.job import TraceJob
-from tests.builders import a_snapshot
+
+Draw = Callable[[Any], Any]
 
 NOW_S = 1000
 
 
 @st.composite
-def clusters(draw):
+def clusters(draw: Draw) -> Cluster:
     """1-6 nodes of 1-3 resources, some alike; one node set besides all."""
     resources = draw(st.integers(1, 3))
     kinds = draw(st.lists(st.tuples(*[st.integers(0, 6)] * resources), min_size=1, max_size=2))
@@ -24,7 +28,7 @@ def clusters(draw):
 
 
 @st.composite
-def requests(draw, cluster):
+def requests(draw: Draw, cluster: Cluster) -> Request:
     """Mostly small; now and then one that can never fit."""
     amounts = draw(
         st.tuples(*[st.integers(0, 4)] * len(cluster.resources)).filter(any)
@@ -41,7 +45,7 @@ def requests(draw, cluster):
 
 
 @st.composite
-def jobs(draw, cluster, id, submit_s=st.just(0)):
+def jobs(draw: Draw, cluster: Cluster, id: int, submit_s: Any = st.just(0)) -> Job:
     """A job; queues a and b, users x and y."""
     return Job(
         id,
@@ -54,7 +58,7 @@ def jobs(draw, cluster, id, submit_s=st.just(0)):
     )
 
 
-def placed_first(request, cluster, free):
+def placed_first(request: Request, cluster: Cluster, free: IntArray) -> Placement | None:
     """The placement of `request` on the first nodes of `free` that hold its units; None where they do not."""
     inside = cluster.node_sets[request.node_set]
     if request.exclusive:
@@ -67,14 +71,14 @@ def placed_first(request, cluster, free):
     return None if left else tuple(placement)
 
 
-def taken(request, placement, cluster, free):
+def taken(request: Request, placement: Placement, cluster: Cluster, free: IntArray) -> None:
     """Take a placement off `free`."""
     for node, units in placement:
         free[node] -= cluster.capacity[node] if request.exclusive else [units * a for a in request.per_unit]
 
 
 @st.composite
-def snapshots(draw, most=8):
+def snapshots(draw: Draw, most: int = 8) -> Snapshot:
     """A queue in arrival order beside jobs that run where they fit; some estimates are below the walltime."""
     cluster = draw(clusters())
     free, running = cluster.capacity.copy(), []
@@ -87,11 +91,12 @@ def snapshots(draw, most=8):
     queue = [draw(jobs(cluster, id, st.integers(0, NOW_S))) for id in range(draw(st.integers(1, most)))]
     queue.sort(key=lambda job: job.submit_s)
     estimates = {job.id: draw(st.integers(1, job.walltime_s)) for job in queue}
-    return a_snapshot(cluster, queue, running, NOW_S, estimates)
+    estimates |= {each.job.id: each.job.walltime_s for each in running}
+    return Snapshot.of(NOW_S, cluster, free, queue, running, estimates)
 
 
 @st.composite
-def traces(draw, most=25):
+def traces(draw: Draw, most: int = 25) -> tuple[Cluster, list[TraceJob]]:
     """A cluster and jobs that arrive in order; some run as long as allowed, some shorter."""
     cluster = draw(clusters())
     items, submit_s = [], 0

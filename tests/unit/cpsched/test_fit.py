@@ -7,18 +7,6 @@ def decision(placements):
     return Decision(Starts.of(placements), Effort("test"))
 
 
-def test_starts_keep_placements():
-    placements = {3: ((0, 2), (1, 1)), 5: ((2, 4),)}
-    assert Starts.of(placements).placements() == placements
-
-
-def test_snapshot_knows_where_running_jobs_are():
-    running = [a_running(a_job(2), ((1, 1),)), a_running(a_job(3, units=2, walltime_s=5), ((0, 1), (2, 1)))]
-    snapshot = a_snapshot(a_cluster(), [a_job(1)], running)
-    assert [r.job.id for r in snapshot.running_jobs()] == [3, 2]
-    assert snapshot.running_jobs()[0].placement == ((0, 1), (2, 1))
-
-
 def test_verify_accepts_what_fits():
     snapshot = a_snapshot(a_cluster(nodes=2, cores=4), [a_job(units=4, per_unit=2)])
     assert verify(decision({0: ((0, 2), (1, 2))}), snapshot) == []

@@ -1,0 +1,211 @@
+"""What a schedule was worth: one table of metrics, which summaries, tables, plots, the demo and the exporter read.
+
+Symbols as in the field: W wait, D run time, F = W + D response time, r processors of a job (units times the first
+resource of a unit; all of a node where the job has nodes for itself). Times are seconds, columns hold one entry per
+job, results are float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.catalogue import Catalogue
+from cpsched.listing import Listing
+from cpsched.model import EndedJob, IntArray, Job
+
+FloatArray = npt.NDArray[np.float64]
+
+BSLD_BOUND_S = 10
+"""Run times below this count as this much in the bounded slowdown (Feitelson et al. 1997)."""
+
+
+def bounded_slowdown(wait_s: npt.ArrayLike, run_s: npt.ArrayLike) -> FloatArray:
+    """max(1, (W + D) / max(D, 10 s)), job by job."""
+    W, D = np.asarray(wait_s, np.float64), np.asarray(run_s, np.float64)
+    slowdown: FloatArray = np.maximum(1.0, (W + D) / np.maximum(D, BSLD_BOUND_S))
+    return slowdown
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The jobs that a metric judges, as int64 columns of the same length.
+
+    `machine` is the number of processors there are. `jobs` are the jobs themselves in the same order, for metrics that
+    ask who a job belongs to; both may be left out where no metric needs them.
+    """
+
+    submit_s: IntArray
+    start_s: IntArray
+    end_s: IntArray
+    processors: IntArray
+    machine: int = 0
+    jobs: Sequence[Job] = ()
+
+    @classmethod
+    def of(cls, ended: Sequence[EndedJob], machine: int = 0) -> Measures:
+        """The columns of jobs that ended; a job with nodes for itself counts the processors that it asked for."""
+        requests = [e.job.request for e in ended]
+        return cls(
+            submit_s=np.array([e.job.submit_s for e in ended], np.int64),
+            start_s=np.array([e.start_s for e in ended], np.int64),
+            end_s=np.array([e.start_s + e.run_s for e in ended], np.int64),
+            processors=np.array([request.units * request.per_unit[0] for request in requests], np.int64),
+            machine=machine,
+            jobs=[e.job for e in ended],
+        )
+
+    @cached_property
+    def wait_s(self) -> FloatArray:
+        """W per job."""
+        return (self.start_s - self.submit_s).astype(np.float64)
+
+    @cached_property
+    def run_s(self) -> FloatArray:
+        """D per job."""
+        return (self.end_s - self.start_s).astype(np.float64)
+
+    @cached_property
+    def response_s(self) -> FloatArray:
+        """F per job."""
+        return (self.end_s - self.submit_s).astype(np.float64)
+
+    @cached_property
+    def slowdown(self) -> FloatArray:
+        """F / D per job."""
+        return self.response_s / self.run_s
+
+    @cached_property
+    def bounded_slowdown(self) -> FloatArray:
+        """See `bounded_slowdown`, per job."""
+        return bounded_slowdown(self.wait_s, self.run_s)
+
+    @property
+    def bsld(self) -> float:
+        """Mean bounded slowdown."""
+        return float(self.bounded_slowdown.mean())
+
+    @property
+    def af(self) -> float:
+        """Mean response time (average flow)."""
+        return float(self.response_s.mean())
+
+    @property
+    def awf(self) -> float:
+        """Mean response time weighted by area: sum r D F / sum r D."""
+        area = self.processors * self.run_s
+        return float((area * self.response_s).sum() / area.sum())
+
+    def pasf(self, a: int) -> float:
+        """Per-area slowdown of level a: (a+1)/(a+2) x sum r (F^(a+2) - W^(a+2)) / sum r (F^(a+1) - W^(a+1))."""
+        F, W, r = self.response_s, self.wait_s, self.processors
+        upper = (r * (F ** (a + 2) - W ** (a + 2))).sum()
+        lower = (r * (F ** (a + 1) - W ** (a + 1))).sum()
+        return float((a + 1) / (a + 2) * upper / lower)
+
+    @property
+    def p2sf(self) -> float:
+        """PaSF of level 2."""
+        return self.pasf(2)
+
+    @property
+    def makespan_s(self) -> int:
+        """From the first submission to the last end."""
+        return int(self.end_s.max() - self.submit_s.min())
+
+    def utilization(self, processors: int) -> float:
+        """Share of a machine of so many processors that was in use over the makespan."""
+        return float((self.processors * self.run_s).sum() / (processors * max(1, self.makespan_s)))
+
+    def queue_length(self) -> tuple[IntArray, IntArray]:
+        """Jobs waiting, as steps: (seconds ascending, length from then on). A job that starts at once never waits."""
+        return steps(self.submit_s, self.start_s)
+
+    def mean_queue_length(self) -> float:
+        """Time average of the queue length over the makespan."""
+        return float(self.wait_s.sum() / max(1, self.makespan_s))
+
+
+def steps(begin_s: IntArray, end_s: IntArray) -> tuple[IntArray, IntArray]:
+    """How many of the intervals [begin, end) hold each moment: (seconds ascending, count from then on)."""
+    times = np.concatenate([begin_s, end_s])
+    change = np.repeat(np.array([1, -1], dtype=np.int64), [len(begin_s), len(end_s)])
+    at, where = np.unique(times, return_inverse=True)
+    level = np.cumsum(np.bincount(where, weights=change, minlength=len(at)).astype(np.int64))
+    return at, level
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the table: what a figure is called, how it is computed, and which way is better.
+
+    `of` computes the figure from the jobs that ran (at least one), and `per_job` the column that it is the mean of,
+    where it is one. `compared` figures stand in comparisons, with their percentage of the baseline's; `drawn` ones in
+    plots.
+    """
+
+    name: str
+    """Key in JSON and CSV, and the attribute of a simulation."""
+    heading: str
+    """In tables."""
+    unit: str
+    """Empty for plain numbers."""
+    formula: str
+    source: str
+    better: Literal["lower", "higher"]
+    of: Callable[[Measures], float]
+    per_job: Callable[[Measures], FloatArray] | None = None
+    compared: bool = True
+    drawn: bool = False
+
+    @property
+    def label(self) -> str:
+        """Heading, unit and which way is better, for axes and lists."""
+        unit = f", {self.unit}" if self.unit else ""
+        return f"{self.heading}{unit} ({self.better} is better)"
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        "bsld", "BSLD", "", f"mean of max(1, F / max(D, {BSLD_BOUND_S} s))", "Feitelson et al. 1997; debs24 section 2",
+        "lower", lambda m: m.bsld, lambda m: m.bounded_slowdown, drawn=True,
+    ),
+    Metric("af", "AF", "s", "mean of F", "debs24 section 2", "lower", lambda m: m.af, lambda m: m.response_s),
+    Metric("awf", "AWF", "s", "sum of r D F / sum of r D", "debs24 section 2", "lower", lambda m: m.awf),
+    Metric(
+        "p2sf", "P2SF", "s", "3/4 x sum of r (F^4 - W^4) / sum of r (F^3 - W^3)", "debs24 section 2", "lower",
+        lambda m: m.p2sf,
+    ),
+    Metric(
+        "mean_slowdown", "mean slowdown", "", "mean of F / D", "mod17 section 5; cp19", "lower",
+        lambda m: float(m.slowdown.mean()), lambda m: m.slowdown, drawn=True,
+    ),
+    Metric(
+        "mean_wait_s", "mean wait", "s", "mean of W", "mod17 section 5; cp19", "lower",
+        lambda m: float(m.wait_s.mean()), lambda m: m.wait_s, drawn=True,
+    ),
+    Metric(
+        "utilization", "in use", "", "sum of r D / (processors of the machine x makespan)", "debs24 section 2",
+        "higher", lambda m: m.utilization(m.machine),
+    ),
+    Metric(
+        "makespan_s", "makespan", "s", "last end - first submission", "debs24 section 2", "lower",
+        lambda m: m.makespan_s, compared=False,
+    ),
+)  # fmt: skip
+
+
+def known_metrics() -> Catalogue[Metric]:
+    """The metrics by name: the table's, and those that installed packages offer (group `cpsched.metrics`)."""
+    rows = (Listing(m.name, m.formula, m.source, lambda m=m: m) for m in METRICS)
+    return Catalogue("metric", "cpsched.metrics", Metric, (), tuple(rows))
+
+
+def metric(words: str | Metric) -> Metric:
+    """The metric by name or `package.module:METRIC`. Raises `UnknownName`, `Unloadable`, `InvalidValue`."""
+    return words if isinstance(words, Metric) else known_metrics().build(words)

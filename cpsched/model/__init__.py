@@ -1,0 +1,68 @@
+"""The values every part of cpsched speaks in, each name spelled once.
+
+- `cluster`: nodes, resources, capacities.
+- `job`: what a job asks for, and what is known of it while it waits, runs, and after it has ended.
+- `scene`: what an adapter sees of a cluster at one instant. No job has an estimate yet.
+- `numbers`: the numbers with a meaning that stand in those columns.
+- `table`: jobs as columns of numbers, for the kernels that loop over thousands of them.
+- `snapshot`: what a dispatcher gets. Every job has its estimate.
+- `decision`: which jobs start now and where, when the others are expected to, and why they wait.
+"""
+
+from cpsched.model.cluster import BoolArray, Cluster, IntArray, frozen_array
+from cpsched.model.decision import NO_STARTS, Decision, Effort, Need, Starts, Wait
+from cpsched.model.job import EndedJob, Job, Placement, Request, RunningJob
+from cpsched.model.numbers import (
+    DISTINCT,
+    END,
+    ESTIMATE,
+    EXCLUSIVE,
+    NEVER,
+    NODE_SET,
+    PLACE_AT,
+    PLACE_COUNT,
+    ROWS,
+    SHARING,
+    START,
+    SUBMIT,
+    UNITS,
+    WALLTIME,
+)
+from cpsched.model.scene import Scene
+from cpsched.model.snapshot import Snapshot
+from cpsched.model.table import JobTable
+
+__all__ = [
+    "DISTINCT",
+    "END",
+    "ESTIMATE",
+    "EXCLUSIVE",
+    "NEVER",
+    "NODE_SET",
+    "NO_STARTS",
+    "PLACE_AT",
+    "PLACE_COUNT",
+    "ROWS",
+    "SHARING",
+    "START",
+    "SUBMIT",
+    "UNITS",
+    "WALLTIME",
+    "BoolArray",
+    "Cluster",
+    "Decision",
+    "Effort",
+    "EndedJob",
+    "IntArray",
+    "Job",
+    "JobTable",
+    "Need",
+    "Placement",
+    "Request",
+    "RunningJob",
+    "Scene",
+    "Snapshot",
+    "Starts",
+    "Wait",
+    "frozen_array",
+]

@@ -1,0 +1,91 @@
+"""What does not change between rounds: nodes, resources, capacities, and which nodes a job may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.bounds import require_amount, require_total
+from cpsched.errors import require
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+def frozen_array(values: npt.ArrayLike) -> IntArray:
+    """A read-only copy of `values` as C-contiguous int64."""
+    array = np.array(values, dtype=np.int64, order="C")
+    array.setflags(write=False)
+    return array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cluster:
+    """What does not change between rounds: nodes, resources, capacities, and which nodes a job may ask for.
+
+    - `capacity`: int64[N, R], what each of the N nodes has of each of the R resources.
+    - `node_sets`: bool[M, N]. Row 0 holds all nodes; every other row is one partition, feature or node list.
+    - `node_set_names`: the M names of those rows.
+
+    Raises `InvalidValue` where shapes or signs are wrong.
+
+    >>> cluster = Cluster.of([[4, 0], [4, 2]], ["cores", "gpus"], node_sets={"gpu": [1]})
+    >>> cluster.size, cluster.node_set_names
+    (2, ('all', 'gpu'))
+    """
+
+    node_names: tuple[str, ...]
+    resources: tuple[str, ...]
+    capacity: IntArray
+    node_sets: BoolArray
+    node_set_names: tuple[str, ...]
+    counted: bool = field(init=False)
+    """Whether units need no place: one resource, and one node or no more than one unit a node."""
+    kind_of: IntArray = field(init=False)
+    """int64[N]: nodes of the same kind have the same capacity and are in the same node sets."""
+    kind_node: IntArray = field(init=False)
+    """The first node of each kind."""
+
+    def __post_init__(self) -> None:
+        shape = (len(self.node_names), len(self.resources))
+        require(self.capacity.shape == shape, "capacity.shape", self.capacity.shape, f"must be {shape}")
+        require(shape[0] > 0 and shape[1] > 0, "capacity.shape", shape, "must have nodes and resources")
+        require_amount("capacity", int(self.capacity.min()))
+        require_amount("capacity", int(self.capacity.max()))
+        require_total("capacity", int(self.capacity.sum(axis=0).max()))
+        sets = (len(self.node_set_names), shape[0])
+        require(self.node_sets.shape == sets, "node_sets.shape", self.node_sets.shape, f"must be {sets}")
+        require(sets[0] > 0 and bool(self.node_sets[0].all()), "node_sets[0]", "", "must hold every node")
+        self.capacity.setflags(write=False)
+        self.node_sets.setflags(write=False)
+        one_unit_each = shape[0] == 1 or int(self.capacity.max()) <= 1
+        object.__setattr__(self, "counted", shape[1] == 1 and sets[0] == 1 and one_unit_each)
+        facts = np.concatenate((self.capacity, np.packbits(self.node_sets, axis=0).T), axis=1)
+        _, first, kinds = np.unique(facts, axis=0, return_index=True, return_inverse=True)
+        object.__setattr__(self, "kind_of", frozen_array(kinds.reshape(-1)))
+        object.__setattr__(self, "kind_node", frozen_array(first))
+
+    @classmethod
+    def of(
+        cls,
+        capacity: npt.ArrayLike,
+        resources: Sequence[str],
+        node_names: Sequence[str] | None = None,
+        node_sets: Mapping[str, Sequence[int]] | None = None,
+    ) -> Cluster:
+        """A cluster from its capacity rows [N, R]; `node_sets` maps a name to node indices."""
+        rows = np.array(capacity, dtype=np.int64, ndmin=2)
+        names = tuple(node_names) if node_names is not None else tuple(f"n{i}" for i in range(len(rows)))
+        sets = np.zeros((1 + len(node_sets or {}), len(rows)), dtype=np.bool_)
+        sets[0] = True
+        for row, members in enumerate((node_sets or {}).values(), start=1):
+            sets[row, list(members)] = True
+        return cls(names, tuple(resources), rows, sets, ("all", *(node_sets or {})))
+
+    @property
+    def size(self) -> int:
+        """Number of nodes N."""
+        return len(self.node_names)

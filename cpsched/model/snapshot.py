@@ -1,0 +1,130 @@
+"""What a dispatcher gets: one instant of a cluster, every job with its estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.bounds import MOST_S, require_duration, require_time
+from cpsched.errors import require
+from cpsched.model.cluster import Cluster, IntArray, frozen_array
+from cpsched.model.job import Job, Placement, RunningJob
+from cpsched.model.table import JobTable
+from cpsched.overrun import Overrun, expected_end_s
+
+NO_ESTIMATES: Mapping[int, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """One instant of a cluster: all that a decision may depend on. Arrays are valid during `decide` only.
+
+    - `free`: int64[N, R], what is neither in use nor drained.
+    - `table`: all jobs as columns by slot; every queued or running job has an estimate of at least one second.
+    - `queue`: slots of the eligible jobs, in order of arrival.
+    - `running`: slots of the running jobs, by expected end (`table.end_s`), which is always after `now_s`.
+    - `groups`: the nodes by their free-over-time profiles, where the state carries them along; see `cpsched.kernels`.
+
+    A snapshot is checked when it is made: `InvalidValue` names what is wrong. Only a caller whose own state holds
+    these rules by construction may pass `by_construction=True` and save the check (the simulated cluster does).
+
+    >>> from cpsched.model import Cluster, Job, Request
+    >>> cluster = Cluster.of([[4], [4]], ["cores"])
+    >>> job = Job(id=1, submit_s=0, walltime_s=60, request=Request(2, (4,)))
+    >>> snapshot = Snapshot.of(0, cluster, cluster.capacity, [job], estimates={1: 45})
+    >>> snapshot.estimate_of(job)
+    45
+    """
+
+    now_s: int
+    cluster: Cluster
+    free: IntArray
+    table: JobTable
+    queue: IntArray
+    running: IntArray
+    groups: tuple[npt.NDArray[np.int64], ...] | None = None
+    by_construction: InitVar[bool] = False
+
+    def __post_init__(self, by_construction: bool) -> None:
+        if not by_construction:
+            self.check()
+
+    @classmethod
+    def of(
+        cls,
+        now_s: int,
+        cluster: Cluster,
+        free: npt.ArrayLike,
+        queue: Sequence[Job],
+        running: Sequence[RunningJob] = (),
+        estimates: Mapping[int, int] = NO_ESTIMATES,
+        overrun: Overrun = "one-second",
+    ) -> Snapshot:
+        """A snapshot from objects.
+
+        `estimates` are seconds by job id, one for every eligible or running job. Ineligible jobs are left out of the
+        queue. `overrun` says when a running job that has outlived its estimate is expected to end. Raises
+        `InvalidValue` where an estimate is missing, or any other rule of a snapshot is broken.
+        """
+        eligible = [job for job in queue if job.ineligible is None]
+        table = JobTable.of(cluster, eligible, running, estimates)
+        slots = np.arange(len(table.jobs), dtype=np.int64)
+        active = slots[len(eligible) :]
+        for slot in active[table.end_s[active] <= now_s].tolist():
+            start_s, estimate_s = int(table.start_s[slot]), int(table.estimate_s[slot])
+            table.end_s[slot] = expected_end_s(start_s, estimate_s, int(table.walltime_s[slot]), now_s, overrun)
+        ids = np.fromiter((r.job.id for r in running), np.int64, len(running))
+        order = np.lexsort((ids, table.end_s[active]))
+        return cls(
+            now_s=now_s,
+            cluster=cluster,
+            free=frozen_array(free),
+            table=table.read_only(),
+            queue=slots[: len(eligible)],
+            running=active[order],
+        )
+
+    def check(self) -> None:
+        """Raise `InvalidValue` where a rule of a snapshot is broken."""
+        table, shape, total = self.table, self.cluster.capacity.shape, len(self.table.jobs)
+        require_time("now_s", self.now_s)
+        for name, array, axes in (("free", self.free, 2), ("queue", self.queue, 1), ("running", self.running, 1)):
+            right = isinstance(array, np.ndarray) and array.dtype == np.int64 and array.ndim == axes
+            require(right, name, getattr(array, "dtype", type(array).__name__), f"must be int64 with {axes} axes")
+        require(self.free.shape == shape, "free.shape", self.free.shape, f"must be {shape}")
+        require(bool((self.free >= 0).all()), "free", self.free.min(initial=0), "must not be negative")
+        slots = np.concatenate((self.queue, self.running))
+        known = bool(((slots >= 0) & (slots < total)).all())
+        require(known, "queue and running", slots, f"must be slots below {total}")
+        require(len(np.unique(slots)) == len(slots), "queue and running", slots, "must name each job once")
+        estimates, ends = table.estimate_s[slots], table.end_s[self.running]
+        for slot in slots[(estimates < 1) | (estimates >= MOST_S)][:1].tolist():
+            require_duration(f"job {table.jobs[slot].id} estimate_s", int(table.estimate_s[slot]))
+        for slot in self.running[ends <= self.now_s][:1].tolist():
+            require(False, f"job {table.jobs[slot].id} end_s", table.end_s[slot], f"must be after now_s={self.now_s}")
+        require(bool((ends[1:] >= ends[:-1]).all()), "running", self.running, "must be in order of expected ends")
+
+    def queued_jobs(self) -> tuple[Job, ...]:
+        """The queue as objects, in order of arrival."""
+        return tuple(self.table.jobs[slot] for slot in self.queue.tolist())
+
+    def running_jobs(self) -> tuple[RunningJob, ...]:
+        """The running jobs as objects, by expected end."""
+        return tuple(
+            RunningJob(self.table.jobs[slot], int(self.table.start_s[slot]), self.placement_of(slot))
+            for slot in self.running.tolist()
+        )
+
+    def estimate_of(self, job: Job) -> int:
+        """How many seconds `job` is expected to run; raises `InvalidValue` for a job of another snapshot."""
+        return int(self.table.estimate_s[self.table.slot_of(job.id)])
+
+    def placement_of(self, slot: int) -> Placement:
+        """Where the running job of `slot` runs."""
+        at, count = int(self.table.place_at[slot]), int(self.table.place_count[slot])
+        nodes, units = self.table.place_node[at : at + count], self.table.place_units[at : at + count]
+        return tuple(zip(nodes.tolist(), units.tolist(), strict=True))

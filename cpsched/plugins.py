@@ -1,0 +1,64 @@
+"""What installed packages offer to the catalogue under entry points; the one module that asks for them.
+
+A package that offers a dispatcher writes into its pyproject.toml:
+
+    [project.entry-points."cpsched.dispatchers"]
+    smallest-first = "my_package.smallest:SmallestFirst"
+
+Asking reads no module of that package: an entry point is loaded when its name is first needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from operator import attrgetter
+from types import ModuleType
+from typing import Any
+
+from cpsched.errors import Unloadable, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One entry point: `words` are its "package.module:attribute", `origin` the installed package with its version."""
+
+    name: str
+    words: str
+    origin: str
+
+
+def plugins(group: str) -> tuple[Plugin, ...]:
+    """The entry points of a group by name; the same one, found twice on the path, counts once."""
+    found = {
+        Plugin(point.name, point.value, f"{point.dist.name} {point.dist.version}" if point.dist else "")
+        for point in entry_points(group=group)
+    }
+    return tuple(sorted(found, key=attrgetter("name", "origin", "words")))
+
+
+def loaded(kind: str, words: str) -> Any:
+    """What "package.module:attribute" or "package.module" names; raises `Unloadable`, whatever goes wrong."""
+    module_name, _, path = words.partition(":")
+    module = _imported(kind, words, module_name.strip())
+    thing: Any = module
+    for name in path.strip().split(".") if path else ():
+        if not hasattr(thing, name):
+            hint = did_you_mean(name, _names(thing))
+            raise Unloadable(kind, words, f"{module_name} has no {name}{hint}")
+        thing = getattr(thing, name)
+    return thing
+
+
+def _imported(kind: str, words: str, module_name: str) -> ModuleType:
+    try:
+        return import_module(module_name)
+    except (Exception, SystemExit) as error:  # a plug-in may do anything while it is imported
+        why = f"{type(error).__name__}: {error}" if not isinstance(error, ImportError) else str(error)
+        raise Unloadable(kind, words, f"{module_name} cannot be imported: {' '.join(why.split())}") from error
+
+
+def _names(thing: object) -> Iterable[str]:
+    return (name for name in dir(thing) if not name.startswith("_"))

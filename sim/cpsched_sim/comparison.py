@@ -1,0 +1,253 @@
+"""Replays of one trace side by side: every dispatcher with every predictor, and each in percent of a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from os import PathLike
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cpsched.catalogue import Catalogues, words_of
+from cpsched.errors import CpschedError, UnknownName, require
+from cpsched.metrics import METRICS, Measures, Metric, metric
+from cpsched.policy_spec import OVERRUN, PolicySpec, setting_names
+from cpsched_sim import frames
+from cpsched_sim.cluster.replay import Charge, Lane
+from cpsched_sim.errors import SimError
+from cpsched_sim.experiment import (
+    DispatcherLike,
+    MetricLike,
+    PredictorLike,
+    Setup,
+    Simulation,
+    described,
+    figure,
+    opened,
+    run,
+)
+from cpsched_sim.systems.system import SystemFile
+from cpsched_sim.workloads.load import Workload
+
+if TYPE_CHECKING:
+    from cpsched_sim.frames import DataFrame
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One combination: its summary (see `Simulation.summary`), or in `error` why there is none, or is none on disk.
+
+    `measures` are there where they were asked for; `simulation` where it was replayed in this process.
+    """
+
+    dispatcher: str
+    predictor: str
+    summary: Mapping[str, Any] | None = None
+    error: str = ""
+    measures: Measures | None = None
+    simulation: Simulation | None = None
+
+    @property
+    def name(self) -> str:
+        """dispatcher/predictor."""
+        return f"{self.dispatcher}/{self.predictor}"
+
+
+def compared(more: Sequence[Metric] = ()) -> tuple[Metric, ...]:
+    """The metrics that stand in comparisons, with their percentage of the baseline's."""
+    return (*(row for row in METRICS if row.compared), *more)
+
+
+class Combination(NamedTuple):
+    """One dispatcher with one predictor, in words, and the catalogues in which the words are found."""
+
+    setup: Setup
+    known: Catalogues
+
+
+def combinations(
+    dispatchers: Sequence[DispatcherLike],
+    predictors: Sequence[PredictorLike],
+    settings: Mapping[str, object],
+    options: Mapping[str, object],
+    charge: Charge = None,
+    lane: Lane = "ordinary",
+) -> list[Combination]:
+    """Every combination, each with the settings that it knows. Raises `UnknownName` for names that none knows.
+
+    `options` are settings that only dispatchers that search have.
+    """
+    found: list[Combination] = []
+    taken, everything = set[str](), {OVERRUN}
+    pairs = product(
+        zip(dispatchers, labels(dispatchers), strict=True), zip(predictors, labels(predictors), strict=True)
+    )
+    for (one, label), (other, other_label) in pairs:
+        (dispatcher, predictor), known = described(one, other, (label, other_label), afresh=True)
+        of_dispatcher = setting_names(known.dispatchers.find(dispatcher))
+        names = of_dispatcher | setting_names(known.predictors.find(predictor)) | {OVERRUN}
+        mine = {name: value for name, value in settings.items() if name.rpartition(".")[2] in names}
+        searching = {name: value for name, value in options.items() if name in of_dispatcher}
+        setup = Setup(PolicySpec.of(dispatcher, predictor, mine, searching, known), charge, lane)
+        setup.build(known=known)
+        found.append(Combination(setup, known))
+        taken |= {*mine, *searching}
+        everything |= names
+    require(bool(found), "--dispatchers, --predictors", "", "must name one each")
+    for name in (*settings, *options):
+        if name not in taken:
+            raise UnknownName("parameter of any of these", name, everything)
+    return found
+
+
+def labels(things: Sequence[object]) -> list[str]:
+    """What to call each: words, and a number after those that come again (two instances of one class)."""
+    words = [thing if isinstance(thing, str) else words_of(thing) for thing in things]
+    return [f"{word}#{n}" if (n := words[: at + 1].count(word)) > 1 else word for at, word in enumerate(words)]
+
+
+def check_baseline(chosen: Iterable[Combination], baseline: str | None) -> None:
+    """Raises `UnknownName` unless `baseline` is one of the dispatchers or dispatcher/predictor."""
+    policies = [setup.policy for setup, _ in chosen]
+    known = {name for p in policies for name in (p.dispatcher, f"{p.dispatcher}/{p.predictor}")}
+    if baseline is not None and baseline not in known:
+        raise UnknownName("baseline", baseline, known)
+
+
+def baselines(rows: Sequence[Row], baseline: str | None) -> dict[str, Row | None]:
+    """Row name -> the row that it is measured by.
+
+    A dispatcher measures each row with the row's own predictor; dispatcher/predictor measures all; without a
+    baseline, the first row measures all.
+    """
+    by_name = {row.name: row for row in rows}
+    if baseline is not None and baseline not in by_name:
+        return {row.name: by_name.get(f"{baseline}/{row.predictor}") for row in rows}
+    return dict.fromkeys(by_name, by_name[baseline or rows[0].name])
+
+
+def percentages(row: Row, baseline: Row | None, more: Sequence[Metric] = ()) -> dict[str, float]:
+    """The figures of `row` in percent of the baseline's; empty where one of them failed."""
+    if row.summary is None or baseline is None or baseline.summary is None:
+        return {}
+    mine, theirs = row.summary, baseline.summary
+    return {each.name: 100 * mine[each.name] / theirs[each.name] for each in compared(more) if theirs[each.name]}
+
+
+def as_json(rows: Sequence[Row], baselines: Mapping[str, Row | None], more: Sequence[Metric] = ()) -> dict[str, Any]:
+    """The comparison as one object."""
+    return {
+        "results": [
+            {
+                "dispatcher": row.dispatcher,
+                "predictor": row.predictor,
+                "summary": row.summary,
+                "percent": percentages(row, baselines[row.name], more),
+                "error": row.error or None,
+            }
+            for row in rows
+        ]
+    }
+
+
+def table_rows(
+    rows: Sequence[Row], baselines: Mapping[str, Row | None], more: Sequence[Metric] = ()
+) -> Iterable[Sequence[object]]:
+    """The comparison as a table for files: one line per combination, absolute figures, then percentages."""
+    times = ("mean_ms", "median_ms", "p99_ms", "max_ms")
+    shown = tuple(each.name for each in compared(more))
+    others = tuple(each.name for each in METRICS if not each.compared)
+    plain = ("jobs", *shown, *others, "rounds", "cpu_s", "violations")
+    yield (
+        "dispatcher", "predictor", *plain, *(f"dispatch_{name}" for name in times),
+        *(f"{name}_percent" for name in shown), "error",
+    )  # fmt: skip
+    for row in rows:
+        summary = row.summary or {}
+        percent = percentages(row, baselines[row.name], more)
+        yield (
+            row.dispatcher,
+            row.predictor,
+            *(summary.get(name, "") for name in plain),
+            *(summary.get("dispatch", {}).get(name, "") for name in times),
+            *(percent.get(name, "") for name in shown),
+            row.error,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Comparison:
+    """Several simulations of one trace, side by side; printing shows them as a table.
+
+    `simulations` are those that went well, by "dispatcher/predictor". `rows` hold all combinations in the order asked.
+    """
+
+    title: str
+    rows: tuple[Row, ...]
+    baseline: str | None
+    more: tuple[Metric, ...] = ()
+
+    @property
+    def simulations(self) -> dict[str, Simulation]:
+        """By "dispatcher/predictor"."""
+        return {row.name: row.simulation for row in self.rows if row.simulation is not None}
+
+    def __getitem__(self, name: str) -> Simulation:
+        """The simulation of a combination; raises `UnknownName`."""
+        known = self.simulations
+        if name not in known:
+            raise UnknownName("combination", name, known)
+        return known[name]
+
+    def to_frame(self) -> DataFrame:
+        """The figures as a pandas frame, a row per combination. Raises `Unusable` without pandas."""
+        lines = list(table_rows(self.rows, baselines(self.rows, self.baseline), self.more))
+        return frames.of_lines(lines)
+
+    def __repr__(self) -> str:
+        shown = [each for each in (*METRICS, *self.more) if each.compared]
+        width = max(len(row.name) for row in self.rows)
+        lines = [self.title, " " * width + "".join(f"{each.heading:>15}" for each in shown)]
+        for row in self.rows:
+            cells = [figure(row.summary[each.name], "") for each in shown] if row.summary else [f" failed: {row.error}"]
+            lines.append(f"{row.name:<{width}}" + "".join(f"{cell:>15}" for cell in cells))
+        return "\n".join(lines)
+
+
+def compare(
+    trace: str | PathLike[str] | Workload,
+    dispatchers: Sequence[DispatcherLike],
+    predictors: Sequence[PredictorLike] = ("walltime",),
+    *,
+    baseline: str | None = None,
+    settings: Mapping[str, object] | None = None,
+    system: str | SystemFile | None = None,
+    charge: Charge = None,
+    lane: Lane = "ordinary",
+    max_jobs: int | None = None,
+    lenient: bool = False,
+    metrics: Sequence[MetricLike] = (),
+) -> Comparison:
+    """Replay a trace with every dispatcher and every predictor, one after the other in this process.
+
+    Takes what `simulate` takes, several of each; a setting goes to the combinations that know it. Instances are copied
+    for every combination, so that none knows what another has learned. A combination that fails is told of in its row.
+    Raises `CpschedError` for names and values that are wrong, `SimError` for files that cannot be used.
+    """
+    workload = opened(trace, system, max_jobs, lenient)
+    more = tuple(map(metric, metrics))
+    chosen = combinations(dispatchers, predictors, settings or {}, {}, charge, lane)
+    check_baseline(chosen, baseline)
+    rows = tuple(_row(workload, setup, known, more) for setup, known in chosen)
+    return Comparison(f"{workload.name} on {workload.system}", rows, baseline, more)
+
+
+def _row(workload: Workload, setup: Setup, known: Catalogues, more: tuple[Metric, ...]) -> Row:
+    names = setup.policy.dispatcher, setup.policy.predictor
+    try:
+        simulation = run(workload, setup, known=known, more=more)
+        return Row(*names, simulation.summary(), measures=simulation.measures, simulation=simulation)
+    except (CpschedError, SimError) as error:
+        return Row(*names, error=str(error))
+    except Exception as error:  # a dispatcher of somebody's own loses its row, not the others
+        return Row(*names, error=f"{type(error).__name__}: {error}")

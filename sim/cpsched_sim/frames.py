@@ -1,0 +1,65 @@
+"""Jobs and their schedule as a pandas frame; the one door to pandas (extra `pandas`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cpsched.metrics import bounded_slowdown
+from cpsched.model import NEVER, IntArray
+from cpsched_sim.cluster.replay import Schedule
+from cpsched_sim.errors import Unusable
+from cpsched_sim.traces.job import TraceJob
+
+if TYPE_CHECKING:
+    from pandas import DataFrame as DataFrame
+
+
+def of_jobs(items: Sequence[TraceJob], schedule: Schedule) -> DataFrame:
+    """One row per job of the trace, by job id, in order of arrival. Raises `Unusable` where pandas is not installed.
+
+    Columns: user, name, queue, account, submit_s, walltime_s, run_s, units, processors, start_s, end_s, wait_s,
+    bounded_slowdown. Start, end and wait are whole seconds, missing (`<NA>`) where the job never started; so is the
+    bounded slowdown (NaN).
+    """
+    pandas = _pandas()
+    jobs = [item.job for item in items]
+    ran = schedule.start_s != NEVER
+    submit_s = np.fromiter((job.submit_s for job in jobs), np.int64, len(jobs))
+    run_s = np.fromiter((item.run_s for item in items), np.int64, len(items))
+    wait_s = np.where(ran, schedule.start_s - submit_s, 0)
+
+    def known(values: IntArray) -> Any:
+        return pandas.arrays.IntegerArray(values.copy(), mask=~ran)
+
+    columns = {
+        "user": [job.user for job in jobs],
+        "name": [job.name for job in jobs],
+        "queue": [job.queue for job in jobs],
+        "account": [job.account for job in jobs],
+        "submit_s": submit_s,
+        "walltime_s": [job.walltime_s for job in jobs],
+        "run_s": run_s,
+        "units": [job.request.units for job in jobs],
+        "processors": schedule.processors,
+        "start_s": known(schedule.start_s),
+        "end_s": known(schedule.end_s),
+        "wait_s": known(wait_s),
+        "bounded_slowdown": np.where(ran, bounded_slowdown(wait_s, run_s), np.nan),
+    }
+    return pandas.DataFrame(columns, index=pandas.Index([job.id for job in jobs], name="job"))
+
+
+def of_lines(lines: Sequence[Sequence[object]]) -> DataFrame:
+    """A table as a frame: its first line names the columns. Raises `Unusable` where pandas is not installed."""
+    return _pandas().DataFrame(lines[1:], columns=list(lines[0]))
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise Unusable("to_frame() needs pandas: pip install 'cpsched[pandas]'") from error
+    return pandas

@@ -1,0 +1,196 @@
+"""Many replays of one trace, each in a process of its own.
+
+A process of its own costs a second to start and buys that a combination that crashes, runs out of memory or raises
+loses nothing but itself. Processes are spawned, so that no state of this one leaks into a study.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import multiprocessing
+import signal
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+import numpy as np
+
+from cpsched.errors import CpschedError
+from cpsched.metrics import METRICS, Measures, metric
+from cpsched_sim.comparison import Row
+from cpsched_sim.errors import SimError
+from cpsched_sim.experiment import Setup, identity, run, write_results
+from cpsched_sim.workloads.load import Workload, load
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What all combinations share. Plain values: it travels to other processes.
+
+    `metrics` are shown beside those of the table; with `measures` set, the columns that they are computed from come
+    back with every row.
+    """
+
+    trace: Path
+    system: str | None = None
+    max_jobs: int | None = None
+    lenient: bool = False
+    out: Path | None = None
+    format: str | None = None
+    metrics: tuple[str, ...] = ()
+    measures: bool = False
+
+
+Fractions = Callable[[float, int], None]
+"""Called with (combinations done, parts included; combinations in all)."""
+
+
+def compare_in_processes(
+    study: Study,
+    chosen: Sequence[Setup],
+    processes: int,
+    progress: Fractions | None = None,
+    done: dict[int, Row] | None = None,
+) -> list[Row]:
+    """All combinations, at most so many at once, in the order given. Stopped by any exception, Ctrl-C included.
+
+    `done` holds the rows of combinations by their place in `chosen`: those that it brings are not replayed, and each
+    that is finished is put there at once, so that whoever stops this has what was finished until then.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    rows: dict[int, Row] = {} if done is None else done
+    waiting = [(index, setup) for index, setup in enumerate(chosen) if index not in rows][::-1]
+    running: dict[Connection, tuple[int, SpawnProcess]] = {}
+    shares = [float(index in rows) for index in range(len(chosen))]
+    try:
+        while waiting or running:
+            while waiting and len(running) < processes:
+                index, setup = waiting.pop()
+                ours, theirs = spawn.Pipe(duplex=False)
+                process = spawn.Process(target=_replay_one, args=(study, setup, theirs), daemon=True)
+                with _interrupts_held():
+                    process.start()
+                    running[ours] = index, process
+                theirs.close()
+            for pipe in wait(list(running), timeout=1.0):
+                assert isinstance(pipe, Connection)
+                index, process = running[pipe]
+                message = _received(pipe, process, chosen[index])
+                if isinstance(message, Row):
+                    rows[index], shares[index] = message, 1.0
+                    del running[pipe]
+                    process.join()
+                else:
+                    shares[index] = message
+            if progress is not None:
+                progress(sum(shares), len(chosen))
+    finally:
+        for _, process in running.values():
+            process.terminate()
+        for _, process in running.values():
+            process.join()
+    return [rows[index] for index in sorted(rows)]
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits until the block is through; a process started in it never sees one, its parent ends it.
+
+    The mask is for the process (masks are inherited), the handler for this one, whose other threads a signal may
+    reach in spite of the mask. The resource tracker is started first because its start would lift the mask.
+    """
+    resource_tracker.ensure_running()
+    held: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if held:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _received(pipe: Connection, process: SpawnProcess, setup: Setup) -> Row | float:
+    """The row of a combination, or the share of its jobs that is done."""
+    try:
+        message: Row | float = pipe.recv()
+        return message
+    except EOFError:
+        process.join()
+        return _failed(setup, f"its process died with exit code {process.exitcode}")
+
+
+def _replay_one(study: Study, setup: Setup, pipe: Connection) -> None:
+    """The work of one process: share of jobs done, now and then, and the row at the end."""
+    try:
+        workload = load(study.trace, study.system, study.lenient, study.max_jobs, format=study.format)
+        more = tuple(map(metric, study.metrics))
+        simulation = run(workload, setup, lambda done, total: pipe.send(done / total), more=more)
+        policy, unsaved = setup.policy, ""
+        try:
+            if study.out is not None:
+                write_results(simulation, _folder(study.out, setup))
+        except SimError as error:
+            unsaved = str(error)
+        measures = replace(simulation.measures, jobs=()) if study.measures else None
+        pipe.send(Row(policy.dispatcher, policy.predictor, simulation.summary(), unsaved, measures))
+    except (CpschedError, SimError) as error:
+        pipe.send(_failed(setup, str(error)))
+    except Exception as error:
+        pipe.send(_failed(setup, f"{type(error).__name__}: {error}"))
+
+
+def finished_before(study: Study, chosen: Sequence[Setup], workload: Workload) -> dict[int, Row]:
+    """Rows by their place in `chosen`, of combinations whose results an earlier run left in `study.out`.
+
+    Taken are those that agree in everything that a replay depends on (`identity`), and in the project's version.
+    """
+    found = {}
+    for index, setup in enumerate(chosen):
+        if study.out is not None and (row := _finished(study, setup, workload, _folder(study.out, setup))) is not None:
+            found[index] = row
+    return found
+
+
+def _finished(study: Study, setup: Setup, workload: Workload, folder: Path) -> Row | None:
+    try:
+        written = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        schedule = _measures_of(folder / "schedule.csv.gz") if study.measures else None
+        expected = {"version": version("cpsched"), **identity(setup, workload)}
+        same = {"version": written["version"], **written["setup"]}
+        names = [each.name for each in (*METRICS, *map(metric, study.metrics))]
+        if any(same.get(name) != value for name, value in expected.items()) or not set(names) <= written.keys():
+            return None
+    except (OSError, ValueError, LookupError, TypeError, EOFError, zlib.error):
+        return None
+    summary = {name: value for name, value in written.items() if name not in ("version", "date", "setup")}
+    return Row(setup.policy.dispatcher, setup.policy.predictor, summary, measures=schedule)
+
+
+def _measures_of(path: Path) -> Measures:
+    """The columns of a schedule that was written, for plots: nobody asks them for processors."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["start_s"]]
+    submit_s, start_s, end_s, units = (
+        np.array([int(row[name]) for row in rows], np.int64) for name in ("submit_s", "start_s", "end_s", "units")
+    )
+    return Measures(submit_s, start_s, end_s, units)
+
+
+def _folder(out: Path, setup: Setup) -> Path:
+    """Where the results of a combination go."""
+    return out / f"{setup.policy.dispatcher}-{setup.policy.predictor}".replace("/", "_")
+
+
+def _failed(setup: Setup, error: str) -> Row:
+    return Row(setup.policy.dispatcher, setup.policy.predictor, error=error)

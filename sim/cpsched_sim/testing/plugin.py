@@ -1,0 +1,33 @@
+"""Brings the property suite into pytest: `pytest --cpsched-dispatcher my.module:Class` (may be given several times).
+
+Without other arguments only the suite runs; with some, those tests and the suite. The suite itself, and whatever it
+needs, is imported when the option is given.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+SUITE = Path(__file__).with_name("suite.py")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option."""
+    parser.getgroup("cpsched").addoption(
+        "--cpsched-dispatcher",
+        action="append",
+        default=[],
+        metavar="NAME|MODULE:CLASS",
+        help="run the property suite that every dispatcher must pass on this one",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the suite be collected."""
+    if not config.getoption("cpsched_dispatcher") or str(SUITE) in config.args:
+        return
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        config.args.clear()
+    config.args.append(str(SUITE))

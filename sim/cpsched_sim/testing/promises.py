@@ -1,0 +1,106 @@
+"""The promises that every dispatcher makes, each held against random clusters, queues and traces.
+
+A promise takes the words for a dispatcher (a name, or `package.module:Class`) and raises `AssertionError`, with the
+smallest world that was found, where the dispatcher breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cpsched.catalogue import DISPATCHERS, PREDICTORS
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.fit import verify
+from cpsched.model import NEVER, Cluster, Snapshot
+from cpsched.policy import Policy
+from cpsched.policy_spec import setting_names
+from cpsched_sim.cluster.replay import replay
+from cpsched_sim.testing.judge import misplaced, overfull
+from cpsched_sim.testing.worlds import can_run, snapshots, traces
+from cpsched_sim.traces.job import TraceJob
+
+EFFORT = "300"
+"""The deterministic limit of dispatchers that search: no promise may depend on a clock."""
+
+
+def dispatcher_of(words: str) -> Dispatcher:
+    """A new one; limited by deterministic effort, not by time, where it has such a limit."""
+    limited = "effort" in setting_names(DISPATCHERS.find(words))
+    return DISPATCHERS.build(words, {"effort": EFFORT} if limited else None)
+
+
+def policy_of(words: str, predictor: str = "walltime") -> Policy:
+    """A new policy with this dispatcher."""
+    return Policy(PREDICTORS.build(predictor), dispatcher_of(words))
+
+
+def examples(words: str, many: int) -> settings:
+    """How many worlds: fewer where each decision may call a solver."""
+    searches = "effort" in setting_names(DISPATCHERS.find(words))
+    return settings(max_examples=max(3, many // 6) if searches else many, deadline=None)
+
+
+def every_decision_fits_and_says_why_the_others_wait(words: str) -> None:
+    """No rule broken; each queued job starts or has its wait; plans are not in the past and start what starts."""
+    dispatcher = dispatcher_of(words)
+
+    @examples(words, 60)
+    @given(snapshots())
+    def check(snapshot: Snapshot) -> None:
+        decision = dispatcher.decide(snapshot, "plan")
+        assert verify(decision, snapshot) == []
+        started, jobs = decision.starts_by_job(snapshot), snapshot.queued_jobs()
+        assert set(started) | set(decision.waits) == {job.id for job in jobs}, "each job starts or has a wait"
+        assert not set(started) & set(decision.waits), "no job does both"
+        assert all(wait.reason for wait in decision.waits.values()), "each wait has a reason"
+        plan = decision.plan_by_job(snapshot)
+        assert all(plan[id] == snapshot.now_s for id in started if id in plan), "what starts is planned for now"
+        assert all(start_s >= snapshot.now_s for start_s in plan.values()), "no plan is in the past"
+
+    check()
+
+
+def the_same_snapshot_gives_the_same_decision(words: str) -> None:
+    """Two new dispatchers, the same snapshot: the same starts on the same nodes."""
+
+    @examples(words, 20)
+    @given(snapshots())
+    def check(snapshot: Snapshot) -> None:
+        first = dispatcher_of(words).decide(snapshot, "starts")
+        second = dispatcher_of(words).decide(snapshot, "starts")
+        assert first.starts_by_job(snapshot) == second.starts_by_job(snapshot)
+
+    check()
+
+
+def every_job_that_can_run_runs_and_no_capacity_is_exceeded(words: str) -> None:
+    """Whole traces: all start, where they may; the others are refused with a reason; the same trace twice, the same."""
+
+    @examples(words, 40)
+    @given(traces(), st.sampled_from(["walltime", "last-two"]))
+    def check(world: tuple[Cluster, list[TraceJob]], predictor: str) -> None:
+        cluster, trace = world
+        schedule = replay(trace, cluster, policy_of(words, predictor))
+        assert schedule.violations == ()
+        able = [can_run(cluster, item.job) for item in trace]
+        assert (schedule.start_s != NEVER).tolist() == able, "whatever can run starts at some time"
+        assert [i not in schedule.refused for i in range(len(trace))] == able
+        assert misplaced(cluster, trace, schedule) == []
+        assert overfull(cluster, trace, schedule) == []
+        again = replay(trace, cluster, policy_of(words, predictor))
+        assert np.array_equal(again.start_s, schedule.start_s)
+        for index in range(len(trace)):
+            assert again.placement_of(index) == schedule.placement_of(index)
+
+    check()
+
+
+PROMISES: tuple[Callable[[str], None], ...] = (
+    every_decision_fits_and_says_why_the_others_wait,
+    the_same_snapshot_gives_the_same_decision,
+    every_job_that_can_run_runs_and_no_capacity_is_exceeded,
+)

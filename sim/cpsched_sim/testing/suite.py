@@ -1,0 +1,21 @@
+"""The promises as tests, for the dispatchers that `--cpsched-dispatcher` names; see `cpsched_sim.testing.plugin`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cpsched_sim.testing.promises import PROMISES
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per dispatcher and promise."""
+    words = metafunc.config.getoption("cpsched_dispatcher")
+    metafunc.parametrize("dispatcher", words)
+    metafunc.parametrize("promise", PROMISES, ids=[promise.__name__ for promise in PROMISES])
+
+
+def test_dispatcher(dispatcher: str, promise: Callable[[str], None]) -> None:
+    """The dispatcher keeps the promise."""
+    promise(dispatcher)

@@ -1,0 +1,16 @@
+"""The worked examples in the docstrings say what really comes out."""
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import cpsched
+
+MODULES = sorted(m.name for m in pkgutil.walk_packages(cpsched.__path__, "cpsched.") if ".cp." not in m.name)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_come_out_as_written(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
