@@ -70,7 +70,10 @@ def _mistaken(error: Any) -> int:
         error.show()
     else:
         where = f"; `{context.command_path} -h` tells more" if context is not None else ""
-        say("error", " ".join(error.format_message().split()).removesuffix(".") + where)
+        message = " ".join(error.format_message().split()).removesuffix(".").partition(" (Possible options: ")[0]
+        close = list(getattr(error, "possibilities", None) or ())
+        meant = f"; did you mean {close[0]!r}?" if close and "Did you mean" not in message else ""
+        say("error", message + meant + where)
     return int(error.exit_code)
 
 

@@ -124,3 +124,10 @@ def test_lenient_reading_passes_over_a_line_that_is_too_long(tmp_path):
     workload = load(path, lenient=True)
     assert [job.job.id for job in workload.jobs] == [1, 2]
     assert workload.notes == ("skipped 1 jobs: line must not be longer than 1,048,576 characters",)
+
+
+def test_a_line_of_just_the_longest_length_is_read(tmp_path):
+    for more, kept in ((0, 2), (1, 1)):
+        text = line("2").ljust(MAX_LINE_CHARS - 1 + more)
+        path = written(tmp_path, f"; MaxProcs: 8\n{line('1')}\n{text}\n")
+        assert len(load(path, lenient=True).jobs) == kept

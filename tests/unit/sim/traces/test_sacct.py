@@ -119,3 +119,12 @@ def test_a_job_name_in_the_last_column_may_hold_the_separator(tmp_path):
 def test_a_line_with_too_many_fields_is_refused(read):
     with pytest.raises(InvalidTrace, match="fields: 13: must be 12"):
         list(read(row() + "|more"))
+
+
+def test_shares_of_a_node_are_rounded_up(read):
+    record = next(iter(read(row(nodes="3", cpus="10", tres="mem=1000M,gres/gpu=4"))))
+    assert record.ask.each == (("cores", 4), ("memory_mib", 334), ("gpus", 2))
+
+
+def test_a_run_of_a_second_is_kept(read):
+    assert [record.run_s for record in read(row(end="2026-01-01T00:01:01"))] == [1]
