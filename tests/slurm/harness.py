@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 PROJECT = os.environ.get("CPSCHED_PROJECT", "cpsched")
+TAG = os.environ.get("CPSCHED_TAG", "latest")
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODES = ("n1", "n2", "n3", "n4")
 GPU_NODES = ("n3", "n4")
@@ -68,10 +70,11 @@ class EndedJob:
 
 
 def docker(*arguments: str, check: bool = True, stdin: str | None = None, timeout_s: float = 120) -> str:
-    """Run one docker command; its standard output."""
+    """Run one docker command; its standard output. Bytes that are not UTF-8 are shown as ``\\xff``."""
     done = subprocess.run(
-        ["docker", *arguments], input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
-    )
+        ["docker", *arguments], input=stdin, capture_output=True, text=True, encoding="utf-8",
+        errors="backslashreplace", timeout=timeout_s, check=False,
+    )  # fmt: skip
     if check and done.returncode != 0:
         raise CommandFailed(f"docker {' '.join(arguments)}: status {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -201,23 +204,19 @@ class Slurm:
 
     def squeue(self, *, states: str = "all", tasks: bool = False) -> dict[str, QueuedJob]:
         """All jobs that the controller knows, by id (with `tasks`, an array's tasks as ``19_3``)."""
-        fields = (
-            "jobarrayid:40,state:20,reason:60,priority:30,nodelist:200,reqnodes:200,"
-            "admin_comment:60,comment:200,name:100,username:40"
-        )
-        widths = [int(f.split(":")[1]) for f in fields.split(",")]
-        command = ["squeue", "--noheader", f"--states={states}", "--all", f"--Format={fields}"]
+        # Names and comments may hold anything, newlines too: what ends a field is a word that no user can know.
+        end = f"|{secrets.token_hex(8)}|"
+        fields = ("jobarrayid", "state", "reason", "priority", "nodelist", "reqnodes", "admin_comment", "comment")
+        wanted = ",".join(f"{field}:{end}" for field in (*fields, "name", "username"))
+        command = ["squeue", "--noheader", f"--states={states}", "--all", f"--Format={wanted}"]
         jobs = {}
-        for line in self.run(*command, *(["--array"] if tasks else [])).splitlines():
-            values, at = [], 0
-            for width in widths:
-                value = line[at : at + width].strip()
-                values.append("" if value == "(null)" else value)
-                at += width
-            identity = re.sub(r"_\[.*", "", values[0])
+        values = self.run(*command, *(["--array"] if tasks else [])).split(end)[:-1]
+        for at in range(0, len(values), len(fields) + 2):
+            row = ["" if value.strip() == "(null)" else value.strip() for value in values[at : at + len(fields) + 2]]
+            identity = re.sub(r"_\[.*", "", row[0])
             # squeue prints a normalised priority: 0.0 is a held job, everything else only "not held"
-            priority = 0 if float(values[3]) == 0.0 else 1
-            jobs[identity] = QueuedJob(identity, values[1], values[2], priority, *values[4:])
+            priority = 0 if float(row[3]) == 0.0 else 1
+            jobs[identity] = QueuedJob(identity, row[1], row[2], priority, *row[4:])
         return jobs
 
     def job(self, identity: str) -> QueuedJob:
@@ -286,13 +285,13 @@ class Slurm:
         if self._python_container is None or not docker("ps", "-q", "--filter", f"id={self._python_container}").strip():
             volumes = {"secrets": "/srv/secrets", "etc-slurm": "/etc/slurm", "bridge-state": "/var/lib/cpsched"}
             mounts = [f"--volume={PROJECT}_{name}:{path}" for name, path in volumes.items()]
-            mounts.append("--volume=cpsched-numba-cache:/var/cache/cpsched")  # compiled kernels outlive the cluster
+            mounts.append(f"--volume=cpsched-kernels-{TAG}:/var/cache/cpsched")  # compiled kernels outlive the cluster
             settings = ("PYTHONPATH=/src", "PYTHONDONTWRITEBYTECODE=1", "NUMBA_CACHE_DIR=/var/cache/cpsched")
             self._python_container = docker(
                 "run", "--detach", "--rm", "--init", "--label", f"cpsched.cluster={PROJECT}",
                 "--network", f"{PROJECT}_default", "--hostname", "test-python", *mounts,
                 f"--volume={REPOSITORY}:/src:ro", *(f"--env={setting}" for setting in settings),
-                "cpsched/bridge", "client", "sleep", "infinity",
+                f"cpsched/bridge:{TAG}", "client", "sleep", "infinity",
             ).strip()  # fmt: skip
             ready = ("exec", self._python_container, "sh", "-c", "test -e /run/cluster-ready && echo yes")
             wait_until(lambda: "yes" in docker(*ready, check=False), 30, "munge runs beside the test's python")
