@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test kernels lint bench clean
+.PHONY: demo test fuzz kernels lint bench clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml
@@ -16,6 +16,9 @@ demo: kernels                   ## control mode on a simulated cluster, live, in
 
 test: lint kernels              ## everything that CI checks, but for the live Slurm tests (make test-slurm)
 	$(BIN)/python -m pytest -n 2 --ignore tests/slurm tests
+
+fuzz: $(VENV)/.installed        ## mutated files through the command line, others each time; CASES=N for each kind of file
+	CPSCHED_FUZZ_CASES=$(or $(CASES),20000) $(BIN)/python -m pytest -n 2 tests/fuzz
 
 kernels: $(VENV)/.installed     # compiled once, before two test processes would each do it
 	$(BIN)/python -c 'import cpsched.dispatchers.cp.positions, cpsched_sim.cluster.replay'

@@ -16,8 +16,10 @@ import typer
 
 from cpsched_bridge.program.cli import app
 
-DEADLINE_S = 10.0
-"""A case takes milliseconds, also on a busy machine; what takes this long would not end."""
+CPU_S = 10.0
+"""A case takes milliseconds; what takes so much processor time would not end."""
+WALL_S = 100.0
+"""The same for what waits for something; a busy machine makes nobody wait as long."""
 
 
 class Hang(BaseException):
@@ -25,21 +27,24 @@ class Hang(BaseException):
 
 
 @contextmanager
-def deadline(seconds: float) -> Iterator[None]:
-    """Raise `Hang` in the block after so many seconds; where compiled code does not let it through, end the process."""
+def deadline() -> Iterator[None]:
+    """Raise `Hang` in the block when time is up; where compiled code does not let it through, end the process."""
 
     def ring(number: int, frame: object) -> None:
-        raise Hang(f"not through after {seconds} s")
+        raise Hang(f"not through after {CPU_S} s of processor time, or {WALL_S} s")
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    faulthandler.dump_traceback_later(12 * seconds, exit=True)
+    before = [signal.signal(number, ring) for number in (signal.SIGVTALRM, signal.SIGALRM)]
+    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_S)
+    signal.setitimer(signal.ITIMER_REAL, WALL_S)
+    faulthandler.dump_traceback_later(2 * WALL_S, exit=True)
     try:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in zip((signal.SIGVTALRM, signal.SIGALRM), before, strict=True):
+            signal.signal(number, handler)
 
 
 @cache
@@ -76,7 +81,7 @@ def invoke(*arguments: object) -> Ended:
 
 def complaint(*arguments: object) -> str:
     """What is wrong with how the command ended; "" if it worked, or refused in one line with exit code 2."""
-    with deadline(DEADLINE_S):
+    with deadline():
         result = invoke(*arguments)
     if result.error is not None:
         return "".join(traceback.format_exception(result.error)[-12:])

@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.fuzz.command_line import complaint
+from tests.fuzz.command_line import complaint, invoke
 from tests.fuzz.mutations import CHANGES, mutated
 from tests.fuzz.samples import SETTINGS, SWF, SYSTEM, TRACES
 
@@ -20,6 +20,7 @@ FUZZ = settings(
     max_examples=int(MORE or 350),
     derandomize=MORE is None,
     database=None,
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
@@ -45,7 +46,7 @@ def warm(folder):
     path = folder / "warm.swf"
     path.write_text(SWF)
     for way in WAYS:
-        complaint("simulate", path, "--json", *way)
+        invoke("simulate", path, "--json", *way)
 
 
 def written(folder, name, content):

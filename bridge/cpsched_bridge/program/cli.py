@@ -103,11 +103,14 @@ def demo(
     seconds: Annotated[float, typer.Option(min=0, help="How long the live part lasts, about.")] = 30.0,
     limit: Annotated[float, typer.Option(help="Seconds that a decision may take (dispatchers that search).")] = 0.02,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same morning.")] = 1,
+    mornings: Annotated[
+        int, typer.Option(min=1, max=100, help="Compare over so many, with the seeds that follow.")
+    ] = 3,
 ) -> None:
     """Control mode on a simulated Eurora: a loaded morning, accelerated, live; then a comparison."""
     from cpsched_bridge.program.demo import run
 
-    raise typer.Exit(run(dispatcher, baseline, jobs, seconds, limit, seed))
+    raise typer.Exit(run(dispatcher, baseline, jobs, seconds, limit, seed, mornings))
 
 
 @journal_app.command("list")

@@ -25,11 +25,11 @@ MAX_UNITS = (1 << 31) - 1
 MAX_AMOUNT = MOST_AMOUNT - 1
 """One amount of a unit or of a node: 2^40 MiB are an exbibyte."""
 
-MAX_YAML_BYTES = 1 << 18
+MAX_YAML_BYTES = 1 << 17
 """Size of a system file or a settings file."""
 MAX_YAML_DEPTH = 30
 """Lists and mappings within each other."""
-MAX_YAML_VALUES = 20_000
+MAX_YAML_VALUES = 10_000
 """Values of a system file or a settings file, each counted as often as aliases repeat it."""
 MAX_YAML_INTEGER = (1 << 63) - 1
 """A whole number in such a file, either sign."""

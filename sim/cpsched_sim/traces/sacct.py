@@ -64,7 +64,7 @@ class SacctReader(Reader):
         self._asks: dict[Units, Units] = {}
         self._separator, columns = self._read_columns()
         self._columns = {name.strip().lower(): at for at, name in enumerate(columns)}
-        self._last = columns[-1].lower()
+        self._count, self._last = len(columns), columns[-1].strip().lower()
         for name in _NEEDED:
             if name.lower() not in self._columns:
                 raise self._wrong("columns", name, "is missing")
@@ -115,7 +115,7 @@ class SacctReader(Reader):
 
     def _split(self, text: str) -> list[str]:
         """The fields of a line. The separator may also end the line, and stand in a job name that comes last."""
-        separator, count = self._separator, len(self._columns)
+        separator, count = self._separator, self._count
         fields = text.rstrip("\r\n").split(separator)
         if len(fields) != count and '"' in text:
             try:

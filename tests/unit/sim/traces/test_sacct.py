@@ -128,3 +128,9 @@ def test_shares_of_a_node_are_rounded_up(read):
 
 def test_a_run_of_a_second_is_kept(read):
     assert [record.run_s for record in read(row(end="2026-01-01T00:01:01"))] == [1]
+
+
+def test_columns_of_one_name_are_each_a_column(tmp_path):
+    path = tmp_path / "jobs.txt"
+    path.write_text(f"{NAMED}|0|0\n{row()}|x|y\n")
+    assert next(iter(open_trace(path))).id == 7

@@ -18,6 +18,12 @@ def test_jobs_are_put_in_order_of_arrival_ties_in_file_order(tmp_path):
     assert "sorted by submit time: 1 jobs" in workload.notes[0]
 
 
+def test_jobs_of_one_second_are_in_order(tmp_path):
+    path = tmp_path / "t.swf"
+    path.write_text(HEADER + "\n".join([line("4", submit="9"), line("2", submit="9"), line("3", submit="10"), ""]))
+    assert load(path).notes == ()
+
+
 def test_a_job_that_can_never_fit_is_an_error_with_its_line_or_skipped(tmp_path):
     path = tmp_path / "t.swf"
     path.write_text(HEADER + "\n".join([line("1"), line("2", processors="9"), ""]))
