@@ -71,4 +71,6 @@ journal:
   max_mib: 64
 """
 
+WAITS = '{"debug": 1800, "parallel": 3600.5, "2": 60}\n'
+
 TRACES: Mapping[str, str] = {"t.swf": SWF, "t.csv": OWN, "t.sacct": SACCT, "x.log": XDMOD}

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from tests.fuzz.command_line import complaint, invoke
-from tests.fuzz.mutations import CHANGES, mutated
-from tests.fuzz.samples import SETTINGS, SWF, SYSTEM, TRACES
+from tests.fuzz.mutations import CHANGES, HOSTILE, mutated
+from tests.fuzz.samples import SETTINGS, SWF, SYSTEM, TRACES, WAITS
 
 MORE = os.environ.get("CPSCHED_FUZZ_CASES")
 FUZZ = settings(
@@ -106,5 +107,42 @@ def test_mutated_settings_are_used_or_refused_in_one_line(folder):
     def check(changes):
         path = written(folder, "bridge.yaml", mutated(text, changes))
         assert complaint("journal", "list", "--config", path) == ""
+
+    check()
+
+
+OPTIONS = (
+    "--dispatcher", "--predictor", "--set", "--charge", "--limit", "--effort", "--seed", "--max-jobs", "--lane",
+    "--format", "--metric", "--system", "--out", "--nonsense",
+)  # fmt: skip
+SETTINGS_OF_PRB_AND_PROFILE = ("ewt_file", "allocation", "remember", "overrun", "dispatcher.x", "")
+
+
+@FUZZ
+@given(st.lists(st.tuples(st.sampled_from(OPTIONS), st.sampled_from(HOSTILE)), min_size=1, max_size=2))
+def test_hostile_arguments_are_used_or_refused_in_one_line(folder, arguments):
+    trace = written(folder, "good.swf", SWF.encode())
+    words = [word for option, value in arguments for word in (option, value.decode("utf-8", "surrogateescape"))]
+    if "--out" in words:
+        words[words.index("--out") + 1] = str(folder / "out")
+    assert complaint("simulate", trace, "--json", *words) == ""
+
+
+@FUZZ
+@given(st.sampled_from(SETTINGS_OF_PRB_AND_PROFILE), st.sampled_from(HOSTILE))
+def test_hostile_settings_are_used_or_refused_in_one_line(folder, name, value):
+    trace = written(folder, "good.swf", SWF.encode())
+    setting = f"{name}={value.decode('utf-8', 'surrogateescape')}"
+    assert complaint("simulate", trace, "--dispatcher", "prb", "--predictor", "profile", "--set", setting) == ""
+
+
+def test_a_mutated_json_file_of_a_setting_is_used_or_refused_in_one_line(folder):
+    trace = written(folder, "good.swf", SWF.encode())
+
+    @FUZZ
+    @given(CHANGES)
+    def check(changes):
+        path = written(folder, "waits.json", mutated(WAITS.encode(), changes))
+        assert complaint("simulate", trace, "--dispatcher", "prb", "--set", f"ewt_file={path}", "--json") == ""
 
     check()
