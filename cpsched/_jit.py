@@ -1,95 +1,320 @@
-"""The one door to Numba: compile a kernel with its explicit signature, cached on disk where that is possible."""
+"""The one door to Numba: kernels that compile when they are first called, and are kept on disk from then on.
+
+Two decorators make compiled functions:
+
+- `kernel` makes a *door*: a function that ordinary Python code calls. Importing its module compiles nothing and does
+  not import Numba. The first call loads the compiled door from the cache, or compiles it and puts it there.
+- `inner` makes a helper that only compiled functions call. It is compiled as a part of each door that needs it, so it
+  has no cache entry of its own. Called from Python it runs as plain Python.
+
+`.py_func` of both is the plain-Python twin. The type hints of a door's arguments say for which types it is compiled:
+`int`, `bool`, `float`, arrays such as `Column`, tuples, and classes derived from `NamedTuple` with such fields.
+
+    @inner
+    def doubled(value): return 2 * value
+
+    @kernel
+    def total(column: FixedColumn) -> int: ...      # may call `doubled`
+
+Every door is listed in `DOORS`, so that `cpsched warm-up` can compile those of all imported modules.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import logging
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar, cast
+import functools
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
-import numba
-from numba import types
+import numpy as np
+import numpy.typing as npt
+
+from cpsched._cache import Shelf, digest, reachable, say_once
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-INT = types.int64
-FLOAT = types.float64
-IN1 = types.Array(types.int64, 1, "C", readonly=True)
+
+class Kind:
+    """A type of compiled values, made when the first door that uses it compiles."""
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self._make = make
+
+    def __call__(self, *arguments: Kind) -> Signature:
+        """The signature of a function that returns this and takes `arguments`."""
+        return Signature(self, arguments)
+
+    def resolved(self) -> Any:
+        """Numba's own name of the type."""
+        from numba import types
+
+        return self._make(types)
+
+
+class Signature:
+    """What a door takes and returns."""
+
+    def __init__(self, result: Kind, arguments: tuple[Kind, ...]) -> None:
+        self._arguments = arguments
+
+    def resolved(self) -> tuple[Any, ...]:
+        """Numba's own names of the types of the arguments."""
+        return tuple(kind.resolved() for kind in self._arguments)
+
+
+def _array(element: str, dimensions: int, readonly: bool = False) -> Kind:
+    return Kind(lambda types: types.Array(getattr(types, element), dimensions, "C", readonly=readonly))
+
+
+INT = Kind(lambda types: types.int64)
+FLOAT = Kind(lambda types: types.float64)
+BOOL = Kind(lambda types: types.bool_)
+NOTHING = Kind(lambda types: types.void)
+IN1 = _array("int64", 1, readonly=True)
 """A column that a kernel only reads; writable arrays are accepted too."""
-IN2 = types.Array(types.int64, 2, "C", readonly=True)
-OUT1 = types.Array(types.int64, 1, "C")
+IN2 = _array("int64", 2, readonly=True)
+OUT1 = _array("int64", 1)
 """A column that a kernel writes."""
-OUT2 = types.Array(types.int64, 2, "C")
-FLAGS2 = types.Array(types.bool_, 2, "C", readonly=True)
-FLAGS1 = types.Array(types.bool_, 1, "C")
+OUT2 = _array("int64", 2)
+FLAGS2 = _array("bool_", 2, readonly=True)
+FLAGS1 = _array("bool_", 1)
 """Flags that a kernel writes."""
-FLOATS1 = types.Array(types.float64, 1, "C")
-BOOL = types.bool_
-NOTHING = types.void
+FLOATS1 = _array("float64", 1)
 
 
-def tuple_type(*members: Any) -> Any:
-    """The type of a tuple of several values."""
-    return types.Tuple(members)  # type: ignore[no-untyped-call]
+Column = Annotated[npt.NDArray[np.int64], OUT1]
+"""A column that kernels may write."""
+Matrix = Annotated[npt.NDArray[np.int64], OUT2]
+Flags = Annotated[npt.NDArray[np.bool_], FLAGS1]
+FixedColumn = Annotated[npt.NDArray[np.int64], IN1]
+"""A column that kernels only read; where a record has it, it must be read-only."""
+FixedMatrix = Annotated[npt.NDArray[np.int64], IN2]
+FixedFlags = Annotated[npt.NDArray[np.bool_], FLAGS2]
+Floats = Annotated[npt.NDArray[np.float64], FLOATS1]
 
 
-def record_type(record: type, *fields: Any) -> Any:
-    """The type of a NamedTuple class; unlike plain arguments, its read-only columns take read-only arrays alone."""
-    return types.NamedTuple(fields, record)  # type: ignore[no-untyped-call]
+def type_of(hint: Any) -> Any:
+    """Numba's type for a type hint; raises `TypeError` for a hint that says nothing to kernels."""
+    import numba
+
+    types = cast(Any, numba.types)
+    if hint in (int, bool, float):
+        return {int: types.int64, bool: types.bool_, float: types.float64}[hint]
+    for part in getattr(hint, "__metadata__", ()):
+        if isinstance(part, Kind):
+            return part.resolved()
+    if get_origin(hint) is tuple:
+        return types.Tuple([type_of(member) for member in get_args(hint)])
+    if isinstance(hint, type) and issubclass(hint, tuple):
+        return types.NamedTuple([type_of(field) for field in get_type_hints(hint, include_extras=True).values()], hint)
+    raise TypeError(f"{hint}: kernels have no type for it")
 
 
-def kernel(*signatures: Any, makes_arrays: bool = True) -> Callable[[F], F]:
-    """Compile with `signatures` (none: on first call); `.py_func` is the plain-Python twin.
+class Inner:
+    """A helper of doors. In compiled code it is a function; called from Python it runs its plain-Python twin."""
+
+    def __init__(self, function: Callable[..., Any], makes_arrays: bool) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func, self._makes_arrays = function, makes_arrays
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.py_func(*arguments)
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        """Numba's compiler for this function; it compiles when a caller is compiled.
+
+        The wrappers that let Python call a compiled function are left out.
+        """
+        import numba
+
+        options = {"_nrt": self._makes_arrays, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        made = cast(Any, numba.njit)(**options)(self.py_func)
+        made._cache = _Counted(self.py_func)
+        return made
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What Numba asks a global value for when it compiles a function that mentions it."""
+        return self.dispatcher._numba_type_
+
+
+class Door(functools.partial):  # type: ignore[type-arg]
+    """A compiled function that Python code calls, with arguments of the declared types, by position.
+
+    A `partial` is the cheapest callable whose target can be exchanged. Until the first call the target opens the door;
+    from then on it is the compiled function itself, so that a call costs no more than a call of that.
+    """
+
+    py_func: Callable[..., Any]
+
+    def __new__(cls, function: Callable[..., Any], types: Callable[[], tuple[Any, ...]], makes_arrays: bool) -> Door:
+        """A door that opens at its first call."""
+        door: Door = super().__new__(cls, lambda *arguments: door.opened()(*arguments))
+        return door
+
+    def __init__(self, function: Callable[..., Any], types: Callable[[], tuple[Any, ...]], makes_arrays: bool) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func, self._types, self._makes_arrays = function, types, makes_arrays
+        self._within = Inner(function, makes_arrays)
+
+    def opened(self) -> Callable[..., Any]:
+        """Load the compiled function or make it, once; returns it."""
+        from numba.core.compiler_lock import global_compiler_lock
+
+        with global_compiler_lock:
+            if not hasattr(self, "_compiled"):
+                self._compiled = compiled(self.py_func, self._types(), self._makes_arrays)
+                cast(Any, self).__setstate__((self._compiled, (), {}, self.__dict__))
+        return self._compiled
+
+    @property
+    def _numba_type_(self) -> Any:
+        """For compiled callers it is a helper like others."""
+        return self._within._numba_type_
+
+
+DOORS: list[Door] = []
+"""The doors of all modules imported so far."""
+
+
+def compiled(function: Callable[..., Any], types: tuple[Any, ...], makes_arrays: bool = True) -> Callable[..., Any]:
+    """The compiled form of `function` for arguments of those (Numba) types, from the cache where it is there.
+
+    What is returned takes its arguments by position and trusts their types.
+    """
+    import numba
+
+    functions = reachable(function)
+    progress = _Progress(functions)
+    made = cast(Any, numba.njit)(nogil=True, _nrt=makes_arrays, no_cfunc_wrapper=True)(function)
+    made._cache = Shelf(f"{function.__module__}.{function.__qualname__}", digest(functions), progress.begin)
+    with _quick(), progress:
+        made.compile(types)
+    return cast(Callable[..., Any], made.overloads[types].entry_point)
+
+
+def hinted(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """Numba's types of the arguments of `function`, by its type hints."""
+    hints = get_type_hints(function, include_extras=True)
+    return tuple(type_of(hint) for name, hint in hints.items() if name != "return")
+
+
+@overload
+def kernel(signature: F, *, makes_arrays: bool = True) -> F: ...
+
+
+@overload
+def kernel(signature: Signature | None = None, *, makes_arrays: bool = True) -> Callable[[F], F]: ...
+
+
+def kernel(signature: Any = None, *, makes_arrays: bool = True) -> Any:
+    """A door for Python callers, compiled for the types that the hints of its arguments declare.
+
+    The types are declared because columns come read-only at one call and writable at the next, and each combination
+    of the two would be compiled by itself. (With a `signature` in brackets that is used; with nothing in them the
+    function is a helper like those of `inner`.)
 
     A kernel that makes no arrays and returns none should say so: it is then compiled without reference counting, whose
     atomic operations cost more than the work of a small kernel. (Views of arguments are no new arrays.)
-
-    The cache of a module's kernels lives in a folder named after its source and that of every module whose kernels it
-    calls, because Numba itself does not notice a callee edited elsewhere. Falls back to an uncached kernel where no
-    cache location is writable, which Numba reports as an exception.
     """
 
-    def decorate(function: F) -> F:
-        arguments: tuple[Any, ...] = (list(signatures),) if signatures else ()
-        options: dict[str, Any] = {"nogil": True, "_nrt": makes_arrays}
-        compiler, config = cast(Any, numba.njit), cast(Any, numba.config)
-        outer = config.CACHE_DIR
-        config.CACHE_DIR = str(folder := cache_folder(function, outer))
-        if signatures and not folder.exists():
-            say_once("compiling the kernels; the next run finds them in the cache")
-        try:
-            return cast(F, compiler(*arguments, cache=True, **options)(function))
-        except RuntimeError:
-            return cast(F, compiler(*arguments, **options)(function))
-        finally:
-            config.CACHE_DIR = outer
+    if callable(signature) and not isinstance(signature, Signature):
+        return _door(signature, lambda: hinted(signature), makes_arrays)
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        return _door(function, signature.resolved, makes_arrays) if signature else Inner(function, makes_arrays)
 
     return decorate
 
 
-_said: set[str] = set()
+def _door(function: Callable[..., Any], types: Callable[[], tuple[Any, ...]], makes_arrays: bool) -> Door:
+    DOORS.append(Door(function, types, makes_arrays))
+    return DOORS[-1]
 
 
-def say_once(message: str) -> None:
-    """Tell whoever waits; Python shows a warning of a log without handlers on stderr."""
-    if message not in _said:
-        _said.add(message)
-        logging.getLogger("cpsched").warning(message)
+def inner(function: F) -> F:
+    """A helper that compiled functions call."""
+    return cast(F, Inner(function, makes_arrays=True))
 
 
-_stamps: dict[str, str] = {}
-"""Of each source file with kernels: a digest of it, and of those of its callees."""
+def bare(function: F) -> F:
+    """A helper that makes no arrays: it is compiled without reference counting, see `kernel`."""
+    return cast(F, Inner(function, makes_arrays=False))
 
 
-def cache_folder(function: Callable[..., Any], outer: str) -> Path:
-    """Where the compiled `function` belongs: in `outer` if that is set, else beside its source."""
-    own = function.__code__.co_filename
-    if own not in _stamps:
-        callees = {v.py_func.__code__.co_filename for v in function.__globals__.values() if hasattr(v, "py_func")}
-        digest = hashlib.sha256("".join(_stamps.get(file, "") for file in sorted(callees - {own})).encode())
-        # The numbers that kernels take from the model are compiled into them.
-        for file in (Path(own), Path(__file__), Path(__file__).parent / "model" / "numbers.py"):
-            digest.update(file.read_bytes() if file.exists() else b"")
-        _stamps[own] = digest.hexdigest()[:16]
-    return (Path(outer) if outer else Path(own).parent / "__pycache__") / f"kernels-{_stamps[own]}"
+@contextmanager
+def _quick() -> Iterator[None]:
+    """Leave the garbage collector out: it would look through the compiler's many objects again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+# Telling whoever waits.
+
+Watcher = Callable[[int, int], None]
+"""Is told how many functions are compiled, and how many the door that is being opened needs."""
+
+
+def _say_that_it_takes_time(done: int, total: int) -> None:
+    say_once("compiling the kernels; the next run finds them in the cache")
+
+
+_watcher: Watcher = _say_that_it_takes_time
+_watched: list[_Progress] = []
+"""The doors being opened: one, and those that it calls."""
+
+
+def watch(watcher: Watcher) -> None:
+    """Have `watcher` told of every step of a compilation, instead of one line in the log."""
+    global _watcher
+    _watcher = watcher
+
+
+class _Progress:
+    """How many of the functions that a door needs are compiled; says nothing where the door is in the cache."""
+
+    def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
+        self._waiting, self._total, self._compiles = set(functions), len(functions), False
+
+    def begin(self) -> None:
+        """The door is not in the cache."""
+        self._compiles = True
+        _watcher(0, self._total)
+
+    def compiled(self, function: Callable[..., Any]) -> None:
+        """One function is done, in one form or in a further one."""
+        if self._compiles and function in self._waiting:
+            self._waiting.remove(function)
+            _watcher(self._total - len(self._waiting), self._total)
+
+    def __enter__(self) -> None:
+        _watched.append(self)
+
+    def __exit__(self, *exc: object) -> None:
+        _watched.remove(self)
+        if self._compiles and exc[0] is None:
+            _watcher(self._total, self._total)
+
+
+class _Counted:
+    """In the place of a helper's cache: keeps nothing, but counts."""
+
+    cache_path = None
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def load_overload(self, signature: Any, target: Any) -> None:
+        """Nothing is kept."""
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        """The helper was compiled."""
+        for progress in _watched:
+            progress.compiled(self._function)

@@ -110,9 +110,11 @@ class Catalogue(Generic[T]):
         if isinstance(thing, self.base):
             return Listing(name, sentence_of(type(thing)), origin or words_of(thing), lambda: thing, origin=origin)
         if inspect.isclass(thing) and not issubclass(thing, self.base):
-            raise self._refused(name, f"must derive from {words_of(self.base)}")
+            raise self._refused(name, f"must derive from {self._base()}")
         if not callable(thing):
-            raise self._refused(name, f"must be a {self.kind}: a name, package.module:Class, a class or an instance")
+            raise self._refused(
+                words or repr(thing), f"must be a {self.kind}: a name, package.module:Class, a class or an instance"
+            )
         return Listing(name, sentence_of(thing), origin or words_of(thing), thing, origin=origin)
 
     def build(self, words: str, settings: Mapping[str, str] | None = None, read: ReadFile | None = None) -> T:
@@ -129,7 +131,7 @@ class Catalogue(Generic[T]):
     def checked(self, thing: object, words: str) -> T:
         """`thing`, if it is what it should be; raises `InvalidValue`."""
         if not isinstance(thing, self.base):
-            made = f"made a {type(thing).__name__}, which does not derive from {words_of(self.base)}"
+            made = f"made a {type(thing).__name__}, which does not derive from {self._base()}"
             raise self._refused(words, made)
         return cast(T, thing)
 
@@ -143,6 +145,9 @@ class Catalogue(Generic[T]):
             return self.listing_of(plugins.loaded(self.kind, plugin.words), plugin.name, plugin.origin)
         except (Unloadable, InvalidValue) as error:
             raise self._unloadable(plugin, error.reason if isinstance(error, Unloadable) else error.rule) from error
+
+    def _base(self) -> str:
+        return f"{self.base.__name__} ({self.base.__module__})"
 
     def _refused(self, words: str, rule: str) -> InvalidValue:
         return InvalidValue(self.kind, words, rule)

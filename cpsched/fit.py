@@ -1,110 +1,191 @@
 """The one fit rule: does this decision fit that snapshot, node by node, resource by resource?
 
-Used by the bridge before anything is applied, by the simulator in every round, and by the tests as the judge.
+The bridge asks before anything is applied, the simulator in every round, and the tests as the judge. The rule itself
+is written once, in `cpsched.kernels.fit`: compiled in the simulator, plain Python here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from cpsched import kernels
-from cpsched.model import Cluster, Decision, Placement, Request, Snapshot
+from cpsched.kernels import fit
+from cpsched.kernels.state import machine_of
+from cpsched.model import EXCLUSIVE, Cluster, Decision, IntArray, Placement, Request, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken rule of a decision."""
+    """One broken rule of a decision; `job_id` is None where the fault lies with no known job."""
 
-    job_id: int
+    job_id: int | None
     rule: str
 
     def __str__(self) -> str:
-        return f"job {self.job_id}: {self.rule}"
-
-
-def used_by(request: Request, placement: Placement, capacity: np.ndarray) -> dict[int, np.ndarray]:
-    """Amounts [R] that `request` takes on each node of `placement`; whole nodes where it is exclusive."""
-    if request.exclusive:
-        return {node: capacity[node] for node, _ in placement}
-    per_unit = np.array(request.per_unit, dtype=np.int64)
-    return {node: units * per_unit for node, units in placement}
+        return f"job {self.job_id}: {self.rule}" if self.job_id is not None else f"decision: {self.rule}"
 
 
 def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
-    """Every rule that the starts of `decision` break; an empty list means that it may be applied."""
-    cluster, free = snapshot.cluster, snapshot.free.copy()
-    queued = set(snapshot.queue.tolist())
+    """Every rule that `decision` breaks; an empty list means that it may be applied.
+
+    Never raises, whatever the decision holds: a plug-in may hand over anything.
+    """
+    faults = shape_faults(decision, snapshot)
+    if faults:
+        return [Violation(None, fault) for fault in faults]
+    slots, offsets, nodes, units = columns_of(decision)
+    cluster, table, free = snapshot.cluster, snapshot.table, snapshot.free.copy()
+    total_free, phase = free.sum(axis=0), _phases(snapshot)
     found: list[Violation] = []
-    for slot, placement in decision.starts.placements().items():
-        job = snapshot.table.jobs[slot]
-        request = job.request
-
-        def broken(rule: str, job_id: int = job.id) -> None:
-            found.append(Violation(job_id, rule))
-
-        if slot not in queued:
-            broken("not in the queue, or started twice")
-        queued.discard(slot)
-        nodes = [node for node, _ in placement]
-        if any(not 0 <= node < cluster.size for node in nodes):
-            broken("a node that does not exist")
+    for i, slot in enumerate(slots.tolist()):
+        broken = fit.start_faults(i, slots, offsets, nodes, units, phase, free, cluster, table)
+        known = 0 <= slot < len(table.jobs)
+        id = table.jobs[slot].id if known else None
+        if broken:
+            found += (Violation(id, rule) for rule in _in_words(broken, i, decision, snapshot, free))
+        if broken & (fit.NOT_QUEUED | fit.NO_PLACEMENT | fit.NO_NODE | fit.WRONG_UNITS):
             continue
-        if len(set(nodes)) < len(nodes):
-            broken("a node listed twice")
-        elif nodes != sorted(nodes):
-            broken("nodes out of order")
-        if any(units < 1 for _, units in placement) or sum(units for _, units in placement) != request.units:
-            broken(f"placed units differ from the {request.units} asked for")
-        if request.distinct and any(units > 1 for _, units in placement):
-            broken("units that must be on distinct nodes share one")
-        if not cluster.node_sets[request.node_set, nodes].all():
-            broken(f"a node outside of {cluster.node_set_names[request.node_set]}")
-        if request.exclusive:
-            for node, units in placement:
-                if (free[node] != cluster.capacity[node]).any():
-                    broken(f"wants node {cluster.node_names[node]} for itself, but it is in use")
-                if (units * np.array(request.per_unit) > cluster.capacity[node]).any():
-                    broken(f"more units than node {cluster.node_names[node]} can hold")
-        for node, amounts in used_by(request, placement, cluster.capacity).items():
-            free[node] -= amounts
-            if (free[node] < 0).any():
-                short = cluster.resources[int(np.argmin(free[node]))]
-                broken(f"{cluster.node_names[node]} lacks {short}")
+        part = slice(int(offsets[i]), int(offsets[i + 1]))
+        fit.shift_free(table, slot, cluster, nodes[part], units[part], free, total_free, -1)
+        phase[slot] = fit.STARTED
     return found
 
 
 def holds(decision: Decision, snapshot: Snapshot) -> bool:
-    """Whether `verify` finds nothing: the same rules, compiled, for the hot path."""
-    table, starts = snapshot.table, decision.starts
-    queued = np.zeros(len(table.units), dtype=np.int64)
-    queued[snapshot.queue] = 1
-    fault = kernels.take_starts(
-        starts.slots,
-        starts.offsets,
-        starts.nodes,
-        starts.units,
-        queued,
-        snapshot.free.copy(),
-        snapshot.free.sum(axis=0),
-        snapshot.cluster.capacity,
-        snapshot.cluster.node_sets,
-        table.units,
-        table.per_unit,
-        table.sharing,
-        table.node_set,
+    """Whether `verify` finds nothing: the same rule, compiled."""
+    if shape_faults(decision, snapshot):
+        return False
+    machine = machine_of(snapshot.cluster, snapshot.free)
+    return fit.first_fault(machine, snapshot.table, snapshot.queue, columns_of(decision)) < 0
+
+
+# ---------------------------------------------------------------------------------------------- what a decision holds
+
+
+def columns_of(decision: Decision) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Slots, offsets, nodes and units of the starts of a well-formed decision, as contiguous int64."""
+    starts = decision.starts
+    slots, offsets, nodes, units = (
+        np.ascontiguousarray(column, np.int64) for column in (starts.slots, starts.offsets, starts.nodes, starts.units)
     )
-    return bool(fault < 0)
+    return slots, offsets, nodes, units
 
 
-def units_by_node(request: Request, capacity: np.ndarray) -> np.ndarray:
+def shape_faults(decision: object, snapshot: Snapshot) -> list[str]:
+    """What keeps a decision from being one: missing columns, other values than integers, lengths that do not agree."""
+    if not isinstance(decision, Decision):
+        return [f"is a {type(decision).__name__}, not a decision"]
+    found, lengths = [], {}
+    for name in ("slots", "offsets", "nodes", "units"):
+        column = getattr(decision.starts, name, None)
+        fault = _column_fault(column)
+        if fault is None and isinstance(column, np.ndarray):
+            lengths[name] = len(column)
+        else:
+            found.append(f"starts.{name} {fault}")
+    if len(lengths) == 4:
+        if lengths["offsets"] != lengths["slots"] + 1:
+            found.append(f"{lengths['offsets']} offsets for {lengths['slots']} starts: must be one more")
+        if lengths["nodes"] != lengths["units"]:
+            found.append(f"{lengths['nodes']} nodes but {lengths['units']} numbers of units")
+    if decision.plan_s is not None:
+        fault = _column_fault(decision.plan_s)
+        if fault is not None:
+            found.append(f"plan_s {fault}")
+        elif len(decision.plan_s) != len(snapshot.queue):
+            found.append(f"plan_s has {len(decision.plan_s)} entries for a queue of {len(snapshot.queue)}")
+    return found
+
+
+def _column_fault(column: object) -> str | None:
+    """Why something is not a column of integers; None when it is."""
+    if not isinstance(column, np.ndarray):
+        return f"is a {type(column).__name__}, not an array"
+    if column.ndim != 1:
+        return f"has {column.ndim} axes instead of one"
+    if column.dtype.kind not in "iu" or not np.can_cast(column.dtype, np.int64):
+        return f"holds {column.dtype}, not integers of 64 bits"
+    return None
+
+
+# ---------------------------------------------------------------------------------------------- faults in words
+
+_START_RULES = {
+    fit.NOT_QUEUED: "not in the queue",
+    fit.TWICE: "started twice",
+    fit.NO_PLACEMENT: "its placement has no place among the entries",
+    fit.NO_NODE: "a node that does not exist",
+    fit.OUT_OF_ORDER: "nodes out of order",
+    fit.LISTED_TWICE: "a node listed twice",
+    fit.SHARED: "units that must be on distinct nodes share one",
+}
+
+
+def _in_words(broken: int, i: int, decision: Decision, snapshot: Snapshot, free: IntArray) -> Iterator[str]:
+    """The rules that the `i`-th start breaks, in words; `free` is what earlier starts left."""
+    cluster, table = snapshot.cluster, snapshot.table
+    slots, offsets, nodes, units = columns_of(decision)
+    slot = int(slots[i])
+    yield from (rule for bit, rule in _START_RULES.items() if broken & bit)
+    if broken & fit.WRONG_UNITS:
+        yield f"placed units differ from the {int(table.units[slot])} asked for"
+    if broken & fit.OUTSIDE:
+        yield f"a node outside of {cluster.node_set_names[int(table.node_set[slot])]}"
+    if not broken & (fit.IN_USE | fit.LACKS):
+        return
+    whole = int(table.sharing[slot]) & EXCLUSIVE
+    for node, count in zip(
+        nodes[offsets[i] : offsets[i + 1]].tolist(), units[offsets[i] : offsets[i + 1]].tolist(), strict=True
+    ):
+        if not 0 <= node < cluster.size:
+            continue
+        name = cluster.node_names[node]
+        fault = fit.entry_faults(table, slot, cluster, free, -1, node, count)
+        if fault & fit.IN_USE:
+            yield f"wants node {name} for itself, but it is in use"
+        if fault & fit.LACKS:
+            room = cluster.capacity[node] if whole else free[node]
+            short = [
+                resource
+                for resource, amount, left in zip(
+                    cluster.resources, table.per_unit[slot].tolist(), room.tolist(), strict=True
+                )
+                if fit.units_in(count, amount, 0, left, left) < count
+            ]
+            yield f"{name} lacks {', '.join(short)}"
+
+
+def _phases(snapshot: Snapshot) -> IntArray:
+    """By slot: whether a job is in the queue."""
+    phase = np.zeros(len(snapshot.table.units), dtype=np.int64)
+    phase[snapshot.queue] = fit.QUEUED
+    return phase
+
+
+# ---------------------------------------------------------------------------------------------- requests
+
+
+def used_by(request: Request, placement: Placement, capacity: np.ndarray) -> dict[int, np.ndarray]:
+    """Amounts [R] that `request` takes on each node of `placement`; whole nodes where it is exclusive."""
+    return {
+        node: np.array(
+            [
+                fit.takes(units, amount, request.exclusive, int(most))
+                for amount, most in zip(request.per_unit, capacity[node], strict=True)
+            ],
+            dtype=np.int64,
+        )
+        for node, units in placement
+    }
+
+
+def units_by_node(request: Request, capacity: np.ndarray) -> IntArray:
     """How many units of `request` each row of `capacity` (int64[N, R]) holds, int64[N], the node set left aside."""
-    fits = np.full(len(capacity), request.units, dtype=np.int64)
-    for r, amount in enumerate(request.per_unit):
-        if amount:
-            fits = np.minimum(fits, capacity[:, r] // amount)
-    return np.minimum(fits, 1) if request.distinct else fits
+    most = 1 if request.distinct else request.units
+    rows = np.ascontiguousarray(capacity, dtype=np.int64)
+    return fit.units_by_node(np.array(request.per_unit, dtype=np.int64), most, rows)
 
 
 def refusal(request: Request, cluster: Cluster) -> str | None:
@@ -113,10 +194,16 @@ def refusal(request: Request, cluster: Cluster) -> str | None:
         return f"asks for {len(request.per_unit)} resources, the cluster has {len(cluster.resources)}"
     if request.node_set >= len(cluster.node_sets):
         return f"node set {request.node_set} does not exist"
-    fits = units_by_node(request, cluster.capacity)[cluster.node_sets[request.node_set]]
-    if not fits.any():
+    total = 0
+    for node, nodes in zip(cluster.kind_node.tolist(), np.bincount(cluster.kind_of).tolist(), strict=True):
+        most = 1 if request.distinct else request.units
+        for amount, capacity in zip(request.per_unit, cluster.capacity[node].tolist(), strict=True):
+            most = fit.units_in(most, amount, request.exclusive, capacity, capacity)
+        if cluster.node_sets[request.node_set, node]:
+            total += nodes * most
+    if not total:
         return "no node can hold one of its units"
-    if fits.sum() < request.units:
+    if total < request.units:
         kind = "units on distinct nodes" if request.distinct else "units"
-        return f"asks for {request.units} {kind}, the empty cluster holds {int(fits.sum())}"
+        return f"asks for {request.units} {kind}, the empty cluster holds {total}"
     return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from cpsched.kernels.overrun import OVERRUN_CODES, expected_end
+
 Overrun = Literal["one-second", "double", "walltime"]
 
 
@@ -14,14 +16,4 @@ def expected_end_s(start_s: int, estimate_s: int, walltime_s: int, now_s: int, o
     when its estimate, doubled until it covers the time already run, is over (`double`); or at its walltime
     (`walltime`), and after that one second later.
     """
-    end_s = start_s + estimate_s
-    if end_s > now_s:
-        return end_s
-    if overrun == "double":
-        while end_s <= now_s:
-            estimate_s *= 2
-            end_s = start_s + estimate_s
-        return end_s
-    if overrun == "walltime":
-        end_s = start_s + walltime_s
-    return max(end_s, now_s + 1)
+    return expected_end(start_s, estimate_s, walltime_s, now_s, OVERRUN_CODES[overrun])

@@ -1,43 +1,91 @@
 """Plans over what is free when: the one door from dispatchers to the compiled kernels.
 
-`plan` answers, for a queue in some order, which jobs start now and when the others can: with no reservations (strict
-or greedy), with one (EASY), with K (what Slurm does) or with one for every job that must wait (conservative).
+`plan` answers, for a queue in some order, which jobs start now and when the others can. The number of reservations
+makes the classic list schedulers:
+
+- `STRICT`: the first job that does not fit stops the round (first come, first served).
+- `GREEDY`: whatever fits starts.
+- 1: the first job that must wait keeps its earliest start (EASY backfilling).
+- K: the first K such jobs do (what Slurm's backfill does).
+- `EVERY`: all of them do (conservative backfilling).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from cpsched import kernels
-from cpsched.kernels import GREEDY, STRICT, plan_counted, plan_placed
-from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts, frozen_array
+from cpsched.errors import InvalidValue, require
+from cpsched.kernels import orders
+from cpsched.kernels.nodes import plan_placed
+from cpsched.kernels.orders import GREEDY, STRICT
+from cpsched.kernels.pool import plan_counted
+from cpsched.kernels.state import (
+    Method,
+    Site,
+    machine_of,
+    new_draft,
+    new_trial,
+    no_groups,
+    planned,
+    starts_of,
+)
+from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Job, Need, Snapshot, Starts, frozen_array
 from cpsched.reasons import explain
 
-OrderName = Literal["reg", "shortest", "longest", "sjf", "ljf", "saf", "laf", "spf", "given"]
-"""Orders of the queue (debs24 section 3, mod17 section 4); E is the estimate, r the processors: units times the amount
-of the cluster's first resource. `reg` arrival; `shortest` E; `longest` -E; `sjf` (E, r); `ljf` (-E, r); `saf` r*E;
-`laf` -r*E; `spf` (r*E², r*E); `given` from outside. Remaining ties in order of arrival."""
 
-ORDERS: dict[OrderName, int] = {
-    "reg": kernels.ARRIVAL,
-    "shortest": kernels.SHORTEST,
-    "longest": kernels.LONGEST,
-    "sjf": kernels.SJF,
-    "ljf": kernels.LJF,
-    "saf": kernels.SAF,
-    "laf": kernels.LAF,
-    "spf": kernels.SPF,
-    "given": kernels.GIVEN,
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A named order of the queue. Jobs of equal `key` are taken by `tie`, and then by arrival.
+
+    In the formulas E is the estimate in seconds and r the processors: units times the amount of the cluster's first
+    resource.
+    """
+
+    name: str
+    key: str
+    tie: str
+    sentence: str
+    source: str
+    code: int = orders.GIVEN
+    """What the compiled kernels know the order by, where they do."""
+    by: Callable[[IntArray, IntArray], npt.ArrayLike] | None = None
+    """The numbers to sort by, from E and r of the queued jobs, where the kernels do not know the order."""
+
+
+ORDERS: dict[str, Order] = {
+    order.name: order
+    for order in (
+        Order("reg", "arrival", "", "By arrival", "debs24", orders.ARRIVAL),
+        Order("shortest", "E", "", "Shortest estimate first", "mod17", orders.SHORTEST),
+        Order("longest", "-E", "", "Longest estimate first", "mod17", orders.LONGEST),
+        Order("sjf", "E", "r", "Shortest estimate first", "debs24", orders.SJF),
+        Order("ljf", "-E", "r", "Longest estimate first", "debs24", orders.LJF),
+        Order("saf", "r*E", "", "Smallest area first", "debs24", orders.SAF),
+        Order("laf", "-r*E", "", "Largest area first", "debs24", orders.LAF),
+        Order("spf", "r*E^2", "r*E", "Smallest processors times squared estimate first", "debs24", orders.SPF),
+    )
 }
+"""Every order of the queue by name, one row each (debs24: section 3; mod17: section 4)."""
+
+if TYPE_CHECKING:
+    OrderName = str
+else:
+    OrderName = Literal[tuple(ORDERS)]
+    """A name of `ORDERS`; command lines offer them as choices."""
+
+SortKey = Callable[[Job], Any]
+"""Gives what a job is sorted by: a number, or anything else that can be sorted; smaller first, ties by arrival."""
 
 Allocation = Literal["first-fit", "best-fit"]
 """Which nodes a start gets: in index order, or those with the fewest free resources first (mod17)."""
 
-ALLOCATIONS: dict[Allocation, int] = {"first-fit": kernels.FIRST_FIT, "best-fit": kernels.BEST_FIT}
+ALLOCATIONS: dict[Allocation, int] = {"first-fit": orders.FIRST_FIT, "best-fit": orders.BEST_FIT}
 
 EVERY = NEVER
 """As many reservations as there are jobs that must wait."""
@@ -45,80 +93,138 @@ EVERY = NEVER
 AS_THEY_CAME = frozen_array([])
 """No positions: the order of the queue itself."""
 
-NO_GROUPS = (
-    np.zeros(0, np.int64), np.zeros((4, 0), np.int64), np.zeros(0, np.int64), np.zeros((0, 0), np.int64),
-    np.zeros(4, np.int64),
-)  # fmt: skip
-FIRST_ROOM = 64
-"""Entries of placements that a plan makes room for at first, besides one for every eighth node."""
-
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Scheme:
     """All that makes one list scheduler differ from another.
 
-    The first `reservations` jobs in `order` that cannot start reserve a slot each, a placement that holds throughout;
-    the others start iff that delays none of them. `backfill` is the order in which they are tried after a single
-    reservation, where it differs (not `reg`).
+    - `reservations`: the first so many jobs in order that cannot start reserve a slot each, a placement that holds
+      throughout; the others start only where that delays none of them. `STRICT`, `GREEDY` and `EVERY` are special.
+    - `order`: a name of `ORDERS`; None where whoever asks brings the positions.
+    - `backfill`: the order in which the others are tried after a single reservation, where it differs (not `reg`).
+    - `allocation`: which nodes a start gets.
     """
 
     reservations: int
-    order: OrderName = "reg"
+    order: OrderName | None = "reg"
     backfill: OrderName = "reg"
     allocation: Allocation = "first-fit"
 
-    _codes: dict[tuple[bool, bool], IntArray] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _methods: dict[bool, Method] = field(default_factory=dict, init=False, compare=False, repr=False)
 
-    def codes(self, counted: bool, want_plan: bool) -> IntArray:
-        """The rule as the kernel reads it."""
-        key = (counted, want_plan)
-        if key not in self._codes:
-            order, backfill, where = ORDERS[self.order], ORDERS[self.backfill], ALLOCATIONS[self.allocation]
-            self._codes[key] = frozen_array([order, backfill, self.reservations, where, counted, want_plan])
-        return self._codes[key]
+    @property
+    def compiled(self) -> bool:
+        """Whether the compiled kernels know the order, and need no positions."""
+        return self.order is not None and ORDERS[self.order].by is None
+
+    def __post_init__(self) -> None:
+        count = isinstance(self.reservations, int) and self.reservations >= STRICT
+        require(count, "reservations", self.reservations, "must be a number, not negative; or STRICT")
+        for name, order in (("order", self.order), ("backfill", self.backfill)):
+            require(order is None or order in ORDERS, name, order, f"must be one of {', '.join(ORDERS)}")
+        require(ORDERS[self.backfill].by is None, "backfill", self.backfill, "must be an order of the compiled kernels")
+        require(self.allocation in ALLOCATIONS, "allocation", self.allocation, f"must be {' or '.join(ALLOCATIONS)}")
+
+    def method(self, whole: bool) -> Method:
+        """The scheme as the kernels read it; `whole`: the whole plan is wanted, not the starts alone."""
+        if whole not in self._methods:
+            order = ORDERS[self.order].code if self.order is not None else orders.GIVEN
+            backfill, allocation = ORDERS[self.backfill].code, ALLOCATIONS[self.allocation]
+            self._methods[whole] = Method(order, backfill, self.reservations, allocation, int(whole))
+        return self._methods[whole]
 
 
-def plan(snapshot: Snapshot, need: Need, rule: Rule, positions: IntArray = AS_THEY_CAME) -> Decision:
-    """What `rule` decides; `positions` is the order of the queue where the rule's is `given`."""
-    n = len(snapshot.queue)
-    want_plan = need == "plan"
+scheme_of = lru_cache(maxsize=256)(Scheme)
+"""A scheme that is made once."""
+
+
+def plan(
+    snapshot: Snapshot,
+    order: OrderName | SortKey | npt.ArrayLike = "reg",
+    reservations: int = EVERY,
+    backfill: OrderName = "reg",
+    allocation: Allocation = "first-fit",
+    need: Need = "plan",
+) -> Decision:
+    """A decision by list scheduling: the jobs of the queue one by one, in `order`.
+
+    `order` is one of:
+
+    - a name of `ORDERS`, such as "saf";
+    - a function of a `Job`, which gives what to sort by, smaller first: a number, or a tuple of numbers.
+      `snapshot.estimate_of(job)` is the job's estimate;
+    - an array of Q numbers, one for each job of `snapshot.queue` in that order, to sort by, smaller first.
+
+    Ties are broken by arrival. The first `reservations` jobs that cannot start keep their earliest start, and no other
+    job may delay them; `STRICT` and `GREEDY` stand for none. `backfill` names the order in which the other jobs are
+    tried after a single reservation, where it differs from `order`. `need` is handed on from `Dispatcher.decide`.
+    Raises `InvalidValue` for an order, or a number of reservations, that makes no sense.
+
+    >>> from cpsched.model import Cluster, Request
+    >>> cluster = Cluster.of([[4]], ["cores"])
+    >>> long, short = Job(1, 0, 90, Request(1, (3,))), Job(2, 0, 30, Request(1, (3,)))
+    >>> snapshot = Snapshot.of(0, cluster, cluster.capacity, [long, short], estimates={1: 90, 2: 30})
+    >>> plan(snapshot).plan_by_job(snapshot)
+    {1: 0, 2: 90}
+    >>> plan(snapshot, order=lambda job: job.walltime_s).plan_by_job(snapshot)
+    {1: 30, 2: 0}
+    """
+    if isinstance(order, str):
+        return plan_by(scheme_of(reservations, order, backfill, allocation), snapshot, need)
+    positions = positions_by(snapshot, order)
+    return plan_by(scheme_of(reservations, None, backfill, allocation), snapshot, need, positions)
+
+
+def positions_by(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntArray:
+    """The positions of the queue, int64[Q], sorted by a function of a job, or by an array of numbers."""
+    if callable(order):
+        keys = [order(job) for job in snapshot.queued_jobs()]
+        require(all(key == key for key in keys), "order", order, "must not give nan")
+        try:
+            return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+        except TypeError as error:
+            raise InvalidValue("order", order, f"must give what can be sorted: {error}") from error
+    numbers, wanted = np.asarray(order), (len(snapshot.queue),)
+    right = numbers.shape == wanted and numbers.dtype.kind in "biuf" and not np.isnan(numbers).any()
+    require(right, "order", order, f"must be a name, a function of a job, or {wanted[0]} numbers, one per queued job")
+    return np.argsort(numbers, kind="stable").astype(np.int64)
+
+
+def plan_by(scheme: Scheme, snapshot: Snapshot, need: Need, positions: IntArray = AS_THEY_CAME) -> Decision:
+    """What `scheme` decides; `positions` is the order of the queue where the scheme has none."""
+    if scheme.order is not None and (by := ORDERS[scheme.order].by) is not None:
+        table, queue = snapshot.table, snapshot.queue
+        processors = table.units[queue] * table.per_unit[queue, 0]
+        positions = positions_by(snapshot, by(table.estimate_s[queue], processors))
+    n, whole = len(snapshot.queue), need == "plan"
     if not n:
-        return Decision(NO_STARTS, effort("empty-queue", 0), AS_THEY_CAME if want_plan else None)
-    codes, room = rule.codes(snapshot.cluster.counted, want_plan), FIRST_ROOM + snapshot.cluster.size // 8
-    while True:
-        out = np.empty(3 * n + 1 + 2 * room, np.int64)
-        count = _call_kernel(snapshot, positions, codes, out)
-        if count >= 0:
-            break
-        room = -count
-    starts = _starts(out, n, room, count) if count else NO_STARTS
+        return Decision(NO_STARTS, effort("empty-queue", 0), AS_THEY_CAME if whole else None)
+    site = snapshot.site or site_of(snapshot)
+    door = plan_counted if snapshot.cluster.counted else plan_placed
+    count = door(site, scheme.method(whole), positions)
+    starts = Starts(*starts_of(site.draft), by_construction=True) if count else NO_STARTS
     cost = effort("none-starts" if not count else "all-start" if count == n else "some-start", n)
-    if not want_plan:
+    if not whole:
         return Decision(starts, cost)
-    return Decision(starts, cost, out[:n], explain(snapshot, starts, out[:n]))
+    plan_s = planned(site.draft, n)
+    return Decision(starts, cost, plan_s, explain(snapshot, starts, plan_s))
 
 
-def _call_kernel(snapshot: Snapshot, positions: IntArray, codes: IntArray, out: IntArray) -> int:
-    table, cluster = snapshot.table, snapshot.cluster
-    if cluster.counted:
-        return plan_counted(  # type: ignore[no-any-return]
-            snapshot.now_s, snapshot.free, cluster.capacity, snapshot.queue, positions, snapshot.running, table.rows,
-            table.per_unit, table.place_units, codes, out,
-        )  # fmt: skip
-    of, columns, at, free, used = snapshot.groups or NO_GROUPS
-    return plan_placed(  # type: ignore[no-any-return]
-        snapshot.now_s, snapshot.free, cluster.capacity, cluster.node_sets, cluster.kind_of, cluster.kind_node,
-        snapshot.queue, positions, snapshot.running, table.rows, table.per_unit, table.place_node, table.place_units,
-        of, columns, at, free, used, codes, out,
-    )  # fmt: skip
-
-
-def _starts(out: IntArray, n: int, room: int, count: int) -> Starts:
-    entries = int(out[2 * n + count])
-    nodes = 3 * n + 1
-    units = nodes + room
-    return Starts(out[n : n + count], out[2 * n : 2 * n + count + 1], out[nodes : nodes + entries],
-                  out[units : units + entries])  # fmt: skip
+def site_of(snapshot: Snapshot) -> Site:
+    """A snapshot as kernels are handed it."""
+    cluster, resources = snapshot.cluster, len(snapshot.cluster.resources)
+    return Site(
+        now_s=snapshot.now_s,
+        queued=len(snapshot.queue),
+        active=len(snapshot.running),
+        machine=machine_of(cluster, snapshot.free),
+        jobs=snapshot.table,
+        queue=np.array(snapshot.queue),
+        running=np.array(snapshot.running),
+        groups=no_groups(resources),
+        draft=new_draft(),
+        trial=new_trial(resources),
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -127,4 +233,16 @@ def effort(path: str, considered: int) -> Effort:
     return Effort(path, considered)
 
 
-__all__ = ["AS_THEY_CAME", "EVERY", "GREEDY", "ORDERS", "STRICT", "Allocation", "OrderName", "Rule", "plan"]
+__all__ = [
+    "AS_THEY_CAME",
+    "EVERY",
+    "GREEDY",
+    "ORDERS",
+    "STRICT",
+    "Allocation",
+    "Order",
+    "OrderName",
+    "Scheme",
+    "plan",
+    "plan_by",
+]

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import DecisionFault, require
-from cpsched.model import Cluster, Decision, EndedJob, IntArray, Job, JobTable, Need, Scene, Snapshot, Starts
+from cpsched.model import (
+    Cluster,
+    Decision,
+    Effort,
+    EndedJob,
+    IntArray,
+    Job,
+    JobTable,
+    Need,
+    Scene,
+    Snapshot,
+    Starts,
+    Wait,
+)
 from cpsched.overrun import Overrun
 from cpsched.predictors.base import Predictor, fault_of, fill_estimates
 
@@ -61,9 +74,30 @@ class Policy:
             decision = self.dispatcher.decide(snapshot, need)
         except Exception as error:
             raise fault_of("dispatcher", self.dispatcher, error) from error
-        if type(decision) is Decision and type(decision.starts) is Starts:
-            return decision
-        raise DecisionFault("dispatcher", self.dispatcher, f"decided {decision!r:.200}, which is no Decision")
+        if type(decision) is not Decision:
+            raise DecisionFault(
+                "dispatcher", self.dispatcher, f"must return a Decision, not a {type(decision).__name__}"
+            )
+        if type(decision.starts) is not Starts or type(decision.effort) is not Effort:
+            raise self._fault("its decision must hold Starts and Effort")
+        if need == "plan":
+            self._check_plan(decision, snapshot)
+        return decision
+
+    def _fault(self, what: str) -> DecisionFault:
+        return DecisionFault("dispatcher", self.dispatcher, what)
+
+    def _check_plan(self, decision: Decision, snapshot: Snapshot) -> None:
+        """Raise `DecisionFault` unless expected starts and waits are what `Decision` says they are."""
+        plan_s, waits = decision.plan_s, decision.waits
+        if plan_s is not None:
+            right = isinstance(plan_s, np.ndarray) and plan_s.dtype == np.int64 and plan_s.shape == snapshot.queue.shape
+            if not right:
+                raise self._fault("plan_s must be int64, one for each queued job")
+            if (plan_s < snapshot.now_s).any():
+                raise self._fault("plan_s must not lie in the past")
+        if not isinstance(waits, Mapping) or not all(type(wait) is Wait for wait in waits.values()):
+            raise self._fault("waits must be Wait by job id")
 
     def estimated(self, scene: Scene) -> Snapshot:
         """What a dispatcher gets: `scene` with an estimate for every job. The scene stays as it is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,29 +14,46 @@ MOST_NAMED = 8
 """No wait names more jobs than this."""
 
 
-def explain(snapshot: Snapshot, starts: Starts, plan_s: IntArray) -> dict[int, Wait]:
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """What a family of dispatchers says of jobs that would fit what is free, and of those it has no plan for.
+
+    - `planned`: why a job that would fit now is planned for later.
+    - `unplanned`: why a job that would fit now has no plan, while others have one.
+    - `no_plan`: what comes before the reason of every job without a plan.
+    """
+
+    planned: str = "the nodes that are free are reserved"
+    unplanned: str = "would delay a job that holds a reservation"
+    no_plan: str = ""
+
+
+LIST_SCHEDULING = Phrases()
+
+
+def explain(snapshot: Snapshot, starts: Starts, plan_s: IntArray, say: Phrases = LIST_SCHEDULING) -> dict[int, Wait]:
     """A wait for every queued job that does not start, by job id; `plan_s` follows the queue.
 
-    A job with a known start waits behind those that are expected to end just then. One without waits behind the jobs
-    that hold a reservation, or behind the first that cannot start.
+    - A job that not even the empty cluster could hold waits for ever, behind nobody.
+    - A job with a known start waits behind the jobs that are expected to end just then; where none does, behind those
+      that start now.
+    - A job without one waits behind the jobs that have one, or else behind the first that cannot start.
+
+    The reason is what the free nodes lack once `starts` have started; `say` has the words for jobs that lack nothing.
     """
     table, started = snapshot.table, set(starts.slots.tolist())
     free = _free_after(snapshot, starts)
     ends = _ends(snapshot, plan_s)
-    queue = snapshot.queue.tolist()
-    reserved = tuple(
-        table.jobs[slot].id
-        for slot, start_s in zip(queue, plan_s.tolist(), strict=True)
-        if slot not in started and start_s != NEVER
-    )[:MOST_NAMED]
+    starting = tuple(table.jobs[slot].id for slot in starts.slots[:MOST_NAMED].tolist())
+    pairs = [p for p in zip(snapshot.queue.tolist(), plan_s.tolist(), strict=True) if p[0] not in started]
+    planned = tuple(table.jobs[slot].id for slot, start_s in pairs if start_s != NEVER)[:MOST_NAMED]
     never: dict[Request, str | None] = {}
     lacks: dict[Request, str | None] = {}
     waits: dict[int, Wait] = {}
     first_waiting: tuple[int, ...] = ()
-    for slot, start_s in zip(queue, plan_s.tolist(), strict=True):
-        if slot in started:
-            continue
+    for slot, start_s in pairs:
         job = table.jobs[slot]
+        # Both are the same for all jobs of one request: they are worked out once.
         if job.request not in never:
             never[job.request] = refusal(job.request, snapshot.cluster)
             lacks[job.request] = _lacking(job.request, snapshot, free)
@@ -44,13 +62,13 @@ def explain(snapshot: Snapshot, starts: Starts, plan_s: IntArray) -> dict[int, W
             waits[job.id] = Wait(f"can never run: {reason}")
             continue
         if start_s != NEVER:
-            waits[job.id] = Wait(lacking or "the nodes that are free are reserved", tuple(ends[start_s]))
+            waits[job.id] = Wait(lacking or say.planned, tuple(ends[start_s]) or starting)
         elif lacking:
-            waits[job.id] = Wait(lacking, reserved or first_waiting)
-        elif reserved:
-            waits[job.id] = Wait("would delay a job that holds a reservation", reserved)
+            waits[job.id] = Wait(say.no_plan + lacking, planned or first_waiting)
+        elif planned:
+            waits[job.id] = Wait(say.no_plan + say.unplanned, planned)
         else:
-            waits[job.id] = Wait("others are first", first_waiting)
+            waits[job.id] = Wait(say.no_plan + "others are first", first_waiting)
         first_waiting = first_waiting or (job.id,)
     return waits
 

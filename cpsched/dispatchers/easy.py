@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cpsched import planning as availability
-from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.by_scheme import SchemeDispatcher
 from cpsched.listing import Listing
-from cpsched.model import Decision, Need, Snapshot
-from cpsched.planning import Allocation, Rule
+from cpsched.planning import Allocation, Scheme
 
 
-class EasyDispatcher(Dispatcher):
+class EasyDispatcher(SchemeDispatcher):
     """First come, first served; the first that cannot start reserves its earliest slot, others may not delay it.
 
-    `backfill` is the order in which the others are tried: `fcfs`, or `shortest` estimate first.
+    `backfill` is the order in which the others are tried: `fcfs`, or `shortest` estimate first. The earliest slot of
+    the first job that waits is the *shadow time* of the textbooks; `cpsched.kernels` computes it.
     """
 
     def __init__(self, backfill: Literal["fcfs", "shortest"] = "fcfs", allocation: Allocation = "first-fit") -> None:
-        self.rule = Rule(1, backfill="reg" if backfill == "fcfs" else "shortest", allocation=allocation)
-
-    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """See `Dispatcher.decide`."""
-        return availability.plan(snapshot, need, self.rule)
+        self.scheme = Scheme(1, backfill="reg" if backfill == "fcfs" else "shortest", allocation=allocation)
 
 
 LISTED = (

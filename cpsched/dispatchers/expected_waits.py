@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from cpsched.errors import InvalidValue, require
+from cpsched.errors import require
 from cpsched.model import EndedJob
 
 
@@ -18,22 +16,14 @@ class ExpectedWaits:
     """
 
     def __init__(self, given_s: Mapping[str, float] | None = None) -> None:
+        """`given_s` are seconds by queue; raises `InvalidValue` naming the queue whose value is no positive number."""
+        require(given_s is None or isinstance(given_s, Mapping), "expected waits", given_s, "must be seconds by queue")
+        for queue, seconds in (given_s or {}).items():
+            number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            require(number and seconds > 0, queue, seconds, "must be a positive number of seconds")
         self.given_s = given_s
         self._sums: dict[str, tuple[int, int]] = {}
         self._total = (0, 0)
-
-    @classmethod
-    def from_file(cls, path: str) -> ExpectedWaits:
-        """From a JSON object of queue name -> seconds. Raises `InvalidValue` naming file, queue and rule."""
-        try:
-            given = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InvalidValue("ewt_file", path, f"cannot be read as JSON: {error}") from error
-        require(isinstance(given, dict), "ewt_file", path, "must hold an object of queue name -> seconds")
-        for queue, seconds in given.items():
-            number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-            require(number and seconds > 0, f"{path}: {queue}", seconds, "must be a positive number of seconds")
-        return cls(given)
 
     @property
     def learns(self) -> bool:

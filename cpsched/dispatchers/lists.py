@@ -4,40 +4,38 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cpsched import planning as availability
-from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.by_scheme import SchemeDispatcher
 from cpsched.errors import require
 from cpsched.listing import Listing
-from cpsched.model import Decision, Need, Snapshot
-from cpsched.planning import EVERY, GREEDY, STRICT, Allocation, Rule
+from cpsched.planning import EVERY, GREEDY, ORDERS, STRICT, Allocation, OrderName, Scheme
 
 
-class ListDispatcher(Dispatcher):
-    """Jobs in `order`; what a job that cannot start means for later ones is the `option`.
+class ListDispatcher(SchemeDispatcher):
+    """Jobs in `order` (see `cpsched.planning.ORDERS`); the `option` says what a job that cannot start means for others.
 
-    `strict`: none of them starts. `greedy`: they start whenever they fit. `backfill`: it reserves its earliest slot,
-    and they may not delay it; `reservations` limits that to the first K such jobs (what Slurm does), None to none.
+    - `strict`: no later job starts.
+    - `greedy`: later jobs start whenever they fit.
+    - `backfill`: the job reserves its earliest slot, and later jobs may not delay it. `reservations` limits that to
+      the first K such jobs (what Slurm does); None sets no limit.
     """
 
     def __init__(
         self,
-        order: Literal["reg", "shortest", "longest", "sjf", "ljf", "saf", "laf", "spf"] = "reg",
+        order: OrderName = "reg",
         option: Literal["backfill", "greedy", "strict"] = "backfill",
         reservations: int | None = None,
         allocation: Allocation = "first-fit",
     ) -> None:
         require(reservations is None or reservations >= 0, "reservations", reservations, "must not be negative")
         by_option = {"strict": STRICT, "greedy": GREEDY, "backfill": EVERY if reservations is None else reservations}
-        self.rule = Rule(by_option[option], order, allocation=allocation)
-
-    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """See `Dispatcher.decide`."""
-        return availability.plan(snapshot, need, self.rule)
+        self.scheme = Scheme(by_option[option], order, allocation=allocation)
 
 
 _DEBS24 = "debs24 Algorithm 1"
 _MOD17 = "mod17 section 4"
 _STOPS = "the first that does not fit stops the round."
+_OTHERS = [(name, row) for name, row in ORDERS.items() if row.source != "mod17"]
+"""The orders that make a `list-NAME`: all but those of mod17, whose `sjf` and `ljf` are listed by name."""
 
 
 def _listed(name: str, summary: str, source: str, **fixed: object) -> Listing:
@@ -47,12 +45,7 @@ def _listed(name: str, summary: str, source: str, **fixed: object) -> Listing:
 LISTED = (
     _listed("fcfs", "First come, first served: nobody overtakes.", _DEBS24, option="strict"),
     _listed("greedy", "First come, first served, but whatever fits starts.", _DEBS24, option="greedy"),
-    _listed("list-reg", "By arrival; every job that waits reserves its earliest slot.", _DEBS24, order="reg"),
-    _listed("list-sjf", "Shortest estimate first, with reservations.", _DEBS24, order="sjf"),
-    _listed("list-ljf", "Longest estimate first, with reservations.", _DEBS24, order="ljf"),
-    _listed("list-saf", "Smallest area first, with reservations.", _DEBS24, order="saf"),
-    _listed("list-laf", "Largest area first, with reservations.", _DEBS24, order="laf"),
-    _listed("list-spf", "Smallest processors times squared estimate first.", _DEBS24, order="spf"),
+    *(_listed(f"list-{name}", f"{row.sentence}, with reservations.", _DEBS24, order=name) for name, row in _OTHERS),
     _listed("sjf", f"Shortest estimate first; {_STOPS}", _MOD17, order="shortest", option="strict"),
     _listed("ljf", f"Longest estimate first; {_STOPS}", _MOD17, order="longest", option="strict"),
 )

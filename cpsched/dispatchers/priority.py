@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
-from cpsched import planning as availability
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.expected_waits import ExpectedWaits
-from cpsched.listing import Listing
+from cpsched.listing import FromFile, Listing
 from cpsched.model import Decision, EndedJob, IntArray, Need, Snapshot
-from cpsched.planning import GREEDY, STRICT, Allocation, Rule
+from cpsched.planning import GREEDY, STRICT, Allocation, Scheme, plan_by
 
 
 class PriorityDispatcher(Dispatcher):
     """Sort by wait / expected wait of the job's queue, largest first; ties: smaller demand (processors x estimate).
 
     What does not fit is passed over (`greedy`) or stops the round (`strict`). Expected waits are learned as jobs end,
-    unless `ewt_file`, a JSON object of queue name -> seconds, gives them.
+    unless `waits_s` gives them, in seconds by queue name. Programs read those from a JSON file, `ewt_file`.
     """
 
     def __init__(
         self,
         option: Literal["greedy", "strict"] = "greedy",
-        ewt_file: str | None = None,
+        waits_s: Annotated[Mapping[str, float] | None, FromFile("ewt_file")] = None,
         allocation: Allocation = "best-fit",
     ) -> None:
-        self.expected_waits = ExpectedWaits.from_file(ewt_file) if ewt_file else ExpectedWaits()
+        self.expected_waits = ExpectedWaits(waits_s)
         self.learns = self.expected_waits.learns
-        self.rule = Rule(STRICT if option == "strict" else GREEDY, "given", allocation=allocation)
+        self._scheme = Scheme(STRICT if option == "strict" else GREEDY, None, allocation=allocation)
 
     def learn(self, ended: EndedJob) -> None:
         """See `Dispatcher.learn`."""
@@ -46,7 +45,7 @@ class PriorityDispatcher(Dispatcher):
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """See `Dispatcher.decide`."""
-        return availability.plan(snapshot, need, self.rule, self.by_urgency(snapshot))
+        return plan_by(self._scheme, snapshot, need, self.by_urgency(snapshot))
 
     def by_urgency(self, snapshot: Snapshot) -> IntArray:
         """Queue positions, most urgent first."""

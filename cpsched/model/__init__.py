@@ -14,40 +14,18 @@ from cpsched.model.decision import NO_STARTS, Decision, Effort, Need, Starts, Wa
 from cpsched.model.job import EndedJob, Job, Placement, Request, RunningJob
 from cpsched.model.numbers import (
     DISTINCT,
-    END,
-    ESTIMATE,
     EXCLUSIVE,
     NEVER,
-    NODE_SET,
-    PLACE_AT,
-    PLACE_COUNT,
-    ROWS,
-    SHARING,
-    START,
-    SUBMIT,
-    UNITS,
-    WALLTIME,
 )
 from cpsched.model.scene import Scene
 from cpsched.model.snapshot import Snapshot
-from cpsched.model.table import JobTable
+from cpsched.model.table import JobTable, Places
 
 __all__ = [
     "DISTINCT",
-    "END",
-    "ESTIMATE",
     "EXCLUSIVE",
     "NEVER",
-    "NODE_SET",
     "NO_STARTS",
-    "PLACE_AT",
-    "PLACE_COUNT",
-    "ROWS",
-    "SHARING",
-    "START",
-    "SUBMIT",
-    "UNITS",
-    "WALLTIME",
     "BoolArray",
     "Cluster",
     "Decision",
@@ -58,6 +36,7 @@ __all__ = [
     "JobTable",
     "Need",
     "Placement",
+    "Places",
     "Request",
     "RunningJob",
     "Scene",

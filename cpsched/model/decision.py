@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from cpsched.errors import require
 from cpsched.model.cluster import IntArray
 from cpsched.model.job import Placement
 from cpsched.model.numbers import NEVER
@@ -23,13 +24,38 @@ Need = Literal["starts", "plan"]
 class Starts:
     """Jobs that start now: slot by slot, with their placements in one pool.
 
-    Placement of the i-th: `nodes[offsets[i]:offsets[i+1]]`, `units[...]` likewise; nodes ascending.
+    - `slots`: int64[S], the jobs by their slots in `Snapshot.table`.
+    - `nodes`, `units`: int64[P]. The placement of the i-th job is `nodes[offsets[i]:offsets[i+1]]`, nodes ascending,
+      with as many `units` on each.
+    - `offsets`: int64[S + 1].
+
+    The form is checked when the value is made (`InvalidValue`), unless a compiled kernel made it (`by_construction`);
+    whether the placements fit a snapshot is what `verify` says.
+
+    >>> Starts.of({0: ((2, 1), (3, 4))}).placements()
+    {0: ((2, 1), (3, 4))}
     """
 
     slots: IntArray
     offsets: IntArray
     nodes: IntArray
     units: IntArray
+    by_construction: InitVar[bool] = False
+
+    def __post_init__(self, by_construction: bool) -> None:
+        if by_construction:
+            return
+        for name in ("slots", "offsets", "nodes", "units"):
+            array = getattr(self, name)
+            right = isinstance(array, np.ndarray) and array.dtype == np.int64 and array.ndim == 1
+            require(right, f"starts.{name}", type(array).__name__, "must be int64 with one axis")
+            object.__setattr__(self, name, np.ascontiguousarray(array))
+        offsets, entries = self.offsets, len(self.nodes)
+        require(len(offsets) == len(self.slots) + 1, "starts.offsets", len(offsets), "must be one more than slots")
+        require(len(self.units) == entries, "starts.units", len(self.units), "must be as many as nodes")
+        bounds = int(offsets[0]) == 0 and int(offsets[-1]) == entries
+        require(bounds, "starts.offsets", offsets, f"must go from 0 to {entries}")
+        require(bool((offsets[1:] >= offsets[:-1]).all()), "starts.offsets", offsets, "must not go back")
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -57,12 +83,23 @@ class Starts:
 NO_STARTS = Starts.of({})
 
 
+_EFFORT_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("path", "status"), (str,)),
+    **dict.fromkeys(("considered", "variables", "branches"), (int,)),
+    **dict.fromkeys(("objective", "bound"), (float, int, type(None))),
+    "solver_s": (float, int),
+}
+"""What each field of `Effort` may be: journals and figures are made of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
     """What a decision cost and how it was reached.
 
-    `path` is the short name of the way taken (a certain answer, a kernel, a solver); `status` what a solver
-    said; `solver_s` its own seconds; `branches` its deterministic effort; `bound` a proved lower bound.
+    - `path`: the short name of the way taken (a certain answer, a kernel, a solver).
+    - `considered`: how many jobs were looked at; `variables`: how many variables a model had.
+    - `status`: what a solver said; `objective`: the value of its plan; `bound`: a proved lower bound of that.
+    - `solver_s`: the solver's own seconds; `branches`: its effort, which does not depend on the machine.
     """
 
     path: str
@@ -74,10 +111,19 @@ class Effort:
     solver_s: float = 0.0
     branches: int = 0
 
+    def __post_init__(self) -> None:
+        for name, kinds in _EFFORT_KINDS.items():
+            value = getattr(self, name)
+            require(isinstance(value, kinds), f"effort.{name}", value, f"must be a {kinds[0].__name__}")
+
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Why a queued job does not start now: a reason in words, and the job ids that stand before it."""
+    """Why a queued job does not start now: a reason in words, and the job ids that stand before it.
+
+    >>> Wait("the nodes that are free are reserved", behind=(7,)).behind
+    (7,)
+    """
 
     reason: str
     behind: tuple[int, ...] = ()
@@ -87,8 +133,13 @@ class Wait:
 class Decision:
     """Which jobs start now and where; when the others are expected to, and why they wait.
 
-    `plan_s` is aligned with `snapshot.queue`: expected start of each job, `NEVER` where the dispatcher does not know;
-    None when only starts were asked for. `waits` (by job id) is filled with `need="plan"` only.
+    - `starts`: the jobs that start now, with their placements.
+    - `effort`: what the decision cost.
+    - `plan_s`: int64[Q], the expected start of each job of `snapshot.queue`, in that order; `NEVER` where the
+      dispatcher does not know. None where only starts were asked for.
+    - `waits`: by job id, why jobs do not start now; filled with `need="plan"` only.
+
+    Whether it may be applied is what `cpsched.verify` says. An example is at `cpsched.policy.Policy`.
     """
 
     starts: Starts

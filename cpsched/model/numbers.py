@@ -9,7 +9,3 @@ DISTINCT = 1
 """Bit of `JobTable.sharing`: each unit on a node of its own."""
 EXCLUSIVE = 2
 """Bit of `JobTable.sharing`: nodes used are used by this job alone."""
-
-SUBMIT, WALLTIME, ESTIMATE, UNITS, SHARING, NODE_SET, START, END, PLACE_AT, PLACE_COUNT = range(10)
-"""Rows of `JobTable.rows`."""
-ROWS = 10

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,9 @@ from cpsched.model.cluster import Cluster, IntArray, frozen_array
 from cpsched.model.job import Job, Placement, RunningJob
 from cpsched.model.table import JobTable
 from cpsched.overrun import Overrun, expected_end_s
+
+if TYPE_CHECKING:
+    from cpsched.kernels.state import Site
 
 NO_ESTIMATES: Mapping[int, int] = MappingProxyType({})
 
@@ -27,7 +31,7 @@ class Snapshot:
     - `table`: all jobs as columns by slot; every queued or running job has an estimate of at least one second.
     - `queue`: slots of the eligible jobs, in order of arrival.
     - `running`: slots of the running jobs, by expected end (`table.end_s`), which is always after `now_s`.
-    - `groups`: the nodes by their free-over-time profiles, where the state carries them along; see `cpsched.kernels`.
+    - `site`: the same as kernels are handed it, where the state carries it along; a changed copy has none.
 
     A snapshot is checked when it is made: `InvalidValue` names what is wrong. Only a caller whose own state holds
     these rules by construction may pass `by_construction=True` and save the check (the simulated cluster does).
@@ -46,7 +50,7 @@ class Snapshot:
     table: JobTable
     queue: IntArray
     running: IntArray
-    groups: tuple[npt.NDArray[np.int64], ...] | None = None
+    site: Site | None = field(default=None, init=False)
     by_construction: InitVar[bool] = False
 
     def __post_init__(self, by_construction: bool) -> None:

@@ -6,27 +6,15 @@ A job's *slot* is its position in those columns: `table.units[3]` belongs to the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from cpsched.bounds import MOST_S
 from cpsched.errors import require
+from cpsched.handles import Column, Handle, Matrix, fields_of, kind_of
 from cpsched.model.cluster import Cluster, IntArray
 from cpsched.model.job import Job, RunningJob
-from cpsched.model.numbers import (
-    END,
-    ESTIMATE,
-    NODE_SET,
-    PLACE_AT,
-    PLACE_COUNT,
-    ROWS,
-    SHARING,
-    START,
-    SUBMIT,
-    UNITS,
-    WALLTIME,
-)
 
 
 def fixed_view(array: IntArray) -> IntArray:
@@ -36,49 +24,51 @@ def fixed_view(array: IntArray) -> IntArray:
     return view
 
 
-@dataclass(slots=True, eq=False)
-class JobTable:
-    """Jobs as columns by slot (int64), for kernels. Whoever builds the table owns and may grow it.
+class Places(Handle, grows=True):
+    """Where jobs run: a pool of (node, units) entries that only grows. See `JobTable.place_at`."""
 
-    The columns are the rows of one matrix, so that a kernel is handed one array.
+    used: int
+    """Entries in use."""
+    node: Column
+    units: Column
 
-    - `end_s` is the expected end of a running job.
-    - A running job's placement is `place_node[a:a+k]` and `place_units[a:a+k]`, where a = `place_at[slot]` and
-      k = `place_count[slot]`.
-    """
+
+class JobTable(Handle):
+    """Jobs as columns by slot (int64[S]), for kernels. Whoever builds the table owns and may grow it."""
 
     jobs: Sequence[Job]
-    rows: IntArray
-    """int64[ROWS, S]"""
-    per_unit: IntArray
+    submit_s: Column
+    walltime_s: Column
+    estimate_s: Column
+    units: Column
+    per_unit: Matrix
     """int64[S, R]"""
-    place_node: IntArray
-    """int64[P], an append-only pool"""
-    place_units: IntArray
-    submit_s: IntArray = field(init=False)
-    walltime_s: IntArray = field(init=False)
-    estimate_s: IntArray = field(init=False)
-    units: IntArray = field(init=False)
-    sharing: IntArray = field(init=False)
+    sharing: Column
     """Bits `DISTINCT`, `EXCLUSIVE`."""
-    node_set: IntArray = field(init=False)
-    start_s: IntArray = field(init=False)
-    end_s: IntArray = field(init=False)
-    place_at: IntArray = field(init=False)
-    place_count: IntArray = field(init=False)
-    _slot_of: dict[int, int] = field(init=False, default_factory=dict, repr=False)
-    """Slots by job id, of as many jobs as were there when somebody last asked."""
+    node_set: Column
+    start_s: Column
+    end_s: Column
+    """Expected end of a running job."""
+    place_at: Column
+    """Where the entries of a running job begin in `places`."""
+    place_count: Column
+    """How many entries those are."""
+    places: Places
 
-    def __post_init__(self) -> None:
-        self.name_rows()
+    @property
+    def place_node(self) -> IntArray:
+        """int64[P]: the nodes of all placements, job after job."""
+        return fixed_view(entries_of(self.places)[0])
 
-    def name_rows(self) -> None:
-        """Let the named columns be views of `rows`; to be called when that was replaced."""
-        rows = self.rows
-        self.submit_s, self.walltime_s, self.estimate_s = rows[SUBMIT], rows[WALLTIME], rows[ESTIMATE]
-        self.units, self.sharing, self.node_set = rows[UNITS], rows[SHARING], rows[NODE_SET]
-        self.start_s, self.end_s = rows[START], rows[END]
-        self.place_at, self.place_count = rows[PLACE_AT], rows[PLACE_COUNT]
+    @property
+    def place_units(self) -> IntArray:
+        """int64[P]: the units on those nodes."""
+        return fixed_view(entries_of(self.places)[1])
+
+    @cached_property
+    def _slot_of(self) -> dict[int, int]:
+        """Slots by job id, of as many jobs as were there when somebody last asked."""
+        return {}
 
     def slot_of(self, job_id: int) -> int:
         """The slot of a job; raises `InvalidValue` where the table does not hold it."""
@@ -89,8 +79,8 @@ class JobTable:
         return known[job_id]
 
     def read_only(self) -> JobTable:
-        """The same columns, as views that cannot be written to."""
-        return JobTable(self.jobs, *map(fixed_view, (self.rows, self.per_unit, self.place_node, self.place_units)))
+        """The same columns, as views that cannot be written to; kernels see the same as before."""
+        return self.seen_as({name: fixed_view(getattr(self, name)) for name in COLUMNS})
 
     @classmethod
     def of(
@@ -111,26 +101,42 @@ class JobTable:
             amounts, node_set = job.request.per_unit, job.request.node_set
             require(len(amounts) == R, f"job {job.id} per_unit", amounts, f"must have {R} amounts")
             require(node_set < sets, f"job {job.id} node_set", node_set, f"must be below {sets}")
-            estimate_s = estimates.get(job.id)
-            known = isinstance(estimate_s, int) and 0 < estimate_s < MOST_S
-            require(known, f"job {job.id} estimate_s", estimate_s, "must be a whole number of seconds, 1 or more")
+            given = estimates.get(job.id)
+            known = isinstance(given, int) and 0 < given < MOST_S
+            require(known, f"job {job.id} estimate_s", given, "must be a whole number of seconds, 1 or more")
         counts = [len(r.placement) for r in running]
         entries = [entry for r in running for entry in r.placement]
-        rows = np.zeros((ROWS, total), np.int64)
-        rows[SUBMIT] = column([job.submit_s for job in jobs])
-        rows[WALLTIME] = column([job.walltime_s for job in jobs])
-        rows[ESTIMATE] = column([estimates[job.id] for job in jobs])
-        rows[UNITS] = column([job.request.units for job in jobs])
-        rows[SHARING] = column([job.request.sharing for job in jobs])
-        rows[NODE_SET] = column([job.request.node_set for job in jobs])
-        rows[START, queued:] = column([r.start_s for r in running])
-        rows[END] = rows[START] + rows[ESTIMATE]
-        rows[PLACE_COUNT, queued:] = counts
-        rows[PLACE_AT, queued:] = np.cumsum([0, *counts])[:-1]
+        start_s, place_count = np.zeros(total, np.int64), np.zeros(total, np.int64)
+        start_s[queued:] = [r.start_s for r in running]
+        place_count[queued:] = counts
+        estimate_s = column([estimates[job.id] for job in jobs])
         return cls(
             jobs=jobs,
-            rows=rows,
+            submit_s=column([job.submit_s for job in jobs]),
+            walltime_s=column([job.walltime_s for job in jobs]),
+            estimate_s=estimate_s,
+            units=column([job.request.units for job in jobs]),
             per_unit=np.array([job.request.per_unit for job in jobs], dtype=np.int64).reshape(total, R),
-            place_node=column([node for node, _ in entries]),
-            place_units=column([units for _, units in entries]),
+            sharing=column([job.request.sharing for job in jobs]),
+            node_set=column([job.request.node_set for job in jobs]),
+            start_s=start_s,
+            end_s=start_s + estimate_s,
+            place_at=np.cumsum(place_count) - place_count,
+            place_count=place_count,
+            places=Places(
+                used=len(entries),
+                node=column([node for node, _ in entries]),
+                units=column([units for _, units in entries]),
+            ),
         )
+
+
+COLUMNS = tuple(name for name, hint in fields_of(JobTable).items() if kind_of(hint))
+"""The names of a table's columns."""
+
+
+def entries_of(places: Places) -> tuple[IntArray, IntArray]:
+    """Nodes and units of all placements."""
+    from cpsched.kernels.state import entries
+
+    return entries(places)

@@ -67,4 +67,4 @@ def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> No
 
 def fault_of(part: str, of: object, error: BaseException) -> DecisionFault:
     """What to raise where a dispatcher or predictor raised `error`."""
-    return DecisionFault(part, of, f"{type(error).__name__}: {error}")
+    return DecisionFault(part, of, f"{type(error).__name__}: {error!s:.500}")

@@ -25,6 +25,7 @@ from cpsched_sim.experiment import (
     figure,
     opened,
     run,
+    short_name,
 )
 from cpsched_sim.systems.system import SystemFile
 from cpsched_sim.workloads.load import Workload
@@ -205,13 +206,16 @@ class Comparison:
         return frames.of_lines(lines)
 
     def __repr__(self) -> str:
-        shown = [each for each in (*METRICS, *self.more) if each.compared]
-        width = max(len(row.name) for row in self.rows)
-        lines = [self.title, " " * width + "".join(f"{each.heading:>15}" for each in shown)]
+        shown = compared(self.more)
+        cells = [["", *(metric.heading for metric in shown)]]
         for row in self.rows:
-            cells = [figure(row.summary[each.name], "") for each in shown] if row.summary else [f" failed: {row.error}"]
-            lines.append(f"{row.name:<{width}}" + "".join(f"{cell:>15}" for cell in cells))
-        return "\n".join(lines)
+            name = f"{short_name(row.dispatcher)} / {short_name(row.predictor)}"
+            figures = [figure(row.summary[each.name]) for each in shown] if row.summary else [f"failed: {row.error}"]
+            cells.append([name, *figures])
+        widths = [max(len(line[at]) for line in cells if len(line) > 2) for at in range(len(shown) + 1)]
+        widths[0] = max(len(line[0]) for line in cells)
+        lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=False)) for line in cells]
+        return "\n".join([self.title, *lines])
 
 
 def compare(

@@ -120,17 +120,17 @@ class Simulation:
             f"{short_name(spec.dispatcher)} / {short_name(spec.predictor)}: {self.workload.name} on "
             f"{self.workload.system}, {len(measures.start_s):,} jobs ran"
         ]
-        lines += [f"  {row.heading:<14}{figure(row.of(measures), row.unit)}" for row in (*METRICS, *self.more)]
+        lines += [f"  {row.heading:<14}{figure(row.of(measures)):>12} {row.unit}" for row in (*METRICS, *self.more)]
         if self.left_waiting:
             lines.append(f"  {self.left_waiting:,} jobs never started")
         if self.schedule.violations:
             lines.append(f"  {len(self.schedule.violations):,} starts were refused: {self.schedule.violations[0]}")
-        return "\n".join(lines)
+        return "\n".join(line.rstrip() for line in lines)
 
 
-def figure(value: float, unit: str) -> str:
-    """A figure for people: `15,694.5 s`."""
-    return f"{value:>14,.5g}" + (f" {unit}" if unit else "") if value < 1e5 else f"{value:>14,.0f} {unit}".rstrip()
+def figure(value: float) -> str:
+    """A figure for people, five digits: `92.688`, `15,694`, `1,060,430`."""
+    return f"{value:,.5g}" if abs(value) < 1e5 else f"{value:,.0f}"
 
 
 def short_name(words: str) -> str:

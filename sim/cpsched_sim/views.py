@@ -1,10 +1,13 @@
-"""What the commands show in a terminal: progress on stderr, tables on stdout. Every table fits 80 columns."""
+"""What the commands show in a terminal: progress on stderr, tables on stdout. Every table fits 80 columns.
+
+Lists of names are shown without the simulator, which is imported where a comparison is printed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -12,9 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from cpsched.metrics import Metric
-from cpsched_sim.comparison import Row, compared, percentages
-from cpsched_sim.experiment import Simulation
+if TYPE_CHECKING:
+    from cpsched.metrics import Metric
+    from cpsched_sim.comparison import Row
+    from cpsched_sim.experiment import Simulation
 
 _SYMBOLS = "W: wait, D: run time, F = W + D: response time, r: processors"
 
@@ -100,6 +104,8 @@ def print_comparison(
     title: str, rows: Sequence[Row], baselines: Mapping[str, Row | None], more: Sequence[Metric] = ()
 ) -> None:
     """Two lines per combination: figures, and below them what they are of the baseline's. A legend explains them."""
+    from cpsched_sim.comparison import compared, percentages
+
     shown = compared(more)
     above = Text(f"{title}: figures, and % of the baseline")
     table = Table(title=above, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))

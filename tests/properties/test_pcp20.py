@@ -17,9 +17,8 @@ from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.engine import improve
 from cpsched.dispatchers.cp.limit import Limit
-from cpsched.dispatchers.cp.objective import by_slowdown, slowdown_weights
+from cpsched.dispatchers.cp.objective import by_slowdown, delay, slowdown_weights
 from cpsched.dispatchers.cp.recipes.pcp20 import Pcp20
-from cpsched.dispatchers.cp.relaxation import delay
 from cpsched.fit import verify
 from cpsched.model import Cluster, Decision, Job, Request, RunningJob, Snapshot
 from tests.builders import a_snapshot
@@ -165,7 +164,9 @@ def test_the_solver_alone_decides_as_the_certain_answers_do(snapshot: Snapshot) 
     assert solved.status == "optimal"
     decided = Pcp20(effort=80_000, restarts=100).decide(snapshot)
     waited = float((weights * (snapshot.now_s - snapshot.table.submit_s[facts.jobs])).sum()) + len(slots)
-    assert waited + delay(facts, weights, solved.plan.start_s) == pytest.approx(planned_slowdown(decided, snapshot))
+    assert waited + delay(facts.now_s, weights, solved.plan.start_s) == pytest.approx(
+        planned_slowdown(decided, snapshot)
+    )
 
 
 HARD = """

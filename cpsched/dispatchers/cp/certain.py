@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
+from cpsched.dispatchers.cp import objective, relaxation, window
 from cpsched.dispatchers.cp import positions as kernels
-from cpsched.dispatchers.cp import relaxation, window
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.positions import Facts, Plan
 
@@ -40,23 +40,28 @@ def bound_met(facts: Facts, weights: npt.NDArray[np.float64], seed: int) -> Answ
     plan = window.first_leaf(facts)
     relaxed = relaxation.relax(facts)
     _, _, bound = relaxation.branch(facts, relaxed, weights, plan, window.empty_plan(facts), _NODES, _DIVES)
-    if bound < relaxation.delay(facts, weights, plan.start_s) * (1 - relaxation.CLOSE):
-        shake(facts, plan, weights, np.random.default_rng(seed))
-    met = bound >= relaxation.delay(facts, weights, plan.start_s) * (1 - relaxation.CLOSE)
+    if not _meets(bound, facts, weights, plan):
+        plan = shaken(facts, plan, weights, np.random.default_rng(seed))
+    met = _meets(bound, facts, weights, plan)
     answer = Answer(plan, "bound-met", met, bound)
     return dataclasses.replace(answer, status="optimal") if met else answer
 
 
-def shake(facts: Facts, best: Plan, weights: npt.NDArray[np.float64], random: np.random.Generator) -> None:
-    """Improve `best` by dives that take the jobs in the order of its starts, shaken by a few places."""
+def _meets(bound: float, facts: Facts, weights: npt.NDArray[np.float64], plan: Plan) -> bool:
+    """Whether no plan can be better, by more than counts as a difference."""
+    return bound >= objective.delay(facts.now_s, weights, plan.start_s) * (1 - relaxation.CLOSE)
+
+
+def shaken(facts: Facts, best: Plan, weights: npt.NDArray[np.float64], random: np.random.Generator) -> Plan:
+    """The best of `best` and of dives that take the jobs in the order of its starts, shaken by a few places."""
     J, trial = len(weights), window.empty_plan(facts)
-    least = relaxation.delay(facts, weights, best.start_s)
+    least = objective.delay(facts.now_s, weights, best.start_s)
     for _ in range(_SHAKES):
         place = np.empty(J)
         place[np.argsort(best.start_s, kind="stable")] = np.arange(J)
         order = np.argsort(place + random.normal(0.0, max(1.0, J / 8), J), kind="stable")
         kernels.dive(facts, trial, order, False)
-        found = relaxation.delay(facts, weights, trial.start_s)
+        found = objective.delay(facts.now_s, weights, trial.start_s)
         if found < least * (1 - relaxation.CLOSE):
-            relaxation.copy_plan(best, trial)
-            least = found
+            best, trial, least = trial, best, found
+    return best

@@ -47,7 +47,7 @@ def improve(facts: Facts, answer: Answer, weights: npt.NDArray[np.float64], limi
         plan=run.plan,
         path="solver",
         status=run.status,
-        bound=answer.bound if run.status != "optimal" else run.delay(weights),
+        bound=objective.delay(facts.now_s, weights, run.plan.start_s) if run.status == "optimal" else answer.bound,
         solver_s=solver.WallTime() / 1000,
         branches=solver.Branches(),
     )
@@ -85,14 +85,9 @@ class Run:
     def __init__(self, model: Variables, weights: npt.NDArray[np.float64], plan: Plan) -> None:
         self.plan, self.status = plan, "unverified"
         self._model = model
-        scaled = objective.scaled(weights, model.horizon_s)
-        self._cost = objective.weighted_delay(model, scaled)
-        self._best = objective.delay_of(plan, model.facts.now_s, scaled)
+        scaled = objective.Scaled.of(weights, model.facts.now_s, model.horizon_s)
+        self._cost, self._best = scaled.expression(model), scaled.value(plan)
         model.solver.Add(self._cost <= self._best)
-
-    def delay(self, weights: npt.NDArray[np.float64]) -> float:
-        """Weighted delay of the best plan."""
-        return float((weights * (self.plan.start_s - self._model.facts.now_s)).sum())
 
     def budget(self, limit: Limit, doubled: int = 0) -> Budget:
         """What the next search gets: the first limit, doubled so many times."""

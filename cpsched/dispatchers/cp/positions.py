@@ -16,68 +16,66 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cpsched._jit import BOOL, FLAGS1, FLAGS2, IN1, IN2, INT, NOTHING, OUT1, OUT2, kernel, record_type, tuple_type
+from cpsched._jit import Column, FixedColumn, FixedFlags, FixedMatrix, Flags, Matrix, inner, kernel
 from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
 
 
 class Facts(NamedTuple):
-    """A snapshot's columns, read-only, with the considered `jobs` (slots in priority order, int64[J])."""
+    """The columns of a snapshot, read-only, and the slots of the jobs that are considered."""
 
     now_s: int
-    jobs: IntArray
-    free: IntArray
-    capacity: IntArray
-    node_sets: BoolArray
-    estimate_s: IntArray
-    units: IntArray
-    per_unit: IntArray
-    sharing: IntArray
-    node_set: IntArray
-    running: IntArray
-    end_s: IntArray
-    place_at: IntArray
-    place_count: IntArray
-    place_node: IntArray
-    place_units: IntArray
+    jobs: FixedColumn
+    """Slots of the considered jobs, in priority order: int64[J]."""
+    free: FixedMatrix
+    capacity: FixedMatrix
+    node_sets: FixedFlags
+    estimate_s: FixedColumn
+    units: FixedColumn
+    per_unit: FixedMatrix
+    sharing: FixedColumn
+    node_set: FixedColumn
+    running: FixedColumn
+    end_s: FixedColumn
+    place_at: FixedColumn
+    place_count: FixedColumn
+    place_node: FixedColumn
+    place_units: FixedColumn
 
 
 class Plan(NamedTuple):
-    """Start and place of the considered jobs; the parts of job j are `first[j]` and the `parts[j] - 1` after it.
+    """Start and place of the considered jobs.
 
-    `first` leaves room for one part per unit. Parts are in the order they were placed: from the highest node down.
+    The parts of job j are `first[j]` and the `parts[j] - 1` after it; `first` leaves room for one part per unit. Parts
+    are in the order in which they were placed, which is from the highest node down.
     """
 
-    start_s: IntArray
-    """int64[J], -1 where not planned"""
-    first: IntArray
+    start_s: Column
+    """By job: int64[J], -1 where not planned."""
+    first: Column
     """int64[J + 1]"""
-    parts: IntArray
-    """int64[J]: how many"""
-    node: IntArray
-    """int64[P], and so on by part"""
-    units: IntArray
-    y: IntArray
-    """int64[P, R]: first position on the node"""
-    dy: IntArray
-    """int64[P, R]: positions taken"""
+    parts: Column
+    """By job, how many: int64[J]."""
+    node: Column
+    """By part: int64[P], and so on."""
+    units: Column
+    y: Matrix
+    """First position on the node, by part and resource: int64[P, R]."""
+    dy: Matrix
+    """Positions taken, by part and resource: int64[P, R]."""
 
 
 class Moment(NamedTuple):
     """What a cluster looks like at one moment of a plan."""
 
-    left: IntArray
-    """int64[N, R]: free amounts"""
-    floor: IntArray
-    """int64[N, R]: height of the stack of running jobs"""
-    newest: IntArray
-    """int64[N]: the part put last on a node, -1 if none"""
-    older: IntArray
-    """int64[P]: the part put there before it"""
+    left: Matrix
+    """Free amounts: int64[N, R]."""
+    floor: Matrix
+    """Height of the stack of running jobs: int64[N, R]."""
+    newest: Column
+    """By node: the part that was put there last, -1 if there is none."""
+    older: Column
+    """By part: the part that was put on its node before it."""
 
-
-FACTS = record_type(Facts, INT, IN1, IN2, IN2, FLAGS2, IN1, IN1, IN2, *[IN1] * 8)
-PLAN = record_type(Plan, *[OUT1] * 5, OUT2, OUT2)
-MOMENT = record_type(Moment, OUT2, OUT2, OUT1, OUT1)
 
 PLENTY = 1 << 62
 """A moment after all others; more units than any node takes."""
@@ -85,7 +83,7 @@ _SHAPES = 64
 """Distinct requests remembered while the queue is read; further ones are counted anew."""
 
 
-@kernel(INT(FACTS, IN2, INT, INT))
+@inner
 def units_on(facts: Facts, left: IntArray, node: int, slot: int) -> int:
     """Units of the request of `slot` that `node` could take of the amounts `left`."""
     sharing = facts.sharing[slot]
@@ -100,7 +98,7 @@ def units_on(facts: Facts, left: IntArray, node: int, slot: int) -> int:
     return min(count, 1) if sharing & DISTINCT else count
 
 
-@kernel(BOOL(FACTS, INT, INT))
+@inner
 def same_shape(facts: Facts, a: int, b: int) -> bool:
     """Whether slots `a` and `b` want the same kind of unit on the same nodes."""
     if facts.sharing[a] != facts.sharing[b] or facts.node_set[a] != facts.node_set[b]:
@@ -111,8 +109,8 @@ def same_shape(facts: Facts, a: int, b: int) -> bool:
     return True
 
 
-@kernel(OUT1(FACTS, IN1, INT))
-def startable(facts: Facts, queue: IntArray, most: int) -> IntArray:
+@kernel
+def startable(facts: Facts, queue: FixedColumn, most: int) -> IntArray:
     """The first `most` slots of `queue` that each could start now, were they alone (cp19 section 3)."""
     N, R = facts.free.shape
     pool = np.zeros(R, np.int64)
@@ -150,7 +148,7 @@ def startable(facts: Facts, queue: IntArray, most: int) -> IntArray:
     return found[:count].copy()
 
 
-@kernel(MOMENT(FACTS, PLAN))
+@inner
 def at_first(facts: Facts, plan: Plan) -> Moment:
     """The cluster now, nothing of the plan placed."""
     N, R = facts.free.shape
@@ -163,16 +161,10 @@ def at_first(facts: Facts, plan: Plan) -> Moment:
     return Moment(left, floor, newest, np.empty(len(plan.node), np.int64))
 
 
-@kernel(INT(FACTS, INT))
-def expected_end(facts: Facts, slot: int) -> int:
-    """End of a running job; one that outlived its estimate ends one second from now (cp19 section 4)."""
-    return int(max(facts.end_s[slot], facts.now_s + 1))
-
-
-@kernel(INT(FACTS, MOMENT, FLAGS1, INT, INT))
+@inner
 def end_running(facts: Facts, moment: Moment, touched: BoolArray, first: int, until_s: int) -> int:
     """Give back what the running jobs from `first` on that end by `until_s` hold; returns who comes next."""
-    while first < len(facts.running) and expected_end(facts, facts.running[first]) <= until_s:
+    while first < len(facts.running) and facts.end_s[facts.running[first]] <= until_s:
         slot = facts.running[first]
         first += 1
         for p in range(facts.place_at[slot], facts.place_at[slot] + facts.place_count[slot]):
@@ -187,7 +179,7 @@ def end_running(facts: Facts, moment: Moment, touched: BoolArray, first: int, un
     return first
 
 
-@kernel(INT(PLAN, MOMENT, INT, INT, INT, INT))
+@inner
 def highest_gap(plan: Plan, moment: Moment, node: int, r: int, ceiling: int, dy: int) -> int:
     """The highest position from which `dy` positions of `node` below `ceiling` are free, -1 if there is none."""
     y = ceiling - dy
@@ -203,7 +195,7 @@ def highest_gap(plan: Plan, moment: Moment, node: int, r: int, ceiling: int, dy:
     return y if y >= moment.floor[node, r] else -1
 
 
-@kernel(BOOL(FACTS, PLAN, MOMENT, INT, INT, INT))
+@inner
 def put_part(facts: Facts, plan: Plan, moment: Moment, slot: int, part: int, node: int) -> bool:
     """Give `part` the highest gaps of `node`, in every resource; False if one has none."""
     whole = facts.sharing[slot] & EXCLUSIVE
@@ -219,7 +211,7 @@ def put_part(facts: Facts, plan: Plan, moment: Moment, slot: int, part: int, nod
     return True
 
 
-@kernel(BOOL(FACTS, PLAN, MOMENT, INT))
+@inner
 def put(facts: Facts, plan: Plan, moment: Moment, j: int) -> bool:
     """Place job `j`: each part on the highest node that still takes it, the paper's largest value first.
 
@@ -244,7 +236,7 @@ def put(facts: Facts, plan: Plan, moment: Moment, j: int) -> bool:
     return False
 
 
-@kernel(NOTHING(PLAN, MOMENT, FLAGS1, INT))
+@inner
 def occupy(plan: Plan, moment: Moment, touched: BoolArray, j: int) -> None:
     """Take what job `j` uses from the amounts left, and note the nodes."""
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
@@ -253,7 +245,7 @@ def occupy(plan: Plan, moment: Moment, touched: BoolArray, j: int) -> None:
             moment.left[plan.node[part], r] -= plan.dy[part, r]
 
 
-@kernel(NOTHING(PLAN, MOMENT, FLAGS1, INT))
+@inner
 def vacate(plan: Plan, moment: Moment, touched: BoolArray, j: int) -> None:
     """Undo `put` and `occupy`: job `j` ended."""
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
@@ -270,7 +262,7 @@ def vacate(plan: Plan, moment: Moment, touched: BoolArray, j: int) -> None:
         moment.older[newer] = moment.older[part]
 
 
-@kernel(NOTHING(FACTS, MOMENT, IN1, FLAGS1, OUT2, OUT1))
+@inner
 def recount(
     facts: Facts, moment: Moment, shapes: IntArray, touched: BoolArray, room: IntArray, rooms: IntArray
 ) -> None:
@@ -285,7 +277,7 @@ def recount(
             room[k, node] = units
 
 
-@kernel(tuple_type(OUT1, OUT1)(FACTS))
+@inner
 def shapes_of(facts: Facts) -> tuple[IntArray, IntArray]:
     """The kinds of unit among the considered jobs: a slot of each kind [K], and the kind of each job [J]."""
     kind_of, shapes = np.zeros(len(facts.jobs), np.int64), np.empty(len(facts.jobs), np.int64)
@@ -302,20 +294,20 @@ def shapes_of(facts: Facts) -> tuple[IntArray, IntArray]:
     return shapes[:kinds].copy(), kind_of
 
 
-@kernel(INT(FACTS, PLAN, FLAGS1, INT))
+@inner
 def next_end(facts: Facts, plan: Plan, present: BoolArray, next_running: int) -> int:
     """The first moment at which a running job from `next_running` on, or one of the jobs `present`, ends."""
     end_s = PLENTY
     if next_running < len(facts.running):
-        end_s = expected_end(facts, facts.running[next_running])
+        end_s = facts.end_s[facts.running[next_running]]
     for j in range(len(facts.jobs)):
         if present[j]:
             end_s = min(end_s, plan.start_s[j] + facts.estimate_s[facts.jobs[j]])
     return end_s
 
 
-@kernel(INT(FACTS, PLAN, OUT1, BOOL))
-def dive(facts: Facts, plan: Plan, order: IntArray, only_now: bool) -> int:
+@kernel
+def dive(facts: Facts, plan: Plan, order: Column, only_now: bool) -> int:
     """Fill `plan` with the first leaf of the paper's search (pcp20 section 3), without a solver.
 
     Of the jobs that can start first, the first in `order` (the paper: highest priority) starts at once; each of its
@@ -356,7 +348,7 @@ def dive(facts: Facts, plan: Plan, order: IntArray, only_now: bool) -> int:
         recount(facts, moment, shapes, touched, room, rooms)
 
 
-@kernel(MOMENT(FACTS, PLAN, FLAGS1, INT))
+@inner
 def at(facts: Facts, plan: Plan, placed: BoolArray, tau: int) -> Moment:
     """The cluster at `tau` with the jobs `placed`, all of which start by then."""
     moment = at_first(facts, plan)
@@ -371,8 +363,8 @@ def at(facts: Facts, plan: Plan, placed: BoolArray, tau: int) -> Moment:
     return moment
 
 
-@kernel(BOOL(FACTS, PLAN, FLAGS1, INT, INT))
-def put_at(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -> bool:
+@kernel
+def put_at(facts: Facts, plan: Plan, placed: Flags, j: int, tau: int) -> bool:
     """Write start `tau` and the place of job `j` beside those `placed` into the plan; False where it does not fit."""
     if not put(facts, plan, at(facts, plan, placed, tau), j):
         return False
@@ -380,8 +372,8 @@ def put_at(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -> boo
     return True
 
 
-@kernel(INT(FACTS, PLAN, FLAGS1, INT, INT))
-def next_chance(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -> int:
+@kernel
+def next_chance(facts: Facts, plan: Plan, placed: Flags, j: int, tau: int) -> int:
     """The earliest moment after `tau` at which anything can end, so that job `j`, postponed, could start.
 
     In a plan whose jobs start as early as they can, a start is now or the end of another job: one running, one
@@ -389,7 +381,7 @@ def next_chance(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -
     """
     chance = PLENTY
     for i in range(len(facts.running)):
-        end_s = expected_end(facts, facts.running[i])
+        end_s = facts.end_s[facts.running[i]]
         if end_s > tau:
             chance = end_s
             break
@@ -401,7 +393,7 @@ def next_chance(facts: Facts, plan: Plan, placed: BoolArray, j: int, tau: int) -
     return chance
 
 
-@kernel(tuple_type(OUT1, OUT1, OUT1, OUT1)(FACTS, PLAN))
+@kernel
 def starts_now(facts: Facts, plan: Plan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """The jobs of `plan` that start now as slots, offsets, nodes and units: what `Starts` holds."""
     J = len(facts.jobs)
@@ -423,8 +415,8 @@ def starts_now(facts: Facts, plan: Plan) -> tuple[IntArray, IntArray, IntArray, 
     return slots[:count].copy(), offsets[: count + 1].copy(), nodes[:filled].copy(), units[:filled].copy()
 
 
-@kernel(INT(FACTS, PLAN, FLAGS1, INT, INT, INT, INT))
-def next_spot(facts: Facts, plan: Plan, placed: BoolArray, j: int, done: int, top: int, tau: int) -> int:
+@kernel
+def next_spot(facts: Facts, plan: Plan, placed: Flags, j: int, done: int, top: int, tau: int) -> int:
     """The highest node up to `top` that takes one more part of job `j`, `done` of whose parts have a place; or -1.
 
     Writes the place of that part into the plan.
@@ -446,9 +438,9 @@ def next_spot(facts: Facts, plan: Plan, placed: BoolArray, j: int, done: int, to
     return -1
 
 
-@kernel(tuple_type(OUT1, OUT1, OUT1)(FACTS, IN1, INT, INT, INT))
+@kernel
 def running_boxes(
-    facts: Facts, base: IntArray, r: int, stride: int, horizon_s: int
+    facts: Facts, base: FixedColumn, r: int, stride: int, horizon_s: int
 ) -> tuple[IntArray, IntArray, IntArray]:
     """What running jobs, and nodes out of service, hold of resource `r`, as boxes: position, size, end in seconds.
 
@@ -474,7 +466,7 @@ def running_boxes(
                 continue
             height[node] -= amount
             y[count], dy[count] = base[node] * stride + height[node], amount
-            end_s[count] = expected_end(facts, slot)
+            end_s[count] = facts.end_s[slot]
             count += 1
     for node in range(len(facts.free)):
         if base[node] >= 0 and height[node] > 0:
@@ -483,9 +475,9 @@ def running_boxes(
     return y[:count].copy(), dy[:count].copy(), end_s[:count].copy()
 
 
-@kernel(INT(FACTS, PLAN, FLAGS1, INT, INT, INT, INT, INT, INT))
+@kernel
 def gap_below(
-    facts: Facts, plan: Plan, placed: BoolArray, j: int, done: int, node: int, r: int, ceiling: int, tau: int
+    facts: Facts, plan: Plan, placed: Flags, j: int, done: int, node: int, r: int, ceiling: int, tau: int
 ) -> int:
     """The highest free positions of `node` below `ceiling` for one more part of job `j`, -1 if there are none."""
     moment, slot = at(facts, plan, placed, tau), facts.jobs[j]

@@ -11,31 +11,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cpsched._jit import (
-    BOOL,
-    FLAGS1,
-    FLOAT,
-    FLOATS1,
-    IN1,
-    IN2,
-    INT,
-    NOTHING,
-    OUT1,
-    OUT2,
-    kernel,
-    record_type,
-    tuple_type,
-)
+from cpsched._jit import Column, Floats, Matrix, inner, kernel
+from cpsched.dispatchers.cp.objective import delay
 from cpsched.dispatchers.cp.positions import (
-    FACTS,
-    PLAN,
     PLENTY,
     Facts,
     Moment,
     Plan,
     dive,
     end_running,
-    expected_end,
     same_shape,
     shapes_of,
     units_on,
@@ -54,18 +38,15 @@ class Relaxation(NamedTuple):
     takes of it, wherever it is placed, is a lower bound. So every plan is a plan here, not the other way round.
     """
 
-    moment_s: IntArray
+    moment_s: Column
     """int64[E], the first is now, the others are ends of running jobs"""
-    capacity: IntArray
+    capacity: Matrix
     """int64[E, K]: from that moment on"""
-    demand: IntArray
+    demand: Matrix
     """int64[J, K]"""
 
 
-RELAXATION = record_type(Relaxation, OUT1, OUT2, OUT2)
-
-
-@kernel(BOOL(FACTS, INT, INT))
+@inner
 def may_use(facts: Facts, slot: int, node: int) -> bool:
     """Whether an empty `node` could take a unit of `slot`."""
     if not facts.node_sets[facts.node_set[slot], node]:
@@ -76,7 +57,7 @@ def may_use(facts: Facts, slot: int, node: int) -> bool:
     return True
 
 
-@kernel(INT(FACTS, IN2, INT, INT))
+@inner
 def room_for(facts: Facts, left: IntArray, node: int, slot: int) -> int:
     """Units of `slot` that fit into `left`, as if they could share; 1 for a whole node that is free."""
     if not may_use(facts, slot, node):
@@ -92,7 +73,7 @@ def room_for(facts: Facts, left: IntArray, node: int, slot: int) -> int:
     return count
 
 
-@kernel(INT(FACTS, INT, INT))
+@inner
 def least_taken(facts: Facts, slot: int, kind: int) -> int:
     """The least room for units like `kind` (a slot) that a job like `slot` can take, wherever it is placed."""
     N, R = facts.capacity.shape
@@ -116,7 +97,7 @@ def least_taken(facts: Facts, slot: int, kind: int) -> int:
     return int(each * facts.units[slot])
 
 
-@kernel(INT(FACTS, INT, INT))
+@inner
 def least_amount(facts: Facts, slot: int, r: int) -> int:
     """The least of resource `r` that a job like `slot` takes."""
     if not facts.sharing[slot] & EXCLUSIVE:
@@ -129,16 +110,7 @@ def least_amount(facts: Facts, slot: int, r: int) -> int:
     return int(least * ((facts.units[slot] + most - 1) // most))
 
 
-def relax(facts: Facts) -> Relaxation:
-    """Drop places from the problem; capacities that cannot run short are left out."""
-    shapes, kind_of = shapes_of(facts)
-    demand = demands(facts, shapes, kind_of)
-    moment_s, capacity = capacities(facts, shapes)
-    short = np.flatnonzero(demand.sum(axis=0) > capacity[0])
-    return Relaxation(moment_s, np.ascontiguousarray(capacity[:, short]), np.ascontiguousarray(demand[:, short]))
-
-
-@kernel(OUT2(FACTS, IN1, IN1))
+@inner
 def demands(facts: Facts, shapes: IntArray, kind_of: IntArray) -> IntArray:
     """What each job takes at least of the room for each kind of unit, then of each resource: int64[J, K + R]."""
     J, K, R = len(facts.jobs), len(shapes), facts.capacity.shape[1]
@@ -157,7 +129,7 @@ def demands(facts: Facts, shapes: IntArray, kind_of: IntArray) -> IntArray:
     return demand
 
 
-@kernel(tuple_type(OUT1, OUT2)(FACTS, IN1))
+@inner
 def capacities(facts: Facts, shapes: IntArray) -> tuple[IntArray, IntArray]:
     """The moments [E] at which running jobs end, now first, and what there is of each capacity from then on."""
     N, R, K = len(facts.capacity), facts.capacity.shape[1], len(shapes)
@@ -190,11 +162,36 @@ def capacities(facts: Facts, shapes: IntArray) -> tuple[IntArray, IntArray]:
         E += 1
         if next_running == len(facts.running):
             return moment_s[:E], capacity[:E]
-        tau = expected_end(facts, facts.running[next_running])
+        tau = facts.end_s[facts.running[next_running]]
         next_running = end_running(facts, moment, touched, next_running, tau)
 
 
-@kernel(BOOL(RELAXATION, FACTS, FLAGS1, OUT1, INT, INT))
+@kernel
+def relax(facts: Facts) -> Relaxation:
+    """Drop places from the problem; capacities that cannot run short are left out."""
+    J = len(facts.jobs)
+    shapes, kind_of = shapes_of(facts)
+    demand = demands(facts, shapes, kind_of)
+    moment_s, capacity = capacities(facts, shapes)
+
+    # A capacity that all jobs together do not use up even now, when it is least, keeps nobody waiting.
+    short = np.empty(demand.shape[1], np.int64)
+    count = 0
+    for k in range(demand.shape[1]):
+        if demand[:, k].sum() > capacity[0, k]:
+            short[count] = k
+            count += 1
+    E = len(moment_s)
+    kept_capacity, kept_demand = np.empty((E, count), np.int64), np.empty((J, count), np.int64)
+    for i in range(count):
+        for e in range(E):
+            kept_capacity[e, i] = capacity[e, short[i]]
+        for j in range(J):
+            kept_demand[j, i] = demand[j, short[i]]
+    return Relaxation(moment_s, kept_capacity, kept_demand)
+
+
+@inner
 def has_room(relaxed: Relaxation, facts: Facts, placed: BoolArray, start_s: IntArray, j: int, tau: int) -> bool:
     """Whether job `j` could start at `tau` beside those `placed`, none of which starts later."""
     at_s = np.searchsorted(relaxed.moment_s, tau, side="right") - 1
@@ -210,7 +207,7 @@ def has_room(relaxed: Relaxation, facts: Facts, placed: BoolArray, start_s: IntA
     return True
 
 
-@kernel(INT(RELAXATION, FACTS, FLAGS1, OUT1, INT, INT))
+@inner
 def next_room(relaxed: Relaxation, facts: Facts, placed: BoolArray, start_s: IntArray, j: int, tau: int) -> int:
     """The earliest moment after `tau` at which something can end: see `next_chance`."""
     chance = PLENTY
@@ -224,16 +221,7 @@ def next_room(relaxed: Relaxation, facts: Facts, placed: BoolArray, start_s: Int
     return chance
 
 
-@kernel(FLOAT(FACTS, FLOATS1, OUT1))
-def delay(facts: Facts, weights: FloatArray, start_s: IntArray) -> float:
-    """Weighted delay of a plan: sum of weight times (start - now)."""
-    total = 0.0
-    for j in range(len(weights)):
-        total += weights[j] * (start_s[j] - facts.now_s)
-    return total
-
-
-@kernel(NOTHING(PLAN, PLAN))
+@inner
 def copy_plan(target: Plan, source: Plan) -> None:
     """Overwrite `target`."""
     for j in range(len(source.start_s)):
@@ -244,7 +232,7 @@ def copy_plan(target: Plan, source: Plan) -> None:
             target.y[p, r], target.dy[p, r] = source.y[p, r], source.dy[p, r]
 
 
-@kernel(NOTHING(FACTS, OUT1, OUT1, INT))
+@inner
 def postpone_alike(facts: Facts, alike: IntArray, earliest: IntArray, job: int) -> None:
     """Jobs like `job` after it are interchangeable with it: they never start before it."""
     for other in range(job + 1, len(alike)):
@@ -252,7 +240,7 @@ def postpone_alike(facts: Facts, alike: IntArray, earliest: IntArray, job: int) 
             earliest[other] = max(earliest[other], earliest[job])
 
 
-@kernel(OUT1(FACTS, FLOATS1))
+@inner
 def alike_jobs(facts: Facts, weights: FloatArray) -> IntArray:
     """By job: the first considered job of the same request, estimate and weight."""
     alike = np.arange(len(weights))
@@ -266,9 +254,9 @@ def alike_jobs(facts: Facts, weights: FloatArray) -> IntArray:
     return alike
 
 
-@kernel(tuple_type(INT, BOOL, FLOAT)(FACTS, RELAXATION, FLOATS1, PLAN, PLAN, INT, INT))
+@kernel
 def branch(
-    facts: Facts, relaxed: Relaxation, weights: FloatArray, best: Plan, trial: Plan, most: int, dives: int
+    facts: Facts, relaxed: Relaxation, weights: Floats, best: Plan, trial: Plan, most: int, dives: int
 ) -> tuple[int, bool, float]:
     """Branch and bound on the relaxed problem, at most `most` nodes and `dives` plans: improves `best`, may prove it.
 
@@ -279,7 +267,7 @@ def branch(
     J = len(weights)
     earliest = np.full((J + 1, J), facts.now_s, np.int64)
     placed, start_s, who = np.zeros(J, np.bool_), np.zeros(J, np.int64), np.zeros(J, np.int64)
-    upper = delay(facts, weights, best.start_s)
+    upper = delay(facts.now_s, weights, best.start_s)
     lower = upper
     alike = alike_jobs(facts, weights)
     depth = spent = 0
@@ -306,7 +294,7 @@ def branch(
         if bound < upper * (1 - CLOSE):
             dive(facts, trial, who, False)
             dives -= 1
-            found = delay(facts, weights, trial.start_s)
+            found = delay(facts.now_s, weights, trial.start_s)
             if found < upper * (1 - CLOSE):
                 copy_plan(best, trial)
                 upper = found

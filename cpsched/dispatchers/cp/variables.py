@@ -90,7 +90,7 @@ def variables(solver: Any, facts: Facts, leaf: Plan) -> Variables:
     nodes = np.flatnonzero(np.logical_or.reduce(list(by_shape.values())))
     asked = facts.per_unit[slots].max(axis=0) > 0
     stride = np.where(asked, facts.capacity[nodes].max(axis=0), 0)
-    remaining_s = np.maximum(facts.end_s[facts.running] - facts.now_s, 1)
+    remaining_s = facts.end_s[facts.running] - facts.now_s
     horizon_s = int(facts.estimate_s[slots].sum() + remaining_s.sum())
     found = Variables(solver, facts, nodes, stride, horizon_s, [], [])
     for j, slot in enumerate(slots.tolist()):

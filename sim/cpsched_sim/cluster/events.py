@@ -1,101 +1,73 @@
-"""What happens to a simulated cluster between two rounds, compiled: arrivals, ends, starts.
-
-The state is a set of columns by slot plus one small array, the *clock*, that holds every counter. Kernels are handed it
-flat, as `STATE` lists it; inside they see a `State`.
-"""
+"""What happens to a simulated cluster between two rounds, compiled: arrivals, ends, starts."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from cpsched.handles import Column, FixedColumn, Handle, Matrix
+from cpsched.kernels.carried import compact, regroup, shift_lines
+from cpsched.kernels.fit import QUEUED, STARTED, Starting, asks_more_than, shift_free, take_starts
+from cpsched.kernels.groups import EVER
+from cpsched.kernels.jit import bare, inner, kernel
+from cpsched.kernels.overrun import expected_end
+from cpsched.kernels.state import Carried, Site, longer
+from cpsched.model import NEVER
 
-from cpsched._jit import FLAGS2, IN1, IN2, INT, OUT1, OUT2, kernel
-from cpsched.kernels import (
-    GROUPS,
-    Groups,
-    Jobs,
-    Machine,
-    compact,
-    expected_end,
-    regroup,
-    revise_overdue,
-    shift_free,
-    shift_lines,
-    take_starts,
-)
-from cpsched.model import END, ESTIMATE, NEVER, NODE_SET, PLACE_AT, PLACE_COUNT, SHARING, START, SUBMIT, UNITS, WALLTIME
-
-Array = Any
-
-NOW, QUEUED, RUNNING, ARRIVED, POOL, ENDED, OVER_COUNT, ROUNDS, SKIPPED, DUE, FAULT = range(11)
-"""Fields of the clock: second; jobs queued; running; arrivals so far; placement entries; ended since last asked; ended
-in all; rounds so far; those in which nothing could start; whether a round is due at once; the start that broke a rule,
-or -1."""
-CLOCK_FIELDS = 11
-
-QUEUE, HEAP, ACTIVE_ROW, ENDED_ROW, PHASE, RUN, END_AT = range(7)
-"""Rows of the simulator's own matrix: the queue in arrival order; a heap of real ends; running jobs by expected end;
-ended jobs not yet asked for; by slot: phase, real run time, real end."""
-OWN_ROWS = 7
-
-WAITING, ACTIVE, OVER = 1, 2, 3
+WAITING, ACTIVE, OVER = QUEUED, STARTED, 3
 """Phases of a job; 0 before its arrival."""
 
-PAUSE_WHERE_NEEDED, PAUSE_ALWAYS, NO_ROUND, STAY = range(4)
-"""When `step` returns: where something may start; at every round; only at its limit, which is then now, with a round
-due if anything happened; at once."""
-MAY_START, CANNOT_START, FAULTY = 1, 2, 3
-"""What it returns of a round; 0 when there is none; `FAULTY`, and no time has passed, when a start breaks a rule."""
+PAUSE_WHERE_NEEDED, PAUSE_ALWAYS, NO_ROUND = range(3)
+"""When time stops: where something may start; at every round; only at its limit, which is then now, with a round due if
+anything happened."""
 
-STATE = (
-    OUT1, IN1, OUT2, OUT1, OUT2, IN2, FLAGS2, IN1, IN1, OUT2, IN2, OUT1, OUT1, *GROUPS, OUT1, OUT1, OUT1,
-)  # fmt: skip
-"""Clock, arrivals, own rows, total free, free, capacity, node sets, kinds (2); rows, per_unit, place_node, place_units;
-groups (5), signatures by node, by group, hash table of groups."""
+NOTHING_LEFT, MAY_START, CANNOT_START, FAULTY = range(4)
+"""What is said of the moment at which time stopped: no event at or before the limit is left; a round in which something
+may start, or nothing can; no time has passed, because a start breaks a rule."""
 
 
-class State(NamedTuple):
+class Simulated(Handle):
     """All that a simulated cluster is."""
 
-    clock: Array
-    arrivals: Array
-    rows: Array
-    queue: Array
-    heap: Array
-    running: Array
-    ended: Array
-    phase: Array
-    run_s: Array
-    end_at: Array
-    total_free: Array
-    machine: Machine
-    jobs: Jobs
-    groups: Groups
-    signature: Array
-    known: Array
-    table: Array
+    arrived: int
+    """Arrivals so far."""
+    ended_count: int
+    """Entries of `ended` in use."""
+    over: int
+    """Jobs ended in all."""
+    rounds: int
+    skipped: int
+    """Rounds in which nothing could start, so that nobody was asked."""
+    due: int
+    """Whether a round is due at once."""
+    fault: int
+    """The position of the start that broke a rule, -1 when none did."""
+    overrun: int
+    """What a running job is assumed to do when it outlives its estimate."""
+    on_nodes: int
+    """Whether groups of nodes are carried along; not where the cluster is a counted pool."""
+    site: Site
+    carried: Carried
+    free: Matrix
+    """int64[N, R]: what `site.machine` shows to a plan."""
+    total_free: Column
+    """int64[R]"""
+    arrivals: Column
+    """Slots in order of arrival."""
+    heap: Column
+    """Running jobs, a heap by real end, then slot."""
+    ended: Column
+    """Ended jobs nobody asked for yet, in order of their ends."""
+    phase: Column
+    run_s: Column
+    """Real run time."""
+    end_at: Column
+    """Real end."""
 
 
-@kernel(makes_arrays=False)
-def state_of(
-    clock: Array, arrivals: Array, own: Array, total_free: Array, free: Array, capacity: Array, node_sets: Array,
-    kind_of: Array, kind_node: Array, rows: Array, per_unit: Array, place_node: Array, place_units: Array,
-    group_of: Array, group_columns: Array, step_at: Array, step_free: Array, group_used: Array, signature: Array,
-    known: Array, table: Array,
-) -> State:  # fmt: skip
-    """The state whose columns are handed over flat."""
-    return State(
-        clock, arrivals, rows, own[QUEUE], own[HEAP], own[ACTIVE_ROW], own[ENDED_ROW], own[PHASE], own[RUN],
-        own[END_AT], total_free, Machine(free, capacity, node_sets, kind_of, kind_node),
-        Jobs(rows[ESTIMATE], rows[UNITS], per_unit, rows[SHARING], rows[NODE_SET], rows[END], rows[PLACE_AT],
-             rows[PLACE_COUNT], place_node, place_units),
-        Groups(group_of, group_columns[0], group_columns[1], group_columns[2], group_columns[3], step_at, step_free,
-               group_used[:4], group_used[4:]), signature, known, table,
-    )  # fmt: skip
+# ---------------------------------------------------------------------------------------------- who runs
 
 
-@kernel(makes_arrays=False)
-def push_end(heap: Array, end_at: Array, count: int, slot: int) -> int:
-    """Add `slot` to the heap of real ends (by `end_at`, then slot); returns the new count."""
+@bare
+def push_end(heap: Column, end_at: FixedColumn, count: int, slot: int) -> None:
+    """Add `slot` to a heap of `count` real ends."""
     i = count
     while i > 0:
         parent = (i - 1) // 2
@@ -105,11 +77,10 @@ def push_end(heap: Array, end_at: Array, count: int, slot: int) -> int:
         heap[i] = other
         i = parent
     heap[i] = slot
-    return count + 1
 
 
-@kernel(makes_arrays=False)
-def pop_end(heap: Array, end_at: Array, count: int) -> Any:
+@bare
+def pop_end(heap: Column, end_at: FixedColumn, count: int) -> int:
     """Take the slot that ends first off a heap of `count`."""
     top, last = heap[0], heap[count - 1]
     count -= 1
@@ -126,12 +97,12 @@ def pop_end(heap: Array, end_at: Array, count: int) -> Any:
         heap[i] = a
         i = child
     heap[i] = last
-    return top
+    return int(top)
 
 
-@kernel(makes_arrays=False)
-def insert_running(running: Array, end_s: Array, count: int, slot: int) -> int:
-    """Put `slot` into `running[:count]`, which is sorted by (`end_s`, slot); returns its position."""
+@bare
+def insert_running(running: Column, end_s: FixedColumn, count: int, slot: int) -> None:
+    """Put `slot` into `running[:count]`, which is sorted by (`end_s`, slot)."""
     i = count
     while i > 0 and (
         end_s[running[i - 1]] > end_s[slot] or (end_s[running[i - 1]] == end_s[slot] and running[i - 1] > slot)
@@ -139,12 +110,11 @@ def insert_running(running: Array, end_s: Array, count: int, slot: int) -> int:
         running[i] = running[i - 1]
         i -= 1
     running[i] = slot
-    return i
 
 
-@kernel(makes_arrays=False)
-def remove_running(running: Array, end_s: Array, count: int, slot: int) -> int:
-    """Take `slot` out of `running[:count]`; returns where it was."""
+@bare
+def remove_running(running: Column, end_s: FixedColumn, count: int, slot: int) -> None:
+    """Take `slot` out of `running[:count]`."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -155,206 +125,240 @@ def remove_running(running: Array, end_s: Array, count: int, slot: int) -> int:
             high = middle
     for i in range(low, count - 1):
         running[i] = running[i + 1]
-    return low
 
 
-@kernel(makes_arrays=False)
-def move_lines(state: State, slot: int, from_s: int, to_s: int, sign: int) -> Any:
-    """Add `sign` times what a running job takes to the lines of its nodes during [from_s, to_s)."""
-    first = state.jobs.place_at[slot]
-    return shift_lines(
-        state.groups, state.signature, state.known, state.table, state.machine, state.jobs, slot,
-        state.jobs.place_node, state.jobs.place_units, first, first + state.jobs.place_count[slot], from_s, to_s, sign,
-    )  # fmt: skip
+# ---------------------------------------------------------------------------------------------- ends
 
 
-@kernel(makes_arrays=False)
-def end_until(state: State, to_s: int) -> int:
-    """End the jobs whose real end is `to_s` or earlier, first come first; returns how many."""
-    clock, jobs, machine, count = state.clock, state.jobs, state.machine, 0
-    while clock[RUNNING] > 0 and state.end_at[state.heap[0]] <= to_s:
-        slot = pop_end(state.heap, state.end_at, clock[RUNNING])
-        remove_running(state.running, jobs.end_s, clock[RUNNING], slot)
-        clock[RUNNING] -= 1
+@inner
+def end_until(state: Simulated, to_s: int) -> None:
+    """End the jobs whose real end is `to_s` or earlier, first come first."""
+    site, heap, end_at = state.site, state.heap, state.end_at
+    if site.active == 0 or end_at[heap[0]] > to_s:
+        return
+    jobs, running = site.jobs, site.running
+    places = jobs.places
+    while site.active > 0 and end_at[heap[0]] <= to_s:
+        slot = pop_end(heap, end_at, site.active)
+        remove_running(running, jobs.end_s, site.active, slot)
+        site.active -= 1
         state.phase[slot] = OVER
-        state.ended[clock[ENDED]] = slot
-        clock[ENDED] += 1
-        clock[OVER_COUNT] += 1
-        first = jobs.place_at[slot]
-        shift_free(slot, first, first + jobs.place_count[slot], machine.free, state.total_free, machine.capacity,
-                   jobs.place_node, jobs.place_units, jobs.per_unit, jobs.sharing, 1)  # fmt: skip
-        move_lines(state, slot, -NEVER, jobs.end_s[slot], 1)
-        count += 1
-    return count
+        state.ended[state.ended_count] = slot
+        state.ended_count += 1
+        state.over += 1
+        a, b = jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]
+        shift_free(jobs, slot, site.machine, places.node[a:b], places.units[a:b], state.free, state.total_free, 1)
+        if state.on_nodes and not site.groups.stale:
+            shift_lines(state.carried, site, slot, EVER, jobs.end_s[slot], 1)
 
 
-@kernel(makes_arrays=False)
-def revise_expected(state: State, overrun: int) -> Any:
-    """Move the expected ends that have passed, in the running table and in the lines; returns how many there were."""
-    clock, jobs, rows, i = state.clock, state.jobs, state.rows, 0
-    while i < clock[RUNNING] and jobs.end_s[state.running[i]] <= clock[NOW]:
-        slot = state.running[i]
-        later_s = expected_end(rows[START, slot], rows[ESTIMATE, slot], rows[WALLTIME, slot], clock[NOW], overrun)
-        move_lines(state, slot, jobs.end_s[slot], later_s, -1)
-        i += 1
-    if i == 0:
-        return 0
-    return revise_overdue(state.running, rows[END], rows[START], rows[ESTIMATE], rows[WALLTIME], clock[RUNNING],
-                          clock[NOW], overrun)  # fmt: skip
+@inner
+def revise_overdue(site: Site, overrun: int) -> int:
+    """Move the running jobs that outlived their expected end to a later one; returns how many there were.
+
+    The running jobs are sorted by (`end_s`, slot) before and after.
+    """
+    jobs, running, count, now_s = site.jobs, site.running, site.active, site.now_s
+    end_s, start_s, estimate_s, walltime_s = jobs.end_s, jobs.start_s, jobs.estimate_s, jobs.walltime_s
+    overdue = 0
+    while overdue < count and end_s[running[overdue]] <= now_s:
+        slot = running[overdue]
+        end_s[slot] = expected_end(start_s[slot], estimate_s[slot], walltime_s[slot], now_s, overrun)
+        overdue += 1
+
+    # From the last of them to the first, each moves up to where its new end belongs.
+    for i in range(overdue - 1, -1, -1):
+        slot, j = running[i], i
+        while j + 1 < count and (
+            end_s[running[j + 1]] < end_s[slot] or (end_s[running[j + 1]] == end_s[slot] and running[j + 1] < slot)
+        ):
+            running[j] = running[j + 1]
+            j += 1
+        running[j] = slot
+    return overdue
 
 
-@kernel(makes_arrays=False)
-def refresh_groups(state: State) -> Any:
-    """Build the groups anew where they are marked so; leave out those without nodes where they are many."""
-    if len(state.groups.of) == 0:
-        return 0
-    if state.groups.used[3] == 0:
-        return compact(state.groups, state.known, state.table)
-    groups, machine, jobs = state.groups, state.machine, state.jobs
-    return regroup(groups, state.signature, state.known, state.table, machine, jobs,
-                   state.running[: state.clock[RUNNING]])  # fmt: skip
+@inner
+def revise_expected(state: Simulated) -> None:
+    """Move the expected ends that have passed, in the running table and in the lines."""
+    site = state.site
+    jobs, running, now_s = site.jobs, site.running, site.now_s
+    if site.active == 0 or jobs.end_s[running[0]] > now_s:
+        return
+    if state.on_nodes and not site.groups.stale:
+        i = 0
+        while i < site.active and jobs.end_s[running[i]] <= now_s:
+            slot = running[i]
+            start_s, estimate_s, walltime_s = jobs.start_s[slot], jobs.estimate_s[slot], jobs.walltime_s[slot]
+            later_s = expected_end(start_s, estimate_s, walltime_s, now_s, state.overrun)
+            shift_lines(state.carried, site, slot, jobs.end_s[slot], later_s, -1)
+            i += 1
+    revise_overdue(site, state.overrun)
 
 
-@kernel(makes_arrays=False)
-def something_may_start(state: State) -> bool:
+@inner
+def refresh_groups(state: Simulated) -> None:
+    """Build the groups anew where they are stale; leave out those without nodes where they are many."""
+    if not state.on_nodes:
+        return
+    if state.site.groups.stale:
+        regroup(state.carried, state.site)
+    else:
+        compact(state.carried)
+
+
+# ---------------------------------------------------------------------------------------------- time
+
+
+@inner
+def something_may_start(state: Simulated) -> bool:
     """Whether any queued job asks for no more than all that is free: if none does, no dispatcher can start one."""
-    units, per_unit, total_free = state.jobs.units, state.jobs.per_unit, state.total_free
-    for i in range(state.clock[QUEUED]):
-        slot, fits = state.queue[i], True
-        for r in range(len(total_free)):
-            if units[slot] * per_unit[slot, r] > total_free[r]:
-                fits = False
-                break
-        if fits:
+    site = state.site
+    jobs, queue, total_free = site.jobs, site.queue, state.total_free
+    for i in range(site.queued):  # noqa: SIM110  (a loop compiles, a generator does not)
+        if not asks_more_than(jobs, queue[i], total_free):
             return True
     return False
 
 
-@kernel(makes_arrays=False)
-def pass_time(state: State, pause: int, limit_s: int, overrun: int) -> int:
-    """`step` without starts, for other kernels."""
-    clock, submit_s, arrivals = state.clock, state.rows[SUBMIT], state.arrivals
+@inner
+def arrive_until(state: Simulated, to_s: int) -> None:
+    """Queue the jobs that are submitted at `to_s` or earlier."""
+    site, arrivals, submit_s = state.site, state.arrivals, state.site.jobs.submit_s
+    while state.arrived < len(arrivals) and submit_s[arrivals[state.arrived]] <= to_s:
+        slot = arrivals[state.arrived]
+        site.queue[site.queued] = slot
+        state.phase[slot] = WAITING
+        site.queued += 1
+        state.arrived += 1
+
+
+@inner
+def next_event(state: Simulated) -> int:
+    """When the next job arrives or ends; NEVER when nothing is left to happen."""
+    site, arrivals, next_s = state.site, state.arrivals, NEVER
+    if state.arrived < len(arrivals):
+        next_s = site.jobs.submit_s[arrivals[state.arrived]]
+    if site.active > 0:
+        next_s = min(next_s, state.end_at[state.heap[0]])
+    return next_s
+
+
+@inner
+def pass_time(state: Simulated, pause: int, limit_s: int) -> int:
+    """Let time pass until the next round, see `pause`, or until `limit_s`; returns what is said of that moment.
+
+    Of one second: all arrivals in order, then all ends, then one round.
+    """
+    site = state.site
     while True:
-        if clock[DUE] and pause != NO_ROUND:
-            clock[DUE] = 0
+        if state.due and pause != NO_ROUND:
+            state.due = 0
         else:
-            now_s = NEVER
-            if clock[ARRIVED] < len(arrivals):
-                now_s = submit_s[arrivals[clock[ARRIVED]]]
-            if clock[RUNNING] > 0:
-                now_s = min(now_s, state.end_at[state.heap[0]])
+            now_s = next_event(state)
             if now_s > limit_s:
                 if pause == NO_ROUND:
-                    clock[NOW] = max(clock[NOW], limit_s)
-                    revise_expected(state, overrun)
+                    site.now_s = max(site.now_s, limit_s)
+                    revise_expected(state)
                     refresh_groups(state)
-                return 0
-            clock[NOW] = max(clock[NOW], now_s)
-            while clock[ARRIVED] < len(arrivals) and submit_s[arrivals[clock[ARRIVED]]] <= now_s:
-                slot = arrivals[clock[ARRIVED]]
-                state.queue[clock[QUEUED]] = slot
-                state.phase[slot] = WAITING
-                clock[QUEUED] += 1
-                clock[ARRIVED] += 1
+                return NOTHING_LEFT
+            site.now_s = max(site.now_s, now_s)
+            arrive_until(state, now_s)
             end_until(state, now_s)
             if pause == NO_ROUND:
-                clock[DUE] = 1
+                state.due = 1
                 continue
-        revise_expected(state, overrun)
-        clock[ROUNDS] += 1
+        revise_expected(state)
+        state.rounds += 1
         if something_may_start(state):
             refresh_groups(state)
             return MAY_START
-        clock[SKIPPED] += 1
+        state.skipped += 1
         if pause == PAUSE_ALWAYS:
             return CANNOT_START
 
 
-@kernel(makes_arrays=False)
-def begin(state: State, starts: Array, offsets: Array, nodes: Array, node_units: Array) -> Any:
-    """Let verified starts run from now on: -1, or the position of the first that breaks a rule; then none starts."""
-    clock, jobs, machine, rows = state.clock, state.jobs, state.machine, state.rows
-    fault = take_starts(starts, offsets, nodes, node_units, state.phase, machine.free, state.total_free,
-                        machine.capacity, machine.node_sets, jobs.units, jobs.per_unit, jobs.sharing,
-                        jobs.node_set)  # fmt: skip
+# ---------------------------------------------------------------------------------------------- starts
+
+
+@inner
+def begin(state: Simulated, slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn) -> int:
+    """Verify starts and let them run from now on; returns -1.
+
+    Where one breaks a rule none runs, and its position is returned.
+    """
+    site = state.site
+    jobs, machine, now_s = site.jobs, site.machine, site.now_s
+    fault = take_starts(slots, offsets, nodes, units, state.phase, state.free, state.total_free, machine, jobs)
     if fault >= 0:
         return fault
-    for i in range(len(starts)):
-        slot, first = starts[i], clock[POOL]
-        for at in range(offsets[i], offsets[i + 1]):
-            jobs.place_node[clock[POOL]] = nodes[at]
-            jobs.place_units[clock[POOL]] = node_units[at]
-            clock[POOL] += 1
-        jobs.place_at[slot], jobs.place_count[slot] = first, clock[POOL] - first
-        state.phase[slot], rows[START, slot] = ACTIVE, clock[NOW]
-        jobs.end_s[slot] = clock[NOW] + jobs.estimate_s[slot]
-        state.end_at[slot] = clock[NOW] + state.run_s[slot]
-        push_end(state.heap, state.end_at, clock[RUNNING], slot)
-        insert_running(state.running, jobs.end_s, clock[RUNNING], slot)
-        clock[RUNNING] += 1
-        move_lines(state, slot, -NEVER, jobs.end_s[slot], -1)
+
+    # Their entries go behind those in use.
+    places, first, last = jobs.places, offsets[0], offsets[len(slots)]
+    used = places.used
+    places.node = longer(places.node, used, used + last - first)
+    places.units = longer(places.units, used, used + last - first)
+    place_node, place_units = places.node, places.units
+    for at in range(first, last):
+        place_node[used + at - first], place_units[used + at - first] = nodes[at], units[at]
+    places.used = used + last - first
+
+    # Each gets its ends, and its place among the running jobs.
+    end_s, end_at = jobs.end_s, state.end_at
+    for i in range(len(slots)):
+        slot = slots[i]
+        jobs.place_at[slot], jobs.place_count[slot] = used + offsets[i] - first, offsets[i + 1] - offsets[i]
+        jobs.start_s[slot] = now_s
+        end_s[slot] = now_s + jobs.estimate_s[slot]
+        end_at[slot] = now_s + state.run_s[slot]
+        push_end(state.heap, end_at, site.active, slot)
+        insert_running(site.running, end_s, site.active, slot)
+        site.active += 1
+        if state.on_nodes and not site.groups.stale:
+            shift_lines(state.carried, site, slot, EVER, end_s[slot], -1)
     close_queue(state)
     return -1
 
 
-@kernel(makes_arrays=False)
-def close_queue(state: State) -> int:
-    """Close the gaps that started or cancelled jobs left in the queue; returns its new length."""
-    kept = 0
-    for i in range(state.clock[QUEUED]):
-        if state.phase[state.queue[i]] == WAITING:
-            state.queue[kept] = state.queue[i]
+@inner
+def close_queue(state: Simulated) -> None:
+    """Close the gaps that started or cancelled jobs left in the queue."""
+    site, kept = state.site, 0
+    queue, phase = site.queue, state.phase
+    for i in range(site.queued):
+        if phase[queue[i]] == WAITING:
+            queue[kept] = queue[i]
             kept += 1
-    state.clock[QUEUED] = kept
-    return kept
+    site.queued = kept
 
 
-@kernel(INT(INT, INT, INT, IN1, IN1, IN1, IN1, *STATE), makes_arrays=False)
-def step(
-    pause: int,
-    limit_s: int,
-    overrun: int,
-    starts: Array,
-    offsets: Array,
-    nodes: Array,
-    node_units: Array,
-    clock: Array,
-    arrivals: Array,
-    own: Array,
-    total_free: Array,
-    free: Array,
-    capacity: Array,
-    node_sets: Array,
-    kind_of: Array,
-    kind_node: Array,
-    rows: Array,
-    per_unit: Array,
-    place_node: Array,
-    place_units: Array,
-    group_of: Array,
-    group_columns: Array,
-    step_at: Array,
-    step_free: Array,
-    group_used: Array,
-    signature: Array,
-    known: Array,
-    table: Array,
-) -> Any:
-    """Verify the starts and let them run from now on, then let time pass until the next round, see `pause`.
+# ---------------------------------------------------------------------------------------------- doors
 
-    Where a start breaks a rule none starts, and `clock[FAULT]` is its position; else that is -1. The placement pool
-    must have room for `len(nodes)` more entries. Of one second: all arrivals in order, then all ends, then one round.
-    The result is 0 when no event at or before `limit_s` is left.
-    """
-    state = state_of(
-        clock, arrivals, own, total_free, free, capacity, node_sets, kind_of, kind_node, rows, per_unit, place_node,
-        place_units, group_of, group_columns, step_at, step_free, group_used, signature, known, table,
-    )  # fmt: skip
-    clock[FAULT] = -1
-    if len(starts):
-        clock[FAULT] = begin(state, starts, offsets, nodes, node_units)
-        if clock[FAULT] >= 0:
-            return FAULTY
-    if pause == STAY:
-        return 0
-    return pass_time(state, pause, limit_s, overrun)
+
+@kernel
+def advance(state: Simulated, pause: int, limit_s: int) -> int:
+    """`pass_time`, for Python."""
+    return pass_time(state, pause, limit_s)
+
+
+@kernel
+def start(state: Simulated, starts: Starting) -> int:
+    """See `begin`."""
+    slots, offsets, nodes, units = starts
+    return begin(state, slots, offsets, nodes, units)
+
+
+@kernel
+def step(state: Simulated, starts: Starting, pause: int) -> int:
+    """`start` and `advance` in one: FAULTY, and `state.fault`, where a start breaks a rule."""
+    slots, offsets, nodes, units = starts
+    state.fault = begin(state, slots, offsets, nodes, units) if len(slots) else -1
+    return FAULTY if state.fault >= 0 else pass_time(state, pause, NEVER - 1)
+
+
+@kernel
+def cancel(state: Simulated, slot: int) -> int:
+    """Take a queued job out of the queue; returns the length of the queue."""
+    state.phase[slot] = OVER
+    close_queue(state)
+    return state.site.queued

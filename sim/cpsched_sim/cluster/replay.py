@@ -8,31 +8,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.errors import require
+from cpsched.dispatchers.by_scheme import SchemeDispatcher
+from cpsched.errors import DecisionFault, require
 from cpsched.fit import verify
-from cpsched.model import EXCLUSIVE, NEVER, NO_STARTS, Cluster, IntArray, Placement, Starts
-from cpsched.planning import Rule
+from cpsched.model import EXCLUSIVE, NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, Placement, Starts
 from cpsched.policy import Policy
-from cpsched_sim.cluster.events import (
-    ARRIVED,
-    ENDED,
-    FAULTY,
-    MAY_START,
-    NO_ROUND,
-    OVER_COUNT,
-    PAUSE_ALWAYS,
-    PAUSE_WHERE_NEEDED,
-    POOL,
-    ROUNDS,
-    SKIPPED,
-)
+from cpsched_sim.cluster.events import FAULTY, MAY_START, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
 from cpsched_sim.cluster.rounds import run_rounds
 from cpsched_sim.cluster.state import SimulatedCluster, view_of
 from cpsched_sim.traces.job import TraceJob
@@ -53,6 +42,12 @@ NOTHING_FITS = "nothing-fits"
 """Path of the rounds in which no queued job asks for as little as is free, or none is queued: nobody is asked."""
 
 
+FAILED = Decision(NO_STARTS, Effort("failed"))
+"""What stands for the decision of a round in which the policy failed; see `Schedule.violations`."""
+
+UNNAMED_FAULT = "the cluster refused the starts of a round, and no rule was named"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
     """What became of a trace. Arrays of jobs are int64[J] in trace order.
@@ -63,6 +58,7 @@ class Schedule:
     `rounds` counts all rounds, `paths` them by the way the decision was reached. `dispatch_s` is float64, the wall
     seconds of each decision that a dispatcher was asked for (empty in the fast lane). `cpu_s` is the CPU time of the
     replay alone: columns built, kernels compiled and predictions known up front are not in it.
+    `violations` names every rule that a decision broke, and every fault of a dispatcher or predictor, a line each.
     """
 
     start_s: IntArray
@@ -129,7 +125,7 @@ class Replay:
         self.violations: list[str] = []
         self.predicted = 0
         if not policy.predictor.learns:
-            policy.predictor.fill(self.state.table, self.arrivals)
+            self.predict(self.arrivals)
 
     def run(self) -> Schedule:
         """Every round until nothing is left to happen."""
@@ -137,12 +133,12 @@ class Replay:
         pause = PAUSE_ALWAYS if self.policy.predictor.learns else PAUSE_WHERE_NEEDED
         learns, decided = self.policy.predictor.learns or self.policy.dispatcher.learns, 0
         step, starts = self.state.step, NO_STARTS
-        while found := step(starts, pause, NEVER - 1):
+        while found := step(starts, pause):
             if learns and found != FAULTY:
                 self.learn()
             starts = NO_STARTS
             if found == FAULTY:
-                self.violations.extend(map(str, verify(self.decision, self.snapshot)))
+                self.violations.extend([str(v) for v in verify(self.decision, self.snapshot)] or [UNNAMED_FAULT])
             elif found == MAY_START:
                 starts = self.decide()
                 decided += 1
@@ -153,24 +149,45 @@ class Replay:
     def tell(self) -> None:
         """Report progress to whoever wants to know."""
         if self.progress is not None:
-            self.progress(int(self.state.clock[OVER_COUNT]), self.total)
+            self.progress(self.state.state.over, self.total)
 
     def learn(self) -> None:
         """Tell the policy of ended jobs, then have it predict the jobs that arrived since."""
         state, policy = self.state, self.policy
-        if state.clock[ENDED]:
+        if state.state.ended_count:
             for ended in state.take_ended():
-                policy.learn(ended)
-        arrived = int(state.clock[ARRIVED])
+                with self.counting():
+                    policy.learn(ended)
+        arrived = state.state.arrived
         if policy.predictor.learns and arrived > self.predicted:
-            policy.predictor.fill(state.table, self.arrivals[self.predicted : arrived])
+            self.predict(self.arrivals[self.predicted : arrived])
             self.predicted = arrived
 
+    def predict(self, slots: IntArray) -> None:
+        """Have the policy predict jobs; those it cannot predict are expected to run their walltimes."""
+        with self.counting():
+            self.policy.predict(self.state.table, slots)
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count what a dispatcher or predictor does wrong, and go on."""
+        try:
+            yield
+        except DecisionFault as fault:
+            self.violations.append(str(fault))
+
     def decide(self) -> Starts:
-        """One round: what the policy starts. It is verified, and starts, when time goes on."""
+        """One round: what the policy starts. It is verified, and starts, when time goes on.
+
+        A round that fails starts nothing, and is counted as a violation.
+        """
         self.snapshot = self.state.snapshot()
         began = time.perf_counter_ns()
-        self.decision = decision = self.policy.decide(self.snapshot, "starts")
+        try:
+            self.decision = decision = self.policy.decide(self.snapshot, "starts")
+        except DecisionFault as fault:
+            self.violations.append(str(fault))
+            self.decision = decision = FAILED
         took = time.perf_counter_ns() - began
         self.dispatch_ns.append(took)
         path = decision.effort.path
@@ -181,23 +198,23 @@ class Replay:
 
     def spend(self, charge_ms: float) -> None:
         """Let the time of a decision pass on the simulated clock."""
-        self.state.step(NO_STARTS, NO_ROUND, self.state.now_s + math.ceil(charge_ms / 1000))
+        self.state.pass_until(self.state.now_s + math.ceil(charge_ms / 1000))
 
     def schedule(self, cpu_s: float) -> Schedule:
         """What became of the trace."""
         state, table, n = self.state, self.state.table, self.total
         started = table.start_s[:n] != NEVER
         paths = dict(self.paths)
-        if state.clock[SKIPPED]:
-            paths[NOTHING_FITS] = int(state.clock[SKIPPED])
+        if state.state.skipped:
+            paths[NOTHING_FITS] = state.state.skipped
         return Schedule(
             start_s=table.start_s[:n].copy(),
-            end_s=np.where(started, state.end_at[:n], NEVER),
+            end_s=np.where(started, state.state.end_at[:n], NEVER),
             place_at=table.place_at[:n].copy(),
             place_count=table.place_count[:n].copy(),
-            place_node=view_of(table.place_node[: state.clock[POOL]]),
-            place_units=view_of(table.place_units[: state.clock[POOL]]),
-            rounds=int(state.clock[ROUNDS]),
+            place_node=view_of(table.place_node),
+            place_units=view_of(table.place_units),
+            rounds=state.state.rounds,
             paths=paths,
             dispatch_s=np.array(self.dispatch_ns, dtype=np.float64) / 1e9,
             cpu_s=cpu_s,
@@ -212,7 +229,7 @@ class Replay:
         held: IntArray = table.units[:n] * table.per_unit[:n, 0]
         whole = np.flatnonzero((table.sharing[:n] & EXCLUSIVE != 0) & (table.start_s[:n] != NEVER))
         # Sums over the placement pool: what lies between two entries is the sum of the nodes between them.
-        pool = self.state.cluster.capacity[table.place_node[: int(self.state.clock[POOL])], 0]
+        pool = self.state.cluster.capacity[table.place_node, 0]
         upto = np.concatenate(([0], np.cumsum(pool)))
         at = table.place_at[whole]
         held[whole] = upto[at + table.place_count[whole]] - upto[at]
@@ -222,9 +239,10 @@ class Replay:
 def run_fast(replay: Replay) -> Schedule:
     """The compiled loop; see `cpsched_sim.cluster.rounds`."""
     policy = replay.policy
-    rule = getattr(policy.dispatcher, "rule", None)
-    plain = isinstance(rule, Rule) and rule.order != "given" and not policy.predictor.learns
-    require(plain and replay.charge is None, "lane", "fast", "needs a list scheduler, nothing learned, no charge")
+    dispatcher, fixed = policy.dispatcher, not policy.predictor.learns and replay.charge is None
+    plain = isinstance(dispatcher, SchemeDispatcher) and type(dispatcher).decide is SchemeDispatcher.decide
+    plain = plain and cast(SchemeDispatcher, dispatcher).scheme.compiled
+    require(plain and fixed, "lane", "fast", "needs a list scheduler, nothing learned, no charge")
     began = time.process_time()
-    run_rounds(replay.state, cast(Rule, rule), replay.paths, replay.violations, replay.tell)
+    run_rounds(replay.state, cast(SchemeDispatcher, dispatcher).scheme, replay.paths, replay.violations, replay.tell)
     return replay.schedule(time.process_time() - began)

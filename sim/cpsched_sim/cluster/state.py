@@ -6,25 +6,23 @@ The trace engine and the bridge's mock adapter drive the same object: time is wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import InvalidValue
 from cpsched.fit import refusal
-from cpsched.kernels import OVERRUN_CODES, blocks_of
+from cpsched.kernels.overrun import OVERRUN_CODES
+from cpsched.kernels.state import Carried, Site, machine_of, new_draft, new_trial, no_entries, no_groups, starts_of
 from cpsched.model import (
     NEVER,
-    NO_STARTS,
-    ROWS,
-    START,
     Cluster,
     EndedJob,
     IntArray,
     Job,
     JobTable,
     Placement,
+    Places,
     Request,
     Scene,
     Snapshot,
@@ -33,7 +31,7 @@ from cpsched.model import (
 )
 from cpsched.overrun import Overrun
 from cpsched_sim.cluster import events
-from cpsched_sim.cluster.events import ENDED, NOW, POOL, QUEUED, RUNNING
+from cpsched_sim.cluster.events import Simulated
 from cpsched_sim.traces.job import TraceJob
 
 FIRST_ROOM = 64
@@ -55,20 +53,13 @@ class SimulatedCluster:
 
     def __init__(self, cluster: Cluster, overrun: Overrun = "one-second", now_s: int = 0) -> None:
         self.cluster = cluster
-        self.overrun_code = OVERRUN_CODES[overrun]
         self.jobs: list[Job] = []
-        self.clock = np.zeros(events.CLOCK_FIELDS, np.int64)
-        self.clock[NOW] = now_s
-        self._read = self.clock.data
-        self.free = cluster.capacity.copy()
-        self._free_view = view_of(self.free)
-        self.arrivals = NO_SLOTS
-        self.own = np.zeros((events.OWN_ROWS, FIRST_ROOM), np.int64)
-        self.table = self._new_table(FIRST_ROOM)
-        self.groups = empty_groups(cluster)
+        self.table = new_table(self.jobs, len(cluster.resources))
+        self.state = new_state(cluster, self.table, OVERRUN_CODES[overrun], now_s)
+        self.site = self.state.site
         self._slot_of: dict[int, int] = {}
         self._refusals: dict[Request, str | None] = {}
-        self.total_free = self.free.sum(axis=0)
+        self._free_view = view_of(self.state.free)
         self._name_columns()
 
     # ------------------------------------------------------------------------------------------ what there is
@@ -76,21 +67,21 @@ class SimulatedCluster:
     @property
     def now_s(self) -> int:
         """The second the cluster has reached."""
-        return int(self.clock[NOW])
+        return self.site.now_s
 
     @property
     def queue_length(self) -> int:
         """Jobs waiting."""
-        return int(self.clock[QUEUED])
+        return self.site.queued
 
     @property
     def running_count(self) -> int:
         """Jobs running."""
-        return int(self.clock[RUNNING])
+        return self.site.active
 
     def next_end_s(self) -> int | None:
         """When the next running job really ends; None when nothing runs."""
-        return int(self.end_at[self.own[events.HEAP, 0]]) if self.clock[RUNNING] else None
+        return int(self.state.end_at[self.state.heap[0]]) if self.site.active else None
 
     def slot_of(self, job_id: int) -> int:
         """The slot of a submitted job; raises `InvalidValue` for a job nobody submitted."""
@@ -110,22 +101,23 @@ class SimulatedCluster:
         Its rules hold by construction: a job's estimate is its walltime until `table.estimate_s` is told another one,
         and running jobs are moved to ends after now whenever time has passed.
         """
-        read = self._read
-        return Snapshot(
-            read[NOW],
+        site = self.site
+        found = Snapshot(
+            site.now_s,
             self.cluster,
             self._free_view,
             self._fixed_table,
-            self._queue_view[: read[QUEUED]],
-            self._running_view[: read[RUNNING]],
-            self._plan_groups,
+            self._queue_view[: site.queued],
+            self._running_view[: site.active],
             by_construction=True,
         )
+        object.__setattr__(found, "site", site)
+        return found
 
     def scene(self) -> Scene:
         """The cluster now as it is seen from outside, by value."""
         snapshot = self.snapshot()
-        free = frozen_array(self.free)
+        free = frozen_array(self.state.free)
         return Scene(self.now_s, self.cluster, free, snapshot.queued_jobs(), snapshot.running_jobs())
 
     # ------------------------------------------------------------------------------------------ what happens
@@ -137,21 +129,17 @@ class SimulatedCluster:
         reason = self.refusal(job.request)
         if reason is None:
             slot = self._add(job, run_s)
-            self.own[events.QUEUE, self.clock[QUEUED]] = slot
-            self.phase[slot] = events.WAITING
-            self.clock[QUEUED] += 1
+            self.site.queue[self.site.queued] = slot
+            self.state.phase[slot] = events.WAITING
+            self.site.queued += 1
         return reason
 
     def cancel(self, job_id: int) -> None:
         """Take a queued job out of the queue; raises `InvalidValue` where it does not wait."""
         slot = self.slot_of(job_id)
-        if self.phase[slot] != events.WAITING:
+        if self.state.phase[slot] != events.WAITING:
             raise InvalidValue("job", job_id, "is not in the queue")
-        self.phase[slot] = events.OVER
-        waiting = self.own[events.QUEUE, : self.clock[QUEUED]]
-        waiting = waiting[self.phase[waiting] == events.WAITING]
-        self.own[events.QUEUE, : len(waiting)] = waiting
-        self.clock[QUEUED] = len(waiting)
+        events.cancel(self.state, slot)
 
     def load(self, trace: Sequence[TraceJob]) -> tuple[IntArray, dict[int, str]]:
         """Give every job of `trace` its slot, to arrive at its submission: (slots by arrival, slot -> refusal)."""
@@ -162,17 +150,21 @@ class SimulatedCluster:
             first + i: reason for i, item in enumerate(trace) if (reason := self.refusal(item.job.request)) is not None
         }
         slots = np.array([first + i for i in range(len(trace)) if first + i not in refused], dtype=np.int64)
-        self.arrivals = slots[np.argsort(self.table.submit_s[slots], kind="stable")]
-        self._name_columns()
-        return self.arrivals, refused
+        arrivals = slots[np.argsort(self.table.submit_s[slots], kind="stable")]
+        self.state.replace(arrivals=arrivals)
+        return arrivals, refused
 
     def advance(self, to_s: int) -> list[EndedJob]:
         """Let time pass until `to_s`: jobs whose real end is `to_s` or earlier are over, and returned."""
         if to_s < self.now_s:
             raise InvalidValue("to_s", to_s, f"must not be before {self.now_s}")
-        self.step(NO_STARTS, events.NO_ROUND, to_s)
-        self.clock[events.DUE] = 0
+        self.pass_until(to_s)
+        self.state.due = 0
         return self.take_ended()
+
+    def pass_until(self, to_s: int) -> None:
+        """Let time pass until `to_s`, without a round; one is due if anything happened."""
+        events.advance(self.state, events.NO_ROUND, to_s)
 
     def start(self, job_id: int, placement: Placement) -> None:
         """Start one queued job now; raises `InvalidValue` where that breaks the fit rule."""
@@ -188,59 +180,39 @@ class SimulatedCluster:
 
     def try_apply(self, starts: Starts) -> int:
         """Start jobs now and return -1; where one breaks the fit rule start none and return its position."""
-        self.step(starts, events.STAY, 0)
-        return self._read[events.FAULT]
+        if not len(starts):
+            return -1
+        return events.start(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units))
 
-    def step(self, starts: Starts, pause: int, limit_s: int) -> int:
+    def step(self, starts: Starts, pause: int) -> int:
         """Start jobs now, then let time pass; see `cpsched_sim.cluster.events.step`."""
-        if self._read[POOL] + len(starts.nodes) > self._pool_room:
-            self.grow_pool(self._read[POOL] + len(starts.nodes))
-        found: int = events.step(pause, limit_s, self.overrun_code, starts.slots, starts.offsets, starts.nodes,
-                                 starts.units, *self.state)  # fmt: skip
-        return found
+        return events.step(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units), pause)
 
-    @property
-    def fault(self) -> int:
-        """The position of the start that broke a rule in the last step; -1 when none did."""
-        return self._read[events.FAULT]
+    def starting(self, position: int) -> int:
+        """The slot of a start of the plan made last."""
+        return int(starts_of(self.site.draft)[0][position])
 
     def take_ended(self) -> list[EndedJob]:
         """The jobs that ended since this was last asked, in order of their ends."""
         slots = self.take_ended_slots()
-        return [EndedJob(self.jobs[s], int(self.table.start_s[s]), int(self.end_at[s])) for s in slots]
+        return [EndedJob(self.jobs[s], int(self.table.start_s[s]), int(self.state.end_at[s])) for s in slots]
 
     def take_ended_slots(self) -> list[int]:
         """The slots that ended since this was last asked, in order of their ends."""
-        slots = cast("list[int]", self.own[events.ENDED_ROW, : self.clock[ENDED]].tolist())
-        self.clock[ENDED] = 0
+        slots: list[int] = self.state.ended[: self.state.ended_count].tolist()
+        self.state.ended_count = 0
         return slots
 
     # ------------------------------------------------------------------------------------------ columns
 
     def _name_columns(self) -> None:
-        """Name the rows anew after one of the arrays was replaced."""
-        self.phase, self.run_s, self.end_at = (self.own[row] for row in (events.PHASE, events.RUN, events.END_AT))
-        self._queue_view, self._running_view = view_of(self.own[events.QUEUE]), view_of(self.own[events.ACTIVE_ROW])
-        self._pool_room = len(self.table.place_node)
+        """Views of the columns that grow with the number of jobs."""
+        self._queue_view, self._running_view = view_of(self.site.queue), view_of(self.site.running)
         self._fixed_table = self.table.read_only()
-        self._plan_groups = None if self.cluster.counted else self.groups[:5]
-        cluster, table = self.cluster, self.table
-        self.state: tuple[Any, ...] = (
-            self.clock, self.arrivals, self.own, self.total_free, self.free, cluster.capacity, cluster.node_sets,
-            cluster.kind_of, cluster.kind_node, table.rows, table.per_unit, table.place_node, table.place_units,
-            *self.groups,
-        )  # fmt: skip
-        """Everything, as `events.STATE` lists it."""
-
-    def _new_table(self, room: int) -> JobTable:
-        rows = np.zeros((ROWS, room), np.int64)
-        rows[START] = NEVER
-        amounts = np.zeros((room, len(self.cluster.resources)), np.int64)
-        return JobTable(self.jobs, rows, amounts, np.zeros(room, np.int64), np.zeros(room, np.int64))
 
     def _add(self, job: Job, run_s: int) -> int:
         slot = len(self.jobs)
-        if slot == len(self.run_s):
+        if slot == len(self.state.run_s):
             self._grow(2 * slot + 1)
         self._fill([TraceJob(job, run_s)])
         return slot
@@ -260,49 +232,93 @@ class SimulatedCluster:
         table.node_set[part] = column(job.request.node_set for job in jobs)
         for r in range(len(self.cluster.resources)):
             table.per_unit[part, r] = column(job.request.per_unit[r] for job in jobs)
-        self.run_s[part] = column(item.run_s for item in items)
+        self.state.run_s[part] = column(item.run_s for item in items)
         self.jobs.extend(jobs)
         self._slot_of.update((job.id, first + i) for i, job in enumerate(jobs))
 
     def _grow(self, room: int) -> None:
         """Room for `room` slots in every column."""
-        have = len(self.run_s)
-        if room <= have:
+        more = room - len(self.state.run_s)
+        if more <= 0:
             return
-        table = self.table
-        self.own = np.concatenate((self.own, np.zeros((events.OWN_ROWS, room - have), np.int64)), axis=1)
-        rows = np.zeros((ROWS, room - have), np.int64)
-        rows[START] = NEVER
-        table.rows = np.concatenate((table.rows, rows), axis=1)
-        table.per_unit = np.concatenate((table.per_unit, np.zeros((room - have, table.per_unit.shape[1]), np.int64)))
-        table.name_rows()
-        self._name_columns()
 
-    def grow_pool(self, room: int) -> None:
-        """Room for at least `room` placement entries."""
-        table = self.table
-        used, room = int(self.clock[POOL]), max(room, 2 * self._pool_room)
-        old_node, old_units = table.place_node, table.place_units
-        table.place_node, table.place_units = np.zeros(room, np.int64), np.zeros(room, np.int64)
-        table.place_node[:used], table.place_units[:used] = old_node[:used], old_units[:used]
+        def longer(column: IntArray, value: int = 0) -> IntArray:
+            return np.concatenate((column, np.full((more, *column.shape[1:]), value, np.int64)))
+
+        table, state, site = self.table, self.state, self.site
+        columns = ("submit_s", "walltime_s", "estimate_s", "units", "per_unit", "sharing", "node_set", "end_s",
+                   "place_at", "place_count")  # fmt: skip
+        table.replace(start_s=longer(table.start_s, NEVER), **{name: longer(getattr(table, name)) for name in columns})
+        own = ("heap", "ended", "phase", "run_s", "end_at")
+        state.replace(**{name: longer(getattr(state, name)) for name in own})
+        site.replace(queue=longer(site.queue), running=longer(site.running))
         self._name_columns()
 
 
-def empty_groups(cluster: Cluster) -> tuple[npt.NDArray[np.int64], ...]:
-    """Room for the groups of a cluster's nodes, marked as to be built; none where its units need no place."""
-    nodes = 0 if cluster.counted else cluster.size
-    groups = 2 * nodes + 64
-    table = 1 << (4 * groups).bit_length()
-    sizes: tuple[Any, ...] = (
-        nodes,
-        (4, groups),
-        8 * nodes + 1024,
-        (8 * nodes + 1024, len(cluster.resources)),
-        4 + blocks_of(nodes),
+def new_table(jobs: Sequence[Job], resources: int) -> JobTable:
+    """A table without jobs yet, with room for some."""
+
+    def column(value: int = 0) -> IntArray:
+        return np.full(FIRST_ROOM, value, np.int64)
+
+    return JobTable(
+        jobs=jobs,
+        submit_s=column(),
+        walltime_s=column(),
+        estimate_s=column(),
+        units=column(),
+        per_unit=np.zeros((FIRST_ROOM, resources), np.int64),
+        sharing=column(),
+        node_set=column(),
+        start_s=column(NEVER),
+        end_s=column(),
+        place_at=column(),
+        place_count=column(),
+        places=Places(used=0, node=column(), units=column()),
     )
-    of, columns, at, free, used = (np.zeros(size, np.int64) for size in sizes)
-    used[3] = 1
-    return of, columns, at, free, used, np.zeros(nodes, np.int64), np.zeros(groups, np.int64), np.zeros(table, np.int64)
+
+
+def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> Simulated:
+    """A cluster on which nothing runs."""
+
+    def column() -> IntArray:
+        return np.zeros(FIRST_ROOM, np.int64)
+
+    free, resources = cluster.capacity.copy(), len(cluster.resources)
+    groups = no_groups(resources)
+    site = Site(
+        now_s=now_s,
+        queued=0,
+        active=0,
+        machine=machine_of(cluster, free),
+        jobs=table,
+        queue=column(),
+        running=column(),
+        groups=groups,
+        draft=new_draft(),
+        trial=new_trial(resources),
+    )
+    return Simulated(
+        arrived=0,
+        ended_count=0,
+        over=0,
+        rounds=0,
+        skipped=0,
+        due=0,
+        fault=-1,
+        overrun=overrun,
+        on_nodes=int(not cluster.counted),
+        site=site,
+        carried=Carried(groups, no_entries(), no_entries(), no_entries()),
+        free=free,
+        total_free=free.sum(axis=0),
+        arrivals=NO_SLOTS.copy(),
+        heap=column(),
+        ended=column(),
+        phase=column(),
+        run_s=column(),
+        end_at=column(),
+    )
 
 
 NO_SLOTS: IntArray = view_of(np.zeros(0, np.int64))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytest.register_assert_rewrite("cpsched_sim.testing.promises")
 SUITE = Path(__file__).with_name("suite.py")
 
 

@@ -1,7 +1,13 @@
+import numpy as np
+import pytest
+
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.model import NO_STARTS, Decision, Effort, EndedJob, Scene
+from cpsched.errors import DecisionFault, InvalidValue
+from cpsched.model import NO_STARTS, Decision, Effort, EndedJob, JobTable, Scene, Starts, Wait
 from cpsched.policy import Policy
+from cpsched.predictors.base import Predictor
 from cpsched.predictors.last_two import LastTwoPredictor
+from cpsched.predictors.walltime import WalltimePredictor
 from tests.builders import a_cluster, a_job, a_running
 
 
@@ -50,3 +56,132 @@ def test_estimates_of_jobs_that_left_without_ending_do_not_pile_up():
     policy.learn(EndedJob(a_job(99, user=""), 0, 20))
     assert len(policy._estimates) < 14_000
     assert decide(policy, [kept]) == {1: 50}
+
+
+class Answering(Dispatcher):
+    """A dispatcher that returns what it is told to, or raises it."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def decide(self, snapshot, need="plan"):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    learn = decide
+
+
+class Guessing(Predictor):
+    """A predictor that answers what it is told to, or raises it."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def predict(self, job):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def a_scene():
+    cluster = a_cluster()
+    return Scene(100, cluster, cluster.capacity, (a_job(1, walltime_s=60),))
+
+
+EFFORT = Effort("test")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (RuntimeError("no idea"), "dispatcher Answering: RuntimeError: no idea"),
+        (None, "must return a Decision, not a NoneType"),
+        ({"starts": []}, "must return a Decision, not a dict"),
+        (Decision(None, EFFORT), "must hold Starts and Effort"),
+        (Decision(NO_STARTS, "fast"), "must hold Starts and Effort"),
+        (Decision(NO_STARTS, EFFORT, [100]), "plan_s must be int64"),
+        (Decision(NO_STARTS, EFFORT, np.array([100, 101])), "plan_s must be int64"),
+        (Decision(NO_STARTS, EFFORT, np.array([100.0])), "plan_s must be int64"),
+        (Decision(NO_STARTS, EFFORT, np.array([99])), "plan_s must not lie in the past"),
+        (Decision(NO_STARTS, EFFORT, None, {1: "later"}), "waits must be Wait by job id"),
+        (Decision(NO_STARTS, EFFORT, None, [Wait("later")]), "waits must be Wait by job id"),
+    ],
+)
+def test_whatever_a_dispatcher_does_is_one_fault_with_its_name(answer, message):
+    policy = Policy(WalltimePredictor(), Answering(answer))
+    with pytest.raises(DecisionFault, match=message):
+        policy.decide(policy.estimated(a_scene()))
+
+
+@pytest.mark.parametrize("answer", [0, -5, None, "60", "many", float("nan"), float("inf"), 10**30, RuntimeError("no")])
+def test_whatever_a_predictor_does_is_one_fault_and_the_job_is_asked_about_again(answer):
+    policy = Policy(Guessing(answer), Spy())
+    for _ in range(2):
+        with pytest.raises(DecisionFault, match=r"predictor Guessing: .*(must be a number of seconds|no)"):
+            policy.estimated(a_scene())
+    policy.predictor.answer = 7
+    assert policy.estimated(a_scene()).table.estimate_s.tolist() == [7]
+
+
+@pytest.mark.parametrize(("answer", "estimate_s"), [(1, 1), (59.9, 59), (60, 60), (61, 60), (np.int64(5), 5)])
+def test_an_estimate_is_whole_seconds_and_no_longer_than_the_walltime(answer, estimate_s):
+    policy = Policy(Guessing(answer), Spy())
+    assert policy.estimated(a_scene()).table.estimate_s.tolist() == [estimate_s]
+
+
+def test_columns_that_a_predictor_fills_wrongly_become_the_walltimes():
+    class Zeros(WalltimePredictor):
+        def fill(self, table, slots):
+            table.estimate_s[slots] = 0
+
+    jobs = [a_job(1, walltime_s=60), a_job(2, walltime_s=70)]
+    table = JobTable.of(a_cluster(), jobs, (), {1: 5, 2: 5})
+    with pytest.raises(DecisionFault, match=r"predictor Zeros: .*estimate_s=0"):
+        Policy(Zeros(), Spy()).predict(table, np.array([1]))
+    assert table.estimate_s.tolist() == [5, 70]
+
+
+def test_both_learn_of_a_job_that_ended_even_if_one_of_them_fails():
+    predictor = LastTwoPredictor()
+    policy = Policy(predictor, Answering(RuntimeError("forgot")))
+    with pytest.raises(DecisionFault, match="dispatcher Answering: RuntimeError: forgot"):
+        policy.learn(EndedJob(a_job(9, user="ada"), 0, 20))
+    assert predictor.predict(a_job(1, user="ada")) == 20
+
+
+class Duck:
+    def decide(self, snapshot, need="plan"):
+        return Decision(NO_STARTS, EFFORT)
+
+
+def test_what_is_no_dispatcher_is_told_the_contract():
+    with pytest.raises(
+        InvalidValue, match=r"dispatcher=Duck: must derive from cpsched.Dispatcher, .* no learn, learns"
+    ):
+        Policy(WalltimePredictor(), Duck())
+    with pytest.raises(InvalidValue, match=r"predictor=object: must derive from cpsched.Predictor"):
+        Policy(object(), Spy())
+    with pytest.raises(InvalidValue, match=r"dispatcher=.*: must be an instance, not a class"):
+        Policy(WalltimePredictor(), Spy)
+
+
+def test_a_dispatcher_needs_no_more_than_to_decide():
+    policy = Policy(WalltimePredictor(), Answering(Decision(NO_STARTS, EFFORT)))
+    assert not policy.learns
+    assert policy.decide(policy.estimated(a_scene()), "starts").starts is NO_STARTS
+    assert policy.dispatcher.memory() is None
+
+
+def test_starts_of_the_wrong_form_are_no_value():
+    one, two = np.array([0]), np.array([0, 1])
+    for columns, message in [
+        (([0], two, one, one), "starts.slots=list: must be int64"),
+        ((np.array([0.5]), two, one, one), "starts.slots=ndarray: must be int64"),
+        ((one, one, one, one), "starts.offsets=1: must be one more"),
+        ((one, two, one, two), "starts.units=2: must be as many as nodes"),
+        ((one, np.array([0, 2]), one, one), "starts.offsets=.*: must go from 0 to 1"),
+        ((two, np.array([0, 2, 1]), one, one), "starts.offsets=.*: must not go back"),
+    ]:
+        with pytest.raises(InvalidValue, match=message):
+            Starts(*columns)

@@ -197,6 +197,18 @@ def test_the_module_of_the_commands_is_quick_to_import():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.parametrize("kind", ["dispatchers", "predictors", "metrics"])
+def test_a_list_of_names_imports_no_compiler_and_no_solver(kind):
+    heavy = {"numba", "llvmlite", "ortools", "pandas", "yaml", "matplotlib"}
+    code = (
+        "import sys; from cpsched_sim.cli import app\n"
+        f"try: app([{kind!r}])\n"
+        f"except SystemExit: sys.exit(' '.join({heavy} & sys.modules.keys()) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_numbers_are_shortened_to_three_digits():
     assert [views.short(value) for value in (0.68612, 12.345, 999.7, 16_796.0, 1.02e7)] == [
         "0.686", "12.3", "1k", "16.8k", "10.2M",

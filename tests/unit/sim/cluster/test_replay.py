@@ -2,8 +2,12 @@ import numpy as np
 import pytest
 
 from cpsched import catalogue
-from cpsched.model import NEVER, Decision, Effort, Starts
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.errors import InvalidValue
+from cpsched.model import NEVER, NO_STARTS, Decision, Effort, Starts
 from cpsched.policy import Policy
+from cpsched.predictors.base import Predictor
 from cpsched_sim.cluster.replay import NOTHING_FITS, replay
 from cpsched_sim.oracle import OraclePredictor
 from cpsched_sim.traces.job import TraceJob
@@ -84,6 +88,92 @@ def test_a_decision_that_breaks_the_fit_rule_is_not_applied_but_counted():
     schedule = replay(trace_of((0, 10, 1, 10)), a_cluster(nodes=1), policy)
     assert schedule.start_s.tolist() == [NEVER]
     assert schedule.violations == ("job 1: a node that does not exist",)
+
+
+class Twice(Dispatcher):
+    """Starts the first queued job twice, on a node each."""
+
+    def decide(self, snapshot, need="plan"):
+        slot = int(snapshot.queue[0])
+        columns = ([slot, slot], [0, 1, 2], [0, 1], [1, 1])
+        return Decision(Starts(*(np.array(column) for column in columns)), Effort("twice"))
+
+
+def test_a_faulty_round_is_counted_whatever_the_judge_says_of_it():
+    policy = Policy(catalogue.predictor("walltime"), Twice())
+    schedule = replay(trace_of((0, 10, 1, 10)), a_cluster(nodes=2), policy)
+    assert len(schedule.violations) == 1
+    assert schedule.start_s.tolist() == [NEVER]
+
+
+class Failing(Dispatcher):
+    """Fails in the first rounds, in a way of each; then starts the first job of the queue on node 0."""
+
+    learns = True
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def decide(self, snapshot, need="plan"):
+        if not self.answers:
+            return Decision(Starts.of({int(snapshot.queue[0]): ((0, 1),)}), Effort("ok"))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def learn(self, ended):
+        raise RuntimeError("learns nothing")
+
+
+def test_a_round_in_which_a_dispatcher_fails_is_a_violation_and_the_replay_goes_on():
+    failing = Failing(ValueError("no idea"), None, Decision(NO_STARTS, None))
+    trace = trace_of(*((second, 1, 1, 10) for second in range(4)))
+    schedule = replay(trace, a_cluster(nodes=1), Policy(catalogue.predictor("walltime"), failing))
+    assert schedule.violations[:3] == (
+        "dispatcher Failing: ValueError: no idea",
+        "dispatcher Failing: must return a Decision, not a NoneType",
+        "dispatcher Failing: its decision must hold Starts and Effort",
+    )
+    assert set(schedule.violations[3:]) == {"dispatcher Failing: RuntimeError: learns nothing"}
+    assert schedule.start_s.tolist()[0] == 3
+    assert schedule.paths["failed"] == 3
+
+
+class Guessing(Predictor):
+    """Answers what it is told to."""
+
+    def __init__(self, answer, learns):
+        self.answer, self.learns = answer, learns
+
+    def predict(self, job):
+        return self.answer
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("answer", [0, -1, None, float("nan"), 10**30, "many"])
+def test_jobs_that_cannot_be_predicted_are_expected_to_run_their_walltimes(answer, learns):
+    trace = trace_of((0, 5, 4, 10), (1, 5, 4, 10))
+    policy = Policy(Guessing(answer, learns), catalogue.dispatcher("easy"))
+    schedule = replay(trace, a_cluster(nodes=1), policy)
+    assert schedule.start_s.tolist() == [0, 5]
+    assert len(schedule.violations) == (2 if learns else 1)
+    assert schedule.violations[0].startswith("predictor Guessing: InvalidValue: estimate_s=")
+
+
+def test_what_cannot_be_predicted_counts_in_the_fast_lane_too():
+    policy = Policy(Guessing(0, False), catalogue.dispatcher("easy"))
+    schedule = replay(trace_of((0, 5, 4, 10)), a_cluster(nodes=1), policy, lane="fast")
+    assert (schedule.start_s.tolist(), len(schedule.violations)) == ([0], 1)
+
+
+def test_a_list_scheduler_that_decides_for_itself_is_not_run_compiled():
+    class Idle(EasyDispatcher):
+        def decide(self, snapshot, need="plan"):
+            return Decision(NO_STARTS, Effort("idle"))
+
+    with pytest.raises(InvalidValue, match="lane=fast: needs a list scheduler"):
+        replay(trace_of((0, 5, 4, 10)), a_cluster(), Policy(catalogue.predictor("walltime"), Idle()), lane="fast")
 
 
 class Watcher:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cpsched.dispatchers.cp import objective, relaxation, window
 from cpsched.dispatchers.cp import positions as kernels
-from cpsched.dispatchers.cp import relaxation, window
 from cpsched.dispatchers.cp.objective import by_slowdown, slowdown_weights
 from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.model import Snapshot
@@ -92,12 +92,12 @@ def test_no_two_boxes_of_the_dive_overlap() -> None:
 def test_the_relaxation_bounds_the_first_leaf_from_below() -> None:
     facts = considered(a_mix())
     plan, weights = window.first_leaf(facts), slowdown_weights(considered(a_mix()))
-    before = relaxation.delay(facts, weights, plan.start_s)
+    before = objective.delay(facts.now_s, weights, plan.start_s)
     _, exhausted, bound = relaxation.branch(
         facts, relaxation.relax(facts), weights, plan, window.empty_plan(facts), 100_000, 1000
     )
     assert exhausted
-    assert 0 < bound <= relaxation.delay(facts, weights, plan.start_s) <= before
+    assert 0 < bound <= objective.delay(facts.now_s, weights, plan.start_s) <= before
 
 
 def test_the_compiled_dive_does_what_the_plain_one_does() -> None:

@@ -153,12 +153,13 @@ def test_what_fits_by_amounts_is_never_refused_because_of_positions() -> None:
     assert started(a_snapshot(cluster, [a_job(1, per_unit=2), a_job(2, per_unit=2, walltime_s=50)], running)) == {2}
 
 
-def test_a_running_job_that_outlived_its_estimate_ends_in_one_second() -> None:
+def test_a_running_job_ends_when_the_snapshot_says_so() -> None:
+    """The policy's overrun rule moved its end: an estimate of 10 s, doubled until it covers the 100 s so far."""
     cluster = a_cluster(nodes=1, cores=4)
     running = [a_running(a_job(9, per_unit=2, walltime_s=10), ((0, 1),))]
     queue = [a_job(1, per_unit=2, walltime_s=500, submit_s=90), a_job(2, per_unit=2, walltime_s=1000, submit_s=90)]
-    decision = decided(snapshot := a_snapshot(cluster, queue, running, now_s=100))
-    assert decision.plan_by_job(snapshot) == {1: 100, 2: 101}
+    decision = decided(snapshot := a_snapshot(cluster, queue, running, now_s=100, estimates={9: 160}))
+    assert decision.plan_by_job(snapshot) == {1: 100, 2: 160}
 
 
 def test_nodes_out_of_service_stay_out_of_the_plan() -> None:

@@ -1,0 +1,216 @@
+"""Where compiled kernels are kept between runs: one file per door, found again by what the code was made from.
+
+A cache file is looked for in these directories, in this order:
+
+1. the one that `CPSCHED_CACHE_DIR`, or else `NUMBA_CACHE_DIR`, names;
+2. `__pycache__/kernels` beside the installed package, which a shared install offers to every user who may read it;
+3. the user's own: `$XDG_CACHE_HOME/cpsched`, or `~/.cache/cpsched`.
+
+A new file goes to the first of them that can be written. Numba's own cache is not used, because it ignores directories
+that cannot be written, and because it trusts the time stamps of source files, which change when an install is copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import pickle
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from os import environ
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, cast
+
+KEPT_VERSIONS = 8
+"""Files of one door that stay in a directory: of other versions of its source, or for other processors."""
+
+_log = logging.getLogger("cpsched")
+_said: set[str] = set()
+
+
+def folders() -> list[Path]:
+    """The directories to look in, first to last."""
+    explicit = environ.get("CPSCHED_CACHE_DIR") or environ.get("NUMBA_CACHE_DIR")
+    home, user = environ.get("HOME"), environ.get("XDG_CACHE_HOME")
+    found = [Path(explicit)] if explicit else []
+    found.append(_beside())
+    if user or home:
+        found.append((Path(user) if user else Path(f"{home}/.cache")) / "cpsched")
+    return found
+
+
+def _beside() -> Path:
+    """The directory that belongs to the install, whoever may write there."""
+    return Path(__file__).parent / "__pycache__" / "kernels"
+
+
+def say_once(message: str) -> None:
+    """Tell whoever waits; Python shows a warning of a log without handlers on stderr."""
+    if message not in _said:
+        _said.add(message)
+        _log.warning(message)
+
+
+class Shelf:
+    """The compiled forms of one door, in the shape in which Numba asks its caches."""
+
+    def __init__(self, name: str, made_from: str, on_miss: Callable[[], None]) -> None:
+        """`made_from` is the digest of all that the door's code depends on; `on_miss` is called before it compiles."""
+        self._name, self._made_from, self._on_miss = name, made_from, on_miss
+        self.cache_path = str(folders()[0])
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """The compiled code, or None where it must be made; a damaged file counts as none."""
+        from numba.core.compiler import CompileResult
+
+        target.refresh()
+        file = self._file_name(signature, target.codegen())
+        for folder in folders():
+            try:
+                found = cast(Any, CompileResult)._rebuild(target, *pickle.loads(_read(folder / file)))
+            except FileNotFoundError:
+                continue
+            except Exception as error:  # whatever is wrong with a cache file, the door can be compiled
+                _log.info("%s is not used: %s", folder / file, error)
+                continue
+            self.cache_path = str(folder)
+            return found
+        self._on_miss()
+        return None
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        """Keep the code in the first directory that can be written."""
+        from numba.core import serialize
+
+        content = cast(Any, serialize).dumps(compiled._reduce())
+        file = self._file_name(signature, compiled.library.codegen)
+        for folder in folders():
+            try:
+                _write(folder / file, content)
+                _prune(folder, self._name)
+            except OSError:
+                continue
+            self.cache_path = str(folder)
+            return
+        tried = " nor ".join(map(str, folders()))
+        say_once(
+            f"compiled kernels cannot be kept, so that each run compiles them anew: cannot write {tried}. "
+            "Let the owner of the install run `cpsched warm-up`, or set CPSCHED_CACHE_DIR to a directory of your own"
+        )
+
+    def _file_name(self, signature: Any, codegen: Any) -> str:
+        """The name tells apart what the code was made from, and by and for what it was made."""
+        import llvmlite
+        import numba
+        import numpy as np
+
+        made_by = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, np.__version__)
+        key = repr((self._made_from, _described(signature), made_by, codegen.magic_tuple()))
+        return f"{self._name}.{hashlib.sha256(key.encode()).hexdigest()[:24]}.bin"
+
+
+def _described(kind: Any) -> str:
+    """A type, a constant, or a tuple of them, in words; records with their fields, since their order is compiled in."""
+    if isinstance(kind, tuple):
+        return f"({', '.join(map(_described, kind))})"
+    if hasattr(kind, "field_dict"):
+        return f"{kind}({', '.join(f'{name}: {_described(field)}' for name, field in kind.field_dict.items())})"
+    return f"{kind}{getattr(kind, 'fields', '')}"
+
+
+def _read(file: Path) -> bytes:
+    """The content of a cache file; raises `ValueError` where it is not what was written."""
+    found = file.read_bytes()
+    checksum, content = found[:32], found[32:]
+    if hashlib.sha256(content).digest() != checksum:
+        raise ValueError("damaged")
+    return content
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Put a whole file in place at once, so that a process that reads at the same time sees the old one or the new.
+
+    A file beside the package may be read by whoever may read the package.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
+    try:
+        unfinished.write_bytes(hashlib.sha256(content).digest() + content)
+        if file.parent == _beside():
+            unfinished.chmod(Path(__file__).stat().st_mode & 0o666)
+            file.parent.chmod(Path(__file__).parent.stat().st_mode & 0o777)
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _prune(folder: Path, name: str) -> None:
+    """Remove the oldest files of one door beyond `KEPT_VERSIONS`, and what killed processes left unfinished."""
+    files = sorted(folder.glob(f"{name}.*"), key=lambda file: file.stat().st_mtime)
+    for file in files[:-KEPT_VERSIONS]:
+        file.unlink(missing_ok=True)
+
+
+# What the code of a door is made from.
+
+Function = Callable[..., Any]
+
+
+def reachable(function: Function) -> list[Function]:
+    """`function` and all compiled functions that it calls, directly or through others; sorted by name."""
+    found: dict[int, Function] = {}
+    waiting = [function]
+    while waiting:
+        caller = waiting.pop()
+        if id(caller) not in found:
+            found[id(caller)] = caller
+            waiting += [value.py_func for _, value in _mentioned(caller) if hasattr(value, "py_func")]
+    return sorted(found.values(), key=lambda each: (each.__module__, each.__qualname__))
+
+
+def digest(functions: Iterable[Function]) -> str:
+    """One word for all that the compiled form of `functions` depends on.
+
+    That is the source of their modules and of the modules whose record classes they mention, the values of the
+    constants that they mention, wherever those were defined, and this package's own way to compile.
+    """
+    modules, constants = {__name__, __name__.rpartition(".")[0] + "._jit"}, []
+    for function in functions:
+        modules.add(function.__module__)
+        for name, value in _mentioned(function):
+            if isinstance(value, type):
+                modules.add(value.__module__)
+            elif isinstance(value, (bool, int, float, str, tuple)) or hasattr(value, "field_dict"):
+                constants.append(f"{function.__module__}.{function.__qualname__}.{name}={_described(value)}")
+    found = hashlib.sha256()
+    for module in sorted(modules):
+        found.update(module.encode() + _source(module))
+    found.update("\n".join(sorted(constants)).encode())
+    return found.hexdigest()
+
+
+def _source(module: str) -> bytes:
+    """The text of an imported module; nothing for one without a file of its own, such as a built-in one."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return Path(file).read_bytes() if file and Path(file).is_file() else b""
+
+
+def _mentioned(function: Function) -> Iterator[tuple[str, Any]]:
+    """The values from outside that a function's code mentions, by name; attributes of modules among them."""
+    names = sorted(_names(function.__code__))
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        yield name, cell.cell_contents
+    for name in names:
+        value = function.__globals__.get(name)
+        if isinstance(value, ModuleType):
+            yield from ((f"{name}.{each}", value.__dict__[each]) for each in names if each in value.__dict__)
+        elif value is not None:
+            yield name, value
+
+
+def _names(code: CodeType) -> set[str]:
+    """Names of globals and attributes in `code` and in the code of functions inside of it."""
+    inside = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*inside)

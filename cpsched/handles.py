@@ -1,0 +1,147 @@
+"""Handles: named, mutable state that Python and the compiled kernels share.
+
+A subclass of `Handle` names each field once, with its type. Python sees attributes; kernels are handed one pointer and
+see the same fields by the same names. Nothing is compiled, and Numba is not imported, before a kernel needs a handle.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self, dataclass_transform, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What kernels must know of an array: element type, number of axes, whether they write into it."""
+
+    dtype: str
+    axes: int
+    written: bool
+
+    def check(self, name: str, array: object) -> None:
+        """Raise `TypeError` unless `array` is such an array, contiguous in C order."""
+        if not (
+            isinstance(array, np.ndarray)
+            and array.dtype == self.dtype
+            and array.ndim == self.axes
+            and array.flags.c_contiguous
+            and (array.flags.writeable or not self.written)
+        ):
+            raise TypeError(f"{name}: must be a contiguous {self.dtype} array of {self.axes} axes")
+
+
+Column = Annotated[npt.NDArray[np.int64], Kind("int64", 1, True)]
+"""A column that kernels may write."""
+Matrix = Annotated[npt.NDArray[np.int64], Kind("int64", 2, True)]
+FixedColumn = Annotated[npt.NDArray[np.int64], Kind("int64", 1, False)]
+"""A column that kernels only read; it may be read-only."""
+FixedMatrix = Annotated[npt.NDArray[np.int64], Kind("int64", 2, False)]
+FixedFlags = Annotated[npt.NDArray[np.bool_], Kind("bool", 2, False)]
+
+
+def kind_of(hint: Any) -> Kind | None:
+    """The kind of array that a type hint speaks of; None for other hints."""
+    return next((part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Kind)), None)
+
+
+@dataclass_transform(eq_default=False)
+class Handle:
+    """State with named fields: integers, arrays of a `Kind`, other handles. Fields of other types stay with Python.
+
+    Kernels may replace arrays of a class declared with `grows=True` by longer ones; Python then asks a kernel for them.
+    """
+
+    _hints: ClassVar[dict[str, Any]]
+    """The fields that kernels see, integers first."""
+    _all_fields: ClassVar[tuple[str, ...]]
+    _grows: ClassVar[bool] = False
+
+    def __init_subclass__(cls, grows: bool = False) -> None:
+        cls._grows = grows
+        cls._all_fields = tuple(name for name, hint in cls.__annotations__.items() if "ClassVar" not in str(hint))
+        integers = [name for name in cls._all_fields if cls.__annotations__[name] in ("int", int)]
+        for at, name in enumerate(integers):
+            setattr(cls, name, _integer(at))
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        given = dict(zip(self._all_fields, values, strict=False)) | named
+        if missing := set(self._all_fields) ^ set(given):
+            raise TypeError(f"{type(self).__name__}: {', '.join(sorted(missing))} missing or unknown")
+        self._given = given
+        for name, value in given.items():
+            if not (isinstance(value, int) or (self._grows and isinstance(value, np.ndarray))):
+                setattr(self, name, value)
+
+    def replace(self, **named: Any) -> None:
+        """Let fields have other values; for arrays this is how Python lets them grow."""
+        if "_given" in self.__dict__:
+            self._given |= named
+        else:
+            from cpsched.kernels import structs
+
+            given = {name: getattr(self, name) for name in fields_of(type(self)) if name not in named} | named
+            structs.fill(type(self), self, self._checked(given))
+        self.__dict__.update((name, value) for name, value in named.items() if not isinstance(value, int))
+
+    def seen_as(self, named: dict[str, Any]) -> Self:
+        """The same handle to kernels; to Python one whose fields have other values, such as read-only views."""
+        found = object.__new__(type(self))
+        found.__dict__ |= self.__dict__ | named | {"_origin": self}
+        found.__dict__.pop("_given", None)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        """Build what kernels are handed when it is first asked for."""
+        if name == "_address" and "_origin" in self.__dict__:
+            self._address = self._origin._address
+            return self._address
+        if name == "_address":
+            from cpsched.kernels import structs
+
+            self._owner = structs.make(type(self), self._checked(self._given))
+            self._address = self._owner.data
+            del self._given
+            return self._address
+        if name == "_words":
+            integers = sum(hint is int for hint in fields_of(type(self)).values())
+            self._words = (ctypes.c_int64 * integers).from_address(self._address)
+            return self._words
+        raise AttributeError(name)
+
+    def _checked(self, given: dict[str, Any]) -> tuple[Any, ...]:
+        """The values of the fields that kernels see, in the order of `fields_of`."""
+        for name, hint in fields_of(type(self)).items():
+            if kind := kind_of(hint):
+                kind.check(f"{type(self).__name__}.{name}", given[name])
+        return tuple(given[name] for name in fields_of(type(self)))
+
+
+def fields_of(cls: type[Handle]) -> dict[str, Any]:
+    """The fields of a handle class that kernels see, with their type hints, integers first."""
+    if "_hints" not in cls.__dict__:
+        hints = get_type_hints(cls, include_extras=True)
+        seen = {name: hints[name] for name in cls._all_fields}
+        integers = {name: hint for name, hint in seen.items() if hint is int}
+        others = {
+            name: hint
+            for name, hint in seen.items()
+            if kind_of(hint) or (isinstance(hint, type) and issubclass(hint, Handle))
+        }
+        cls._hints = integers | others
+    return cls._hints
+
+
+def _integer(at: int) -> property:
+    """The integer field at position `at`: Python and kernels read and write the same eight bytes."""
+
+    def get(self: Handle) -> int:
+        return self._words[at]
+
+    def put(self: Handle, value: int) -> None:
+        self._words[at] = value
+
+    return property(get, put)

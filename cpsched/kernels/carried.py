@@ -1,0 +1,117 @@
+"""Groups carried along from round to round: a start or an end moves its nodes, nothing is built anew."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.handles import FixedColumn
+from cpsched.kernels.fit import taken_on
+from cpsched.kernels.groups import add_edited, grouped, line_key, mark_blocks, mixed, move_node
+from cpsched.kernels.jit import bare, inner
+from cpsched.kernels.state import Carried, Site, longer
+
+
+@bare
+def place_in(table: FixedColumn, known: FixedColumn, signature: int) -> int:
+    """Where in a hash table the group with a signature is, or would be put."""
+    mask = len(table) - 1
+    place = mixed(signature) & mask
+    while table[place] >= 0 and known[table[place]] != signature:
+        place = (place + 1) & mask
+    return place
+
+
+@inner
+def index_groups(carried: Carried, count: int) -> None:
+    """Put the first `count` groups into a hash table that is at most a quarter full."""
+    room = 64
+    while room < 4 * count:
+        room *= 2
+    carried.table = longer(carried.table, 0, room)
+    table, known = carried.table, carried.known
+    for place in range(len(table)):
+        table[place] = -1
+    for g in range(count):
+        table[place_in(table, known, known[g])] = g
+
+
+@inner
+def shift_lines(carried: Carried, site: Site, slot: int, from_s: int, to_s: int, sign: int) -> None:
+    """Add `sign` times what a running job takes to the lines of its nodes, for the seconds [from_s, to_s).
+
+    A node moves to the group that has its new line, found by its signature, or to a new one. Groups that are stale
+    stay so.
+    """
+    groups, machine, jobs, signature = carried.groups, site.machine, site.jobs, carried.signature
+    of, near, size = groups.of, groups.near, groups.size
+    nodes, units, first = jobs.places.node, jobs.places.units, jobs.place_at[slot]
+    resources = machine.free.shape[1]
+    last_group, last_units, target, change = -1, 0, 0, 0
+    for at in range(first, first + jobs.place_count[slot]):
+        node, g = nodes[at], of[nodes[at]]
+
+        # Nodes of one group that give the same units go to the same group.
+        if g != last_group or units[at] != last_units:
+            last_group, last_units, change = g, units[at], 0
+            for r in range(resources):
+                weight = sign * (line_key(from_s, r) - line_key(to_s, r))
+                change += taken_on(jobs, slot, machine, node, units[at], r) * weight
+            wanted = signature[node] + change
+            place = place_in(carried.table, carried.known, wanted)
+            target = carried.table[place]
+            if target < 0:
+                target = add_edited(groups, machine, jobs, slot, node, units[at], from_s, to_s, sign)
+                size = groups.size
+                carried.known = longer(carried.known, target, len(size))
+                carried.known[target], carried.table[place] = wanted, target
+                if 2 * groups.count > len(carried.table):
+                    index_groups(carried, groups.count)
+        signature[node] += change
+        move_node(of, near, node, target)
+        size[g] -= 1
+        groups.peopled -= size[g] == 0
+        groups.peopled += size[target] == 0
+        size[target] += 1
+
+
+@inner
+def compact(carried: Carried) -> None:
+    """Leave out the groups without nodes, where they are many.
+
+    The others move up in order, with their lines: what a plan sees of them stays the same.
+    """
+    groups, known = carried.groups, carried.known
+    if groups.count <= 2 * groups.peopled + 64 + len(groups.of) // 256:
+        return
+    kind, size, first, length, at, free = groups.kind, groups.size, groups.first, groups.length, groups.at, groups.free
+    renamed, n, step = np.empty(groups.count, np.int64), 0, 0
+    for g in range(groups.count):
+        if size[g] == 0:
+            continue
+        begin, renamed[g] = first[g], n
+        kind[n], size[n], first[n], length[n], known[n] = kind[g], size[g], step, length[g], known[g]
+        for i in range(length[n]):
+            at[step] = at[begin + i]
+            for r in range(free.shape[1]):
+                free[step, r] = free[begin + i, r]
+            step += 1
+        n += 1
+    of = groups.of
+    for node in range(len(of)):
+        of[node] = renamed[of[node]]
+    mark_blocks(of, groups.near)
+    groups.count, groups.steps, groups.peopled = n, step, n
+    index_groups(carried, n)
+
+
+@inner
+def regroup(carried: Carried, site: Site) -> None:
+    """Build the carried groups anew from values."""
+    groups = carried.groups
+    carried.signature = grouped(groups, site.machine, site.jobs, site.running[: site.active])
+    carried.known = longer(carried.known, 0, len(groups.kind))
+    of, known, signature = groups.of, carried.known, carried.signature
+    for node in range(len(of)):
+        known[of[node]] = signature[node]
+    index_groups(carried, groups.count)
+    groups.stale = 0

@@ -1,0 +1,210 @@
+"""The one fit rule: what a job takes on a node, how many units a node holds, which rules a start breaks.
+
+Compiled into the kernels; called from Python, the same functions run as plain Python: that is how `cpsched.fit` judges.
+`jobs` is a `JobTable`; a `Cluster` and a kernel's `Machine` both have `capacity` and `node_sets`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.handles import Column, FixedColumn, FixedMatrix, Matrix
+from cpsched.kernels.jit import bare, inner, kernel
+from cpsched.kernels.state import Machine
+from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
+
+# ------------------------------------------------------------------------------------------ one resource of one node
+
+
+@bare
+def takes(units: int, amount: int, whole: int, capacity: int) -> int:
+    """What `units` units of `amount` each take of one resource of a node: all of it where a job wants whole nodes."""
+    return capacity if whole else units * amount
+
+
+@bare
+def units_in(most: int, amount: int, whole: int, free: int, capacity: int) -> int:
+    """How many units of `amount` each, at most `most`, what is `free` of one resource of a node holds.
+
+    A job that wants whole nodes finds room only where nothing is in use.
+    """
+    if whole and free != capacity:
+        return 0
+    if amount == 0 or amount * most <= free:
+        return most
+    return max(0, free) // amount
+
+
+# ------------------------------------------------------------------------------------------ all resources of one node
+
+
+Hardware = Machine | Cluster
+"""What is known of the nodes: kernels are handed a `Machine`, Python hands over a `Cluster`."""
+
+
+@inner
+def may_use(jobs: JobTable, slot: int, machine: Hardware, node: int) -> bool:
+    """Whether a node is in the node set of a job."""
+    return bool(machine.node_sets[jobs.node_set[slot], node])
+
+
+@inner
+def taken_on(jobs: JobTable, slot: int, machine: Hardware, node: int, units: int, r: int) -> int:
+    """What `units` units of a job take of resource `r` of a node."""
+    return takes(units, jobs.per_unit[slot, r], jobs.sharing[slot] & EXCLUSIVE, machine.capacity[node, r])
+
+
+@inner
+def units_on(jobs: JobTable, slot: int, machine: Hardware, node: int, free: FixedColumn) -> int:
+    """How many units of a job what is `free` (int64[R]) on a node holds, were the node in its node set."""
+    most = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
+    for r in range(len(free)):
+        most = units_in(
+            most, jobs.per_unit[slot, r], jobs.sharing[slot] & EXCLUSIVE, free[r], machine.capacity[node, r]
+        )
+    return most
+
+
+@inner
+def asks_more_than(jobs: JobTable, slot: int, total_free: FixedColumn) -> bool:
+    """Whether a job asks for more of some resource than all nodes together have free (int64[R])."""
+    units, per_unit = jobs.units[slot], jobs.per_unit
+    for r in range(len(total_free)):  # noqa: SIM110  (a loop compiles to better code than a generator)
+        if units * per_unit[slot, r] > total_free[r]:
+            return True
+    return False
+
+
+@inner
+def shift_free(
+    jobs: JobTable, slot: int, machine: Hardware, nodes: FixedColumn, units: FixedColumn, free: Matrix,
+    total_free: Column, sign: int,
+) -> None:  # fmt: skip
+    """Add `sign` times what a placement takes to what is `free` (int64[N, R]) and to its sum."""
+    per_unit, whole, capacity = jobs.per_unit, jobs.sharing[slot] & EXCLUSIVE, machine.capacity
+    for at in range(len(nodes)):
+        node = nodes[at]
+        for r in range(free.shape[1]):
+            amount = sign * takes(units[at], per_unit[slot, r], whole, capacity[node, r])
+            free[node, r] += amount
+            total_free[r] += amount
+
+
+# ------------------------------------------------------------------------------------------ the judge
+
+NOT_QUEUED, TWICE, NO_PLACEMENT, NO_NODE, OUT_OF_ORDER, LISTED_TWICE, WRONG_UNITS, SHARED, OUTSIDE, IN_USE, LACKS = (
+    1 << i for i in range(11)
+)
+"""Rules that a start can break, as bits:
+
+- `NOT_QUEUED`: the job is not in the queue; `TWICE`: it starts twice;
+- `NO_PLACEMENT`: its offsets make no sense;
+- `NO_NODE`, `OUT_OF_ORDER`, `LISTED_TWICE`: a node that does not exist, out of order, or there twice;
+- `WRONG_UNITS`: other units than the job asked for;
+- `SHARED`: units that must be on distinct nodes share one;
+- `OUTSIDE`: a node outside of the job's node set;
+- `IN_USE`: the job wants a node for itself that is in use;
+- `LACKS`: the node has too little of some resource free.
+"""
+
+QUEUED, STARTED = 1, 2
+"""What the judge notes of a slot; other values: not in the queue."""
+
+
+@inner
+def entry_faults(
+    jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, previous: int, node: int, units: int
+) -> int:
+    """The rules that one entry of a placement breaks, `units` units on `node`, after an entry on node `previous`."""
+    if not 0 <= node < len(free):
+        return NO_NODE
+    found = LISTED_TWICE if node == previous else OUT_OF_ORDER if node < previous else 0
+    sharing = jobs.sharing[slot]
+    if not may_use(jobs, slot, machine, node):
+        found |= OUTSIDE
+    if sharing & DISTINCT and units > 1:
+        found |= SHARED
+    if not 1 <= units <= jobs.units[slot]:
+        return found | WRONG_UNITS
+    for r in range(free.shape[1]):
+        amount, capacity = jobs.per_unit[slot, r], machine.capacity[node, r]
+        if sharing & EXCLUSIVE and free[node, r] != capacity:
+            found |= IN_USE
+            if units_in(units, amount, 0, capacity, capacity) < units:
+                found |= LACKS
+        elif units_in(units, amount, 0, free[node, r], capacity) < units:
+            found |= LACKS
+    return found
+
+
+@inner
+def start_faults(
+    i: int, slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn, phase: FixedColumn,
+    free: FixedMatrix, machine: Hardware, jobs: JobTable,
+) -> int:  # fmt: skip
+    """The rules that the `i`-th start breaks; `phase[slot]` is `QUEUED`, `STARTED` or something else."""
+    slot, first, last = slots[i], offsets[i], offsets[i + 1]
+    if not 0 <= slot < len(phase) or phase[slot] not in (QUEUED, STARTED):
+        return NOT_QUEUED
+    if not 0 <= first <= last <= len(nodes):
+        return NO_PLACEMENT
+    found = 0 if phase[slot] == QUEUED else TWICE
+    placed, previous = 0, -1
+    for at in range(first, last):
+        fault = entry_faults(jobs, slot, machine, free, previous, nodes[at], units[at])
+        found |= fault
+        if fault & (NO_NODE | WRONG_UNITS):
+            continue
+        placed += units[at]
+        previous = nodes[at]
+    counted = found & (NO_NODE | WRONG_UNITS) == 0
+    return found | WRONG_UNITS if counted and placed != jobs.units[slot] else found
+
+
+@inner
+def take_starts(
+    slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn, phase: Column, free: Matrix,
+    total_free: Column, machine: Machine, jobs: JobTable,
+) -> int:  # fmt: skip
+    """Judge all starts: -1 when none breaks a rule, and then `free`, its sum and `phase` are as they are afterwards.
+
+    Otherwise the position of the first start that breaks one, and all are as they were.
+    """
+    for i in range(len(slots)):
+        if start_faults(i, slots, offsets, nodes, units, phase, free, machine, jobs):
+            for j in range(i):
+                a, b = offsets[j], offsets[j + 1]
+                phase[slots[j]] = QUEUED
+                shift_free(jobs, slots[j], machine, nodes[a:b], units[a:b], free, total_free, 1)
+            return i
+        a, b = offsets[i], offsets[i + 1]
+        phase[slots[i]] = STARTED
+        shift_free(jobs, slots[i], machine, nodes[a:b], units[a:b], free, total_free, -1)
+    return -1
+
+
+Starting = tuple[FixedColumn, FixedColumn, FixedColumn, FixedColumn]
+"""Slots, offsets, nodes and units of starts, as in `cpsched.model.Starts`."""
+
+
+@kernel
+def first_fault(machine: Machine, jobs: JobTable, queue: FixedColumn, starts: Starting) -> int:
+    """The position of the first start that breaks a rule, -1 when none does. Nothing is changed."""
+    phase = np.zeros(len(jobs.units), np.int64)
+    for slot in queue:
+        phase[slot] = QUEUED
+    slots, offsets, nodes, units = starts
+    total_free = np.zeros(machine.free.shape[1], np.int64)
+    return take_starts(slots, offsets, nodes, units, phase, machine.free.copy(), total_free, machine, jobs)
+
+
+@kernel
+def units_by_node(per_unit: FixedColumn, units: int, rows: FixedMatrix) -> IntArray:
+    """How many units, at most `units`, each row of `rows` (int64[N, R]) holds, int64[N]."""
+    found = np.empty(len(rows), np.int64)
+    for node in range(len(rows)):
+        most = units
+        for r in range(rows.shape[1]):
+            most = units_in(most, per_unit[r], 0, rows[node, r], 0)
+        found[node] = most
+    return found

@@ -1,0 +1,288 @@
+"""Nodes with the same free-over-time line, kept as groups.
+
+The *line* of a node is what it has free, from now on: steps (second, amounts [R]), the first one from ever. Example: a
+node with 2 of 8 cores free, whose other job ends at second 900, has the line (ever, 2), (900, 8). Nodes of the same
+kind with the same line form a group. Lines are never changed: a node that gives or takes moves to another group, whose
+line is a copy with one edit. All choices are made by line or by node index, never by the number of a group: the same
+instant gives the same decision, whether its groups were carried along or built anew.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.handles import Column, FixedColumn
+from cpsched.kernels.fit import taken_on
+from cpsched.kernels.jit import bare, inner
+from cpsched.kernels.state import Groups, Machine, Site, longer
+from cpsched.model import NEVER, IntArray, JobTable
+
+EVER = -NEVER
+"""The second of a line's first step."""
+
+# ------------------------------------------------------------------------------------------ where a group has nodes
+
+BLOCK = 64
+"""Nodes of a block."""
+
+
+@bare
+def mark(g: int) -> int:
+    """One bit for a group, which it may share with others."""
+    return np.int64(1) << (g & 63)  # type: ignore[return-value]
+
+
+@bare
+def blocks_of(nodes: int) -> int:
+    """The number of blocks of so many nodes."""
+    return (nodes + BLOCK - 1) // BLOCK
+
+
+@bare
+def mark_block(of: FixedColumn, near: Column, block: int) -> None:
+    """Let `near` of a block say no more than what is so."""
+    marks = np.int64(0)
+    for node in range(block * BLOCK, min((block + 1) * BLOCK, len(of))):
+        marks |= mark(of[node])
+    near[block] = marks
+
+
+@bare
+def mark_blocks(of: FixedColumn, near: Column) -> None:
+    """`mark_block` of all."""
+    for block in range(len(near)):
+        mark_block(of, near, block)
+
+
+@bare
+def move_node(of: Column, near: Column, node: int, g: int) -> None:
+    """Note that a node belongs to group `g` now; sizes are left to the caller."""
+    of[node] = g
+    near[node // BLOCK] |= mark(g)
+
+
+# ------------------------------------------------------------------------------------------ which nodes are alike
+
+
+@bare
+def mixed(value: int) -> int:
+    """A 64-bit hash of `value` (the finaliser of splitmix64)."""
+    x = np.uint64(value) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.int64(x ^ (x >> np.uint64(31)))  # type: ignore[return-value]
+
+
+@bare
+def line_key(at_s: int, r: int) -> int:
+    """The weight in a signature of one unit of resource `r` that a line gains at second `at_s`."""
+    return mixed(r) if at_s == EVER else mixed(mixed(at_s) + r)
+
+
+@inner
+def signatures(machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArray:
+    """A 64-bit number per node that is the same for nodes of the same kind and line: a sum over what is in the line."""
+    nodes, resources = machine.free.shape
+    free, kind_of = machine.free, machine.kind_of
+    found = np.empty(nodes, np.int64)
+    now, later = np.empty(resources, np.int64), np.empty(resources, np.int64)
+    for r in range(resources):
+        now[r] = line_key(EVER, r)
+    for node in range(nodes):
+        total = mixed(-1 - kind_of[node])
+        for r in range(resources):
+            total += free[node, r] * now[r]
+        found[node] = total
+
+    # What each running job will give back.
+    place_node, place_units = jobs.places.node, jobs.places.units
+    for slot in running:
+        for r in range(resources):
+            later[r] = line_key(jobs.end_s[slot], r)
+        for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
+            node = place_node[at]
+            for r in range(resources):
+                found[node] += taken_on(jobs, slot, machine, node, place_units[at], r) * later[r]
+    return found
+
+
+# ------------------------------------------------------------------------------------------ making groups
+
+
+@inner
+def make_room(groups: Groups, more_groups: int, more_steps: int) -> None:
+    """Let there be room for more groups and more steps."""
+    count, steps = groups.count, groups.steps
+    if count + more_groups > len(groups.kind):
+        room = count + more_groups
+        groups.kind, groups.size = longer(groups.kind, count, room), longer(groups.size, count, room)
+        groups.first, groups.length = longer(groups.first, count, room), longer(groups.length, count, room)
+    if steps + more_steps > len(groups.at):
+        groups.at = longer(groups.at, steps, steps + more_steps)
+        free = np.empty((len(groups.at), groups.free.shape[1]), np.int64)
+        for step in range(steps):
+            for r in range(free.shape[1]):
+                free[step, r] = groups.free[step, r]
+        groups.free = free
+
+
+@inner
+def grouped(groups: Groups, machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArray:
+    """Build `groups` of the machine as it is, from values alone; `running` is sorted by expected end.
+
+    Returns the signatures of the nodes.
+    """
+    nodes, resources = machine.free.shape
+    found = signatures(machine, jobs, running)
+
+    # Nodes with the same signature belong together: number the groups by a hash table of signatures. Each group is led
+    # by its first node; `leader[node]` is the group that a node leads, -1 for most.
+    mask = 1
+    while mask < 2 * nodes:
+        mask *= 2
+    table, leader = np.full(mask, -1, np.int64), np.full(nodes, -1, np.int64)
+    of, leads = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
+    n = 0
+    for node in range(nodes):
+        at = mixed(found[node]) & (mask - 1)
+        while table[at] >= 0 and found[leads[table[at]]] != found[node]:
+            at = (at + 1) & (mask - 1)
+        if table[at] < 0:
+            table[at] = n
+            leads[n] = node
+            leader[node] = n
+            n += 1
+        of[node] = table[at]
+
+    # How long each line can become: one step, and one more for each job that runs on the leader.
+    place_node, place_units = jobs.places.node, jobs.places.units
+    most = np.ones(n, np.int64)
+    for slot in running:
+        for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
+            if leader[place_node[at]] >= 0:
+                most[leader[place_node[at]]] += 1
+
+    # Lay the lines out one after the other, each with what is free now as its first step.
+    groups.count = groups.steps = 0
+    make_room(groups, n, most.sum())
+    kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
+    at_s, free = groups.at, groups.free
+    step = 0
+    for g in range(n):
+        kind[g], size[g], first[g], length[g] = machine.kind_of[leads[g]], 0, step, 1
+        at_s[step] = EVER
+        for r in range(resources):
+            free[step, r] = machine.free[leads[g], r]
+        step += most[g]
+    for node in range(nodes):
+        size[of[node]] += 1
+
+    # Add what the running jobs give back, in order of their ends.
+    for slot in running:
+        for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
+            node = place_node[at]
+            g = leader[node]
+            if g < 0:
+                continue
+            last = first[g] + length[g] - 1
+            if at_s[last] < jobs.end_s[slot]:
+                length[g] += 1
+                at_s[last + 1] = jobs.end_s[slot]
+                for r in range(resources):
+                    free[last + 1, r] = free[last, r]
+                last += 1
+            for r in range(resources):
+                free[last, r] += taken_on(jobs, slot, machine, node, place_units[at], r)
+    groups.count, groups.steps, groups.peopled = n, step, n
+    groups.of, groups.near = of, np.zeros(blocks_of(nodes), np.int64)
+    mark_blocks(groups.of, groups.near)
+    return found
+
+
+@inner
+def borrow(own: Groups, carried: Groups) -> None:
+    """Let `own` be the groups carried along, to plan on.
+
+    What belongs to `carried` stays as it is, but for `of` and `near`, which both share; `of` must be put back. New
+    groups and steps go behind those in use.
+    """
+    n = carried.count
+    own.count = own.steps = 0
+    make_room(own, n + 8, 0)
+    kind, size, first, length = own.kind, own.size, own.first, own.length
+    from_kind, from_size, from_first, from_length = carried.kind, carried.size, carried.first, carried.length
+    for g in range(n):
+        kind[g], size[g], first[g], length[g] = from_kind[g], from_size[g], from_first[g], from_length[g]
+    own.of, own.near, own.at, own.free = carried.of, carried.near, carried.at, carried.free
+    own.count, own.steps = n, carried.steps
+
+
+# ------------------------------------------------------------------------------------------ moving nodes
+
+
+@inner
+def add_edited(
+    groups: Groups, machine: Machine, jobs: JobTable, slot: int, node: int, units: int, start_s: int, end_s: int,
+    sign: int,
+) -> int:  # fmt: skip
+    """One more group, with the line of `node` and `sign` times what a job takes added to it during [start_s, end_s).
+
+    Steps that change nothing are left out. Returns the new group, which has no nodes yet.
+    """
+    g = groups.of[node]
+    make_room(groups, 1, groups.length[g] + 2)
+    at, free, resources = groups.at, groups.free, groups.free.shape[1]
+    new, begin, first, n = groups.count, groups.steps, groups.first[g], groups.length[g]
+    to = begin
+    for i in range(n):
+        since_s = at[first + i]
+        until_s = at[first + i + 1] if i + 1 < n else NEVER
+
+        # A step of the old line gives up to three: its own, and those that begin where the edit begins and ends.
+        for part in range(3):
+            at_s = since_s if part == 0 else (start_s if part == 1 else end_s)
+            if part > 0 and not since_s < at_s < until_s:
+                continue
+            inside = sign if start_s <= at_s < end_s else 0
+            same = to > begin
+            for r in range(resources):
+                free[to, r] = free[first + i, r]
+                if inside:
+                    free[to, r] += inside * taken_on(jobs, slot, machine, node, units, r)
+                same = same and free[to, r] == free[to - 1, r]
+            if not same:
+                at[to] = at_s
+                to += 1
+    groups.kind[new], groups.size[new] = groups.kind[g], 0
+    groups.first[new], groups.length[new] = begin, to - begin
+    groups.count, groups.steps = new + 1, to
+    return new
+
+
+@inner
+def occupy_nodes(site: Site, slot: int, count: int, start_s: int, end_s: int) -> None:
+    """Take the placement at hand off the lines of its nodes during [start_s, end_s): they move to new groups."""
+    trial, machine, jobs = site.trial, site.machine, site.jobs
+    groups, nodes, units = trial.groups, trial.nodes, trial.units
+    of, near, before = groups.of, groups.near, groups.count
+
+    # `target[g]` is where nodes of group g go that give `taken[g]` units; -1 for none yet.
+    target, taken = np.full(before, -1, np.int64), np.zeros(before, np.int64)
+    size = groups.size
+    for i in range(count):
+        node = nodes[i]
+        g = of[node]
+        if target[g] < 0 or taken[g] != units[i]:
+            target[g], taken[g] = add_edited(groups, machine, jobs, slot, node, units[i], start_s, end_s, -1), units[i]
+            size = groups.size
+        move_node(of, near, node, target[g])
+        size[g] -= 1
+        size[target[g]] += 1
+
+
+@inner
+def put_back(groups: Groups, moved: FixedColumn, moved_from: FixedColumn, count: int) -> None:
+    """Let nodes belong to the groups that they were moved from, the last move first."""
+    of, near = groups.of, groups.near
+    for k in range(count - 1, -1, -1):
+        move_node(of, near, moved[k], moved_from[k])

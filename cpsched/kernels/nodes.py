@@ -1,0 +1,217 @@
+"""List schedulers on nodes: the same rules as on a pool, on groups of nodes.
+
+EASY is the case of one reservation: the first job that cannot start reserves its earliest slot (`lines.first_slot`,
+the shadow time), and later ones start where that leaves the reservation whole.
+"""
+
+from __future__ import annotations
+
+from cpsched.handles import FixedColumn
+from cpsched.kernels.fit import asks_more_than, taken_on
+from cpsched.kernels.groups import EVER, borrow, grouped, occupy_nodes, put_back
+from cpsched.kernels.jit import inner, kernel
+from cpsched.kernels.lines import fill_units, first_slot, rank_by_fullest, rank_by_latest
+from cpsched.kernels.orders import ARRIVAL, BEST_FIT, GREEDY, STRICT, position_of, positions_of, sorted_positions
+from cpsched.kernels.picking import pick_nodes
+from cpsched.kernels.pool import open_draft
+from cpsched.kernels.profile import insert_time
+from cpsched.kernels.state import Method, Site, Trial, longer
+from cpsched.model import NEVER, JobTable
+
+REMEMBERED = 16
+"""How many requests that could not start a plan remembers, so as not to try the like again."""
+
+
+@inner
+def open_trial(site: Site, reservations: int) -> None:
+    """Begin a plan on the groups carried along, or on groups built here."""
+    trial, machine = site.trial, site.machine
+    groups = trial.groups
+    if site.groups.stale:
+        grouped(groups, machine, site.jobs, site.running[: 0 if reservations == GREEDY else site.active])
+    else:
+        borrow(groups, site.groups)
+    trial.reserved = trial.seconds = trial.hopeless = trial.moves = 0
+    trial.failed = longer(trial.failed, 0, REMEMBERED)
+
+    # What all nodes together have free, and the most that one node has.
+    available, most = trial.available, trial.most
+    size, kind, first, free = groups.size, groups.kind, groups.first, groups.free
+    capacity, kind_node = machine.capacity, machine.kind_node
+    for r in range(len(available)):
+        available[r] = most[r] = 0
+    for g in range(groups.count):
+        node = kind_node[kind[g]]
+        for r in range(len(available)):
+            available[r] += size[g] * free[first[g], r]
+            most[r] = max(most[r], capacity[node, r])
+
+
+@inner
+def dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> bool:
+    """Whether a job asks for no less, and no shorter, than one of `failed[:count]`, which could not start."""
+    per_unit = jobs.per_unit
+    for i in range(count):
+        other = failed[i]
+        less = (
+            jobs.units[slot] < jobs.units[other]
+            or jobs.estimate_s[slot] < jobs.estimate_s[other]
+            or jobs.sharing[slot] != jobs.sharing[other]
+            or jobs.node_set[slot] != jobs.node_set[other]
+        )
+        for r in range(per_unit.shape[1]):
+            less = less or per_unit[slot, r] < per_unit[other, r]
+        if not less:
+            return True
+    return False
+
+
+@inner
+def starts_now(site: Site, slot: int) -> bool:
+    """Whether a job can start beside all that is planned so far; `trial.found` then says what each node holds."""
+    trial, jobs = site.trial, site.jobs
+    if asks_more_than(jobs, slot, trial.available) or dominated(jobs, slot, trial.failed, trial.hopeless):
+        return False
+    if fill_units(site, slot, site.now_s, site.now_s + jobs.estimate_s[slot]) >= jobs.units[slot]:
+        return True
+    if trial.hopeless < REMEMBERED:
+        trial.failed[trial.hopeless] = slot
+        trial.hopeless += 1
+    return False
+
+
+@inner
+def reserve(site: Site, slot: int) -> int:
+    """The earliest second at which a job can start beside all that is planned so far; NEVER where there is none.
+
+    Ranks the nodes: those that hold their units latest come first, so that nodes free now stay so for others.
+    """
+    trial, jobs, draft, now_s = site.trial, site.jobs, site.draft, site.now_s
+
+    # At the first reservation, note every second at which something ends.
+    if trial.seconds == 0:
+        trial.times = longer(trial.times, 0, site.active + 3 * site.queued + 2)
+        times, n = trial.times, 0
+        for i in range(site.active):
+            n = insert_time(times, n, jobs.end_s[site.running[i]])
+        for i in range(draft.started):
+            n = insert_time(times, n, now_s + jobs.estimate_s[draft.slots[i]])
+        trial.seconds = n
+    k = first_slot(site, slot)
+    if k < 0:
+        return NEVER
+    start_s = trial.times[k]
+    fill_units(site, slot, start_s, start_s + jobs.estimate_s[slot])
+    rank_by_latest(site, slot, start_s)
+    return int(start_s)
+
+
+@inner
+def commit(site: Site, position: int, start_s: int, ranked: bool) -> None:
+    """Give a job the best ranked nodes that hold its units, from `start_s` on, and note its start."""
+    trial, draft, jobs, slot = site.trial, site.draft, site.jobs, site.queue[position]
+    most = min(jobs.units[slot], len(site.machine.free))
+    trial.nodes, trial.units = longer(trial.nodes, 0, most), longer(trial.units, 0, most)
+    count = pick_nodes(site, jobs.units[slot], ranked)
+
+    # The nodes move to groups with less free; remember from which, to put them back at the end.
+    moves = trial.moves
+    trial.moved = longer(trial.moved, moves, moves + count)
+    trial.moved_from = longer(trial.moved_from, moves, moves + count)
+    of, nodes, units, moved, moved_from = trial.groups.of, trial.nodes, trial.units, trial.moved, trial.moved_from
+    for k in range(count):
+        moved[moves + k], moved_from[moves + k] = nodes[k], of[nodes[k]]
+    trial.moves = moves + count
+    end_s = start_s + jobs.estimate_s[slot]
+    occupy_nodes(site, slot, count, EVER if start_s == site.now_s else start_s, end_s)
+    draft.plan_s[position] = start_s
+    if trial.seconds > 0:
+        trial.seconds = insert_time(trial.times, trial.seconds, end_s)
+
+    # A start gets its entries in the draft, and takes from what is available.
+    if start_s > site.now_s:
+        trial.reserved += 1
+        return
+    started = draft.started
+    to = draft.offsets[started]
+    draft.nodes, draft.units = longer(draft.nodes, to, to + count), longer(draft.units, to, to + count)
+    draft.slots[started], draft.offsets[started + 1] = slot, to + count
+    draft.started = started + 1
+    machine, available, draft_nodes, draft_units = site.machine, trial.available, draft.nodes, draft.units
+    for k in range(count):
+        draft_nodes[to + k], draft_units[to + k] = nodes[k], units[k]
+        for r in range(len(available)):
+            available[r] -= taken_on(jobs, slot, machine, nodes[k], units[k], r)
+
+
+@inner
+def last_candidate(site: Site, sequence: FixedColumn, i: int, last: int, look: bool) -> int:
+    """The last position, in [i, last] of a sequence, whose job might still start now; i - 1 where there is none.
+
+    With `look` the nodes are asked, too.
+    """
+    trial, jobs, queue, now_s = site.trial, site.jobs, site.queue, site.now_s
+    while last >= i:
+        slot = queue[position_of(sequence, last)]
+        hopeless = asks_more_than(jobs, slot, trial.available) or dominated(jobs, slot, trial.failed, trial.hopeless)
+        end_s = now_s + jobs.estimate_s[slot]
+        if not hopeless and (not look or fill_units(site, slot, now_s, end_s) >= jobs.units[slot]):
+            break
+        last -= 1
+    return last
+
+
+@inner
+def make_room_by_group(trial: Trial) -> None:
+    """Let there be an entry of `found` and `rank` for each group."""
+    room = len(trial.groups.kind)
+    trial.found, trial.rank = longer(trial.found, 0, room), longer(trial.rank, 0, room)
+
+
+@kernel
+def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
+    """Plan the queue on nodes into `site.draft`; returns how many jobs start now.
+
+    Jobs are taken in the order of the method (`given`: queue positions, for the order `GIVEN`). Those that fit start;
+    the first so many that do not, as many as the method says, reserve their earliest slot; later ones start iff they
+    fit beside what is reserved. A job that the cluster could not hold even after all ends is passed over. Unless the
+    whole plan is wanted, it is cut as soon as nothing more can start. Stale groups are built from the other columns.
+    """
+    draft, trial, queue = site.draft, site.trial, site.queue
+    n, reservations, best_fit = site.queued, method.reservations, method.allocation == BEST_FIT
+    open_draft(draft, n)
+    draft.offsets[0] = 0
+    open_trial(site, reservations)
+    sequence, i, last = positions_of(method, given, site), 0, n - 1
+    while i <= last:
+        position = position_of(sequence, i)
+        i += 1
+        if draft.plan_s[position] != NEVER:
+            continue
+        slot, start_s = queue[position], NEVER
+        make_room_by_group(trial)
+
+        # Start it now, or reserve, or pass it over, or stop.
+        if starts_now(site, slot):
+            start_s = site.now_s
+            if best_fit:
+                rank_by_fullest(site)
+        elif reservations == STRICT:
+            if fill_units(site, slot, NEVER - 1, NEVER) >= site.jobs.units[slot]:
+                break
+        elif trial.reserved < reservations:
+            start_s = reserve(site, slot)
+        if start_s == NEVER:
+            continue
+        commit(site, position, start_s, start_s > site.now_s or best_fit)
+
+        # After a single reservation the others may be tried in an order of their own.
+        if start_s > site.now_s and trial.reserved == 1 and reservations == 1 and method.backfill != ARRIVAL:
+            sequence, i = sorted_positions(method.backfill, site), 0
+
+        # Where only starts are wanted, nothing behind the last job that might start matters.
+        if trial.reserved > 0 and not method.whole:
+            make_room_by_group(trial)
+            last = last_candidate(site, sequence, i, last, reservations > 1)
+    put_back(trial.groups, trial.moved, trial.moved_from, trial.moves)
+    return draft.started

@@ -1,0 +1,105 @@
+"""The methods of list schedulers as numbers, and the orders of the queue."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.handles import FixedColumn
+from cpsched.kernels.jit import bare, inner
+from cpsched.kernels.state import Method, Site
+from cpsched.model import IntArray
+
+STRICT, GREEDY = -1, 0
+"""Numbers of reservations with a meaning of their own: stop at the first job that does not fit; pass over it."""
+
+FIRST_FIT, BEST_FIT = 0, 1
+"""Allocations: nodes in index order; those with the fewest free resources first."""
+
+ARRIVAL, SHORTEST, LONGEST, SJF, LJF, SAF, LAF, SPF, GIVEN = range(9)
+"""Orders; `GIVEN`: by positions from outside."""
+
+LARGEST = (1 << 63) - 1
+
+
+@bare
+def times(a: int, b: int) -> int:
+    """`a` times `b`, neither of them negative; the largest integer where that would be larger."""
+    return LARGEST if a > 0 and b > LARGEST // a else a * b
+
+
+@bare
+def first_key(code: int, estimate_s: int, processors: int) -> int:
+    """What an order sorts by first: E is the estimate, r the processors (debs24 section 3)."""
+    if code in (SHORTEST, SJF):
+        return estimate_s
+    if code in (LONGEST, LJF):
+        return -estimate_s
+    if code == SAF:
+        return times(processors, estimate_s)
+    if code == LAF:
+        return -times(processors, estimate_s)
+    if code == SPF:
+        return times(times(processors, estimate_s), estimate_s)
+    return 0
+
+
+@bare
+def second_key(code: int, estimate_s: int, processors: int) -> int:
+    """What an order sorts by next; remaining ties keep the order of arrival."""
+    if code in (SJF, LJF):
+        return processors
+    if code == SPF:
+        return times(processors, estimate_s)
+    return 0
+
+
+@inner
+def sorted_positions(code: int, site: Site) -> IntArray:
+    """The positions of the queue in order `code`: a merge sort, stable."""
+    n, queue, jobs = site.queued, site.queue, site.jobs
+    estimate_s, units, per_unit = jobs.estimate_s, jobs.units, jobs.per_unit
+    first, second = np.empty(n, np.int64), np.empty(n, np.int64)
+    order, merged = np.empty(n, np.int64), np.empty(n, np.int64)
+    for i in range(n):
+        slot = queue[i]
+        processors = units[slot] * per_unit[slot, 0]
+        first[i] = first_key(code, estimate_s[slot], processors)
+        second[i] = second_key(code, estimate_s[slot], processors)
+        order[i] = i
+
+    # Runs of `width` sorted positions are merged two by two until one run is left.
+    width = 1
+    while width < n:
+        for low in range(0, n, 2 * width):
+            middle, high = min(low + width, n), min(low + 2 * width, n)
+            i, j = low, middle
+            for k in range(low, high):
+                take_left = i < middle
+                if take_left and j < high:
+                    a, b = order[i], order[j]
+                    take_left = first[a] < first[b] or (first[a] == first[b] and second[a] <= second[b])
+                if take_left:
+                    merged[k] = order[i]
+                    i += 1
+                else:
+                    merged[k] = order[j]
+                    j += 1
+        order, merged = merged, order
+        width *= 2
+    return order
+
+
+@inner
+def positions_of(method: Method, given: FixedColumn, site: Site) -> IntArray:
+    """The queue positions in the order of a method; empty where that is the queue's own."""
+    if method.order == ARRIVAL:
+        return np.empty(0, np.int64)
+    if method.order == GIVEN:
+        return given.copy()
+    return sorted_positions(method.order, site)
+
+
+@bare
+def position_of(order: FixedColumn, i: int) -> int:
+    """The queue position of the i-th in an order; an empty order is that of the queue."""
+    return int(order[i]) if len(order) else i

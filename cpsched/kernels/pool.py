@@ -1,0 +1,283 @@
+"""List schedulers on one counted pool: strict, greedy, EASY with its shadow time, several reservations.
+
+A pool is a cluster of one resource whose units need not be placed: one node, or nodes of one unit each. Slots on
+such nodes are counted: a set of intervals that never exceeds the count can always be placed (interval graphs are
+perfect), with the running jobs where they are. The same schedulers on nodes are in `nodes`; a pool takes a sixth of
+their time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.handles import Column, FixedColumn
+from cpsched.kernels.jit import inner, kernel
+from cpsched.kernels.orders import ARRIVAL, GREEDY, position_of, positions_of, sorted_positions
+from cpsched.kernels.profile import earliest, occupy, starts_now
+from cpsched.kernels.state import Draft, Method, Site, longer
+from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
+
+
+@inner
+def amount_of(site: Site, slot: int) -> int:
+    """What a queued job takes of a pool; NEVER where it cannot be held at all."""
+    jobs, machine = site.jobs, site.machine
+    each, units = int(jobs.per_unit[slot, 0]), int(jobs.units[slot])
+    if machine.free.shape[0] > 1:
+        return units * each if each == 1 else NEVER
+    if jobs.sharing[slot] & DISTINCT and units > 1:
+        return NEVER
+    if jobs.sharing[slot] & EXCLUSIVE:
+        return machine.pool if units * each <= machine.pool else NEVER
+    return units * each
+
+
+@inner
+def fill_held(site: Site) -> int:
+    """Note what every running job gives back when it ends; returns the sum."""
+    jobs, machine, running, draft = site.jobs, site.machine, site.running, site.draft
+    draft.held = longer(draft.held, 0, site.active)
+    held, place_units, total = draft.held, jobs.places.units, 0
+    for i in range(site.active):
+        slot = running[i]
+        amount = 0
+        if machine.free.shape[0] > 1:
+            amount = jobs.place_count[slot]
+        elif jobs.place_count[slot] > 0:
+            amount = place_units[jobs.place_at[slot]] * jobs.per_unit[slot, 0]
+            if jobs.sharing[slot] & EXCLUSIVE:
+                amount = machine.pool
+        held[i] = amount
+        total += amount
+    return total
+
+
+@inner
+def start_now(site: Site, position: int, amount: int) -> None:
+    """Note that the job at a queue position starts, and keep the ends of all starts sorted."""
+    draft, slot = site.draft, site.queue[position]
+    ends, taken, started = draft.ends, draft.taken, draft.started
+    draft.plan_s[position] = site.now_s
+    draft.slots[started] = slot
+    end_s, i = site.now_s + site.jobs.estimate_s[slot], started
+    while i > 0 and ends[i - 1] > end_s:
+        ends[i], taken[i] = ends[i - 1], taken[i - 1]
+        i -= 1
+    ends[i], taken[i] = end_s, amount
+    draft.started = started + 1
+
+
+@inner
+def profile_of(site: Site, free: int, times: Column, level: Column) -> int:
+    """The profile of what is free from now on, with running and started jobs; returns its number of breakpoints."""
+    jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
+    held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
+    times[0], level[0] = site.now_s, free
+    count, i, j, n = 1, 0, 0, site.active
+    while i < n or j < started:
+        if j == started or (i < n and jobs_end_s[running[i]] <= ends[j]):
+            at_s, amount = jobs_end_s[running[i]], held[i]
+            i += 1
+        else:
+            at_s, amount = ends[j], taken[j]
+            j += 1
+        if at_s <= times[count - 1]:
+            level[count - 1] += amount
+        else:
+            times[count], level[count] = at_s, level[count - 1] + amount
+            count += 1
+    return count
+
+
+@inner
+def greedy(site: Site, free: int, first: int) -> None:
+    """Start whatever fits, from the `first` in order on."""
+    order, queue = site.draft.order, site.queue
+    for i in range(first, site.queued):
+        if free == 0:
+            break
+        position = position_of(order, i)
+        amount = amount_of(site, queue[position])
+        if amount <= free:
+            free -= amount
+            start_now(site, position, amount)
+
+
+@inner
+def shadow(site: Site, free: int, need: int) -> tuple[int, int]:
+    """EASY's shadow time: when a job that needs `need` can start at the earliest, and what is free from then on.
+
+    Running and started jobs give back what they hold, in order of their ends, until that is enough.
+    """
+    jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
+    held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
+    shadow_s, then_free, i, j, n = site.now_s, free, 0, 0, site.active
+    while i < n or j < started:
+        if j == started or (i < n and jobs_end_s[running[i]] <= ends[j]):
+            at_s, amount = jobs_end_s[running[i]], held[i]
+            i += 1
+        else:
+            at_s, amount = ends[j], taken[j]
+            j += 1
+        if at_s > shadow_s and then_free >= need:
+            break
+        shadow_s = at_s
+        then_free += amount
+    return shadow_s, then_free
+
+
+@inner
+def easy(site: Site, free: int, first: int, backfill: FixedColumn) -> None:
+    """One reservation, for the `first` in order; others start iff they end before it or fit beside it."""
+    draft, queue, estimate_s, now_s = site.draft, site.queue, site.jobs.estimate_s, site.now_s
+    order, plan_s = draft.order, draft.plan_s
+    head = position_of(order, first)
+    need = amount_of(site, queue[head])
+    shadow_s, then_free = shadow(site, free, need)
+    extra = then_free - need
+    plan_s[head] = shadow_s
+
+    # A job that ends before the shadow time takes what is free now; a longer one must leave the reservation whole.
+    other = len(backfill) > 0
+    for k in range(0 if other else first + 1, site.queued):
+        if free == 0:
+            break
+        position = backfill[k] if other else position_of(order, k)
+        if plan_s[position] != NEVER:
+            continue
+        slot = queue[position]
+        amount = amount_of(site, slot)
+        if amount > free:
+            continue
+        if now_s + estimate_s[slot] > shadow_s:
+            if amount > extra:
+                continue
+            extra -= amount
+        free -= amount
+        start_now(site, position, amount)
+
+
+@inner
+def last_startable(
+    site: Site, free: int, first: int, last: int, times: FixedColumn, level: FixedColumn, count: int
+) -> int:
+    """The last in order, at most `last`, that could start now; `first` - 1 where none can."""
+    order, queue, estimate_s = site.draft.order, site.queue, site.jobs.estimate_s
+    while last >= first:
+        slot = queue[position_of(order, last)]
+        amount = amount_of(site, slot)
+        if amount <= free and starts_now(times, level, count, estimate_s[slot], amount):
+            break
+        last -= 1
+    return last
+
+
+@inner
+def reserving(site: Site, free: int, first: int, eventually: int, method: Method) -> None:
+    """Several jobs reserve their earliest slot; the others start iff that delays none of them.
+
+    `eventually` is what is free after all ends: a job that needs more is passed over.
+    """
+    draft, queue, estimate_s, now_s = site.draft, site.queue, site.jobs.estimate_s, site.now_s
+    order, n, left, whole = draft.order, site.queued, method.reservations, method.whole
+    room = site.active + draft.started + 2 * (n - first) + 2
+    times, level = np.empty(room, np.int64), np.empty(room, np.int64)
+    count = profile_of(site, free, times, level)
+    last = n - 1 if whole else last_startable(site, free, first, n - 1, times, level, count)
+    i = first
+    while i <= last:
+        position = position_of(order, i)
+        slot = queue[position]
+        amount, duration_s = amount_of(site, slot), estimate_s[slot]
+        i += 1
+        if amount > eventually:
+            continue
+        if amount <= free and starts_now(times, level, count, duration_s, amount):
+            free -= amount
+            start_now(site, position, amount)
+            count = occupy(times, level, count, now_s, now_s + duration_s, amount)
+        elif left > 0:
+            left -= 1
+            start_s = times[earliest(times, level, count, duration_s, amount)]
+            draft.plan_s[position] = start_s
+            count = occupy(times, level, count, start_s, start_s + duration_s, amount)
+        if not whole:
+            last = last_startable(site, free, i, last, times, level, count)
+
+
+@inner
+def place_starts(site: Site) -> None:
+    """Write the placements of the starts: the one node, or the first free ones."""
+    draft, units, free = site.draft, site.jobs.units, site.machine.free
+    slots, offsets, started, single = draft.slots, draft.offsets, draft.started, len(free) == 1
+    offsets[0] = 0
+    for i in range(started):
+        offsets[i + 1] = offsets[i] + (1 if single else units[slots[i]])
+    draft.nodes = longer(draft.nodes, 0, offsets[started])
+    draft.units = longer(draft.units, 0, offsets[started])
+    to_nodes, to_units, node = draft.nodes, draft.units, 0
+    for i in range(started):
+        if single:
+            to_nodes[i], to_units[i] = 0, units[slots[i]]
+            continue
+        for at in range(offsets[i], offsets[i + 1]):
+            while free[node, 0] < 1:
+                node += 1
+            to_nodes[at], to_units[at] = node, 1
+            node += 1
+
+
+@inner
+def open_draft(draft: Draft, count: int) -> None:
+    """Begin a plan of `count` queued jobs: nothing starts, no start is known."""
+    draft.started = 0
+    if len(draft.plan_s) < count:
+        draft.plan_s, draft.slots = longer(draft.plan_s, 0, count), longer(draft.slots, 0, count)
+        draft.ends, draft.taken = longer(draft.ends, 0, count), longer(draft.taken, 0, count)
+    draft.offsets = longer(draft.offsets, 0, count + 1)
+    plan_s = draft.plan_s
+    for position in range(count):
+        plan_s[position] = NEVER
+
+
+@kernel
+def plan_counted(site: Site, method: Method, given: FixedColumn) -> int:
+    """Plan the queue of a counted pool into `site.draft`; returns how many jobs start now.
+
+    Jobs are taken in the order of the method (`given`: queue positions, for the order `GIVEN`). What of the others can
+    start beside the first that cannot depends on the number of reservations. A job that the pool could not hold even
+    after all ends is passed over.
+    """
+    draft, queue, n = site.draft, site.queue, site.queued
+    open_draft(draft, n)
+    draft.order = positions_of(method, given, site)
+    order, free, available = draft.order, site.machine.free, 0
+    for node in range(len(free)):
+        available += free[node, 0]
+
+    # Start jobs in order until one does not fit.
+    at_first, eventually, blocked = available, -1, n
+    for i in range(n):
+        position = position_of(order, i)
+        amount = amount_of(site, queue[position])
+        if amount > available:
+            if eventually < 0:
+                eventually = at_first + fill_held(site)
+            if amount > eventually:
+                continue
+            blocked = i
+            break
+        available -= amount
+        start_now(site, position, amount)
+
+    # That one is blocked: what happens behind it is the method's.
+    if blocked < n and (available > 0 or method.whole):
+        if method.reservations == GREEDY:
+            greedy(site, available, blocked)
+        elif method.reservations == 1:
+            backfill = order[:0] if method.backfill == ARRIVAL else sorted_positions(method.backfill, site)
+            easy(site, available, blocked, backfill)
+        elif method.reservations > 1:
+            reserving(site, available, blocked, eventually, method)
+    place_starts(site)
+    return draft.started

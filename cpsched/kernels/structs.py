@@ -1,0 +1,213 @@
+"""How kernels see a `cpsched.handles.Handle`: a pointer to a struct with the same fields.
+
+The struct belongs to the Python object, which outlives every call of a kernel. So kernels read its fields without
+counting references, which would cost more than the work of a small kernel. One rule follows: a local variable that
+holds an array of a handle is void once that array was replaced by a longer one, and must be read anew.
+"""
+
+# mypy: disable-error-code="no-untyped-call, untyped-decorator, override"
+# Numba has no types of its own.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from types import UnionType
+from typing import Any, cast, get_args, get_origin
+
+from numba.core import cgutils, imputils, types
+from numba.core.datamodel import models
+from numba.core.extending import (
+    NativeValue,
+    box,
+    infer_getattr,
+    intrinsic,
+    lower_getattr_generic,
+    lower_setattr_generic,
+    register_model,
+    unbox,
+)
+from numba.core.typing.templates import AttributeTemplate
+from numba.experimental import structref
+
+from cpsched._jit import compiled
+from cpsched.handles import Handle, fields_of, kind_of
+
+structs: Any = structref
+box_as: Any = box
+read_as: Any = lower_getattr_generic
+write_as: Any = lower_setattr_generic
+in_kernels: Any = intrinsic
+
+
+class Struct(types.StructRef):
+    """What a pointer points to; its memory is freed with the Python object that holds it, arrays included."""
+
+
+structs.register(Struct)
+
+
+class HandleType(types.Type):
+    """The type of one class of handles, known by the name of the class."""
+
+    def __init__(self, name: str, fields: list[tuple[str, Any]]) -> None:
+        super().__init__(name)
+        self.field_dict = dict(fields)
+        self.struct = Struct(fields)
+
+
+register_model(HandleType)(models.OpaqueModel)
+
+
+@unbox(HandleType)
+def _unbox(type_: Any, handle: Any, c: Any) -> Any:
+    """What Python hands over is an object with the address of the struct."""
+    address = c.pyapi.object_getattr_string(handle, "_address")
+    pointer = c.pyapi.long_as_voidptr(address)
+    c.pyapi.decref(address)
+    return NativeValue(pointer)
+
+
+@box_as(Struct)
+def _box(type_: Any, value: Any, c: Any) -> Any:
+    """What Python gets of a new struct is the object that owns its memory."""
+    struct = structs._Utils(c.context, c.builder, type_).get_struct_ref(value)
+    return c.box(cast(Any, types.MemInfoPointer)(types.voidptr), struct.meminfo)
+
+
+def _fields_at(context: Any, builder: Any, type_: Any, pointer: Any) -> Any:
+    """Access to the fields at a pointer."""
+    layout = type_.struct.get_data_type()
+    place = context.data_model_manager[layout].get_value_type().as_pointer()
+    return cgutils.create_struct_proxy(layout)(context, builder, ref=builder.bitcast(pointer, place))
+
+
+@infer_getattr
+class _Fields(AttributeTemplate):
+    key = HandleType
+
+    def generic_resolve(self, type_: Any, name: str) -> Any:
+        """The type of a field."""
+        return type_.field_dict.get(name)
+
+
+@read_as(HandleType)
+def _read(context: Any, builder: Any, type_: Any, pointer: Any, name: str) -> Any:
+    """A field, without a reference to it."""
+    value, field = getattr(_fields_at(context, builder, type_, pointer), name), type_.field_dict[name]
+    if isinstance(field, types.Array):
+        array = context.make_array(field)(context, builder, value=value)
+        array.meminfo = cgutils.get_null_value(array.meminfo.type)
+        value = array._getvalue()
+    return imputils.impl_ret_untracked(context, builder, field, value)
+
+
+@write_as(HandleType)
+def _write(context: Any, builder: Any, signature: Any, arguments: Any, name: str) -> None:
+    """Let a field have another value."""
+    type_, given = signature.args
+    field = type_.field_dict[name]
+    value = context.cast(builder, arguments[1], given, field)
+    fields = _fields_at(context, builder, type_, arguments[0])
+    if isinstance(field, types.Array):
+        _replace(context, builder, fields, name, field, value)
+    else:
+        setattr(fields, name, value)
+
+
+def _replace(context: Any, builder: Any, fields: Any, name: str, field: Any, value: Any) -> None:
+    """Put an array in the place of another; the same array stays as it is."""
+    old = getattr(fields, name)
+    make = context.make_array(field)
+    same = builder.icmp_unsigned("==", make(context, builder, value=old).data, make(context, builder, value=value).data)
+    with builder.if_then(builder.not_(same)):
+        context.nrt.incref(builder, field, value)
+        context.nrt.decref(builder, field, old)
+        setattr(fields, name, value)
+
+
+@in_kernels(prefer_literal=True)
+def owned(typing_context: Any, handle: Any, name: Any) -> Any:
+    """`owned(handle, "field")`: an array of a handle with a reference to it, for those who keep it."""
+    field = handle.field_dict[name.literal_value]
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value = getattr(_fields_at(context, builder, handle, arguments[0]), name.literal_value)
+        return imputils.impl_ret_borrowed(context, builder, field, value)
+
+    return field(handle, name), generate
+
+
+@in_kernels
+def _fill(typing_context: Any, target: Any, values: Any) -> Any:
+    """Set all fields of a new struct, or of the struct of a handle, in order."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if isinstance(target, HandleType):
+            fields = _fields_at(context, builder, target, arguments[0])
+        else:
+            fields = structs._Utils(context, builder, target).get_data_struct(arguments[0])
+        for i, (name, field) in enumerate(target.field_dict.items()):
+            value = context.cast(builder, builder.extract_value(arguments[1], i), values[i], field)
+            if isinstance(field, types.Array):
+                _replace(context, builder, fields, name, field, value)
+            else:
+                setattr(fields, name, value)
+        return context.get_dummy_value()
+
+    return types.void(target, values), generate
+
+
+@cache
+def type_of(hint: Any) -> Any:
+    """The Numba type of a type hint."""
+    if hint is int:
+        return types.int64
+    if hint is bool:
+        return types.bool_
+    if kind := kind_of(hint):
+        dtype = types.bool_ if kind.dtype == "bool" else types.int64
+        return types.Array(dtype, kind.axes, "C", readonly=not kind.written)
+    if isinstance(hint, UnionType):
+        return type_of(next(part for part in get_args(hint) if issubclass(part, Handle)))
+    if get_origin(hint) is tuple:
+        return types.BaseTuple.from_types([type_of(part) for part in get_args(hint)])
+    return HandleType(hint.__name__, _fields(hint))
+
+
+def _fields(cls: type[Handle]) -> list[tuple[str, Any]]:
+    return [(name, type_of(hint)) for name, hint in fields_of(cls).items()]
+
+
+def make(cls: type[Handle], values: tuple[Any, ...]) -> Any:
+    """The owner of a new struct of a handle class, from its fields in the order of `fields_of`."""
+    return _maker(cast(Any, cls))(values)
+
+
+def fill(cls: type[Handle], handle: Handle, values: tuple[Any, ...]) -> None:
+    """Set all fields of a handle, in the order of `fields_of`."""
+    _filler(cast(Any, cls))(handle, values)
+
+
+@cache
+def _maker(cls: Any) -> Callable[[tuple[Any, ...]], Any]:
+    struct = type_of(cls).struct
+
+    def made(values: Any) -> Any:
+        new = structs.new(struct)
+        _fill(new, values)
+        return new
+
+    made.__qualname__ = f"made.{cls.__name__}"
+    return compiled(made, (types.BaseTuple.from_types([type_ for _, type_ in _fields(cls)]),))
+
+
+@cache
+def _filler(cls: Any) -> Callable[[Handle, tuple[Any, ...]], None]:
+    type_ = type_of(cls)
+
+    def filled(handle: Any, values: Any) -> None:
+        _fill(handle, values)
+
+    filled.__qualname__ = f"filled.{cls.__name__}"
+    return compiled(filled, (type_, types.BaseTuple.from_types([type_ for _, type_ in _fields(cls)])))

@@ -1,0 +1,114 @@
+"""README's second block: a dispatcher in ten lines, simulated on a trace, with a pandas frame of the jobs."""
+
+import numpy as np
+import pytest
+
+import cpsched
+import cpsched_sim
+from cpsched_sim.cli import workload_eurora
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    """A loaded day of a generated Eurora, as `cpsched workload eurora` makes it."""
+    path = tmp_path_factory.mktemp("trace") / "day.csv.gz"
+    workload_eurora(path, days=0.3, seed=1, load=2.5)
+    return path
+
+
+class SmallestFirst(cpsched.Dispatcher):
+    """The smallest jobs first, while the first that must wait keeps its earliest start."""
+
+    def decide(self, snapshot, need="plan"):
+        return cpsched.plan(snapshot, order="saf", reservations=1, need=need)
+
+
+def test_an_own_dispatcher_is_simulated_compared_and_looked_into(trace):
+    outcome = cpsched_sim.simulate(trace, SmallestFirst(), predictor="last-two")
+    assert outcome.schedule.violations == ()
+    assert outcome.bsld == outcome.summary()["bsld"] >= 1
+    assert str(outcome).startswith("SmallestFirst / last-two: day.csv.gz on eurora, ")
+    assert repr(outcome) == str(outcome)
+    assert all(metric.heading in str(outcome) for metric in cpsched_sim.METRICS)
+
+    jobs = outcome.to_frame()
+    assert len(jobs) == outcome.summary()["jobs"]
+    assert jobs.bounded_slowdown.mean() == pytest.approx(outcome.bsld)
+    assert jobs.wait_s.mean() == pytest.approx(outcome.mean_wait_s)
+    assert (jobs.end_s - jobs.start_s == jobs.run_s).all()
+
+    both = cpsched_sim.compare(trace, ["easy", SmallestFirst()], ["walltime", "last-two"])
+    assert list(both.to_frame().predictor) == ["walltime", "last-two"] * 2
+    assert np.array_equal(both.rows[3].simulation.schedule.start_s, outcome.schedule.start_s)
+    assert "SmallestFirst / last-two" in str(both)
+
+
+def test_an_order_may_be_a_function_of_a_job(trace):
+    """The area of a job as a function gives the schedule of the order by that name."""
+
+    class ByFunction(cpsched.Dispatcher):
+        def decide(self, snapshot, need="plan"):
+            def area(job):
+                return job.request.units * job.request.per_unit[0] * snapshot.estimate_of(job)
+
+            return cpsched.plan(snapshot, order=area, reservations=1, need=need)
+
+    by_name = cpsched_sim.simulate(trace, SmallestFirst, max_jobs=400)
+    by_function = cpsched_sim.simulate(trace, ByFunction, max_jobs=400)
+    assert np.array_equal(by_name.schedule.start_s, by_function.schedule.start_s)
+
+
+def test_jobs_that_never_start_have_no_times(trace):
+    workload = cpsched_sim.load(trace, max_jobs=50)
+
+    class Lazy(SmallestFirst):
+        """Starts one job in all."""
+
+        def __init__(self):
+            self.started = 0
+
+        def decide(self, snapshot, need="plan"):
+            decision = super().decide(snapshot, need)
+            if self.started or not len(decision.starts):
+                return cpsched.Decision(cpsched.Starts.of({}), cpsched.Effort("lazy"))
+            self.started = 1
+            slot, placement = next(iter(decision.starts.placements().items()))
+            return cpsched.Decision(cpsched.Starts.of({slot: placement}), cpsched.Effort("lazy"))
+
+    outcome = cpsched_sim.simulate(workload, Lazy)
+    assert outcome.left_waiting == 49
+    assert outcome.to_frame().start_s.isna().sum() == 49
+    assert "49 jobs never started" in str(outcome)
+
+
+def test_without_pandas_it_says_what_to_install(trace, mocker):
+    outcome = cpsched_sim.simulate(trace, max_jobs=20)
+    mocker.patch.dict("sys.modules", {"pandas": None})
+    with pytest.raises(Exception, match=r"to_frame\(\) needs pandas: pip install 'cpsched\[pandas\]'"):
+        outcome.to_frame()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dispatcher": "esy"}, "unknown dispatcher 'esy'; known: .*; did you mean 'easy'"),
+        ({"dispatcher": int}, r"dispatcher=builtins:int: must derive from Dispatcher \(cpsched.dispatchers.base\)"),
+        (
+            {"dispatcher": 3},
+            "dispatcher=3: must be a dispatcher: a name, package.module:Class, a class or an",
+        ),
+        ({"predictor": SmallestFirst}, "SmallestFirst: must derive from Predictor"),
+        ({"trace": 5}, "trace=5: must be a path or a loaded workload"),
+        ({"trace": "nowhere.swf"}, "nowhere.swf: No such file"),
+        ({"settings": {"backfil": "fcfs"}}, "unknown parameter of easy.*did you mean 'backfill'"),
+        ({"metrics": ["bsdl"]}, "unknown metric 'bsdl'.*did you mean 'bsld'"),
+    ],
+)
+def test_what_is_wrong_is_said(trace, arguments, message):
+    with pytest.raises(Exception, match=message):
+        cpsched_sim.simulate(**{"trace": trace, "max_jobs": 5} | arguments)
+
+
+def test_an_attribute_that_is_no_metric_is_told(trace):
+    with pytest.raises(AttributeError, match="a simulation has no 'bsl'; its metrics: bsld, af"):
+        cpsched_sim.simulate(trace, max_jobs=5).bsl  # noqa: B018

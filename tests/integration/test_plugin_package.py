@@ -1,0 +1,119 @@
+"""A dispatcher and a predictor outside the repository: installed with pip, then used on every door.
+
+The package is the example of the documentation, `docs/examples/plugin`. No network is needed: it is built with what
+is installed, and put into a folder of the test's own.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "plugin"
+NAMES = ("smallest-first", "user-median")
+TRACE_DAYS = "0.2"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The environment of a Python that has the example installed."""
+    for tool in ("pip", "hatchling"):
+        if importlib.util.find_spec(tool) is None:
+            pytest.skip(f"{tool} is not installed, so that pip cannot build the example (pip install -e '.[dev]')")
+    folder = tmp_path_factory.mktemp("installed")
+    shutil.copytree(EXAMPLE, folder / "source")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "--target", str(folder / "site"), str(folder / "source")], check=True, timeout=300)
+    paths = [str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+@pytest.fixture(scope="module")
+def trace(installed, tmp_path_factory):
+    path = tmp_path_factory.mktemp("trace") / "day.csv.gz"
+    cpsched(installed, "workload", "eurora", "--days", TRACE_DAYS, "--load", "8", "--out", path)
+    return path
+
+
+def cpsched(environment, *arguments):
+    command = [sys.executable, "-m", "cpsched_bridge.program.cli", *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_both_are_listed_with_what_may_be_set(installed):
+    listed = json.loads(cpsched(installed, "dispatchers", "--json"))["dispatchers"][-1]
+    assert (listed["name"], listed["parameters"]) == ("smallest-first", {"reservations": 1})
+    assert listed["source"] == "cpsched-example 0.1.0"
+    assert json.loads(cpsched(installed, "predictors", "--json"))["predictors"][-1]["name"] == "user-median"
+
+
+def test_simulate_by_name_and_by_class(installed, trace):
+    """The same schedule, under either name, and with a setting another one."""
+    by_name = ("--dispatcher", "smallest-first", "--predictor", "user-median")
+    by_class = (
+        "--dispatcher", "cpsched_example.smallest:SmallestFirst", "--predictor", "cpsched_example.median:UserMedian",
+    )  # fmt: skip
+    first, second, third = (
+        json.loads(cpsched(installed, "simulate", trace, *names, "--json"))
+        for names in (by_name, by_class, (*by_name, "--set", "reservations=0"))
+    )
+    assert first["violations"] == 0
+    assert [first[key] for key in ("bsld", "af")] == [second[key] for key in ("bsld", "af")]
+    assert third["bsld"] != first["bsld"]
+
+
+def test_compare_carries_plug_ins_into_its_processes(installed, trace):
+    names = "easy,smallest-first"
+    shown = cpsched(installed, "compare", trace, "--dispatchers", names, "--predictors", "user-median", "--json")
+    rows = json.loads(shown)["results"]
+    assert [(row["dispatcher"], row["error"]) for row in rows] == [("easy", None), ("smallest-first", None)]
+    assert rows[0]["summary"]["bsld"] != rows[1]["summary"]["bsld"]
+
+
+def test_the_bridge_decides_with_it(installed, trace, tmp_path):
+    """On the mock, in control: rounds are recorded under the plug-in's names, and come out the same when replayed."""
+    config = tmp_path / "bridge.yaml"
+    settings = {
+        "mode": "control",
+        "adapter": "mock",
+        "state_dir": str(tmp_path / "state"),
+        "options": {"trace": str(trace), "system": "eurora", "speed": 2000.0},
+        "policy": {
+            "dispatcher": "smallest-first", "dispatcher_settings": {"reservations": 2}, "predictor": "user-median",
+        },
+        "cycle": {"interval_s": 0.05},
+        "metrics": {"enabled": False},
+    }  # fmt: skip
+    config.write_text(yaml.safe_dump(settings))
+    command = [sys.executable, "-m", "cpsched_bridge.program.cli", "bridge", "--config", str(config)]
+    with subprocess.Popen(command, env=installed, stderr=subprocess.PIPE, text=True) as bridge:
+        until = time.monotonic() + 240
+        while not started(installed, config):
+            assert bridge.poll() is None, bridge.stderr.read()
+            assert time.monotonic() < until, "waited in vain for a start"
+            time.sleep(0.5)
+        bridge.terminate()
+        bridge.communicate(timeout=60)
+    assert bridge.returncode == 0
+    first = started(installed, config)[0]
+    assert "policy smallest-first {'reservations': '2'}, predictor user-median" in cpsched(
+        installed, "journal", "show", first, "--config", config
+    )
+    assert " 0 different" in cpsched(installed, "journal", "replay", "--all", "--config", config)
+
+
+def started(environment, config):
+    """Numbers of the rounds in which jobs were started; none as long as there is no journal."""
+    if not (config.parent / "state" / "journal.sqlite").exists():
+        return []
+    lines = cpsched(environment, "journal", "list", "--starts", "--config", config).splitlines()
+    return [line.split()[0] for line in lines[1:]]

@@ -1,0 +1,60 @@
+"""`pytest --cpsched-dispatcher my.module:Class`: the property suite, for those who have only the package."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.installed import SMALLEST, install
+
+OVERBOOKING = """
+    import cpsched
+
+    class Everything(cpsched.Dispatcher):
+        \"\"\"Starts every job on the first node, whatever there is.\"\"\"
+
+        def decide(self, snapshot, need="plan"):
+            jobs = zip(snapshot.queue.tolist(), snapshot.queued_jobs())
+            starts = cpsched.Starts.of({slot: ((0, job.request.units),) for slot, job in jobs})
+            return cpsched.Decision(starts, cpsched.Effort("everything"))
+"""
+
+
+def suite(folder, *arguments):
+    """Run pytest in an empty folder, on what is importable there and nothing of this repository's tests."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "cpsched_sim.testing.plugin", "-p", "no:cacheprovider"]
+    command += ["-p", "_hypothesis_pytestplugin"]
+    paths = [str(folder), *(path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(
+        [*command, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plugin")
+    install(path, "mine", {"mine_good": SMALLEST, "mine_bad": OVERBOOKING})
+    (path / "test_own.py").write_text("def test_own(): pass\n")
+    return path
+
+
+def test_a_good_dispatcher_passes_and_only_the_suite_runs(folder):
+    done = suite(folder, "--cpsched-dispatcher", "mine_good:SmallestFirst")
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
+
+
+def test_a_dispatcher_that_overbooks_fails_with_the_world_that_shows_it(folder):
+    done = suite(folder, "--cpsched-dispatcher", "mine_bad:Everything", "-k", "every_decision_fits")
+    assert done.returncode == 1
+    assert "every_decision_fits_and_says_why_the_others_wait" in done.stdout
+    assert "Violation(" in done.stdout, "the rules that are broken"
+    assert "snapshot=Snapshot(" in done.stdout, "and the smallest world in which they are"
+
+
+def test_with_tests_named_they_run_beside_the_suite(folder):
+    done = suite(folder, "test_own.py", "--cpsched-dispatcher", "mine_good:SmallestFirst", "-k", "own or same_snapshot")
+    assert "2 passed" in done.stdout, done.stdout
+    assert "1 passed" in suite(folder).stdout

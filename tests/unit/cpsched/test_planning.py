@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+
+import cpsched
+from cpsched.errors import InvalidValue
+from cpsched.planning import EVERY, GREEDY, ORDERS, STRICT, plan
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+
+@pytest.fixture
+def snapshot():
+    """Four jobs for a node of four cores, of which one runs a job until second 50.
+
+    By arrival: a wide long job, a wide short one, a narrow long one, a narrow short one.
+    """
+    queue = [
+        a_job(1, per_unit=4, walltime_s=90),
+        a_job(2, per_unit=4, walltime_s=30),
+        a_job(3, per_unit=1, walltime_s=80),
+        a_job(4, per_unit=1, walltime_s=20),
+    ]
+    return a_snapshot(a_cluster(nodes=1, cores=4), queue, [a_running(a_job(9, walltime_s=50), ((0, 1),))])
+
+
+def started(decision, snapshot):
+    return set(decision.starts_by_job(snapshot))
+
+
+def test_the_number_of_reservations_makes_the_classic_schedulers(snapshot):
+    assert started(plan(snapshot, reservations=STRICT), snapshot) == set()
+    assert started(plan(snapshot, reservations=GREEDY), snapshot) == {3, 4}
+    assert plan(snapshot, reservations=1).plan_by_job(snapshot) == {1: 50, 4: 0}
+    assert plan(snapshot, reservations=EVERY).plan_by_job(snapshot) == {1: 50, 2: 140, 3: 170, 4: 0}
+
+
+def test_every_waiting_job_keeps_its_earliest_start_unless_told_otherwise(snapshot):
+    assert plan(snapshot).plan_by_job(snapshot) == plan(snapshot, reservations=EVERY).plan_by_job(snapshot)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "saf",
+        lambda job: job.request.units * job.request.per_unit[0] * job.walltime_s,
+        lambda job: (job.request.per_unit[0] * job.walltime_s, -job.id),
+        [360, 120, 80, 20],
+        np.array([3.6, 1.2, 0.8, 0.2]),
+    ],
+)
+def test_an_order_is_a_name_a_function_or_an_array(snapshot, order):
+    expected = {4: 0, 3: 0, 2: 80, 1: 110}
+    assert plan(snapshot, order).plan_by_job(snapshot) == expected
+
+
+@pytest.mark.parametrize("order", [lambda job: 0, [0, 0, 0, 0], "reg"])
+def test_ties_are_broken_by_arrival(snapshot, order):
+    assert plan(snapshot, order).plan_by_job(snapshot) == {1: 50, 2: 140, 3: 170, 4: 0}
+
+
+def test_a_function_can_see_the_estimate():
+    queue = [a_job(1, units=4), a_job(2, units=4)]
+    snapshot = a_snapshot(a_cluster(nodes=1, cores=4), queue, estimates={1: 60, 2: 10})
+    assert started(plan(snapshot, order=snapshot.estimate_of), snapshot) == {2}
+
+
+def test_the_order_of_the_others_is_that_of_backfilling():
+    queue = [a_job(1, units=5, walltime_s=90), a_job(2, units=2, walltime_s=40), a_job(3, units=2, walltime_s=10)]
+    running = [a_running(a_job(9, units=3, walltime_s=50), ((0, 3),))]
+    snapshot = a_snapshot(a_cluster(nodes=1, cores=5), queue, running)
+    assert started(plan(snapshot, reservations=1), snapshot) == {2}
+    assert started(plan(snapshot, reservations=1, backfill="shortest"), snapshot) == {3}
+
+
+def test_best_fit_takes_the_fullest_node():
+    running = [a_running(a_job(9), ((1, 1),))]
+    snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1)], running)
+    assert plan(snapshot).starts_by_job(snapshot) == {1: ((0, 1),)}
+    assert plan(snapshot, allocation="best-fit").starts_by_job(snapshot) == {1: ((1, 1),)}
+
+
+def test_without_need_of_a_plan_there_is_none(snapshot):
+    decision = plan(snapshot, need="starts")
+    assert (decision.plan_s, decision.waits) == (None, {})
+    assert started(decision, snapshot) == {4}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"order": "biggest"}, "order=biggest: must be one of reg, shortest"),
+        ({"order": [1, 2]}, "order=.*: must be a name, a function of a job, or 4 numbers"),
+        ({"order": [1, 2, 3, float("nan")]}, "order=.*: must be a name"),
+        ({"order": ["a", "b", "c", "d"]}, "order=.*: must be a name"),
+        ({"order": None}, "order=None: must be a name"),
+        ({"order": lambda job: float("nan")}, "order=.*: must not give nan"),
+        ({"order": lambda job: None}, "order=.*: must give what can be sorted"),
+        ({"reservations": -2}, "reservations=-2: must be a number, not negative"),
+        ({"reservations": None}, "reservations=None: must be a number"),
+        ({"backfill": "none"}, "backfill=none: must be one of"),
+        ({"allocation": "worst-fit"}, "allocation=worst-fit: must be first-fit or best-fit"),
+    ],
+)
+def test_what_makes_no_sense_is_named(snapshot, options, message):
+    with pytest.raises(InvalidValue, match=message):
+        plan(snapshot, **options)
+
+
+@pytest.mark.parametrize("order", ["reg", lambda job: job.id, []])
+def test_an_empty_queue_has_an_empty_plan(order):
+    snapshot = a_snapshot(a_cluster(), [])
+    decision = plan(snapshot, order)
+    assert (len(decision.starts), decision.plan_s.tolist()) == (0, [])
+
+
+def test_each_order_has_one_row_that_says_all_of_it():
+    for name, order in ORDERS.items():
+        assert order.name == name
+        assert order.sentence
+        assert order.key
+
+
+def test_an_own_dispatcher_reads_as_promised(snapshot):
+    class SmallestFirst(cpsched.Dispatcher):
+        def decide(self, snapshot, need="plan"):
+            return cpsched.plan(snapshot, order="saf", reservations=1, need=need)
+
+    assert SmallestFirst().decide(snapshot).plan_by_job(snapshot) == {4: 0, 3: 0, 2: 80}

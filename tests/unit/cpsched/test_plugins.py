@@ -1,0 +1,128 @@
+"""Plug-ins: found by name or by words, on every door alike; a broken one is one line, and breaks nothing."""
+
+import importlib
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from cpsched import metrics
+from cpsched.catalogue import DISPATCHERS, PREDICTORS, Broken
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.errors import InvalidValue, UnknownName, Unloadable
+from cpsched_sim.cli import app
+from tests.installed import HALF, SMALLEST, install
+
+GROUP = "cpsched.dispatchers"
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder on the path; modules imported from it are forgotten afterwards."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def test_a_plug_in_is_known_by_its_entry_point(site):
+    points = {GROUP: {"smallest": "mine_a:SmallestFirst"}, "cpsched.predictors": {"half": "mine_b:Half"}}
+    install(site, "mine", {"mine_a": SMALLEST, "mine_b": HALF}, points)
+    listing = DISPATCHERS.find("smallest")
+    assert (listing.summary, listing.source) == ("Smallest area first.", "mine 1.0")
+    assert [(p.name, p.default) for p in listing.parameters()] == [("reservations", 1)]
+    assert DISPATCHERS.build("smallest", {"reservations": "3"}).reservations == 3
+    assert type(PREDICTORS.build("half")).__name__ == "Half"
+    with pytest.raises(UnknownName, match=r"known: .*, smallest; did you mean 'smallest'"):
+        DISPATCHERS.find("smalest")
+
+
+def test_a_module_and_a_class_need_no_entry_point(site):
+    install(site, "mine", {"mine_c": SMALLEST})
+    assert DISPATCHERS.build("mine_c:SmallestFirst", {"reservations": "2"}).reservations == 2
+    with pytest.raises(InvalidValue, match="reservations=x: must be int"):
+        DISPATCHERS.build("mine_c:SmallestFirst", {"reservations": "x"})
+
+
+def test_naming_a_plug_in_imports_no_other(site):
+    install(site, "mine", {"mine_d": SMALLEST}, {GROUP: {"good": "mine_d:SmallestFirst", "bad": "no_such_module:X"}})
+    assert DISPATCHERS.build("good").reservations == 1
+    assert "no_such_module" not in sys.modules
+
+
+BROKEN = {
+    "not-there": ("no_such_module:X", "no_such_module cannot be imported: No module named 'no_such_module'"),
+    "raises": ("mine_raises:X", "mine_raises cannot be imported: ZeroDivisionError: division by zero"),
+    "exits": ("mine_exits:X", "mine_exits cannot be imported: SystemExit: 3"),
+    "no-class": ("mine_e:SmallstFirst", "mine_e has no SmallstFirst; did you mean 'SmallestFirst'?"),
+    "wrong-base": ("mine_e:Wrong", "must derive from Dispatcher (cpsched.dispatchers.base)"),
+    "no-thing": ("mine_e:NUMBER", "must be a dispatcher: a name, package.module:Class, a class or an instance"),
+    "easy": ("mine_e:SmallestFirst", "the project has one of that name, which stays"),
+}
+
+
+@pytest.fixture
+def broken(site):
+    text = SMALLEST + "\n    class Wrong: pass\n    NUMBER = 7\n"
+    modules = {"mine_e": text, "mine_raises": "1 / 0", "mine_exits": "raise SystemExit(3)"}
+    points = {name: words for name, (words, _) in BROKEN.items()}
+    install(site, "mine", modules, {GROUP: {**points, "good": "mine_e:SmallestFirst"}})
+
+
+def test_each_broken_plug_in_is_one_line_that_names_it(broken):
+    found = {each.name: each.error for each in DISPATCHERS.all() if isinstance(each, Broken)}
+    assert found == {
+        name: f"dispatcher {name}: plug-in {words} of mine 1.0: {why}" for name, (words, why) in BROKEN.items()
+    }
+    assert isinstance(DISPATCHERS.build("easy"), EasyDispatcher)
+    with pytest.raises(Unloadable, match=r"dispatcher raises: plug-in mine_raises:X of mine 1.0: .*division by zero"):
+        DISPATCHERS.find("raises")
+
+
+def test_broken_plug_ins_do_not_break_the_list(broken):
+    result = CliRunner().invoke(app, ["dispatchers", "--json"])
+    assert result.exit_code == 0
+    names = [row["name"] for row in json.loads(result.stdout)["dispatchers"]]
+    assert {"easy", "pcp20", "good"} <= set(names)
+    assert not set(names) & (set(BROKEN) - {"easy"})
+    assert len(result.stderr.splitlines()) == len(BROKEN)
+
+
+def test_two_packages_that_offer_one_name_are_told_of_each_other(site):
+    install(site, "mine", {"mine_f": SMALLEST}, {GROUP: {"same": "mine_f:SmallestFirst"}})
+    install(site, "yours", {"yours_f": SMALLEST}, {GROUP: {"same": "yours_f:SmallestFirst"}})
+    with pytest.raises(Unloadable, match=r"same: plug-in mine_f:SmallestFirst of mine 1.0: yours 1.0 offers"):
+        DISPATCHERS.find("same")
+
+
+def test_a_constructor_that_raises_is_one_line(site):
+    install(site, "mine", {"mine_g": SMALLEST.replace("self.reservations = reservations", "1 / 0")})
+    with pytest.raises(Unloadable, match="mine_g:SmallestFirst: cannot be made: ZeroDivisionError: division by zero"):
+        DISPATCHERS.build("mine_g:SmallestFirst")
+
+
+def test_a_class_without_its_method_is_one_line(site):
+    install(site, "mine", {"mine_h": "import cpsched\nclass Idle(cpsched.Dispatcher): pass"})
+    with pytest.raises(Unloadable, match=r"mine_h:Idle: cannot be made: TypeError: .*decide"):
+        DISPATCHERS.build("mine_h:Idle")
+
+
+def test_a_metric_of_a_plug_in(site):
+    text = """
+        from cpsched import Metric
+
+        WORST = Metric("worst_wait_s", "worst wait", "s", "max of W", "mine", "lower", lambda m: float(m.wait_s.max()))
+    """
+    install(site, "mine", {"mine_i": text}, {"cpsched.metrics": {"worst_wait_s": "mine_i:WORST"}})
+    assert metrics.metric("worst_wait_s").heading == "worst wait"
+    assert metrics.metric("mine_i:WORST").name == "worst_wait_s"
+    rows = json.loads(CliRunner().invoke(app, ["metrics", "--json"]).stdout)["metrics"]
+    assert rows[0]["name"] == "bsld"
+    assert rows[-1] == {
+        "name": "worst_wait_s", "heading": "worst wait", "unit": "s", "formula": "max of W", "better": "lower",
+        "source": "mine",
+    }  # fmt: skip

@@ -1,0 +1,102 @@
+"""A policy in words: what is written is read back, settings find their owner, old journals are read."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated
+
+import pytest
+
+from cpsched.catalogue import CORE
+from cpsched.dispatchers.lists import ListDispatcher
+from cpsched.errors import InvalidValue, UnknownName
+from cpsched.listing import FromFile, Listing
+from cpsched.policy_spec import PolicySpec
+from cpsched.predictors.profile import ProfilePredictor
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("easy", PolicySpec()),
+        ("easy / walltime", PolicySpec()),
+        ("fcfs/last-two", PolicySpec("fcfs", "last-two")),
+        (
+            "list-reg / profile option=greedy remember=7 overrun=double",
+            PolicySpec("list-reg", "profile", {"option": "greedy"}, {"remember": "7"}, "double"),
+        ),
+        ("prb ewt_file='a file.json'", PolicySpec("prb", "walltime", {"ewt_file": "a file.json"})),
+    ],
+)
+def test_what_is_written_is_read_back(text, spec):
+    assert PolicySpec.parse(text) == spec
+    assert PolicySpec.parse(str(spec)) == spec
+
+
+@pytest.mark.parametrize("text", ["", "easy walltime more", "option=greedy"])
+def test_what_names_no_policy_is_refused(text):
+    with pytest.raises(InvalidValue, match="must be: dispatcher"):
+        PolicySpec.parse(text)
+
+
+def test_it_builds_a_policy_anew_each_time():
+    spec = PolicySpec("list-reg", "profile", {"option": "greedy"}, {"remember": "7"}, "double")
+    policy = spec.build()
+    assert isinstance(policy.dispatcher, ListDispatcher)
+    assert isinstance(policy.predictor, ProfilePredictor)
+    assert (policy.predictor.remember, policy.overrun) == (7, "double")
+    assert spec.build().predictor is not policy.predictor
+
+
+def test_a_setting_that_both_know_goes_to_both_or_to_the_one_that_is_named():
+    class Seeded(ProfilePredictor):
+        def __init__(self, seed: int = 0) -> None:
+            super().__init__()
+            self.seed = seed
+
+    known = CORE._replace(predictors=CORE.predictors.with_(Listing("seeded", "", "", Seeded)))
+    both = PolicySpec.of("pcp20", "seeded", {"seed": 3}, known=known)
+    assert (both.dispatcher_settings, both.predictor_settings) == ({"seed": "3"}, {"seed": "3"})
+    one = PolicySpec.of("pcp20", "seeded", {"predictor.seed": 3}, known=known)
+    assert (one.dispatcher_settings, one.predictor_settings) == ({}, {"seed": "3"})
+    assert PolicySpec.parse(str(both), known) == both
+    assert one.build(known=known).predictor.seed == 3
+
+
+def test_names_and_values_that_are_wrong_are_told():
+    with pytest.raises(UnknownName, match=r"unknown parameter of easy, walltime or the policy 'backfil'.*'backfill'"):
+        PolicySpec.of(settings={"backfil": "shortest"})
+    with pytest.raises(InvalidValue, match="overrun=never: must be one of one-second, double, walltime"):
+        PolicySpec(overrun="never").build()
+    with pytest.raises(InvalidValue, match="effort=3: easy has no such parameter"):
+        PolicySpec.of("easy", options={"effort": 3})
+
+
+def test_the_form_in_journals_is_that_of_old_ones():
+    """Journals written before there was this value hold exactly these five fields."""
+    old = {
+        "dispatcher": "easy",
+        "predictor": "last-two",
+        "dispatcher_settings": {"backfill": "shortest"},
+        "predictor_settings": {},
+        "overrun": "one-second",
+    }
+    spec = PolicySpec(**old)
+    assert json.loads(json.dumps(asdict(spec))) == old
+    assert spec == PolicySpec.of("easy", "last-two", {"backfill": "shortest"})
+
+
+def test_a_file_is_opened_by_whoever_builds():
+    """The core opens none: the class is handed the content, the setting has the name that the mark says."""
+
+    class Waits(ProfilePredictor):
+        def __init__(self, waits_s: Annotated[Mapping[str, float] | None, FromFile("ewt_file")] = None) -> None:
+            self.waits_s = waits_s
+
+    known = CORE._replace(predictors=CORE.predictors.with_(Listing("waits", "", "", Waits)))
+    spec = PolicySpec.of("easy", "waits", {"ewt_file": "x.json"}, known=known)
+    policy = spec.build(lambda setting, path: {setting: path}, known)
+    assert policy.predictor.waits_s == {"ewt_file": "x.json"}
+    with pytest.raises(InvalidValue, match=r"ewt_file=x.json: names a file"):
+        spec.build(known=known)
+    assert PolicySpec("easy", "waits").build(known=known).predictor.waits_s is None
