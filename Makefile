@@ -3,36 +3,54 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test fuzz kernels lint bench clean
+.PHONY: help demo test fuzz kernels lint coverage bench docs docs-serve docs-pages picture clean
 .DEFAULT_GOAL := test
+
+help:                           ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name sentence; do printf '%-17s %s\n' "$$name" "$$sentence"; done
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[dev,report]'
+	$(BIN)/pip install --quiet --editable '.[dev,docs,report]'
 	touch $@
 
 demo: kernels                   ## control mode on a simulated cluster, live, in about a minute
 	$(BIN)/cpsched demo
 
-test: lint kernels              ## everything that CI checks, but for the live Slurm tests (make test-slurm)
+test: lint kernels              ## everything that CI checks, but for coverage, the site and the live Slurm tests
 	$(BIN)/python -m pytest -n 2 --ignore tests/slurm tests
 
 fuzz: $(VENV)/.installed        ## mutated files through the command line, others each time; CASES=N for each kind of file
 	CPSCHED_FUZZ_CASES=$(or $(CASES),20000) $(BIN)/python -m pytest -n 2 tests/fuzz
 
 kernels: $(VENV)/.installed     # compiled once, before two test processes would each do it
-	$(BIN)/python -c 'import cpsched.dispatchers.cp.positions, cpsched_sim.cluster.replay'
+	$(BIN)/cpsched warm-up
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.installed        ## linters, formatting, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+coverage: kernels               ## how much of the code the unit tests run through; fails below the floor of pyproject.toml
+	$(BIN)/python -m pytest -q -n 2 --cov --cov-report=term:skip-covered tests/unit
+
 bench: $(VENV)/.installed       ## speed and memory, printed beside the reference figures
 	$(BIN)/python -m tests.benchmarks
 
-clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache
+docs: $(VENV)/.installed        ## the site, in build/site; every warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: $(VENV)/.installed  ## the site at localhost:8000, while it is written
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+docs-pages: $(VENV)/.installed  ## the parts of the site that come out of the code, brought up to date
+	$(BIN)/python -m docs.scripts
+
+picture: $(VENV)/.installed     ## the demo's picture for README, from a real run of half a minute
+	$(BIN)/python -m docs.scripts.picture
+
+clean:                          ## everything that these commands made
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .coverage
 
 -include deploy/cluster.mk

@@ -18,16 +18,18 @@ import pickle
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from os import environ
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, cast
 
+from cpsched._compiling import say_once
+
 KEPT_VERSIONS = 8
 """Files of one door that stay in a directory: of other versions of its source, or for other processors."""
 
 _log = logging.getLogger("cpsched")
-_said: set[str] = set()
 
 
 def folders() -> list[Path]:
@@ -46,11 +48,17 @@ def _beside() -> Path:
     return Path(__file__).parent / "__pycache__" / "kernels"
 
 
-def say_once(message: str) -> None:
-    """Tell whoever waits; Python shows a warning of a log without handlers on stderr."""
-    if message not in _said:
-        _said.add(message)
-        _log.warning(message)
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """Where the compiled form of a door is: in a directory, or (None) nowhere but in memory."""
+
+    folder: Path | None
+    new: bool
+    """Whether it was compiled just now."""
+
+
+FILED: dict[str, Filed] = {}
+"""By file name: what became of every door that was opened in this process."""
 
 
 class Shelf:
@@ -58,8 +66,8 @@ class Shelf:
 
     def __init__(self, name: str, made_from: str, on_miss: Callable[[], None]) -> None:
         """`made_from` is the digest of all that the door's code depends on; `on_miss` is called before it compiles."""
-        self._name, self._made_from, self._on_miss = name, made_from, on_miss
-        self.cache_path = str(folders()[0])
+        self._name, self._made_from, self._on_miss = name.replace("<locals>.", ""), made_from, on_miss
+        self.cache_path = str(folders()[0])  # Numba shows it in its statistics
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The compiled code, or None where it must be made; a damaged file counts as none."""
@@ -75,7 +83,7 @@ class Shelf:
             except Exception as error:  # whatever is wrong with a cache file, the door can be compiled
                 _log.info("%s is not used: %s", folder / file, error)
                 continue
-            self.cache_path = str(folder)
+            FILED[file] = Filed(folder, new=False)
             return found
         self._on_miss()
         return None
@@ -92,8 +100,9 @@ class Shelf:
                 _prune(folder, self._name)
             except OSError:
                 continue
-            self.cache_path = str(folder)
+            FILED[file] = Filed(folder, new=True)
             return
+        FILED[file] = Filed(None, new=True)
         tried = " nor ".join(map(str, folders()))
         say_once(
             f"compiled kernels cannot be kept, so that each run compiles them anew: cannot write {tried}. "
@@ -132,15 +141,19 @@ def _read(file: Path) -> bytes:
 def _write(file: Path, content: bytes) -> None:
     """Put a whole file in place at once, so that a process that reads at the same time sees the old one or the new.
 
-    A file beside the package may be read by whoever may read the package.
+    What is made beside the package may be read by whoever may read the package, whatever the umask.
     """
+    shared, package = file.parent == _beside(), Path(__file__)
+    for folder in (file.parent.parent, file.parent) if shared else ():
+        if not folder.exists():
+            folder.mkdir(exist_ok=True)
+            folder.chmod(package.parent.stat().st_mode & 0o777)
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
     try:
         unfinished.write_bytes(hashlib.sha256(content).digest() + content)
-        if file.parent == _beside():
-            unfinished.chmod(Path(__file__).stat().st_mode & 0o666)
-            file.parent.chmod(Path(__file__).parent.stat().st_mode & 0o777)
+        if shared:
+            unfinished.chmod(package.stat().st_mode & 0o666)
         unfinished.replace(file)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -187,6 +200,8 @@ def digest(functions: Iterable[Function]) -> str:
     found = hashlib.sha256()
     for module in sorted(modules):
         found.update(module.encode() + _source(module))
+    for how in ("handles.py", "kernels/structs.py"):  # how a kernel finds the fields of a handle
+        found.update((Path(__file__).parent / how).read_bytes())
     found.update("\n".join(sorted(constants)).encode())
     return found.hexdigest()
 

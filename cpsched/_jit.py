@@ -23,14 +23,15 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from cpsched._cache import Shelf, digest, reachable, say_once
+from cpsched._cache import Shelf, digest, reachable
+from cpsched._compiling import Progress, function_done, opening
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -161,6 +162,10 @@ class Door(functools.partial):  # type: ignore[type-arg]
 
     def opened(self) -> Callable[..., Any]:
         """Load the compiled function or make it, once; returns it."""
+        with opening():
+            return self._open()
+
+    def _open(self) -> Callable[..., Any]:
         from numba.core.compiler_lock import global_compiler_lock
 
         with global_compiler_lock:
@@ -187,10 +192,10 @@ def compiled(function: Callable[..., Any], types: tuple[Any, ...], makes_arrays:
     import numba
 
     functions = reachable(function)
-    progress = _Progress(functions)
+    progress = Progress(function.__name__, functions)
     made = cast(Any, numba.njit)(nogil=True, _nrt=makes_arrays, no_cfunc_wrapper=True)(function)
     made._cache = Shelf(f"{function.__module__}.{function.__qualname__}", digest(functions), progress.begin)
-    with _quick(), progress:
+    with opening(), _quick(), progress:
         made.compile(types)
     return cast(Callable[..., Any], made.overloads[types].entry_point)
 
@@ -256,53 +261,6 @@ def _quick() -> Iterator[None]:
             gc.enable()
 
 
-# Telling whoever waits.
-
-Watcher = Callable[[int, int], None]
-"""Is told how many functions are compiled, and how many the door that is being opened needs."""
-
-
-def _say_that_it_takes_time(done: int, total: int) -> None:
-    say_once("compiling the kernels; the next run finds them in the cache")
-
-
-_watcher: Watcher = _say_that_it_takes_time
-_watched: list[_Progress] = []
-"""The doors being opened: one, and those that it calls."""
-
-
-def watch(watcher: Watcher) -> None:
-    """Have `watcher` told of every step of a compilation, instead of one line in the log."""
-    global _watcher
-    _watcher = watcher
-
-
-class _Progress:
-    """How many of the functions that a door needs are compiled; says nothing where the door is in the cache."""
-
-    def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
-        self._waiting, self._total, self._compiles = set(functions), len(functions), False
-
-    def begin(self) -> None:
-        """The door is not in the cache."""
-        self._compiles = True
-        _watcher(0, self._total)
-
-    def compiled(self, function: Callable[..., Any]) -> None:
-        """One function is done, in one form or in a further one."""
-        if self._compiles and function in self._waiting:
-            self._waiting.remove(function)
-            _watcher(self._total - len(self._waiting), self._total)
-
-    def __enter__(self) -> None:
-        _watched.append(self)
-
-    def __exit__(self, *exc: object) -> None:
-        _watched.remove(self)
-        if self._compiles and exc[0] is None:
-            _watcher(self._total, self._total)
-
-
 class _Counted:
     """In the place of a helper's cache: keeps nothing, but counts."""
 
@@ -316,5 +274,4 @@ class _Counted:
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """The helper was compiled."""
-        for progress in _watched:
-            progress.compiled(self._function)
+        function_done(self._function)

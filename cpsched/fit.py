@@ -44,7 +44,8 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
         known = 0 <= slot < len(table.jobs)
         id = table.jobs[slot].id if known else None
         if broken:
-            found += (Violation(id, rule) for rule in _in_words(broken, i, decision, snapshot, free))
+            where = "" if known else f"slot {slot}: "
+            found += (Violation(id, where + rule) for rule in _in_words(broken, i, decision, snapshot, free))
         if broken & (fit.NOT_QUEUED | fit.NO_PLACEMENT | fit.NO_NODE | fit.WRONG_UNITS):
             continue
         part = slice(int(offsets[i]), int(offsets[i + 1]))

@@ -202,7 +202,7 @@ def plan_by(scheme: Scheme, snapshot: Snapshot, need: Need, positions: IntArray 
     site = snapshot.site or site_of(snapshot)
     door = plan_counted if snapshot.cluster.counted else plan_placed
     count = door(site, scheme.method(whole), positions)
-    starts = Starts(*starts_of(site.draft), by_construction=True) if count else NO_STARTS
+    starts = Starts(*starts_of(site.draft), True) if count else NO_STARTS
     cost = effort("none-starts" if not count else "all-start" if count == n else "some-start", n)
     if not whole:
         return Decision(starts, cost)

@@ -75,9 +75,7 @@ class Policy:
         except Exception as error:
             raise fault_of("dispatcher", self.dispatcher, error) from error
         if type(decision) is not Decision:
-            raise DecisionFault(
-                "dispatcher", self.dispatcher, f"must return a Decision, not a {type(decision).__name__}"
-            )
+            raise self._fault(f"must return a Decision, not a {type(decision).__name__}")
         if type(decision.starts) is not Starts or type(decision.effort) is not Effort:
             raise self._fault("its decision must hold Starts and Effort")
         if need == "plan":
@@ -133,11 +131,14 @@ class Policy:
     def learn(self, ended: EndedJob) -> None:
         """Take note of a job that ended. Both are told; the first fault is raised at the end."""
         self._estimates.pop(ended.job.id, None)
-        faults = []
-        for part, learner in (("predictor", self.predictor), ("dispatcher", self.dispatcher)):
-            try:
-                learner.learn(ended)
-            except Exception as error:
-                faults.append(fault_of(part, learner, error))
-        for fault in faults:
+        fault: DecisionFault | None = None
+        try:
+            self.predictor.learn(ended)
+        except Exception as error:
+            fault = fault_of("predictor", self.predictor, error)
+        try:
+            self.dispatcher.learn(ended)
+        except Exception as error:
+            fault = fault or fault_of("dispatcher", self.dispatcher, error)
+        if fault is not None:
             raise fault

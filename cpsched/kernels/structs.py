@@ -63,9 +63,12 @@ register_model(HandleType)(models.OpaqueModel)
 def _unbox(type_: Any, handle: Any, c: Any) -> Any:
     """What Python hands over is an object with the address of the struct."""
     address = c.pyapi.object_getattr_string(handle, "_address")
-    pointer = c.pyapi.long_as_voidptr(address)
-    c.pyapi.decref(address)
-    return NativeValue(pointer)
+    failed = cgutils.is_null(c.builder, address)
+    place = cgutils.alloca_once(c.builder, cgutils.voidptr_t)
+    with c.builder.if_then(c.builder.not_(failed)):
+        c.builder.store(c.pyapi.long_as_voidptr(address), place)
+        c.pyapi.decref(address)
+    return NativeValue(c.builder.load(place), is_error=failed)
 
 
 @box_as(Struct)

@@ -40,9 +40,12 @@ class Predictor(ABC):
         """Take note of a job that ended."""
 
 
+_NUMBERS = (int, float, np.integer, np.floating)
+
+
 def whole_seconds(answer: object) -> int:
     """Predicted seconds, fractions cut off. Raises `InvalidValue` where it is no number or out of bounds."""
-    if isinstance(answer, int | float | np.integer | np.floating) and 1 <= answer < MOST_S:
+    if isinstance(answer, _NUMBERS) and 1 <= answer < MOST_S:
         return int(answer)
     raise InvalidValue("estimate_s", answer, "must be a number of seconds, from 1 to below 2^53")
 
@@ -52,16 +55,14 @@ def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> No
 
     Raises `DecisionFault` for whatever else it does; the estimates of `slots` are then the walltimes.
     """
-    walltimes = table.walltime_s[slots]
     try:
         predictor.fill(table, slots)
-        estimates = table.estimate_s[slots]
-        unusual = (estimates < 1) | (estimates > walltimes)
-        if unusual.any():
-            whole_seconds(int(estimates.min()))
-            table.estimate_s[slots] = np.minimum(estimates, walltimes)
+        estimate_s, walltime_s = table.estimate_s, table.walltime_s
+        for slot in slots.tolist():
+            if not 0 < estimate_s[slot] <= walltime_s[slot]:
+                estimate_s[slot] = min(whole_seconds(int(estimate_s[slot])), walltime_s[slot])
     except Exception as error:
-        table.estimate_s[slots] = walltimes
+        table.estimate_s[slots] = table.walltime_s[slots]
         raise fault_of("predictor", predictor, error) from error
 
 

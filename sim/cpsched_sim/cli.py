@@ -74,9 +74,11 @@ def reporting(command: F) -> F:
     @functools.wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         from cpsched.errors import CpschedError
+        from cpsched_sim import compiling
         from cpsched_sim.errors import SimError
 
         look_here_too()
+        compiling.show()
         try:
             return command(*args, **kwargs)
         except (CpschedError, SimError) as error:
@@ -231,6 +233,17 @@ def _list(title: str, known: Catalogue[Any], as_json: bool) -> None:
         typer.echo(json.dumps({title: rows}, default=str))
     else:
         print_list(rows)
+
+
+@app.command("warm-up")
+@reporting
+def warm_up() -> None:
+    """Compile all kernels, so that no later command has to; the owner of a shared install does so for all its users."""
+    from cpsched_sim.compiling import warm_up
+
+    done = warm_up()
+    typer.echo(done)
+    raise typer.Exit(1 if done.lost else 0)
 
 
 @app.command()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-SUITES = ("lists", "pcp20")
+SUITES = ("lists", "pcp20", "cold")
 
 
 def run(names: list[str]) -> int:

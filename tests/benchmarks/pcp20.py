@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from cpsched.dispatchers.cp import certain  # noqa: F401 - compiles the kernels before the clock runs
+from cpsched_sim.compiling import warm_up
 from cpsched_sim.experiment import Simulation, simulate
 from cpsched_sim.systems.system import System, load_system
 from cpsched_sim.workloads.eurora import eurora_jobs
@@ -51,6 +51,7 @@ def main(words: list[str]) -> None:
     """Run what the words name."""
     if len(words) == 2:
         name, predictor = words
+        warm_up()
         try:
             report(name, predictor, simulate(workload(name), "pcp20", predictor))
         except pytest.skip.Exception as absent:

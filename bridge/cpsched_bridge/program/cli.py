@@ -43,8 +43,10 @@ def reporting(command: F) -> F:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         from cpsched.errors import CpschedError
         from cpsched_bridge.errors import BridgeError, SettingsError, UnknownJob, UnknownRound
+        from cpsched_sim import compiling
         from cpsched_sim.errors import SimError
 
+        compiling.show()
         try:
             return command(*args, **kwargs)
         except (SettingsError, UnknownRound, UnknownJob, CpschedError, SimError) as error:
@@ -257,6 +259,19 @@ def doctor(config: Config = DEFAULT_CONFIG) -> None:
             raise typer.Exit(1)
     finally:
         backend.close()
+
+
+@app.command("deploy-files")
+@reporting
+def deploy_files(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files whose content differs.")] = False,
+) -> None:
+    """Write what an administrator installs: settings, systemd units, submit plugin, dead-man script, alerts."""
+    from cpsched_bridge.program.deploy_files import write
+
+    for line in write(folder, force):
+        typer.echo(line)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.positions import Facts, Plan
 
 _NODES = 1000
-"""Nodes of the relaxed tree: about 10 ms. More rarely prove anything (contended rounds of KIT, oracle estimates)."""
+"""Nodes of the relaxed tree, about 10 ms. A larger number rarely proves more (measured in contended rounds of KIT)."""
 _DIVES = 16
 """Plans made on the way, up to 2 ms each."""
 _SHAKES = 16

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cpsched._jit import Column, FixedColumn, FixedFlags, FixedMatrix, Flags, Matrix, inner, kernel
+from cpsched.kernels.fit import takes
 from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
 
 
@@ -113,6 +114,8 @@ def same_shape(facts: Facts, a: int, b: int) -> bool:
 def startable(facts: Facts, queue: FixedColumn, most: int) -> IntArray:
     """The first `most` slots of `queue` that each could start now, were they alone (cp19 section 3)."""
     N, R = facts.free.shape
+
+    # What all nodes together have free: most jobs of a long queue ask for more than that, and are passed over at once.
     pool = np.zeros(R, np.int64)
     for n in range(N):
         for r in range(R):
@@ -128,6 +131,8 @@ def startable(facts: Facts, queue: FixedColumn, most: int) -> IntArray:
                 enough = False
         if not enough:
             continue
+
+        # How many units of its kind the nodes hold is counted once for all jobs that want the same kind of unit.
         room = -1
         for k in range(known):
             if same_shape(facts, shapes[k], slot):
@@ -166,14 +171,13 @@ def end_running(facts: Facts, moment: Moment, touched: BoolArray, first: int, un
     """Give back what the running jobs from `first` on that end by `until_s` hold; returns who comes next."""
     while first < len(facts.running) and facts.end_s[facts.running[first]] <= until_s:
         slot = facts.running[first]
+        whole = facts.sharing[slot] & EXCLUSIVE
         first += 1
         for p in range(facts.place_at[slot], facts.place_at[slot] + facts.place_count[slot]):
             node = facts.place_node[p]
             touched[node] = True
             for r in range(moment.left.shape[1]):
-                amount = facts.place_units[p] * facts.per_unit[slot, r]
-                if facts.sharing[slot] & EXCLUSIVE:
-                    amount = facts.capacity[node, r]
+                amount = takes(facts.place_units[p], facts.per_unit[slot, r], whole, facts.capacity[node, r])
                 moment.left[node, r] += amount
                 moment.floor[node, r] -= amount
     return first
@@ -200,7 +204,7 @@ def put_part(facts: Facts, plan: Plan, moment: Moment, slot: int, part: int, nod
     """Give `part` the highest gaps of `node`, in every resource; False if one has none."""
     whole = facts.sharing[slot] & EXCLUSIVE
     for r in range(moment.left.shape[1]):
-        dy = facts.capacity[node, r] if whole else facts.per_unit[slot, r]
+        dy = takes(1, facts.per_unit[slot, r], whole, facts.capacity[node, r])
         y = highest_gap(plan, moment, node, r, facts.capacity[node, r], dy) if dy > 0 else 0
         if y < 0:
             return False
@@ -316,6 +320,9 @@ def dive(facts: Facts, plan: Plan, order: Column, only_now: bool) -> int:
     the sweep at the first moment. Returns the number of jobs that start now; jobs not planned keep start -1.
     """
     J, N = len(facts.jobs), len(facts.free)
+
+    # For every kind of unit, how many each node holds and how many all of them do: a job that asks for more than the
+    # sum is passed over without a look at the nodes. A step brings up to date only the nodes that it touched.
     shapes, kind_of = shapes_of(facts)
     moment = at_first(facts, plan)
     room, rooms = np.zeros((len(shapes), N), np.int64), np.zeros(len(shapes), np.int64)
@@ -326,6 +333,7 @@ def dive(facts: Facts, plan: Plan, order: Column, only_now: bool) -> int:
     waiting, next_running, start_now = J, 0, 0
     tau = facts.now_s
     while True:
+        # At this moment whoever fits starts.
         for j in order:
             if plan.start_s[j] >= 0 or rooms[kind_of[j]] < facts.units[facts.jobs[j]]:
                 continue
@@ -339,6 +347,8 @@ def dive(facts: Facts, plan: Plan, order: Column, only_now: bool) -> int:
             start_now = J - waiting
         if waiting == 0 or only_now:
             return start_now
+
+        # The next moment is the first at which something ends: running jobs first, then jobs of this plan.
         tau = next_end(facts, plan, present, next_running)
         next_running = end_running(facts, moment, touched, next_running, tau)
         for j in range(J):
@@ -423,12 +433,15 @@ def next_spot(facts: Facts, plan: Plan, placed: Flags, j: int, done: int, top: i
     """
     moment, slot = at(facts, plan, placed, tau), facts.jobs[j]
     wanted = facts.units[slot]
+
+    # The parts that have a place hold it.
     for part in range(plan.first[j], plan.first[j] + done):
         wanted -= plan.units[part]
         moment.older[part] = moment.newest[plan.node[part]]
         moment.newest[plan.node[part]] = part
         for r in range(moment.left.shape[1]):
             moment.left[plan.node[part], r] -= plan.dy[part, r]
+    # The next part goes to the highest node that has room for it.
     part = plan.first[j] + done
     for node in range(top, -1, -1):
         room = min(wanted, units_on(facts, moment.left, node, slot))
@@ -447,11 +460,14 @@ def running_boxes(
     `base` is the index of a node on the position axis, -1 for nodes that are left out. All boxes begin now.
     Boxes of one node form stairs: the longest at the bottom.
     """
+    # At most one box for each entry of a placement, and one for each node.
     room = len(facts.free)
     for i in range(len(facts.running)):
         room += facts.place_count[facts.running[i]]
     y, dy, end_s = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
     count = 0
+
+    # From the top of what is in use on a node, each running job takes the piece below the one that ends before it.
     height = np.empty(len(facts.free), np.int64)
     for node in range(len(facts.free)):
         height[node] = facts.capacity[node, r] - max(facts.free[node, r], 0)
@@ -459,15 +475,17 @@ def running_boxes(
         slot = facts.running[i]
         for p in range(facts.place_at[slot], facts.place_at[slot] + facts.place_count[slot]):
             node = facts.place_node[p]
-            amount = facts.place_units[p] * facts.per_unit[slot, r]
-            if facts.sharing[slot] & EXCLUSIVE:
-                amount = facts.capacity[node, r]
+            amount = takes(
+                facts.place_units[p], facts.per_unit[slot, r], facts.sharing[slot] & EXCLUSIVE, facts.capacity[node, r]
+            )
             if amount == 0 or base[node] < 0:
                 continue
             height[node] -= amount
             y[count], dy[count] = base[node] * stride + height[node], amount
             end_s[count] = facts.end_s[slot]
             count += 1
+
+    # What is in use although no running job holds it is out of service, for as long as the plan goes.
     for node in range(len(facts.free)):
         if base[node] >= 0 and height[node] > 0:
             y[count], dy[count], end_s[count] = base[node] * stride, height[node], horizon_s

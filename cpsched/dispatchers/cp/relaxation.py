@@ -80,6 +80,8 @@ def least_taken(facts: Facts, slot: int, kind: int) -> int:
     whole, kind_whole = facts.sharing[slot] & EXCLUSIVE, facts.sharing[kind] & EXCLUSIVE
     if kind_whole and not whole:
         return 0
+
+    # A job that wants whole nodes takes all the room of each; `each` is the least that one of its nodes has.
     each, most = PLENTY, 1
     for node in range(N):
         if not may_use(facts, slot, node):
@@ -91,6 +93,8 @@ def least_taken(facts: Facts, slot: int, kind: int) -> int:
             most = max(most, units_on(facts, facts.capacity, node, slot))
     if whole:
         return int(each * ((facts.units[slot] + most - 1) // most))
+
+    # Another job takes, with each unit, at least as much room as units of the kind fit into its own amounts.
     for r in range(R):
         if facts.per_unit[kind, r] > 0:
             each = min(each, facts.per_unit[slot, r] // facts.per_unit[kind, r])
@@ -133,6 +137,8 @@ def demands(facts: Facts, shapes: IntArray, kind_of: IntArray) -> IntArray:
 def capacities(facts: Facts, shapes: IntArray) -> tuple[IntArray, IntArray]:
     """The moments [E] at which running jobs end, now first, and what there is of each capacity from then on."""
     N, R, K = len(facts.capacity), facts.capacity.shape[1], len(shapes)
+
+    # Only nodes that some considered job may use count.
     useful, touched = np.zeros(N, np.bool_), np.zeros(N, np.bool_)
     left, floor = np.zeros((N, R), np.int64), np.zeros((N, R), np.int64)
     for node in range(N):
@@ -148,6 +154,7 @@ def capacities(facts: Facts, shapes: IntArray) -> tuple[IntArray, IntArray]:
     capacity = np.empty((len(facts.running) + 1, K + R), np.int64)
     E, next_running, tau = 0, 0, facts.now_s
     while True:
+        # Count what the nodes touched since the last moment hold now.
         for node in range(N):
             if not (touched[node] and useful[node]):
                 continue
@@ -160,6 +167,8 @@ def capacities(facts: Facts, shapes: IntArray) -> tuple[IntArray, IntArray]:
         for k in range(K + R):
             capacity[E, k] = total[k]
         E += 1
+
+        # On to the next end of a running job.
         if next_running == len(facts.running):
             return moment_s[:E], capacity[:E]
         tau = facts.end_s[facts.running[next_running]]
@@ -265,6 +274,8 @@ def branch(
     whether the tree was exhausted, and a lower bound of the weighted delay (0 if it was not).
     """
     J = len(weights)
+
+    # A node of the tree, at depth d: d jobs of `who` are placed, and no other starts before its `earliest[d]`.
     earliest = np.full((J + 1, J), facts.now_s, np.int64)
     placed, start_s, who = np.zeros(J, np.bool_), np.zeros(J, np.int64), np.zeros(J, np.int64)
     upper = delay(facts.now_s, weights, best.start_s)
@@ -273,6 +284,9 @@ def branch(
     depth = spent = 0
     while spent < most and dives > 0:
         spent += 1
+
+        # The job that can start first, in arrival order among equals, and what a plan from here costs at least. Where
+        # the job has no room at that moment it is postponed, which needs no branch, and the choice is made again.
         job, tau = -1, 0
         while True:
             bound, tau, job = 0.0, PLENTY, -1
@@ -285,12 +299,15 @@ def branch(
                 break
             earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, tau)
             postpone_alike(facts, alike, earliest[depth], job)
+        # Down: it starts at that moment.
         if bound < upper * (1 - CLOSE) and job >= 0:
             placed[job], start_s[job], who[depth] = True, tau, job
             for j in range(J):
                 earliest[depth + 1, j] = earliest[depth, j]
             depth += 1
             continue
+
+        # A leaf that is better than the best plan: the dive finds places for jobs in its order.
         if bound < upper * (1 - CLOSE):
             dive(facts, trial, who, False)
             dives -= 1
@@ -299,6 +316,7 @@ def branch(
                 copy_plan(best, trial)
                 upper = found
             lower = min(lower, bound)
+        # Up, and to the other branch: the job placed last is postponed.
         if depth == 0:
             return spent, True, min(lower, upper)
         depth -= 1

@@ -7,9 +7,7 @@ before the round at t; one started at t occupies [t, t + run).
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
@@ -21,6 +19,7 @@ from cpsched.errors import DecisionFault, require
 from cpsched.fit import verify
 from cpsched.model import EXCLUSIVE, NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, Placement, Starts
 from cpsched.policy import Policy
+from cpsched_sim.cluster import clock
 from cpsched_sim.cluster.events import FAULTY, MAY_START, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
 from cpsched_sim.cluster.rounds import run_rounds
 from cpsched_sim.cluster.state import SimulatedCluster, view_of
@@ -129,7 +128,7 @@ class Replay:
 
     def run(self) -> Schedule:
         """Every round until nothing is left to happen."""
-        began = time.process_time()
+        began = clock.cpu_s()
         pause = PAUSE_ALWAYS if self.policy.predictor.learns else PAUSE_WHERE_NEEDED
         learns, decided = self.policy.predictor.learns or self.policy.dispatcher.learns, 0
         step, starts = self.state.step, NO_STARTS
@@ -144,7 +143,7 @@ class Replay:
                 decided += 1
                 if decided % PROGRESS_EVERY == 0:
                     self.tell()
-        return self.schedule(time.process_time() - began)
+        return self.schedule(clock.cpu_s() - began)
 
     def tell(self) -> None:
         """Report progress to whoever wants to know."""
@@ -156,8 +155,10 @@ class Replay:
         state, policy = self.state, self.policy
         if state.state.ended_count:
             for ended in state.take_ended():
-                with self.counting():
+                try:
                     policy.learn(ended)
+                except DecisionFault as fault:
+                    self.violations.append(str(fault))
         arrived = state.state.arrived
         if policy.predictor.learns and arrived > self.predicted:
             self.predict(self.arrivals[self.predicted : arrived])
@@ -165,14 +166,8 @@ class Replay:
 
     def predict(self, slots: IntArray) -> None:
         """Have the policy predict jobs; those it cannot predict are expected to run their walltimes."""
-        with self.counting():
-            self.policy.predict(self.state.table, slots)
-
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Count what a dispatcher or predictor does wrong, and go on."""
         try:
-            yield
+            self.policy.predict(self.state.table, slots)
         except DecisionFault as fault:
             self.violations.append(str(fault))
 
@@ -182,13 +177,13 @@ class Replay:
         A round that fails starts nothing, and is counted as a violation.
         """
         self.snapshot = self.state.snapshot()
-        began = time.perf_counter_ns()
+        began = clock.wall_ns()
         try:
             self.decision = decision = self.policy.decide(self.snapshot, "starts")
         except DecisionFault as fault:
             self.violations.append(str(fault))
             self.decision = decision = FAILED
-        took = time.perf_counter_ns() - began
+        took = clock.wall_ns() - began
         self.dispatch_ns.append(took)
         path = decision.effort.path
         self.paths[path] = self.paths.get(path, 0) + 1
@@ -243,6 +238,6 @@ def run_fast(replay: Replay) -> Schedule:
     plain = isinstance(dispatcher, SchemeDispatcher) and type(dispatcher).decide is SchemeDispatcher.decide
     plain = plain and cast(SchemeDispatcher, dispatcher).scheme.compiled
     require(plain and fixed, "lane", "fast", "needs a list scheduler, nothing learned, no charge")
-    began = time.process_time()
+    began = clock.cpu_s()
     run_rounds(replay.state, cast(SchemeDispatcher, dispatcher).scheme, replay.paths, replay.violations, replay.tell)
-    return replay.schedule(time.process_time() - began)
+    return replay.schedule(clock.cpu_s() - began)

@@ -109,7 +109,7 @@ class SimulatedCluster:
             self._fixed_table,
             self._queue_view[: site.queued],
             self._running_view[: site.active],
-            by_construction=True,
+            True,  # by construction: see above
         )
         object.__setattr__(found, "site", site)
         return found

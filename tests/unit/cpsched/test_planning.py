@@ -57,6 +57,13 @@ def test_ties_are_broken_by_arrival(snapshot, order):
     assert plan(snapshot, order).plan_by_job(snapshot) == {1: 50, 2: 140, 3: 170, 4: 0}
 
 
+@pytest.mark.parametrize("order", [lambda job: job.id % 2, [id % 2 for id in range(60)]])
+def test_many_ties_are_broken_by_arrival_too(order):
+    snapshot = a_snapshot(a_cluster(nodes=1, cores=60), [a_job(id) for id in range(60)])
+    taken = plan(snapshot, order, need="starts").starts.slots.tolist()
+    assert taken == [*range(0, 60, 2), *range(1, 60, 2)]
+
+
 def test_a_function_can_see_the_estimate():
     queue = [a_job(1, units=4), a_job(2, units=4)]
     snapshot = a_snapshot(a_cluster(nodes=1, cores=4), queue, estimates={1: 60, 2: 10})

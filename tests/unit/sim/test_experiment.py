@@ -30,6 +30,18 @@ def test_settings_reach_dispatcher_predictor_and_policy():
     assert (policy.predictor.remember, policy.overrun) == (7, "double")
 
 
+def test_expected_waits_are_read_from_the_file_that_a_setting_names(tmp_path):
+    path = tmp_path / "waits.json"
+    path.write_text('{"long": 600}')
+    policy = Setup(PolicySpec.of("prb", settings={"ewt_file": str(path)})).build()
+    assert policy.dispatcher.expected_waits.of("long") == 600
+    path.write_text('{"long": 0}')
+    with pytest.raises(InvalidValue, match="long=0: must be a positive number of seconds"):
+        Setup(PolicySpec.of("prb", settings={"ewt_file": str(path)})).build()
+    with pytest.raises(InvalidValue, match=r"ewt_file=.*gone.json: cannot be read as JSON"):
+        Setup(PolicySpec.of("prb", settings={"ewt_file": str(tmp_path / "gone.json")})).build()
+
+
 def test_the_oracle_knows_the_trace():
     policy = Setup(PolicySpec("easy", "oracle")).build([ran(1, run_s=33)])
     assert isinstance(policy.predictor, OraclePredictor)

@@ -14,14 +14,16 @@ from cpsched.model import Decision, Need, Snapshot
 class Pcp20(Dispatcher):
     """Considers the jobs that could start now, plans them for least slowdown, and starts those whose time is now.
 
-    `limit_s` is the most that a call may take; a search gets `first_limit_s`, twice as many after one that
-    brought nothing; `restarts` in a row that bring nothing end the call (cp19: delta_max, delta, k). With `effort`
-    (branches of the solver) no clock is read: same snapshot, same `seed`, same decision. `considered` is cp19's m.
-
-    The solver is called where its first propagation is expected to take `model_s` at most (that grows with the square
-    of the boxes, running jobs' among them); else the dives decide alone: there it found nothing better in 0.4 s (KIT).
-
-    `first_limit_s` is far below the papers' 1 s: their first plan came out of that second, ours is there before it.
+    - `limit_s` is the most that a call may take, in seconds.
+    - `first_limit_s` is what the first search gets. A search after one that brought nothing gets twice as much. The
+      papers give the first search 1 s, because their first plan came out of it; ours is known before any search.
+    - `restarts` in a row that bring nothing end the call. (cp19 calls these three delta_max, delta and k.)
+    - `effort` takes the place of the seconds: a number of branches of the solver. Then no clock is read, and the same
+      snapshot and the same `seed` give the same decision.
+    - `considered` is how many jobs are considered at most, cp19's m.
+    - `model_s`: the solver is called where its first propagation is expected to take no longer. That grows with the
+      square of the boxes, those of running jobs included. For larger models the dives decide alone: on KIT ForHLR II
+      the solver never improved them within 0.4 s.
     """
 
     def __init__(

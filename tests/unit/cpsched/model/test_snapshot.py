@@ -50,9 +50,10 @@ def test_no_plan_lies_in_the_past():
 
 
 def broken(snapshot, **changes):
-    table = dataclasses.replace(snapshot.table, rows=snapshot.table.rows.copy())
-    for name in set(changes) & {"estimate_s", "end_s"}:
-        getattr(table, name)[:] = changes.pop(name)
+    columns = {name: getattr(snapshot.table, name).copy() for name in ("estimate_s", "end_s")}
+    for name in set(changes) & set(columns):
+        columns[name][:] = changes.pop(name)
+    table = snapshot.table.seen_as(columns)
     return dataclasses.replace(snapshot, table=table, **changes)
 
 

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from cpsched.model import EndedJob, JobTable
-from cpsched.overrun import expected_end_s
 from cpsched.predictors.last_two import LastTwoPredictor
 from cpsched.predictors.walltime import WalltimePredictor
 from tests.builders import a_cluster, a_job
@@ -35,20 +34,3 @@ def test_last_two_keeps_users_apart_and_knows_nothing_of_the_nameless():
     predictor.learn(ended(10, user=""))
     assert predictor.predict(a_job(user="bob", walltime_s=100)) == 100
     assert predictor.predict(a_job(user="", walltime_s=100)) == 100
-
-
-@pytest.mark.parametrize(
-    ("overrun", "now_s", "expected"),
-    [
-        ("one-second", 5, 10),
-        ("one-second", 10, 11),
-        ("one-second", 500, 501),
-        ("double", 10, 20),
-        ("double", 39, 40),
-        ("double", 40, 80),
-        ("walltime", 12, 100),
-        ("walltime", 100, 101),
-    ],
-)
-def test_a_job_that_outlives_its_estimate_ends_later_than_now(overrun, now_s, expected):
-    assert expected_end_s(0, 10, 100, now_s, overrun) == expected

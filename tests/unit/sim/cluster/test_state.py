@@ -52,7 +52,7 @@ def test_a_snapshot_cannot_be_written_to():
     assert not snapshot.free.flags.writeable
     assert not snapshot.queue.flags.writeable
     assert not snapshot.running.flags.writeable
-    assert not snapshot.table.rows.flags.writeable
+    assert not snapshot.table.units.flags.writeable
 
 
 def test_a_new_job_is_expected_to_run_its_walltime_until_somebody_predicts_it():

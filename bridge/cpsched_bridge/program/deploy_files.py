@@ -1,0 +1,155 @@
+"""`cpsched deploy-files`: writes what an administrator installs beside Slurm, from the installed program alone.
+
+An installed program carries the files in its folder `deployment`, under the paths that they have in the repository.
+A program that runs from a clone takes them from the clone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cpsched_bridge.errors import SettingsError
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class DeployFile:
+    """One file, from its source to its place on the administrator's machine."""
+
+    source: str
+    """Path in the repository."""
+    name: str
+    """Path below the folder that the command writes to."""
+    place: str
+    """Where the administrator puts the file."""
+    purpose: str
+    """One sentence for the list in README.md."""
+    mode: int = 0o644
+
+
+FILES: tuple[DeployFile, ...] = (
+    DeployFile(
+        "docs/admin.md",
+        "ADMIN.md",
+        "/usr/share/doc/cpsched/ADMIN.md",
+        "The page to read first: install, shadow, what to check, control, roll back.",
+    ),
+    DeployFile(
+        "deploy/bridge.example.yaml",
+        "bridge.yaml",
+        "/etc/cpsched/bridge.yaml",
+        "The bridge's settings, each with its default and a sentence.",
+    ),
+    DeployFile(
+        "deploy/systemd/cpsched-bridge.service",
+        "systemd/cpsched-bridge.service",
+        "/etc/systemd/system/",
+        "The bridge as a service.",
+    ),
+    DeployFile(
+        "deploy/systemd/cpsched-deadman.service",
+        "systemd/cpsched-deadman.service",
+        "/etc/systemd/system/",
+        "One look at the bridge's heartbeat.",
+    ),
+    DeployFile(
+        "deploy/systemd/cpsched-deadman.timer",
+        "systemd/cpsched-deadman.timer",
+        "/etc/systemd/system/",
+        "That look, every half minute.",
+    ),
+    DeployFile(
+        "deploy/systemd/cpsched-deadman",
+        "cpsched-deadman",
+        "/usr/local/sbin/",
+        "The dead-man script: gives held jobs back to Slurm when the heartbeat stops.",
+        0o755,
+    ),
+    DeployFile(
+        "deploy/slurm/job_submit.lua",
+        "job_submit.lua",
+        "/etc/slurm/job_submit.lua, on the host of slurmctld",
+        "The submit plugin: new jobs arrive held and marked. For control mode only.",
+    ),
+    DeployFile(
+        "deploy/prometheus/scrape.example.yaml",
+        "prometheus/scrape.example.yaml",
+        "prometheus.yml, under scrape_configs",
+        "How Prometheus finds the bridge.",
+    ),
+    DeployFile(
+        "deploy/prometheus/alerts.yaml",
+        "prometheus/alerts.yaml",
+        "a file that rule_files of prometheus.yml names",
+        "Alert rules.",
+    ),
+    DeployFile(
+        "deploy/slurm/Dockerfile.bridge",
+        "pyslurm.Dockerfile",
+        "nowhere: an example",
+        "How pyslurm was built for a Slurm that no pyslurm release names.",
+    ),
+)
+
+
+def write(folder: Path, force: bool = False) -> Iterator[str]:
+    """Write every file and a README.md below `folder`; one line of report for each.
+
+    A file that is there already with the same content is left as it is. Raises `SettingsError`, before anything is
+    written, where another content is there and `force` is not given, and where a file cannot be written.
+    """
+    contents = {file.name: (_source(file).read_bytes(), file.mode) for file in FILES}
+    contents["README.md"] = (_readme().encode(), 0o644)
+    present = {name for name in contents if (folder / name).is_file()}
+    other = sorted(name for name in present if _read(folder / name) != contents[name][0])
+    if other and not force:
+        raise SettingsError(f"{folder}: {', '.join(other)}: exists with another content; --force overwrites")
+    for name, (content, mode) in contents.items():
+        path = folder / name
+        if name in present and name not in other:
+            yield f"unchanged  {path}"
+            continue
+        _put(path, content, mode)
+        yield f"{'replaced' if name in present else 'wrote':9}  {path}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _put(path: Path, content: bytes, mode: int) -> None:
+    """The whole file or none of it."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_bytes(content)
+        beside.chmod(mode)
+        beside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise SettingsError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _source(file: DeployFile) -> Path:
+    """The file as installed, or as it stands in the clone."""
+    installed = _PACKAGE / "deployment" / file.source
+    return installed if installed.exists() else _PACKAGE.parents[1] / file.source
+
+
+def _readme() -> str:
+    """What goes where."""
+    rows = "\n".join(f"| `{file.name}` | {file.place} | {file.purpose} |" for file in FILES)
+    return (
+        "# What goes where\n\n"
+        "Written by `cpsched deploy-files`. Begin with ADMIN.md: it says when each of these files is needed.\n"
+        "Nothing here takes effect before you put it in its place.\n\n"
+        f"| file | its place | what it is |\n|---|---|---|\n{rows}\n"
+    )

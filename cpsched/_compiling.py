@@ -1,0 +1,103 @@
+"""Telling whoever waits that kernels are being compiled, how far that is, and what time it took."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+Watcher = Callable[[str, int, int], None]
+"""Is told, at every step, which door is being compiled, how many of its functions are done, and how many it has."""
+
+_said: set[str] = set()
+
+
+def say_once(message: str) -> None:
+    """Put a message in the log; Python shows a warning of a log without handlers on stderr."""
+    if message not in _said:
+        _said.add(message)
+        logging.getLogger("cpsched").warning(message)
+
+
+def _say_that_it_takes_time(name: str, done: int, total: int) -> None:
+    say_once("compiling the kernels; the next run finds them in the cache")
+
+
+_watcher: Watcher = _say_that_it_takes_time
+
+
+def watch(watcher: Watcher) -> None:
+    """Have `watcher` told from now on, instead of one line in the log."""
+    global _watcher
+    _watcher = watcher
+
+
+class Progress:
+    """How many of the functions that a door needs are compiled. Where the door is in the cache, nothing is told."""
+
+    def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
+        self._name, self._waiting, self._total, self._compiles = name, set(functions), len(functions), False
+
+    def begin(self) -> None:
+        """The door is not in the cache."""
+        self._compiles = True
+        _watcher(self._name, 0, self._total)
+
+    def done(self, function: Callable[..., Any]) -> None:
+        """One function is compiled, for the first time or for further types."""
+        if self._compiles and function in self._waiting:
+            self._waiting.remove(function)
+            _watcher(self._name, self._total - len(self._waiting), self._total)
+
+    def __enter__(self) -> None:
+        _under_way.append(self)
+
+    def __exit__(self, *exc: object) -> None:
+        _under_way.remove(self)
+        if self._compiles and self._waiting and exc[0] is None:
+            _watcher(self._name, self._total, self._total)
+
+
+_under_way: list[Progress] = []
+
+
+def function_done(function: Callable[..., Any]) -> None:
+    """A helper was compiled as a part of the door, or doors, under way."""
+    for progress in _under_way:
+        progress.done(function)
+
+
+Clock = Callable[[], tuple[int, float]]
+"""Nanoseconds on the wall, and seconds of CPU."""
+
+_clock: Clock | None = None
+_spent = (0, 0.0)
+_opening = False
+
+
+def clocked_by(clock: Clock) -> None:
+    """Measure with `clock` from now on: the core itself knows no time."""
+    global _clock
+    _clock = clock
+
+
+def spent() -> tuple[int, float]:
+    """What the doors opened so far took, in the units of the clock: importing the compiler, loading, compiling."""
+    return _spent
+
+
+@contextmanager
+def opening() -> Iterator[None]:
+    """A door is being opened. One that is opened meanwhile is a part of it."""
+    global _spent, _opening
+    if _clock is None or _opening:
+        yield
+        return
+    _opening, began = True, _clock()
+    try:
+        yield
+    finally:
+        ended = _clock()
+        _spent = (_spent[0] + ended[0] - began[0], _spent[1] + ended[1] - began[1])
+        _opening = False

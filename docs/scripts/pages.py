@@ -1,0 +1,39 @@
+"""Which part of which page comes from which function, and what differs from what is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from docs.scripts import catalogue, exporter, figures, plans, settings
+
+DOCS = Path(__file__).resolve().parents[1]
+
+PARTS: dict[str, Callable[[], str]] = {
+    "dispatchers": catalogue.dispatchers,
+    "orders": catalogue.orders,
+    "predictors": catalogue.predictors,
+    "instance": plans.instance_table,
+    "settings": settings.tables,
+    "figures": figures.figures,
+    "exporter": exporter.table_text,
+    **{f"plan {name}": (lambda name=name: plans.example(name)) for name in plans.SHOWN},
+}
+"""Name of a part -> the function that writes it, as Markdown."""
+
+PART = re.compile(r"(<!-- begin generated: ([\w -]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
+
+
+def outdated() -> Iterator[tuple[Path, str]]:
+    """Every file of the site whose generated content differs from what is written, with its new content."""
+    for path in sorted(DOCS.rglob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        written = PART.sub(lambda found: f"{found[1]}{PARTS[found[2]]()}\n{found[3]}", text)
+        if written != text:
+            yield path, written
+    for name in plans.SHOWN:
+        path = DOCS / "pictures" / f"plan-{name}.svg"
+        drawn = plans.picture(name)
+        if not path.exists() or path.read_text(encoding="utf-8") != drawn:
+            yield path, drawn

@@ -1,0 +1,83 @@
+"""`python -m docs.scripts.picture`: the demo's live view as SVG, from a real run of the bridge.
+
+The picture shows the cycle in which most jobs had waited. `make picture` calls it; the picture is a photograph of one
+run, so no test compares it.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+
+from cpsched_bridge.adapters.mock.clocks import EventPace
+from cpsched_bridge.adapters.mock.morning import loaded_morning
+from cpsched_bridge.adapters.mock.site import Site
+from cpsched_bridge.program.demo import Board, _bridge_run, _policy
+from cpsched_bridge.report import CycleReport
+from cpsched_bridge.watch import logs
+
+TARGET = Path(__file__).resolve().parents[1] / "pictures" / "demo.svg"
+JOBS, SEED, WIDTH = 2000, 1, 92
+FORMAT = """\
+<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<title>cpsched demo</title>
+<style>
+.{unique_id}-matrix {{ font-family: "DejaVu Sans Mono", Menlo, Consolas, "Liberation Mono", monospace;
+  font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asian: full-width; }}
+.{unique_id}-title {{ font-size: 18px; font-weight: bold; font-family: sans-serif; }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" />
+</clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+"""rich's own, without the web font."""
+
+
+class Photographer:
+    """Keeps the picture of the cycle with the longest queue so far."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self.longest = -1
+        self.svg = ""
+
+    def __call__(self, report: CycleReport) -> None:
+        """After a cycle, and after the board took note of it."""
+        if report.decision is None or not report.starts or len(report.waiting) <= self.longest:
+            return
+        self.longest = len(report.waiting)
+        out = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+        out.print(self.board.picture())
+        self.svg = out.export_svg(title="cpsched demo", theme=MONOKAI, code_format=FORMAT, unique_id="demo")
+
+
+def main() -> None:
+    """Run the morning and write the picture."""
+    logs.set_up("text", level=40)
+    cluster, morning = loaded_morning(JOBS, SEED)
+    site = Site(cluster, morning)
+    policy = _policy("pcp20", 0.02)
+    board = Board(policy.dispatcher, len(morning))
+    photographer = Photographer(board)
+    _bridge_run(policy, site, EventPace(site), (board, photographer))
+    TARGET.write_text(photographer.svg, encoding="utf-8")
+    print("wrote", TARGET)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Cold and warm starts: CPU seconds of a few commands on a machine that has compiled nothing, and of the next run.
+
+`python -m tests.benchmarks.cold`. Each command runs twice in an install of its own: a copy of the packages without
+their caches, and a home directory that is empty. To reach: all kernels cold in 35 CPU seconds, EASY on a pool in 12,
+and a listing, warm, in 0.4 s.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+COMMANDS: tuple[tuple[str, list[str], float | None, float | None], ...] = (
+    ("list the dispatchers", ["dispatchers"], None, 0.4),
+    ("EASY on a pool", ["simulate", "pool.swf", "--dispatcher", "easy"], 12, None),
+    ("EASY on nodes", ["simulate", "pool.swf", "--dispatcher", "easy", "--system", "eurora"], None, None),
+    ("pcp20 on nodes", ["simulate", "pool.swf", "--dispatcher", "pcp20", "--system", "eurora"], None, None),
+    ("all kernels", ["warm-up"], 35, None),
+)
+"""What it is, the command, and the CPU seconds to reach, cold and warm."""
+
+TRACE = "; MaxProcs: 64\n" + "".join(
+    f"{i} {10 * i} -1 {50 + i} {1 + i % 16} -1 -1 {1 + i % 16} {100 + i} -1 1 1 1 -1 1 1 -1 -1\n" for i in range(1, 200)
+)
+
+
+def cpu_s(command: list[str], install: Path) -> float:
+    """CPU seconds of one run of `command`, its children included."""
+    paths = os.pathsep.join(str(install / part) for part in (".", "sim", "bridge"))
+    kept = {name: value for name, value in os.environ.items() if "CACHE" not in name}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(
+        [sys.executable, "-m", "cpsched_bridge.program.cli", *command],
+        env=kept | {"HOME": str(install / "home"), "PYTHONPATH": paths},
+        cwd=install,
+        check=True,
+        capture_output=True,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def fresh_install(root: Path) -> Path:
+    """The packages as they are, with nothing compiled, beside a small trace."""
+    for package in ("cpsched", "sim", "bridge"):
+        shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "pool.swf").write_text(TRACE)
+    return root
+
+
+def main(words: list[str]) -> None:
+    """Print a line for each command, or for those whose description has one of the words."""
+    print("CPU seconds                    cold (target)     warm (target)", flush=True)
+    for title, command, cold_target, warm_target in COMMANDS:
+        if words and not any(word in title for word in words):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            install = fresh_install(Path(folder))
+            cold, warm = cpu_s(command, install), cpu_s(command, install)
+        targets = [f"({target:g})" if target else "" for target in (cold_target, warm_target)]
+        print(f"  {title:24} {cold:10.1f} {targets[0]:8} {warm:8.2f} {targets[1]}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

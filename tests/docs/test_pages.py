@@ -1,0 +1,39 @@
+"""The generated parts of the site are what the code says today."""
+
+import re
+
+from cpsched.catalogue import DISPATCHERS
+from docs.scripts import pages, plans
+from tests.docs.test_code_blocks import ROOT
+
+
+def test_generated_parts_and_pictures_are_up_to_date():
+    assert [str(path.relative_to(ROOT)) for path, _ in pages.outdated()] == [], "make docs-pages brings them up to date"
+
+
+def test_every_part_stands_on_a_page():
+    text = "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
+    assert set(re.findall(r"<!-- begin generated: ([\w -]+) -->", text)) == set(pages.PARTS)
+
+
+def test_every_dispatcher_has_a_worked_example_and_every_job_of_it_is_answered():
+    assert set(plans.SHOWN) == {listing.name for listing in DISPATCHERS.own()}
+    queued = {line.name for line in plans.LINES if line.started_min is None}
+    for name in plans.SHOWN:
+        assert set(plans.decided(name)) == queued
+
+
+def test_the_drawing_never_shows_two_jobs_on_one_processor():
+    for name in plans.SHOWN:
+        drawn = plans.bars(name)
+        for i, bar in enumerate(drawn):
+            for other in drawn[:i]:
+                apart = bar.begin >= other.end or other.begin >= bar.end
+                assert apart or not set(bar.lanes) & set(other.lanes), (name, bar, other)
+
+
+def test_the_architecture_page_names_files_that_exist():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`((?:cpsched|sim|bridge|docs)/[\w./-]*)`", page)
+    assert len(named) > 20
+    assert [path for path in named if not (ROOT / path).exists() and not (ROOT / f"{path}.py").exists()] == []

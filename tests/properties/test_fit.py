@@ -1,0 +1,112 @@
+"""The judge on good, broken and nonsensical decisions: it names faults, never raises, and the compiled one agrees."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cpsched.fit import holds, refusal, units_by_node, used_by, verify
+from cpsched.model import Decision, Effort, Starts
+from cpsched.planning import GREEDY, plan
+from cpsched_sim.testing.worlds import clusters, requests, snapshots
+from tests.builders import a_cluster, a_job, a_snapshot
+
+EXTREMES = [-(2**63), -(2**53), -1, 0, 1, 2, 3, 2**31, 2**53, 2**62, 2**63 - 1]
+
+
+def decision_of(*columns, plan_s=None):
+    """A decision that nobody checked when it was made."""
+    made = object.__new__(Decision)
+    starts = Starts(*columns, by_construction=True)
+    for name, value in (("starts", starts), ("effort", Effort("test")), ("plan_s", plan_s), ("waits", {})):
+        object.__setattr__(made, name, value)
+    return made
+
+
+@st.composite
+def nearly(draw, snapshot):
+    """The columns of starts that fit, or of some that do not, with a few entries changed."""
+    fitting = plan(snapshot, reservations=GREEDY, need="starts").starts
+    columns = [column.copy() for column in (fitting.slots, fitting.offsets, fitting.nodes, fitting.units)]
+    for _ in range(draw(st.integers(0, 2))):
+        column = draw(st.sampled_from(columns))
+        if len(column):
+            value = draw(st.one_of(st.integers(-1, 6), st.sampled_from(EXTREMES)))
+            column[draw(st.integers(0, len(column) - 1))] = value
+    if len(columns[0]) and draw(st.booleans()):
+        again = draw(st.integers(0, len(columns[0]) - 1))
+        a, b = fitting.offsets[again : again + 2].tolist()
+        columns[0] = np.append(columns[0], fitting.slots[again])
+        columns[1] = np.append(columns[1], columns[1][-1] + b - a)
+        columns[2], columns[3] = (
+            np.append(c, old[a:b]) for c, old in zip(columns[2:], (fitting.nodes, fitting.units), strict=True)
+        )
+    return columns
+
+
+@settings(max_examples=400, deadline=None)
+@given(snapshots(), st.data())
+def test_the_compiled_judge_agrees_on_every_decision(snapshot, data):
+    decision = decision_of(*data.draw(nearly(snapshot)))
+    before = snapshot.free.copy()
+    found = verify(decision, snapshot)
+    assert holds(decision, snapshot) == (found == [])
+    assert np.array_equal(snapshot.free, before)
+    assert all(str(violation) for violation in found)
+
+
+NONSENSE = st.one_of(
+    st.none(),
+    st.just("text"),
+    st.just([1, 2]),
+    st.just(np.array([[0]], np.int64)),
+    st.just(np.array([np.nan, 1.0])),
+    st.just(np.array([2**64 - 1], np.uint64)),
+    st.just(np.array([None], object)),
+    st.just(np.array(["1"])),
+    st.just(np.int64(3)),
+    st.lists(st.sampled_from(EXTREMES), max_size=3).map(lambda values: np.array(values, np.int64)),
+    st.lists(st.integers(-2, 4), max_size=3).map(lambda values: np.array(values, np.int32)),
+    st.lists(st.integers(-2, 4), max_size=6).map(lambda values: np.array(values, np.int64)[::2]),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(snapshots(most=3), st.tuples(NONSENSE, NONSENSE, NONSENSE, NONSENSE), NONSENSE)
+def test_nothing_that_a_decision_holds_makes_the_judge_raise(snapshot, columns, plan_s):
+    decision = decision_of(*columns, plan_s=plan_s)
+    assert holds(decision, snapshot) == (verify(decision, snapshot) == [])
+
+
+def test_what_is_no_decision_is_a_fault_of_no_job():
+    snapshot = a_snapshot(a_cluster(), [a_job(1)])
+    for nothing in (None, 3, "start all", object()):
+        (found,) = verify(nothing, snapshot)
+        assert found.job_id is None
+        assert not holds(nothing, snapshot)
+
+
+def test_every_fault_is_named_with_its_job():
+    snapshot = a_snapshot(a_cluster(nodes=2, cores=4), [a_job(1), a_job(2), a_job(3, units=2)])
+    slots, offsets = [0, 0, 7, 1, 2], [0, 1, 2, 3, 4, 6]
+    nodes, units = [0, 1, 0, 9, 1, 0], [1, 1, 1, 1, 1, 1]
+    columns = (np.array(column, np.int64) for column in (slots, offsets, nodes, units))
+    assert [str(violation) for violation in verify(decision_of(*columns), snapshot)] == [
+        "job 1: started twice",
+        "decision: slot 7: not in the queue",
+        "job 2: a node that does not exist",
+        "job 3: nodes out of order",
+    ]
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_what_is_refused_is_what_no_empty_cluster_can_hold(data):
+    """`refusal` counts kinds of nodes, `units_by_node` each node: both by the one rule."""
+    cluster = data.draw(clusters())
+    request = data.draw(requests(cluster))
+    room = units_by_node(request, cluster.capacity)[cluster.node_sets[request.node_set]].sum()
+    assert (refusal(request, cluster) is None) == (room >= request.units)
+    for node in range(cluster.size):
+        taken = used_by(request, ((node, 2),), cluster.capacity)[node]
+        whole = cluster.capacity[node].tolist()
+        assert taken.tolist() == (whole if request.exclusive else [2 * amount for amount in request.per_unit])

@@ -1,0 +1,294 @@
+"""Where compiled kernels are kept, when they are found again, and that nothing compiles before it is called.
+
+Each test lets processes of their own run a kernel of two functions, with a copy of the core, so that "beside the
+package" is a place that the test owns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cpsched
+from cpsched import _cache, _compiling, _jit
+
+RUN = """
+import json, sys, doors
+before = "numba" in sys.modules
+answers = [doors.door(4), doors.door(5)]
+from cpsched._cache import FILED
+(filed,) = FILED.values()
+print(json.dumps([answers, before, filed.new, filed.folder and str(filed.folder)]))
+"""
+
+
+BECOME_NOBODY = """
+import numba, os, pwd
+import cpsched._jit
+numba.njit(lambda x: x + 1)(1)  # the compiler's own modules may lie where nobody may read
+os.setgroups([])
+os.setgid(pwd.getpwnam("nobody").pw_gid)
+os.setuid(pwd.getpwnam("nobody").pw_uid)
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a process with the kernel found."""
+
+    answers: list[int]
+    numba_at_import: bool
+    new: bool
+    folder: Path | None
+    said: str
+
+
+class Install:
+    """A copy of the core with a door: `doors.door(x)` is FACTOR * x, by way of `helpers`, FACTOR from `constants`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.beside = root, root / "cpsched" / "__pycache__" / "kernels"
+        self.user, self.explicit = root / "home" / ".cache" / "cpsched", root / "explicit"
+
+    @classmethod
+    def at(cls, root: Path) -> Install:
+        shutil.copytree(Path(cpsched.__file__).parent, root / "cpsched", ignore=shutil.ignore_patterns("__pycache__"))
+        made = cls(root)
+        made.write("constants", "FACTOR = 2")
+        made.write(
+            "helpers",
+            "from constants import FACTOR\nfrom cpsched._jit import inner\n\n"
+            "@inner\ndef helper(x):\n    return FACTOR * x\n",
+        )
+        made.write(
+            "doors",
+            "from cpsched._jit import kernel\nfrom helpers import helper\n\n"
+            "@kernel\ndef door(x: int) -> int:\n    return helper(x)\n",
+        )
+        return made
+
+    def write(self, module: str, text: str) -> None:
+        (self.root / f"{module}.py").write_text(text)
+
+    def started(self, nobody: bool = False, **environment: str) -> subprocess.Popen[str]:
+        kept = {name: value for name, value in os.environ.items() if "CACHE" not in name}
+        home = {"HOME": str(self.root / "home"), "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.Popen(
+            [sys.executable, "-c", BECOME_NOBODY * nobody + RUN],
+            env=kept | home | environment,
+            cwd=self.root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, nobody: bool = False, **environment: str) -> Ran:
+        return result(self.started(nobody, **environment))
+
+
+def result(process: subprocess.Popen[str]) -> Ran:
+    out, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    answers, numba_at_import, new, folder = json.loads(out)
+    return Ran(answers, numba_at_import, new, folder and Path(folder), said)
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Install:
+    return Install.at(tmp_path)
+
+
+@pytest.fixture
+def shared() -> Iterator[Install]:
+    """An install that other users may read; pytest's own directories are closed to them."""
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    root = Path(tempfile.mkdtemp(prefix="cpsched-shared-"))
+    root.chmod(0o755)
+    try:
+        yield Install.at(root)
+    finally:
+        shutil.rmtree(root)
+
+
+def test_a_door_compiles_at_its_first_call_and_is_found_by_the_next_process(install: Install) -> None:
+    first, second = install.run(), install.run()
+    assert not first.numba_at_import
+    assert (first.answers, first.new, first.folder) == ([8, 10], True, install.beside)
+    assert (second.answers, second.new, second.folder) == ([8, 10], False, install.beside)
+    assert "compiling" in first.said
+    assert second.said == ""
+    assert len(list(install.beside.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("constants", "FACTOR = 3"),
+        (
+            "helpers",
+            "from constants import FACTOR\nfrom cpsched._jit import inner\n\n"
+            "@inner\ndef helper(x):\n    return (FACTOR + 1) * x\n",
+        ),
+    ],
+)
+def test_a_change_in_a_called_module_or_in_a_constant_from_elsewhere_is_noticed(
+    install: Install, module: str, text: str
+) -> None:
+    install.run()
+    install.write(module, text)
+    assert (again := install.run()).answers == [12, 15]
+    assert again.new
+
+
+def test_a_copied_install_finds_its_cache_whatever_the_time_stamps_say(install: Install, tmp_path: Path) -> None:
+    install.run()
+    shutil.copytree(tmp_path, tmp_path / "image", copy_function=shutil.copyfile)
+    copy = Install(tmp_path / "image")
+    assert (found := copy.run()).answers == [8, 10]
+    assert not found.new
+    assert found.folder == copy.beside
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", None], ids=["empty", "garbage", "truncated"])
+def test_a_damaged_file_is_compiled_anew_and_replaced(install: Install, damage: bytes | None) -> None:
+    install.run()
+    (file,) = install.beside.iterdir()
+    file.write_bytes(file.read_bytes()[:-100] if damage is None else damage)
+    assert (again := install.run()).answers == [8, 10]
+    assert again.new
+    assert not install.run().new
+
+
+def test_a_directory_that_is_set_comes_first_for_writing_and_for_reading(install: Install) -> None:
+    assert install.run(NUMBA_CACHE_DIR=str(install.explicit)).folder == install.explicit
+    assert not install.beside.exists()
+    assert install.run().folder == install.beside
+    assert install.run(CPSCHED_CACHE_DIR=str(install.explicit)).folder == install.explicit
+    shutil.rmtree(install.explicit)
+    assert (beside := install.run(CPSCHED_CACHE_DIR=str(install.explicit))).folder == install.beside
+    assert not beside.new
+
+
+def test_two_processes_that_compile_at_once_both_get_their_answer(install: Install) -> None:
+    processes = [install.started(), install.started()]
+    assert [result(process).answers for process in processes] == [[8, 10], [8, 10]]
+    assert not install.run().new
+    assert len(list(install.beside.iterdir())) == 1
+
+
+def test_what_the_owner_compiled_serves_a_user_who_may_not_write(shared: Install) -> None:
+    umask = os.umask(0o077)
+    try:
+        assert shared.run().folder == shared.beside
+    finally:
+        os.umask(umask)
+    found = shared.run(nobody=True)
+    assert (found.answers, found.new, found.folder, found.said) == ([8, 10], False, shared.beside, "")
+
+
+def test_a_user_compiles_into_the_own_cache_where_the_owner_did_not(shared: Install) -> None:
+    own = shared.root / "home"
+    own.mkdir()
+    os.chown(own, pwd.getpwnam("nobody").pw_uid, -1)
+    assert shared.run(nobody=True).folder == shared.user
+    assert (again := shared.run(nobody=True)).folder == shared.user
+    assert not again.new
+
+
+def test_where_nothing_can_be_written_it_works_and_says_once_what_to_do(shared: Install) -> None:
+    ran = shared.run(nobody=True)
+    assert (ran.answers, ran.new, ran.folder) == ([8, 10], True, None)
+    assert ran.said.count("cpsched warm-up") == ran.said.count("CPSCHED_CACHE_DIR") == 1
+
+
+def test_old_files_of_a_door_give_way_and_those_of_others_stay(tmp_path: Path) -> None:
+    for i in range(_cache.KEPT_VERSIONS + 3):
+        (tmp_path / f"door.{i:024}.bin").touch()
+        os.utime(tmp_path / f"door.{i:024}.bin", (i, i))
+    (tmp_path / "door_too.0.bin").touch()
+    _cache._prune(tmp_path, "door")
+    kept = sorted(file.name for file in tmp_path.iterdir())
+    assert len(kept) == _cache.KEPT_VERSIONS + 1
+    assert "door_too.0.bin" in kept
+    assert "door.000000000000000000000002.bin" not in kept
+
+
+def test_records_that_differ_in_the_order_of_fields_alone_are_told_apart() -> None:
+    from collections import namedtuple
+
+    from numba import types
+
+    def kind(*names: str) -> object:
+        return types.NamedTuple((types.int64, types.int64), namedtuple("Pair", names))
+
+    assert _cache._described((kind("a", "b"),)) == _cache._described((kind("a", "b"),))
+    assert _cache._described((kind("a", "b"),)) != _cache._described((kind("b", "a"),))
+
+
+@_jit.inner
+def halved(value: int) -> int:
+    """A helper."""
+    return value // 2
+
+
+@_jit.kernel
+def halves(column: _jit.FixedColumn) -> int:
+    """A door."""
+    total = 0
+    for value in column:
+        total += halved(value)
+    return total
+
+
+def test_a_helper_is_plain_python_for_python_and_a_door_takes_read_only_and_writable_columns() -> None:
+    writable = np.array([4, 5, 9])
+    fixed = writable.copy()
+    fixed.setflags(write=False)
+    assert halved(5) == 2
+    assert halves(writable) == halves(fixed) == halves.py_func(fixed) == 8  # type: ignore[attr-defined]
+    assert halves in _jit.DOORS
+
+
+def test_a_type_hint_that_says_nothing_to_kernels_is_named() -> None:
+    with pytest.raises(TypeError, match="kernels have no type for it"):
+        _jit.type_of(object)
+
+
+def test_progress_counts_functions_once_and_only_where_the_door_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(_compiling, "_watcher", lambda *step: told.append(step))
+    functions = [halves.py_func, halved.py_func]  # type: ignore[attr-defined]
+    with _compiling.Progress("found", functions):
+        _compiling.function_done(functions[1])
+    assert told == []
+    with _compiling.Progress("made", functions) as _, _compiling.Progress("other", functions):
+        _compiling._under_way[0].begin()
+        _compiling.function_done(functions[1])
+        _compiling.function_done(functions[1])
+    assert told == [("made", 0, 2), ("made", 1, 2), ("made", 2, 2)]
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import cpsched, cpsched.planning, cpsched.catalogue, cpsched_sim.cluster.replay, cpsched.dispatchers.cp.pcp20",
+        "from cpsched_sim.cli import app; app(['dispatchers'], standalone_mode=False)",
+        "from cpsched_sim.cli import app; app(['predictors', '--json'], standalone_mode=False)",
+    ],
+)
+def test_importing_and_listing_compile_nothing_and_import_neither_numba_nor_a_solver(imports: str) -> None:
+    code = f"import sys; {imports}; sys.exit(str({{'numba', 'ortools'}} & sys.modules.keys() or ''))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.strip() == ""

@@ -1,0 +1,20 @@
+import pytest
+
+from cpsched.overrun import expected_end_s
+
+
+@pytest.mark.parametrize(
+    ("overrun", "now_s", "expected"),
+    [
+        ("one-second", 5, 10),
+        ("one-second", 10, 11),
+        ("one-second", 500, 501),
+        ("double", 10, 20),
+        ("double", 39, 40),
+        ("double", 40, 80),
+        ("walltime", 12, 100),
+        ("walltime", 100, 101),
+    ],
+)
+def test_a_job_that_outlives_its_estimate_ends_later_than_now(overrun, now_s, expected):
+    assert expected_end_s(0, 10, 100, now_s, overrun) == expected
