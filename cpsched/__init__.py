@@ -14,8 +14,9 @@ A name is loaded when it is first used: `import cpsched` alone imports nothing. 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from cpsched.lazy import face
 
 if TYPE_CHECKING:
     from cpsched.dispatchers.base import Dispatcher
@@ -59,7 +60,7 @@ _HOMES = {
     "predictors.base": ("Predictor",),
 }  # fmt: skip
 """Module -> the names that this face takes from it."""
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_HOME_OF = {name: f"cpsched.{module}" for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "NEVER",
@@ -91,14 +92,4 @@ __all__ = [
     "verify",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """The name, from its module (PEP 562)."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = face(globals(), _HOME_OF)

@@ -7,6 +7,8 @@ An exception means that the outside or the configuration broke; a start that did
     │   ├── BackendUnavailable   not reached: nothing took effect
     │   ├── BackendTimeout       no answer within the deadline: it may have taken effect
     │   └── CommandRefused       reached, understood and refused as a whole (privilege, version)
+    ├── PolicyFailed         the policy raised, or answered what may not be carried out: the cycle failed
+    ├── DecisionTimeout      the policy did not answer in time
     ├── SettingsError        the configuration file: names file, field, value and rule (exit code 2)
     ├── AlreadyRunning       another bridge holds the lock
     ├── NotReady             a check that control mode requires fails
@@ -37,6 +39,18 @@ class BackendTimeout(BackendError):
 
 class CommandRefused(BackendError):
     """The cluster was reached and refused a call as a whole; the call had no effect."""
+
+
+class PolicyFailed(BridgeError):
+    """What a dispatcher or predictor did wrong; `kind` is its snake-case name in journal and metrics."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+class DecisionTimeout(BridgeError):
+    """A call into the policy was ended because it took too long."""
 
 
 class SettingsError(BridgeError):

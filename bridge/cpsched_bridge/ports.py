@@ -3,7 +3,7 @@
 Two backends stand behind these ports: Slurm and the simulated cluster. The loop knows the ports only. All
 values are plain data (pickle and compare by value, arrays apart); times are seconds of the cluster's own clock.
 
-Rules for every backend:
+What every backend keeps to:
 
 - A call returns, or raises a `BackendError`, within the backend's own deadline; it never hangs.
 - State decides, never a reason text. What a command did is known when `observe` shows it.

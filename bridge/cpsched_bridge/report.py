@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from cpsched.model import Decision, EndedJob, Job, Placement, Snapshot
 from cpsched_bridge.ports import Observation, Outcome
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from cpsched.fit import Violation
 
 Mode = Literal["shadow", "control", "paused"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 Phase = Literal["observe", "reconcile", "decide", "verify", "apply", "journal"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
 
 OK = "ok"
 """Result of a cycle in which nothing failed; else the name of the failure."""
@@ -29,25 +31,36 @@ class Happening:
 
 @dataclass(slots=True, eq=False)
 class CycleReport:
-    """Filled while the cycle runs; whoever gets it after the cycle only reads it.
-
-    `result` is `OK`, or the snake-case name of what failed. `seconds` has the phases that ran. `latencies_s` are the
-    times from a decision to the job seen running, for jobs first seen running in this cycle.
-    """
+    """Filled while the cycle runs; whoever gets it after the cycle only reads it."""
 
     number: int
     mode: Mode
     at_unix_s: float
     result: str = OK
+    """`OK`, or the snake-case name of what failed."""
     seconds: dict[Phase, float] = field(default_factory=dict)
+    """Time of the phases that ran."""
     observation: Observation | None = None
     snapshot: Snapshot | None = None
+    """What was decided on, every job estimated."""
     decision: Decision | None = None
+    """The decision, if it may be carried out."""
+    policy_failure: str = ""
+    """Why there is no decision although there is a snapshot: the snake-case name of what the policy did wrong."""
+    packed_decision: bytes | None = None
+    """The decision as the journal keeps it, also one that broke a rule; see `store.rounds.pack`."""
+    packed_memory: bytes | None = None
+    """What the dispatcher had learned, if it tells."""
+    replayable: bool = True
+    """Whether the journal holds all that the decision depended on."""
     violations: list[Violation] = field(default_factory=list)
     starts: dict[int, Placement] = field(default_factory=dict)
+    """The jobs to be started and where, by job id; empty if the decision failed."""
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
+    """What came of each command: (start, hold or hand_back; outcome)."""
     happenings: list[Happening] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
+    """Times from a decision to the job seen running, for jobs first seen running in this cycle."""
     started: list[tuple[Job, int]] = field(default_factory=list)
     """Jobs first seen running or ended in this cycle, with their start second."""
     ended: list[EndedJob] = field(default_factory=list)
@@ -57,6 +70,11 @@ class CycleReport:
     """Jobs released and not yet seen running."""
     kept: int = 0
     """Jobs on which a hold of ours may be."""
+
+    def fail(self, kind: str, detail: str) -> None:
+        """Let the cycle count as failed by `kind`, and tell it."""
+        self.result = kind
+        self.tell(kind, detail)
 
     def tell(self, kind: str, detail: str, job_id: int | None = None) -> None:
         """Add a happening."""

@@ -76,6 +76,11 @@ class CycleSettings(Section):
         gt=0,
         description="After failed cycles the pause doubles from one interval up to this many seconds.",
     )
+    decide_timeout_s: float = Field(
+        default=60.0,
+        gt=0,
+        description="A decision that takes longer is given up and counts as failed; systemd's watchdog must be longer.",
+    )
 
 
 class StartSettings(Section):
@@ -187,6 +192,11 @@ def load(path: Path) -> Settings:
     settings = _parsed(tree, Settings)
     settings._tree = tree
     return settings
+
+
+def parse(model: type[S], content: dict[str, Any], where: str) -> S:
+    """`content` as `model`, for settings that come from no file of their own; raises `SettingsError`."""
+    return _parsed(Tree(Path(where), content), model)
 
 
 def _parsed(tree: Tree, model: type[S], at: tuple[str, ...] = (), content: dict[str, Any] | None = None) -> S:

@@ -10,8 +10,9 @@ What a researcher needs stands here: `load`, `simulate`, `compare`, `METRICS`, a
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from cpsched.lazy import face
 
 if TYPE_CHECKING:
     from cpsched.metrics import METRICS
@@ -46,14 +47,4 @@ __all__ = [
     "simulate",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """The name, from its module (PEP 562)."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = face(globals(), _HOME_OF)

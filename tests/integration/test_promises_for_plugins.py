@@ -23,10 +23,10 @@ OVERBOOKING = """
 
 def suite(folder, *arguments):
     """Run pytest in an empty folder, on what is importable there and nothing of this repository's tests."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "cpsched_sim.testing.plugin", "-p", "no:cacheprovider"]
+    program = "import sys, pytest; sys.path.remove(''); sys.exit(pytest.main())"  # as the command `pytest` does
+    command = [sys.executable, "-c", program, "-q", "-p", "cpsched_sim.testing.plugin", "-p", "no:cacheprovider"]
     command += ["-p", "_hypothesis_pytestplugin"]
-    paths = [str(folder), *(path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         [*command, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )

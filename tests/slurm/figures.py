@@ -17,9 +17,10 @@ BURST = """
 import json, sys, time
 import numpy as np
 from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
+from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
 from cpsched_bridge.ports import StartOrder
 count = int(sys.argv[1])
-backend = SlurmBackend()
+backend = SlurmBackend(PyslurmTransport())
 seen = backend.observe()
 free, orders = seen.free.copy(), []
 for p in seen.pending[:count]:

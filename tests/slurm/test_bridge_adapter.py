@@ -16,10 +16,12 @@ PRELUDE = """
 import json, os, signal, sys, time
 import numpy as np
 from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
+from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import StartOrder
 
-backend = SlurmBackend(deadline_s=5.0)
+transport = PyslurmTransport(deadline_s=5.0)
+backend = SlurmBackend(transport)
 
 def pack(seen, wanted=None):
     '''Start orders for what fits, first fit from the last node on, and the free amounts that should be left.'''
@@ -235,7 +237,7 @@ def over(seen):
     return len(ended) == len(orders)
 until(over, 40)
 time.sleep(2)
-past = {e.job.id for e in SlurmBackend().history()}
+past = {e.job.id for e in SlurmBackend(PyslurmTransport()).history()}
 print(json.dumps({label[e.job.id]: [e.run_s, e.job.id in past, e.job.user] for e in ended}))""",
     )
     assert set(told) == {jobs[0], jobs[1], f"{jobs[2]}_0", f"{jobs[2]}_1"}
@@ -248,7 +250,7 @@ def test_the_child_killed_or_hung_in_mid_call_is_a_failed_call_and_the_next_one_
         """
 import threading
 backend.observe()
-first = backend.child_pid
+first = transport.client.pid
 os.kill(first, signal.SIGSTOP)
 began = time.monotonic()
 kinds = []
@@ -258,7 +260,7 @@ except BackendError as error:
     kinds.append(type(error).__name__)
 waited = time.monotonic() - began
 backend.observe()
-second = backend.child_pid
+second = transport.client.pid
 os.kill(second, signal.SIGSTOP)
 threading.Timer(0.5, os.kill, (second, signal.SIGKILL)).start()
 try:
@@ -266,7 +268,7 @@ try:
 except BackendError as error:
     kinds.append(type(error).__name__)
 seen = backend.observe()
-print(json.dumps([kinds, waited, len({first, second, backend.child_pid}), len(seen.cluster.node_names)]))""",
+print(json.dumps([kinds, waited, len({first, second, transport.client.pid}), len(seen.cluster.node_names)]))""",
     )
     kinds, waited, children, nodes = told
     assert kinds == ["BackendTimeout", "BackendTimeout"]

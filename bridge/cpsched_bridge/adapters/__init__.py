@@ -1,5 +1,44 @@
-"""The clusters the bridge can stand beside.
+"""The clusters the bridge can stand beside, and what an adapter must offer.
 
-An adapter `cpsched_bridge.adapters.NAME` offers two names: `Options`, a pydantic model of its part of the settings
-file, and `connect(options: Options) -> Backend`. It is imported when it is first needed, and only by the command line.
+Two adapters are part of the project: `slurm`, and `mock`, a simulated cluster. Another one is a module of the same
+shape anywhere, such as
+
+    # mysite/lsf.py
+    from cpsched_bridge.settings import Section
+
+    class Options(Section):
+        host: str = "localhost"
+
+    def connect(options: Options) -> Backend:
+        return LsfBackend(options.host)
+
+The settings file names the adapter and holds its options. Only the command line looks adapters up, and an adapter is
+imported when it is first needed.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from cpsched_bridge.ports import Backend
+
+if TYPE_CHECKING:
+    from cpsched_bridge.settings import Section
+
+
+@runtime_checkable
+class Adapter(Protocol):
+    """A module, or a class, that knows one kind of cluster."""
+
+    @property
+    def Options(self) -> type[Section]:  # noqa: N802 - the name of a class
+        """The adapter's part of the settings file, each field with a default and a description."""
+        ...
+
+    def connect(self, options: Any) -> Backend:
+        """The backend that these `Options` ask for.
+
+        The cluster itself may be reached later, with the first call. Raises `SettingsError` for options that fit the
+        fields but not each other.
+        """
+        ...

@@ -1,4 +1,8 @@
-"""Sends the ledger's intents to the cluster and writes down what came of them: intent first, result after."""
+"""Sends the ledger's intents to the cluster and writes down what came of them.
+
+The order is what makes a crash harmless: first the intent is written, then the command is sent, then its outcome is
+written. `docs/crash-table.md` goes through every point between.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import TypeVar
 
 from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.cycle.guard import Allowance
-from cpsched_bridge.cycle.reconcile import Rules, failed
+from cpsched_bridge.cycle.reconcile import Conduct, failed
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Backend, Outcome, Result, StartOrder
 from cpsched_bridge.report import CycleReport
@@ -19,13 +23,13 @@ T = TypeVar("T")
 class Commands:
     """The three commands on batches of jobs, each with its writing before and after."""
 
-    def __init__(self, backend: Backend, ledger: Ledger, rules: Rules) -> None:
+    def __init__(self, backend: Backend, ledger: Ledger, conduct: Conduct) -> None:
         self._backend = backend
         self._ledger = ledger
-        self.rules = rules
+        self.conduct = conduct
 
     def send_intents(self, pending: frozenset[int], allowance: Allowance, now_s: int, report: CycleReport) -> None:
-        """Hold what is to be held and give back what is to be given back, of the jobs that are pending."""
+        """Send the holds and hand-backs that the ledger intends, for jobs that are `pending` in this reading."""
         ledger = self._ledger
         holds = [e for e in ledger.entries(State.ROLLING_BACK, State.HOLDING) if e.job_id in pending]
         backs = [e for e in ledger.entries(State.HANDING_BACK) if e.job_id in pending]
@@ -33,7 +37,11 @@ class Commands:
         self._send("hand_back", self._backend.hand_back, allowance.take(backs), self._given_back, now_s, report)
 
     def start(self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, report: CycleReport) -> None:
-        """Begin the starts of held jobs."""
+        """Begin the starts of held jobs, each on the nodes that were chosen for it.
+
+        Raises the backend's error if no job was touched (they are held as before), or if all may have been (the next
+        reading tells).
+        """
         names = cluster.node_names
         orders = [StartOrder(job, tuple((names[n], units) for n, units in placement)) for job, placement in chosen]
         if not orders:
@@ -57,7 +65,7 @@ class Commands:
 
     def _not_started(self, outcome: Outcome, now_s: int) -> Transition:
         why = f"start refused: {outcome.detail}"
-        return failed(self._entry(outcome.job_id), State.HELD, now_s, why, self.rules, pinned=False)
+        return failed(self._entry(outcome.job_id), State.HELD, now_s, why, self.conduct, pinned=False)
 
     def _send(
         self,
@@ -83,7 +91,7 @@ class Commands:
         kind: str,
         report: CycleReport,
     ) -> Sequence[Outcome]:
-        """The outcomes of a batch; a `BackendError` is written down per job before it goes on its way."""
+        """The outcomes of a batch. A `BackendError` is noted in the report for each job, and raised again."""
         try:
             outcomes = command(batch)
         except BackendError as error:
@@ -97,7 +105,7 @@ class Commands:
         if outcome.result == "done":
             return move(entry, State.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":
-            return failed(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.rules)
+            return failed(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.conduct)
         return None
 
     def _given_back(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:

@@ -1,4 +1,4 @@
-"""The rules that keep the bridge from doing harm: commands within bounds, standing down in doubt."""
+"""What keeps the bridge from doing harm: a bound on commands, and the count of failures that makes it stand down."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Allowance:
-    """How many commands a cycle may still send; the first come are served, the rest waits for the next cycle."""
+    """How many jobs a cycle may still send commands for. What is asked for first is sent; the rest waits."""
 
     left: int
 

@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
-from cpsched_bridge.cycle.reconcile import Rules, reconcile
+import sqlite3
+from collections.abc import Iterable
+
+from cpsched_bridge.cycle.failures import described
+from cpsched_bridge.cycle.reconcile import Conduct, reconcile
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Backend, Outcome
-from cpsched_bridge.store.ledger import KEPT, Ledger, State, move
+from cpsched_bridge.store.ledger import KEPT, Ledger, State, Transition, move
 
 
 def give_all_back(backend: Backend, ledger: Ledger, why: str, attempts: int = 3) -> list[str]:
     """Hand back every job that a hold or pin of ours may be on; what is in the way of that, a line each.
 
-    Reads the cluster first, to find jobs that the submit plugin held and to leave running ones alone; where it cannot
-    be read, what the ledger says is handed back.
+    The cluster is read first: the submit plugin may hold jobs that the ledger has never seen, and jobs that run are
+    left alone. Where the cluster cannot be read, the jobs that the ledger names are handed back. A ledger that cannot
+    be written keeps no job from being handed back.
     """
     problems: list[str] = []
     for _ in range(attempts):
-        problems = _unread(backend, ledger, why) + _hand_back(backend, ledger)
+        problems = _intend(backend, ledger, why) + _hand_back(backend, ledger)
         if not problems:
             break
     return problems
 
 
-def _unread(backend: Backend, ledger: Ledger, why: str) -> list[str]:
-    """Write the intent for every kept job; why the cluster could not be read, if so."""
+def _intend(backend: Backend, ledger: Ledger, why: str) -> list[str]:
+    """Write the intent for every job to be handed back; what was in the way, if anything was."""
     try:
         seen = backend.observe(ledger.pinned())
-    except BackendError as error:
+        transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, Conduct(controlling=False))
+    except Exception as error:  # whatever it is, the ledger's jobs are to be handed back
+        words = str(error) if isinstance(error, BackendError) else described(error)
         kept = ledger.entries(*(KEPT - {State.HANDING_BACK}))
-        ledger.record(move(entry, State.HANDING_BACK, entry.since_s, why) for entry in kept)
-        return [f"the cluster cannot be read, the submit plugin may hold more: {error}"]
-    ledger.record(reconcile(ledger.by_id, ledger.open_ids(), seen, Rules(controlling=False)))
-    return []
+        intents = [move(entry, State.HANDING_BACK, entry.since_s, why) for entry in kept]
+        return [f"the cluster cannot be read, the submit plugin may hold more: {words}", *_record(ledger, intents)]
+    return _record(ledger, transitions)
 
 
 def _hand_back(backend: Backend, ledger: Ledger) -> list[str]:
-    wanted = [entry.job_id for entry in ledger.entries(State.HANDING_BACK)]
+    wanted = ledger.kept()
     if not wanted:
         return []
     try:
@@ -43,5 +49,13 @@ def _hand_back(backend: Backend, ledger: Ledger) -> list[str]:
     except BackendError as error:
         outcomes = [Outcome(id, "unknown", str(error)) for id in wanted]
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
-    ledger.record(move(entry, State.FREE, entry.since_s, "handed back", pinned=False) for entry in done)
-    return [f"job {o.job_id} may still be held: {o.detail}" for o in outcomes if o.result != "done"]
+    unwritten = _record(ledger, [move(entry, State.FREE, entry.since_s, "handed back", pinned=False) for entry in done])
+    return unwritten + [f"job {o.job_id} may still be held: {o.detail}" for o in outcomes if o.result != "done"]
+
+
+def _record(ledger: Ledger, transitions: Iterable[Transition]) -> list[str]:
+    try:
+        ledger.record(transitions)
+    except sqlite3.Error as error:
+        return [f"the ledger cannot be written: {error}"]
+    return []

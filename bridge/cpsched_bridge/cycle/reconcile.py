@@ -1,8 +1,11 @@
-"""Holds the ledger against an observation: what has become of each job, and what must be asked of the cluster next.
+"""Compares the ledger with an observation: what has become of each job, and what must be asked of the cluster next.
 
-Pure: entries and an observation in, transitions out. The same function runs in every cycle and after a crash. The
-intents it leaves in the ledger (holding, rolling back, handing back) are the bridge's list of commands to send,
-repeated until the cluster shows that they took effect.
+This module is pure: entries and an observation go in, transitions come out. The same function runs in every cycle and
+after a crash. Some transitions are intents (holding, rolling back, handing back). They are the bridge's list of
+commands to send, and each is repeated until the cluster shows that it took effect.
+
+Example: the ledger says that job 7 is `starting`, and the observation shows it pending and held. The start did not
+happen, so the transition is to `rolling-back`, and one failure more.
 """
 
 from __future__ import annotations
@@ -17,24 +20,24 @@ from cpsched_bridge.store.ledger import KEPT, Entry, State, Transition, move
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What the bridge may want of jobs.
-
-    `controlling`: hold and start; else give everything back. `adopt`: hold pending jobs that nobody holds.
-    `start_timeout_s`: how long a released job may take until it is seen running. `max_failures`: starts or holds
-    in a row that may fail before a job is left to the cluster's scheduler.
-    """
+class Conduct:
+    """How the bridge treats jobs: what it may ask for, and when it gives up."""
 
     controlling: bool = True
+    """Hold and start jobs; if not, give everything back."""
     adopt: bool = True
+    """Hold pending jobs that nobody holds."""
     start_timeout_s: int = 15
+    """How long a released job may take until it is seen running."""
     max_failures: int = 5
+    """Starts or holds in a row that may fail before a job is left to the cluster's scheduler."""
 
 
-def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation, rules: Rules) -> list[Transition]:
+def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation, conduct: Conduct) -> list[Transition]:
     """The transitions that bring the entries `known` (by job id) up to what was `seen`; at most one per job.
 
-    `open_ids` are the jobs of `known` that are not over: what is not seen of them has left the cluster.
+    `open_ids` are the jobs of `known` that are not over. Those of them that are in no list of `seen` have left the
+    cluster.
     """
     now_s = seen.now_s
     found: dict[int, Transition | None] = {}
@@ -43,7 +46,7 @@ def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation,
     for left in seen.left:
         found[left.job_id] = _left(known.get(left.job_id), left, now_s)
     for pending in seen.pending:
-        found[pending.job.id] = _pending(known.get(pending.job.id), pending, now_s, rules)
+        found[pending.job.id] = _pending(known.get(pending.job.id), pending, now_s, conduct)
     for running in seen.running:
         found[running.job.id] = _running(known.get(running.job.id), running, seen.cluster, now_s)
     for job_id in open_ids - found.keys():
@@ -51,10 +54,10 @@ def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation,
     return [transition for transition in found.values() if transition is not None]
 
 
-def failed(entry: Entry, state: State, now_s: int, why: str, rules: Rules, **changes: Any) -> Transition:
-    """`entry` after one more failure: in `state`, or handed back for good when that was one too many."""
+def failed(entry: Entry, state: State, now_s: int, why: str, conduct: Conduct, **changes: Any) -> Transition:
+    """`entry` after one more failure: in `state`, or handed back for good if there were too many in a row."""
     failures = entry.failures + 1
-    if failures < rules.max_failures:
+    if failures < conduct.max_failures:
         return move(entry, state, now_s, why, failures=failures, **changes)
     leave = f"{failures} attempts in a row failed, the last one: {why}"
     return move(entry, State.HANDING_BACK, now_s, leave, failures=failures, leave=leave)
@@ -93,12 +96,12 @@ def _left(entry: Entry | None, left: LeftJob, now_s: int) -> Transition | None:
     return move(entry, State.HANDING_BACK, now_s, why, job_id=left.job_id, leave=left.reason)
 
 
-def _pending(entry: Entry | None, pending: PendingJob, now_s: int, rules: Rules) -> Transition | None:
-    if not rules.controlling:
+def _pending(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+    if not conduct.controlling:
         return _give_back(entry, pending, now_s)
     if entry is None:
-        return _take(None, pending, now_s, rules)
-    return _BY_STATE[entry.state](entry, pending, now_s, rules)
+        return _take(None, pending, now_s, conduct)
+    return _BY_STATE[entry.state](entry, pending, now_s, conduct)
 
 
 def _give_back(entry: Entry | None, pending: PendingJob, now_s: int) -> Transition | None:
@@ -112,20 +115,20 @@ def _give_back(entry: Entry | None, pending: PendingJob, now_s: int) -> Transiti
     return move(entry, State.HANDING_BACK, now_s, "not in control", job_id=pending.job.id, label=pending.label)
 
 
-def _take(entry: Entry | None, pending: PendingJob, now_s: int, rules: Rules) -> Transition | None:
-    """A pending job that is not ours yet: ours if the plugin holds it, adopted if nobody does and we may."""
+def _take(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+    """A pending job that is not ours yet. The submit plugin's hold makes it ours; one without a hold may be adopted."""
     id, label = pending.job.id, pending.label
     if pending.hold is Hold.PLUGIN:
         if entry is not None and entry.leave:
             return move(entry, State.HANDING_BACK, now_s, entry.leave)
         return move(entry, State.HELD, now_s, "held by the submit plugin", job_id=id, label=label)
-    if pending.hold is Hold.NONE and rules.adopt and not (entry is not None and entry.leave):
+    if pending.hold is Hold.NONE and conduct.adopt and not (entry is not None and entry.leave):
         return move(entry, State.HOLDING, now_s, "adopted", job_id=id, label=label)
     return None
 
 
-def _holding(entry: Entry, pending: PendingJob, now_s: int, rules: Rules) -> Transition | None:
-    """Asked for a hold, or about to: nobody's hold yet means that it is asked for again."""
+def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+    """A hold was asked for, or is about to be. A job that nobody holds yet stays as it is: the hold is sent again."""
     if pending.hold is Hold.USER:
         return _held_by_user(entry, now_s)
     if pending.hold is Hold.NONE or pending.pinned:
@@ -133,7 +136,7 @@ def _holding(entry: Entry, pending: PendingJob, now_s: int, rules: Rules) -> Tra
     return move(entry, State.HELD, now_s, "held", pinned=False)
 
 
-def _held(entry: Entry, pending: PendingJob, now_s: int, rules: Rules) -> Transition | None:
+def _held(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
     if pending.hold is Hold.USER:
         return _held_by_user(entry, now_s)
     if pending.hold is Hold.NONE:
@@ -142,18 +145,18 @@ def _held(entry: Entry, pending: PendingJob, now_s: int, rules: Rules) -> Transi
     return None
 
 
-def _starting(entry: Entry, pending: PendingJob, now_s: int, rules: Rules) -> Transition | None:
-    """Still pending: in time if it is released; a hold on it means that the start will not happen."""
+def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+    """A start was asked for, and the job is still pending. A hold on it means that the start will not happen."""
     if pending.hold is Hold.USER:
         return _held_by_user(entry, now_s)
     if pending.hold is not Hold.NONE:
-        return failed(entry, State.ROLLING_BACK, now_s, "held instead of started", rules)
-    if now_s - entry.since_s > rules.start_timeout_s:
-        return failed(entry, State.ROLLING_BACK, now_s, f"not running after {now_s - entry.since_s} s", rules)
+        return failed(entry, State.ROLLING_BACK, now_s, "held instead of started", conduct)
+    if now_s - entry.since_s > conduct.start_timeout_s:
+        return failed(entry, State.ROLLING_BACK, now_s, f"not running after {now_s - entry.since_s} s", conduct)
     return None
 
 
-def _handing_back(entry: Entry, pending: PendingJob, now_s: int, rules: Rules | None = None) -> Transition | None:
+def _handing_back(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct | None = None) -> Transition | None:
     if pending.hold is Hold.USER:
         return _held_by_user(entry, now_s)
     if pending.hold is Hold.NONE and not pending.pinned:
@@ -161,28 +164,28 @@ def _handing_back(entry: Entry, pending: PendingJob, now_s: int, rules: Rules | 
     return None
 
 
-def _was_running(entry: Entry, pending: PendingJob, now_s: int, rules: Rules) -> Transition | None:
-    """Pending again: requeued, perhaps with our old pin on it; held by an administrator, it is no longer ours."""
+def _was_running(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+    """The job is pending again: it was requeued, perhaps with our old pin on it. An administrator's hold is theirs."""
     if pending.hold in (Hold.ADMIN, Hold.USER):
         why = f"requeued and held ({pending.hold})"
         return move(entry, State.FREE, now_s, why)
-    if entry.leave or not (rules.adopt or pending.hold is Hold.PLUGIN):
+    if entry.leave or not (conduct.adopt or pending.hold is Hold.PLUGIN):
         return move(entry, State.HANDING_BACK, now_s, "requeued")
     return move(entry, State.HOLDING, now_s, "requeued", nodes=())
 
 
-def _was_lost(entry: Entry, pending: PendingJob, now_s: int, rules: Rules) -> Transition | None:
-    """Pending although it had vanished: an administrator's hold on it was ours when we last saw it."""
+def _was_lost(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+    """The job is pending although it had vanished. An administrator's hold on it was ours when we last saw it."""
     if pending.hold is Hold.ADMIN:
         return move(entry, State.HOLDING, now_s, "seen again")
-    return _take(entry, pending, now_s, rules)
+    return _take(entry, pending, now_s, conduct)
 
 
 def _held_by_user(entry: Entry, now_s: int) -> Transition:
     return move(entry, State.FREE, now_s, "held by its owner")
 
 
-_BY_STATE: dict[State, Callable[[Entry, PendingJob, int, Rules], Transition | None]] = {
+_BY_STATE: dict[State, Callable[[Entry, PendingJob, int, Conduct], Transition | None]] = {
     State.HOLDING: _holding,
     State.HELD: _held,
     State.STARTING: _starting,

@@ -1,4 +1,8 @@
-"""Turns an observation into the scene that is decided on: which jobs may start, and what is already promised."""
+"""Turns an observation into the scene that is decided on.
+
+The observation tells what the cluster shows, the ledger what is the bridge's. Both together say which jobs may start,
+and which nodes are promised to jobs on their way.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,16 @@ from collections.abc import Mapping
 from cpsched.fit import used_by
 from cpsched.model import Cluster, IntArray, RunningJob, Scene
 from cpsched_bridge.ports import Hold, Observation, PendingJob
-from cpsched_bridge.store.journal import Aside
+from cpsched_bridge.store.journal_reader import Aside
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 
 
 def scene_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool) -> Scene:
-    """What to decide on.
+    """The scene to decide on, by the ledger's `entries`.
 
-    In control the queue holds what may be started, and jobs on their way (released, not yet seen running) count as
-    running where they were sent. Otherwise the queue holds what the bridge would have if it were in control.
+    - In control the queue holds the jobs that may be started. Jobs on their way (released, not yet seen running) count
+      as running where they were sent.
+    - Otherwise the queue holds the jobs that the bridge would have if it were in control.
     """
     may_start = _startable if controlling else _decidable
     queue = tuple(p.job for p in seen.pending if may_start(p, entries))
@@ -26,7 +31,7 @@ def scene_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool)
 
 
 def _startable(pending: PendingJob, entries: Mapping[int, Entry]) -> bool:
-    """Ours by the ledger, and held by the cluster's word."""
+    """Whether the ledger says that the job is ours, and the cluster that it is held."""
     entry = entries.get(pending.job.id)
     return entry is not None and entry.state is State.HELD and pending.hold in (Hold.PLUGIN, Hold.ADMIN)
 
@@ -38,7 +43,10 @@ def _decidable(pending: PendingJob, entries: Mapping[int, Entry]) -> bool:
 
 
 def _promised(seen: Observation, entries: Mapping[int, Entry]) -> tuple[IntArray, list[RunningJob]]:
-    """`free` less what jobs on their way will take, and those jobs; one whose nodes are taken by now is left out."""
+    """What is free less what jobs on their way will take, and those jobs.
+
+    A job whose nodes are gone, or taken by another one meanwhile, is left out: its start will not happen.
+    """
     free = seen.free.copy()
     coming = []
     index = _node_index(seen.cluster)

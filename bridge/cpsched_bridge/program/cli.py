@@ -111,7 +111,9 @@ def demo(
 ) -> None:
     """Control mode on a simulated Eurora: a loaded morning, accelerated, live; then a comparison."""
     from cpsched_bridge.program.demo import run
+    from cpsched_sim.cli import look_here_too
 
+    look_here_too()
     raise typer.Exit(run(dispatcher, baseline, jobs, seconds, limit, seed, mornings))
 
 

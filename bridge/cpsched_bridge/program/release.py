@@ -13,10 +13,11 @@ from cpsched_bridge.store.ledger import Ledger
 
 
 def release_all(settings: Settings, where: str, if_stale_s: float | None, force: bool) -> str:
-    """Give everything back and say how many; raises `StillHeld` for what could not be.
+    """Give every held job back; the words to print. Raises `StillHeld` for jobs that could not be given back.
 
-    Beside a living bridge only if forced, or if its heartbeat is older than `if_stale_s`; a heartbeat that is
-    younger means that there is nothing to do.
+    - With `if_stale_s`, nothing is done while the bridge's heartbeat is younger than that.
+    - Beside a living bridge nothing is done, and `AlreadyRunning` raised, unless its heartbeat is stale or `force` says
+      so.
     """
     if if_stale_s is not None:
         age_s = places.heartbeat_age_s(settings)

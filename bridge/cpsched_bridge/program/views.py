@@ -14,7 +14,8 @@ from cpsched_bridge.errors import UnknownJob
 from cpsched_bridge.ports import Check, Outcome
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.files import heartbeat_age_s
-from cpsched_bridge.store.journal import Aside, Event, Journal, RoundLine
+from cpsched_bridge.store.journal import Journal
+from cpsched_bridge.store.journal_reader import Aside, Event, RoundLine
 from cpsched_bridge.store.ledger import KEPT, Entry, Ledger
 from cpsched_bridge.store.rounds import RoundRecord
 
@@ -68,6 +69,8 @@ def print_round(record: RoundRecord, outcomes: Sequence[tuple[str, Outcome]], se
         f"{len(record.queue)} queued, {len(record.running)} running, {effort.considered} considered, "
         f"{effort.variables} variables, objective {effort.objective}, solver {1e3 * effort.solver_s:.1f} ms"
     )
+    if record.failure:
+        out.print(f"the decision failed: {record.failure}")
     out.print("seconds: " + ", ".join(f"{phase} {value:.4f}" for phase, value in seconds.items()))
     _print_queue(out, record)
     if outcomes:

@@ -1,4 +1,4 @@
-"""Where a bridge keeps what it must not forget: lock, ledger, journal, pause file, heartbeat."""
+"""Where lock, ledger, journal, pause file and heartbeat of a bridge live: all in its state directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two small files about the process: a lock, so that there is one bridge, and the word to stand down."""
+"""Two small files about the process: a lock, so that one bridge runs at a time, and the word to stand down."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class InstanceLock:
 
 
 class PauseFile:
-    """Whether the bridge stands down, and why; a file, so that it outlives the bridge and any tool can set it."""
+    """Whether the bridge stands down, and why. A file outlives the bridge, and any tool can write it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -43,6 +43,8 @@ class PauseFile:
             return None
         except OSError as error:
             return f"{self._path}: {error.strerror}"
+        except UnicodeDecodeError:
+            return "paused"
         try:
             return str(json.loads(text)["why"])
         except (ValueError, KeyError, TypeError):

@@ -6,29 +6,23 @@ SQLite (WAL), written by the bridge alone, read by anyone. Its size is bounded: 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from cpsched.model import Cluster, Decision, Effort, Job, RunningJob, Snapshot, Wait
+from cpsched.model import Cluster, Job, Snapshot
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.errors import UnknownRound
-from cpsched_bridge.ports import Outcome
-from cpsched_bridge.report import Happening, Phase
+from cpsched_bridge.report import CycleReport, Happening
+from cpsched_bridge.store.journal_reader import Aside, JournalReader
 from cpsched_bridge.store.ledger import connect
 from cpsched_bridge.store.rounds import (
-    RoundRecord,
-    cluster_from_json,
     cluster_to_json,
-    decision_to_json,
-    job_from_json,
+    failure_to_json,
     job_to_json,
     key_of,
     pack,
-    placement_from_json,
     state_to_json,
     unpack,
 )
@@ -53,105 +47,60 @@ create table if not exists aside (
 """
 
 
-@dataclass(frozen=True, slots=True)
-class RoundLine:
-    """One round in a list."""
+class Journal(JournalReader):
+    """The rounds on disk, to be read and written.
 
-    number: int
-    now_s: int
-    at_unix_s: float
-    mode: str
-    queued: int
-    running: int
-    starts: int
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something worth telling: a failed cycle, a start that did not work out, a change of mode."""
-
-    at_unix_s: float
-    round: int
-    kind: str
-    job_id: int | None
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Aside:
-    """A pending job that the bridge does not decide on at present; `kind`: unsupported, ineligible, held."""
-
-    job_id: int
-    kind: str
-    reason: str
-    label: str = ""
-    user: str = ""
-
-
-class Journal:
-    """The rounds on disk. `max_mib` bounds the size of the data; what is over is pruned from the oldest round on."""
+    `max_mib` bounds the size of the data: when they are larger, the oldest rounds are dropped. A journal that is opened
+    `read_only` may be read while a bridge writes it.
+    """
 
     def __init__(self, path: Path | str, max_mib: float = 512.0, read_only: bool = False) -> None:
-        self._db = connect(path, durable=False, read_only=read_only)
+        super().__init__(connect(path, durable=False, read_only=read_only))
         if not read_only:
             self._db.execute("pragma auto_vacuum=incremental")
             self._db.executescript(_SCHEMA)
         self._max_bytes = int(max_mib * 2**20)
         self._keys: dict[int, tuple[Job, str]] = {}
         self._cluster: tuple[Cluster, bytes] | None = None
-        self._read_jobs: dict[str, Job] = {}
-        self._last = self._newest()
         self._asides: frozenset[Aside] | None = None
 
-    def _newest(self) -> int:
-        return int(self._db.execute("select coalesce(max(round), 0) from rounds").fetchone()[0])
-
-    @property
-    def last_round(self) -> int:
-        """Number of the newest round, 0 if there is none."""
-        return self._last
-
-    def write_round(
-        self,
-        number: int,
-        snapshot: Snapshot,
-        decision: Decision,
-        policy: PolicySpec,
-        memory: Any,
-        replayable: bool,
-        mode: str,
-        at_unix_s: float,
-        outcomes: Iterable[tuple[str, Outcome]],
-        seconds: Mapping[Phase, float],
-    ) -> None:
-        """Write one round; `outcomes` are (kind of command, outcome), `seconds` the time of each phase."""
-        with self._db:
-            row = (
-                number,
-                snapshot.now_s,
-                at_unix_s,
-                mode,
-                self._store(pack(asdict(policy))),
-                self._cluster_key(snapshot.cluster),
-                self._store(pack(state_to_json(snapshot, self._job_keys(snapshot)))),
-                self._store(pack(decision_to_json(decision, snapshot))),
-                None if memory is None else self._store(pack(memory)),
-                replayable,
-                len(snapshot.queue),
-                len(snapshot.running),
-                len(decision.starts),
-                decision.effort.path,
-                json.dumps(dict(seconds)),
-            )
-            self._db.execute(f"insert or replace into rounds values ({','.join('?' * len(row))})", row)
-            self._db.executemany(
-                "insert into outcomes values (?,?,?,?,?)",
-                [(number, kind, o.job_id, o.result, o.detail) for kind, o in outcomes],
-            )
-        self._last = number
-        if number % 64 == 0:
+    def write_round(self, report: CycleReport, policy: PolicySpec) -> None:
+        """Write the round of a cycle that got as far as a snapshot; a failed decision by the name of its failure."""
+        snapshot, memory = report.snapshot, report.packed_memory
+        assert snapshot is not None
+        decision = report.packed_decision or pack(failure_to_json(report.policy_failure))
+        path = report.policy_failure if report.decision is None else report.decision.effort.path
+        try:
+            with self._db:
+                self._insert_round(
+                    report.number,
+                    snapshot.now_s,
+                    report.at_unix_s,
+                    report.mode,
+                    self._store(pack(asdict(policy))),
+                    self._cluster_key(snapshot.cluster),
+                    self._store(pack(state_to_json(snapshot, self._job_keys(snapshot)))),
+                    self._store(decision),
+                    None if memory is None else self._store(memory),
+                    report.replayable,
+                    len(snapshot.queue),
+                    len(snapshot.running),
+                    len(report.starts),
+                    path,
+                    json.dumps(report.seconds),
+                )
+                self._db.executemany(
+                    "insert into outcomes values (?,?,?,?,?)",
+                    [(report.number, kind, o.job_id, o.result, o.detail) for kind, o in report.outcomes],
+                )
+        except sqlite3.Error:
+            self._keys, self._cluster = {}, None  # what was written with this round is gone with it
+            raise
+        if report.number % 64 == 0:
             self.prune()
+
+    def _insert_round(self, *row: Any) -> None:
+        self._db.execute(f"insert or replace into rounds values ({','.join('?' * len(row))})", row)
 
     def write_events(self, at_unix_s: float, number: int, happenings: Iterable[Happening]) -> None:
         """Write what happened in a round, decided or not."""
@@ -171,11 +120,6 @@ class Journal:
             rows = [(a.job_id, a.kind, a.reason, a.label, a.user) for a in now]
             self._db.executemany("insert or replace into aside values (?,?,?,?,?)", rows)
         self._asides = now
-
-    def asides(self, kind: str | None = None) -> list[Aside]:
-        """The jobs that are not decided on, by id; of one kind if given."""
-        rows = self._db.execute("select job_id, kind, reason, label, user from aside order by job_id")
-        return [aside for aside in (Aside(*row) for row in rows) if kind in (None, aside.kind)]
 
     def _store(self, data: bytes) -> bytes:
         key = key_of(data)
@@ -248,86 +192,3 @@ class Journal:
         stored = [key for (key,) in self._db.execute("select key from jobs")]
         self._db.executemany("delete from jobs where key = ?", [(key,) for key in stored if key not in named])
         self._keys = {id: (job, key) for id, (job, key) in self._keys.items() if key in named}
-
-    def lines(self, limit: int | None = None, with_starts: bool = False) -> list[RoundLine]:
-        """The newest rounds, oldest first; all of them if `limit` is None."""
-        where = "where starts > 0" if with_starts else ""
-        bound = "" if limit is None else f"limit {limit:d}"
-        columns = "round, now_s, at_unix_s, mode, queued, running, starts, path"
-        rows = self._db.execute(f"select {columns} from rounds {where} order by round desc {bound}")
-        return [RoundLine(*row) for row in rows][::-1]
-
-    def read(self, number: int) -> RoundRecord:
-        """A round; raises `UnknownRound`."""
-        query = """select now_s, at_unix_s, mode, policy, cluster, state, decision, memory, replayable
-                   from rounds where round = ?"""
-        row = self._db.execute(query, (number,)).fetchone()
-        if row is None:
-            raise UnknownRound(self._no_such_round(number))
-        now_s, at_unix_s, mode, *keys, replayable = row
-        policy, cluster, state, decision, memory = map(self._thing, keys)
-        jobs = self._jobs_of([*state["queue"], *(entry[0] for entry in state["running"])])
-        return RoundRecord(
-            number=number,
-            now_s=now_s,
-            policy=PolicySpec(**policy),
-            cluster=cluster_from_json(cluster),
-            free=np.array(state["free"], dtype=np.int64),
-            queue=tuple(jobs[key] for key in state["queue"]),
-            running=tuple(RunningJob(jobs[k], start_s, placement_from_json(p)) for k, start_s, p in state["running"]),
-            estimates={int(id): seconds for id, seconds in state["estimates"].items()},
-            starts={int(id): placement_from_json(p) for id, p in decision["starts"].items()},
-            plan={int(id): start_s for id, start_s in decision["plan"].items()},
-            waits={int(id): Wait(reason, tuple(behind)) for id, (reason, behind) in decision["waits"].items()},
-            effort=Effort(**decision["effort"]),
-            memory=memory,
-            replayable=bool(replayable),
-            mode=mode,
-            at_unix_s=at_unix_s,
-        )
-
-    def _no_such_round(self, number: int) -> str:
-        first, last = self._db.execute("select min(round), max(round) from rounds").fetchone()
-        held = "it is empty" if first is None else f"it holds rounds {first} to {last}"
-        return f"round={number}: not in the journal; {held}"
-
-    def _thing(self, key: bytes | None) -> Any:
-        if key is None:
-            return None
-        return unpack(self._db.execute("select data from things where key = ?", (key,)).fetchone()[0])
-
-    def _jobs_of(self, keys: list[str]) -> dict[str, Job]:
-        """Jobs by content key; those of the round read before are kept, as most are the same."""
-        found = {}
-        for key in keys:
-            job = self._read_jobs.get(key)
-            if job is None:
-                (text,) = self._db.execute("select data from jobs where key = ?", (key,)).fetchone()
-                job = job_from_json(json.loads(text))
-            found[key] = job
-        self._read_jobs = found
-        return found
-
-    def outcomes(self, number: int) -> list[tuple[str, Outcome]]:
-        """(kind of command, outcome) of a round."""
-        query = "select kind, job_id, result, detail from outcomes where round = ? order by rowid"
-        return [(kind, Outcome(id, result, detail)) for kind, id, result, detail in self._db.execute(query, (number,))]
-
-    def seconds(self, number: int) -> dict[str, float]:
-        """Time of each phase of a round."""
-        row = self._db.execute("select seconds from rounds where round = ?", (number,)).fetchone()
-        return dict(json.loads(row[0])) if row else {}
-
-    def events(self, job_id: int | None = None, limit: int = 50) -> list[Event]:
-        """The newest events, oldest first; of one job if given."""
-        where, args = ("where job_id = ?", (job_id,)) if job_id is not None else ("", ())
-        query = f"select at_unix_s, round, kind, job_id, detail from events {where} order by seq desc limit {limit:d}"
-        return [Event(*row) for row in self._db.execute(query, args)][::-1]
-
-    def numbers(self) -> Iterator[int]:
-        """All round numbers, ascending."""
-        return iter([row[0] for row in self._db.execute("select round from rounds order by round")])
-
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()

@@ -69,22 +69,24 @@ class IllegalTransition(BridgeError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One job of the ledger.
-
-    `pinned`: a node list of ours may be on it. `since_s`: cluster time of its last transition. `failures`: starts
-    and holds in a row that did not work out. `nodes`: where it was last told to start. `leave`: why it is not
-    adopted again, empty if it may be.
-    """
+    """One job of the ledger."""
 
     job_id: int
     state: State
     since_s: int
+    """Cluster time of its last transition."""
     pinned: bool = False
+    """Whether a node list of ours may be on the job."""
     failures: int = 0
+    """Starts and holds in a row that did not work out."""
     nodes: tuple[tuple[str, int], ...] = ()
+    """Where the job was last told to start: (node name, units there)."""
     leave: str = ""
+    """Why the job is not adopted again; empty if it may be."""
     label: str = ""
+    """The name that people use for the job, such as "19_3"."""
     why: str = ""
+    """The reason of its last transition."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,8 @@ class Replay:
 
 def replay(record: RoundRecord, read: ReadFile | None = None) -> Replay:
     """Decide the recorded round again; `read` opens the files that settings of the dispatcher name."""
+    if record.failure:
+        return Replay(record.number, {}, (), f"the decision failed ({record.failure})")
     if not record.replayable:
         return Replay(record.number, {}, (), f"{record.policy.dispatcher} learns and does not tell what it has learned")
     dispatcher = DISPATCHERS.build(record.policy.dispatcher, record.policy.dispatcher_settings, read)

@@ -1,7 +1,7 @@
 """Rounds as plain data: what a decision depended on and what it was, to be written down and decided again.
 
-JSON in, JSON out. Jobs and clusters are written once and referred to by their content, so that a quiet hour of
-identical rounds costs next to nothing.
+Jobs and clusters are written once and named by a hash of their content from then on. So a quiet hour of identical
+rounds costs next to nothing.
 """
 
 from __future__ import annotations
@@ -78,11 +78,7 @@ def placement_from_json(value: Json) -> Placement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundRecord:
-    """All that is needed to take one decision again, and what it was.
-
-    `estimates`: seconds by job id, as predicted when the job was first seen, so that replay needs no history.
-    `memory`: what the dispatcher had learned (None: it learns nothing, or does not tell: see `replayable`).
-    """
+    """All that is needed to take one decision again, and what the decision was."""
 
     number: int
     now_s: int
@@ -92,14 +88,19 @@ class RoundRecord:
     queue: tuple[Job, ...]
     running: tuple[RunningJob, ...]
     estimates: Mapping[int, int]
+    """Seconds by job id, as predicted when the job was first seen, so that a replay needs no history."""
     starts: Mapping[int, Placement]
     plan: Mapping[int, int]
     waits: Mapping[int, Wait]
     effort: Effort
     memory: Json = None
+    """What the dispatcher had learned; None if it learns nothing or does not tell."""
     replayable: bool = True
+    """Whether the record holds all that the decision depended on."""
     mode: str = ""
     at_unix_s: float = 0.0
+    failure: str = ""
+    """Why this round has no decision, if so: the snake-case name of what the policy did wrong."""
 
 
 def state_to_json(snapshot: Snapshot, job_keys: Mapping[int, str]) -> Json:
@@ -116,6 +117,11 @@ def state_to_json(snapshot: Snapshot, job_keys: Mapping[int, str]) -> Json:
             str(jobs[slot].id): int(estimate_s[slot]) for slot in (*snapshot.queue.tolist(), *snapshot.running.tolist())
         },
     }
+
+
+def failure_to_json(kind: str) -> Json:
+    """A round whose decision failed, in place of a decision; `kind` says how."""
+    return {"starts": {}, "plan": {}, "waits": {}, "effort": asdict(Effort(kind)), "failure": kind}
 
 
 def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:

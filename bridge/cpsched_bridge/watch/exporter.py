@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from cpsched.metrics import BSLD_BOUND_S, bounded_slowdown
 from cpsched_bridge.errors import AddressTaken
 from cpsched_bridge.ports import Observation
-from cpsched_bridge.report import OK, CycleReport
+from cpsched_bridge.report import MODES, OK, PHASES, CycleReport
 
 _CYCLE_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _LATENCY_S = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -79,9 +79,9 @@ class Exporter:
         self._mode = gauge("cpsched_mode", "1 for the mode the bridge is in.", "mode")
         build = gauge("cpsched_build_info", "The version of cpsched.", "version")
         build.labels(version("cpsched")).set(1)
-        for mode in ("shadow", "control", "paused"):
+        for mode in MODES:
             self._mode.labels(mode).set(0)
-        for phase in ("observe", "reconcile", "decide", "verify", "apply", "journal"):
+        for phase in PHASES:
             self._phases.labels(phase)
         self._cycles.labels(OK)
 
@@ -105,7 +105,7 @@ class Exporter:
 
     def _note_mode(self, mode: str) -> None:
         if mode != self._seen_mode:
-            for known in ("shadow", "control", "paused"):
+            for known in MODES:
                 self._mode.labels(known).set(known == mode)
             self._seen_mode = mode
 

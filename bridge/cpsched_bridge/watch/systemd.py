@@ -1,13 +1,14 @@
-"""Tells systemd how the bridge is: one datagram per message to NOTIFY_SOCKET (sd_notify(3)); silent elsewhere."""
+"""Tells systemd how the bridge is: one datagram per message to NOTIFY_SOCKET, see sd_notify(3)."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 
 
 class Systemd:
-    """The service manager that started us, if any."""
+    """The service manager that started the bridge, if one did."""
 
     def __init__(self) -> None:
         self._address = os.environ.get("NOTIFY_SOCKET", "")
@@ -15,17 +16,17 @@ class Systemd:
             self._address = "\0" + self._address[1:]
 
     def notify(self, *assignments: str) -> None:
-        """Send `READY=1`, `WATCHDOG=1`, `STATUS=...` and the like; that nobody listens is not our failure."""
+        """Send `READY=1`, `WATCHDOG=1`, `STATUS=...` and the like. Nothing happens where nobody listens."""
         if not self._address:
             return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as s:
-            try:
-                s.sendto("\n".join(assignments).encode(), self._address)
-            except OSError:
-                return
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as s,
+        ):
+            s.sendto("\n".join(assignments).encode(), self._address)
 
     @property
     def watchdog_s(self) -> float | None:
-        """How often systemd wants to hear of us; None if it does not watch."""
+        """Seconds within which systemd wants the next sign of life; None if it does not watch."""
         microseconds = os.environ.get("WATCHDOG_USEC", "")
         return int(microseconds) / 1e6 if microseconds.isdigit() else None

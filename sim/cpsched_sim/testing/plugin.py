@@ -6,6 +6,7 @@ needs, is imported when the option is given.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let the suite be collected."""
     if not config.getoption("cpsched_dispatcher") or str(SUITE) in config.args:
         return
+    sys.path.append(str(config.invocation_params.dir))  # as `python -m pytest` does: the dispatcher may be there
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args.clear()
     config.args.append(str(SUITE))

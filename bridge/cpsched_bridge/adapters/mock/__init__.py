@@ -20,6 +20,9 @@ class Options(Section):
 
     system: str = Field(default="eurora", description="System by name, or a system file.")
     trace: Path | None = Field(default=None, description="Trace to submit; without one a workload is generated.")
+    format: str | None = Field(
+        default=None, description="The trace's format by name; by default what its first line looks like."
+    )
     days: float = Field(default=1.0, gt=0, description="Length of the generated workload.")
     load: float = Field(default=1.0, gt=0, description="Jobs per day of the generated workload, 1 as on Eurora.")
     seed: int = Field(default=1, description="Seed of the generated workload.")
@@ -47,7 +50,7 @@ def local_backend(options: Options) -> MockBackend:
     from cpsched_sim.workloads.load import load
 
     if options.trace is not None:
-        workload = load(options.trace, options.system, max_jobs=options.max_jobs)
+        workload = load(options.trace, options.system, max_jobs=options.max_jobs, format=options.format)
         cluster, jobs = workload.cluster, list(workload.jobs)
     elif options.system != "eurora":
         raise SettingsError(f"options.trace: must be given for system {options.system}; only eurora is generated")

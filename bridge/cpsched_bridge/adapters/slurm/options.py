@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
+from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
 from cpsched_bridge.settings import Section
 
 
@@ -24,8 +25,4 @@ class Options(Section):
 
 def connect(options: Options) -> SlurmBackend:
     """The backend; the cluster is reached with the first call."""
-    return SlurmBackend(
-        deadline_s=options.deadline_s,
-        history_deadline_s=options.history_deadline_s,
-        history_days=options.history_days,
-    )
+    return SlurmBackend(PyslurmTransport(options.deadline_s, options.history_deadline_s), options.history_days)

@@ -54,7 +54,7 @@ def test_shadow_mode_decides_records_and_sends_nothing(bridge_at):
     assert cluster.commands == []
     assert list(bridge.ledger.entries()) == []
     assert len(list(bridge.journal.numbers())) == 20
-    assert bridge._stop() == []
+    assert bridge.stop() == []
     assert cluster.commands == []
 
 
@@ -64,7 +64,7 @@ def test_users_and_administrators_holds_are_never_touched(bridge_at):
     cluster.submit(a_job(2), hold=Hold.ADMIN)
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
-    bridge._stop()
+    bridge.stop()
     assert cluster.commands == []
     assert {aside.job_id: aside.kind for aside in bridge.journal.asides()} == {1: "held", 2: "held"}
 
@@ -200,7 +200,7 @@ def test_a_job_requeued_and_held_by_an_administrator_is_not_ours_any_more(bridge
     settle(bridge, cluster, 2)
     cluster.requeue(1, Hold.ADMIN)
     settle(bridge, cluster)
-    bridge._stop()
+    bridge.stop()
     assert cluster.jobs[1].hold is Hold.ADMIN
     assert [kind for kind, _ in cluster.commands] == ["start"]
 
@@ -252,7 +252,7 @@ def test_failed_cycles_back_off_exponentially_and_the_loop_recovers(bridge_at):
     bridge.run()
     assert pace.waited == [2.0, 4.0, 5.0, 3.0, 5.0, 5.0, 5.0, 1.0, 5.0], "slices of 5 s of 2, 4, 8, 16, 20 s"
     settle(bridge, cluster, 2)
-    assert bridge._pause_s() == 1.0
+    assert bridge._rest.pause_s == 1.0
     assert cluster.jobs[1].running
 
 
@@ -299,7 +299,7 @@ def test_a_stopping_bridge_tells_which_jobs_it_could_not_give_back(bridge_at):
     for call in ("observe", "hand_back"):
         for _ in range(3):
             cluster.fail(call, BackendUnavailable("connection refused"))
-    assert bridge._stop() == [
+    assert bridge.stop() == [
         "the cluster cannot be read, the submit plugin may hold more: connection refused",
         "job 1 may still be held: connection refused",
         "job 2 may still be held: connection refused",

@@ -5,18 +5,18 @@ from hypothesis import strategies as st
 
 from cpsched.model import EndedJob
 from cpsched_bridge.cycle import reconcile as reconciling
-from cpsched_bridge.cycle.reconcile import Rules
+from cpsched_bridge.cycle.reconcile import Conduct
 from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
 from cpsched_bridge.store.ledger import CLOSED, KEPT, Entry, State
 from tests.builders import a_cluster, a_job, a_running
 
 CLUSTER = a_cluster()
-RULES = Rules(start_timeout_s=10, max_failures=3)
+CONDUCT = Conduct(start_timeout_s=10, max_failures=3)
 
 
-def reconcile(entry, observation, rules):
+def reconcile(entry, observation, conduct):
     known = {1: entry} if entry else {}
-    return reconciling.reconcile(known, {id for id, e in known.items() if e.state not in CLOSED}, observation, rules)
+    return reconciling.reconcile(known, {id for id, e in known.items() if e.state not in CLOSED}, observation, conduct)
 
 
 def seen(now_s=100, **parts):
@@ -27,9 +27,9 @@ def pending(hold, pinned=False, id=1):
     return PendingJob(a_job(id), hold, pinned)
 
 
-def after(entry, observation, rules=RULES):
+def after(entry, observation, conduct=CONDUCT):
     """The entry as it becomes, or None where nothing changes."""
-    found = reconcile(entry, observation, rules)
+    found = reconcile(entry, observation, conduct)
     assert len(found) <= 1
     return found[0].entry if found else None
 
@@ -130,16 +130,16 @@ def test_what_the_plugin_held_and_cannot_be_modelled_is_handed_back():
 
 @pytest.mark.parametrize("state", sorted(KEPT - {State.HANDING_BACK}))
 def test_out_of_control_everything_kept_goes_back(state):
-    result = after(an_entry(state), seen(pending=[pending(Hold.ADMIN)]), Rules(controlling=False))
+    result = after(an_entry(state), seen(pending=[pending(Hold.ADMIN)]), Conduct(controlling=False))
     assert result.state is State.HANDING_BACK
 
 
 def test_out_of_control_what_the_plugin_holds_goes_back_too():
-    assert after(None, seen(pending=[pending(Hold.PLUGIN)]), Rules(controlling=False)).state is State.HANDING_BACK
+    assert after(None, seen(pending=[pending(Hold.PLUGIN)]), Conduct(controlling=False)).state is State.HANDING_BACK
 
 
 def test_without_adoption_unheld_jobs_are_let_be():
-    assert after(None, seen(pending=[pending(Hold.NONE)]), Rules(adopt=False)) is None
+    assert after(None, seen(pending=[pending(Hold.NONE)]), Conduct(adopt=False)) is None
 
 
 ENTRIES = st.one_of(
@@ -162,18 +162,18 @@ def test_whatever_stands_in_the_ledger_a_pending_job_ends_up_with_one_master(ent
 
     A user's hold is never touched, nor an administrator's on a job that was not ours; nothing stays held by nobody.
     """
-    rules = Rules(controlling=control, adopt=adopt, start_timeout_s=10, max_failures=3)
+    conduct = Conduct(controlling=control, adopt=adopt, start_timeout_s=10, max_failures=3)
     ours = entry is not None and (entry.state in KEPT or entry.state is State.GONE)
     first_hold, now_s = hold, 100
     for _ in range(8):
         now_s += 20
-        for transition in reconcile(entry, seen(now_s, pending=[pending(hold, pinned)]), rules):
+        for transition in reconcile(entry, seen(now_s, pending=[pending(hold, pinned)]), conduct):
             entry = transition.entry
         if entry is not None and entry.state in (State.HOLDING, State.ROLLING_BACK) and hold is not Hold.USER:
             hold, pinned = (Hold.ADMIN if hold is Hold.NONE else hold), False
         if entry is not None and entry.state is State.HANDING_BACK and hold is not Hold.USER:
             hold, pinned = Hold.NONE, False
-    assert reconcile(entry, seen(now_s + 1, pending=[pending(hold, pinned)]), rules) == []
+    assert reconcile(entry, seen(now_s + 1, pending=[pending(hold, pinned)]), conduct) == []
     state = entry.state if entry else None
     assert state in (None, State.HELD, State.FREE, State.ENDED, State.RUNNING, State.GONE)
     if first_hold is Hold.USER:

@@ -1,3 +1,5 @@
+import sqlite3
+
 import numpy as np
 import pytest
 
@@ -8,12 +10,14 @@ from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.ports import Outcome
-from cpsched_bridge.report import Happening
-from cpsched_bridge.store.journal import Aside, Journal
+from cpsched_bridge.report import CycleReport, Happening
+from cpsched_bridge.store.journal import Journal
+from cpsched_bridge.store.journal_reader import Aside
 from cpsched_bridge.store.replay import replay
 from cpsched_bridge.store.rounds import (
     cluster_from_json,
     cluster_to_json,
+    decision_to_json,
     job_from_json,
     job_to_json,
     pack,
@@ -34,20 +38,14 @@ def a_scene(now_s=100, queue=(), running=(), cluster=None):
     return Scene(now_s, cluster, free, tuple(queue), tuple(running))
 
 
-def write(journal, number, scene, policy=None, record=POLICY, **changes):
+def write(journal, number, scene, policy=None, record=POLICY, **facts):
     policy = policy or record.build()
-    snapshot = policy.estimated(scene)
-    decision = policy.decide(snapshot)
-    facts = {
-        "memory": None,
-        "replayable": True,
-        "mode": "control",
-        "at_unix_s": 1e9,
-        "outcomes": [],
-        "seconds": {"decide": 0.5},
-    }
-    journal.write_round(number, snapshot, decision, record, **{**facts, **changes})
-    return decision
+    report = CycleReport(number, "control", 1e9, seconds={"decide": 0.5}, **facts)
+    report.snapshot = policy.estimated(scene)
+    report.decision = policy.decide(report.snapshot)
+    report.packed_decision = pack(decision_to_json(report.decision, report.snapshot))
+    journal.write_round(report, record)
+    return report.decision
 
 
 def test_a_round_is_read_back_as_it_was(tmp_path):
@@ -66,6 +64,17 @@ def test_a_round_is_read_back_as_it_was(tmp_path):
     assert record.effort == decision.effort
     assert journal.outcomes(7) == sent
     assert journal.seconds(7) == {"decide": 0.5}
+
+
+def test_a_round_that_the_disk_did_not_take_leaves_later_rounds_whole(tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite")
+    scene = a_scene(queue=[a_job(1)])
+    sent = [("start", Outcome(1, None, "the outcome of no command"))]
+    with pytest.raises(sqlite3.IntegrityError):
+        write(journal, 1, scene, outcomes=sent)
+    write(journal, 2, scene)
+    assert list(journal.numbers()) == [2]
+    assert journal.read(2).queue == (a_job(1),)
 
 
 def test_what_a_job_waits_for_is_kept(tmp_path):

@@ -1,11 +1,12 @@
-"""Job numbers: Slurm's own, and one for each task of an array, which Slurm numbers only when it starts or is touched.
+"""Job numbers: Slurm's own, and one made here for each task of an array.
 
-An array task keeps the number made here from first sight to its end, whether its record has been split off or not.
+Slurm numbers an array task only when the task starts or is touched. The number made here stays with the task from first
+sight to its end, whether its record has been split off the array's or not.
 """
 
 from __future__ import annotations
 
-from cpsched_bridge.adapters.slurm.transport.rows import Record
+from cpsched_bridge.adapters.slurm.records import Record
 
 TASK_SHIFT = 32
 """Slurm's job ids fit into 26 bits, its array indices into 22."""

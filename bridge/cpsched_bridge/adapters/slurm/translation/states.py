@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpsched_bridge.adapters.slurm.transport.rows import Record
+from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.ports import Hold
 
 WAIT = "bridge:wait"

@@ -1,1 +1,74 @@
-"""How Slurm is asked and told: pyslurm, in a child process behind a message protocol."""
+"""How Slurm is asked and told: what a transport must offer, and the transports that offer it.
+
+`pyslurm` is the one that exists. Another one (slurmrestd) is a package beside it that implements `Transport` and
+delivers records as `cpsched_bridge.adapters.slurm.records` describes them; the translation stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
+from cpsched_bridge.ports import Result
+
+Answer = tuple[Result, str]
+"""What became of one order, and in words why; see `ports.Outcome`."""
+
+
+class Transport(Protocol):
+    """Asks and tells one Slurm controller, in plain records.
+
+    - Every call returns, or raises a `BackendError`, within the transport's own deadline.
+    - The three commands take orders and answer each of them, in the order given. They raise only where no order took
+      effect (`BackendUnavailable`, `CommandRefused`) or all of them may have (`BackendTimeout`).
+    - Job numbers are those of `translation.ids`; a transport finds Slurm's own number of an array task by itself.
+    - Calls come from one thread.
+    """
+
+    def config(self) -> Record:
+        """The controller's configuration: a record of `CONFIG_FIELDS`."""
+        ...
+
+    def facts(self) -> Record:
+        """What the doctor judges.
+
+        - `config`: as `config()` gives it.
+        - `user`, `uid`, `admin_level`: as whom the bridge speaks, and its AdminLevel in the accounting database.
+        - `clock_ahead_s`: seconds by which the controller's clock is ahead of this host's.
+        - `clients`, `pyslurm`, `node_versions`: versions of what is installed where.
+        """
+        ...
+
+    def read(self) -> ClusterRecords:
+        """The cluster now. Jobs are read before nodes, so that what starts in between shows in what is free."""
+        ...
+
+    def past(self, since_s: int) -> Sequence[Record]:
+        """Records of `PAST_FIELDS`: jobs of the accounting database that ended after `since_s`."""
+        ...
+
+    def start(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        """Pin and release jobs that are still pending and held, each in one change of its record.
+
+        An order reads {"job": number, "nodes": names, "tasks_per_node": number or 0}; tasks per node are set where
+        they are not 0.
+        """
+        ...
+
+    def hold(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        """Hold pending jobs, and clear their pins.
+
+        An order reads {"job": number, "clear": settings}. The settings are scontrol's words, such as
+        "ReqNodeList= TasksPerNode=0 NumNodes=1-6 NumTasks=6"; empty settings mean that there is no pin of ours. A job
+        that its owner holds, or that runs by now, is refused.
+        """
+        ...
+
+    def hand_back(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        """Clear pins, then release to Slurm's own scheduler; orders as for `hold`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections and processes; jobs stay as they are."""
+        ...

@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cpsched_bridge.adapters.slurm.transport.rows import records
+from cpsched_bridge.adapters.slurm.records import ClusterRecords
+from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import cluster_records, records
 
 RECORDED = Path(__file__).parents[4] / "data" / "slurm" / "scene.json"
 """36 pending jobs, one of each kind, named for what they ask for; four running; n1 drained, n4 reserved, n3 soon."""
@@ -42,6 +43,10 @@ class Scene:
         for node in self.rows["nodes"]:
             node.update(state="IDLE", allocated_cpus=0, allocated_memory=0, allocated_tres={})
         return self
+
+    def read(self) -> ClusterRecords:
+        """The records with all changes made so far."""
+        return cluster_records(self.snapshot())
 
     def snapshot(self) -> dict[str, Any]:
         """The snapshot with all changes made so far."""

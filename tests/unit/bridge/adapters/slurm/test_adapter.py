@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from cpsched_bridge.adapters.slurm.adapter import BATCH, SlurmBackend
-from cpsched_bridge.adapters.slurm.transport.client import Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Observation, Outcome, StartOrder
 from tests.unit.bridge.adapters.slurm.scenes import Scene
@@ -48,7 +49,7 @@ def child(scene: Scene) -> Played:
 
 @pytest.fixture
 def backend(child: Played) -> SlurmBackend:
-    return SlurmBackend(client=child)
+    return SlurmBackend(PyslurmTransport(client=child))
 
 
 def order(seen: Observation, number: int, *nodes: str) -> StartOrder:
@@ -119,7 +120,7 @@ def test_checks_of_an_unreachable_controller_fail(child: Played, backend: SlurmB
         def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
             raise BackendUnavailable("connect failure")
 
-    checks = SlurmBackend(client=Dead(child.scene)).checks()
+    checks = SlurmBackend(PyslurmTransport(client=Dead(child.scene))).checks()
     assert [(check.name, check.ok) for check in checks] == [("controller", False)]
 
 
@@ -133,4 +134,4 @@ def test_without_accounting_the_history_is_what_the_controller_remembers(scene: 
 def test_an_accounting_database_that_does_not_answer_is_done_without(scene: Scene, backend: SlurmBackend) -> None:
     remembered = backend.history()
     scene.facts["config"]["accounting_storage_type"] = "accounting_storage/slurmdbd"
-    assert SlurmBackend(client=Played(scene)).history() == remembered
+    assert SlurmBackend(PyslurmTransport(client=Played(scene))).history() == remembered

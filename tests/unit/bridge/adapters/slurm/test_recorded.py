@@ -11,10 +11,12 @@ import numpy as np
 
 from cpsched.fit import used_by
 from cpsched.model import RunningJob
+from cpsched_bridge.adapters.slurm import records
+from cpsched_bridge.adapters.slurm.records import ClusterRecords
 from cpsched_bridge.adapters.slurm.translation import ids
-from cpsched_bridge.adapters.slurm.translation.cluster import Translator
-from cpsched_bridge.adapters.slurm.translation.history import ended_jobs
-from cpsched_bridge.adapters.slurm.transport import rows as records
+from cpsched_bridge.adapters.slurm.translation.ended import of_database
+from cpsched_bridge.adapters.slurm.translation.observation import Translator
+from cpsched_bridge.adapters.slurm.transport.pyslurm import rows
 from cpsched_bridge.ports import Hold, LeftJob, Observation
 
 DATA = Path(__file__).parents[4] / "data" / "slurm"
@@ -28,20 +30,19 @@ class Recorded:
         self.content = json.loads((DATA / f"{name}.json").read_text())
         self.cases: dict[str, str] = self.content["cases"]
 
-    def snapshot(self) -> dict[str, Any]:
+    def read(self) -> ClusterRecords:
         """As the child would send it: read from objects with pyslurm's attributes."""
         content = self.content
-        return {
+        snapshot = {
             "now_s": content["recorded_at_s"],
-            "jobs": records.job_table(as_object(job) for job in content["jobs"]),
-            "nodes": records.table((SimpleNamespace(**n) for n in content["nodes"]), records.NODE_FIELDS),
-            "partitions": records.table(
-                (SimpleNamespace(**p) for p in content["partitions"]), records.PARTITION_FIELDS
-            ),
-            "reservations": records.table(
+            "jobs": rows.job_table(as_object(job) for job in content["jobs"]),
+            "nodes": rows.table((SimpleNamespace(**n) for n in content["nodes"]), records.NODE_FIELDS),
+            "partitions": rows.table((SimpleNamespace(**p) for p in content["partitions"]), records.PARTITION_FIELDS),
+            "reservations": rows.table(
                 (SimpleNamespace(**r) for r in content["reservations"]), records.RESERVATION_FIELDS
             ),
         }
+        return rows.cluster_records(snapshot)
 
 
 def as_object(record: dict[str, Any]) -> SimpleNamespace:
@@ -58,7 +59,7 @@ def tres(amounts: dict[str, Any]) -> SimpleNamespace:
 
 def observe(name: str) -> tuple[Recorded, Observation]:
     recorded = Recorded(name)
-    return recorded, Translator().observe(recorded.snapshot())
+    return recorded, Translator().observe(recorded.read())
 
 
 def by_case(recorded: Recorded, seen: Observation) -> dict[str, Any]:
@@ -222,7 +223,7 @@ def test_drained_down_silent_and_reserved_nodes_offer_nothing_and_give_nothing_b
 def test_a_requeued_job_with_our_pin_is_taken_for_what_it_is() -> None:
     recorded = Recorded("trouble")
     number = int(recorded.cases["requeued_after_node_failure"])
-    seen = Translator().observe(recorded.snapshot(), pinned=[number])
+    seen = Translator().observe(recorded.read(), pinned=[number])
     job = next(p for p in seen.pending if p.job.id == number)
     assert (job.hold, job.pinned) == (Hold.NONE, True)
 
@@ -230,11 +231,11 @@ def test_a_requeued_job_with_our_pin_is_taken_for_what_it_is() -> None:
 def test_the_accounting_database_tells_what_ran() -> None:
     content = json.loads((DATA / "database.json").read_text())
     translator = Translator()
-    translator.observe(Recorded("running").snapshot())
+    translator.observe(Recorded("running").read())
     assert translator.machine is not None
-    past = [dict(zip(records.PAST_FIELDS, records.row_of(as_object(job), records.PAST_FIELDS), strict=True))
+    past = [dict(zip(records.PAST_FIELDS, rows.row_of(as_object(job), records.PAST_FIELDS), strict=True))
             for job in content["jobs"]]  # fmt: skip
-    ended = {e.job.id: e for e in ended_jobs(past, translator.machine)}
+    ended = {e.job.id: e for e in of_database(past, translator.machine)}
     cases = {case: int(number) for case, number in content["cases"].items()}
     assert ended[cases["completed_gpu"]].job.request.per_unit[2] == 1
     assert ended[cases["completed_two_nodes"]].job.request.units == 2

@@ -8,13 +8,13 @@ import pytest
 
 from cpsched.model import Request
 from cpsched_bridge.adapters.slurm.translation import ids
-from cpsched_bridge.adapters.slurm.translation.cluster import Translator
+from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 
 def observe(scene: Scene, **options: Any) -> Observation:
-    return Translator().observe(scene.snapshot(), **options)
+    return Translator().observe(scene.read(), **options)
 
 
 def pending(scene: Scene, name: str, seen: Observation | None = None) -> PendingJob:
@@ -53,11 +53,11 @@ def test_requests_become_equal_shares_on_nodes(
 ) -> None:
     """`tasks_per_node` is what Slurm must be told at the start so that it splits the tasks like that."""
     scene, translator = Scene(), Translator()
-    seen = translator.observe(scene.snapshot())
+    seen = translator.observe(scene.read())
     job = pending(scene, name, seen).job
     amounts = (cores, memory_mib, gpus)
     assert job.request == Request(units, amounts, distinct=units > 1, node_set=job.request.node_set)
-    assert translator.asked[job.id].tasks_per_node == tasks_per_node
+    assert translator.queue.asked[job.id].tasks_per_node == tasks_per_node
     assert seen.cluster.resources == ("cores", "memory_mib", "gpu")
 
 
@@ -70,9 +70,9 @@ def test_more_tasks_than_a_node_holds_take_the_fewest_nodes_with_equal_shares() 
 
 def test_a_pin_says_how_to_give_the_record_back() -> None:
     scene, translator = Scene(), Translator()
-    translator.observe(scene.snapshot())
-    assert translator.asked[scene.job("six")["id"]].restore == "TasksPerNode=0 NumNodes=1-6 NumTasks=6"
-    assert translator.asked[scene.job("first")["id"]].restore == ""
+    translator.observe(scene.read())
+    assert translator.queue.asked[scene.job("six")["id"]].restore == "TasksPerNode=0 NumNodes=1-6 NumTasks=6"
+    assert translator.queue.asked[scene.job("first")["id"]].restore == ""
 
 
 @pytest.mark.parametrize(
@@ -292,12 +292,12 @@ def test_a_completing_or_requeued_job_still_runs_until_slurm_lets_go_of_it() -> 
 
 def test_an_ended_job_is_told_once_under_the_request_it_had_when_it_ran() -> None:
     scene, translator = Scene(), Translator()
-    first = translator.observe(scene.snapshot())
+    first = translator.observe(scene.read())
     asked = next(r.job.request for r in first.running if r.job.name == "two-by-two")
     scene.job("two-by-two").update(state="COMPLETED", end_time=scene.now_s + 5)
-    second = translator.observe(scene.snapshot())
+    second = translator.observe(scene.read())
     assert [(e.job.name, e.job.request, e.end_s) for e in second.ended] == [("two-by-two", asked, scene.now_s + 5)]
-    assert translator.observe(scene.snapshot()).ended == ()
+    assert translator.observe(scene.read()).ended == ()
 
 
 def test_the_first_reading_tells_of_all_that_ended_while_nobody_looked() -> None:
@@ -308,7 +308,7 @@ def test_the_first_reading_tells_of_all_that_ended_while_nobody_looked() -> None
 
 def test_unchanged_records_keep_their_job_objects_and_the_cluster() -> None:
     scene, translator = Scene(), Translator()
-    first, second = translator.observe(scene.snapshot()), translator.observe(scene.snapshot())
+    first, second = translator.observe(scene.read()), translator.observe(scene.read())
     assert first.cluster is second.cluster
     plain = [
         (a.job, b.job) for a, b in zip(first.pending, second.pending, strict=True) if ids.split(a.job.id)[1] is None
@@ -319,13 +319,13 @@ def test_unchanged_records_keep_their_job_objects_and_the_cluster() -> None:
 
 def test_a_changed_record_is_translated_anew() -> None:
     scene, translator = Scene(), Translator()
-    translator.observe(scene.snapshot())
+    translator.observe(scene.read())
     scene.job("first")["time_limit"] = 11
-    assert pending(scene, "first", translator.observe(scene.snapshot())).job.walltime_s == 660
+    assert pending(scene, "first", translator.observe(scene.read())).job.walltime_s == 660
 
 
 def test_a_new_node_makes_a_new_cluster() -> None:
     scene, translator = Scene(), Translator()
-    translator.observe(scene.snapshot())
+    translator.observe(scene.read())
     scene.rows["nodes"].append({**scene.node("n3"), "name": "n5"})
-    assert translator.observe(scene.snapshot()).cluster.node_names[-1] == "n5"
+    assert translator.observe(scene.read()).cluster.node_names[-1] == "n5"

@@ -1,8 +1,7 @@
-"""pyslurm's objects as plain values: what of a job, node, partition or reservation is read, and how it is spelled.
+"""pyslurm's objects as plain records (see `adapters.slurm.records`), and tables of records as they travel.
 
-A record is a dict under pyslurm's own attribute names, holding None, bools, numbers, strings, lists and dicts only.
-Trackable resources become {"cpu": 4, "mem": 4000, "node": 1, "gres/gpu": 2}. A table of records travels as
-{"fields": [...], "rows": [[...], ...]}. Runs in the child; imports neither pyslurm nor the rest of the bridge.
+A table reads {"fields": [...], "rows": [[...], ...]}, so that the names of the fields travel once. This module runs in
+the child, and does not import pyslurm itself.
 """
 
 from __future__ import annotations
@@ -11,161 +10,16 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-Record = dict[str, Any]
+from cpsched_bridge.adapters.slurm.records import (
+    ALWAYS,
+    JOB_FIELDS,
+    WHILE_PENDING,
+    WHILE_PLACED,
+    ClusterRecords,
+    Record,
+)
+
 Table = dict[str, Any]
-
-ALWAYS = (
-    "id",
-    "state",
-    "state_reason",
-    "priority",
-    "name",
-    "user_id",
-    "user_name",
-    "account",
-    "partition",
-    "qos",
-    "submit_time",
-    "eligible_time",
-    "start_time",
-    "end_time",
-    "time_limit",
-    "num_nodes",
-    "max_nodes",
-    "cpus",
-    "ntasks",
-    "ntasks_per_node",
-    "cpus_per_task",
-    "min_cpus_per_node",
-    "memory_per_cpu",
-    "memory_per_node",
-    "resource_sharing",
-    "gres_per_node",
-    "tres_per_task",
-    "array_id",
-    "array_task_id",
-    "array_tasks_waiting",
-    "array_tasks_parallel",
-    "heterogeneous_id",
-    "admin_comment",
-    "comment",
-    "requeue_count",
-)
-"""Read of every job, whatever its state."""
-
-WHILE_PENDING = (
-    "required_nodes",
-    "excluded_nodes",
-    "requested_tres",
-    "dependencies",
-    "constraints",
-    "cluster_constraints",
-    "batch_constraints",
-    "reservation",
-    "licenses",
-    "burst_buffer",
-    "network",
-    "deadline",
-    "time_limit_min",
-    "requires_contiguous_nodes",
-    "requires_node_reboot",
-    "spreads_over_nodes",
-    "required_switches",
-    "cores_reserved_for_system",
-    "threads_reserved_for_system",
-    "boards_per_node",
-    "sockets_per_board",
-    "sockets_per_node",
-    "cores_per_socket",
-    "threads_per_core",
-    "ntasks_per_board",
-    "ntasks_per_socket",
-    "ntasks_per_core",
-    "ntasks_per_gpu",
-    "tres_per_socket",
-    "segment_size",
-    "temporary_disk_per_node",
-    "mcs_label",
-    "is_cronjob",
-)
-"""Read of pending jobs: what decides where and whether they may start."""
-
-WHILE_PLACED = ("allocated_nodes", "allocated_tres", "requested_tres")
-"""Read of jobs that have, or had, nodes."""
-
-JOB_FIELDS = (*ALWAYS, *dict.fromkeys((*WHILE_PENDING, *WHILE_PLACED)), "unreadable")
-
-NODE_FIELDS = (
-    "name",
-    "state",
-    "effective_cpus",
-    "allocated_cpus",
-    "threads_per_core",
-    "real_memory",
-    "memory_reserved_for_system",
-    "allocated_memory",
-    "configured_gres",
-    "allocated_tres",
-    "active_features",
-    "partitions",
-    "slurm_version",
-)
-PARTITION_FIELDS = (
-    "name",
-    "state",
-    "nodes",
-    "max_time",
-    "default_time",
-    "max_nodes",
-    "min_nodes",
-    "max_cpus_per_node",
-    "max_cpus_per_socket",
-    "max_memory_per_node",
-    "max_memory_per_cpu",
-    "oversubscribe",
-    "allowed_accounts",
-    "denied_accounts",
-    "allowed_qos",
-    "is_root_only",
-    "is_user_exclusive",
-    "requires_reservation",
-)
-RESERVATION_FIELDS = ("name", "nodes", "start_time", "end_time", "users", "accounts")
-CONFIG_FIELDS = (
-    "accounting_storage_tres",
-    "accounting_storage_type",
-    "cluster_name",
-    "gres_types",
-    "job_submit_plugins",
-    "min_job_age",
-    "preempt_mode",
-    "preempt_type",
-    "scheduler_parameters",
-    "scheduler_type",
-    "select_type",
-    "select_type_parameters",
-    "slurm_user_name",
-    "version",
-)
-PAST_FIELDS = (
-    "id",
-    "name",
-    "user_name",
-    "account",
-    "partition",
-    "submit_time",
-    "start_time",
-    "end_time",
-    "time_limit",
-    "state",
-    "num_nodes",
-    "cpus",
-    "array_id",
-    "array_task_id",
-    "nodelist",
-    "allocated_tres",
-)
-"""Read of a job in the accounting database."""
 
 
 def plain(value: Any) -> Any:
@@ -273,3 +127,9 @@ def records(source: Table) -> list[Record]:
     """The dicts of a table."""
     fields = source["fields"]
     return [dict(zip(fields, row, strict=True)) for row in source["rows"]]
+
+
+def cluster_records(snapshot: Record) -> ClusterRecords:
+    """A snapshot of tables, as the child sends it, as one reading."""
+    tables = {name: records(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
+    return ClusterRecords(now_s=snapshot["now_s"], **tables)

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from cpsched_bridge.adapters.slurm.transport import wire
+from cpsched_bridge.adapters.slurm.transport.pyslurm import wire
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
 ERRORS: dict[str, type[BackendError]] = {
@@ -72,7 +72,7 @@ class Client:
                 [
                     sys.executable,
                     "-m",
-                    "cpsched_bridge.adapters.slurm.transport.child",
+                    "cpsched_bridge.adapters.slurm.transport.pyslurm.child",
                     str(theirs.fileno()),
                     str(os.getpid()),
                     self._module,

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.client import Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 
-REPOSITORY = Path(__file__).parents[6]
+REPOSITORY = Path(__file__).parents[7]
 ENOUGH_S = 30.0
 
 
@@ -137,7 +137,7 @@ def test_the_child_dies_with_its_parent_in_mid_call(fake: Fake, tmp_path: Path) 
     note = tmp_path / "child.pid"
     program = textwrap.dedent(f"""
         import pathlib
-        from cpsched_bridge.adapters.slurm.transport.client import Client
+        from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
         client = Client("fake_pyslurm")
         pathlib.Path({str(note)!r}).write_text(str(client.call("hello", 30.0)["pid"]))
         client.call("snapshot", 600.0)

@@ -1,0 +1,56 @@
+"""Job arrays: the waiting tasks of a record as jobs of their own, and how many of them may run at a time.
+
+Example: `sbatch --array=0-99%8` has one record for its waiting tasks, of which eight may run at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.translation import hostlist, ids, states
+
+MOST_TASKS = 500
+"""Waiting tasks of one array that are shown at a time; the others follow as these start."""
+
+FULL = "its array runs as many tasks as it may"
+
+
+def numbers_of(record: Record) -> list[int]:
+    """The job numbers that a pending record stands for: one, or the waiting tasks of an array."""
+    if not record["array_id"] or not record["array_tasks_waiting"]:
+        return [ids.of_record(record)]
+    tasks = hostlist.task_ids(record["array_tasks_waiting"])[:MOST_TASKS]
+    return [ids.task_id(record["array_id"], task) for task in tasks]
+
+
+def active_tasks(jobs: Iterable[Record]) -> dict[int, int]:
+    """Tasks that occupy nodes, by array."""
+    counts: dict[int, int] = {}
+    for job in jobs:
+        if job["array_id"] and job["state"] in states.OCCUPYING:
+            counts[job["array_id"]] = counts.get(job["array_id"], 0) + 1
+    return counts
+
+
+@dataclass(slots=True)
+class TaskLimits:
+    """The greatest number of tasks at a time by array: only the record of the waiting tasks tells it."""
+
+    _most: dict[int, int] = field(default_factory=dict)
+
+    def room(self, record: Record, active: Mapping[int, int]) -> int | None:
+        """How many more tasks of this record's array may run; None without a limit."""
+        array = record["array_id"]
+        if not array:
+            return None
+        if record["array_tasks_parallel"]:
+            self._most[array] = record["array_tasks_parallel"]
+        most = self._most.get(array)
+        return None if most is None else max(0, most - active.get(array, 0))
+
+    def keep(self, arrays: set[int]) -> None:
+        """Forget all but these arrays."""
+        for array in self._most.keys() - arrays:
+            del self._most[array]

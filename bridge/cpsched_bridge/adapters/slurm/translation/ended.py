@@ -1,0 +1,70 @@
+"""Jobs that ran and ended: from the controller's memory reading by reading, and from the accounting database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cpsched.model import EndedJob, Job
+from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.translation import hostlist, ids, states
+from cpsched_bridge.adapters.slurm.translation.jobs import placed_job
+from cpsched_bridge.adapters.slurm.translation.machine import Machine
+
+
+@dataclass(slots=True)
+class Ended:
+    """Which ended jobs were told already."""
+
+    _told: set[tuple[int, int]] = field(default_factory=set)
+    """(job, end) of those that are still in the controller's memory."""
+
+    def read(self, jobs: Sequence[Record], machine: Machine, known: Mapping[int, Job]) -> tuple[EndedJob, ...]:
+        """Jobs that ran and ended since the last reading, by end; the first reading tells all that Slurm remembers.
+
+        So a bridge that was dead meanwhile learns what became of its jobs. A job of `known` is told as it was there.
+        """
+        over = [job for job in jobs if _ran(job) and job["end_time"] >= job["start_time"]]
+        keys = {(ids.of_record(job), job["end_time"]): job for job in over}
+        fresh = [_ended(keys[key], machine, known) for key in keys if key not in self._told]
+        self._told = set(keys)
+        return tuple(_by_end(fresh))
+
+
+def all_ended(jobs: Iterable[Record], machine: Machine, known: Mapping[int, Job]) -> list[EndedJob]:
+    """Every ended job that the controller still remembers, by end."""
+    return _by_end(_ended(job, machine, known) for job in jobs if _ran(job))
+
+
+def of_database(past: Iterable[Record], machine: Machine) -> list[EndedJob]:
+    """The jobs of the accounting database (records of `PAST_FIELDS`) that ran and ended, by end."""
+    return _by_end(_past(record, machine) for record in past if _ran_by_database(record))
+
+
+def _ran(record: Record) -> bool:
+    return record["state"] in states.ENDED and bool(record["start_time"]) and bool(record["end_time"])
+
+
+def _ended(record: Record, machine: Machine, known: Mapping[int, Job]) -> EndedJob:
+    number = ids.of_record(record)
+    job = known.get(number)
+    if job is None:
+        nodes = len(hostlist.expand(record["allocated_nodes"])) or record["num_nodes"] or 1
+        job = placed_job(record, number, machine, nodes)
+    return EndedJob(job, record["start_time"], record["end_time"])
+
+
+def _ran_by_database(record: Record) -> bool:
+    start_s, end_s = record["start_time"], record["end_time"]
+    return bool(start_s and end_s and end_s >= start_s and record["user_name"])
+
+
+def _past(record: Record, machine: Machine) -> EndedJob:
+    """A database record; it does not tell of waiting array tasks, nor always when its job was submitted."""
+    record = {**record, "array_tasks_waiting": None, "submit_time": record["submit_time"] or record["start_time"]}
+    job = placed_job(record, ids.of_record(record), machine, max(1, record["num_nodes"] or 1))
+    return EndedJob(job, record["start_time"], record["end_time"])
+
+
+def _by_end(ended: Iterable[EndedJob]) -> list[EndedJob]:
+    return sorted(ended, key=lambda each: (each.end_s, each.job.id))

@@ -1,0 +1,26 @@
+"""Generic resources (GPUs and the like) as Slurm spells them, counted by name and by name and type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Amounts = dict[str, int]
+"""Generic resources by name: {"gpu": 2, "gpu:a100": 2}. A typed one counts under its general name too."""
+
+
+def gres_amounts(items: Mapping[str, int]) -> Amounts:
+    """Counts by name and by name:type, from "gres/gpu:a100", "gpu:a100" or "gres:gpu" keys."""
+    found: Amounts = {}
+    for key, count in items.items():
+        name = key.removeprefix("gres/").removeprefix("gres:")
+        found[name] = found.get(name, 0) + int(count)
+    for name in [name for name in found if ":" in name]:
+        general = name.split(":")[0]
+        typed = sum(count for other, count in found.items() if other.startswith(f"{general}:"))
+        found[general] = max(found.get(general, 0), typed)
+    return found
+
+
+def tres_gres(tres: Mapping[str, int] | None) -> Amounts:
+    """The generic resources in a dict of trackable resources, such as {"cpu": 4, "gres/gpu": 2}."""
+    return gres_amounts({key: count for key, count in (tres or {}).items() if key.startswith("gres/")})

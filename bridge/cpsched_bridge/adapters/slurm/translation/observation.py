@@ -1,0 +1,88 @@
+"""One reading of plain Slurm records as an `Observation`: each subject is walked in a module of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from cpsched.model import EndedJob, Job
+from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.translation import arrays, ids, states
+from cpsched_bridge.adapters.slurm.translation.ended import Ended, all_ended, of_database
+from cpsched_bridge.adapters.slurm.translation.machine import Machine
+from cpsched_bridge.adapters.slurm.translation.nodes import available, free_on
+from cpsched_bridge.adapters.slurm.translation.partitions import Partitions
+from cpsched_bridge.adapters.slurm.translation.queue import Queue, Surroundings
+from cpsched_bridge.adapters.slurm.translation.reservations import reservations_of
+from cpsched_bridge.adapters.slurm.translation.running import Running, coming_back
+from cpsched_bridge.ports import Observation
+
+
+@dataclass(slots=True)
+class Translator:
+    """Turns readings into observations, and keeps what later readings need of earlier ones."""
+
+    counts_memory: bool = True
+    """Whether Slurm allocates memory at all (CR_*_Memory)."""
+    machine: Machine | None = None
+    queue: Queue = field(default_factory=Queue)
+    _partitions: Partitions = field(default_factory=Partitions)
+    _running: Running = field(default_factory=Running)
+    _ended: Ended = field(default_factory=Ended)
+    _jobs: dict[int, Job] = field(default_factory=dict)
+    """Jobs as they were when pending or running: an ended job is learned under the same request."""
+
+    def observe(self, seen: ClusterRecords, pinned: Collection[int] = ()) -> Observation:
+        """The observation of one reading; `pinned` are jobs whose node list is the bridge's own."""
+        machine = self._machine(seen.nodes)
+        partitions = self._partitions.read(machine, seen.partitions)
+        reservations = reservations_of(seen.reservations, machine, seen.now_s)
+        running = self._running.read(seen.jobs, machine, self._jobs, seen.now_s)
+        around = Surroundings(seen.now_s, machine, partitions, reservations, pinned)
+        pending, left = self.queue.read(seen.jobs, around)
+        self._jobs.update(self.queue.jobs())
+        usable = available(seen.nodes, reservations, seen.now_s)
+        free = free_on(seen.nodes, machine, running, usable)
+        ended = self._ended.read(seen.jobs, machine, self._jobs)
+        self._forget(seen.jobs)
+        return Observation(
+            now_s=seen.now_s,
+            cluster=machine.cluster(),
+            free=free,
+            pending=tuple(pending),
+            running=tuple(coming_back(job, usable) for job in running),
+            ended=ended,
+            left=tuple(left),
+        )
+
+    def remembered(self, seen: ClusterRecords) -> list[EndedJob]:
+        """Every ended job that the controller still remembers, by end; later observations tell them once more."""
+        return all_ended(seen.jobs, self._machine(seen.nodes), self._jobs)
+
+    def past(self, records: Sequence[Record], seen: ClusterRecords) -> list[EndedJob]:
+        """Jobs of the accounting database, on the machine of this reading, by end."""
+        return of_database(records, self._machine(seen.nodes))
+
+    def _machine(self, nodes: Sequence[Record]) -> Machine:
+        """The machine as configured; a new one makes what was translated for the old one void."""
+        machine = Machine.of(nodes, self.counts_memory, self.machine)
+        if machine is not self.machine:
+            self.machine = machine
+            self._partitions.clear()
+            self._running.clear()
+            self.queue.clear()
+            self._jobs.clear()
+        return machine
+
+    def _forget(self, jobs: Sequence[Record]) -> None:
+        """Drop what was kept for jobs that the controller no longer knows."""
+        alive = {
+            number
+            for job in jobs
+            for number in (arrays.numbers_of(job) if job["state"] == states.PENDING else [ids.of_record(job)])
+        }
+        self.queue.keep(alive)
+        self.queue.limits.keep({job["array_id"] for job in jobs})
+        self._running.keep(alive)
+        for number in self._jobs.keys() - alive:
+            del self._jobs[number]

@@ -1,0 +1,87 @@
+"""Slurm's partitions: which nodes they have, and what they allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cpsched.model import BoolArray
+from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.translation import hostlist
+from cpsched_bridge.adapters.slurm.translation.machine import Machine
+
+
+@dataclass(slots=True)
+class Partition:
+    """What a partition allows; None where it sets no limit."""
+
+    name: str
+    state: str
+    members: BoolArray
+    max_time_min: int | None
+    default_time_min: int | None
+    max_nodes: int | None
+    min_nodes: int
+    exclusive: bool
+    unmodelled: str | None
+    """Why jobs of this partition are left to Slurm."""
+    allowed_accounts: frozenset[str] | None
+    denied_accounts: frozenset[str]
+
+
+@dataclass(slots=True)
+class Partitions:
+    """Partitions by name; a record that did not change is not translated again."""
+
+    _known: dict[str, tuple[Record, Partition]] = field(default_factory=dict)
+
+    def read(self, machine: Machine, table: Sequence[Record]) -> dict[str, Partition]:
+        """The partitions of one reading."""
+        for record in table:
+            known = self._known.get(record["name"])
+            if known is None or known[0] != record:
+                self._known[record["name"]] = (record, partition_of(record, machine))
+        return {record["name"]: self._known[record["name"]][1] for record in table}
+
+    def clear(self) -> None:
+        """Forget what was translated for another machine."""
+        self._known.clear()
+
+
+def partition_of(record: Record, machine: Machine) -> Partition:
+    """One partition of this machine."""
+    sharing = str(record["oversubscribe"] or "NO").upper()
+    accounts = record["allowed_accounts"] or ["ALL"]
+    denied = [name for name in record["denied_accounts"] or () if name != "ALL"]
+    return Partition(
+        name=record["name"],
+        state=str(record["state"]),
+        members=machine.members(hostlist.expand(record["nodes"])),
+        max_time_min=_number(record["max_time"]),
+        default_time_min=_number(record["default_time"]),
+        max_nodes=_number(record["max_nodes"]),
+        min_nodes=_number(record["min_nodes"]) or 0,
+        exclusive=sharing == "EXCLUSIVE",
+        unmodelled=_unmodelled(record, sharing),
+        allowed_accounts=None if "ALL" in accounts else frozenset(accounts),
+        denied_accounts=frozenset(denied),
+    )
+
+
+def _unmodelled(record: Record, sharing: str) -> str | None:
+    """Why jobs of the partition are left to Slurm, if they are."""
+    per_node = [record[f] for f in ("max_cpus_per_node", "max_cpus_per_socket", "max_memory_per_node")]
+    if sharing not in ("NO", "EXCLUSIVE"):
+        return f"oversubscribed nodes ({sharing})"
+    if any(_number(limit) for limit in (*per_node, record["max_memory_per_cpu"])):
+        return "limits per node"
+    if record["is_user_exclusive"]:
+        return "nodes exclusive to a user"
+    if record["requires_reservation"] or record["is_root_only"]:
+        return "closed to ordinary jobs"
+    return None
+
+
+def _number(value: object) -> int | None:
+    """A limit as a number; "UNLIMITED" is none."""
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -1,0 +1,143 @@
+"""Pending records as jobs to decide on, or as jobs left to Slurm with the reason; array tasks one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cpsched.model import Job
+from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.translation import arrays, ids, states
+from cpsched_bridge.adapters.slurm.translation.jobs import Asked, pending_job, walltime
+from cpsched_bridge.adapters.slurm.translation.machine import Machine
+from cpsched_bridge.adapters.slurm.translation.partitions import Partition
+from cpsched_bridge.adapters.slurm.translation.reservations import Reservation, in_the_way
+from cpsched_bridge.adapters.slurm.translation.unmodelled import NotModelled
+from cpsched_bridge.ports import Hold, LeftJob, PendingJob
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Surroundings:
+    """What pending records are read against."""
+
+    now_s: int
+    machine: Machine
+    partitions: Mapping[str, Partition]
+    reservations: tuple[Reservation, ...]
+    pinned: Collection[int]
+    """Jobs whose node list is the bridge's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A translated record, and what it was translated from."""
+
+    record: Record
+    partition: Partition | None
+    conflicts: tuple[Reservation, ...]
+    asked: Asked | str
+    """The reason, where the job is left to Slurm."""
+
+    def still(self, record: Record, partition: Partition, conflicts: tuple[Reservation, ...]) -> bool:
+        """Whether translating again would give the same."""
+        return (
+            self.partition is partition
+            and [r.name for r in self.conflicts] == [r.name for r in conflicts]
+            and all((a.members == b.members).all() for a, b in zip(self.conflicts, conflicts, strict=True))
+            and self.record == record
+        )
+
+
+@dataclass(slots=True)
+class Queue:
+    """The pending jobs; a record that did not change is not translated again."""
+
+    asked: dict[int, Asked] = field(default_factory=dict)
+    """The jobs of the last reading that are modelled, by job number."""
+    limits: arrays.TaskLimits = field(default_factory=arrays.TaskLimits)
+    _known: dict[int, _Known] = field(default_factory=dict)
+
+    def read(self, jobs: Sequence[Record], around: Surroundings) -> tuple[list[PendingJob], list[LeftJob]]:
+        """The pending jobs of one reading in arrival order, and those left to Slurm."""
+        self.asked = {}
+        pending: list[PendingJob] = []
+        left: list[LeftJob] = []
+        active = arrays.active_tasks(jobs)
+        waiting = [record for record in jobs if record["state"] == states.PENDING]
+        for record in sorted(waiting, key=lambda record: (record["submit_time"] or 0, record["id"])):
+            numbers = arrays.numbers_of(record)
+            asked = self._asked(record, numbers, around)
+            if isinstance(asked, str):
+                left.append(_left(record, asked))
+            else:
+                pending += self._pending(record, asked, numbers, self.limits.room(record, active), around.now_s)
+        return pending, left
+
+    def _asked(self, record: Record, numbers: Sequence[int], around: Surroundings) -> Asked | str:
+        """What the record asks for, or why it is left to Slurm."""
+        asked = self._translated(record, numbers[0], around)
+        ours = states.pinned_by_bridge(record["comment"]) or any(number in around.pinned for number in numbers)
+        return "its owner chose its nodes" if record["required_nodes"] and not ours else asked
+
+    def _translated(self, record: Record, number: int, around: Surroundings) -> Asked | str:
+        partition = around.partitions.get(record["partition"] or "")
+        if partition is None:
+            several = "," in (record["partition"] or "")
+            return "several partitions" if several else f"unknown partition {record['partition']}"
+        conflicts = in_the_way(around.reservations, around.now_s, around.now_s + walltime(record, partition))
+        known = self._known.get(number)
+        if known is None or not known.still(record, partition, conflicts):
+            asked = _translate(record, number, around.machine, partition, conflicts)
+            known = self._known[number] = _Known(record, partition, conflicts, asked)
+        return known.asked
+
+    def _pending(
+        self, record: Record, first: Asked, numbers: Sequence[int], room: int | None, now_s: int
+    ) -> list[PendingJob]:
+        """One pending job for each number of a record; all but the first `room` tasks of an array must wait."""
+        found = []
+        for place, number in enumerate(numbers):
+            asked = self.asked[number] = first if number == numbers[0] else _numbered(first, number)
+            full = room is not None and place >= room
+            why = asked.job.ineligible or _not_yet(record, now_s) or (arrays.FULL if full else None)
+            job = asked.job if why == asked.job.ineligible else dataclasses.replace(asked.job, ineligible=why)
+            found.append(PendingJob(job, states.hold_of(record), bool(record["required_nodes"]), ids.label(number)))
+        return found
+
+    def jobs(self) -> dict[int, Job]:
+        """The modelled jobs of the last reading by number, as they ask."""
+        return {number: asked.job for number, asked in self.asked.items()}
+
+    def keep(self, numbers: set[int]) -> None:
+        """Forget all but these jobs."""
+        for number in self._known.keys() - numbers:
+            del self._known[number]
+
+    def clear(self) -> None:
+        """Forget what was translated for another machine."""
+        self._known.clear()
+
+
+def _translate(
+    record: Record, number: int, machine: Machine, partition: Partition, conflicts: tuple[Reservation, ...]
+) -> Asked | str:
+    try:
+        return pending_job(record, number, machine, partition, conflicts)
+    except NotModelled as reason:
+        return str(reason)
+    except ValueError as error:
+        return f"cannot be read: {error}"
+
+
+def _numbered(asked: Asked, number: int) -> Asked:
+    return dataclasses.replace(asked, job=dataclasses.replace(asked.job, id=number))
+
+
+def _left(record: Record, reason: str) -> LeftJob:
+    number, held_for_us = ids.of_record(record), states.hold_of(record) is Hold.PLUGIN
+    return LeftJob(number, reason, ids.label(number), record["user_name"] or "", held_for_us)
+
+
+def _not_yet(record: Record, now_s: int) -> str | None:
+    return "begin time" if (record["eligible_time"] or 0) > now_s else None

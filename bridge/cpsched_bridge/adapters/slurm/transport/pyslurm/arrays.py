@@ -1,0 +1,74 @@
+"""Array tasks in the controller: which record stands for which task, and how a task gets a record of its own.
+
+Waiting tasks of an array share one record. A command for that record concerns them all, so a task that is to be started
+alone is split off first: scontrol does that when a command names the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.translation import hostlist, ids
+from cpsched_bridge.adapters.slurm.transport.pyslurm.scontrol import scontrol
+
+Common = dict[int, tuple[int, tuple[int, ...]]]
+"""By array: the number of its common record, and the indices of the tasks that wait there."""
+
+
+def numbers(wanted: list[int], jobs: Callable[[], Iterable[Any]], *, separate: bool) -> dict[int, int]:
+    """The controller's number of each wanted job; `jobs` reads all jobs.
+
+    `separate` splits array tasks off their common record first. Without it, a task that has no record of its own
+    stands for all waiting tasks of its array.
+    """
+    known = {job_id: job_id for job_id in wanted if ids.split(job_id)[1] is None}
+    if len(known) == len(wanted):
+        return known
+    own, common = array_records(jobs())
+    if separate:
+        commands = splits([job_id for job_id in wanted if job_id not in known and job_id not in own], common)
+        if commands:
+            scontrol(commands)
+            own, common = array_records(jobs())
+    for job_id in wanted:
+        array = ids.split(job_id)[0]
+        if job_id in own:
+            known[job_id] = own[job_id]
+        elif array in common and not separate:
+            known[job_id] = common[array][0]
+    return known
+
+
+def array_records(jobs: Iterable[Any]) -> tuple[dict[int, int], Common]:
+    """Tasks that have a record of their own, with its number; and the common records of the others."""
+    own: dict[int, int] = {}
+    common: Common = {}
+    for job in jobs:
+        if not job.array_id:
+            continue
+        waiting = hostlist.task_ids(job.array_tasks_waiting) if job.state == "PENDING" else ()
+        if len(waiting) > 1:
+            common[job.array_id] = (job.id, waiting)
+        else:
+            task = waiting[0] if waiting else job.array_task_id or 0
+            own[ids.task_id(job.array_id, task)] = job.id
+    return own, common
+
+
+def splits(tasks: list[int], common: Common) -> list[str]:
+    """Commands that give every wanted task a record of its own; they hold it, as it is already.
+
+    A command for all waiting tasks of an array would leave their common record whole: the last one keeps it.
+    """
+    by_array: dict[int, list[int]] = {}
+    for job_id in tasks:
+        array, task = ids.split(job_id)
+        if array in common and task in common[array][1]:
+            by_array.setdefault(array, []).append(task)
+    commands = []
+    for array, wanted in by_array.items():
+        if len(wanted) == len(common[array][1]):
+            wanted = wanted[:-1]
+        commands.append(f"hold {array}_[{hostlist.compact(wanted)}]")
+    return commands

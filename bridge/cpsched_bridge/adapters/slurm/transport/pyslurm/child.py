@@ -1,0 +1,78 @@
+"""The process that alone imports pyslurm: answers calls over a socket until its parent is gone.
+
+    python -m cpsched_bridge.adapters.slurm.transport.pyslurm.child FD PARENT_PID [PYSLURM_MODULE]
+
+It is a process of its own because pyslurm holds the interpreter's lock while it waits for the controller, may
+crash, and is GPL. The child dies with its parent, in mid-call too, so that two bridges never command at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.transport.pyslurm import wire
+from cpsched_bridge.adapters.slurm.transport.pyslurm.commands import Commands, unreachable
+from cpsched_bridge.adapters.slurm.transport.pyslurm.reading import Reading
+from cpsched_bridge.adapters.slurm.transport.pyslurm.scontrol import kill_with_parent
+
+Calls = dict[str, Callable[..., Any]]
+
+
+def calls(module: str) -> Calls:
+    """What the parent may call, by name; each call takes and returns plain values. Imports pyslurm."""
+    pyslurm = importlib.import_module(module)
+    reading, commands = Reading(pyslurm), Commands(pyslurm)
+    asked = (reading.hello, reading.facts, reading.snapshot, reading.past)
+    return {call.__name__: call for call in (*asked, commands.start, commands.hold, commands.hand_back)}
+
+
+def answer(known: Callable[[], Calls], request: Record) -> Record:
+    """The reply to one request; an exception becomes {"error": kind, "detail": words}."""
+    try:
+        return {"result": known()[request["call"]](**request["arguments"])}
+    except ImportError as error:
+        return {"error": "refused", "detail": f"pyslurm cannot be imported: {error}"}
+    except Exception as error:
+        words = str(error) or type(error).__name__
+        if "timed out" in words.lower():
+            return {"error": "timeout", "detail": words}
+        return {"error": "unavailable" if unreachable(error) else "refused", "detail": words}
+
+
+def serve(channel: socket.socket, module: str) -> None:
+    """Answer until the other side closes; pyslurm is imported with the first call."""
+    known = cache(lambda: calls(module))
+    while True:
+        try:
+            request = wire.receive(channel)
+            wire.send(channel, answer(known, request))
+        except wire.Closed:
+            return
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel end this process when its parent ends; leave at once if that has happened already."""
+    kill_with_parent()
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def main(arguments: list[str]) -> None:
+    """Run as a process."""
+    die_with(int(arguments[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries may print; nothing but the socket is ours
+    module = arguments[2] if len(arguments) > 2 else "pyslurm"
+    serve(socket.socket(fileno=int(arguments[0])), module)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

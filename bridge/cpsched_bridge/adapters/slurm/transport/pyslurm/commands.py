@@ -1,0 +1,163 @@
+"""The calls that command: start, hold, hand back, each for a batch of jobs.
+
+Every job is looked at immediately before it is touched, since Slurm may have started it meanwhile: a node list set on a
+running job would resize it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.translation import states
+from cpsched_bridge.adapters.slurm.transport.pyslurm.arrays import numbers as numbers_of
+from cpsched_bridge.adapters.slurm.transport.pyslurm.scontrol import scontrol
+from cpsched_bridge.ports import Hold
+
+RELEASE = 0xFFFFFFFF
+"""A priority of INFINITE releases a held job: Slurm computes its priority anew."""
+LOOKED_AT_TOGETHER = 20
+"""Commands per look at the jobs: one at all jobs costs as much as ten at single ones."""
+
+
+class Refused(Exception):
+    """A command that cannot be carried out for this job."""
+
+
+class Commands:
+    """Each call takes orders (see `Transport`) and returns [result, detail] of each."""
+
+    def __init__(self, pyslurm: Any) -> None:
+        self._pyslurm = pyslurm
+        self._looked: dict[int, Any] = {}
+
+    def start(self, orders: list[Record]) -> list[list[str]]:
+        """Pin and release each of `orders` (job, nodes, tasks_per_node), if still pending and held."""
+        numbers = self._numbers(orders, separate=True)
+        return self._each(self._start, orders, numbers)
+
+    def _start(self, number: int, order: Record) -> None:
+        self._held(number)
+        changes: Record = {"required_nodes": order["nodes"], "priority": RELEASE}
+        if order["tasks_per_node"]:
+            changes["ntasks_per_node"] = order["tasks_per_node"]
+        self._modify(number, **changes)
+
+    def hold(self, orders: list[Record]) -> list[list[str]]:
+        """Hold each of `orders` (job, clear: the scontrol settings that undo its pin, or none) if it is pending."""
+        numbers = self._numbers(orders, separate=False)
+        outcomes = self._each(self._hold, orders, numbers)
+        return self._cleared(orders, numbers, outcomes)
+
+    def _hold(self, number: int, order: Record) -> None:
+        if self._ours(number).priority != 0:
+            self._modify(number, priority=0)
+
+    def hand_back(self, orders: list[Record]) -> list[list[str]]:
+        """Undo pins, then release: what stays pinned would be bound to nodes that no one keeps for it."""
+        numbers = self._numbers(orders, separate=False)
+        outcomes = self._cleared(orders, numbers, self._each(self._prepare, orders, numbers))
+        ready = [at for at, outcome in enumerate(outcomes) if outcome[0] == "done"]
+        released = self._each(self._release, [orders[at] for at in ready], numbers)
+        for at, outcome in zip(ready, released, strict=True):
+            outcomes[at] = outcome
+        return outcomes
+
+    def _prepare(self, number: int, order: Record) -> None:
+        """Held while its pin is taken off, so that it does not start half undone."""
+        job = self._ours(number)
+        if order["clear"] and job.priority != 0:
+            self._modify(number, priority=0)
+
+    def _release(self, number: int, order: Record) -> None:
+        if self._pending(number).priority == 0:
+            self._modify(number, priority=RELEASE)
+
+    def _ours(self, number: int) -> Any:
+        """The pending job, unless its owner holds it."""
+        job = self._pending(number)
+        if states.hold_by(job.priority, job.state_reason, job.admin_comment, job.comment) is Hold.USER:
+            raise Refused("is held by its owner, or by an administrator")
+        return job
+
+    def _pending(self, number: int) -> Any:
+        job = self._looked.get(number) or self._pyslurm.Job.load(number)
+        if job.state != "PENDING":
+            raise Refused(f"is {job.state}")
+        return job
+
+    def _held(self, number: int) -> None:
+        priority = self._ours(number).priority
+        if priority != 0:
+            raise Refused(f"is not held (priority {priority})")
+
+    def _modify(self, number: int, **changes: Any) -> None:
+        self._pyslurm.Job(number).modify(self._pyslurm.JobSubmitDescription(**changes))
+
+    def _each(
+        self, act: Callable[[int, Record], None], orders: list[Record], numbers: dict[int, int]
+    ) -> list[list[str]]:
+        """[result, detail] of each order. In long batches the jobs are looked at anew every few commands."""
+        outcomes: list[list[str]] = []
+        try:
+            for at, order in enumerate(orders):
+                if len(orders) >= LOOKED_AT_TOGETHER and at % LOOKED_AT_TOGETHER == 0:
+                    self._looked = {job.id: job for job in self._jobs()}
+                outcomes.append(self._one(act, numbers.get(order["job"]), order))
+        except self._pyslurm.RPCError as error:
+            if not outcomes:
+                raise
+            outcomes += [["unknown", f"not looked at: {error}"]] * (len(orders) - len(outcomes))
+        finally:
+            self._looked = {}
+        return outcomes
+
+    def _one(self, act: Callable[[int, Record], None], number: int | None, order: Record) -> list[str]:
+        if number is None:
+            return ["refused", "the controller does not know this job"]
+        try:
+            act(number, order)
+        except Refused as error:
+            return ["refused", str(error)]
+        except self._pyslurm.RPCError as error:
+            return ["unknown" if unreachable(error) else "refused", str(error)]
+        return ["done", ""]
+
+    def _cleared(self, orders: list[Record], numbers: dict[int, int], outcomes: list[list[str]]) -> list[list[str]]:
+        """`outcomes` after the pins of those that are done were cleared, in one run of scontrol.
+
+        A hold of a job that has just started is answered with success too: so each is looked at once more before.
+        """
+        wanted = [at for at, order in enumerate(orders) if order["clear"] and outcomes[at][0] == "done"]
+        if not wanted:
+            return outcomes
+        try:
+            held = {job.id for job in self._jobs() if job.state == "PENDING" and job.priority == 0}
+        except self._pyslurm.RPCError as error:
+            for at in wanted:
+                outcomes[at] = ["unknown", f"held, but its pin is not cleared: {error}"]
+            return outcomes
+        number = {at: numbers[orders[at]["job"]] for at in wanted}
+        ready = [at for at in wanted if number[at] in held]
+        complaints = scontrol([f"update JobId={number[at]} {orders[at]['clear']}" for at in ready])
+        for at in wanted:
+            if at not in ready:
+                outcomes[at] = ["refused", "is not pending and held any more"]
+            elif number[at] in complaints or -1 in complaints:
+                detail = complaints.get(number[at], complaints.get(-1, ""))
+                outcomes[at] = ["unknown", f"held, but its pin is not cleared: {detail}"]
+        return outcomes
+
+    def _numbers(self, orders: list[Record], *, separate: bool) -> dict[int, int]:
+        return numbers_of([order["job"] for order in orders], self._jobs, separate=separate)
+
+    def _jobs(self) -> list[Any]:
+        """Every job that the controller remembers."""
+        return list(self._pyslurm.Jobs.load().values())
+
+
+def unreachable(error: Exception) -> bool:
+    """Whether a command may have been lost on its way: state must tell what became of it."""
+    words = str(error).lower()
+    return any(word in words for word in ("contact", "connect", "timed out", "zero bytes", "communication", "socket"))

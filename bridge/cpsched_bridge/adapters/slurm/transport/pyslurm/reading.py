@@ -1,0 +1,84 @@
+"""The calls that read: configuration, the cluster as it is, the accounting database."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.records import (
+    CONFIG_FIELDS,
+    NODE_FIELDS,
+    PARTITION_FIELDS,
+    PAST_FIELDS,
+    RESERVATION_FIELDS,
+    Record,
+)
+from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import job_table, records, table
+from cpsched_bridge.adapters.slurm.transport.pyslurm.scontrol import output_of
+
+
+class Reading:
+    """Each call returns plain values; tables travel as `rows` describes them."""
+
+    def __init__(self, pyslurm: Any) -> None:
+        self._pyslurm = pyslurm
+
+    def hello(self) -> Record:
+        """Who answers, and what the controller is configured like."""
+        config = self._pyslurm.slurmctld.Config.load()
+        return {
+            "pid": os.getpid(),
+            "uid": os.getuid(),
+            "pyslurm": str(getattr(self._pyslurm, "__version__", "")),
+            "config": records(table([config], CONFIG_FIELDS))[0],
+        }
+
+    def facts(self) -> Record:
+        """What the doctor asks for: configuration, versions, privilege, clocks."""
+        user = pwd.getpwuid(os.getuid()).pw_name
+        controller_s = int(self._pyslurm.slurmctld.diag().request_time)
+        nodes = self._pyslurm.Nodes.load().values()
+        return {
+            **self.hello(),
+            "user": user,
+            "admin_level": admin_level(user),
+            "clock_ahead_s": controller_s - int(time.time()),
+            "clients": version_of(["scontrol", "--version"]),
+            "node_versions": sorted({node.slurm_version or "" for node in nodes} - {""}),
+        }
+
+    def snapshot(self) -> Record:
+        """Jobs first, nodes last: what starts or ends in between shows in what the nodes have left."""
+        slurm = self._pyslurm
+        jobs = job_table(slurm.Jobs.load().values())
+        partitions = table(slurm.Partitions.load().values(), PARTITION_FIELDS)
+        reservations = table(slurm.Reservations.load().values(), RESERVATION_FIELDS)
+        nodes = table(slurm.Nodes.load().values(), NODE_FIELDS)
+        return {
+            "now_s": int(time.time()),
+            "nodes": nodes,
+            "partitions": partitions,
+            "reservations": reservations,
+            "jobs": jobs,
+        }
+
+    def past(self, since_s: int) -> Record:
+        """Jobs of the accounting database that ended after `since_s`."""
+        database = self._pyslurm.db
+        found = database.Jobs.load(database.JobFilter(start_time=since_s))
+        return table(found.values(), PAST_FIELDS)
+
+
+def version_of(command: list[str]) -> str | None:
+    """The last word that a command says of itself: its version."""
+    words = output_of(command).split()
+    return words[-1] if words else None
+
+
+def admin_level(user: str) -> str | None:
+    """The user's AdminLevel in the accounting database; None where that cannot be asked."""
+    command = ["sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"]
+    words = output_of(command).split()
+    return words[0] if words else None

@@ -1,0 +1,65 @@
+"""Ends Python code that takes too long, with the kernel's interval timer.
+
+The timer's signal raises an exception in the code that runs when the limit is reached.
+
+- The signal ends loops written in Python, sleeps, and waits for locks, sockets and child processes.
+- The signal does not end a call into compiled code (a kernel, a solver): Python looks at signals again only when that
+  call has returned. Systemd's watchdog kills a bridge that hangs there.
+- Python handles signals in its main thread only. In any other thread `within` sets no limit: see `can_interrupt`.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TypeVar
+
+from cpsched_bridge.errors import DecisionTimeout
+
+T = TypeVar("T")
+
+_AGAIN_S = 1.0
+"""The signal is repeated that often, for code that catches it and goes on."""
+
+
+class _Overdue(BaseException):
+    """Raised by the signal. Not an `Exception`, so that an `except Exception` of the interrupted code lets it pass."""
+
+
+def can_interrupt() -> bool:
+    """Whether `within` can keep its limit in this thread."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def within(limit_s: float, work: Callable[[], T]) -> T:
+    """The result of `work`; raises `DecisionTimeout` if it takes longer than `limit_s` seconds of real time.
+
+    Signal handler and timer are afterwards what they were before.
+    """
+    if not can_interrupt():
+        return work()
+    armed = True
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        if armed:
+            raise _Overdue
+
+    began_s = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, ring)
+    left_s, every_s = signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)
+    try:
+        result = work()
+        armed = False
+        return result
+    except _Overdue:
+        armed = False
+        raise DecisionTimeout(f"no answer within {limit_s:g} s") from None
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)  # None: not Python's own
+        if left_s:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, left_s - (time.monotonic() - began_s)), every_s)

@@ -1,0 +1,74 @@
+"""The decision of one cycle: asked of the policy, verified, and made ready to be written down."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cpsched.fit import verify
+from cpsched.model import Decision
+from cpsched.policy import Policy
+from cpsched_bridge.cycle.asking import ask
+from cpsched_bridge.cycle.pace import timed
+from cpsched_bridge.cycle.snapshots import scene_of
+from cpsched_bridge.errors import PolicyFailed
+from cpsched_bridge.ports import Observation, Pace
+from cpsched_bridge.report import CycleReport
+from cpsched_bridge.store.ledger import Entry
+from cpsched_bridge.store.replay import memory_of, replayable
+from cpsched_bridge.store.rounds import decision_to_json, pack
+
+_SHOWN = 3
+"""Broken rules that a message lists; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Asks the policy for decisions that may be carried out; `limit_s` bounds the time of each."""
+
+    policy: Policy
+    limit_s: float
+    pace: Pace
+
+    def decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
+        """Fill the report's snapshot, waiting jobs, decision and starts.
+
+        Raises `PolicyFailed` if the policy raises, answers too late or with something that is no decision, breaks a
+        rule, or decides what cannot be written down. The report has no starts then.
+        """
+        try:
+            ask(self.limit_s, lambda: self._decide(seen, entries, report))
+        except PolicyFailed as failure:
+            report.policy_failure = failure.kind
+            report.decision, report.starts = None, {}
+            raise
+
+    def _decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
+        with timed(report, "decide", self.pace):
+            scene = scene_of(seen, entries, report.mode == "control")
+            snapshot = report.snapshot = self.policy.estimated(scene)
+            report.waiting = list(snapshot.queued_jobs())
+            decision = self.policy.decide(snapshot, "plan")
+        if not isinstance(decision, Decision):
+            raise PolicyFailed("decision_failed", f"the dispatcher answered {type(decision).__name__}, not a Decision")
+        with timed(report, "verify", self.pace):
+            report.violations = verify(decision, snapshot)
+        if report.violations:
+            with contextlib.suppress(Exception):  # a start of what does not exist cannot be written down
+                report.packed_decision = pack(decision_to_json(decision, snapshot))
+            raise PolicyFailed("rule_broken", _summary(report))
+        report.packed_decision = pack(decision_to_json(decision, snapshot))
+        starts = decision.starts_by_job(snapshot)
+        if len(starts) < len(decision.starts):
+            raise PolicyFailed("rule_broken", "a job is started twice")
+        memory = memory_of(self.policy.dispatcher)
+        report.packed_memory = None if memory is None else pack(memory)
+        report.replayable = replayable(self.policy.dispatcher)
+        report.decision, report.starts = decision, starts
+
+
+def _summary(report: CycleReport) -> str:
+    found = report.violations
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return "; ".join(map(str, found[:_SHOWN])) + more

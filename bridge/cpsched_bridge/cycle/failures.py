@@ -1,0 +1,51 @@
+"""What the exceptions of a cycle are called in the journal, in the metrics and as a cycle's result."""
+
+from __future__ import annotations
+
+import sqlite3
+import traceback
+
+from cpsched.errors import DecisionFault
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+
+INTERNAL = "internal_error"
+"""An exception that nobody expected: a bug of the bridge, of an adapter or of a listener."""
+
+STORAGE = "storage_error"
+
+_LONGEST = 500
+"""Letters of a foreign error message that are kept: a plug-in must not fill the journal."""
+_LONGEST_TRACEBACK = 10_000
+_CALLS = 30
+"""Calls that a traceback in the log shows."""
+
+_KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (BackendTimeout, "backend_timeout"),
+    (BackendUnavailable, "backend_unavailable"),
+    (CommandRefused, "command_refused"),
+    (BackendError, "backend_error"),
+    (sqlite3.Error, STORAGE),
+)
+
+
+def kind_of(error: Exception) -> str:
+    """The snake-case name of what failed."""
+    return next((name for kind, name in _KINDS if isinstance(error, kind)), INTERNAL)
+
+
+def described(error: BaseException) -> str:
+    """Type and message of an exception, at bounded length, even if the exception cannot tell its message.
+
+    A `DecisionFault` names the part of the policy and what that raised, so its own type adds nothing.
+    """
+    try:
+        words = str(error)
+    except Exception:
+        words = "(its message cannot be read)"
+    named = words if isinstance(error, DecisionFault) else f"{type(error).__name__}: {words}"
+    return named[:_LONGEST]
+
+
+def traceback_of(error: BaseException) -> str:
+    """The innermost calls of an exception's traceback for the log, at bounded length."""
+    return "".join(traceback.format_exception(error, limit=-_CALLS))[:_LONGEST_TRACEBACK]

@@ -1,0 +1,72 @@
+"""Teaches the policy what became of jobs, each end once, and notices the jobs that began since the last reading."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cpsched.model import EndedJob, Job
+from cpsched.policy import Policy
+from cpsched_bridge.cycle.asking import ask
+from cpsched_bridge.cycle.failures import described
+from cpsched_bridge.errors import PolicyFailed
+from cpsched_bridge.ports import Observation
+
+_REMEMBERED = 100_000
+"""Ends that are known to have been taught: a reading may repeat an end after a reconnect."""
+
+
+@dataclass(slots=True)
+class Learner:
+    """What has been taught to `policy`, and what is still to be; `limit_s` bounds the time of each lesson."""
+
+    policy: Policy
+    limit_s: float
+    _known: dict[tuple[int, int], None] = field(default_factory=dict)
+    _untaught: deque[EndedJob] = field(default_factory=deque)
+    _running: frozenset[int] | None = None
+
+    def note(self, ended: Iterable[EndedJob]) -> list[EndedJob]:
+        """The ends not known before; they are taught by the next `teach`."""
+        fresh = []
+        for each in ended:
+            key = (each.job.id, each.end_s)
+            if key not in self._known:
+                self._known[key] = None
+                fresh.append(each)
+        self._untaught.extend(fresh)
+        while len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return fresh
+
+    def teach(self) -> None:
+        """Teach what is to be taught.
+
+        Raises `PolicyFailed` if the policy failed at a job or ran out of time. That job is not taught again; those
+        that there was no time for are taught next time.
+        """
+        if self._untaught:
+            ask(self.limit_s, self._teach, "learning_failed")
+
+    def _teach(self) -> None:
+        failures: list[str] = []
+        while self._untaught:
+            ended = self._untaught.popleft()
+            try:
+                self.policy.learn(ended)
+            except Exception as error:
+                failures.append(f"job {ended.job.id}: {described(error)}")
+        if failures:
+            raise PolicyFailed("learning_failed", f"{len(failures)} of the ended jobs, the first is {failures[0]}")
+
+    def begun(self, seen: Observation, ended: Iterable[EndedJob]) -> list[tuple[Job, int]]:
+        """Jobs, with their start second, that run or have ended and were not running at the reading before.
+
+        Empty at the first reading, which cannot tell new from old.
+        """
+        before, self._running = self._running, frozenset(r.job.id for r in seen.running)
+        if before is None:
+            return []
+        found = [(r.job, r.start_s) for r in seen.running if r.job.id not in before]
+        return found + [(e.job, e.start_s) for e in ended if e.job.id not in before]

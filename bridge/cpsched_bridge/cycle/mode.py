@@ -1,0 +1,46 @@
+"""Which mode the bridge is in: as configured, or paused because somebody or the bridge itself said so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cpsched_bridge.report import Mode
+from cpsched_bridge.store.instance import PauseFile
+
+
+@dataclass(slots=True)
+class ModeSwitch:
+    """The present mode; a pause counts in control mode only, since shadow mode does nothing anyway."""
+
+    configured: Literal["shadow", "control"]
+    pause: PauseFile
+    _told: Mode | None = None
+    _unwritten: str = ""
+    """Why the bridge stood down, while the disk does not take it."""
+
+    def present(self) -> Mode:
+        """The mode of the cycle that begins."""
+        if self.configured == "shadow":
+            return "shadow"
+        return "control" if self.reason() is None else "paused"
+
+    def reason(self) -> str | None:
+        """Why the bridge stands down; None if it does not."""
+        return self._unwritten or self.pause.reason()
+
+    def changed(self, mode: Mode) -> bool:
+        """Whether `mode` differs from what this was asked about before."""
+        before, self._told = self._told, mode
+        return mode != before
+
+    def stand_down(self, why: str) -> None:
+        """Be paused from the next cycle on. Raises `OSError` if the disk does not take it: paused all the same."""
+        self._unwritten = why
+        self.write()
+
+    def write(self) -> None:
+        """Write down what the disk did not take before, so that `cpsched resume` finds it; may raise `OSError`."""
+        if self._unwritten:
+            self.pause.pause(self._unwritten)
+            self._unwritten = ""

@@ -1,0 +1,52 @@
+"""What became of starts, as the ledger's transitions tell it: latencies, failures to count, events to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from cpsched_bridge.cycle.guard import FailureWatch
+from cpsched_bridge.report import CycleReport
+from cpsched_bridge.store.ledger import State, Transition
+
+_TOLD = {State.ROLLING_BACK: "start_failed", State.GONE: "job_gone"}
+"""Transitions that are events, by the state they lead to."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """Follows jobs from the decision to start them until they are seen running, or not."""
+
+    watch: FailureWatch
+    _decided_at_s: dict[int, float] = field(default_factory=dict)
+    """Monotonic time of the decision, by job id."""
+
+    def decided(self, job_ids: Iterable[int], now_s: float) -> None:
+        """Take note of jobs that are about to be started, at a monotonic time."""
+        self._decided_at_s.update((id, now_s) for id in job_ids)
+
+    def note(self, transitions: Sequence[Transition], now_s: float, report: CycleReport) -> None:
+        """Take note of transitions seen at a monotonic time, and tell in the report what is worth telling."""
+        for transition in transitions:
+            if transition.before is State.STARTING:
+                self._note_start(transition, now_s, report)
+        for transition in transitions:
+            _tell(transition, report)
+
+    def _note_start(self, transition: Transition, now_s: float, report: CycleReport) -> None:
+        entry = transition.entry
+        ran = entry.state in (State.RUNNING, State.ENDED)
+        decided_at_s = self._decided_at_s.pop(entry.job_id, None)
+        if ran and decided_at_s is not None:
+            report.latencies_s.append(now_s - decided_at_s)
+        if entry.state is not State.GONE:
+            self.watch.started(now_s, [ran])
+        if entry.state is State.RUNNING and entry.why != "started where decided":
+            report.tell("started_elsewhere", entry.why, entry.job_id)
+
+
+def _tell(transition: Transition, report: CycleReport) -> None:
+    entry = transition.entry
+    newly_left = entry.leave and entry.leave in entry.why
+    if entry.state in _TOLD or newly_left:
+        report.tell(_TOLD.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)

@@ -1,0 +1,281 @@
+"""Every row of docs/crash-table.md: the bridge dies at that point, over the mock, and the next cycle does what it says.
+
+Death is an exception that nothing in the bridge catches. A new bridge then opens the same ledger beside the same site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from cpsched_bridge.adapters.mock.backend import MockBackend
+from cpsched_bridge.adapters.mock.clocks import StandingClock
+from cpsched_bridge.adapters.mock.site import Site
+from cpsched_bridge.cycle.loop import Bridge
+from cpsched_bridge.ports import Hold, StartOrder
+from cpsched_bridge.store.ledger import KEPT, State
+from cpsched_sim.traces.job import TraceJob
+from tests.bridges import a_bridge
+from tests.builders import a_cluster, a_job
+
+TABLE = Path(__file__).parents[2] / "docs" / "crash-table.md"
+FIRST, SECOND, BLOCKER = 1, 2, 9
+TIMEOUT_S = 15
+SLOW_S = 10_000
+"""A pinned job that is launched so late is not launched, as far as the test can see."""
+
+
+class Death(BaseException):
+    """What a killed process sees: nothing."""
+
+
+@dataclass
+class Mortal(MockBackend):
+    """The mock, which writes down what it is told, and during one call of which the bridge may die."""
+
+    site: Site
+    sent: list[tuple[str, int]] = field(default_factory=list)
+    dies_in: str = ""
+    done_before: int = 0
+    """Jobs of the batch that are done before death."""
+    meanwhile: Callable[[], object] = lambda: None
+
+    def __post_init__(self):
+        super().__init__(self.site, StandingClock(self.site))
+
+    def start(self, orders):
+        return self._do("start", super().start, orders, [order.job.id for order in orders])
+
+    def hold(self, job_ids):
+        return self._do("hold", super().hold, job_ids, job_ids)
+
+    def hand_back(self, job_ids):
+        return self._do("hand back", super().hand_back, job_ids, job_ids)
+
+    def _do(self, kind, command, batch, ids):
+        if kind == self.dies_in:
+            if self.done_before:
+                command(batch[: self.done_before])
+            self.meanwhile()
+            raise Death
+        self.sent += [(kind, id) for id in ids]
+        return command(batch)
+
+
+@dataclass
+class World:
+    """One bridge in control of a site, until it dies."""
+
+    state_dir: Path
+    site: Site
+    bridge: Bridge = field(init=False)
+
+    def __post_init__(self):
+        self.begin()
+
+    def begin(self):
+        """A new bridge over what is there."""
+        self.backend = Mortal(self.site)
+        self.bridge = a_bridge(self.state_dir, self.backend, start={"timeout_s": TIMEOUT_S})
+
+    def die(self, call):
+        with pytest.raises(Death):
+            getattr(self.bridge, call)()
+        self.bridge.ledger.close()
+        self.bridge.journal.close()
+        self.begin()
+
+    def die_writing(self, state, call="cycle"):
+        """Death before the ledger takes a transition into `state`."""
+        record = self.bridge.ledger.record
+
+        def mortal(transitions, round_number=0):
+            batch = list(transitions)
+            if any(transition.entry.state is state for transition in batch):
+                raise Death
+            record(batch, round_number)
+
+        self.bridge.ledger.record = mortal
+        self.die(call)
+
+    def die_sending(self, kind, call="cycle", done=0, meanwhile=lambda: None):
+        """Death in a command, of which `done` jobs are done by then."""
+        self.backend.dies_in, self.backend.done_before, self.backend.meanwhile = kind, done, meanwhile
+        self.die(call)
+
+    def die_in_journal(self, name):
+        def mortal(*arguments):
+            raise Death
+
+        setattr(self.bridge.journal, name, mortal)
+        self.die("cycle")
+
+    def later(self, seconds):
+        self.site.advance(self.site.now_s + seconds)
+
+    def in_ledger(self, job_id):
+        entry = self.bridge.ledger.get(job_id)
+        return str(entry.state) if entry else "-"
+
+    def in_cluster(self, job_id):
+        seen = self.site.observe()
+        if any(running.job.id == job_id for running in seen.running):
+            return "running"
+        for pending in seen.pending:
+            if pending.job.id == job_id:
+                word = "released" if pending.hold is Hold.NONE else "held"
+                return f"{word}, pinned" if pending.pinned else word
+        return "-"
+
+
+@pytest.fixture
+def world(tmp_path):
+    def build(plugin=True, room=True, launch_s=0, jobs=1):
+        """A site of one node with jobs that wait; without `room` another job runs there, for 1000 s."""
+        trace = [TraceJob(a_job(id, per_unit=2, walltime_s=2000, submit_s=1), 50) for id in (FIRST, SECOND)[:jobs]]
+        if not room:
+            trace.append(TraceJob(a_job(BLOCKER, per_unit=4, walltime_s=2000), 1000))
+        site = Site(a_cluster(nodes=1, cores=4), trace, plugin, launch_s)
+        site.advance(0)
+        site.start([StartOrder(pending.job, (("n0", 1),)) for pending in site.observe().pending])
+        site.advance(1)
+        return World(tmp_path, site)
+
+    return build
+
+
+# ------------------------------------------------------------------- the points of death, by the table's first column
+
+
+def adopting(world):
+    return world(plugin=False, room=False)
+
+
+def starting(world):
+    return world()
+
+
+def starting_two(world):
+    return world(jobs=2)
+
+
+def starting_slowly(world):
+    return world(launch_s=SLOW_S)
+
+
+def started_slowly(world):
+    w = starting_slowly(world)
+    w.bridge.cycle()
+    return w
+
+
+def overdue(world):
+    w = started_slowly(world)
+    w.later(TIMEOUT_S + 1)
+    return w
+
+
+def waiting(world, jobs=1):
+    w = world(room=False, jobs=jobs)
+    w.bridge.cycle()
+    return w
+
+
+def waiting_two(world):
+    return waiting(world, jobs=2)
+
+
+def cancel_while_starting(w):
+    w.die_sending("start", meanwhile=lambda: w.site.cancel(FIRST))
+
+
+Point = tuple[Callable[..., World], Callable[[World], None], int]
+POINTS: dict[str, Point] = {
+    "before the intent to hold is written": (adopting, lambda w: w.die_writing(State.HOLDING), FIRST),
+    "between that intent and the hold": (adopting, lambda w: w.die_sending("hold"), FIRST),
+    "after the hold, before its answer is written": (adopting, lambda w: w.die_sending("hold", done=1), FIRST),
+    "after the decision, before the intent to start is written": (
+        starting, lambda w: w.die_writing(State.STARTING), FIRST),
+    "between that intent and the start": (starting, lambda w: w.die_sending("start"), FIRST),
+    "after the start, before its answer is written": (starting, lambda w: w.die_sending("start", done=1), FIRST),
+    "after the start of a job that is slow to launch": (
+        starting_slowly, lambda w: w.die_sending("start", done=1), FIRST),
+    "between two parts of a batch: a job of the first part": (
+        starting_two, lambda w: w.die_sending("start", done=1), FIRST),
+    "between two parts of a batch: a job of the second part": (
+        starting_two, lambda w: w.die_sending("start", done=1), SECOND),
+    "between the intent and the answer, and its owner cancels the job": (starting, cancel_while_starting, FIRST),
+    "before the intent to roll back is written": (overdue, lambda w: w.die_writing(State.ROLLING_BACK), FIRST),
+    "between that intent and the hold that rolls back": (overdue, lambda w: w.die_sending("hold"), FIRST),
+    "after the hold that rolls back, before its answer is written": (
+        overdue, lambda w: w.die_sending("hold", done=1), FIRST),
+    "before the intent to hand back is written": (waiting, lambda w: w.die_writing(State.HANDING_BACK, "stop"), FIRST),
+    "between that intent and the hand-back": (waiting, lambda w: w.die_sending("hand back", "stop"), FIRST),
+    "after the hand-back, before its answer is written": (
+        waiting, lambda w: w.die_sending("hand back", "stop", done=1), FIRST),
+    "between two parts of a hand-back: a job of the first part": (
+        waiting_two, lambda w: w.die_sending("hand back", "stop", done=1), FIRST),
+    "between two parts of a hand-back: a job of the second part": (
+        waiting_two, lambda w: w.die_sending("hand back", "stop", done=1), SECOND),
+    "between the intent to hand back and the hand-back, with a pin on the job": (
+        started_slowly, lambda w: w.die_sending("hand back", "stop"), FIRST),
+    "before the round is written to the journal": (starting, lambda w: w.die_in_journal("write_round"), FIRST),
+    "after the round, before its events are written to the journal": (
+        starting, lambda w: w.die_in_journal("write_events"), FIRST),
+}  # fmt: skip
+
+
+def dead_at(point, world):
+    """A world whose bridge has died at that point; the job that the row is about."""
+    prepare, die, job_id = POINTS[point]
+    w = prepare(world)
+    die(w)
+    return w, job_id
+
+
+def rows():
+    """The cells of the table; headings between its parts have a first cell only."""
+    lines = [line for line in TABLE.read_text().splitlines() if line.startswith("|")][2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in cells if any(row[1:])]
+
+
+ROWS = rows()
+
+
+def test_the_table_has_a_row_for_every_point_and_no_other() -> None:
+    assert [row[0] for row in ROWS] == list(POINTS)
+
+
+def test_the_page_explains_every_state_that_the_table_names() -> None:
+    words = TABLE.read_text().split("## The table")[0]
+    assert [state for row in ROWS for state in (row[1], row[4]) if f"`{state}`" not in words] == []
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_a_death_there_leaves_this_and_the_next_cycle_does_that(world, row) -> None:
+    point, ledger, cluster, sends, ledger_then, cluster_then = row
+    w, job_id = dead_at(point, world)
+    assert (w.in_ledger(job_id), w.in_cluster(job_id)) == (ledger, cluster), "what the dead bridge left"
+    assert w.bridge.cycle().result == "ok"
+    sent = [kind for kind, id in w.backend.sent if id == job_id]
+    assert sent == ([] if sends == "nothing" else [sends])
+    assert (w.in_ledger(job_id), w.in_cluster(job_id)) == (ledger_then, cluster_then)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_after_a_death_there_every_job_is_started_once(world, row) -> None:
+    """Also those whose launch the cluster delays for ever: they are left to its own scheduler in the end."""
+    w, _ = dead_at(row[0], world)
+    for _ in range(200):
+        assert w.bridge.cycle().result == "ok"
+        w.later(10)
+    assert w.bridge.ledger.kept() == [], list(w.bridge.ledger.entries(*KEPT))
+    assert w.site.pending == 0
+    assert set(w.site.starts.values()) <= {1}
+    assert not any(w.site.repeated.values())
+    ran = {ended.job.id for ended in w.site.ended}
+    assert ran == set(w.site.starts)

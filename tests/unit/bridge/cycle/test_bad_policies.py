@@ -1,0 +1,286 @@
+"""Whatever a dispatcher or a predictor does: one failed cycle, counted and journalled, and the loop goes on."""
+
+import asyncio
+import time
+
+import numpy as np
+import pytest
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.model import Decision, Effort, EndedJob, Starts, Wait
+from cpsched.predictors.base import Predictor
+from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_bridge.errors import UnknownRound
+from cpsched_bridge.store.ledger import State
+from cpsched_bridge.store.replay import replay
+from cpsched_bridge.watch.exporter import Exporter
+from tests.builders import a_job
+from tests.fakes import FakeCluster, FirstFit
+
+LIMIT_S = 0.2
+"""Only the policies that never return come near it."""
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class Stubborn(BaseException):
+    """No `Exception`, as a plug-in may define it."""
+
+
+def raising(error):
+    def decide(snapshot):
+        raise error
+
+    return decide
+
+
+def starting(slots=(0,), offsets=(0, 1), nodes=(0,), units=(1,), dtype=np.int64):
+    """Starts of whatever columns."""
+    columns = (np.array(column, dtype=dtype) for column in (slots, offsets, nodes, units))
+    return lambda snapshot: Decision(Starts(*columns), Effort("bad"))
+
+
+def answering(**parts):
+    """A decision without starts, and whatever parts."""
+    return lambda snapshot: Decision(**{"starts": Starts.of({}), "effort": Effort("bad"), **parts})
+
+
+def loop_for_ever(snapshot):
+    while True:
+        pass
+
+
+def swallow_everything(snapshot):
+    """Catches what ends it, as a bare `except:` does, for a while."""
+    until_s = time.monotonic() + 1.5 * LIMIT_S
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            if time.monotonic() > until_s:
+                raise
+
+
+def recurse(snapshot):
+    return recurse(snapshot)
+
+
+class Bad(Dispatcher):
+    def __init__(self, behaviour):
+        self.behaviour = behaviour
+
+    def decide(self, snapshot, need="plan"):
+        return self.behaviour(snapshot)
+
+
+RAISING = {
+    "an error": raising(RuntimeError("no idea")),
+    "an error without words": raising(Unspeakable()),
+    "a long error": raising(ValueError("x" * 100_000)),
+    "cancelled": raising(asyncio.CancelledError()),
+    "no Exception": raising(Stubborn()),
+    "recursion": recurse,
+}
+NONSENSE = {
+    "None": lambda snapshot: None,
+    "a word": lambda snapshot: "start them all",
+    "a dictionary": lambda snapshot: {0: ((0, 1),)},
+    "a tuple": lambda snapshot: (Starts.of({}), Effort("bad")),
+    "no starts": answering(starts=None),
+    "starts of a list": answering(starts=[(0, 0, 1)]),
+    "no effort": answering(effort=None),
+    "waits are a word": answering(waits="soon"),
+    "a wait that is a word": answering(waits={1: "soon"}),
+    "a wait behind an object": answering(waits={1: Wait("resources", (object(),))}),
+    "a plan that is too long": answering(plan_s=np.zeros(99, np.int64)),
+    "a plan that is a word": answering(plan_s="soon"),
+}
+GARBAGE = {
+    "a slot that does not exist": starting(slots=(99,)),
+    "a negative slot": starting(slots=(-1,)),
+    "a node that does not exist": starting(nodes=(77,)),
+    "a negative node": starting(nodes=(-1,)),
+    "a job twice": starting((0, 0), (0, 1, 2), (0, 1), (1, 1)),
+    "a job that fits nowhere": starting(nodes=(0,), units=(9,)),
+    "no units": starting(units=(0,)),
+    "more units than there are integers": starting(units=(2**62,)),
+    "offsets that lead nowhere": starting(offsets=(5, 2)),
+    "too few offsets": starting(offsets=()),
+    "no nodes": starting(nodes=(), units=()),
+    "words": starting(("a",), ("b", "c"), ("d",), ("e",), dtype=object),
+    "two dimensions": starting(((0,),), ((0, 1),), ((0,),), ((1,),)),
+}
+ENDLESS = {
+    "a loop": loop_for_ever,
+    "a sleep": lambda snapshot: time.sleep(600),
+    "a loop that swallows what ends it": swallow_everything,
+}
+KINDS = [
+    (RAISING, {"decision_failed"}),
+    (NONSENSE, {"decision_failed"}),
+    (GARBAGE, {"rule_broken", "decision_failed"}),
+    (ENDLESS, {"decision_timeout"}),
+]
+ALL = {**RAISING, **NONSENSE, **GARBAGE, **ENDLESS}
+
+
+@pytest.fixture
+def at(bridge_at):
+    """A bridge over a fake cluster with two held jobs, its metrics."""
+
+    def build(**changes):
+        cluster, exporter = FakeCluster(), Exporter()
+        cluster.submit(a_job(1, per_unit=3), a_job(2, per_unit=3))
+        bridge = bridge_at(cluster, listeners=(exporter,), cycle={"decide_timeout_s": LIMIT_S}, **changes)
+        return bridge, cluster, lambda name, **labels: exporter.registry.get_sample_value(name, labels)
+
+    return build
+
+
+def assert_failed(bridge, report, metric, kinds):
+    """One failed cycle: in the report, the journal and the metrics; nothing was sent, nothing forgotten."""
+    assert report.result in kinds
+    assert report.starts == {}
+    assert report.decision is None
+    assert [(e.round, e.kind) for e in bridge.journal.events() if e.kind != "mode"] == [(report.number, report.result)]
+    assert len(bridge.journal.events()[-1].detail) < 1000
+    assert metric("cpsched_cycles_total", result=report.result) == 1
+    assert metric("cpsched_events_total", kind=report.result) == 1
+    assert [bridge.ledger.get(id).state for id in (1, 2)] == [State.HELD, State.HELD]
+    assert not bridge.settings.heartbeat_path.exists()
+
+
+def assert_works_again(bridge, cluster):
+    report = bridge.cycle()
+    assert report.result == "ok", report.happenings
+    assert sorted(report.starts) == [1, 2]
+    assert bridge.cycle().result == "ok"
+    assert all(fake.running and fake.starts == 1 for fake in cluster.jobs.values())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_bad_dispatcher_costs_one_cycle(at, name):
+    bridge, cluster, metric = at(dispatcher=Bad(ALL[name]))
+    report = bridge.cycle()
+    kinds = [kinds for zoo, kinds in KINDS if name in zoo]
+    assert_failed(bridge, report, metric, kinds[0])
+    assert cluster.commands == []
+    record = bridge.journal.read(report.number)
+    assert [job.id for job in record.queue] == [1, 2], "the failed round can be looked at"
+    assert record.failure in ("", report.result)
+    if record.failure:
+        assert replay(record).skipped == f"the decision failed ({report.result})"
+    bridge.policy.dispatcher = FirstFit()
+    assert_works_again(bridge, cluster)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_dispatcher_that_stays_bad_makes_the_bridge_stand_down_and_give_back(at, name):
+    bridge, cluster, _ = at(dispatcher=Bad(ALL[name]), guard={"max_failed_decisions": 2})
+    modes = [bridge.cycle().mode for _ in range(3)]
+    assert modes == ["control", "control", "paused"]
+    assert cluster.commands == [("hand_back", (1, 2))]
+    assert bridge.pause.reason().startswith("stood down: 2 decisions in a row failed")
+
+
+class Guess(Predictor):
+    """Predicts what `answer` says; learns by `lesson`."""
+
+    def __init__(self, answer=lambda job: 10, lesson=lambda ended: None):
+        self.answer, self.lesson = answer, lesson
+
+    def predict(self, job):
+        return self.answer(job)
+
+    def learn(self, ended):
+        self.lesson(ended)
+
+
+PREDICTORS = {
+    "raises": raising(RuntimeError("no idea")),
+    "raises without words": raising(Unspeakable()),
+    "no Exception": raising(Stubborn()),
+    "None": lambda job: None,
+    "a word": lambda job: "soon",
+    "nothing": lambda job: 0,
+    "the past": lambda job: -5,
+    "beyond all time": lambda job: 2**62,
+    "not a number": lambda job: float("nan"),
+    "infinite": lambda job: float("inf"),
+    "more than an integer holds": lambda job: 2**70,
+    "a loop": loop_for_ever,
+}
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_a_bad_predictor_costs_one_cycle(at, name):
+    bridge, cluster, metric = at()
+    bridge.policy.predictor = Guess(PREDICTORS[name])
+    report = bridge.cycle()
+    assert_failed(bridge, report, metric, {"decision_failed", "decision_timeout"})
+    with pytest.raises(UnknownRound):
+        bridge.journal.read(report.number)
+    bridge.policy.predictor = WalltimePredictor()
+    assert_works_again(bridge, cluster)
+
+
+@pytest.mark.parametrize("lesson", [raising(RuntimeError("no idea")), raising(Stubborn()), loop_for_ever])
+def test_a_predictor_that_cannot_learn_costs_the_cycles_in_which_jobs_ended(at, lesson):
+    bridge, cluster, metric = at()
+    bridge.policy.predictor = Guess(lesson=lesson)
+    cluster.past = [EndedJob(a_job(9), 0, 5)]
+    report = bridge.cycle()
+    assert_failed(bridge, report, metric, {"learning_failed", "decision_timeout"})
+    assert_works_again(bridge, cluster)
+
+
+def test_one_job_that_cannot_be_learned_from_keeps_no_other_from_being_learned_from(at):
+    bridge, cluster, _ = at()
+    learned = []
+
+    def lesson(ended):
+        learned.append(ended.job.id)
+        if ended.job.id == 8:
+            raise RuntimeError("no idea")
+
+    bridge.policy.predictor = Guess(lesson=lesson)
+    cluster.past = [EndedJob(a_job(id), 0, 5) for id in (7, 8, 9)]
+    report = bridge.cycle()
+    assert report.result == "learning_failed"
+    assert (
+        report.happenings[-1].detail
+        == "1 of the ended jobs, the first is job 8: predictor Guess: RuntimeError: no idea"
+    )
+    bridge.cycle()
+    assert learned == [7, 8, 9], "each once"
+
+
+class Forgetful(FirstFit):
+    """Learns, and cannot tell what."""
+
+    learns = True
+
+    def memory(self):
+        raise RuntimeError("no idea")
+
+    def recall(self, memory):
+        pass
+
+
+def test_a_dispatcher_that_cannot_tell_its_memory_costs_one_cycle(at):
+    bridge, cluster, metric = at(dispatcher=Forgetful())
+    assert_failed(bridge, bridge.cycle(), metric, {"decision_failed"})
+    assert cluster.commands == []
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_what_is_meant_to_end_the_program_ends_it_with_the_jobs_given_back(at, error):
+    bridge, cluster, _ = at(dispatcher=Bad(raising(error)))
+    with pytest.raises(type(error)):
+        bridge.run()
+    assert cluster.commands == [("hand_back", (1, 2))]
+    assert bridge.ledger.kept() == []

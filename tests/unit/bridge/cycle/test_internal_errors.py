@@ -1,0 +1,144 @@
+"""A bug of the bridge itself: counted, told with its traceback, and the loop goes on with the jobs still in hand."""
+
+import pytest
+import structlog
+
+from cpsched.model import EndedJob
+from cpsched_bridge.cycle.rest import Rest
+from cpsched_bridge.store.ledger import IllegalTransition, State
+from cpsched_bridge.watch.exporter import Exporter
+from tests.builders import a_cluster, a_job
+from tests.fakes import FakeCluster, FakePace
+
+
+def bug(work):
+    raise IndexError("list index out of range")
+
+
+class Failing:
+    """A listener that fails at its first report."""
+
+    def __init__(self):
+        self.reports = []
+
+    def __call__(self, report):
+        self.reports.append(report)
+        if len(self.reports) == 1:
+            raise RuntimeError("no idea")
+
+
+def events(bridge):
+    return [(e.round, e.kind, e.detail) for e in bridge.journal.events() if e.kind != "mode"]
+
+
+@pytest.mark.parametrize("call", ["observe", "start"])
+def test_an_unexpected_exception_of_the_adapter_costs_one_cycle(bridge_at, call):
+    cluster, exporter = FakeCluster(), Exporter()
+    cluster.submit(a_job(1))
+    cluster.faults[call] = [bug]
+    bridge = bridge_at(cluster, listeners=(exporter,))
+    with structlog.testing.capture_logs() as lines:
+        report = bridge.cycle()
+    assert report.result == "internal_error"
+    assert ["in bug" in line["exception"] for line in lines if "exception" in line] == [True], "with the traceback"
+    assert events(bridge) == [(1, "internal_error", "IndexError: list index out of range")]
+    assert exporter.registry.get_sample_value("cpsched_cycles_total", {"result": "internal_error"}) == 1
+    assert bridge._rest.pause_s == 2.0
+    for _ in range(3):
+        cluster.now_s += 20
+        assert bridge.cycle().result == "ok"
+    assert cluster.jobs[1].running
+    assert cluster.jobs[1].starts == 1
+    assert bridge._rest.pause_s == 1.0
+
+
+def test_a_ledger_that_is_elsewhere_costs_one_cycle(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    record = bridge.ledger.record
+
+    def illegal(transitions, number=0):
+        bridge.ledger.record = record
+        raise IllegalTransition("job 1: None cannot become running")
+
+    bridge.ledger.record = illegal
+    assert bridge.cycle().result == "internal_error"
+    assert cluster.commands == []
+    assert bridge.cycle().result == "ok"
+    assert bridge.ledger.get(1).state is State.STARTING
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before the metrics", "after the metrics"])
+def test_a_listener_that_fails_is_told_with_the_next_cycle_and_keeps_no_other_from_listening(bridge_at, first):
+    cluster, exporter, failing = FakeCluster(), Exporter(), Failing()
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster, listeners=(failing, exporter) if first else (exporter, failing))
+    assert bridge.cycle().result == "internal_error"
+    assert bridge._rest.pause_s == 2.0
+    assert bridge.cycle().result == "ok"
+    assert len(failing.reports) == 2
+    assert events(bridge) == [(2, "internal_error", "listener: RuntimeError: no idea")]
+    assert exporter.registry.get_sample_value("cpsched_events_total", {"kind": "internal_error"}) == 1
+    assert cluster.jobs[1].running
+
+
+def test_a_disk_that_takes_no_heartbeat_costs_the_cycle(bridge_at, tmp_path):
+    bridge = bridge_at(FakeCluster(), heartbeat=tmp_path / "no" / "such" / "folder")
+    report = bridge.cycle()
+    assert report.result == "storage_error"
+
+
+def test_a_bridge_that_must_stand_down_does_so_even_if_the_disk_does_not_take_the_word(bridge_at, tmp_path):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster, guard={"max_failed_decisions": 1})
+    bridge.policy.dispatcher.decide = lambda snapshot, need: None
+    draft = tmp_path / "paused.new"
+    draft.mkdir()
+    assert bridge.cycle().result == "storage_error"
+    assert bridge.cycle().mode == "paused"
+    assert cluster.commands == [("hand_back", (1,))]
+    assert bridge.pause.reason() is None
+    draft.rmdir()
+    bridge.cycle()
+    assert bridge.pause.reason().startswith("stood down: 1 decisions in a row failed")
+    bridge.pause.resume()
+    assert bridge.cycle().mode == "control"
+
+
+def test_what_ended_before_a_failed_cycle_is_learned_from_after_it(bridge_at):
+    cluster = FakeCluster(past=[EndedJob(a_job(9), 0, 5)])
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    learned = []
+    bridge.policy.dispatcher.learn = learned.append
+    bridge.ledger.record, record = bug, bridge.ledger.record
+    assert bridge.cycle().result == "internal_error"
+    bridge.ledger.record = record
+    bridge.cycle()
+    assert [ended.job.id for ended in learned] == [9]
+
+
+def test_the_program_ends_with_its_jobs_given_back_also_when_the_ledger_cannot_be_written(bridge_at):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(a_job(1), a_job(2))
+    bridge = bridge_at(cluster, pace=FakePace(cycles=1))
+    bridge.cycle()
+    bridge.ledger._db.execute("pragma query_only=on")
+    problems = bridge.stop()
+    assert problems
+    assert all("readonly" in problem or "job 1" in problem for problem in problems)
+    assert cluster.jobs[2].hold.value == "none"
+
+
+def test_the_rest_grows_with_failures_up_to_its_bound():
+    from cpsched_bridge.settings import CycleSettings
+    from cpsched_bridge.watch.systemd import Systemd
+
+    rest = Rest(CycleSettings(interval_s=1.0, max_backoff_s=6.0), FakePace(), Systemd())
+    found = []
+    for good in (True, False, False, False, False, True):
+        rest.note(good)
+        found.append(rest.pause_s)
+    assert found == [1.0, 2.0, 4.0, 6.0, 6.0, 1.0]
