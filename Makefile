@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test kernels lint coverage bench docs docs-serve docs-pages picture clean
+.PHONY: help demo test fuzz kernels lint coverage bench docs docs-serve docs-pages picture clean
 .DEFAULT_GOAL := test
 
 help:                           ## this list
@@ -19,6 +19,9 @@ demo: kernels                   ## control mode on a simulated cluster, live, in
 
 test: lint kernels              ## everything that CI checks, but for coverage, the site and the live Slurm tests
 	$(BIN)/python -m pytest -n 2 --ignore tests/slurm tests
+
+fuzz: $(VENV)/.installed        ## mutated files through the command line, others each time; CASES=N for each kind of file
+	CPSCHED_FUZZ_CASES=$(or $(CASES),20000) $(BIN)/python -m pytest -n 2 tests/fuzz
 
 kernels: $(VENV)/.installed     # compiled once, before two test processes would each do it
 	$(BIN)/cpsched warm-up

@@ -5,20 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from cpsched.overrun import Overrun
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import SettingsError
+from cpsched_sim.errors import SimError
+from cpsched_sim.reading.tree import Tree, read_tree
 
 S = TypeVar("S", bound=BaseModel)
+MAX_NUMBER = 1_000_000_000
+"""Largest number in the settings, either sign: 31 years in seconds."""
 
 
 class Section(BaseModel):
     """A part of the settings file: unknown fields are errors, not typos that go unnoticed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _is_within_reason(self) -> Section:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and abs(value) > MAX_NUMBER:
+                raise ValueError(f"{name} must be within {MAX_NUMBER:,}")
+        return self
 
 
 class PolicySettings(Section):
@@ -152,6 +163,12 @@ class Settings(Section):
     guard: GuardSettings = Field(default_factory=GuardSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     journal: JournalSettings = Field(default_factory=JournalSettings)
+    _tree: Tree | None = PrivateAttr(default=None)
+
+    def adapter_options(self, model: type[S], where: str) -> S:
+        """`options` as the adapter's own model; raises `SettingsError` naming file, line, field, value and rule."""
+        tree = self._tree or Tree(Path(where), {}, None)
+        return _parsed(tree, model, ("options",), self.options)
 
     @property
     def heartbeat_path(self) -> Path:
@@ -160,31 +177,33 @@ class Settings(Section):
 
 
 def load(path: Path) -> Settings:
-    """The settings of a file; raises `SettingsError` naming the file, the field and the rule."""
+    """The settings of a file; raises `SettingsError`: `file:line: field: value: rule`.
+
+    A file that says nothing is refused: it would mean a real Slurm, beside which nobody asked to stand.
+    """
     try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict | None):
-        raise SettingsError(f"{path}: must be a mapping of settings, not {type(content).__name__}")
-    return parse(Settings, content or {}, str(path))
+        tree = read_tree(path)
+        if tree.content is None:
+            raise tree.wrong((), "empty", "must name a setting, at least `adapter: slurm` or `adapter: mock`")
+        if not isinstance(tree.content, dict):
+            raise tree.wrong((), type(tree.content).__name__, "must be a mapping of settings")
+    except SimError as error:
+        raise SettingsError(str(error)) from error
+    settings = _parsed(tree, Settings)
+    settings._tree = tree
+    return settings
 
 
 def parse(model: type[S], content: dict[str, Any], where: str) -> S:
-    """`content` as `model`; raises `SettingsError` with one line per wrong field."""
+    """`content` as `model`, for settings that come from no file of their own; raises `SettingsError`."""
+    return _parsed(Tree(Path(where), content), model)
+
+
+def _parsed(tree: Tree, model: type[S], at: tuple[str, ...] = (), content: dict[str, Any] | None = None) -> S:
     try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        raise SettingsError("\n".join(_line(where, detail) for detail in error.errors())) from error
-
-
-def _line(where: str, detail: Any) -> str:
-    field = ".".join(str(part) for part in detail["loc"])
-    rule = "no such setting" if detail["type"] == "extra_forbidden" else detail["msg"]
-    value = "" if isinstance(detail["input"], dict) else f"={detail['input']!r}"
-    return f"{where}: {field}{value}: {rule}"
+        return tree.as_model(model, at, content)
+    except SimError as error:
+        raise SettingsError(str(error)) from error
 
 
 def _as_texts(settings: dict[str, str | int | float | bool]) -> dict[str, str]:

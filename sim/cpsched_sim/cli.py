@@ -11,16 +11,25 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
+from cpsched_sim.shell import SHORT_HELP, Commands, all_of, say
+
 if TYPE_CHECKING:
     from cpsched.catalogue import Catalogue
     from cpsched_sim.experiment import Simulation
 
-app = typer.Typer(help="Replay traces, list what there is, make up workloads.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Commands,
+    help="Replay traces, list what there is, make up workloads.",
+    no_args_is_help=True,
+    context_settings=SHORT_HELP,
+    pretty_exceptions_enable=False,
+)
 workload_app = typer.Typer(help="Make up a workload.", no_args_is_help=True)
 app.add_typer(workload_app, name="workload")
 
@@ -73,7 +82,7 @@ def reporting(command: F) -> F:
         try:
             return command(*args, **kwargs)
         except (CpschedError, SimError) as error:
-            typer.echo(f"error: {error}", err=True)
+            say("error", error)
             raise typer.Exit(2) from error
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
@@ -115,6 +124,7 @@ def simulate(
     from cpsched import metrics
     from cpsched.policy_spec import PolicySpec
     from cpsched_sim.experiment import Setup, run, write_results
+    from cpsched_sim.files import check_folder
     from cpsched_sim.oracle import SIMULATED
     from cpsched_sim.views import print_simulation, progress_bar
     from cpsched_sim.workloads.load import load
@@ -123,16 +133,20 @@ def simulate(
     spec = PolicySpec.of(dispatcher, predictor, settings, options, SIMULATED)
     setup, more = Setup(spec, parse_charge(charge), lane), tuple(map(metrics.metric, metric or ()))
     setup.build()
+    if out is not None:
+        check_folder(out)
     with progress_bar(f"{dispatcher} / {predictor}") as show:
         workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None), format)
         simulation = run(workload, setup, show, more=more)
-    if out is not None:
-        write_results(simulation, out)
     _warn(simulation)
-    if as_json:
-        typer.echo(json.dumps(simulation.summary()))
-    else:
-        print_simulation(simulation)
+    show_it = partial(_echo_json, simulation.summary()) if as_json else partial(print_simulation, simulation)
+    all_of(show_it, *([partial(write_results, simulation, out)] if out is not None else []))
+
+
+def _echo_json(content: object) -> None:
+    """One JSON object, out at once."""
+    typer.echo(json.dumps(content))
+    sys.stdout.flush()
 
 
 def parse_settings(texts: Iterable[str] | None) -> dict[str, str]:
@@ -177,12 +191,12 @@ def _options(limit: float | None, effort: int | None, seed: int | None) -> dict[
 def _warn(simulation: Simulation) -> None:
     """What a reader of the figures must know; on stderr."""
     for note in simulation.workload.notes:
-        typer.echo(f"note: {note}", err=True)
+        say("note", note)
     if simulation.left_waiting:
         refused = next(iter(simulation.schedule.refused.values()), "the dispatcher never chose them")
-        typer.echo(f"warning: {simulation.left_waiting} jobs never started: {refused}", err=True)
+        say("warning", f"{simulation.left_waiting} jobs never started: {refused}")
     for violation in simulation.schedule.violations[:10]:
-        typer.echo(f"warning: refused a start that breaks a rule: {violation}", err=True)
+        say("warning", f"refused a start that breaks a rule: {violation}")
 
 
 @app.command()
@@ -211,7 +225,7 @@ def _list(title: str, known: Catalogue[Any], as_json: bool) -> None:
     rows = []
     for found in known.all():
         if isinstance(found, Broken):
-            typer.echo(f"error: {found.error}", err=True)
+            say("error", found.error)
             continue
         parameters = {parameter.name: parameter.default for parameter in found.parameters()}
         rows.append({"name": found.name, "summary": found.summary, "parameters": parameters, "source": found.source})
@@ -243,7 +257,7 @@ def metrics(as_json: AsJson = False) -> None:
     rows = []
     for found in known_metrics().all():
         if isinstance(found, Broken):
-            typer.echo(f"error: {found.error}", err=True)
+            say("error", found.error)
             continue
         metric = found.build()
         rows.append({key: getattr(metric, key) for key in ("name", "heading", "unit", "formula", "better", "source")})
@@ -267,17 +281,21 @@ def accuracy(
 ) -> None:
     """How good predictors are on TRACE: errors, under- and over-estimates. --out writes accuracy.csv and ecdf.csv."""
     from cpsched_sim.accuracy import study, write_study
+    from cpsched_sim.files import check_folder
     from cpsched_sim.views import print_accuracy
-    from cpsched_sim.workloads.load import load
+    from cpsched_sim.workloads.load import load, load_jobs
 
-    found = study(load(trace, system, lenient, max_jobs, format=format).jobs, _names(predictors))
+    chosen = _names("--predictors", predictors)
     if out is not None:
-        write_study(found, out)
-    rows = {name: asdict(row.accuracy) for name, row in found.items()}
-    if as_json:
-        typer.echo(json.dumps(rows))
+        check_folder(out)
+    if system is None:
+        jobs = load_jobs(trace, lenient, max_jobs, format)
     else:
-        print_accuracy(trace.name, rows)
+        jobs = load(trace, system, lenient, max_jobs, format=format).jobs
+    found = study(jobs, chosen)
+    rows = {name: asdict(row.accuracy) for name, row in found.items()}
+    show_it = partial(_echo_json, rows) if as_json else partial(print_accuracy, trace.name, rows)
+    all_of(show_it, *([partial(write_study, found, out)] if out is not None else []))
 
 
 @app.command()
@@ -300,6 +318,9 @@ def compare(
     jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
     out: OutDir = None,
     plots: Annotated[bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Take from --out what an earlier run finished, and replay the rest.")
+    ] = False,
     as_json: AsJson = False,
     lenient: Lenient = False,
     format: FormatName = None,
@@ -309,8 +330,8 @@ def compare(
     from cpsched import metrics
     from cpsched.errors import require
     from cpsched_sim import comparison
-    from cpsched_sim.files import write_table
-    from cpsched_sim.processes import Study, compare_in_processes
+    from cpsched_sim.files import check_folder, write_table
+    from cpsched_sim.processes import Study, compare_in_processes, finished_before
     from cpsched_sim.report import plots as report
     from cpsched_sim.views import print_comparison, progress_bar
     from cpsched_sim.workloads.load import load
@@ -318,35 +339,64 @@ def compare(
     if plots:
         require(out is not None, "--plots", plots, "needs --out DIR")
         report.check()
+    require(not resume or out is not None, "--resume", resume, "needs --out DIR")
     options, settings = _options(limit, effort, seed), parse_settings(set_)
     names, more = tuple(metric or ()), tuple(map(metrics.metric, metric or ()))
     chosen = comparison.combinations(
-        _names(dispatchers), _names(predictors), settings, options, parse_charge(charge), lane
-    )
+        _names("--dispatchers", dispatchers), _names("--predictors", predictors), settings, options,
+        parse_charge(charge), lane,
+    )  # fmt: skip
     comparison.check_baseline(chosen, baseline)
-    for note in load(trace, system, lenient, max_jobs, format=format).notes:
-        typer.echo(f"note: {note}", err=True)
-    study = Study(trace, system, max_jobs, lenient, out, format, names, measures=plots)
-    with progress_bar("compare", "combinations") as show:
-        rows = compare_in_processes(study, [setup for setup, _ in chosen], jobs, show)
-    baselines = comparison.baselines(rows, baseline)
     if out is not None:
-        write_table(out / "compare.csv", comparison.table_rows(rows, baselines, more))
-        if plots:
-            report.write_comparison(rows, out, more)
-    if as_json:
-        typer.echo(json.dumps(comparison.as_json(rows, baselines, more)))
-    else:
-        print_comparison(trace.name, rows, baselines, more)
-    if failed := [row for row in rows if row.summary is None]:
-        for row in failed:
-            typer.echo(f"error: {row.name}: {row.error}", err=True)
-        raise typer.Exit(1)
+        check_folder(out)
+    workload = load(trace, system, lenient, max_jobs, format=format)
+    for note in workload.notes:
+        say("note", note)
+    study = Study(trace, system, max_jobs, lenient, out, format, names, measures=plots)
+    setups = [setup for setup, _ in chosen]
+    done = finished_before(study, setups, workload) if resume else {}
+    if resume:
+        say("note", f"{len(done)} of {len(setups)} combinations were finished before")
+    interrupted = False
+    try:
+        with progress_bar("compare", "combinations") as show:
+            compare_in_processes(study, setups, jobs, show, done)
+    except KeyboardInterrupt:
+        interrupted = True
+    rows = [done[index] for index in sorted(done)]
+    if interrupted:
+        goes_on = "; --resume goes on" if out is not None else ""
+        say("interrupted", f"{len(rows)} of {len(setups)} combinations are finished{goes_on}")
+        if not rows:
+            raise typer.Exit(130)
+    baselines = comparison.baselines(rows, baseline)
+    title = f"{workload.name} on {workload.system}"
+    steps: list[Callable[[], object]] = [
+        partial(_echo_json, comparison.as_json(rows, baselines, more))
+        if as_json
+        else partial(print_comparison, title, rows, baselines, more)
+    ]
+    if out is not None:
+        steps.append(partial(write_table, out / "compare.csv", comparison.table_rows(rows, baselines, more)))
+    if out is not None and plots and not interrupted:
+        steps.append(partial(report.write_comparison, rows, out, more, title))
+    for row in rows:
+        if row.error:
+            say("error", f"{row.name}: {row.error}")
+    all_of(*steps)
+    if interrupted:
+        raise typer.Exit(130)
+    if failed := [row for row in rows if row.error]:
+        raise typer.Exit(1 if any(row.summary is None for row in failed) else 2)
 
 
-def _names(text: str) -> list[str]:
-    """Names separated by commas, each once."""
-    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+def _names(option: str, text: str) -> list[str]:
+    """Names separated by commas, each once. Raises `InvalidValue` where there is none."""
+    from cpsched.errors import require
+
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    require(bool(names), option, text, "must name one at least")
+    return names
 
 
 @workload_app.command("eurora")
@@ -358,9 +408,11 @@ def workload_eurora(
     load: Annotated[float, typer.Option(help="Times the jobs per day of Eurora's busiest months.")] = 1.0,
 ) -> None:
     """Jobs like Eurora's (see `cpsched_sim/workloads/eurora.py`), in cpsched's own trace format."""
+    from cpsched_sim.files import check_folder
     from cpsched_sim.traces import native
     from cpsched_sim.workloads.eurora import RESOURCES, eurora
 
+    check_folder(out.parent)
     records = eurora(days, seed, load)
     native.write(out, records, RESOURCES, {"system": "eurora", "days": days, "seed": seed, "load": load})
     typer.echo(f"{out}: {len(records):,} jobs")

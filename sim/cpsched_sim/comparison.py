@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """One combination: its summary (see `Simulation.summary`), or why there is none.
+    """One combination: its summary (see `Simulation.summary`), or in `error` why there is none, or is none on disk.
 
     `measures` are there where they were asked for; `simulation` where it was replayed in this process.
     """

@@ -1,8 +1,9 @@
 """The exceptions of the simulator.
 
 SimError                the outside broke: a file, a setting, a combination that makes no sense (exit code 2)
-├── InvalidTrace        one line of a trace broke a rule: `file:line: field: value: rule`
-├── InvalidSystem       a system file broke a rule: `file:line: field: value: rule`
+├── InvalidFile         something in a file broke a rule: `file:line: field: value: rule`
+│   ├── InvalidTrace    one line of a trace
+│   └── InvalidSystem   a system file
 └── Unusable            a file or a combination of options cannot be used; the message says why
 """
 
@@ -10,16 +11,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+SHOWN_CHARS = 80
+"""How much of a value a message repeats."""
+
 
 class SimError(Exception):
     """Base of everything this package raises on purpose."""
 
 
-class _AtLine(SimError):
-    """Something in a file; the message reads `file:line: field: value: rule`."""
+class InvalidFile(SimError):
+    """Something in a file broke a rule; the message reads `file:line: field: value: rule`, in one line."""
 
     def __init__(self, path: Path, line: int, field: str, value: object, rule: str) -> None:
-        super().__init__(f"{path}:{line}: {field}: {value}: {rule}")
+        super().__init__(f"{shown(path, 1000)}:{line}: {shown(field)}: {shown(value)}: {shown(rule, 1000)}")
         self.path = path
         self.line = line
         self.field = field
@@ -27,13 +31,30 @@ class _AtLine(SimError):
         self.rule = rule
 
 
-class InvalidTrace(_AtLine):
+class InvalidTrace(InvalidFile):
     """One line of a trace broke a rule; skipped and counted where reading is lenient."""
 
 
-class InvalidSystem(_AtLine):
+class InvalidSystem(InvalidFile):
     """A system file broke a rule."""
 
 
 class Unusable(SimError):
-    """A file or a combination of options cannot be used."""
+    """A file or a combination of options cannot be used; the message is one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shown(message, 2000))
+
+
+def shown(value: object, most: int = SHOWN_CHARS) -> str:
+    """`value` for a message: one line, at most so many characters of it, nothing that would steer a terminal."""
+    try:
+        text = str(value)
+    except ValueError:  # integers of more than 4,300 digits have no text
+        return "a number of thousands of digits"
+    cut = text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in cut)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

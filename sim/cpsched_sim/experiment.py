@@ -6,6 +6,8 @@ import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
 from itertools import compress
 from os import PathLike
 from pathlib import Path
@@ -15,7 +17,7 @@ import numpy as np
 
 from cpsched.catalogue import Catalogue, Catalogues
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import InvalidValue
+from cpsched.errors import CpschedError, InvalidValue
 from cpsched.metrics import METRICS, Measures, Metric, known_metrics, metric
 from cpsched.model import NEVER
 from cpsched.policy import Policy
@@ -238,17 +240,42 @@ def write_results(simulation: Simulation, folder: Path) -> None:
 def _written_summary(simulation: Simulation) -> dict[str, Any]:
     setup, workload = simulation.setup, simulation.workload
     return simulation.summary() | {
+        "version": version("cpsched"),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "setup": {
-            "trace": workload.name,
-            "system": workload.system,
-            "dispatcher": setup.policy.dispatcher,
-            "predictor": setup.policy.predictor,
-            "settings": setup.policy.settings(),
-            "charge": "none" if setup.charge is None else setup.charge,
+            **identity(setup, workload),
             "left_waiting": simulation.left_waiting,
             "notes": list(workload.notes),
-        }
+        },
     }
+
+
+def identity(setup: Setup, workload: Workload) -> dict[str, Any]:
+    """What a replay depends on, as `summary.json` says it: two replays that agree in it have the same schedule.
+
+    The code of a plug-in may change without its words; so may a search whose limit is seconds.
+    """
+    return {
+        "trace": workload.name,
+        "system": workload.system,
+        **workload.origin,
+        "dispatcher": setup.policy.dispatcher,
+        "predictor": setup.policy.predictor,
+        "settings": setup.policy.settings(),
+        "limits": _limits(setup.policy),
+        "lane": setup.lane,
+        "charge": "none" if setup.charge is None else setup.charge,
+    }
+
+
+def _limits(policy: PolicySpec) -> dict[str, Any]:
+    """What bounds a search, as it is set or by default; empty for dispatchers that do not search."""
+    given = policy.dispatcher_settings
+    try:
+        parameters = SIMULATED.dispatchers.find(policy.dispatcher).parameters()
+    except CpschedError:  # an instance, or a class that has no words: what its settings are is its own affair
+        return {}
+    return {p.name: given.get(p.name, p.default) for p in parameters if p.name in ("limit_s", "effort", "seed")}
 
 
 def _schedule_rows(simulation: Simulation) -> Iterator[Sequence[object]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -11,7 +12,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cpsched.errors import InvalidValue
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import Unusable, shown
+from cpsched_sim.reading.bounds import MAX_JSON_BYTES
+from cpsched_sim.reading.glance import special_kind
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -33,6 +36,24 @@ def write_whole(path: Path, content: bytes) -> None:
         raise Unusable(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
+def check_folder(folder: Path) -> None:
+    """Raise `Unusable` where no file could be written into `folder` now: before hours of work, not after.
+
+    A file is written and taken away again, in the folder or in what there is of the path to it. No folder is made.
+    """
+    there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))
+    if not there.is_dir():
+        raise Unusable(f"{there}: is a file, not a folder for results")
+    beside = there / f".cpsched.{os.getpid()}"
+    try:
+        try:
+            beside.write_bytes(bytes(4096))
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise Unusable(f"{folder}: cannot be written: {error.strerror or error}") from error
+
+
 def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
     """Rows as CSV; see `write_whole`."""
     text = io.StringIO()
@@ -40,9 +61,24 @@ def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
     write_whole(path, text.getvalue().encode())
 
 
+def sha256_of(path: Path) -> str:
+    """Digest of a file's bytes, in hex. Raises `Unusable`."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise Unusable(f"{path}: {error.strerror or error}") from error
+
+
 def read_json(setting: str, path: str) -> object:
     """The content of a JSON file that a setting names. Raises `InvalidValue` naming the setting and the file."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidValue(setting, path, f"cannot be read as JSON: {error}") from error
+        if kind := special_kind(Path(path)):
+            raise ValueError(f"is {kind}")
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_JSON_BYTES + 1)
+        if len(content) > MAX_JSON_BYTES:
+            raise ValueError(f"is larger than {MAX_JSON_BYTES:,} bytes")
+        return json.loads(content.decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError, Unusable) as error:
+        raise InvalidValue(setting, path, f"cannot be read as JSON: {shown(error)}") from error

@@ -14,17 +14,17 @@ __all__ = ["METRICS", "Latencies", "Measures", "Metric", "steps"]
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Time per decision, in milliseconds."""
+    """Time per decision, in milliseconds; None where none was measured (the fast lane asks no dispatcher)."""
 
-    mean_ms: float
-    median_ms: float
-    p99_ms: float
-    max_ms: float
+    mean_ms: float | None
+    median_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
 
     @classmethod
     def of(cls, seconds: npt.ArrayLike) -> Latencies:
-        """From the seconds of every decision; all 0 where there was none."""
+        """From the seconds of every decision."""
         ms = np.asarray(seconds, dtype=np.float64) * 1e3
         if not len(ms):
-            return cls(0.0, 0.0, 0.0, 0.0)
+            return cls(None, None, None, None)
         return cls(float(ms.mean()), float(np.median(ms)), float(np.percentile(ms, 99)), float(ms.max()))

@@ -6,22 +6,29 @@ loses nothing but itself. Processes are spawned, so that no state of this one le
 
 from __future__ import annotations
 
+import csv
+import gzip
+import json
 import multiprocessing
 import signal
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
+import numpy as np
+
 from cpsched.errors import CpschedError
-from cpsched.metrics import metric
+from cpsched.metrics import METRICS, Measures, metric
 from cpsched_sim.comparison import Row
 from cpsched_sim.errors import SimError
-from cpsched_sim.experiment import Setup, run, write_results
-from cpsched_sim.workloads.load import load
+from cpsched_sim.experiment import Setup, identity, run, write_results
+from cpsched_sim.workloads.load import Workload, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +54,22 @@ Fractions = Callable[[float, int], None]
 
 
 def compare_in_processes(
-    study: Study, chosen: Sequence[Setup], processes: int, progress: Fractions | None = None
+    study: Study,
+    chosen: Sequence[Setup],
+    processes: int,
+    progress: Fractions | None = None,
+    done: dict[int, Row] | None = None,
 ) -> list[Row]:
-    """All combinations, at most so many at once, in the order given. Stopped by any exception, Ctrl-C included."""
+    """All combinations, at most so many at once, in the order given. Stopped by any exception, Ctrl-C included.
+
+    `done` holds the rows of combinations by their place in `chosen`: those that it brings are not replayed, and each
+    that is finished is put there at once, so that whoever stops this has what was finished until then.
+    """
     spawn = multiprocessing.get_context("spawn")
-    waiting = list(enumerate(chosen))[::-1]
+    rows: dict[int, Row] = {} if done is None else done
+    waiting = [(index, setup) for index, setup in enumerate(chosen) if index not in rows][::-1]
     running: dict[Connection, tuple[int, SpawnProcess]] = {}
-    rows: dict[int, Row] = {}
-    shares = [0.0] * len(chosen)
+    shares = [float(index in rows) for index in range(len(chosen))]
     try:
         while waiting or running:
             while waiting and len(running) < processes:
@@ -121,15 +136,60 @@ def _replay_one(study: Study, setup: Setup, pipe: Connection) -> None:
         workload = load(study.trace, study.system, study.lenient, study.max_jobs, format=study.format)
         more = tuple(map(metric, study.metrics))
         simulation = run(workload, setup, lambda done, total: pipe.send(done / total), more=more)
-        policy = setup.policy
-        if study.out is not None:
-            write_results(simulation, study.out / f"{policy.dispatcher}-{policy.predictor}")
+        policy, unsaved = setup.policy, ""
+        try:
+            if study.out is not None:
+                write_results(simulation, _folder(study.out, setup))
+        except SimError as error:
+            unsaved = str(error)
         measures = replace(simulation.measures, jobs=()) if study.measures else None
-        pipe.send(Row(policy.dispatcher, policy.predictor, simulation.summary(), measures=measures))
+        pipe.send(Row(policy.dispatcher, policy.predictor, simulation.summary(), unsaved, measures))
     except (CpschedError, SimError) as error:
         pipe.send(_failed(setup, str(error)))
     except Exception as error:
         pipe.send(_failed(setup, f"{type(error).__name__}: {error}"))
+
+
+def finished_before(study: Study, chosen: Sequence[Setup], workload: Workload) -> dict[int, Row]:
+    """Rows by their place in `chosen`, of combinations whose results an earlier run left in `study.out`.
+
+    Taken are those that agree in everything that a replay depends on (`identity`), and in the project's version.
+    """
+    found = {}
+    for index, setup in enumerate(chosen):
+        if study.out is not None and (row := _finished(study, setup, workload, _folder(study.out, setup))) is not None:
+            found[index] = row
+    return found
+
+
+def _finished(study: Study, setup: Setup, workload: Workload, folder: Path) -> Row | None:
+    try:
+        written = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        schedule = _measures_of(folder / "schedule.csv.gz") if study.measures else None
+        expected = {"version": version("cpsched"), **identity(setup, workload)}
+        same = {"version": written["version"], **written["setup"]}
+        names = [each.name for each in (*METRICS, *map(metric, study.metrics))]
+        if any(same.get(name) != value for name, value in expected.items()) or not set(names) <= written.keys():
+            return None
+    except (OSError, ValueError, LookupError, TypeError, EOFError, zlib.error):
+        return None
+    summary = {name: value for name, value in written.items() if name not in ("version", "date", "setup")}
+    return Row(setup.policy.dispatcher, setup.policy.predictor, summary, measures=schedule)
+
+
+def _measures_of(path: Path) -> Measures:
+    """The columns of a schedule that was written, for plots: nobody asks them for processors."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["start_s"]]
+    submit_s, start_s, end_s, units = (
+        np.array([int(row[name]) for row in rows], np.int64) for name in ("submit_s", "start_s", "end_s", "units")
+    )
+    return Measures(submit_s, start_s, end_s, units)
+
+
+def _folder(out: Path, setup: Setup) -> Path:
+    """Where the results of a combination go."""
+    return out / f"{setup.policy.dispatcher}-{setup.policy.predictor}".replace("/", "_")
 
 
 def _failed(setup: Setup, error: str) -> Row:

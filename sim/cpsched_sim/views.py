@@ -11,21 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from cpsched.metrics import Metric
     from cpsched_sim.comparison import Row
     from cpsched_sim.experiment import Simulation
 
+_SYMBOLS = "W: wait, D: run time, F = W + D: response time, r: processors"
+
 
 @contextmanager
 def progress_bar(title: str, of: str = "jobs") -> Iterator[Callable[[float, int | None], None]]:
     """A function of (done, total) that draws on stderr if that is a terminal; gone when finished."""
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(of))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(of))
     hidden = not console.is_terminal
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(title, total=None)
@@ -36,16 +38,24 @@ def print_simulation(simulation: Simulation) -> None:
     """The summary of one replay."""
     policy, workload = simulation.setup.policy, simulation.workload
     console = Console()
-    console.print(f"[bold]{policy.dispatcher} / {policy.predictor}[/]: {escape(workload.name)} on {workload.system}")
+    who = Text(f"{policy.dispatcher} / {policy.predictor}", style="bold")
+    console.print(who.append(f": {workload.name} on {workload.system}", style="not bold"))
     table = Table(show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     for name, value in _flat(simulation.summary()):
-        table.add_row(name, f"{value:,.6g}" if isinstance(value, float) else f"{value:,}")
+        table.add_row(Text(name), _plain(value))
     console.print(table)
 
 
-def _flat(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | int]]:
+def _plain(value: float | None) -> str:
+    """A figure in full; a dash for what was not measured."""
+    if value is None:
+        return "-"
+    return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
+
+
+def _flat(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
     for name, value in summary.items():
         if isinstance(value, Mapping):
             for part, figure in value.items():
@@ -61,8 +71,8 @@ def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
     table.add_column(overflow="fold")
     for row in rows:
         settings = "  ".join(f"{name}={value}" for name, value in row["parameters"].items())
-        parts = [row["summary"], *([f"[cyan]{escape(settings)}[/]"] if settings else []), f"[dim]{row['source']}[/]"]
-        table.add_row(row["name"], "\n".join(parts))
+        parts = [(row["summary"], ""), *([(settings, "cyan")] if settings else []), (row["source"], "dim")]
+        table.add_row(Text(row["name"]), Text("\n").join(Text(text, style) for text, style in parts))
     Console().print(table)
 
 
@@ -73,46 +83,51 @@ def print_metrics(rows: Sequence[Mapping[str, str]]) -> None:
     table.add_column(overflow="fold")
     for row in rows:
         unit = f" in {row['unit']}" if row["unit"] else ""
-        facts = f"[cyan]{escape(row['heading'])}{unit}, {row['better']} is better[/]"
-        table.add_row(row["name"], f"{escape(row['formula'])}\n{facts}\n[dim]{escape(row['source'])}[/]")
+        facts = Text(f"{row['heading']}{unit}, {row['better']} is better", "cyan")
+        table.add_row(Text(row["name"]), Text("\n").join((Text(row["formula"]), facts, Text(row["source"], "dim"))))
     Console().print(table)
 
 
 def print_accuracy(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
     """One line per predictor."""
-    table = Table(title=title)
+    table = Table(title=Text(title))
     table.add_column("predictor")
     for column in ("jobs", "mean error\nmin", "under\n%", "over\n%", "0.75 to 1.25\n%"):
         table.add_column(column, justify="right")
     for name, row in rows.items():
         shares = (f"{100 * row[share]:.1f}" for share in ("under", "over", "close"))
-        table.add_row(name, f"{row['jobs']:,}", f"{row['mean_absolute_error_min']:,.1f}", *shares)
+        table.add_row(Text(name), f"{row['jobs']:,}", f"{row['mean_absolute_error_min']:,.1f}", *shares)
     Console().print(table)
 
 
 def print_comparison(
     title: str, rows: Sequence[Row], baselines: Mapping[str, Row | None], more: Sequence[Metric] = ()
 ) -> None:
-    """Two lines per combination: figures, and below them their percentage of the baseline's."""
+    """Two lines per combination: figures, and below them what they are of the baseline's. A legend explains them."""
     from cpsched_sim.comparison import compared, percentages
 
     shown = compared(more)
-    table = Table(title=f"{title}: figures, and % of the baseline", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.caption = _which_way(shown)
+    above = Text(f"{title}: figures, and % of the baseline")
+    table = Table(title=above, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.caption = Text(f"{_which_way(shown)}; 74x: 74 times the baseline")
     table.add_column("dispatcher\npredictor", no_wrap=True)
     for heading in (*map(_column, shown), "dispatch ms\nCPU s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        label = f"[bold]{row.dispatcher}[/]\n{row.predictor}"
+        label = Text(row.dispatcher, "bold").append(f"\n{row.predictor}", "not bold")
         if row.summary is None:
             table.add_row(label, "failed", style="red")
             continue
         percent = percentages(row, baselines[row.name], more)
         names = [metric.name for metric in shown]
-        shares = [f"{short(percent[name])}%" if name in percent else "" for name in names]
-        cells = [f"{short(row.summary[name])}\n{share}" for name, share in zip(names, shares, strict=True)]
+        shares = [share(percent[name]) if name in percent else "" for name in names]
+        cells = [f"{short(row.summary[name])}\n{part}" for name, part in zip(names, shares, strict=True)]
         table.add_row(label, *cells, f"{short(row.summary['dispatch']['mean_ms'])}\n{short(row.summary['cpu_s'])}")
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for metric in shown:
+        console.print(Text(f"{metric.heading}: {metric.formula}", "dim"))
+    console.print(Text(_SYMBOLS, "dim"))
 
 
 def _column(metric: Metric) -> str:
@@ -127,8 +142,15 @@ def _which_way(shown: Sequence[Metric]) -> str:
     return "lower is better" + (f", but for: {', '.join(others)}" if others else "")
 
 
-def short(value: float) -> str:
-    """Three digits: 132k, 16.8k, 0.686."""
+def share(percent: float) -> str:
+    """A percentage, or how many times as much where it is large: 83.1%, 74x."""
+    return f"{short(percent)}%" if percent < 999.5 else f"{short(percent / 100)}x"
+
+
+def short(value: float | None) -> str:
+    """Three digits: 132k, 16.8k, 0.686; a dash for what was not measured."""
+    if value is None:
+        return "-"
     for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= 0.9995 * scale:
             return f"{value / scale:.3g}{letter}"

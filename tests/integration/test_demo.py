@@ -12,13 +12,16 @@ DEMO = [sys.executable, "-m", "cpsched_bridge.program.cli", "demo", "--dispatche
 
 
 def test_the_demo_ends_with_both_policies_side_by_side():
-    done = subprocess.run([*DEMO, "--jobs", "1000", "--seconds", "1"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [*DEMO, "--jobs", "1000", "--seconds", "1", "--mornings", "2"], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     table = {line.split("│")[1].strip(): line.split("│")[2:4] for line in done.stdout.splitlines() if "│" in line}
-    assert [cell.strip() for cell in table["jobs"]] == ["1,000", "1,000"]
+    assert [cell.strip() for cell in table["jobs"]] == ["2,000", "2,000"]
     waits = [float(cell.strip().removesuffix(" s").replace(",", "")) for cell in table["wait, mean"]]
     assert 0 < waits[0] < waits[1], "backfilling waits less than first come, first served"
+    assert re.search(r"mean wait of easy beside fcfs: -\d+ %; better in 2, worse in 0 of 2 mornings", done.stdout)
     assert re.search(r"queue \d+, running \d+, ended \d+ of 1000", done.stdout)
 
 

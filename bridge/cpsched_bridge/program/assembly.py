@@ -19,7 +19,7 @@ from cpsched_bridge.cycle.loop import Bridge, Listener
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.errors import BackendError, NotReady, SettingsError
 from cpsched_bridge.ports import Backend
-from cpsched_bridge.settings import Settings, parse
+from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.files import lock, opened_journal, opened_ledger, pause_file
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.watch.exporter import Endpoint, Exporter
@@ -51,8 +51,7 @@ def connect(settings: Settings, where: str = "settings") -> Backend:
         adapter = adapter_of(settings.adapter)
     except CpschedError as error:
         raise SettingsError(f"{where}: {error}") from error
-    options = parse(adapter.Options, settings.options, f"{where}: options")
-    return cast(Backend, adapter.connect(options))
+    return cast(Backend, adapter.connect(settings.adapter_options(adapter.Options, where)))
 
 
 def policy_of(spec: PolicySpec) -> Policy:

@@ -13,8 +13,11 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from cpsched_sim.cli import app as simulator
+from cpsched_sim.shell import SHORT_HELP, Commands, say
 
 app = typer.Typer(
+    cls=Commands,
+    context_settings=SHORT_HELP,
     help="Schedule an HPC cluster with constraint programming: beside Slurm, or beside a simulated cluster.",
     no_args_is_help=True,
     add_completion=False,
@@ -47,10 +50,10 @@ def reporting(command: F) -> F:
         try:
             return command(*args, **kwargs)
         except (SettingsError, UnknownRound, UnknownJob, CpschedError, SimError) as error:
-            typer.echo(f"error: {error}", err=True)
+            say("error", error)
             raise typer.Exit(2) from error
         except BridgeError as error:
-            typer.echo(f"error: {error}", err=True)
+            say("error", error)
             raise typer.Exit(1) from error
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
@@ -88,7 +91,7 @@ def bridge(config: Config = DEFAULT_CONFIG) -> None:
     logs.set_up(settings.log_format)
     problems = assembly.run(settings, str(config))
     for problem in problems:
-        typer.echo(f"error: {problem}", err=True)
+        say("error", problem)
     if problems:
         raise typer.Exit(1)
 
@@ -102,13 +105,16 @@ def demo(
     seconds: Annotated[float, typer.Option(min=0, help="How long the live part lasts, about.")] = 30.0,
     limit: Annotated[float, typer.Option(help="Seconds that a decision may take (dispatchers that search).")] = 0.02,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same morning.")] = 1,
+    mornings: Annotated[
+        int, typer.Option(min=1, max=100, help="Compare over so many, with the seeds that follow.")
+    ] = 3,
 ) -> None:
     """Control mode on a simulated Eurora: a loaded morning, accelerated, live; then a comparison."""
     from cpsched_bridge.program.demo import run
     from cpsched_sim.cli import look_here_too
 
     look_here_too()
-    raise typer.Exit(run(dispatcher, baseline, jobs, seconds, limit, seed))
+    raise typer.Exit(run(dispatcher, baseline, jobs, seconds, limit, seed, mornings))
 
 
 @journal_app.command("list")

@@ -1,6 +1,7 @@
 """`cpsched demo`: a bridge in control of a simulated Eurora through a loaded morning, live; then a comparison.
 
 Both policies run through the same bridge, cycle by cycle at the events of the site, so that neither waits for a poll.
+They are compared over several mornings, for one morning says little: a policy that is better on most loses on some.
 """
 
 from __future__ import annotations
@@ -44,8 +45,11 @@ _LINE_S = 2.0
 _SHOWN = 10
 
 
-def run(dispatcher: str, baseline: str, jobs: int, seconds: float, limit_s: float, seed: int) -> int:
-    """The demo; the exit code. `limit_s` is for dispatchers that search."""
+def run(dispatcher: str, baseline: str, jobs: int, seconds: float, limit_s: float, seed: int, mornings: int = 1) -> int:
+    """The demo; the exit code. `limit_s` is for dispatchers that search.
+
+    The comparison is over so many mornings, with the seeds from `seed` on; the first of them is shown live.
+    """
     logs.set_up("text", level=40)
     out = Console()
     policies = [_policy(name, limit_s) for name in (dispatcher, baseline)]
@@ -59,14 +63,22 @@ def run(dispatcher: str, baseline: str, jobs: int, seconds: float, limit_s: floa
         if first is None:
             out.print("stopped; the held jobs went back to the site's own scheduler")
             return 130
-        out.print(f"now {baseline} on the same jobs, as fast as it goes ...")
-        second = _quiet_run(policies[1], cluster, morning)
-        if second is None:
-            return 130
+        out.print(f"now {baseline} on the same jobs, then both on {mornings - 1} more mornings, as fast as it goes ...")
+        pairs: list[tuple[Figures, Figures]] = []
+        for number in range(seed, seed + mornings):
+            _, each = (cluster, morning) if number == seed else loaded_morning(jobs, number)
+            ours = first if number == seed else _quiet_run(policies[0], cluster, each)
+            theirs = _quiet_run(policies[1], cluster, each) if ours is not None else None
+            if ours is None or theirs is None:
+                break
+            pairs.append((ours, theirs))
     finally:
         endpoint.close()
-    out.print(comparison([first, second]))
-    return 0
+    if pairs:
+        out.print(comparison(pairs))
+        for sentence in verdict(pairs):
+            out.print(sentence, highlight=False)
+    return 0 if len(pairs) == mornings else 130
 
 
 def _policy(dispatcher: str, limit_s: float) -> PolicySpec:
@@ -111,7 +123,7 @@ def _live_run(
     board = Board(policy.dispatcher, len(morning))
     if not out.is_terminal:
         return _bridge_run(policy, site, pace, (exporter, board, PlainLines(out, board)))
-    with Live(get_renderable=board.picture, console=out, auto_refresh=False, transient=True) as live:
+    with Live(get_renderable=board.picture, console=out, auto_refresh=False, screen=True) as live:
         return _bridge_run(policy, site, pace, (exporter, board, Redraw(live)))
 
 
@@ -261,9 +273,11 @@ class PlainLines:
 # --------------------------------------------------------------------------------------------------- the comparison
 
 
-def comparison(runs: Sequence[Figures]) -> Table:
-    """Wait, slowdown and decision times side by side."""
-    found = Table("", *(figures.name for figures in runs), title="the same jobs, the same bridge", title_justify="left")
+def comparison(pairs: Sequence[tuple[Figures, Figures]]) -> Table:
+    """Wait, slowdown and decision times of two policies side by side, all mornings taken together."""
+    runs = [_together([pair[side] for pair in pairs]) for side in (0, 1)]
+    title = f"the same jobs, the same bridge, {len(pairs)} morning{'s' * (len(pairs) > 1)}"
+    found = Table("", *(figures.name for figures in runs), title=title, title_justify="left")
     columns = [_cells(figures) for figures in runs]
     for name in columns[0]:
         found.add_row(name, *(column[name] for column in columns))
@@ -271,6 +285,28 @@ def comparison(runs: Sequence[Figures]) -> Table:
         column.justify = "right"
     found.caption = f"slowdown bounded at {BSLD_BOUND_S} s; a decision includes building its snapshot"
     return found
+
+
+def _together(runs: Sequence[Figures]) -> Figures:
+    """What one policy made of several mornings."""
+    ended = [job for figures in runs for job in figures.ended]
+    return Figures(runs[0].name, ended, [second for figures in runs for second in figures.decide_s])
+
+
+def verdict(pairs: Sequence[tuple[Figures, Figures]]) -> list[str]:
+    """A sentence each for wait and slowdown: how many mornings each policy did better in, and by how much in all."""
+    sentences = []
+    for what, column in (("mean wait", "wait_s"), ("mean slowdown", "bounded_slowdown")):
+        means = [tuple(float(getattr(Measures.of(f.ended), column).mean()) for f in pair) for pair in pairs]
+        ours, theirs = (sum(mean[side] for mean in means) / len(means) for side in (0, 1))
+        wins = sum(mean[0] < mean[1] for mean in means), sum(mean[1] < mean[0] for mean in means)
+        change = f"{100 * (ours - theirs) / theirs:+.0f} %" if theirs else f"{ours:.0f} against 0"
+        names = pairs[0][0].name, pairs[0][1].name
+        sentences.append(
+            f"{what} of {names[0]} beside {names[1]}: {change}; "
+            f"better in {wins[0]}, worse in {wins[1]} of {len(pairs)} mornings"
+        )
+    return sentences
 
 
 def _cells(figures: Figures) -> dict[str, str]:

@@ -5,15 +5,20 @@ Shaped after cp19 figures 1 to 3 and mod17 figure 3.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cpsched.metrics import METRICS, Measures, Metric
 from cpsched_sim.errors import Unusable
+from cpsched_sim.files import write_whole
 
 if TYPE_CHECKING:
     from cpsched_sim.comparison import Row
+
+SQUASHED = 30
+"""A bar this many times as long as the one in the middle makes an axis logarithmic."""
 
 
 def check() -> None:
@@ -24,15 +29,58 @@ def check() -> None:
         raise Unusable("plots need matplotlib: pip install 'cpsched[report]'") from error
 
 
-def write_comparison(rows: Sequence[Row], folder: Path, more: Sequence[Metric] = ()) -> list[Path]:
-    """`bars.png` and `ecdf.png` of the combinations that did not fail; each row has its measures with it."""
+def write_comparison(rows: Sequence[Row], folder: Path, more: Sequence[Metric] = (), title: str = "") -> list[Path]:
+    """`bars.png` and `ecdf.png` of the combinations that did not fail; each row has its measures with it.
+
+    Colours tell dispatchers apart, styles of line predictors. A picture is written whole or not at all. Raises
+    `Unusable`.
+    """
     done = {row.name: row for row in rows if row.summary is not None}
     if not done:
         return []
     drawn = [metric for metric in METRICS if metric.drawn] + list(more)
     measures = {name: row.measures for name, row in done.items() if row.measures is not None}
     summaries = {name: row.summary for name, row in done.items() if row.summary is not None}
-    return [_bars(summaries, drawn, folder / "bars.png"), _distributions(measures, folder / "ecdf.png")]
+    styles = _styles(list(done.values()))
+    return [
+        _bars(summaries, drawn, styles, title, folder / "bars.png"),
+        _distributions(measures, styles, title, folder / "ecdf.png"),
+    ]
+
+
+def _styles(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """Row name -> colour and line style: a colour for each dispatcher, a style of line for each predictor."""
+    dispatchers = list(dict.fromkeys(row.dispatcher for row in rows))
+    predictors = list(dict.fromkeys(row.predictor for row in rows))
+    return {
+        row.name: {
+            "color": f"C{dispatchers.index(row.dispatcher) % 10}",
+            "linestyle": ("-", "--", ":", "-.")[predictors.index(row.predictor) % 4],
+        }
+        for row in rows
+    }
+
+
+def _label(text: str) -> str:
+    """`text` as it is: matplotlib takes `$` for mathematics, and leaves labels with `_` in front out of legends."""
+    return (f"\u200b{text}" if text.startswith("_") else text).replace("$", r"\$")
+
+
+def _save(figure: Any, path: Path) -> Path:
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=120, format="png")
+    write_whole(path, picture.getvalue())
+    return path
+
+
+def _scale(values: Sequence[float]) -> dict[str, Any]:
+    """Arguments of `set_xscale`: logarithmic where one bar would squash the others."""
+    positive = [value for value in values if value > 0]
+    if not positive or max(positive) <= SQUASHED * sorted(positive)[len(positive) // 2]:
+        return {"value": "linear"}
+    if len(positive) == len(values):
+        return {"value": "log"}
+    return {"value": "symlog", "linthresh": min(positive)}
 
 
 def _figure(columns: int, height: float) -> tuple[Any, Any]:
@@ -44,25 +92,34 @@ def _figure(columns: int, height: float) -> tuple[Any, Any]:
     return figure, figure.subplots(1, columns)
 
 
-def _bars(done: Mapping[str, Mapping[str, Any]], drawn: Sequence[Metric], path: Path) -> Path:
+def _bars(
+    done: Mapping[str, Mapping[str, Any]],
+    drawn: Sequence[Metric],
+    styles: Mapping[str, Mapping[str, Any]],
+    title: str,
+    path: Path,
+) -> Path:
     figure, panels = _figure(len(drawn), 1.2 + 0.35 * len(done))
     names = list(done)[::-1]
     for column, (axes, metric) in enumerate(zip(panels, drawn, strict=True)):
-        bars = axes.barh(names if column == 0 else range(len(names)), [done[name][metric.name] for name in names])
+        values = [done[name][metric.name] for name in names]
+        bars = axes.barh(range(len(names)), values, color=[styles[name]["color"] for name in names])
+        axes.set_xscale(**_scale(values))
         axes.bar_label(bars, fmt="{:,.4g}", padding=3)
         axes.margins(x=0.25)
         axes.set_xlabel(metric.label)
         axes.spines[["top", "right"]].set_visible(False)
-        if column:
-            axes.set_yticks([])
-    figure.savefig(path, dpi=120)
-    return path
+        axes.set_yticks(*([[]] if column else [range(len(names)), list(map(_label, names))]))
+    figure.suptitle(_label(title))
+    return _save(figure, path)
 
 
-def _distributions(measures: Mapping[str, Measures], path: Path) -> Path:
+def _distributions(
+    measures: Mapping[str, Measures], styles: Mapping[str, Mapping[str, Any]], title: str, path: Path
+) -> Path:
     figure, (waits, slowdowns) = _figure(2, 3.6)
-    for number, (name, jobs) in enumerate(measures.items()):
-        style = {"label": name, "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
+    for name, jobs in measures.items():
+        style = {**styles[name], "label": _label(name)}
         waits.ecdf(jobs.wait_s, **style)
         slowdowns.ecdf(jobs.bounded_slowdown, **style)
     waits.set_xscale("symlog", linthresh=1)
@@ -72,5 +129,5 @@ def _distributions(measures: Mapping[str, Measures], path: Path) -> Path:
         axes.set_ylabel("share of jobs")
         axes.grid(alpha=0.3)
     slowdowns.legend(fontsize="small", loc="lower right")
-    figure.savefig(path, dpi=120)
-    return path
+    figure.suptitle(_label(title))
+    return _save(figure, path)

@@ -31,24 +31,27 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cpsched.errors import UnknownName, require
 from cpsched.model import Cluster, Request
-from cpsched_sim.errors import InvalidSystem, Unusable
+from cpsched_sim.errors import InvalidSystem, Unusable, shown
+from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_NODE_SETS, MAX_NODES, MAX_RESOURCES, MAX_UNITS
+from cpsched_sim.reading.tree import Tree, parse_tree, read_tree
 from cpsched_sim.traces.record import Ask, Processors, Units
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
+Amount = Annotated[int, Field(ge=0, le=MAX_AMOUNT)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class NodeType(BaseModel):
     """Nodes that are alike: `each` holds the amounts of one node, resources left out are 0."""
 
     model_config = _STRICT
-    count: Annotated[int, Field(gt=0)]
-    each: Mapping[str, Annotated[int, Field(ge=0)]]
-    prefix: str = ""
+    count: Annotated[int, Field(gt=0, le=MAX_NODES)]
+    each: Mapping[str, Amount]
+    prefix: Annotated[str, Field(max_length=200)] = ""
 
 
 class UnitRule(BaseModel):
@@ -56,7 +59,7 @@ class UnitRule(BaseModel):
 
     model_config = _STRICT
     rule: Literal["pool", "cores", "gcd", "nodes"]
-    cores_per_node: Annotated[int, Field(gt=0)] | None = None
+    cores_per_node: Annotated[int, Field(gt=0, le=MAX_UNITS)] | None = None
     distinct: bool = False
     memory: Literal["none", "requested", "used"] = "none"
 
@@ -82,16 +85,23 @@ class SystemFile(BaseModel):
     """The content of a system file."""
 
     model_config = _STRICT
-    name: str
+    name: Name
     summary: str = ""
-    resources: Annotated[Sequence[str], Field(min_length=1)]
-    node_types: Mapping[str, NodeType] = Field(default_factory=dict)
-    partitions: Mapping[str, Sequence[str]] = Field(default_factory=dict)
+    resources: Annotated[Sequence[Name], Field(min_length=1, max_length=MAX_RESOURCES)]
+    node_types: Mapping[Name, NodeType] = Field(default_factory=dict)
+    partitions: Mapping[Name, Annotated[Sequence[str], Field(min_length=1)]] = Field(default_factory=dict)
     units: UnitRule
 
     @model_validator(mode="after")
     def _names_what_it_has(self) -> SystemFile:
         known = set(self.resources)
+        if len(known) < len(self.resources):
+            raise ValueError("resources must be named once each")
+        nodes = sum(kind.count for kind in self.node_types.values())
+        if nodes > MAX_NODES:
+            raise ValueError(f"node_types have {nodes:,} nodes, must not be more than {MAX_NODES:,}")
+        if len(self.node_types) + len(self.partitions) > MAX_NODE_SETS:
+            raise ValueError(f"node_types and partitions must not be more than {MAX_NODE_SETS:,}")
         for name, kind in self.node_types.items():
             if unknown := set(kind.each) - known:
                 raise ValueError(f"node_types.{name}.each names {', '.join(sorted(unknown))}, not in resources")
@@ -133,6 +143,7 @@ class System:
 
     def _of_processors(self, ask: Processors) -> Request:
         rule = self.file.units
+        require(0 < ask.processors <= MAX_UNITS, "processors", ask.processors, f"must be from 1 to {MAX_UNITS:,}")
         units, cores = rule.split(ask.processors)
         mib = {"none": 0, "requested": ask.requested_mib, "used": ask.used_mib}[rule.memory]
         amounts = {self.file.resources[0]: cores, "memory_mib": mib * cores}
@@ -142,13 +153,18 @@ class System:
 
     def _of_units(self, ask: Units) -> Request:
         amounts = dict(ask.each)
+        require(ask.units <= MAX_UNITS, "units", ask.units, f"must not be more than {MAX_UNITS:,}")
         if self.file.units.rule == "pool":
-            return Request(ask.units * amounts.get("cores", 1), self._row({self.file.resources[0]: 1}))
+            cores = ask.units * amounts.get("cores", 1)
+            require(cores <= MAX_UNITS, "cores", cores, f"must not be more than {MAX_UNITS:,} in all")
+            return Request(cores, self._row({self.file.resources[0]: 1}))
         for name, amount in amounts.items():
             require(name in self.file.resources, name, amount, f"{self.name} has {', '.join(self.file.resources)}")
         return Request(ask.units, self._row(amounts), ask.distinct, ask.exclusive, self._set_of.get(ask.partition, 0))
 
     def _row(self, amounts: Mapping[str, int]) -> tuple[int, ...]:
+        for name, amount in amounts.items():
+            require(amount <= MAX_AMOUNT, name, amount, f"must not be more than {MAX_AMOUNT:,}")
         return tuple(amounts.get(name, 0) for name in self.file.resources)
 
     @cached_property
@@ -161,6 +177,18 @@ class System:
         nodes = self.cluster.capacity[self.cluster.node_sets[request.node_set]]
         per_node = (nodes[:, asked > 0] // asked[asked > 0]).min(axis=1)
         return int(np.minimum(per_node, 1).sum() if request.distinct else per_node.sum())
+
+
+class Boundless(System):
+    """Room for every job, whatever it asks for, in columns of these names: for studies that place no jobs."""
+
+    def __init__(self, resources: Sequence[str]) -> None:
+        everything = NodeType(count=1, each=dict.fromkeys(resources, MAX_AMOUNT))
+        units = UnitRule(rule="cores")
+        super().__init__(SystemFile(name="boundless", resources=resources, node_types={"all": everything}, units=units))
+
+    def _room(self, request: Request) -> int:
+        return MAX_UNITS
 
 
 def _cluster(file: SystemFile, header: Mapping[str, str]) -> Cluster:
@@ -193,7 +221,10 @@ def _totals_by_prefix(file: SystemFile) -> dict[str, int]:
 def _processors(file: SystemFile, header: Mapping[str, str]) -> int:
     for key in ("MaxProcs", "MaxNodes"):
         words = header.get(key, "").split()
-        if words and words[0].isdigit() and int(words[0]) > 0:
+        if words and words[0].isascii() and words[0].isdigit() and words[0].strip("0"):
+            require(
+                len(words[0]) < 20 and int(words[0]) <= MAX_UNITS, key, words[0], f"must be from 1 to {MAX_UNITS:,}"
+            )
             return int(words[0])
     raise Unusable(f"system {file.name}: the header of the trace has no MaxProcs; name a system that has nodes")
 
@@ -204,6 +235,13 @@ def known_systems() -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
+def named_system(name: str) -> SystemFile:
+    """A system that comes with the project; no file is opened for any other name. Raises `UnknownName`."""
+    if name not in known_systems():
+        raise UnknownName("system", shown(name), known_systems())
+    return load_system(name)
+
+
 def load_system(name_or_path: str) -> SystemFile:
     """A system by name or from a file. Raises `UnknownName`, `InvalidSystem`, `Unusable`."""
     if name_or_path in known_systems():
@@ -211,40 +249,16 @@ def load_system(name_or_path: str) -> SystemFile:
     else:
         path = Path(name_or_path)
         if not path.suffix and not path.exists():
-            raise UnknownName("system", name_or_path, known_systems())
-    try:
-        return parse_system(path, path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise Unusable(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+            raise UnknownName("system", shown(name_or_path), known_systems())
+    return _validated(read_tree(path, InvalidSystem))
 
 
 def parse_system(path: Path, text: str) -> SystemFile:
     """The content of a system file; `path` is what messages name."""
-    try:
-        tree = yaml.compose(text, yaml.SafeLoader)
-        content = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InvalidSystem(path, line, "yaml", "", str(error.problem)) from error
-    try:
-        return SystemFile.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = [str(part) for part in first["loc"]]
-        value = (
-            first["input"] if isinstance(first["input"], str | int | float | bool) else type(first["input"]).__name__
-        )
-        raise InvalidSystem(path, _line(tree, where), ".".join(where) or "file", value, first["msg"]) from error
+    return _validated(parse_tree(path, text, InvalidSystem))
 
 
-def _line(tree: yaml.Node | None, where: Sequence[str]) -> int:
-    """The line of the deepest part of `where` that the file has."""
-    line = 1
-    for key in where:
-        if not isinstance(tree, yaml.MappingNode):
-            break
-        found = {name.value: (name, value) for name, value in tree.value}.get(key)
-        if found is None:
-            break
-        line, tree = found[0].start_mark.line + 1, found[1]
-    return line
+def _validated(tree: Tree) -> SystemFile:
+    if tree.content is None:
+        raise tree.wrong((), "empty", "must describe a system")
+    return tree.as_model(SystemFile)

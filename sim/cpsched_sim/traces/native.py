@@ -23,8 +23,11 @@ from pathlib import Path
 from sys import intern
 
 from cpsched.listing import Listing
+from cpsched_sim.errors import Unusable, shown
 from cpsched_sim.files import write_whole
-from cpsched_sim.traces.record import Reader, Record, Units, lines_of
+from cpsched_sim.reading.bounds import MAX_HEADER_LINES, MAX_LINE_CHARS, MAX_RESOURCES
+from cpsched_sim.reading.lines import lines_of
+from cpsched_sim.traces.record import Reader, Record, Units
 
 MAGIC = "# cpsched-trace 1"
 NUMBERS = ("job", "submit_s", "run_s", "walltime_s", "units", "distinct", "exclusive")
@@ -38,8 +41,8 @@ class NativeReader(Reader):
 
     @classmethod
     def recognises(cls, first: str) -> bool:
-        """See `Reader.recognises`."""
-        return first.startswith(MAGIC)
+        """See `Reader.recognises`: the first line says so."""
+        return first.strip() == MAGIC
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
         super().__init__(path, lenient)
@@ -51,26 +54,41 @@ class NativeReader(Reader):
         for number, text in self._rest:
             self.line = number
             if text.startswith("#"):
+                if len(text) > MAX_LINE_CHARS:
+                    raise self._too_long(text)
                 key, _, value = text[1:].partition(":")
-                self.header[key.strip()] = value.strip()
+                if len(self.header) < MAX_HEADER_LINES:
+                    self.header[key.strip()] = value.strip()
                 continue
             columns = tuple(text.rstrip("\r\n").split(","))
             if columns[: len(FIXED)] != FIXED or len(columns) == len(FIXED):
-                raise self._wrong("columns", text.strip()[:60], f"must be {','.join(FIXED)}, then the resources")
-            return columns[len(FIXED) :]
+                raise self._wrong("columns", text.strip(), f"must be {','.join(FIXED)}, then the resources")
+            resources = columns[len(FIXED) :]
+            if len(resources) > MAX_RESOURCES or len(set(resources)) < len(resources) or "" in resources:
+                rule = f"must be names of at most {MAX_RESOURCES} resources, each once"
+                raise self._wrong("columns", ",".join(resources), rule)
+            return resources
         raise self._wrong("columns", "", "the line of column names is missing")
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         return self._rest
 
     def _split(self, text: str) -> list[str]:
-        fields = next(csv.reader([text])) if '"' in text else text.rstrip("\r\n").split(",")
+        fields = self._quoted(text) if '"' in text else text.rstrip("\r\n").split(",")
         expected = len(FIXED) + len(self.resources)
         if len(fields) != expected:
             raise self._wrong("fields", len(fields), f"must be {expected}")
         return fields
 
-    def _record(self, text: str) -> Record:
+    def _quoted(self, text: str) -> list[str]:
+        try:
+            return next(csv.reader([text], strict=True), [])
+        except csv.Error as error:
+            raise self._wrong("line", text.strip(), f"must be readable as CSV: {error}") from error
+
+    def _record(self, text: str) -> Record | None:
+        if not text.strip():
+            return None
         fields = self._split(text)
         try:
             id, submit_s, run_s, walltime_s = map(int, fields[:4])
@@ -106,7 +124,7 @@ class NativeReader(Reader):
 def write(path: Path, records: Iterable[Record], resources: Sequence[str], header: Mapping[str, object]) -> None:
     """Write records whose asks are `Units`; gzipped if the name ends in .gz. The same records give the same bytes.
 
-    Raises `Unusable`.
+    Raises `Unusable`, also for words with line breaks: a job is a line.
     """
     text = io.StringIO()
     text.write(MAGIC + "\n")
@@ -121,6 +139,9 @@ def _row(record: Record, resources: Sequence[str]) -> list[object]:
     ask = record.ask
     assert isinstance(ask, Units), "only units with named amounts can be written"
     amounts = dict(ask.each)
+    for word in (ask.partition, record.user, record.name, record.queue, record.account):
+        if len(word.splitlines()) > 1 or word.endswith(("\n", "\r")):
+            raise Unusable(f"job {record.id}: {shown(word)}: a word of a trace must have no line breaks")
     return [
         record.id,
         record.submit_s,

@@ -5,14 +5,14 @@ A system (`cpsched_sim.systems.system`) turns what a record asks for into units 
 
 from __future__ import annotations
 
-import gzip
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import NamedTuple
 
 from cpsched.model import Job, Request
-from cpsched_sim.errors import InvalidTrace, Unusable
+from cpsched_sim.errors import InvalidTrace
+from cpsched_sim.reading.bounds import MAX_FIELD_CHARS, MAX_ID, MAX_JOBS, MAX_LINE_CHARS, MAX_TIME_S
 from cpsched_sim.traces.job import TraceJob
 
 
@@ -66,6 +66,10 @@ class Record(NamedTuple):
         return TraceJob(job, self.run_s)
 
 
+_WORDS = ("user", "name", "queue", "account")
+"""The last fields of a record."""
+
+
 class Tally:
     """What a reader did to the lines of its file, by reason: jobs dropped, jobs cut, lines skipped by leniency."""
 
@@ -73,11 +77,14 @@ class Tally:
         self.dropped: Counter[str] = Counter()
         self.cut: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
+        self.ignored: Counter[str] = Counter()
+        """What was passed over in lines that were read."""
 
     def lines(self) -> list[str]:
         """One sentence per reason."""
         kinds = (("dropped", self.dropped), ("cut", self.cut), ("skipped", self.skipped))
-        return [f"{kind} {count} jobs: {why}" for kind, reasons in kinds for why, count in sorted(reasons.items())]
+        notes = [f"{kind} {count} jobs: {why}" for kind, reasons in kinds for why, count in sorted(reasons.items())]
+        return notes + [f"ignored in {count} lines: {what}" for what, count in sorted(self.ignored.items())]
 
 
 class Reader:
@@ -94,6 +101,8 @@ class Reader:
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
         self.path = path
+        self.resources: tuple[str, ...] = ("processors",)
+        """What jobs may ask for by name; processors where they ask for processors alone."""
         self.lenient = lenient
         self.header: dict[str, str] = {}
         self.tally = Tally()
@@ -106,9 +115,12 @@ class Reader:
         for number, text in self._lines():
             self.line = number
             try:
+                if len(text) > MAX_LINE_CHARS:
+                    raise self._too_long(text)
                 record = self._record(text)
                 if record is None:
                     continue
+                self._check(record, text)
                 if record.id in seen:
                     raise self._wrong("job", record.id, "must appear once")
             except InvalidTrace as error:
@@ -117,7 +129,27 @@ class Reader:
                 self.tally.skipped[f"{error.field} {error.rule}"] += 1
                 continue
             seen.add(record.id)
+            if len(seen) > MAX_JOBS:
+                raise self._wrong("jobs", f"{len(seen):,}", f"must not be more than {MAX_JOBS:,}")
             yield record
+
+    def _too_long(self, text: str) -> InvalidTrace:
+        return self._wrong("line", text, f"must not be longer than {MAX_LINE_CHARS:,} characters")
+
+    def _check(self, record: Record, text: str) -> None:
+        """Bounds that hold in every format. Amounts are checked where a system gives them a meaning."""
+        id, submit_s, run_s, walltime_s = record[:4]
+        if not -MAX_ID <= id <= MAX_ID:
+            raise self._wrong("job", id, f"must be within {MAX_ID:,}")
+        if not (0 <= submit_s <= MAX_TIME_S and 0 < run_s <= MAX_TIME_S and 0 < walltime_s <= MAX_TIME_S):
+            times = {"submit_s": submit_s, "run_s": run_s, "walltime_s": walltime_s}
+            least = {"submit_s": 0, "run_s": 1, "walltime_s": 1}
+            name = next(name for name, value in times.items() if not least[name] <= value <= MAX_TIME_S)
+            raise self._wrong(name, times[name], f"must be from {least[name]} to {MAX_TIME_S:,}")
+        if len(text) > MAX_FIELD_CHARS:
+            for name in _WORDS:
+                if len(word := getattr(record, name)) > MAX_FIELD_CHARS:
+                    raise self._wrong(name, word, f"must not be longer than {MAX_FIELD_CHARS:,} characters")
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         """Numbered lines that may hold a job."""
@@ -129,26 +161,3 @@ class Reader:
 
     def _wrong(self, field: str, value: object, rule: str) -> InvalidTrace:
         return InvalidTrace(self.path, self.line, field, value, rule)
-
-
-def open_text(path: Path) -> IO[str]:
-    """The file as text, unpacked if it is gzip (told by its first bytes). Raises `Unusable`."""
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        if packed:
-            return cast(IO[str], gzip.open(path, "rt", encoding="utf-8", errors="replace"))
-        return path.open(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise Unusable(f"{path}: {error.strerror or error}") from error
-
-
-def lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines; a damaged file is an `InvalidTrace` at the line where it breaks off."""
-    number = 0
-    with open_text(path) as file:
-        try:
-            for number, text in enumerate(file, start=1):
-                yield number, text
-        except (EOFError, OSError) as error:
-            raise InvalidTrace(path, number + 1, "file", path.name, f"must be readable to its end: {error}") from error

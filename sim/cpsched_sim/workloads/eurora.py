@@ -38,6 +38,10 @@ RESOURCES = ("cores", "memory_mib", "gpus", "mics")
 JOBS_PER_DAY = 372_321 / 304.4
 """The ten busiest months of Eurora."""
 USERS = 140
+MAX_JOBS = 4_000_000
+"""Jobs of one workload; so many take about 3 GB of memory."""
+MAX_DAYS = 36_525
+"""A century."""
 PUBLISHED = {
     "short_share": 0.9315,
     "medium_share": 0.0682,
@@ -137,10 +141,15 @@ class _Application:
 def eurora(days: float, seed: int, load: float = 1.0) -> list[Record]:
     """So many days of Eurora in order of arrival; `load` multiplies the number of jobs. Deterministic."""
     require(days > 0, "days", days, "must be positive")
-    require(load > 0, "load", load, "must be positive")
+    require(
+        days * _DAY_S >= 1 and days <= MAX_DAYS, "days", days, f"must be a second at least, and {MAX_DAYS:,} at most"
+    )
+    require(0 < load < float("inf"), "load", load, "must be positive")
+    count = JOBS_PER_DAY * days * load
+    require(count <= MAX_JOBS, "days, load", (days, load), f"{count:,.0f} jobs, must be no more than {MAX_JOBS:,}")
     rng = np.random.Generator(np.random.PCG64(seed))
     horizon_s = int(days * _DAY_S)
-    regimes = _all_regimes(rng, max(1, round(JOBS_PER_DAY * days * load)))
+    regimes = _all_regimes(rng, max(1, round(count)))
     users, queues = _Users(rng), _Queues()
     rows: list[tuple[int, int, int, Units, str, str, str]] = []
     for start_s, regime in zip(_starts_s(rng, len(regimes), horizon_s), regimes, strict=True):

@@ -14,27 +14,79 @@ def written(tmp_path, text):
     return path
 
 
-def test_an_empty_file_is_shadow_mode_beside_slurm(tmp_path):
-    settings = load(written(tmp_path, ""))
+def test_what_a_file_leaves_out_is_shadow_mode_beside_slurm(tmp_path):
+    settings = load(written(tmp_path, "adapter: slurm"))
     assert (settings.mode, settings.adapter, settings.metrics.host) == ("shadow", "slurm", "127.0.0.1")
     assert settings.heartbeat_path == Path("/var/lib/cpsched/heartbeat")
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "~"])
+def test_a_file_that_says_nothing_is_refused_for_it_would_mean_a_real_slurm(tmp_path, text):
+    with pytest.raises(SettingsError, match=r":1: file: empty: must name a setting, at least `adapter: slurm`"):
+        load(written(tmp_path, text))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("mode: contrl", "mode='contrl': Input should be 'shadow' or 'control'"),
-        ("cycle: {interval_s: 0}", "cycle.interval_s=0: Input should be greater than 0"),
-        ("cycle: {intervall: 1}", "cycle.intervall=1: no such setting"),
-        ("- a\n- b", "must be a mapping of settings, not list"),
-        ("mode: [", "not YAML: "),
+        ("mode: contrl", "1: mode: contrl: Input should be 'shadow' or 'control'"),
+        ("mode: shadow\ncycle: {interval_s: 0}", "2: cycle.interval_s: 0: Input should be greater than 0"),
+        ("cycle:\n  intervall_s: 1", "2: cycle.intervall_s: 1: no such setting; did you mean 'interval_s'?"),
+        ("cycle:\n  interval_s: .inf", "2: cycle.interval_s: inf: Input should be a finite number"),
+        ("guard:\n  window_s: 1.0e+30", "1: guard: dict: Value error, window_s must be within 1,000,000,000"),
+        ("mode: x\non_stop: y", "1: mode: x: Input should be 'shadow' or 'control'; also wrong: on_stop"),
+        ("- a\n- b", "1: file: list: must be a mapping of settings"),
+        ("mode: [", "1: yaml: : "),
+        ("mode: shadow\nmode: control", "2: mode: given twice: must be given once"),
+        ("start: {adopt: true, adopt: false}", "1: adopt: given twice: must be given once"),
+        ("mode: !!str shadow", "1: yaml: tag:yaml.org,2002:str: tags are not read"),
+        ("durable: true\nmode: a\x01b", "2: yaml: '\\x01': must not hold control characters"),
+        ('mode: "\\ud800"', "1: text: \\ud800: must not hold control characters"),
+        ("max: " + "9" * 5000, "1: number: 9999"),
+        ("max: 9223372036854775808", "1: number: 9223372036854775808: must be within 64 bits"),
+        ("max: 0b_", "1: number: 0b_: must be a number"),
+        ("a: " + "[" * 40, "1: yaml: nesting: must not be deeper than 30"),
+        ("a: [" + "x, " * 10_001 + "]", "1: yaml: values: must not be more than 10,000"),
+        ("a: &a [*a, *a]", "1: yaml: aliases: must not stand for more than 10,000 values, or for themselves"),
+        ("? [a, b]\n: 1", "1: yaml: a list or mapping: must not be a key"),
+        ("a: 1\n---\nb: 2", "2: yaml: : but found another document"),
+        ("# " + "x" * 300_000, "1: file: bridge.yaml: must not be larger than 131,072 bytes"),
     ],
 )
-def test_a_wrong_setting_names_file_field_value_and_rule(tmp_path, text, message):
+def test_a_wrong_setting_names_file_line_field_value_and_rule(tmp_path, text, message):
     path = written(tmp_path, text)
     with pytest.raises(SettingsError) as caught:
         load(path)
-    assert str(caught.value).startswith(f"{path}: {message}")
+    assert str(caught.value).startswith(f"{path}:{message}")
+    assert str(caught.value).isprintable()
+
+
+def test_an_anchor_bomb_ends_at_once(tmp_path):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
+    with pytest.raises(SettingsError, match="aliases: must not stand for more than 10,000 values"):
+        load(written(tmp_path, "\n".join(lines)))
+
+
+def test_an_anchor_that_is_no_bomb_is_read(tmp_path):
+    text = "policy: {dispatcher_settings: &none {}, predictor_settings: *none}"
+    assert load(written(tmp_path, text)).policy.predictor_settings == {}
+
+
+def test_other_encodings_are_named_and_a_byte_order_mark_is_no_matter(tmp_path):
+    path = tmp_path / "bridge.yaml"
+    path.write_bytes(b"mode: shadow\non_stop: ke\xe9p\n")
+    with pytest.raises(SettingsError, match=r":2: file: byte 0xe9: must be UTF-8 text"):
+        load(path)
+    path.write_bytes("mode: shadow\r\nadapter: mock\r\n".encode("utf-8-sig"))
+    assert load(path).adapter == "mock"
+
+
+def test_the_adapters_own_settings_are_named_with_their_line(tmp_path):
+    path = written(tmp_path, "adapter: mock\noptions:\n  days: -1\n")
+    with pytest.raises(SettingsError) as caught:
+        load(path).adapter_options(Options, str(path))
+    assert str(caught.value) == f"{path}:3: options.days: -1: Input should be greater than 0"
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

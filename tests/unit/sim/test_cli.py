@@ -131,7 +131,7 @@ def test_a_charge_delays_jobs(four_jobs):
 def test_an_output_folder_that_is_a_file_is_refused(four_jobs):
     result = invoke("simulate", four_jobs, "--out", four_jobs)
     assert result.exit_code == 2
-    assert "cannot be written" in result.stderr
+    assert "is a file, not a folder for results" in result.stderr
 
 
 def test_ctrl_c_exits_130_without_a_traceback(four_jobs, mocker):

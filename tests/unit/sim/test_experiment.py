@@ -80,6 +80,8 @@ def test_results_are_written_whole(tmp_path):
         "dispatcher": "easy",
         "predictor": "walltime",
         "settings": {},
+        "limits": {},
+        "lane": "ordinary",
         "charge": 2.0,
         "left_waiting": 0,
         "notes": ["a note"],

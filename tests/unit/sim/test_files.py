@@ -1,20 +1,55 @@
-import gzip
+import errno
+import os
+from pathlib import Path
 
 import pytest
 
-from cpsched_sim.errors import Unusable
-from cpsched_sim.files import write_table, write_whole
+from cpsched_sim.errors import Unusable, shown
+from cpsched_sim.files import check_folder, write_whole
 
 
-def test_tables_are_written_packed_where_the_name_says_so(tmp_path):
-    write_table(tmp_path / "new" / "t.csv.gz", [("a", "b"), (1, "x,y")])
-    assert gzip.decompress((tmp_path / "new" / "t.csv.gz").read_bytes()).decode() == 'a,b\n1,"x,y"\n'
+def test_checking_a_folder_leaves_nothing_behind(tmp_path):
+    check_folder(tmp_path / "deep" / "folder")
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path, mocker):
-    path = tmp_path / "t"
-    write_whole(path, b"old")
-    mocker.patch("pathlib.Path.replace", side_effect=OSError("disk full"))
-    with pytest.raises(Unusable, match="cannot be written: disk full"):
-        write_whole(path, b"new")
-    assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("t", b"old")]
+def test_a_folder_that_is_a_file_or_below_one_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(Unusable, match=r"is a file, not a folder for results|cannot be written"):
+            check_folder(folder)
+
+
+def test_a_folder_where_nothing_can_be_written_is_refused():
+    with pytest.raises(Unusable, match="/proc/results: cannot be written"):
+        check_folder(Path("/proc/results"))
+
+
+def test_a_disk_that_is_full_is_told_and_nothing_half_written_is_left(tmp_path, monkeypatch):
+    def full(self, content):
+        with self.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "old").write_bytes(b"old")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(Unusable, match="old: cannot be written: No space left on device"):
+        write_whole(tmp_path / "old", b"new content")
+    with pytest.raises(Unusable, match="No space left on device"):
+        check_folder(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert (tmp_path / "old").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("plain ä", "plain ä"),
+        ("a\nb\x1b[31m\u202e\x00", "a\\nb\\x1b[31m\\u202e\\x00"),
+        ("\ud800", "\\ud800"),
+        ("x" * 100, "x" * 80 + "... (100 characters)"),
+        pytest.param(10**5000, "a number of thousands of digits", id="large"),
+    ],
+)
+def test_values_are_shown_in_one_short_line(value, text):
+    assert shown(value) == text

@@ -51,4 +51,9 @@ def test_latencies_are_in_milliseconds():
     assert Latencies.of([0.001, 0.002, 0.009]) == Latencies(
         mean_ms=pytest.approx(4.0), median_ms=pytest.approx(2.0), p99_ms=pytest.approx(8.86), max_ms=pytest.approx(9.0)
     )
-    assert Latencies.of([]) == Latencies(0.0, 0.0, 0.0, 0.0)
+    assert Latencies.of([]) == Latencies(None, None, None, None)
+
+
+def test_the_makespan_is_from_the_first_submission_to_the_last_end():
+    measures = Measures(*(np.array(column, np.int64) for column in ([5, 7], [9, 8], [20, 30], [1, 1])))
+    assert measures.makespan_s == 25

@@ -11,7 +11,7 @@ from pathlib import Path
 from cpsched_bridge.adapters.mock import Options, local_backend
 from cpsched_bridge.adapters.mock.remote import serve
 from cpsched_bridge.errors import SettingsError
-from cpsched_bridge.settings import load, parse
+from cpsched_bridge.settings import load
 
 
 def main() -> int:
@@ -20,7 +20,7 @@ def main() -> int:
         print("usage: python -m cpsched_bridge.adapters.mock CONFIG", file=sys.stderr)
         return 2
     try:
-        options = parse(Options, load(Path(sys.argv[1])).options, f"{sys.argv[1]}: options")
+        options = load(Path(sys.argv[1])).adapter_options(Options, sys.argv[1])
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2

@@ -41,7 +41,7 @@ def test_the_projects_own_are_found_by_name():
 def test_a_plug_in_is_connected_with_its_options(site, words):
     settings = Settings.model_validate({"adapter": words, "options": {"size": 3}})
     assert connect(settings) == ("a backend", 3)
-    with pytest.raises(SettingsError, match=r"bridge.yaml: options: size='x'"):
+    with pytest.raises(SettingsError, match=r"bridge.yaml:1: options.size: x: Input should be"):
         connect(settings.model_copy(update={"options": {"size": "x"}}), "bridge.yaml")
 
 

@@ -4,6 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
+from cpsched_sim.comparison import Row
 from cpsched_sim.errors import Unusable
 from cpsched_sim.report import plots
 from tests.unit.sim.test_cli import FOUR_JOBS
@@ -32,3 +33,27 @@ def test_plots_need_a_folder(tmp_path):
     result = CliRunner().invoke(app, ["compare", "x.swf", "--dispatchers", "easy", "--plots"])
     assert result.exit_code == 2
     assert "needs --out DIR" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"),
+    [
+        ([1.0, 2.0, 29.0], "linear"),
+        ([1.0, 2.0, 70.0], "log"),
+        ([0.0, 1.0, 2.0, 70.0], "symlog"),
+        ([0.0, 0.0], "linear"),
+        ([], "linear"),
+    ],
+)
+def test_an_axis_is_logarithmic_where_one_bar_squashes_the_others(values, scale):
+    assert plots._scale(values)["value"] == scale
+
+
+def test_colours_tell_dispatchers_apart_and_styles_of_line_predictors():
+    rows = [Row(dispatcher, predictor) for dispatcher in ("a", "b") for predictor in ("x", "y")]
+    styles = plots._styles(rows)
+    assert [tuple(styles[row.name].values()) for row in rows] == [("C0", "-"), ("C0", "--"), ("C1", "-"), ("C1", "--")]
+
+
+def test_names_are_drawn_as_they_are():
+    assert [plots._label(name) for name in ("a/b", "$x$", "_y")] == ["a/b", r"\$x\$", "\u200b_y"]

@@ -54,7 +54,7 @@ def test_partitions_become_node_sets():
     system = a_system()
     assert system.cluster.node_set_names == ("all", "a", "b", "3")
     assert system.request(Processors(2, partition="3")).node_set == 3
-    assert system.request(Processors(2, partition="unheard of")).node_set == 0
+    assert [system.request(Processors(2, partition=name)).node_set for name in ("a", "b", "unheard of")] == [1, 2, 0]
 
 
 def test_whole_nodes_are_exclusive_and_distinct_units_stay_apart():
@@ -99,12 +99,47 @@ def test_what_can_never_fit_is_refused():
         ("cores: 8", "gpus: 8", "node_types.b.each names gpus, not in resources"),
         ("name: small", "nome: small", "x.yaml:1: name: dict: Field required"),
         ("[cores, memory_mib]", "[cores", "x.yaml:4: yaml:"),
+        (
+            "count: 2",
+            "count: 1000000000",
+            "x.yaml:5: node_types.a.count: 1000000000: Input should be less",
+        ),
+        ("count: 2", "count: 250000", "node_types have 250,001 nodes, must not be more than 250,000"),
+        ("count: 2", "count: !!int x", "x.yaml:5: yaml: tag:yaml.org,2002:int: tags are not read"),
+        ("count: 2", "count: " + "9" * 30, "x.yaml:5: number: 999999999999999999999999999999: must be within 64 bits"),
+        ("count: 2", "count: 1, count: 2", "x.yaml:5: count: given twice: must be given once"),
+        (
+            "cores: 4,",
+            "cores: 1099511627777,",
+            "x.yaml:5: node_types.a.each.cores: 1099511627777: Input should",
+        ),
+        ("[cores, memory_mib]", "[cores, memory_mib, cores]", "resources must be named once each"),
+        ("[cores, memory_mib]", "[]", "x.yaml:3: resources: list: Value should have at least 1 item"),
+        ("[b]", "[]", "x.yaml:7: partitions.3: list: Value should have at least 1 item"),
+        ("name: small", "name: a\x07b", "x.yaml:2: yaml: '\\x07': must not hold control characters"),
+        ("name: small", "name: " + "[" * 2000, "x.yaml:2: yaml: nesting: must not be deeper than 30"),
     ],
 )
 def test_a_wrong_system_file_names_line_field_value_and_rule(old, new, message):
     with pytest.raises(InvalidSystem) as error:
         parse_system(Path("x.yaml"), TWO_TYPES.replace(old, new))
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing", "- a", "just text"])
+def test_a_file_that_describes_no_system_is_refused(text):
+    with pytest.raises(InvalidSystem, match=r"x.yaml:1: file: "):
+        parse_system(Path("x.yaml"), text)
+
+
+def test_a_folder_is_no_system(tmp_path):
+    with pytest.raises(Unusable, match="is a directory, not a file"):
+        load_system(str(tmp_path))
+
+
+def test_a_large_machine_is_read():
+    cluster = a_system(TWO_TYPES.replace("count: 2", "count: 20000")).cluster
+    assert (cluster.size, cluster.node_names[0], cluster.node_names[-1]) == (20_001, "a00001", "b1")
 
 
 def test_unknown_systems_list_the_known_ones(tmp_path):

@@ -1,6 +1,6 @@
 import pytest
 
-from cpsched_sim.errors import InvalidTrace
+from cpsched_sim.errors import InvalidTrace, Unusable
 from cpsched_sim.traces import native
 from cpsched_sim.traces.record import Record, Units
 from cpsched_sim.workloads.eurora import RESOURCES, eurora
@@ -52,6 +52,38 @@ def test_bad_lines_are_named(tmp_path, row, message):
     reader = native.NativeReader(path, lenient=True)
     assert list(reader) == []
     assert sum(reader.tally.skipped.values()) == 1
+
+
+@pytest.mark.parametrize(("amounts", "holds"), [("1,0", True), ("0,1", True), ("0,0", False), ("5,-1", False)])
+def test_amounts_are_not_negative_and_one_is_positive(tmp_path, amounts, holds):
+    path = tmp_path / "t.csv"
+    path.write_text(f"{native.MAGIC}\n{','.join(native.FIXED)},cores,gpus\n1,0,3,4,1,0,0,,u,n,q,a,{amounts}\n")
+    if holds:
+        assert len(list(native.NativeReader(path))) == 1
+    else:
+        with pytest.raises(InvalidTrace, match="amounts: "):
+            list(native.NativeReader(path))
+
+
+def test_rows_that_differ_in_one_thing_ask_for_different_things(tmp_path):
+    path = tmp_path / "t.csv"
+    rows = ["2,0,0,,4", "3,0,0,,4", "2,1,0,,4", "2,0,1,,4", "2,0,0,p,4", "2,0,0,,5"]
+    lines = []
+    for id, row in enumerate(rows):
+        units, distinct, exclusive, partition, cores = row.split(",")
+        lines.append(f"{id},0,3,4,{units},{distinct},{exclusive},{partition},,,,,{cores}")
+    path.write_text("\n".join([native.MAGIC, ",".join([*native.FIXED, "cores"]), *lines, ""]))
+    asks = [record.ask for record in native.NativeReader(path)]
+    assert asks == [
+        Units(2, (("cores", 4),)), Units(3, (("cores", 4),)), Units(2, (("cores", 4),), distinct=True),
+        Units(2, (("cores", 4),), exclusive=True), Units(2, (("cores", 4),), partition="p"), Units(2, (("cores", 5),)),
+    ]  # fmt: skip
+
+
+def test_a_word_with_a_line_break_is_not_written(tmp_path):
+    with pytest.raises(Unusable, match=r"job 3: a\\nb: a word of a trace must have no line breaks"):
+        native.write(tmp_path / "t.csv", [RECORD._replace(name="a\nb")], RESOURCES, {})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_without_column_names_is_refused(tmp_path):

@@ -3,6 +3,7 @@ import pytest
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.traces.record import Units
 from cpsched_sim.traces.sacct import XDMOD_COLUMNS, SacctReader
+from cpsched_sim.workloads.load import open_trace
 
 NAMED = "JobID|User|JobName|Partition|Account|Submit|Start|End|Timelimit|NNodes|NCPUS|AllocTRES"
 
@@ -75,3 +76,61 @@ def test_a_missing_column_is_named(tmp_path):
     path.write_text("JobID|User\n1|a\n")
     with pytest.raises(InvalidTrace, match="columns: Submit: is missing"):
         SacctReader(path)
+
+
+CORES_8 = Units(1, (("cores", 8),), partition="main")
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "^", "~"])
+def test_other_separators_are_read_where_the_header_names_known_fields(tmp_path, separator):
+    line = row(tres="cpu=8").replace("|", separator)
+    path = tmp_path / "jobs.csv"
+    path.write_text(f"{NAMED.replace('|', separator)}\n{line}\n\n")
+    record = next(iter(open_trace(path)))
+    assert (record.id, record.user, record.name, record.ask) == (
+        7,
+        "ada",
+        "relax",
+        Units(1, (("cores", 8),), partition="main"),
+    )
+
+
+def test_a_field_that_holds_the_separator_stands_in_quotes(tmp_path):
+    line = row(tres='"cpu=8,gres/gpu=2"').replace("|", ",")
+    path = tmp_path / "jobs.csv"
+    path.write_text(f"{NAMED.replace('|', ',')}\n{line}\n")
+    assert next(iter(open_trace(path))).ask.each == (("cores", 8), ("gpus", 2))
+
+
+def test_the_separator_may_end_each_line_as_with_sacct_p(tmp_path):
+    path = tmp_path / "jobs.txt"
+    path.write_text(f"{NAMED}|\n{row()}|\n")
+    assert next(iter(open_trace(path))).id == 7
+
+
+def test_a_job_name_in_the_last_column_may_hold_the_separator(tmp_path):
+    columns = [name for name in NAMED.split("|") if name != "JobName"] + ["JobName"]
+    values = dict(zip(NAMED.split("|"), row().split("|"), strict=True)) | {"JobName": "a|b|c"}
+    path = tmp_path / "jobs.txt"
+    path.write_text("|".join(columns) + "\n" + "|".join(values[name] for name in columns) + "\n")
+    assert next(iter(open_trace(path))).name == "a|b|c"
+
+
+def test_a_line_with_too_many_fields_is_refused(read):
+    with pytest.raises(InvalidTrace, match="fields: 13: must be 12"):
+        list(read(row() + "|more"))
+
+
+def test_shares_of_a_node_are_rounded_up(read):
+    record = next(iter(read(row(nodes="3", cpus="10", tres="mem=1000M,gres/gpu=4"))))
+    assert record.ask.each == (("cores", 4), ("memory_mib", 334), ("gpus", 2))
+
+
+def test_a_run_of_a_second_is_kept(read):
+    assert [record.run_s for record in read(row(end="2026-01-01T00:01:01"))] == [1]
+
+
+def test_columns_of_one_name_are_each_a_column(tmp_path):
+    path = tmp_path / "jobs.txt"
+    path.write_text(f"{NAMED}|0|0\n{row()}|x|y\n")
+    assert next(iter(open_trace(path))).id == 7

@@ -97,6 +97,51 @@ def test_lenient_reading_skips_and_counts(swf):
     assert sum(reader.tally.skipped.values()) == 3
 
 
+def test_fields_beyond_the_18th_are_ignored_with_one_note(swf):
+    reader = SwfReader(swf(line() + " 2048", line("2") + " 1024", line("3")))
+    assert [record.id for record in reader] == [1, 2, 3]
+    assert reader.tally.lines() == ["ignored in 2 lines: fields beyond the 18 of the format"]
+
+
+def test_a_long_header_is_cut_and_read_in_time(swf):
+    reader = SwfReader(swf(*["; Note: " + "x" * 60] * 60_000, line()))
+    assert len(reader.comments) == 10_000
+    assert len(list(reader)) == 1
+
+
+def test_the_least_that_a_job_can_be(swf):
+    record = next(iter(SwfReader(swf(line(run="1", processors="1", allocated="-1", requested="1")))))
+    assert (record.run_s, record.walltime_s, record.ask.processors) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("processors", ["0", "-1"])
+def test_no_processors_requested_means_those_allocated_and_none_at_all_is_no_job(swf, processors):
+    assert next(iter(SwfReader(swf(line(processors=processors, allocated="5"))))).ask.processors == 5
+    reader = SwfReader(swf(line(processors=processors, allocated="0")))
+    assert list(reader) == []
+    assert reader.tally.lines() == ["dropped 1 jobs: no processors, neither requested nor allocated"]
+
+
+def test_a_run_as_long_as_its_limit_is_not_cut(swf):
+    reader = SwfReader(swf(line(run="200")))
+    assert next(iter(reader)).run_s == 200
+    assert reader.tally.lines() == []
+
+
+def test_jobs_that_differ_in_one_field_of_what_they_ask_for_ask_for_different_things(swf):
+    fields = ({}, {"processors": "5"}, {"memory": "2048"}, {"used": "4096"}, {"partition": "2"})
+    asks = [record.ask for record in SwfReader(swf(*(line(str(i), **each) for i, each in enumerate(fields))))]
+    assert len(set(asks)) == len(fields)
+    assert [(ask.processors, ask.requested_mib, ask.used_mib, ask.partition) for ask in asks] == [
+        (4, 0, 0, "1"), (5, 0, 0, "1"), (4, 2, 0, "1"), (4, 0, 4, "1"), (4, 0, 0, "2"),
+    ]  # fmt: skip
+
+
+def test_a_line_one_field_short_is_named(swf):
+    with pytest.raises(InvalidTrace, match="fields: 17: must be 18"):
+        list(SwfReader(swf(line().rsplit(" ", 1)[0])))
+
+
 def test_fractions_are_cut(swf):
     record = next(iter(SwfReader(swf(line(submit="10.9", run="5.5")))))
     assert (record.submit_s, record.run_s) == (10, 5)

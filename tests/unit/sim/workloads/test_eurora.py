@@ -87,3 +87,25 @@ def test_all_queues_and_accelerators_are_used():
 def test_nothing_to_generate_is_refused(wrong):
     with pytest.raises(InvalidValue, match="must be positive"):
         eurora(seed=1, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("days", "load", "message"),
+    [
+        (1e9, 1.0, "days=1000000000.0: must be a second at least"),
+        (float("nan"), 1.0, "days=nan: must be positive"),
+        (1e-9, 1.0, "days=1e-09: must be a second at least"),
+        (-1.0, 1.0, "days=-1.0: must be positive"),
+        (1.0, float("inf"), "load=inf: must be positive"),
+        (1.0, float("nan"), "load=nan: must be positive"),
+        (30.0, 1e6, "jobs, must be no more than 4,000,000"),
+        (36_525.0, 1.0, "44,6[0-9]{2},[0-9]{3} jobs, must be no more than 4,000,000"),
+    ],
+)
+def test_sizes_beyond_memory_and_reason_are_refused(days, load, message):
+    with pytest.raises(InvalidValue, match=message):
+        eurora(days, 1, load)
+
+
+def test_the_smallest_workload_is_a_job_in_a_second():
+    assert [record.submit_s for record in eurora(1 / 86_400, 1, 1e-9)] == [0]

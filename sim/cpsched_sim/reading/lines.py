@@ -1,0 +1,56 @@
+"""Text files line by line: plain or gzipped, UTF-8 with or without a byte order mark, any kind of line end."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO, cast
+
+from cpsched_sim.errors import InvalidTrace, Unusable
+from cpsched_sim.reading.bounds import MAX_LINE_CHARS, MAX_LINES
+from cpsched_sim.reading.glance import GZIP, special_kind
+
+
+def open_text(path: Path) -> IO[str]:
+    """The file as text, unpacked if it is gzip (told by its first bytes). Bytes that are no UTF-8 become `\\ufffd`.
+
+    Raises `Unusable` where the file cannot be opened, or is none: a pipe would never end, a directory has no lines.
+    """
+    if kind := special_kind(path):
+        raise Unusable(f"{path}: is {kind}, not a file")
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == GZIP
+        if packed:
+            return cast(IO[str], gzip.open(path, "rt", encoding="utf-8-sig", errors="replace"))
+        return path.open(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise Unusable(f"{path}: {error.strerror or error}") from error
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines; a damaged file is an `InvalidTrace` at the line where it breaks off.
+
+    A line longer than `MAX_LINE_CHARS` comes cut to one character more than that: whoever takes it can tell.
+    """
+    number = 0
+    with open_text(path) as file:
+        try:
+            for text in iter(partial(file.readline, MAX_LINE_CHARS + 1), ""):
+                number += 1
+                if len(text) > MAX_LINE_CHARS:
+                    _skip_rest(file, text)
+                yield number, text
+                if number == MAX_LINES:
+                    raise InvalidTrace(path, number, "lines", f"{number:,}", "must not be more")
+        except (EOFError, OSError, zlib.error) as error:
+            rule = f"must be readable to its end: {error}"
+            raise InvalidTrace(path, number + 1, "file", path.name, rule) from error
+
+
+def _skip_rest(file: IO[str], text: str) -> None:
+    while text and not text.endswith("\n"):
+        text = file.readline(MAX_LINE_CHARS)

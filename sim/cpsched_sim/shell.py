@@ -1,0 +1,103 @@
+"""How commands meet the shell: errors in one line and one shape, `-h` everywhere, output that cannot be written.
+
+Every command ends with exit code 0, or says in one line `error: ...` on stderr why not: 2 where what it was given, or
+the outside, is to blame; 1 where a check or a replay failed; 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from cpsched_sim.errors import SimError, shown
+
+SHORT_HELP = {"help_option_names": ["-h", "--help"]}
+"""Context settings of a program: its commands inherit them."""
+MESSAGE_CHARS = 4_000
+_USAGE: Any = typer.BadParameter.__mro__[2]
+"""What every mistake in a command line is derived from; typer does not export its name."""
+
+
+def say(kind: str, message: object) -> None:
+    """One line on stderr: `kind: message`, whatever the message holds."""
+    typer.echo(f"{kind}: {shown(message, MESSAGE_CHARS)}", err=True)
+
+
+class Commands(TyperGroup):
+    """The commands of a program; mistakes in the command line and lost output are errors like any other."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command and exit with its code."""
+        standalone = extra.get("standalone_mode", True)
+        run = partial(super().main, *args, **{**extra, "standalone_mode": False})
+        return sys.exit(_ended(run)) if standalone else run()
+
+
+def _ended(run: Callable[[], Any]) -> int:
+    """The exit code of a command, once it is over and all of its output is out."""
+    try:
+        try:
+            code = run()
+        finally:
+            sys.stdout.flush()
+    except _USAGE as error:
+        return _mistaken(error)
+    except OSError as error:
+        _drop_output()
+        if error.errno != errno.EPIPE:
+            say("error", f"{error.filename or 'output'}: {error.strerror or error}")
+        return 1 if error.errno == errno.EPIPE else 2
+    except MemoryError:
+        say("error", "not enough memory")
+        return 2
+    except typer.Abort:
+        say("error", "aborted")
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _mistaken(error: Any) -> int:
+    """A mistake in the command line: what is wrong, and which help tells more."""
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        where = f"; `{context.command_path} -h` tells more" if context is not None else ""
+        message = " ".join(error.format_message().split()).removesuffix(".").partition(" (Possible options: ")[0]
+        close = list(getattr(error, "possibilities", None) or ())
+        meant = f"; did you mean {close[0]!r}?" if close and "Did you mean" not in message else ""
+        say("error", message + meant + where)
+    return int(error.exit_code)
+
+
+def _drop_output() -> None:
+    """Let what is left in the buffer of stdout go nowhere: Python would fail again when it ends."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+    except (OSError, ValueError):
+        return
+
+
+def all_of(*steps: Callable[[], object]) -> None:
+    """Take every step, also after one that failed: figures are shown where they cannot be saved, and the other way.
+
+    Raises what the first failed step raised; of the others a line each is said.
+    """
+    failed: list[Exception] = []
+    for step in steps:
+        try:
+            step()
+        except (SimError, OSError) as error:
+            failed.append(error)
+    for other in failed[1:]:
+        say("error", other)
+    if failed:
+        raise failed[0]

@@ -1,0 +1,76 @@
+"""Valid files of every kind, small enough that a case costs milliseconds; each is where mutations begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SWF = """\
+; Computer: made up
+; MaxProcs: 8
+; Queue: 1 - a
+1 0 -1 100 3 -1 -1 3 100 -1 1 7 1 14 2 1 -1 -1
+2 1 -1 50 2 -1 100 2 60 2048 1 7 1 14 2 1 -1 -1
+3 2 -1 20 1 -1 -1 1 90 -1 1 8 1 15 2 1 -1 -1
+4 3 -1 10.5 1 -1 -1 -1 200 -1 1 8 1 15 2 1 -1 -1
+"""
+
+OWN = """\
+# cpsched-trace 1
+# system: eurora
+# seed: 7
+job,submit_s,run_s,walltime_s,units,distinct,exclusive,partition,user,name,queue,account,cores,memory_mib,gpus
+1,0,412,14400,4,0,0,,u017,relax12,parallel,,16,8192,2
+2,10,30,60,2,1,0,,u017,"a ""b"", c",debug,phys,1,100,0
+3,11,500,14400,1,0,1,gpu,u018,relax13,parallel,,16,8192,2
+"""
+
+SACCT = """\
+JobIDRaw|User|Account|Partition|Submit|Start|End|Timelimit|NNodes|NCPUS|ReqTRES|AllocTRES|JobName
+7|ada|phys|main|2026-01-01T00:00:00|2026-01-01T00:01:00|2026-01-01T00:11:00|00:30:00|1|8|cpu=8|cpu=8,mem=62.50G,node=1|relax
+8|bob|phys|main|2026-01-01T00:00:10|2026-01-01T00:02:00|2026-01-01T00:03:00|1-00:00:00|2|16||cpu=16,gres/gpu=2|cfd
+9|bob|phys|main|2026-01-01T00:00:20|Unknown|Unknown|UNLIMITED|1|1|||never ran
+"""
+
+XDMOD = """\
+165381|165381|phillips|crumpet|coconut|chaff|chaff|45789|chaff|196224|2016-12-27T20:12:01|2016-12-27T20:12:01|\
+2016-12-27T20:12:01|2017-01-01T20:12:27|5-00:00:26|1:0|TIMEOUT|8|64|64|8000Mn|cpu=64,mem=62.50G,node=8|\
+billing=64,cpu=64,mem=62.50G,node=8|5-00:00:00|cpn-f13-03-[01-02]|3eb3511
+"""
+
+SYSTEM = """\
+# A small machine.
+name: small
+summary: two kinds of nodes
+resources: [cores, memory_mib, gpus]
+node_types:
+  thin: { count: 3, prefix: t, each: { cores: 8, memory_mib: 65536 } }
+  fat: { count: 1, each: { cores: 48, memory_mib: 1048576, gpus: 4 } }
+partitions:
+  "1": [thin]
+  both: [thin, fat]
+units: { rule: gcd, cores_per_node: 4, memory: requested }
+"""
+
+SETTINGS = """\
+mode: shadow
+adapter: mock
+state_dir: STATE
+options: { days: 0.1, seed: 3, speed: 600.0 }
+policy:
+  dispatcher: easy
+  dispatcher_settings: { allocation: first }
+  predictor: profile
+  predictor_settings: { remember: 7 }
+  overrun: double
+cycle: { interval_s: 0.05, max_commands: 10 }
+start: { timeout_s: 600, adopt: true }
+guard:
+  window_s: 60.0
+metrics: { port: 0, host: 127.0.0.1 }
+journal:
+  max_mib: 64
+"""
+
+WAITS = '{"debug": 1800, "parallel": 3600.5, "2": 60}\n'
+
+TRACES: Mapping[str, str] = {"t.swf": SWF, "t.csv": OWN, "t.sacct": SACCT, "x.log": XDMOD}

@@ -1,0 +1,148 @@
+"""Mutations of valid files of every kind, through the real command line.
+
+CI runs some thousand cases that are the same every time; `make fuzz` runs more, and others each time
+(CPSCHED_FUZZ_CASES for each of the tests below).
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.command_line import complaint, invoke
+from tests.fuzz.mutations import CHANGES, HOSTILE, mutated
+from tests.fuzz.samples import SETTINGS, SWF, SYSTEM, TRACES, WAITS
+
+MORE = os.environ.get("CPSCHED_FUZZ_CASES")
+FUZZ = settings(
+    max_examples=int(MORE or 350),
+    derandomize=MORE is None,
+    database=None,
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+EURORA = ("--system", "eurora")
+ON = {"t.sacct": EURORA, "x.log": EURORA}
+"""Accounting data knows nothing of its machine."""
+WAYS = (
+    ("--predictor", "profile", "--set", "overrun=double"),
+    ("--dispatcher", "list-spf", "--lenient"),
+    ("--dispatcher", "fcfs", "--lane", "fast"),
+)
+
+
+@pytest.fixture(scope="module")
+def folder():
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm(folder):
+    """What the first command costs (imports, kernels that are compiled) is no part of any case."""
+    path = folder / "warm.swf"
+    path.write_text(SWF)
+    for way in WAYS:
+        invoke("simulate", path, "--json", *way)
+
+
+def written(folder, name, content):
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_samples_are_valid(folder, name):
+    for way in WAYS:
+        path = written(folder, name, TRACES[name].encode())
+        assert complaint("simulate", path, "--json", *ON.get(name, ()), *way) == ""
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_mutated_trace_is_replayed_or_refused_in_one_line(folder, name):
+    @FUZZ
+    @given(CHANGES)
+    def check(changes):
+        content = mutated(TRACES[name].encode(), changes)
+        path = written(folder, name, content)
+        way = WAYS[len(content) % len(WAYS)]
+        assert complaint("simulate", path, "--json", *ON.get(name, ()), *way) == ""
+
+    check()
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_accuracy_on_a_mutated_trace_is_told_or_refused_in_one_line(folder, name):
+    @settings(FUZZ, max_examples=max(1, FUZZ.max_examples // 2))
+    @given(CHANGES)
+    def check(changes):
+        path = written(folder, name, mutated(TRACES[name].encode(), changes))
+        assert complaint("accuracy", path, "--json", *ON.get(name, ())) == ""
+
+    check()
+
+
+def test_a_mutated_system_file_is_used_or_refused_in_one_line(folder):
+    trace = written(folder, "good.swf", SWF.encode())
+
+    @FUZZ
+    @given(CHANGES)
+    def check(changes):
+        path = written(folder, "system.yaml", mutated(SYSTEM.encode(), changes))
+        assert complaint("simulate", trace, "--system", path, "--json") == ""
+
+    check()
+
+
+def test_mutated_settings_are_used_or_refused_in_one_line(folder):
+    text = SETTINGS.replace("STATE", str(folder / "state")).encode()
+
+    @FUZZ
+    @given(CHANGES)
+    def check(changes):
+        path = written(folder, "bridge.yaml", mutated(text, changes))
+        assert complaint("journal", "list", "--config", path) == ""
+
+    check()
+
+
+OPTIONS = (
+    "--dispatcher", "--predictor", "--set", "--charge", "--limit", "--effort", "--seed", "--max-jobs", "--lane",
+    "--format", "--metric", "--system", "--out", "--nonsense",
+)  # fmt: skip
+SETTINGS_OF_PRB_AND_PROFILE = ("ewt_file", "allocation", "remember", "overrun", "dispatcher.x", "")
+
+
+@FUZZ
+@given(st.lists(st.tuples(st.sampled_from(OPTIONS), st.sampled_from(HOSTILE)), min_size=1, max_size=2))
+def test_hostile_arguments_are_used_or_refused_in_one_line(folder, arguments):
+    trace = written(folder, "good.swf", SWF.encode())
+    words = [word for option, value in arguments for word in (option, value.decode("utf-8", "surrogateescape"))]
+    if "--out" in words:
+        words[words.index("--out") + 1] = str(folder / "out")
+    assert complaint("simulate", trace, "--json", *words) == ""
+
+
+@FUZZ
+@given(st.sampled_from(SETTINGS_OF_PRB_AND_PROFILE), st.sampled_from(HOSTILE))
+def test_hostile_settings_are_used_or_refused_in_one_line(folder, name, value):
+    trace = written(folder, "good.swf", SWF.encode())
+    setting = f"{name}={value.decode('utf-8', 'surrogateescape')}"
+    assert complaint("simulate", trace, "--dispatcher", "prb", "--predictor", "profile", "--set", setting) == ""
+
+
+def test_a_mutated_json_file_of_a_setting_is_used_or_refused_in_one_line(folder):
+    trace = written(folder, "good.swf", SWF.encode())
+
+    @FUZZ
+    @given(CHANGES)
+    def check(changes):
+        path = written(folder, "waits.json", mutated(WAITS.encode(), changes))
+        assert complaint("simulate", trace, "--dispatcher", "prb", "--set", f"ewt_file={path}", "--json") == ""
+
+    check()

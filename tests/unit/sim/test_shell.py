@@ -1,0 +1,231 @@
+"""How commands end: errors in one line and one shape, nothing computed is lost, nothing half-written is left."""
+
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from cpsched_sim.comparison import Row
+from cpsched_sim.experiment import Setup
+from cpsched_sim.processes import Study, compare_in_processes
+from cpsched_sim.views import share, short
+from tests.fuzz.command_line import invoke, program
+from tests.unit.sim.test_cli import FOUR_JOBS
+from tests.unit.sim.traces.test_swf import line
+
+CPSCHED = [sys.executable, "-m", "cpsched_bridge.program.cli"]
+
+
+@pytest.fixture
+def four_jobs(tmp_path):
+    path = tmp_path / "four.swf"
+    path.write_text(FOUR_JOBS)
+    return path
+
+
+@pytest.fixture
+def many_jobs(tmp_path):
+    """Enough of them for a schedule that is larger than what a probe of the disk writes."""
+    draw = random.Random(1)
+    lines = [line(str(i), submit=str(i * 7), run=str(draw.randint(1, 99)), requested="100") for i in range(1, 3000)]
+    path = tmp_path / "many.swf"
+    path.write_text("; MaxProcs: 16\n" + "\n".join(lines) + "\n")
+    return path
+
+
+@contextmanager
+def files_no_larger_than(size):
+    """As on a full disk: whatever writes more to a file is told so by the system."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def commands(group, *path):
+    for name, command in group.commands.items():
+        yield (*path, name)
+        if hasattr(command, "commands"):
+            yield from commands(command, *path, name)
+
+
+@pytest.mark.parametrize("path", [(), *commands(program())], ids=" ".join)
+def test_h_is_help_everywhere(path):
+    ended = invoke(*path, "-h")
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert f"Usage: cpsched {' '.join(path)}".strip() in ended.stdout
+    assert invoke(*path, "--help").stdout == ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["simulat"], "No such command 'simulat'"),
+        (["simulate"], "Missing argument 'trace'; `cpsched simulate -h` tells more"),
+        (["simulate", "TRACE", "--dispacher", "easy"], "No such option: --dispacher"),
+        (["simulate", "TRACE", "--dispatcher"], "Option '--dispatcher' requires an argument"),
+        (["simulate", "TRACE", "--max-jobs", "0"], "Invalid value for '--max-jobs'"),
+        (["simulate", "TRACE", "--lane", "slow"], "Invalid value for '--lane'"),
+        (["simulate", "TRACE", "--dispatcher", "esay"], "unknown dispatcher 'esay'"),
+        (["simulate", "TRACE", "--set", "a\nb\x1b[31m"], "--set=a\\nb\\x1b[31m: must be NAME=VALUE"),
+        (["simulate", "gone\nfile"], "gone\\nfile: No such file or directory"),
+        (["accuracy", "TRACE", "--predictors", " , "], "--predictors= , : must name one at least"),
+        (["compare", "TRACE", "--dispatchers", ""], "--dispatchers=: must name one at least"),
+        (["compare", "TRACE", "--dispatchers", "easy", "--predictors", ","], "--predictors=,: must name one at least"),
+        (["compare", "TRACE", "--dispatchers", "easy", "--resume"], "--resume=True: needs --out DIR"),
+        (["simulate", "TRACE", "--out", "/proc/x"], "/proc/x: cannot be written"),
+        (["accuracy", "TRACE", "--out", "/proc/x"], "/proc/x: cannot be written"),
+        (["compare", "TRACE", "--dispatchers", "easy", "--out", "/proc/x"], "/proc/x: cannot be written"),
+        (["workload", "eurora", "--out", "/proc/x/y"], "/proc/x: cannot be written"),
+        (["workload", "eurora", "--days", "1e9", "--out", "x.csv"], "days=1000000000.0: must be a second at least"),
+        (["status", "--config", "gone.yaml"], "gone.yaml: No such file or directory"),
+    ],
+)
+def test_every_mistake_is_one_line_of_one_shape(four_jobs, arguments, message):
+    ended = invoke(*(four_jobs if argument == "TRACE" else argument for argument in arguments))
+    assert (ended.exit_code, ended.stdout, ended.error) == (2, "", None)
+    assert ended.stderr.startswith(f"error: {message}")
+    assert ended.stderr.removesuffix("\n").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["simulat"], "simulate"),
+        (["simulate", "x", "--dispacher", "easy"], "--dispatcher"),
+        (["compare", "TRACE", "--dispatchers", "list-sag"], "list-saf"),
+        (["simulate", "TRACE", "--predictor", "walltme"], "walltime"),
+    ],
+)
+def test_what_was_probably_meant_is_said(four_jobs, arguments, meant):
+    ended = invoke(*(four_jobs if argument == "TRACE" else argument for argument in arguments))
+    assert "did you mean" in ended.stderr.lower()
+    assert meant in ended.stderr.lower().partition("did you mean")[2]
+
+
+def test_no_argument_at_all_shows_the_help():
+    ended = invoke()
+    assert "Usage: cpsched" in ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_an_output_that_is_full_is_one_line(four_jobs):
+    for command in (["dispatchers"], ["--help"], ["simulate", str(four_jobs), "--json"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([*CPSCHED, *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (done.returncode, done.stderr) == (2, "error: output: No space left on device\n")
+
+
+def test_results_are_saved_where_the_output_is_full(four_jobs, tmp_path):
+    with open("/dev/full", "w") as full:
+        command = [*CPSCHED, "simulate", str(four_jobs), "--out", str(tmp_path / "out")]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "error: output: No space left on device\n")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["schedule.csv.gz", "summary.json"]
+
+
+def test_figures_are_printed_where_they_cannot_be_saved(many_jobs, tmp_path):
+    with files_no_larger_than(4096):
+        ended = invoke("simulate", many_jobs, "--json", "--out", tmp_path / "out")
+    assert ended.exit_code == 2
+    assert json.loads(ended.stdout)["jobs"] == 2999
+    assert ended.stderr == f"error: {tmp_path}/out/schedule.csv.gz: cannot be written: File too large\n"
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_comparison_is_printed_where_it_cannot_be_saved(many_jobs, tmp_path):
+    arguments = ["--dispatchers", "fcfs,easy", "--json", "--out", tmp_path / "out", "--plots"]
+    with files_no_larger_than(4096):
+        ended = invoke("compare", many_jobs, *arguments)
+    assert ended.exit_code == 2
+    assert [row["summary"]["jobs"] for row in json.loads(ended.stdout)["results"]] == [2999, 2999]
+    assert "error: fcfs/walltime: " in ended.stderr
+    assert "bars.png: cannot be written: File too large" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    left = [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert left == ["compare.csv"]
+
+
+def test_a_comparison_goes_on_where_it_was_stopped(four_jobs, tmp_path):
+    def compare(*arguments):
+        out = tmp_path / "out"
+        ended = invoke("compare", four_jobs, "--json", "--out", out, "--plots", *arguments)
+        assert ended.exit_code == 0, ended.stderr
+        return json.loads(ended.stdout)["results"], ended.stderr
+
+    first, _ = compare("--dispatchers", "fcfs,easy")
+    again, said = compare("--dispatchers", "easy,greedy,fcfs", "--resume")
+    assert said == "note: 2 of 3 combinations were finished before\n"
+    assert [row["dispatcher"] for row in again] == ["easy", "greedy", "fcfs"]
+    assert [again[2]["summary"], again[0]["summary"]] == [row["summary"] for row in first]
+    assert compare("--dispatchers", "easy", "--set", "overrun=double", "--resume")[1].startswith("note: 0 of 1")
+    assert compare("--dispatchers", "fcfs", "--max-jobs", "3", "--resume")[1].startswith("note: 0 of 1")
+    assert compare("--dispatchers", "greedy", "--resume")[1].startswith("note: 1 of 1")
+    four_jobs.write_text(FOUR_JOBS + line("9", submit="500") + "\n")
+    assert compare("--dispatchers", "greedy", "--resume")[1].startswith("note: 0 of 1")
+    summary = tmp_path / "out" / "greedy-walltime" / "summary.json"
+    for damaged in ("", "{", "[]", summary.read_text().replace('"bsld"', '"dlsb"')):
+        summary.write_text(damaged)
+        assert compare("--dispatchers", "greedy", "--resume")[1].startswith("note: 0 of 1")
+
+
+def test_what_was_finished_when_a_comparison_is_stopped_is_kept(four_jobs):
+    setups = [Setup(), Setup()]
+    done: dict[int, Row] = {}
+
+    def stop(finished, total):
+        if finished >= 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare_in_processes(Study(four_jobs), setups, 1, stop, done)
+    assert [row.summary["jobs"] for row in done.values()] == [4]
+    rows = compare_in_processes(Study(four_jobs), setups, 1, done=done)
+    assert [row.summary["jobs"] for row in rows] == [4, 4]
+
+
+def test_the_fast_lane_says_null_for_what_it_does_not_measure(four_jobs):
+    fast = json.loads(invoke("simulate", four_jobs, "--dispatcher", "list-saf", "--lane", "fast", "--json").stdout)
+    assert fast["dispatch"] == {"mean_ms": None, "median_ms": None, "p99_ms": None, "max_ms": None}
+    assert invoke("simulate", four_jobs, "--dispatcher", "list-saf", "--lane", "fast").exit_code == 0
+    both = ["--dispatchers", "list-saf,fcfs", "--lane", "fast"]
+    assert "-" in invoke("compare", four_jobs, *both).stdout
+
+
+def test_the_summary_says_what_it_is_of(four_jobs, tmp_path):
+    options = ["--dispatcher", "pcp20", "--effort", "50", "--max-jobs", "3", "--out", tmp_path]
+    assert invoke("simulate", four_jobs, *options).exit_code == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["version"]
+    assert summary["date"].endswith("+00:00")
+    setup = summary["setup"]
+    assert (setup["lane"], setup["limits"]["effort"], setup["max_jobs"]) == ("ordinary", "50", 3)
+    assert len(setup["trace_sha256"]) == len(setup["system_sha256"]) == 64
+
+
+def test_markup_in_names_is_shown_as_it_is(tmp_path):
+    path = tmp_path / "[red]a[_x].swf"
+    path.write_text(FOUR_JOBS)
+    for command in (["simulate", path], ["accuracy", path], ["compare", path, "--dispatchers", "fcfs,easy"]):
+        ended = invoke(*command)
+        assert (ended.exit_code, ended.error) == (0, None)
+        assert "[red]a[_x].swf" in ended.stdout
+
+
+def test_a_comparison_has_a_legend(four_jobs):
+    shown = invoke("compare", four_jobs, "--dispatchers", "fcfs,easy").stdout
+    assert "AWF: sum of r D F / sum of r D" in shown
+    assert "W: wait, D: run time" in shown
+
+
+def test_shares_are_percentages_or_how_many_times_as_much():
+    assert [share(value) for value in (83.12, 100, 999.4, 999.6, 7350)] == ["83.1%", "100%", "999%", "10x", "73.5x"]
+    assert short(None) == "-"

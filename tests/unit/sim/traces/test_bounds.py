@@ -1,0 +1,133 @@
+"""Sizes and numbers that no trace has: each is refused at its line, and the message stays short."""
+
+import pytest
+
+from cpsched_sim.errors import InvalidTrace
+from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_FIELD_CHARS, MAX_ID, MAX_LINE_CHARS, MAX_TIME_S, MAX_UNITS
+from cpsched_sim.traces import native
+from cpsched_sim.workloads.load import load, open_trace
+from tests.unit.sim.traces.test_sacct import NAMED, row
+from tests.unit.sim.traces.test_swf import line
+
+OWN = f"{native.MAGIC}\n# system: eurora\n{','.join(native.FIXED)},cores,memory_mib\n"
+
+
+def written(tmp_path, text):
+    path = tmp_path / "trace"
+    path.write_text(text)
+    return path
+
+
+def refused(path, system=None):
+    with pytest.raises(InvalidTrace) as caught:
+        load(path, system)
+    message = str(caught.value)
+    assert message.isprintable()
+    assert len(message) < 600
+    return message.removeprefix(f"{path}:")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"job": str(MAX_ID + 1)}, f"2: job: {MAX_ID + 1}: must be within"),
+        ({"job": str(-MAX_ID - 1)}, f"2: job: {-MAX_ID - 1}: must be within"),
+        ({"submit": str(MAX_TIME_S + 1)}, f"2: submit_s: {MAX_TIME_S + 1}: must be from 0 to"),
+        ({"submit": str(2**62)}, "2: submit_s: 4611686018427387904: must be from 0 to"),
+        ({"run": str(MAX_TIME_S + 1), "requested": "-1"}, f"2: run_s: {MAX_TIME_S + 1}: must be from 1 to"),
+        ({"requested": str(MAX_TIME_S + 1)}, f"2: walltime_s: {MAX_TIME_S + 1}: must be from 1 to"),
+        ({"processors": str(MAX_UNITS + 1)}, f"2: processors: {MAX_UNITS + 1}: must be from 1 to"),
+        ({"submit": "9" * 5000}, "2: submit: 9999"),
+        ({"submit": "nan"}, "2: submit: nan: must be a number"),
+        ({"run": "1e400"}, "2: run: 1e400: must be a number"),
+        ({"processors": "4\x1b[31m"}, "2: processors: 4\\x1b[31m: must be a number"),
+    ],
+)
+def test_swf(tmp_path, fields, message):
+    assert refused(written(tmp_path, f"; MaxProcs: 8\n{line(**fields)}\n")).startswith(message)
+
+
+def test_the_bounds_themselves_are_read(tmp_path):
+    text = f"; MaxProcs: {MAX_UNITS}\n" + line(
+        str(MAX_ID), submit=str(MAX_TIME_S), run=str(MAX_TIME_S), requested="-1", processors=str(MAX_UNITS)
+    )
+    job = load(written(tmp_path, text)).jobs[0]
+    assert (job.job.id, job.job.submit_s, job.run_s, job.job.request.units) == (
+        MAX_ID, MAX_TIME_S, MAX_TIME_S, MAX_UNITS,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("size", ["0", "x", "-4", "\u00b2", ""])
+def test_a_header_without_a_size_is_said(tmp_path, size):
+    with pytest.raises(Exception, match="the header of the trace has no MaxProcs"):
+        load(written(tmp_path, f"; MaxProcs: {size}\n{line()}\n"))
+
+
+def test_a_size_beyond_the_bound_is_refused(tmp_path):
+    assert "MaxProcs: 99999999999999999999: must be from 1" in refused(
+        written(tmp_path, f"; MaxProcs: {'9' * 20}\n{line()}\n")
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"1,{2**62},9,9,1,0,0,,,,,,1,0", "4: submit_s: 4611686018427387904: must be from 0"),
+        (f"1,0,{2**63},9,1,0,0,,,,,,1,0", "4: run_s: 9223372036854775808: must be from 1"),
+        (f"1,0,9,9,{2**31},0,0,,,,,,1,0", "4: units: 2147483648: must not be more than"),
+        (f"1,0,9,9,1,0,0,,,,,,1,{MAX_AMOUNT + 1}", f"4: memory_mib: {MAX_AMOUNT + 1}: must not be more than"),
+        ("1,0,9,9,1,0,0,,,,,," + "9" * 5000 + ",0", "4: cores: 9999"),
+        ('1,0,9,9,1,0,0,,"u', "4: line: 1,0,9,9,1,0,0,,\"u: must be readable as CSV: unexpected end of data"),
+        ('1,0,9,9,1,0,0,,"' + "y" * 140_000 + '",,,,1,0', "4: line: 1,0,9,9,1,0,0,,\"yyyy"),
+        (f"1,0,9,9,1,0,0,,{'y' * (MAX_FIELD_CHARS + 1)},,,,1,0", "4: user: yyyy"),
+        (f"1,0,9,9,1,0,0,,{'y' * MAX_LINE_CHARS},,,,1,0", "4: line: 1,0,9,9"),
+    ],
+)  # fmt: skip
+def test_own(tmp_path, text, message):
+    assert refused(written(tmp_path, f"{OWN}{text}\n")).startswith(message)
+
+
+@pytest.mark.parametrize("columns", ["cores,cores", "cores,", ",".join(f"r{i}" for i in range(65))])
+def test_own_resources_are_named_once_and_few(tmp_path, columns):
+    path = written(tmp_path, f"{native.MAGIC}\n{','.join(native.FIXED)},{columns}\n")
+    with pytest.raises(InvalidTrace, match=r"2: columns: .*: must be names of at most 64 resources, each once"):
+        open_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tres": "cpu=8,mem=1.2.3G"}, "2: mem: 1.2.3G: must be a number with K, M, G, T or P"),
+        ({"tres": "mem=" + "9" * 400 + "P"}, "2: mem: 9999"),
+        ({"tres": f"mem={MAX_AMOUNT + 1}M"}, f"2: mem: {MAX_AMOUNT + 1}M: must not be more than"),
+        ({"tres": "gres/gpu=-1"}, "2: gres/gpu: -1: must not be negative"),
+        ({"cpus": "9" * 5000}, "2: NCPUS: 9999"),
+        ({"cpus": str(2**63)}, "2: cores: 9223372036854775808: must not be more than"),
+        ({"limit": "9" * 5000 + "-00:00:00"}, "2: Timelimit: 9999"),
+        ({"limit": "99999999999999-00:00:00"}, "2: walltime_s: 8639999999999913600: must be from 1"),
+        ({"end": "2026-01-01T00:00:00+99:99"}, "2: End: 2026-01-01T00:00:00+99:99: must be a time like"),
+        ({"id": str(2**70)}, f"2: job: {2**70}: must be within"),
+    ],
+)
+def test_sacct(tmp_path, changes, message):
+    assert refused(written(tmp_path, f"{NAMED}\n{row(**changes)}\n"), "eurora").startswith(message)
+
+
+def test_sacct_before_1970_is_refused(tmp_path):
+    text = f"{NAMED}\n" + row().replace("2026-01-01T00:00:00", "1969-12-31T23:59:59") + "\n"
+    assert refused(written(tmp_path, text), "eurora").startswith("2: submit_s: -1: must be from 0")
+
+
+def test_lenient_reading_passes_over_a_line_that_is_too_long(tmp_path):
+    path = written(tmp_path, f"; MaxProcs: 8\n{line('1')}\n{'x' * (3 * MAX_LINE_CHARS)}\n{line('2')}\n")
+    assert refused(path).startswith("3: line: xxxx")
+    workload = load(path, lenient=True)
+    assert [job.job.id for job in workload.jobs] == [1, 2]
+    assert workload.notes == ("skipped 1 jobs: line must not be longer than 1,048,576 characters",)
+
+
+def test_a_line_of_just_the_longest_length_is_read(tmp_path):
+    for more, kept in ((0, 2), (1, 1)):
+        text = line("2").ljust(MAX_LINE_CHARS - 1 + more)
+        path = written(tmp_path, f"; MaxProcs: 8\n{line('1')}\n{text}\n")
+        assert len(load(path, lenient=True).jobs) == kept

@@ -1,0 +1,119 @@
+"""Files that are no trace: what each seems to be, and which formats are read."""
+
+import bz2
+import gzip
+import json
+import os
+import socket
+
+import pytest
+
+from cpsched_sim.errors import InvalidTrace, Unusable
+from cpsched_sim.workloads.load import load, open_trace
+from tests.unit.sim.traces.test_swf import line
+
+FORMATS = "formats read, also gzipped: native, sacct, swf"
+JOBS = f"; MaxProcs: 8\n{line('1')}\n{line('2')}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "seems"),
+    [
+        (b"", "empty"),
+        (b"\n \n\t\n", "empty"),
+        (JOBS.encode("utf-16"), "UTF-16 text; save it as UTF-8"),
+        (JOBS.encode("utf-16-le"), "UTF-16 text, or binary data"),
+        (JOBS.encode("utf-32"), "UTF-32 text; save it as UTF-8"),
+        (b"id,submit,run\n1,0,100\n", "a table with commas (CSV)"),
+        (b"id;submit;run\n1;0;100\n", "a table with semicolons (CSV)"),
+        (b"id\tsubmit\trun\n1\t0\t100\n", "a table with tabs (CSV)"),
+        (json.dumps({"jobs": []}).encode(), "JSON"),
+        (b"<html><body>Not found</body></html>", "HTML or XML"),
+        (b"Dear colleague,\nhere is the trace.\n", "text"),
+        (bytes(range(256)) * 8, "binary data"),
+        (bz2.compress(JOBS.encode()), "a bzip2 archive; unpack it, or pack it with gzip"),
+        (b"PK\x03\x04" + bytes(100), "a zip archive or an office document"),
+        (b"\x7fELF" + bytes(100), "a program"),
+        (gzip.compress(b"", mtime=0), "gzip, and inside empty"),
+        (gzip.compress(b"a,b,c\n1,2,3\n", mtime=0), "gzip, and inside a table with commas (CSV)"),
+    ],
+)
+def test_a_file_that_is_no_trace_says_what_it_seems_to_be(tmp_path, content, seems):
+    path = tmp_path / "trace"
+    path.write_bytes(content)
+    with pytest.raises(Unusable) as caught:
+        open_trace(path)
+    assert str(caught.value) == f"{path}: seems to be {seems}, no trace; {FORMATS}"
+
+
+def test_what_is_no_file_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        for name, seems in (("", "a directory"), ("pipe", "a named pipe"), ("socket", "a socket")):
+            with pytest.raises(
+                Unusable, match=f"seems to be {seems}, no trace; formats read, also gzipped: native, sacct, swf"
+            ):
+                open_trace(tmp_path / name)
+    with pytest.raises(Unusable, match="seems to be a device, no trace"):
+        open_trace(tmp_path.__class__("/dev/zero"))
+
+
+def test_a_missing_and_a_damaged_file_are_named(tmp_path):
+    with pytest.raises(Unusable, match=r"gone\.swf: No such file or directory"):
+        open_trace(tmp_path / "gone.swf")
+    path = tmp_path / "t.swf.gz"
+    path.write_bytes(gzip.compress(JOBS.encode())[:10])
+    with pytest.raises(Unusable, match=r"t\.swf\.gz: damaged gzip"):
+        open_trace(path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_an_unreadable_file_is_named(tmp_path):
+    path = tmp_path / "t.swf"
+    path.write_text(JOBS)
+    path.chmod(0)
+    with pytest.raises(Unusable, match=r"t\.swf: Permission denied"):
+        open_trace(path)
+
+
+def test_gzip_that_is_damaged_further_on_breaks_off_at_its_line(tmp_path):
+    content = bytearray(
+        gzip.compress("".join(f"{line(str(i), submit=str(i * 37))}\n" for i in range(1, 9000)).encode())
+    )
+    content[-3000:-2900] = b"\x55" * 100
+    path = tmp_path / "t.swf.gz"
+    path.write_bytes(content)
+    with pytest.raises(
+        InvalidTrace, match=r"t\.swf\.gz:\d{4}: .*(file: t\.swf\.gz: must be readable to its end|: must be)"
+    ):
+        list(open_trace(path))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_byte_order_marks_and_line_ends_are_no_matter(tmp_path, encoding, end):
+    path = tmp_path / "t.swf"
+    path.write_bytes(JOBS.replace("\n", end).encode(encoding))
+    assert [job.job.id for job in load(path).jobs] == [1, 2]
+
+
+def test_a_trace_whose_first_line_is_damaged_is_still_told(tmp_path):
+    path = tmp_path / "t.swf"
+    path.write_text("garbage\n" + JOBS)
+    with pytest.raises(InvalidTrace, match=r"t\.swf:1: fields: 1: must be 18"):
+        load(path, "eurora")
+    assert len(load(path, "eurora", lenient=True).jobs) == 2
+
+
+@pytest.mark.parametrize("named", ["/etc/passwd", "../x.yaml", "x.yaml", "a\x1b[31mb"])
+def test_a_trace_names_systems_by_name_and_opens_no_file(tmp_path, monkeypatch, named):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.yaml").write_text("name: x\nresources: [cores]\nunits: { rule: pool }\n")
+    path = tmp_path / "t.csv"
+    columns = "job,submit_s,run_s,walltime_s,units,distinct,exclusive,partition,user,name,queue,account,cores"
+    path.write_text(f"# cpsched-trace 1\n# system: {named}\n{columns}\n1,0,9,9,1,0,0,,,,,,1\n")
+    with pytest.raises(Unusable, match=r"the trace is for the system '.*'; name one that is known here") as caught:
+        load(path)
+    assert str(caught.value).isprintable()
+    assert load(path, "eurora").system == "eurora"
