@@ -165,10 +165,12 @@ class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         slot, node = int(facts.jobs[j]), int(self._variables.nodes[unit.node.Value()])
         plan.node[part] = node
         if self._variables.sharing(j) & EXCLUSIVE:
-            given = int(plan.units[int(plan.first[j]) : part].sum())
+            first = int(plan.first[j])
+            given, later = int(plan.units[first:part].sum()), first + len(self._variables.units[j]) - part - 1
             asked = facts.per_unit[slot] > 0
             room = int((facts.capacity[node, asked] // facts.per_unit[slot, asked]).min())
-            plan.units[part] = min(room, int(facts.units[slot]) - given)
+            # Each part that comes later holds at least one unit: a node without units is no part of a placement.
+            plan.units[part] = min(room, int(facts.units[slot]) - given - later)
             plan.y[part], plan.dy[part] = 0, facts.capacity[node]
             return
         plan.units[part] = 1

@@ -138,6 +138,20 @@ def test_whole_nodes_are_free_of_others() -> None:
     assert decision.plan_by_job(snapshot)[2] == 10
 
 
+def test_each_whole_node_of_a_plan_holds_a_unit_where_nodes_differ() -> None:
+    """The search may swap a small node for one that holds all units: the other nodes keep one unit each."""
+    cluster = Cluster.of([[3, 2], [3, 2], [2, 2]], ["cores", "memory"], node_sets={"front": [0, 1]})
+    queue = [
+        a_job(1, units=2, per_unit=(1, 0), node_set=1, walltime_s=2),
+        a_job(2, units=1, per_unit=(1, 0), exclusive=True, walltime_s=2),
+        a_job(3, units=3, per_unit=(1, 2), walltime_s=2),
+        a_job(4, units=2, per_unit=(1, 0), walltime_s=3),
+        a_job(5, units=3, per_unit=(1, 0), exclusive=True, walltime_s=1),
+    ]
+    snapshot = a_snapshot(cluster, queue, now_s=10)
+    assert {2, 5} <= started(snapshot, effort=400)
+
+
 def test_node_sets_are_respected() -> None:
     cluster = Cluster.of([[4]] * 4, ["cores"], node_sets={"front": [0, 1]})
     queue = [a_job(1, units=2, per_unit=4, node_set=1, walltime_s=50), a_job(2, units=3, per_unit=4, walltime_s=40)]
