@@ -44,10 +44,11 @@ def folder():
 @pytest.fixture(scope="module", autouse=True)
 def warm(folder):
     """What the first command costs (imports, kernels that are compiled) is no part of any case."""
-    path = folder / "warm.swf"
-    path.write_text(SWF)
-    for way in WAYS:
-        invoke("simulate", path, "--json", *way)
+    for name, content in TRACES.items():
+        path = written(folder, name, content.encode())
+        for way in WAYS:
+            invoke("simulate", path, "--json", *ON.get(name, ()), *way)
+    invoke("simulate", path, "--json", *EURORA, "--dispatcher", "prb", "--predictor", "profile")
 
 
 def written(folder, name, content):
@@ -122,9 +123,10 @@ SETTINGS_OF_PRB_AND_PROFILE = ("ewt_file", "allocation", "remember", "overrun", 
 @given(st.lists(st.tuples(st.sampled_from(OPTIONS), st.sampled_from(HOSTILE)), min_size=1, max_size=2))
 def test_hostile_arguments_are_used_or_refused_in_one_line(folder, arguments):
     trace = written(folder, "good.swf", SWF.encode())
-    words = [word for option, value in arguments for word in (option, value.decode("utf-8", "surrogateescape"))]
-    if "--out" in words:
-        words[words.index("--out") + 1] = str(folder / "out")
+    words = []
+    for option, value in arguments:  # results go to a folder of the test, whatever its name
+        word = value.decode("utf-8", "surrogateescape")
+        words += [option, f"{folder / 'out'}/{word.replace('..', '')}" if option == "--out" else word]
     assert complaint("simulate", trace, "--json", *words) == ""
 
 
