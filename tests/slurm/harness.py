@@ -340,7 +340,11 @@ class Slurm:
             volumes = {"secrets": "/srv/secrets", "etc-slurm": "/etc/slurm", "bridge-state": "/var/lib/cpsched"}
             mounts = [f"--volume={PROJECT}_{name}:{path}" for name, path in volumes.items()]
             mounts.append(f"--volume=cpsched-kernels-{TAG}:/var/cache/cpsched")  # compiled kernels outlive the cluster
-            settings = ("PYTHONPATH=/src", "PYTHONDONTWRITEBYTECODE=1", "NUMBA_CACHE_DIR=/var/cache/cpsched")
+            settings = (
+                "PYTHONPATH=/src:/src/sim:/src/bridge",
+                "PYTHONDONTWRITEBYTECODE=1",
+                "NUMBA_CACHE_DIR=/var/cache/cpsched",
+            )
             self._python_container = docker(
                 "run", "--detach", "--rm", "--init", "--label", f"cpsched.cluster={PROJECT}",
                 "--network", f"{PROJECT}_default", "--hostname", "test-python", *mounts,

@@ -42,7 +42,7 @@ def test_the_bridge_starts_without_accounting(slurm: Slurm) -> None:
         bridge.start(wait=False)
         try:
             job = slurm.sbatch("-n2", "-t1", script="sleep 1")
-            slurm.wait_for_state(job, "COMPLETED", 60)
+            slurm.wait_for_state(job, "COMPLETED", 30)
             assert job in bridge.ledger(), "it was the bridge that started it"
         finally:
             bridge.stop()
