@@ -165,6 +165,10 @@ class Settings(Section):
     journal: JournalSettings = Field(default_factory=JournalSettings)
     _tree: Tree | None = PrivateAttr(default=None)
 
+    def __eq__(self, other: object) -> bool:
+        """Where a setting was written makes no difference."""
+        return isinstance(other, Settings) and self.model_dump() == other.model_dump()
+
     def adapter_options(self, model: type[S], where: str) -> S:
         """`options` as the adapter's own model; raises `SettingsError` naming file, line, field, value and rule."""
         tree = self._tree or Tree(Path(where), {}, None)

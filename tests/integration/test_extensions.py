@@ -104,7 +104,8 @@ def test_a_trace_format_is_one_file(file_in, tmp_path):
         "brief",
         """
         from cpsched.listing import Listing
-        from cpsched_sim.traces.record import Processors, Reader, Record, lines_of
+        from cpsched_sim.reading.lines import lines_of
+        from cpsched_sim.traces.record import Processors, Reader, Record
 
 
         class BriefReader(Reader):

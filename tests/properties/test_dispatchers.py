@@ -132,7 +132,7 @@ class WithoutGroups:
         self.dispatcher = dispatcher
 
     def decide(self, snapshot, need="plan"):
-        return self.dispatcher.decide(dataclasses.replace(snapshot, groups=None), need)
+        return self.dispatcher.decide(dataclasses.replace(snapshot, by_construction=True), need)
 
     def learn(self, ended):
         """Nothing."""

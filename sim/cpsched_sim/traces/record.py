@@ -13,6 +13,7 @@ from typing import NamedTuple
 from cpsched.model import Job, Request
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.reading.bounds import MAX_FIELD_CHARS, MAX_ID, MAX_JOBS, MAX_LINE_CHARS, MAX_TIME_S
+from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.traces.job import TraceJob
 
 
@@ -91,7 +92,7 @@ class Reader:
     """A trace file opened for reading: its header at once, its jobs as they are asked for.
 
     A format is a class derived from this one, in a file of this folder that lists it in `LISTED`. `header` is filled
-    by `__init__`; `_lines` and `_record` are what a format has to write.
+    by `__init__`; `recognises` and `_record` are what a format has to write, and `_lines` where a file has a header.
     """
 
     @classmethod
@@ -152,8 +153,8 @@ class Reader:
                     raise self._wrong(name, word, f"must not be longer than {MAX_FIELD_CHARS:,} characters")
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Numbered lines that may hold a job."""
-        raise NotImplementedError
+        """Numbered lines that may hold a job: all of the file, unless a format says otherwise."""
+        return lines_of(self.path)
 
     def _record(self, text: str) -> Record | None:
         """The job of a line; None where it holds none, or one that was dropped and counted."""

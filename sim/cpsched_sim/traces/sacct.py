@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from sys import intern
@@ -75,9 +74,6 @@ class SacctReader(Reader):
         if separator := separator_of(first):
             return separator, first.rstrip(separator).replace('"', "").split(separator)
         return "|", XDMOD_COLUMNS.split("|")
-
-    def _lines(self) -> Iterator[tuple[int, str]]:
-        return lines_of(self.path)
 
     def _record(self, text: str) -> Record | None:
         if not text.strip() or ("JobID" in text and separator_of(text)):
