@@ -46,7 +46,7 @@ def test_ten_kills_during_a_burst_lose_nothing_and_start_nothing_twice(slurm: Sl
         assert starts_of(slurm, log) == dict.fromkeys(jobs, 1)
         ledger = bridge.ledger()
         assert {ledger[job].state for job in jobs if job in ledger} == {"ended"}
-        alive = bridge.shell("pgrep -f '[a]dapters.slurm.child' | wc -l").strip()
+        alive = bridge.shell("pgrep -f '[t]ransport.pyslurm.child' | wc -l").strip()
         assert alive == "1", f"{alive} pyslurm processes: those of the killed bridges live on"
     finally:
         bridge.stop()
