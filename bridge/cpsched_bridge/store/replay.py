@@ -7,23 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from cpsched.catalogue import DISPATCHERS
-from cpsched.dispatchers.base import Dispatcher
+from cpsched.errors import DecisionFault
 from cpsched.listing import ReadFile
 from cpsched.model import Job, Placement, Scene
 from cpsched.policy import Policy
 from cpsched.policy_spec import overrun_of
 from cpsched.predictors.base import Predictor
 from cpsched_bridge.store.rounds import RoundRecord
-
-
-def replayable(dispatcher: Dispatcher) -> bool:
-    """Whether rounds of this dispatcher can be decided again: it learns nothing, or tells what it has learned."""
-    return not dispatcher.learns or memory_of(dispatcher) is not None
-
-
-def memory_of(dispatcher: Dispatcher) -> Any:
-    """What the dispatcher has learned and can tell, else None."""
-    return dispatcher.memory() if dispatcher.learns and isinstance(dispatcher, Dispatcher) else None
 
 
 class Recorded(Predictor):
@@ -60,9 +50,12 @@ def replay(record: RoundRecord, read: ReadFile | None = None) -> Replay:
     if not record.replayable:
         return Replay(record.number, {}, (), f"{record.policy.dispatcher} learns and does not tell what it has learned")
     dispatcher = DISPATCHERS.build(record.policy.dispatcher, record.policy.dispatcher_settings, read)
-    if record.memory is not None:
-        dispatcher.recall(record.memory)
     policy = Policy(Recorded(record.estimates), dispatcher, overrun_of(record.policy.overrun))
+    if record.memory is not None:
+        try:
+            policy.recall(record.memory)
+        except DecisionFault as fault:
+            return Replay(record.number, {}, (), f"what was learned cannot be recalled: {fault}")
     snapshot = policy.estimated(Scene(record.now_s, record.cluster, record.free, record.queue, record.running))
     decision = policy.decide(snapshot)
     starts, plan = decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)

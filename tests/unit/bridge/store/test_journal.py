@@ -117,6 +117,19 @@ def test_rounds_of_a_dispatcher_that_keeps_its_memory_to_itself_are_not_replayed
     assert "easy learns" in replay(journal.read(1)).skipped
 
 
+class Amnesiac(FirstFit):
+    def recall(self, memory):
+        raise ValueError("no idea")
+
+
+def test_a_round_whose_dispatcher_cannot_recall_what_it_learned_is_not_replayed(tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite")
+    amnesiac = PolicySpec(f"{__name__}:Amnesiac")
+    write(journal, 1, a_scene(queue=[a_job(1)]), record=amnesiac, packed_memory=pack({"ada": 1}))
+    skipped = replay(journal.read(1)).skipped
+    assert skipped == "what was learned cannot be recalled: dispatcher Amnesiac: ValueError: no idea"
+
+
 def test_an_unknown_round_is_an_error_that_tells_what_there_is(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     with pytest.raises(UnknownRound, match="round=3: not in the journal; it is empty"):
