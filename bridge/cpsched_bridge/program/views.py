@@ -108,14 +108,14 @@ def _ids(ids: Sequence[int], most: int = 8) -> str:
 
 def print_replays(journal: Journal, numbers: Iterable[int]) -> bool:
     """`cpsched journal replay`; whether every round that could be replayed came out the same."""
-    from cpsched_bridge.store.replay import replay
+    from cpsched_bridge.store.redecide import decide_again
     from cpsched_sim.files import read_json
 
     out = console()
     same = different = skipped = 0
     reasons: set[str] = set()
     for number in numbers:
-        result = replay(journal.read(number), read_json)
+        result = decide_again(journal.read(number), read_json)
         if result.skipped:
             skipped += 1
             reasons.add(result.skipped)

@@ -28,7 +28,7 @@ class Recorded(Predictor):
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class DecidedAgain:
     """A decision taken again. `differences` is empty if it is the same in starts, placements and plan."""
 
     number: int
@@ -43,23 +43,25 @@ class Replay:
         return not self.differences and not self.skipped
 
 
-def replay(record: RoundRecord, read: ReadFile | None = None) -> Replay:
+def decide_again(record: RoundRecord, read: ReadFile | None = None) -> DecidedAgain:
     """Decide the recorded round again; `read` opens the files that settings of the dispatcher name."""
     if record.failure:
-        return Replay(record.number, {}, (), f"the decision failed ({record.failure})")
+        return DecidedAgain(record.number, {}, (), f"the decision failed ({record.failure})")
     if not record.replayable:
-        return Replay(record.number, {}, (), f"{record.policy.dispatcher} learns and does not tell what it has learned")
+        return DecidedAgain(
+            record.number, {}, (), f"{record.policy.dispatcher} learns and does not tell what it has learned"
+        )
     dispatcher = DISPATCHERS.build(record.policy.dispatcher, record.policy.dispatcher_settings, read)
     policy = Policy(Recorded(record.estimates), dispatcher, overrun_of(record.policy.overrun))
     if record.memory is not None:
         try:
             policy.recall(record.memory)
         except DecisionFault as fault:
-            return Replay(record.number, {}, (), f"what was learned cannot be recalled: {fault}")
+            return DecidedAgain(record.number, {}, (), f"what was learned cannot be recalled: {fault}")
     snapshot = policy.estimated(Scene(record.now_s, record.cluster, record.free, record.queue, record.running))
     decision = policy.decide(snapshot)
     starts, plan = decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)
-    return Replay(
+    return DecidedAgain(
         record.number, starts, (*_unlike("start", record.starts, starts), *_unlike("plan", record.plan, plan))
     )
 
