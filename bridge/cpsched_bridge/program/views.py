@@ -13,10 +13,10 @@ from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.errors import UnknownJob
 from cpsched_bridge.ports import Check, Outcome
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store.files import heartbeat_age_s
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import Aside, Event, RoundLine
 from cpsched_bridge.store.ledger import KEPT, Entry, Ledger
+from cpsched_bridge.store.places import heartbeat_age_s
 from cpsched_bridge.store.rounds import RoundRecord
 
 _UNBROKEN = 240
@@ -24,8 +24,8 @@ _UNBROKEN = 240
 
 def console() -> Console:
     """Standard output; lines are not broken where nobody looks at them."""
-    found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=_UNBROKEN)
+    found = Console(highlight=False, markup=False, emoji=False)
+    return found if found.is_terminal else Console(highlight=False, markup=False, emoji=False, width=_UNBROKEN)
 
 
 def clock(unix_s: float) -> str:

@@ -2,5 +2,5 @@
 
 - `ledger`: every job that the bridge holds or is starting.
 - `journal`, `journal_reader`, `rounds`: every round, enough to decide it again; `redecide` does that.
-- `instance`, `files`: the lock, the word to stand down, and where all of these live.
+- `instance`, `places`: the lock, the word to stand down, and where all of these live.
 """
