@@ -60,6 +60,27 @@ class Unloadable(CpschedError):
         self.reason = reason
 
 
+FOREIGN_CHARS = 500
+"""Letters of a foreign error's message that are kept: a plug-in must not fill a journal."""
+
+
+def message_of(error: BaseException) -> str:
+    """The message of an exception: bounded, printable, and a text even if the exception cannot tell its message."""
+    try:
+        return printable(str(error)[:FOREIGN_CHARS])
+    except Exception:
+        return "(its message cannot be read)"
+
+
+def printable(text: str) -> str:
+    """`text` in one line, with nothing that would steer a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a message: the known name that is most like `name`; empty where none is like it."""
     from difflib import get_close_matches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class Policy:
     """Predictor + dispatcher. A job is predicted once, when it is first seen; the estimate is kept until it ends.
 
     `overrun` says when a running job that has outlived its estimate is expected to end. Whatever predictor and
-    dispatcher do, `estimated`, `decide`, `predict` and `learn` raise nothing but `DecisionFault`.
+    dispatcher do, no method and no property of a policy raises anything but `DecisionFault`.
 
     >>> from cpsched.dispatchers.easy import EasyDispatcher
     >>> from cpsched.model import Request
@@ -63,7 +64,7 @@ class Policy:
     def __post_init__(self) -> None:
         for part, (base, names) in _CONTRACTS.items():
             given = getattr(self, part)
-            lacks = [name for name in names if not hasattr(given, name)]
+            lacks = [name for name in names if not _has(given, name)]
             rule = f"must derive from {base}, or have {', '.join(names)}; it has no {', '.join(lacks)}"
             require(not isinstance(given, type), part, given, "must be an instance, not a class")
             require(not lacks, part, type(given).__name__, rule)
@@ -126,7 +127,37 @@ class Policy:
     @property
     def learns(self) -> bool:
         """Whether `learn` must be called for every ended job."""
-        return self.predictor.learns or self.dispatcher.learns or bool(self._estimates)
+        return self.predictor_learns or self.dispatcher_learns or bool(self._estimates)
+
+    @property
+    def predictor_learns(self) -> bool:
+        """Whether the predictor learns; raises `DecisionFault` where it cannot tell."""
+        return _learns("predictor", self.predictor)
+
+    @property
+    def dispatcher_learns(self) -> bool:
+        """Whether the dispatcher learns; raises `DecisionFault` where it cannot tell."""
+        return _learns("dispatcher", self.dispatcher)
+
+    def memory(self) -> object:
+        """What the dispatcher has learned, as it tells it; None where it learns nothing or does not tell.
+
+        Raises `DecisionFault` where the dispatcher fails at that.
+        """
+        try:
+            tell = getattr(self.dispatcher, "memory", None)
+            return None if tell is None or not self.dispatcher_learns else tell()
+        except DecisionFault:
+            raise
+        except Exception as error:
+            raise fault_of("dispatcher", self.dispatcher, error) from error
+
+    def recall(self, memory: Any) -> None:
+        """Have the dispatcher know what an earlier `memory` said; raises `DecisionFault` where it fails at that."""
+        try:
+            self.dispatcher.recall(memory)
+        except Exception as error:
+            raise fault_of("dispatcher", self.dispatcher, error) from error
 
     def learn(self, ended: EndedJob) -> None:
         """Take note of a job that ended. Both are told; the first fault is raised at the end."""
@@ -142,3 +173,18 @@ class Policy:
             fault = fault or fault_of("dispatcher", self.dispatcher, error)
         if fault is not None:
             raise fault
+
+
+def _has(given: object, name: str) -> bool:
+    """Whether something has an attribute of that name, even one that raises when it is read."""
+    try:
+        return hasattr(given, name)
+    except Exception:
+        return True
+
+
+def _learns(part: str, of: Dispatcher | Predictor) -> bool:
+    try:
+        return bool(of.learns)
+    except Exception as error:
+        raise fault_of(part, of, error) from error

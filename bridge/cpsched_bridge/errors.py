@@ -24,6 +24,9 @@ from __future__ import annotations
 class BridgeError(Exception):
     """Base of everything this package raises on purpose."""
 
+    exit_code = 1
+    """What a command ends with: 2 where what it was given is to blame."""
+
 
 class BackendError(BridgeError):
     """The cluster did not do as asked."""
@@ -56,6 +59,8 @@ class DecisionTimeout(BridgeError):
 class SettingsError(BridgeError):
     """The configuration is wrong; the message names file, field, value and rule."""
 
+    exit_code = 2
+
 
 class AlreadyRunning(BridgeError):
     """Another bridge holds the instance lock."""
@@ -72,6 +77,8 @@ class AddressTaken(BridgeError):
 class UnknownRound(BridgeError):
     """The journal holds no such round."""
 
+    exit_code = 2
+
 
 class StillHeld(BridgeError):
     """Jobs could not be given back; the message names them."""
@@ -79,3 +86,5 @@ class StillHeld(BridgeError):
 
 class UnknownJob(BridgeError):
     """Neither the ledger nor the journal has heard of the job."""
+
+    exit_code = 2

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from cpsched.bounds import MOST_S
-from cpsched.errors import DecisionFault, InvalidValue
+from cpsched.errors import DecisionFault, InvalidValue, message_of
 from cpsched.model import EndedJob, IntArray, Job, JobTable
 
 
@@ -68,4 +68,4 @@ def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> No
 
 def fault_of(part: str, of: object, error: BaseException) -> DecisionFault:
     """What to raise where a dispatcher or predictor raised `error`."""
-    return DecisionFault(part, of, f"{type(error).__name__}: {error!s:.500}")
+    return DecisionFault(part, of, f"{type(error).__name__}: {message_of(error)}")

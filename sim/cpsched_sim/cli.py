@@ -5,7 +5,6 @@ Heavy imports (NumPy, Numba, solvers) wait until a command runs, so that `--help
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sys
@@ -13,10 +12,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from cpsched_sim import shell
 from cpsched_sim.shell import SHORT_HELP, Commands, all_of, say
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ app = typer.Typer(
 )
 workload_app = typer.Typer(help="Make up a workload.", no_args_is_help=True)
 app.add_typer(workload_app, name="workload")
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 Trace = Annotated[Path, typer.Argument(help="A trace: SWF, `sacct -P` lines, or cpsched's own format; .gz too.")]
 SystemName = Annotated[
@@ -68,34 +66,15 @@ MetricNames = Annotated[
 OutDir = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the results there.")]
 
 
-def reporting(command: F) -> F:
-    """Errors that are the outside's fault become one line on stderr and exit code 2; Ctrl-C exits 130."""
-
-    @functools.wraps(command)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        from cpsched.errors import CpschedError
-        from cpsched_sim import compiling
-        from cpsched_sim.errors import SimError
-
-        look_here_too()
-        compiling.show()
-        try:
-            return command(*args, **kwargs)
-        except (CpschedError, SimError) as error:
-            say("error", error)
-            raise typer.Exit(2) from error
-        except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
-            raise typer.Exit(130) from None
-
-    return guarded  # type: ignore[return-value]
-
-
 def look_here_too() -> None:
     """Let `package.module:Class` name a module of the current folder, too: after everything that is installed."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
+
+
+reporting = shell.reporting(first=look_here_too)
+"""Errors of a command in one line; its plug-ins may lie in the current folder."""
 
 
 @app.command()

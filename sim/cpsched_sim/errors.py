@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cpsched.errors import printable
+
 SHOWN_CHARS = 80
 """How much of a value a message repeats."""
 
@@ -52,9 +54,4 @@ def shown(value: object, most: int = SHOWN_CHARS) -> str:
         text = str(value)
     except ValueError:  # integers of more than 4,300 digits have no text
         return "a number of thousands of digits"
-    cut = text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
-    return cut if cut.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in cut)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return printable(text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)")

@@ -7,16 +7,21 @@ the outside, is to blame; 1 where a check or a replay failed; 130 after Ctrl-C.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
+from cpsched.errors import CpschedError
+from cpsched_sim import compiling
 from cpsched_sim.errors import SimError, shown
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 SHORT_HELP = {"help_option_names": ["-h", "--help"]}
 """Context settings of a program: its commands inherit them."""
@@ -28,6 +33,36 @@ _USAGE: Any = typer.BadParameter.__mro__[2]
 def say(kind: str, message: object) -> None:
     """One line on stderr: `kind: message`, whatever the message holds."""
     typer.echo(f"{kind}: {shown(message, MESSAGE_CHARS)}", err=True)
+
+
+def reporting(*failures: type[Exception], first: Callable[[], object] | None = None) -> Callable[[F], F]:
+    """Have a command report errors in one line instead of a traceback; `first` is done before the command.
+
+    - What the core or the simulator raises on purpose: exit code 2.
+    - `failures`, what else is raised on purpose: the `exit_code` of the exception, else 2.
+    - Ctrl-C: exit code 130.
+    """
+
+    on_purpose: tuple[type[Exception], ...] = (CpschedError, SimError, *failures)
+
+    def decorated(command: F) -> F:
+        @functools.wraps(command)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            if first is not None:
+                first()
+            compiling.show()
+            try:
+                return command(*args, **kwargs)
+            except on_purpose as error:
+                say("error", error)
+                raise typer.Exit(getattr(error, "exit_code", 2)) from error
+            except KeyboardInterrupt:
+                typer.echo("interrupted", err=True)
+                raise typer.Exit(130) from None
+
+        return guarded  # type: ignore[return-value]
+
+    return decorated
 
 
 class Commands(TyperGroup):

@@ -10,7 +10,7 @@ from cpsched_bridge.adapters.mock.clocks import EventPace, StandingClock
 from cpsched_bridge.adapters.mock.morning import loaded_morning
 from cpsched_bridge.adapters.mock.site import Site
 from cpsched_bridge.store.ledger import State
-from cpsched_bridge.store.replay import replay as decide_again
+from cpsched_bridge.store.redecide import decide_again
 from cpsched_sim.cluster.replay import replay as simulate
 from cpsched_sim.traces.job import TraceJob
 from tests.bridges import a_bridge

@@ -16,7 +16,6 @@ from cpsched_bridge.errors import PolicyFailed
 from cpsched_bridge.ports import Observation, Pace
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import Entry
-from cpsched_bridge.store.replay import memory_of, replayable
 from cpsched_bridge.store.rounds import decision_to_json, pack
 
 _SHOWN = 3
@@ -58,13 +57,13 @@ class Decider:
             with contextlib.suppress(Exception):  # a start of what does not exist cannot be written down
                 report.packed_decision = pack(decision_to_json(decision, snapshot))
             raise PolicyFailed("rule_broken", _summary(report))
+        memory = self.policy.memory()
+        report.packed_memory = None if memory is None else pack(memory)
+        report.replayable = memory is not None or not self.policy.dispatcher_learns
         report.packed_decision = pack(decision_to_json(decision, snapshot))
         starts = decision.starts_by_job(snapshot)
         if len(starts) < len(decision.starts):
             raise PolicyFailed("rule_broken", "a job is started twice")
-        memory = memory_of(self.policy.dispatcher)
-        report.packed_memory = None if memory is None else pack(memory)
-        report.replayable = replayable(self.policy.dispatcher)
         report.decision, report.starts = decision, starts
 
 

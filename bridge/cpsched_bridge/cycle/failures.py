@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import traceback
 
-from cpsched.errors import DecisionFault
+from cpsched.errors import FOREIGN_CHARS, DecisionFault, message_of
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
 INTERNAL = "internal_error"
@@ -13,8 +13,6 @@ INTERNAL = "internal_error"
 
 STORAGE = "storage_error"
 
-_LONGEST = 500
-"""Letters of a foreign error message that are kept: a plug-in must not fill the journal."""
 _LONGEST_TRACEBACK = 10_000
 _CALLS = 30
 """Calls that a traceback in the log shows."""
@@ -38,12 +36,9 @@ def described(error: BaseException) -> str:
 
     A `DecisionFault` names the part of the policy and what that raised, so its own type adds nothing.
     """
-    try:
-        words = str(error)
-    except Exception:
-        words = "(its message cannot be read)"
+    words = message_of(error)
     named = words if isinstance(error, DecisionFault) else f"{type(error).__name__}: {words}"
-    return named[:_LONGEST]
+    return named[:FOREIGN_CHARS]
 
 
 def traceback_of(error: BaseException) -> str:

@@ -51,7 +51,7 @@ class Bridge:
 
     backend: Backend
     policy: Policy
-    policy_record: PolicySpec
+    policy_spec: PolicySpec
     ledger: Ledger
     journal: Journal
     pause: PauseFile
@@ -226,7 +226,7 @@ class Bridge:
 
     def _write(self, report: CycleReport) -> None:
         if report.snapshot is not None and report.observation is not None:
-            self.journal.write_round(report, self.policy_record)
+            self.journal.write_round(report, self.policy_spec)
             waiting = frozenset(job.id for job in report.waiting)
             self.journal.write_asides(asides_of(report.observation, waiting, self.ledger.by_id))
 

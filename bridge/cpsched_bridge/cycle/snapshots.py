@@ -6,13 +6,18 @@ and which nodes are promised to jobs on their way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+import numpy as np
 
 from cpsched.fit import used_by
 from cpsched.model import Cluster, IntArray, RunningJob, Scene
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.store.journal_reader import Aside
 from cpsched_bridge.store.ledger import KEPT, Entry, State
+
+T = TypeVar("T")
 
 
 def scene_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool) -> Scene:
@@ -21,13 +26,23 @@ def scene_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool)
     - In control the queue holds the jobs that may be started. Jobs on their way (released, not yet seen running) count
       as running where they were sent.
     - Otherwise the queue holds the jobs that the bridge would have if it were in control.
+    - Whatever the observation says, no job is there twice, and nothing less than nothing is free.
     """
     may_start = _startable if controlling else _decidable
     queue = tuple(p.job for p in seen.pending if may_start(p, entries))
-    if not controlling:
-        return Scene(seen.now_s, seen.cluster, seen.free, queue, seen.running)
-    free, coming = _promised(seen, entries)
-    return Scene(seen.now_s, seen.cluster, free, queue, (*seen.running, *coming))
+    free, coming = _promised(seen, entries) if controlling else (seen.free, [])
+    running = _each_once((*seen.running, *coming), lambda running: running.job.id)
+    busy = {each.job.id for each in running}
+    waiting = _each_once((job for job in queue if job.id not in busy), lambda job: job.id)
+    return Scene(seen.now_s, seen.cluster, np.maximum(free, 0), waiting, running)
+
+
+def _each_once(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T, ...]:
+    """`jobs` in their order, the first of each id: an adapter that names a job twice must not start the job twice."""
+    first: dict[int, T] = {}
+    for job in jobs:
+        first.setdefault(id_of(job), job)
+    return tuple(first.values())
 
 
 def _startable(pending: PendingJob, entries: Mapping[int, Entry]) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, cast
 
 import structlog
 
@@ -14,14 +13,15 @@ from cpsched import plugins
 from cpsched.errors import CpschedError, UnknownName, Unloadable
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.adapters import Adapter
 from cpsched_bridge.cycle.guard import require_ready
 from cpsched_bridge.cycle.loop import Bridge, Listener
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.errors import BackendError, NotReady, SettingsError
 from cpsched_bridge.ports import Backend
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store.files import lock, opened_journal, opened_ledger, pause_file
 from cpsched_bridge.store.ledger import Ledger
+from cpsched_bridge.store.places import lock, opened_journal, opened_ledger, pause_file
 from cpsched_bridge.watch.exporter import Endpoint, Exporter
 from cpsched_sim.files import read_json
 
@@ -29,8 +29,8 @@ ADAPTERS_FOLDER = "cpsched_bridge.adapters"
 ADAPTERS_GROUP = "cpsched.adapters"
 
 
-def adapter_of(words: str) -> Any:
-    """What has `Options` and `connect` under that name: an adapter of the project, a plug-in's, or `package.module`.
+def adapter_of(words: str) -> Adapter:
+    """The adapter of that name: an adapter of the project, a plug-in's, or `package.module`.
 
     Raises `UnknownName` listing the known names, `Unloadable` for what is no adapter or cannot be imported.
     """
@@ -39,9 +39,9 @@ def adapter_of(words: str) -> Any:
     if words not in own and words not in offered and not set(words) & set(":."):
         raise UnknownName("adapter", words, {*own, *offered})
     found = plugins.loaded("adapter", f"{ADAPTERS_FOLDER}.{words}" if words in own else offered.get(words, words))
-    for name in ("Options", "connect"):
-        if not hasattr(found, name):
-            raise Unloadable("adapter", words, f"has no {name}")
+    if not isinstance(found, Adapter):
+        lacks = [name for name in ("Options", "connect") if not hasattr(found, name)]
+        raise Unloadable("adapter", words, f"has no {' and no '.join(lacks)}")
     return found
 
 
@@ -51,7 +51,7 @@ def connect(settings: Settings, where: str = "settings") -> Backend:
         adapter = adapter_of(settings.adapter)
     except CpschedError as error:
         raise SettingsError(f"{where}: {error}") from error
-    return cast(Backend, adapter.connect(settings.adapter_options(adapter.Options, where)))
+    return adapter.connect(settings.adapter_options(adapter.Options, where))
 
 
 def policy_of(spec: PolicySpec) -> Policy:

@@ -5,13 +5,13 @@ Heavy imports wait until a command runs, so that `--version` and `--help` are qu
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
+from cpsched_bridge.errors import BridgeError
+from cpsched_sim import shell
 from cpsched_sim.cli import app as simulator
 from cpsched_sim.shell import SHORT_HELP, Commands, say
 
@@ -28,38 +28,14 @@ app.registered_groups += simulator.registered_groups
 journal_app = typer.Typer(help="What the bridge did, round by round.", no_args_is_help=True)
 app.add_typer(journal_app, name="journal")
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 Config = Annotated[
     Path, typer.Option("--config", metavar="FILE", envvar="CPSCHED_CONFIG", help="The bridge's settings, YAML.")
 ]
 DEFAULT_CONFIG = Path("/etc/cpsched/bridge.yaml")
 
 
-def reporting(command: F) -> F:
-    """One line on stderr instead of a traceback: exit code 2 for bad input, 1 for failures, 130 for Ctrl-C."""
-
-    @functools.wraps(command)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        from cpsched.errors import CpschedError
-        from cpsched_bridge.errors import BridgeError, SettingsError, UnknownJob, UnknownRound
-        from cpsched_sim import compiling
-        from cpsched_sim.errors import SimError
-
-        compiling.show()
-        try:
-            return command(*args, **kwargs)
-        except (SettingsError, UnknownRound, UnknownJob, CpschedError, SimError) as error:
-            say("error", error)
-            raise typer.Exit(2) from error
-        except BridgeError as error:
-            say("error", error)
-            raise typer.Exit(1) from error
-        except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
-            raise typer.Exit(130) from None
-
-    return guarded  # type: ignore[return-value]
+reporting = shell.reporting(BridgeError)
+"""Errors of a command in one line; exit code 2 for bad input, 1 for failures."""
 
 
 def _version(wanted: bool) -> None:
@@ -127,7 +103,7 @@ def journal_list(
     """List recorded rounds."""
     from cpsched_bridge.program import views
     from cpsched_bridge.settings import load
-    from cpsched_bridge.store import files as places
+    from cpsched_bridge.store import places
 
     with places.opened_journal(load(config)) as journal:
         views.print_rounds(journal.lines(last, starts))
@@ -141,7 +117,7 @@ def journal_show(
     """Show a round: what was known, decided, sent, and what came of it."""
     from cpsched_bridge.program import views
     from cpsched_bridge.settings import load
-    from cpsched_bridge.store import files as places
+    from cpsched_bridge.store import places
 
     with places.opened_journal(load(config)) as journal:
         views.print_round(journal.read(round), journal.outcomes(round), journal.seconds(round))
@@ -157,7 +133,7 @@ def journal_replay(
     """Take a recorded decision again and say whether it comes out the same; exit code 1 if not."""
     from cpsched_bridge.program import views
     from cpsched_bridge.settings import load
-    from cpsched_bridge.store import files as places
+    from cpsched_bridge.store import places
 
     with places.opened_journal(load(config)) as journal:
         numbers = list(journal.numbers()) if everything else [round if round is not None else journal.last_round]
@@ -174,7 +150,7 @@ def why(
     """What a job waits for: resources, jobs before it, its expected start, and by which prediction."""
     from cpsched_bridge.program import views
     from cpsched_bridge.settings import load
-    from cpsched_bridge.store import files as places
+    from cpsched_bridge.store import places
 
     settings = load(config)
     with places.opened_journal(settings) as journal, places.opened_ledger(settings, read_only=True) as ledger:
@@ -187,7 +163,7 @@ def status(config: Config = DEFAULT_CONFIG) -> None:
     """What the bridge is doing: mode, last cycle, jobs by state, latest events."""
     from cpsched_bridge.program import views
     from cpsched_bridge.settings import load
-    from cpsched_bridge.store import files as places
+    from cpsched_bridge.store import places
 
     settings = load(config)
     with places.opened_journal(settings) as journal, places.opened_ledger(settings, read_only=True) as ledger:
@@ -200,7 +176,7 @@ def unsupported(config: Config = DEFAULT_CONFIG) -> None:
     """The pending jobs that are left to the cluster's own scheduler, and why."""
     from cpsched_bridge.program import views
     from cpsched_bridge.settings import load
-    from cpsched_bridge.store import files as places
+    from cpsched_bridge.store import places
 
     with places.opened_journal(load(config)) as journal:
         views.print_unsupported(journal.asides("unsupported"))
@@ -214,7 +190,7 @@ def pause(
 ) -> None:
     """Make the bridge give its jobs back and start none until `cpsched resume`; it goes on deciding and recording."""
     from cpsched_bridge.settings import load
-    from cpsched_bridge.store import files as places
+    from cpsched_bridge.store import places
 
     places.pause_file(load(config)).pause(reason)
     typer.echo("paused: from its next cycle on the bridge gives its jobs back and starts none")
@@ -225,7 +201,7 @@ def pause(
 def resume(config: Config = DEFAULT_CONFIG) -> None:
     """Let a paused bridge, or one that stood down, work again."""
     from cpsched_bridge.settings import load
-    from cpsched_bridge.store import files as places
+    from cpsched_bridge.store import places
 
     was_paused = places.pause_file(load(config)).resume()
     typer.echo("resumed from the next cycle on" if was_paused else "it was not paused")

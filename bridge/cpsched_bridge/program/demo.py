@@ -33,9 +33,9 @@ from cpsched_bridge.program.assembly import policy_of
 from cpsched_bridge.program.views import span, where
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import MetricsSettings, Settings
-from cpsched_bridge.store.files import journal_path, ledger_path, pause_file
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
+from cpsched_bridge.store.places import journal_path, ledger_path, pause_file
 from cpsched_bridge.watch import logs
 from cpsched_bridge.watch.exporter import Endpoint, Exporter
 from cpsched_sim.traces.job import TraceJob

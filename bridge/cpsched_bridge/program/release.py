@@ -7,7 +7,7 @@ from cpsched_bridge.errors import AlreadyRunning, StillHeld
 from cpsched_bridge.ports import Backend
 from cpsched_bridge.program import assembly
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store import files as places
+from cpsched_bridge.store import places
 from cpsched_bridge.store.instance import InstanceLock
 from cpsched_bridge.store.ledger import Ledger
 

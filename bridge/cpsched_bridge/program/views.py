@@ -13,10 +13,10 @@ from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.errors import UnknownJob
 from cpsched_bridge.ports import Check, Outcome
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store.files import heartbeat_age_s
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import Aside, Event, RoundLine
 from cpsched_bridge.store.ledger import KEPT, Entry, Ledger
+from cpsched_bridge.store.places import heartbeat_age_s
 from cpsched_bridge.store.rounds import RoundRecord
 
 _UNBROKEN = 240
@@ -24,8 +24,8 @@ _UNBROKEN = 240
 
 def console() -> Console:
     """Standard output; lines are not broken where nobody looks at them."""
-    found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=_UNBROKEN)
+    found = Console(highlight=False, markup=False, emoji=False)
+    return found if found.is_terminal else Console(highlight=False, markup=False, emoji=False, width=_UNBROKEN)
 
 
 def clock(unix_s: float) -> str:
@@ -108,14 +108,14 @@ def _ids(ids: Sequence[int], most: int = 8) -> str:
 
 def print_replays(journal: Journal, numbers: Iterable[int]) -> bool:
     """`cpsched journal replay`; whether every round that could be replayed came out the same."""
-    from cpsched_bridge.store.replay import replay
+    from cpsched_bridge.store.redecide import decide_again
     from cpsched_sim.files import read_json
 
     out = console()
     same = different = skipped = 0
     reasons: set[str] = set()
     for number in numbers:
-        result = replay(journal.read(number), read_json)
+        result = decide_again(journal.read(number), read_json)
         if result.skipped:
             skipped += 1
             reasons.add(result.skipped)

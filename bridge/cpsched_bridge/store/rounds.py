@@ -88,7 +88,7 @@ class RoundRecord:
     queue: tuple[Job, ...]
     running: tuple[RunningJob, ...]
     estimates: Mapping[int, int]
-    """Seconds by job id, as predicted when the job was first seen, so that a replay needs no history."""
+    """Seconds by job id, as predicted when the job was first seen, so that deciding again needs no history."""
     starts: Mapping[int, Placement]
     plan: Mapping[int, int]
     waits: Mapping[int, Wait]

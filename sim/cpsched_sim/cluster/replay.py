@@ -123,14 +123,16 @@ class Replay:
         self.dispatch_ns: list[int] = []
         self.violations: list[str] = []
         self.predicted = 0
-        if not policy.predictor.learns:
+        self.predictor_learns = self.told(lambda: policy.predictor_learns)
+        self.dispatcher_learns = self.told(lambda: policy.dispatcher_learns)
+        if not self.predictor_learns:
             self.predict(self.arrivals)
 
     def run(self) -> Schedule:
         """Every round until nothing is left to happen."""
         began = clock.cpu_s()
-        pause = PAUSE_ALWAYS if self.policy.predictor.learns else PAUSE_WHERE_NEEDED
-        learns, decided = self.policy.predictor.learns or self.policy.dispatcher.learns, 0
+        pause = PAUSE_ALWAYS if self.predictor_learns else PAUSE_WHERE_NEEDED
+        learns, decided = self.predictor_learns or self.dispatcher_learns, 0
         step, starts = self.state.step, NO_STARTS
         while found := step(starts, pause):
             if learns and found != FAULTY:
@@ -144,6 +146,14 @@ class Replay:
                 if decided % PROGRESS_EVERY == 0:
                     self.tell()
         return self.schedule(clock.cpu_s() - began)
+
+    def told(self, learns: Callable[[], bool]) -> bool:
+        """Whether a part of the policy learns; one that cannot tell is a violation, and is taught nothing."""
+        try:
+            return learns()
+        except DecisionFault as fault:
+            self.violations.append(str(fault))
+            return False
 
     def tell(self) -> None:
         """Report progress to whoever wants to know."""
@@ -160,7 +170,7 @@ class Replay:
                 except DecisionFault as fault:
                     self.violations.append(str(fault))
         arrived = state.state.arrived
-        if policy.predictor.learns and arrived > self.predicted:
+        if self.predictor_learns and arrived > self.predicted:
             self.predict(self.arrivals[self.predicted : arrived])
             self.predicted = arrived
 
@@ -234,7 +244,7 @@ class Replay:
 def run_fast(replay: Replay) -> Schedule:
     """The compiled loop; see `cpsched_sim.cluster.rounds`."""
     policy = replay.policy
-    dispatcher, fixed = policy.dispatcher, not policy.predictor.learns and replay.charge is None
+    dispatcher, fixed = policy.dispatcher, not replay.predictor_learns and replay.charge is None
     plain = isinstance(dispatcher, SchemeDispatcher) and type(dispatcher).decide is SchemeDispatcher.decide
     plain = plain and cast(SchemeDispatcher, dispatcher).scheme.compiled
     require(plain and fixed, "lane", "fast", "needs a list scheduler, nothing learned, no charge")

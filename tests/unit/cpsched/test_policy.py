@@ -72,6 +72,27 @@ class Answering(Dispatcher):
     learn = decide
 
 
+class Wordless(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (Wordless(), "Wordless: (its message cannot be read)"),
+        (ValueError("\x1b[31mred\nand more"), r"ValueError: \x1b[31mred\nand more"),
+        (ValueError("x" * 10_000), "ValueError: " + "x" * 500),
+    ],
+)
+def test_whatever_an_exception_says_of_itself_is_one_fault_of_bounded_printable_words(error, words):
+    policy = Policy(WalltimePredictor(), Answering(error))
+    for act in (lambda: policy.decide(policy.estimated(a_scene())), lambda: policy.learn(EndedJob(a_job(1), 0, 5))):
+        with pytest.raises(DecisionFault) as fault:
+            act()
+        assert str(fault.value) == f"dispatcher Answering: {words}"
+
+
 class Guessing(Predictor):
     """A predictor that answers what it is told to, or raises it."""
 
@@ -171,6 +192,22 @@ def test_a_dispatcher_needs_no_more_than_to_decide():
     assert not policy.learns
     assert policy.decide(policy.estimated(a_scene()), "starts").starts is NO_STARTS
     assert policy.dispatcher.memory() is None
+
+
+class Unsure(Spy):
+    """Cannot tell whether it learns."""
+
+    @property
+    def learns(self):
+        raise Wordless
+
+
+def test_a_part_that_cannot_tell_whether_it_learns_is_a_fault_with_its_name():
+    policy = Policy(WalltimePredictor(), Unsure())
+    assert not policy.predictor_learns
+    for act in (lambda: policy.learns, lambda: policy.dispatcher_learns, policy.memory):
+        with pytest.raises(DecisionFault, match="dispatcher Unsure: Wordless"):
+            act()
 
 
 def test_starts_of_the_wrong_form_are_no_value():

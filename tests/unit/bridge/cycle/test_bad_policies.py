@@ -12,7 +12,7 @@ from cpsched.predictors.base import Predictor
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.store.ledger import State
-from cpsched_bridge.store.replay import replay
+from cpsched_bridge.store.redecide import decide_again
 from cpsched_bridge.watch.exporter import Exporter
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FirstFit
@@ -173,7 +173,7 @@ def test_a_bad_dispatcher_costs_one_cycle(at, name):
     assert [job.id for job in record.queue] == [1, 2], "the failed round can be looked at"
     assert record.failure in ("", report.result)
     if record.failure:
-        assert replay(record).skipped == f"the decision failed ({report.result})"
+        assert decide_again(record).skipped == f"the decision failed ({report.result})"
     bridge.policy.dispatcher = FirstFit()
     assert_works_again(bridge, cluster)
 
@@ -260,21 +260,52 @@ def test_one_job_that_cannot_be_learned_from_keeps_no_other_from_being_learned_f
 
 
 class Forgetful(FirstFit):
-    """Learns, and cannot tell what."""
+    """Learns, and answers as told when asked what, or whether."""
 
-    learns = True
+    def __init__(self, memory, learns=lambda: True):
+        super().__init__()
+        self._memory, self._learns, self.asked = memory, learns, 0
+
+    @property
+    def learns(self):
+        return self._learns()
 
     def memory(self):
-        raise RuntimeError("no idea")
-
-    def recall(self, memory):
-        pass
+        self.asked += 1
+        return self._memory()
 
 
-def test_a_dispatcher_that_cannot_tell_its_memory_costs_one_cycle(at):
-    bridge, cluster, metric = at(dispatcher=Forgetful())
-    assert_failed(bridge, bridge.cycle(), metric, {"decision_failed"})
+def no_idea():
+    raise Unspeakable
+
+
+MEMORIES = {
+    "raises": (no_idea,),
+    "a set": (lambda: {1, 2},),
+    "an object": (object,),
+    "keys of two kinds": (lambda: {1: 1, "a": 2},),
+    "recursion": (lambda: recurse(None),),
+    "learns raises": (dict, no_idea),
+    "learns is ambiguous": (dict, lambda: np.zeros(2)),
+}
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_dispatcher_that_cannot_tell_its_memory_costs_one_cycle(at, name):
+    bridge, cluster, metric = at(dispatcher=Forgetful(*MEMORIES[name]))
+    report = bridge.cycle()
+    assert_failed(bridge, report, metric, {"decision_failed"})
     assert cluster.commands == []
+    assert bridge.journal.read(report.number).failure == "decision_failed"
+    bridge.policy.dispatcher = FirstFit()
+    assert_works_again(bridge, cluster)
+
+
+def test_a_dispatcher_is_asked_once_a_round_for_its_memory(at):
+    dispatcher = Forgetful(dict)
+    bridge, _, _ = at(dispatcher=dispatcher)
+    assert bridge.cycle().result == "ok"
+    assert dispatcher.asked == 1
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])

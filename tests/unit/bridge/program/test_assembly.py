@@ -50,7 +50,8 @@ def test_a_plug_in_is_connected_with_its_options(site, words):
     [
         ("slum", r"bridge.yaml: unknown adapter 'slum'; known: gone, mine, mock, slurm; did you mean 'slurm'\?$"),
         ("gone", r"bridge.yaml: adapter gone_site: gone_site cannot be imported: No module named 'gone_site'"),
-        ("mine_site:Section", r"bridge.yaml: adapter mine_site:Section: has no Options"),
+        ("mine_site:Section", r"bridge.yaml: adapter mine_site:Section: has no Options and no connect$"),
+        ("mine_site:Here.connect", r"bridge.yaml: adapter mine_site:Here.connect: has no Options and no connect$"),
     ],
 )
 def test_what_is_no_adapter_is_one_line(site, words, message):

@@ -1,4 +1,5 @@
 import sqlite3
+import zlib
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from cpsched_bridge.ports import Outcome
 from cpsched_bridge.report import CycleReport, Happening
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import Aside
-from cpsched_bridge.store.replay import replay
+from cpsched_bridge.store.redecide import decide_again
 from cpsched_bridge.store.rounds import (
     cluster_from_json,
     cluster_to_json,
@@ -89,7 +90,7 @@ def test_a_recorded_decision_is_taken_again_whatever_the_predictor_has_learned_s
     queue = [a_job(1, units=4, per_unit=4, user="ada"), a_job(2, per_unit=4, walltime_s=40)]
     first = write(journal, 1, a_scene(queue=queue, running=running), policy)
     policy.learn(EndedJob(a_job(9, user="ada"), 0, 5))
-    result = replay(journal.read(1))
+    result = decide_again(journal.read(1))
     assert result.same
     assert len(result.starts) == len(first.starts) == 1
 
@@ -105,7 +106,7 @@ def test_a_replay_that_differs_says_where(tmp_path):
             return found
 
     write(journal, 1, a_scene(queue=[a_job(1)]), Policy(WalltimePredictor(), Last()))
-    result = replay(journal.read(1))
+    result = decide_again(journal.read(1))
     assert not result.same
     assert result.differences[0] == "start of job 1: recorded ((3, 1),), now ((0, 1),)"
 
@@ -113,8 +114,39 @@ def test_a_replay_that_differs_says_where(tmp_path):
 def test_rounds_of_a_dispatcher_that_keeps_its_memory_to_itself_are_not_replayed(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1)]), replayable=False)
-    assert not replay(journal.read(1)).same
-    assert "easy learns" in replay(journal.read(1)).skipped
+    assert not decide_again(journal.read(1)).same
+    assert "easy learns" in decide_again(journal.read(1)).skipped
+
+
+OLD_POLICY = (
+    b'{"dispatcher":"easy","dispatcher_settings":{"allocation":"best-fit"},"overrun":"one-second",'
+    b'"predictor":"last-two","predictor_settings":{}}'
+)
+"""A policy as earlier versions wrote it down."""
+
+
+def test_a_round_that_an_earlier_version_recorded_is_decided_again(tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite")
+    write(journal, 1, a_scene(queue=[a_job(1)]))
+    with sqlite3.connect(tmp_path / "journal.sqlite") as db:
+        found = "select policy from rounds where round = 1"
+        db.execute(f"update things set data = ? where key = ({found})", (zlib.compress(OLD_POLICY, 1),))
+    record = journal.read(1)
+    assert record.policy == PolicySpec("easy", "last-two", {"allocation": "best-fit"}, {}, "one-second")
+    assert decide_again(record).same
+
+
+class Amnesiac(FirstFit):
+    def recall(self, memory):
+        raise ValueError("no idea")
+
+
+def test_a_round_whose_dispatcher_cannot_recall_what_it_learned_is_not_replayed(tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite")
+    amnesiac = PolicySpec(f"{__name__}:Amnesiac")
+    write(journal, 1, a_scene(queue=[a_job(1)]), record=amnesiac, packed_memory=pack({"ada": 1}))
+    skipped = decide_again(journal.read(1)).skipped
+    assert skipped == "what was learned cannot be recalled: dispatcher Amnesiac: ValueError: no idea"
 
 
 def test_an_unknown_round_is_an_error_that_tells_what_there_is(tmp_path):

@@ -140,6 +140,20 @@ def test_a_round_in_which_a_dispatcher_fails_is_a_violation_and_the_replay_goes_
     assert schedule.paths["failed"] == 3
 
 
+class Unsure(EasyDispatcher):
+    """Cannot tell whether it learns."""
+
+    @property
+    def learns(self):
+        raise ValueError("no idea")
+
+
+def test_a_dispatcher_that_cannot_tell_whether_it_learns_is_a_violation_and_decides():
+    schedule = replay(trace_of((0, 5, 1, 10)), a_cluster(nodes=1), Policy(catalogue.predictor("walltime"), Unsure()))
+    assert schedule.violations == ("dispatcher Unsure: ValueError: no idea",)
+    assert schedule.start_s.tolist() == [0]
+
+
 class Guessing(Predictor):
     """Answers what it is told to."""
 

@@ -18,10 +18,16 @@ FULL = "its array runs as many tasks as it may"
 
 
 def numbers_of(record: Record) -> list[int]:
-    """The job numbers that a pending record stands for: one, or the waiting tasks of an array."""
+    """The job numbers that a pending record stands for: one, or the waiting tasks of an array.
+
+    None where it cannot be read which tasks wait.
+    """
     if not record["array_id"] or not record["array_tasks_waiting"]:
         return [ids.of_record(record)]
-    tasks = hostlist.task_ids(record["array_tasks_waiting"])[:MOST_TASKS]
+    try:
+        tasks = hostlist.task_ids(record["array_tasks_waiting"])[:MOST_TASKS]
+    except ValueError:
+        return []
     return [ids.task_id(record["array_id"], task) for task in tasks]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.model import EndedJob, Job
@@ -10,6 +11,7 @@ from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist, ids, states
 from cpsched_bridge.adapters.slurm.translation.jobs import placed_job
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
+from cpsched_bridge.adapters.slurm.translation.unmodelled import UNREADABLE
 
 
 @dataclass(slots=True)
@@ -26,19 +28,19 @@ class Ended:
         """
         over = [job for job in jobs if _ran(job) and job["end_time"] >= job["start_time"]]
         keys = {(ids.of_record(job), job["end_time"]): job for job in over}
-        fresh = [_ended(keys[key], machine, known) for key in keys if key not in self._told]
+        fresh = [keys[key] for key in keys if key not in self._told]
         self._told = set(keys)
-        return tuple(_by_end(fresh))
+        return tuple(_readable(lambda job: _ended(job, machine, known), fresh))
 
 
 def all_ended(jobs: Iterable[Record], machine: Machine, known: Mapping[int, Job]) -> list[EndedJob]:
     """Every ended job that the controller still remembers, by end."""
-    return _by_end(_ended(job, machine, known) for job in jobs if _ran(job))
+    return _readable(lambda job: _ended(job, machine, known), filter(_ran, jobs))
 
 
 def of_database(past: Iterable[Record], machine: Machine) -> list[EndedJob]:
     """The jobs of the accounting database (records of `PAST_FIELDS`) that ran and ended, by end."""
-    return _by_end(_past(record, machine) for record in past if _ran_by_database(record))
+    return _readable(lambda record: _past(record, machine), filter(_ran_by_database, past))
 
 
 def _ran(record: Record) -> bool:
@@ -49,7 +51,7 @@ def _ended(record: Record, machine: Machine, known: Mapping[int, Job]) -> EndedJ
     number = ids.of_record(record)
     job = known.get(number)
     if job is None:
-        nodes = len(hostlist.expand(record["allocated_nodes"])) or record["num_nodes"] or 1
+        nodes = len(hostlist.known(record["allocated_nodes"])) or record["num_nodes"] or 1
         job = placed_job(record, number, machine, nodes)
     return EndedJob(job, record["start_time"], record["end_time"])
 
@@ -66,5 +68,10 @@ def _past(record: Record, machine: Machine) -> EndedJob:
     return EndedJob(job, record["start_time"], record["end_time"])
 
 
-def _by_end(ended: Iterable[EndedJob]) -> list[EndedJob]:
-    return sorted(ended, key=lambda each: (each.end_s, each.job.id))
+def _readable(translate: Callable[[Record], EndedJob], records: Iterable[Record]) -> list[EndedJob]:
+    """The jobs of these records, by end; nothing is learned from one whose facts make no sense."""
+    found = []
+    for record in records:
+        with contextlib.suppress(*UNREADABLE):
+            found.append(translate(record))
+    return sorted(found, key=lambda each: (each.end_s, each.job.id))

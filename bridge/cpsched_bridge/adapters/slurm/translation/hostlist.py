@@ -19,6 +19,14 @@ def expand(nodes: str | None) -> tuple[str, ...]:
     return tuple(names)
 
 
+def known(nodes: str | None) -> tuple[str, ...]:
+    """The names of a node list as `expand` has them; none where the list cannot be read."""
+    try:
+        return expand(nodes)
+    except ValueError:
+        return ()
+
+
 def _split(text: str) -> list[str]:
     """`text` cut at the commas outside of brackets."""
     items, depth, start = [], 0, 0

@@ -74,6 +74,14 @@ def placed_job(record: Record, job_id: int, machine: Machine, nodes: int) -> Job
     return _job(record, job_id, walltime_s, request)
 
 
+def unreadable_job(record: Record, job_id: int, machine: Machine, nodes: int) -> Job:
+    """A record of a job that has `nodes` nodes and facts that make no sense: nobody counts on these nodes for long."""
+    amounts = machine.vector(1, 0, {})
+    assert amounts is not None
+    request = Request(nodes, amounts, distinct=nodes > 1, exclusive=True)
+    return _job({**record, "submit_time": 0}, job_id, FOREVER_S, request)
+
+
 def _job(record: Record, job_id: int, walltime_s: int, request: Request, ineligible: str | None = None) -> Job:
     return Job(
         id=job_id,

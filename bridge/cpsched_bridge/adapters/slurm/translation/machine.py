@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cpsched.bounds import MOST_AMOUNT
 from cpsched.model import BoolArray, Cluster, IntArray
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation.gres import gres_amounts
@@ -113,16 +114,19 @@ def _facts(node: Record) -> tuple[object, ...]:
 
 
 def _capacities(nodes: Sequence[Record], counts_memory: bool) -> tuple[tuple[str, ...], IntArray]:
-    """The names of the resources, and their amounts by node, int64[N, R]."""
+    """The names of the resources, and their amounts by node, int64[N, R].
+
+    A node with an amount that no node can have (more memory reserved than there is, a number beyond all bounds) has
+    nothing to give.
+    """
     gres = [gres_amounts(node["configured_gres"] or {}) for node in nodes]
     resources = ("cores", "memory_mib", *sorted({name for amounts in gres for name in amounts}))
     capacity = np.zeros((len(nodes), len(resources)), np.int64)
     for row, (node, amounts) in enumerate(zip(nodes, gres, strict=True)):
-        capacity[row, CORES] = node["effective_cpus"] or 0
-        if counts_memory:
-            capacity[row, MEMORY] = (node["real_memory"] or 0) - (node["memory_reserved_for_system"] or 0)
-        for name, count in amounts.items():
-            capacity[row, resources.index(name)] = count
+        memory_mib = (node["real_memory"] or 0) - (node["memory_reserved_for_system"] or 0)
+        found = {"cores": node["effective_cpus"] or 0, "memory_mib": memory_mib if counts_memory else 0, **amounts}
+        if all(0 <= amount < MOST_AMOUNT for amount in found.values()):
+            capacity[row] = [found.get(name, 0) for name in resources]
     return resources, capacity
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from cpsched.bounds import MOST_AMOUNT
 from cpsched.fit import used_by
 from cpsched.model import BoolArray, IntArray, RunningJob
 from cpsched_bridge.adapters.slurm.records import Record
@@ -27,19 +28,28 @@ def available(nodes: Sequence[Record], reservations: Iterable[Reservation], now_
 def in_use(nodes: Sequence[Record], machine: Machine) -> IntArray:
     """What the node records say is allocated, int64[N, R]; generic resources only where accounting tracks them."""
     used = np.zeros_like(machine.capacity)
-    used[:, CORES] = [node["allocated_cpus"] or 0 for node in nodes]
+    used[:, CORES] = [min(node["allocated_cpus"] or 0, MOST_AMOUNT) for node in nodes]
     if machine.counts_memory:
-        used[:, MEMORY] = [node["allocated_memory"] or 0 for node in nodes]
+        used[:, MEMORY] = [min(node["allocated_memory"] or 0, MOST_AMOUNT) for node in nodes]
     for row, node in enumerate(nodes):
         for name, count in tres_gres(_counts(node["allocated_tres"])).items():
             if name in machine.resources:
-                used[row, machine.resources.index(name)] = count
+                used[row, machine.resources.index(name)] = min(count, MOST_AMOUNT)
     return used
 
 
 def _counts(tres: Mapping[str, object] | None) -> dict[str, int]:
     """The entries of an allocated_tres dict that are numbers ("mem" may read "4G")."""
     return {key: value for key, value in (tres or {}).items() if isinstance(value, int)}
+
+
+def overcommitted(nodes: Sequence[Record], machine: Machine) -> BoolArray:
+    """Nodes on which Slurm says that more is allocated than they have, bool[N]: such a node is given no job.
+
+    Slurm lets that happen where a node's configuration shrinks under its jobs, or memory is over-allocated.
+    """
+    found: BoolArray = np.any(in_use(nodes, machine) > machine.capacity, axis=1)
+    return found
 
 
 def taken_by(machine: Machine, running: Sequence[RunningJob]) -> IntArray:

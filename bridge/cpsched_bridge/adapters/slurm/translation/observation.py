@@ -10,7 +10,7 @@ from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.translation import arrays, ids, states
 from cpsched_bridge.adapters.slurm.translation.ended import Ended, all_ended, of_database
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
-from cpsched_bridge.adapters.slurm.translation.nodes import available, free_on
+from cpsched_bridge.adapters.slurm.translation.nodes import available, free_on, overcommitted
 from cpsched_bridge.adapters.slurm.translation.partitions import Partitions
 from cpsched_bridge.adapters.slurm.translation.queue import Queue, Surroundings
 from cpsched_bridge.adapters.slurm.translation.reservations import reservations_of
@@ -41,7 +41,7 @@ class Translator:
         around = Surroundings(seen.now_s, machine, partitions, reservations, pinned)
         pending, left = self.queue.read(seen.jobs, around)
         self._jobs.update(self.queue.jobs())
-        usable = available(seen.nodes, reservations, seen.now_s)
+        usable = available(seen.nodes, reservations, seen.now_s) & ~overcommitted(seen.nodes, machine)
         free = free_on(seen.nodes, machine, running, usable)
         ended = self._ended.read(seen.jobs, machine, self._jobs)
         self._forget(seen.jobs)

@@ -56,7 +56,7 @@ def partition_of(record: Record, machine: Machine) -> Partition:
     return Partition(
         name=record["name"],
         state=str(record["state"]),
-        members=machine.members(hostlist.expand(record["nodes"])),
+        members=machine.members(hostlist.known(record["nodes"])),
         max_time_min=_number(record["max_time"]),
         default_time_min=_number(record["default_time"]),
         max_nodes=_number(record["max_nodes"]),
@@ -71,6 +71,8 @@ def partition_of(record: Record, machine: Machine) -> Partition:
 def _unmodelled(record: Record, sharing: str) -> str | None:
     """Why jobs of the partition are left to Slurm, if they are."""
     per_node = [record[f] for f in ("max_cpus_per_node", "max_cpus_per_socket", "max_memory_per_node")]
+    if record["nodes"] and not hostlist.known(record["nodes"]):
+        return "its nodes cannot be read"
     if sharing not in ("NO", "EXCLUSIVE"):
         return f"oversubscribed nodes ({sharing})"
     if any(_number(limit) for limit in (*per_node, record["max_memory_per_cpu"])):

@@ -13,7 +13,7 @@ from cpsched_bridge.adapters.slurm.translation.jobs import Asked, pending_job, w
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation, in_the_way
-from cpsched_bridge.adapters.slurm.translation.unmodelled import NotModelled
+from cpsched_bridge.adapters.slurm.translation.unmodelled import UNREADABLE, NotModelled
 from cpsched_bridge.ports import Hold, LeftJob, PendingJob
 
 
@@ -76,7 +76,12 @@ class Queue:
 
     def _asked(self, record: Record, numbers: Sequence[int], around: Surroundings) -> Asked | str:
         """What the record asks for, or why it is left to Slurm."""
-        asked = self._translated(record, numbers[0], around)
+        if not numbers:
+            return "its waiting tasks cannot be read"
+        try:
+            asked = self._translated(record, numbers[0], around)
+        except UNREADABLE as error:
+            return f"cannot be read: {error}"
         ours = states.pinned_by_bridge(record["comment"]) or any(number in around.pinned for number in numbers)
         return "its owner chose its nodes" if record["required_nodes"] and not ours else asked
 
@@ -126,7 +131,7 @@ def _translate(
         return pending_job(record, number, machine, partition, conflicts)
     except NotModelled as reason:
         return str(reason)
-    except ValueError as error:
+    except UNREADABLE as error:
         return f"cannot be read: {error}"
 
 

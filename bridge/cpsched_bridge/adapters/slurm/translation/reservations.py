@@ -22,9 +22,12 @@ class Reservation:
 
 
 def reservations_of(table: Iterable[Record], machine: Machine, now_s: int) -> tuple[Reservation, ...]:
-    """Reservations of nodes that are not over, by start."""
+    """Reservations of nodes that are not over, by start.
+
+    One whose nodes cannot be read keeps no node out: Slurm itself refuses what it does not allow there.
+    """
     found = [
-        Reservation(r["name"], machine.members(hostlist.expand(r["nodes"])), r["start_time"] or 0, r["end_time"] or 0)
+        Reservation(r["name"], machine.members(hostlist.known(r["nodes"])), r["start_time"] or 0, r["end_time"] or 0)
         for r in table
         if r["nodes"] and (r["end_time"] or 0) > now_s
     ]

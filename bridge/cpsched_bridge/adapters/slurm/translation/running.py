@@ -12,9 +12,10 @@ from cpsched.fit import used_by
 from cpsched.model import BoolArray, Job, RunningJob
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist, ids, states
-from cpsched_bridge.adapters.slurm.translation.jobs import placed_job
+from cpsched_bridge.adapters.slurm.translation.jobs import placed_job, unreadable_job
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.nodes import taken_by
+from cpsched_bridge.adapters.slurm.translation.unmodelled import UNREADABLE
 
 
 @dataclass(slots=True)
@@ -39,13 +40,17 @@ class Running:
         known = self._known.get(number)
         if known is not None and known[0] == record:
             return known[1]
-        names = hostlist.expand(record["allocated_nodes"])
-        nodes = sorted(machine.index[name] for name in names if name in machine.index)
-        job = jobs.get(number)
-        if job is None or job.request.units != len(nodes):
-            job = jobs[number] = placed_job(record, number, machine, max(1, len(nodes)))
-        start_s = min(record["start_time"] or now_s, now_s)
-        found = RunningJob(job, start_s, tuple((node, 1) for node in nodes))
+        names = hostlist.known(record["allocated_nodes"])
+        nodes = sorted({machine.index[name] for name in names if name in machine.index})
+        job, placement = jobs.get(number), tuple((node, 1) for node in nodes)
+        try:
+            if job is None or job.request.units != len(nodes):
+                job = placed_job(record, number, machine, max(1, len(nodes)))
+            found = RunningJob(job, min(record["start_time"] or now_s, now_s), placement)
+        except UNREADABLE:
+            job = unreadable_job(record, number, machine, max(1, len(nodes)))
+            found = RunningJob(job, now_s, placement)
+        jobs[number] = job
         self._known[number] = (record, found)
         return found
 

@@ -35,6 +35,8 @@ def shares_asked(record: Record, machine: Machine, node_set: int) -> Shares:
     """The shares of a pending job: on the nodes it asks for, else on the fewest that hold it; raises `NotModelled`."""
     fewest, exact = nodes_asked(record)
     tasks = record["ntasks"]
+    if tasks < 1:
+        raise NotModelled("asks for no tasks")
     if exact is not None and tasks % exact:
         raise NotModelled("tasks do not divide evenly over nodes")
     counts = [exact] if exact is not None else [n for n in range(fewest, tasks + 1) if tasks % n == 0]

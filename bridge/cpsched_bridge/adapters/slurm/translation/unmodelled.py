@@ -41,6 +41,10 @@ class NotModelled(Exception):
     """The job is left to Slurm; says why."""
 
 
+UNREADABLE = (ValueError, TypeError, ArithmeticError)
+"""What translating a record raises where a fact in it makes no sense: a limit beyond all time, broken brackets."""
+
+
 def refuse_unmodelled(record: Record) -> None:
     """Raise `NotModelled` for what only Slurm can place."""
     if record["unreadable"]:

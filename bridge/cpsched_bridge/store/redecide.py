@@ -7,23 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from cpsched.catalogue import DISPATCHERS
-from cpsched.dispatchers.base import Dispatcher
+from cpsched.errors import DecisionFault
 from cpsched.listing import ReadFile
 from cpsched.model import Job, Placement, Scene
 from cpsched.policy import Policy
 from cpsched.policy_spec import overrun_of
 from cpsched.predictors.base import Predictor
 from cpsched_bridge.store.rounds import RoundRecord
-
-
-def replayable(dispatcher: Dispatcher) -> bool:
-    """Whether rounds of this dispatcher can be decided again: it learns nothing, or tells what it has learned."""
-    return not dispatcher.learns or memory_of(dispatcher) is not None
-
-
-def memory_of(dispatcher: Dispatcher) -> Any:
-    """What the dispatcher has learned and can tell, else None."""
-    return dispatcher.memory() if dispatcher.learns and isinstance(dispatcher, Dispatcher) else None
 
 
 class Recorded(Predictor):
@@ -38,7 +28,7 @@ class Recorded(Predictor):
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class DecidedAgain:
     """A decision taken again. `differences` is empty if it is the same in starts, placements and plan."""
 
     number: int
@@ -53,20 +43,25 @@ class Replay:
         return not self.differences and not self.skipped
 
 
-def replay(record: RoundRecord, read: ReadFile | None = None) -> Replay:
+def decide_again(record: RoundRecord, read: ReadFile | None = None) -> DecidedAgain:
     """Decide the recorded round again; `read` opens the files that settings of the dispatcher name."""
     if record.failure:
-        return Replay(record.number, {}, (), f"the decision failed ({record.failure})")
+        return DecidedAgain(record.number, {}, (), f"the decision failed ({record.failure})")
     if not record.replayable:
-        return Replay(record.number, {}, (), f"{record.policy.dispatcher} learns and does not tell what it has learned")
+        return DecidedAgain(
+            record.number, {}, (), f"{record.policy.dispatcher} learns and does not tell what it has learned"
+        )
     dispatcher = DISPATCHERS.build(record.policy.dispatcher, record.policy.dispatcher_settings, read)
-    if record.memory is not None:
-        dispatcher.recall(record.memory)
     policy = Policy(Recorded(record.estimates), dispatcher, overrun_of(record.policy.overrun))
+    if record.memory is not None:
+        try:
+            policy.recall(record.memory)
+        except DecisionFault as fault:
+            return DecidedAgain(record.number, {}, (), f"what was learned cannot be recalled: {fault}")
     snapshot = policy.estimated(Scene(record.now_s, record.cluster, record.free, record.queue, record.running))
     decision = policy.decide(snapshot)
     starts, plan = decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)
-    return Replay(
+    return DecidedAgain(
         record.number, starts, (*_unlike("start", record.starts, starts), *_unlike("plan", record.plan, plan))
     )
 
