@@ -189,12 +189,21 @@ def units_by_node(request: Request, capacity: np.ndarray) -> IntArray:
     return fit.units_by_node(np.array(request.per_unit, dtype=np.int64), most, rows)
 
 
-def refusal(request: Request, cluster: Cluster) -> str | None:
-    """Why a job with this request can never run, even on the empty cluster; None when it can."""
-    if len(request.per_unit) != len(cluster.resources):
-        return f"asks for {len(request.per_unit)} resources, the cluster has {len(cluster.resources)}"
-    if request.node_set >= len(cluster.node_sets):
-        return f"node set {request.node_set} does not exist"
+def room_by_node(request: Request, cluster: Cluster, free: IntArray) -> IntArray:
+    """How many units of `request` the nodes of its node set hold where `free` (int64[N, R]) is free, int64[N].
+
+    Whole nodes are compared as columns, not with `units_in` node by node: in plain Python 1,500 nodes took 2.6 ms
+    instead of 0.02 ms, and a queue has hundreds of requests.
+    """
+    found = units_by_node(request, free)
+    found[~cluster.node_sets[request.node_set]] = 0
+    if request.exclusive:
+        found[(free != cluster.capacity).any(axis=1)] = 0
+    return found
+
+
+def room(request: Request, cluster: Cluster) -> int:
+    """How many units of `request` the empty cluster holds; no node counts for more than are asked for."""
     total = 0
     for node, nodes in zip(cluster.kind_node.tolist(), np.bincount(cluster.kind_of).tolist(), strict=True):
         most = 1 if request.distinct else request.units
@@ -202,6 +211,16 @@ def refusal(request: Request, cluster: Cluster) -> str | None:
             most = fit.units_in(most, amount, request.exclusive, capacity, capacity)
         if cluster.node_sets[request.node_set, node]:
             total += nodes * most
+    return total
+
+
+def refusal(request: Request, cluster: Cluster) -> str | None:
+    """Why a job with this request can never run, even on the empty cluster; None when it can."""
+    if len(request.per_unit) != len(cluster.resources):
+        return f"asks for {len(request.per_unit)} resources, the cluster has {len(cluster.resources)}"
+    if request.node_set >= len(cluster.node_sets):
+        return f"node set {request.node_set} does not exist"
+    total = room(request, cluster)
     if not total:
         return "no node can hold one of its units"
     if total < request.units:

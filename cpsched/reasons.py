@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cpsched.fit import refusal, units_by_node
+from cpsched.fit import refusal, room_by_node
+from cpsched.kernels.fit import shift_free
 from cpsched.model import NEVER, IntArray, Request, Snapshot, Starts, Wait
 
 MOST_NAMED = 8
@@ -79,12 +80,12 @@ def explain(snapshot: Snapshot, starts: Starts, plan_s: IntArray, say: Phrases =
 
 def _free_after(snapshot: Snapshot, starts: Starts) -> IntArray:
     """What is free once `starts` have started, int64[N, R]."""
-    free, table = snapshot.free.copy(), snapshot.table
+    free = snapshot.free.copy()
+    total_free = free.sum(axis=0)
     for i, slot in enumerate(starts.slots.tolist()):
         part = slice(int(starts.offsets[i]), int(starts.offsets[i + 1]))
-        nodes = starts.nodes[part]
-        whole = table.jobs[slot].request.exclusive
-        free[nodes] -= snapshot.cluster.capacity[nodes] if whole else starts.units[part, None] * table.per_unit[slot]
+        nodes, units = starts.nodes[part], starts.units[part]
+        shift_free(snapshot.table, slot, snapshot.cluster, nodes, units, free, total_free, -1)
     return free
 
 
@@ -101,11 +102,7 @@ def _ends(snapshot: Snapshot, plan_s: IntArray) -> defaultdict[int, list[int]]:
 
 def _lacking(request: Request, snapshot: Snapshot, free: IntArray) -> str | None:
     """What the free nodes lack for `request`, in words; None when it would fit."""
-    cluster = snapshot.cluster
-    inside = cluster.node_sets[request.node_set]
-    if request.exclusive:
-        inside = inside & (free == cluster.capacity).all(axis=1)
-    fits = int(units_by_node(request, free)[inside].sum())
+    fits = int(room_by_node(request, snapshot.cluster, free).sum())
     if fits >= request.units:
         return None
     what = "whole free nodes" if request.exclusive else "free resources"

@@ -24,7 +24,7 @@ def a_bridge(
     dispatcher: Dispatcher | None = None,
     pace: Pace | None = None,
     listeners: tuple[Listener, ...] = (),
-    record: PolicySpec | None = None,
+    policy_spec: PolicySpec | None = None,
     policy: Policy | None = None,
     **settings: Any,
 ) -> Bridge:
@@ -33,7 +33,7 @@ def a_bridge(
     return Bridge(
         backend=backend,
         policy=policy or Policy(WalltimePredictor(), dispatcher or FirstFit()),
-        policy_spec=record or PolicySpec("first-fit", "walltime", {}, {}, "one-second"),
+        policy_spec=policy_spec or PolicySpec("first-fit", "walltime", {}, {}, "one-second"),
         ledger=Ledger(state_dir / "ledger.sqlite", durable=False),
         journal=Journal(state_dir / "journal.sqlite", configured.journal.max_mib),
         pause=PauseFile(state_dir / "paused"),

@@ -44,7 +44,7 @@ def bridge_run(tmp_path, record, cluster, jobs):
         MockBackend(site, StandingClock(site)),
         pace=EventPace(site),
         listeners=(note,),
-        record=record,
+        policy_spec=record,
         policy=record.build(),
         cycle={"max_commands": JOBS},
     )

@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from rich.console import Console
+from rich.style import Style
 from rich.table import Table
+from rich.text import Text
 
+from cpsched.errors import printable
 from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.errors import UnknownJob
 from cpsched_bridge.ports import Check, Outcome
@@ -22,10 +26,22 @@ from cpsched_bridge.store.rounds import RoundRecord
 _UNBROKEN = 240
 
 
+class PlainConsole(Console):
+    """A console that shows words as they are: users name their jobs `[red]`, `:bomb:` or worse.
+
+    What would steer a terminal, or has no place in a line, is shown escaped.
+    """
+
+    def render_str(self, text: str, *, style: str | Style = "", **options: Any) -> Text:
+        """`text`, in a cell or in a line, without a look at what is in it."""
+        justify, overflow = options.get("justify"), options.get("overflow")
+        return Text(printable(text), style, justify=justify, overflow=overflow)
+
+
 def console() -> Console:
     """Standard output; lines are not broken where nobody looks at them."""
-    found = Console(highlight=False, markup=False, emoji=False)
-    return found if found.is_terminal else Console(highlight=False, markup=False, emoji=False, width=_UNBROKEN)
+    found = PlainConsole(highlight=False)
+    return found if found.is_terminal else PlainConsole(highlight=False, width=_UNBROKEN)
 
 
 def clock(unix_s: float) -> str:

@@ -104,7 +104,7 @@ class Journal(JournalReader):
 
     def write_events(self, at_unix_s: float, number: int, happenings: Iterable[Happening]) -> None:
         """Write what happened in a round, decided or not."""
-        rows = [(at_unix_s, number, h.kind, h.job_id, h.detail) for h in happenings]
+        rows = [(at_unix_s, number, h.kind, h.job_id, _storable(h.detail)) for h in happenings]
         if rows:
             with self._db:
                 query = "insert into events (at_unix_s, round, kind, job_id, detail) values (?,?,?,?,?)"
@@ -117,7 +117,7 @@ class Journal(JournalReader):
             return
         with self._db:
             self._db.execute("delete from aside")
-            rows = [(a.job_id, a.kind, a.reason, a.label, a.user) for a in now]
+            rows = [(a.job_id, a.kind, *map(_storable, (a.reason, a.label, a.user))) for a in now]
             self._db.executemany("insert or replace into aside values (?,?,?,?,?)", rows)
         self._asides = now
 
@@ -192,3 +192,8 @@ class Journal(JournalReader):
         stored = [key for (key,) in self._db.execute("select key from jobs")]
         self._db.executemany("delete from jobs where key = ?", [(key,) for key in stored if key not in named])
         self._keys = {id: (job, key) for id, (job, key) in self._keys.items() if key in named}
+
+
+def _storable(words: str) -> str:
+    """`words`, with what is no character (half a surrogate pair, from a user's bytes) escaped."""
+    return words.encode("utf-8", "backslashreplace").decode()

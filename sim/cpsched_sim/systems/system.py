@@ -30,9 +30,9 @@ from math import gcd
 from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from cpsched import fit
 from cpsched.errors import UnknownName, require
 from cpsched.model import Cluster, Request
 from cpsched_sim.errors import InvalidSystem, Unusable, shown
@@ -173,10 +173,7 @@ class System:
 
     def _room(self, request: Request) -> int:
         """How many such units the empty system holds."""
-        asked = np.array(request.per_unit, dtype=np.int64)
-        nodes = self.cluster.capacity[self.cluster.node_sets[request.node_set]]
-        per_node = (nodes[:, asked > 0] // asked[asked > 0]).min(axis=1)
-        return int(np.minimum(per_node, 1).sum() if request.distinct else per_node.sum())
+        return fit.room(request, self.cluster)
 
 
 class Boundless(System):

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cpsched.fit import refusal, units_by_node
+from cpsched.fit import refusal, room_by_node, used_by
 from cpsched.model import Cluster, IntArray, Job, Placement, Request, RunningJob, Snapshot
 from cpsched_sim.traces.job import TraceJob
 
@@ -60,10 +60,7 @@ def jobs(draw: Draw, cluster: Cluster, id: int, submit_s: Any = st.just(0)) -> J
 
 def placed_first(request: Request, cluster: Cluster, free: IntArray) -> Placement | None:
     """The placement of `request` on the first nodes of `free` that hold its units; None where they do not."""
-    inside = cluster.node_sets[request.node_set]
-    if request.exclusive:
-        inside = inside & (free == cluster.capacity).all(axis=1)
-    fits, left, placement = units_by_node(request, free) * inside, request.units, []
+    fits, left, placement = room_by_node(request, cluster, free), request.units, []
     for node, most in enumerate(fits.tolist()):
         if most and left:
             placement.append((node, min(most, left)))
@@ -73,8 +70,8 @@ def placed_first(request: Request, cluster: Cluster, free: IntArray) -> Placemen
 
 def taken(request: Request, placement: Placement, cluster: Cluster, free: IntArray) -> None:
     """Take a placement off `free`."""
-    for node, units in placement:
-        free[node] -= cluster.capacity[node] if request.exclusive else [units * a for a in request.per_unit]
+    for node, amounts in used_by(request, placement, cluster.capacity).items():
+        free[node] -= amounts
 
 
 @st.composite

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cpsched.errors import printable
 from cpsched.model import Job
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import arrays, ids, states
@@ -141,7 +142,7 @@ def _numbered(asked: Asked, number: int) -> Asked:
 
 def _left(record: Record, reason: str) -> LeftJob:
     number, held_for_us = ids.of_record(record), states.hold_of(record) is Hold.PLUGIN
-    return LeftJob(number, reason, ids.label(number), record["user_name"] or "", held_for_us)
+    return LeftJob(number, printable(reason), ids.label(number), record["user_name"] or "", held_for_us)
 
 
 def _not_yet(record: Record, now_s: int) -> str | None:

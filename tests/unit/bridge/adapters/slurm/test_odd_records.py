@@ -29,7 +29,7 @@ def cycle(scene: Scene, tmp_path: Path) -> CycleReport:
     return report
 
 
-def job(name: str, **facts: Any) -> Change:
+def job(name: str, /, **facts: Any) -> Change:
     return lambda scene: scene.job(name).update(facts)
 
 
@@ -68,6 +68,9 @@ ODD_PENDING = {
 
 ODD: dict[str, Change] = {
     **{f"pending: {name}": job("six", **facts) for name, facts in ODD_PENDING.items()},
+    "left: half a character in names": job("chosen", user_name="\udc80", account="\udc80"),
+    "pending: half a character in names": job("six", user_name="\udc80", account="\udc80", comment="\udc80"),
+    "left: half a character in its reason": job("six", partition="\udc80"),
     "pending twice": again("six"),
     "pending and running": again("six", state="RUNNING", allocated_nodes="n3", allocated_tres={}),
     "running: endless limit": job("two-by-two", time_limit=2**60),
