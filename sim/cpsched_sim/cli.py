@@ -69,7 +69,7 @@ OutDir = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write
 
 
 def reporting(command: F) -> F:
-    """Errors that are the outside's fault become one line on stderr and exit code 2; Ctrl-C exits 130."""
+    """Turn errors that the outside caused into one line on stderr and exit code 2, and Ctrl-C into exit code 130."""
 
     @functools.wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -144,7 +144,7 @@ def simulate(
 
 
 def _echo_json(content: object) -> None:
-    """One JSON object, out at once."""
+    """Print one JSON object, and flush it at once."""
     typer.echo(json.dumps(content))
     sys.stdout.flush()
 
@@ -178,7 +178,7 @@ def parse_charge(text: str) -> Any:
 
 
 def _options(limit: float | None, effort: int | None, seed: int | None) -> dict[str, str]:
-    """What only dispatchers that search can be told."""
+    """The settings that only dispatchers with a search understand."""
     from cpsched.errors import require
 
     require(limit is None or effort is None, "--limit, --effort", (limit, effort), "only one of them")
@@ -189,7 +189,7 @@ def _options(limit: float | None, effort: int | None, seed: int | None) -> dict[
 
 
 def _warn(simulation: Simulation) -> None:
-    """What a reader of the figures must know; on stderr."""
+    """Say on stderr what a reader of the figures must know."""
     for note in simulation.workload.notes:
         say("note", note)
     if simulation.left_waiting:
@@ -218,7 +218,7 @@ def predictors(as_json: AsJson = False) -> None:
 
 
 def _list(title: str, known: Catalogue[Any], as_json: bool) -> None:
-    """One entry per name on stdout; a line on stderr for each plug-in that is broken."""
+    """Print one entry per name on stdout, and a line on stderr for each plug-in that is broken."""
     from cpsched.catalogue import Broken
     from cpsched_sim.views import print_list
 
