@@ -47,7 +47,7 @@ class Accuracy:
 
 
 def predictions_s(jobs: Sequence[TraceJob], predictor: Predictor) -> IntArray:
-    """What `predictor` says of each job when it is submitted; `jobs` in order of arrival."""
+    """What `predictor` expects of each job at its submission, in seconds; `jobs` must be in order of arrival."""
     predicted = np.empty(len(jobs), dtype=np.int64)
     running: list[tuple[int, int]] = []
     for at, entry in enumerate(jobs):
@@ -79,7 +79,7 @@ class Studied:
 
 
 def study(jobs: Sequence[TraceJob], predictors: Sequence[str]) -> dict[str, Studied]:
-    """Each predictor by name, with its defaults. Raises `UnknownName`."""
+    """Study each of the named predictors, with its default settings. Raises `UnknownName`."""
     chosen = {name: catalogue.predictor(name) for name in predictors}
     run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
     found = {}

@@ -123,7 +123,7 @@ def simulate(
 
 
 def _echo_json(content: object) -> None:
-    """One JSON object, out at once."""
+    """Print one JSON object, and flush it at once."""
     typer.echo(json.dumps(content))
     sys.stdout.flush()
 
@@ -157,7 +157,7 @@ def parse_charge(text: str) -> Any:
 
 
 def _options(limit: float | None, effort: int | None, seed: int | None) -> dict[str, str]:
-    """What only dispatchers that search can be told."""
+    """The settings that only dispatchers with a search understand."""
     from cpsched.errors import require
 
     require(limit is None or effort is None, "--limit, --effort", (limit, effort), "only one of them")
@@ -168,7 +168,7 @@ def _options(limit: float | None, effort: int | None, seed: int | None) -> dict[
 
 
 def _warn(simulation: Simulation) -> None:
-    """What a reader of the figures must know; on stderr."""
+    """Say on stderr what a reader of the figures must know."""
     for note in simulation.workload.notes:
         say("note", note)
     if simulation.left_waiting:
@@ -197,7 +197,7 @@ def predictors(as_json: AsJson = False) -> None:
 
 
 def _list(title: str, known: Catalogue[Any], as_json: bool) -> None:
-    """One entry per name on stdout; a line on stderr for each plug-in that is broken."""
+    """Print one entry per name on stdout, and a line on stderr for each plug-in that is broken."""
     from cpsched.catalogue import Broken
     from cpsched_sim.views import print_list
 

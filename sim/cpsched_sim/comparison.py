@@ -102,7 +102,7 @@ def combinations(
 
 
 def labels(things: Sequence[object]) -> list[str]:
-    """What to call each: words, and a number after those that come again (two instances of one class)."""
+    """A label for each: its words, with a number behind words that occur twice (two instances of one class)."""
     words = [thing if isinstance(thing, str) else words_of(thing) for thing in things]
     return [f"{word}#{n}" if (n := words[: at + 1].count(word)) > 1 else word for at, word in enumerate(words)]
 
@@ -190,7 +190,7 @@ class Comparison:
 
     @property
     def simulations(self) -> dict[str, Simulation]:
-        """By "dispatcher/predictor"."""
+        """The simulations that went well, by "dispatcher/predictor"."""
         return {row.name: row.simulation for row in self.rows if row.simulation is not None}
 
     def __getitem__(self, name: str) -> Simulation:

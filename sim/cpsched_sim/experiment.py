@@ -77,11 +77,11 @@ class Simulation:
 
     @property
     def left_waiting(self) -> int:
-        """Jobs that never started: refused, or never chosen by the dispatcher."""
+        """How many jobs never started: they were refused, or the dispatcher never chose them."""
         return len(self.workload.jobs) - len(self.measures.start_s)
 
     def metric(self, name: MetricLike) -> float:
-        """The figure of any metric, also one of a plug-in or one that is in no table."""
+        """The figure of any metric: one of the table, one of a plug-in, or one that you made yourself."""
         return metric(name).of(self.measures)
 
     def __getattr__(self, name: str) -> float:
@@ -208,7 +208,7 @@ def run(
     known: Catalogues = SIMULATED,
     more: tuple[Metric, ...] = (),
 ) -> Simulation:
-    """Replay. Raises `Unusable` where no job ran at all."""
+    """Replay the workload. Raises `Unusable` if no job ran at all."""
     policy = setup.build(workload.jobs, known)
     schedule = replay(workload.jobs, workload.cluster, policy, setup.charge, progress, setup.lane)
     ran = schedule.start_s != NEVER

@@ -18,7 +18,7 @@ from cpsched_sim.reading.glance import special_kind
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write beside, then rename: readers see the old file or the new one, never half of it.
+    """Write a new file beside the old one, then rename it: readers see the old file or the new one, never half of it.
 
     Makes the folder where there is none, packs the content if the name ends in .gz. Raises `Unusable`.
     """
@@ -55,7 +55,7 @@ def check_folder(folder: Path) -> None:
 
 
 def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
-    """Rows as CSV; see `write_whole`."""
+    """Write rows as CSV, in the way of `write_whole`."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     write_whole(path, text.getvalue().encode())

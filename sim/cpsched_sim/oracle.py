@@ -35,11 +35,11 @@ class OraclePredictor(Predictor):
         self._run_s = {item.job.id: item.run_s for item in trace}
 
     def predict(self, job: Job) -> int:
-        """The truth."""
+        """The real run time, capped by the walltime."""
         return min(self._run_s[job.id], job.walltime_s)
 
     def fill(self, table: JobTable, slots: IntArray) -> None:
-        """The truth, job by job."""
+        """Write the real run times, job by job."""
         jobs, run_s = table.jobs, self._run_s
         truth = np.fromiter((run_s[jobs[slot].id] for slot in slots.tolist()), np.int64, len(slots))
         table.estimate_s[slots] = np.minimum(truth, table.walltime_s[slots])

@@ -131,7 +131,7 @@ def _received(pipe: Connection, process: SpawnProcess, setup: Setup) -> Row | fl
 
 
 def _replay_one(study: Study, setup: Setup, pipe: Connection) -> None:
-    """The work of one process: share of jobs done, now and then, and the row at the end."""
+    """The work of one process: it sends the share of jobs done now and then, and the row at the end."""
     try:
         workload = load(study.trace, study.system, study.lenient, study.max_jobs, format=study.format)
         more = tuple(map(metric, study.metrics))
@@ -188,7 +188,7 @@ def _measures_of(path: Path) -> Measures:
 
 
 def _folder(out: Path, setup: Setup) -> Path:
-    """Where the results of a combination go."""
+    """The folder for the results of a combination."""
     return out / f"{setup.policy.dispatcher}-{setup.policy.predictor}".replace("/", "_")
 
 

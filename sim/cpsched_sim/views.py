@@ -148,7 +148,7 @@ def share(percent: float) -> str:
 
 
 def short(value: float | None) -> str:
-    """Three digits: 132k, 16.8k, 0.686; a dash for what was not measured."""
+    """A figure with three digits: 132k, 16.8k, 0.686. A dash stands for what was not measured."""
     if value is None:
         return "-"
     for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

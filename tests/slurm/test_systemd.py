@@ -97,7 +97,7 @@ def test_a_bridge_that_hangs_is_killed_by_the_watchdog_and_started_again(host: H
 
 
 def test_after_five_failures_in_ten_minutes_it_gives_up_and_the_dead_man_acts(host: Host, slurm: Slurm) -> None:
-    host.drop_in("[Service]\\nType=exec\\nExecStart=\\nExecStart=/bin/false\\nRestartSec=0\\n")
+    host.drop_in("[Service]\\nType=exec\\nExecStartPre=\\nExecStart=\\nExecStart=/bin/false\\nRestartSec=0\\n")
     host.run("rm", "-f", "/var/lib/cpsched/heartbeat")
     slurm.plugin(on=True)
     jobs = slurm.burst(3, "--begin=now+1hour")

@@ -28,7 +28,7 @@ def give_all_back(backend: Backend, ledger: Ledger, why: str, attempts: int = 3)
 
 
 def _intend(backend: Backend, ledger: Ledger, why: str) -> list[str]:
-    """Write the intent for every job to be handed back; what was in the way, if anything was."""
+    """Write the intent for every job to be handed back; returns what was in the way, a line each."""
     try:
         seen = backend.observe(ledger.pinned())
         transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, Conduct(controlling=False))

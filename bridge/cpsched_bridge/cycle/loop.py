@@ -86,7 +86,7 @@ class Bridge:
     # ------------------------------------------------------------------------------------------------- the loop
 
     def run(self) -> list[str]:
-        """Cycle until the pace ends; what kept held jobs from being given back at the end, a line each."""
+        """Cycle until the pace ends. Returns what kept held jobs from being given back, a line each."""
         self.systemd.notify("READY=1", f"STATUS={self.settings.mode}")
         if not can_interrupt():
             self._log.warning("no_decision_deadline", detail="not in the main thread: decide_timeout_s has no effect")
@@ -103,7 +103,7 @@ class Bridge:
         return self.stop()
 
     def stop(self) -> list[str]:
-        """Give the held jobs back, unless they are to be kept; what was in the way of that, a line each."""
+        """Give the held jobs back, unless they are to be kept. Returns what was in the way, a line each."""
         self.systemd.notify("STOPPING=1")
         if self.settings.mode == "shadow" or self.settings.on_stop == "keep":
             return []

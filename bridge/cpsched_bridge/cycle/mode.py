@@ -35,7 +35,7 @@ class ModeSwitch:
         return mode != before
 
     def stand_down(self, why: str) -> None:
-        """Be paused from the next cycle on. Raises `OSError` if the disk does not take it: paused all the same."""
+        """Pause from the next cycle on. Raises `OSError` if the disk does not take that; the bridge still pauses."""
         self._unwritten = why
         self.write()
 

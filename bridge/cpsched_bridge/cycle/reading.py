@@ -12,7 +12,7 @@ from cpsched_bridge.store.ledger import Ledger
 
 @dataclass(slots=True)
 class Reader:
-    """Readings of one bridge's life."""
+    """Reads the cluster for one bridge, from its start to its end."""
 
     backend: Backend
     ledger: Ledger

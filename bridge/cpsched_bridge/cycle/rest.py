@@ -27,7 +27,7 @@ class Rest:
 
     @property
     def pause_s(self) -> float:
-        """From the begin of one cycle to the next: the interval, twice as long with each failure, up to the bound."""
+        """Seconds from one cycle to the next: the interval, doubled for each failed cycle in a row, up to the bound."""
         interval_s = self.settings.interval_s
         if not self._failed:
             return interval_s

@@ -103,7 +103,7 @@ def replay(
 
 
 class Replay:
-    """One replay in the making."""
+    """A replay while it runs: the policy, the cluster, and what has been counted so far."""
 
     def __init__(
         self,

@@ -71,12 +71,12 @@ class SimulatedCluster:
 
     @property
     def queue_length(self) -> int:
-        """Jobs waiting."""
+        """How many jobs wait."""
         return self.site.queued
 
     @property
     def running_count(self) -> int:
-        """Jobs running."""
+        """How many jobs run."""
         return self.site.active
 
     def next_end_s(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Judges of a whole schedule, on single nodes: no code of the kernels, no code of the engine."""
+"""Judges of a whole schedule, node by node, that share no code with the kernels or the simulated cluster."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ EFFORT = "300"
 
 
 def dispatcher_of(words: str) -> Dispatcher:
-    """A new one; limited by deterministic effort, not by time, where it has such a limit."""
+    """A new dispatcher. If it searches, its limit is a deterministic effort and not a time."""
     limited = "effort" in setting_names(DISPATCHERS.find(words))
     return DISPATCHERS.build(words, {"effort": EFFORT} if limited else None)
 
@@ -39,7 +39,7 @@ def policy_of(words: str, predictor: str = "walltime") -> Policy:
 
 
 def examples(words: str, many: int) -> settings:
-    """How many worlds: fewer where each decision may call a solver."""
+    """How many worlds to try: fewer for a dispatcher that may call a solver."""
     searches = "effort" in setting_names(DISPATCHERS.find(words))
     return settings(max_examples=max(3, many // 6) if searches else many, deadline=None)
 

@@ -18,7 +18,7 @@ NOW_S = 1000
 
 @st.composite
 def clusters(draw: Draw) -> Cluster:
-    """1-6 nodes of 1-3 resources, some alike; one node set besides all."""
+    """Clusters of 1 to 6 nodes with 1 to 3 resources; some nodes are alike, and one node set holds a part of them."""
     resources = draw(st.integers(1, 3))
     kinds = draw(st.lists(st.tuples(*[st.integers(0, 6)] * resources), min_size=1, max_size=2))
     rows = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=6))
@@ -29,7 +29,7 @@ def clusters(draw: Draw) -> Cluster:
 
 @st.composite
 def requests(draw: Draw, cluster: Cluster) -> Request:
-    """Mostly small; now and then one that can never fit."""
+    """Requests: most of them are small, and now and then one can never fit."""
     amounts = draw(
         st.tuples(*[st.integers(0, 4)] * len(cluster.resources)).filter(any)
         if len(cluster.resources) > 1
@@ -46,7 +46,7 @@ def requests(draw: Draw, cluster: Cluster) -> Request:
 
 @st.composite
 def jobs(draw: Draw, cluster: Cluster, id: int, submit_s: Any = st.just(0)) -> Job:
-    """A job; queues a and b, users x and y."""
+    """Jobs of the queues a and b, of the users x and y."""
     return Job(
         id,
         draw(submit_s),
@@ -76,7 +76,7 @@ def taken(request: Request, placement: Placement, cluster: Cluster, free: IntArr
 
 @st.composite
 def snapshots(draw: Draw, most: int = 8) -> Snapshot:
-    """A queue in arrival order beside jobs that run where they fit; some estimates are below the walltime."""
+    """Snapshots with a queue in order of arrival and with running jobs; some estimates are below the walltime."""
     cluster = draw(clusters())
     free, running = cluster.capacity.copy(), []
     for id in range(100, 100 + draw(st.integers(0, 5))):
@@ -105,7 +105,7 @@ def traces(draw: Draw, most: int = 25) -> tuple[Cluster, list[TraceJob]]:
 
 
 def can_run(cluster: Cluster, job: Job) -> bool:
-    """Whether the empty cluster could hold it."""
+    """Whether the empty cluster could hold the request."""
     return refusal(job.request, cluster) is None
 
 

@@ -82,7 +82,7 @@ class Tally:
         """What was passed over in lines that were read."""
 
     def lines(self) -> list[str]:
-        """One sentence per reason."""
+        """One sentence for each reason, with its count."""
         kinds = (("dropped", self.dropped), ("cut", self.cut), ("skipped", self.skipped))
         notes = [f"{kind} {count} jobs: {why}" for kind, reasons in kinds for why, count in sorted(reasons.items())]
         return notes + [f"ignored in {count} lines: {what}" for what, count in sorted(self.ignored.items())]

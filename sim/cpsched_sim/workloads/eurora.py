@@ -133,7 +133,7 @@ class _Application:
     runs: int = 0
 
     def next_name(self) -> str:
-        """With a running number where the user counts the runs."""
+        """The name of the next run, with a running number if the user counts the runs."""
         self.runs += 1
         return f"{self.prefix}{self.runs}" if self.numbered else self.prefix
 
@@ -293,7 +293,7 @@ class _Shares:
         self._given = dict.fromkeys(shares, 0)
 
     def next(self, jobs: int, allowed: Iterable[str]) -> str:
-        """The allowed name that lacks most."""
+        """The allowed name that is farthest below its share."""
         total = sum(self._given.values()) + jobs
         name = max(allowed, key=lambda name: self._shares[name] * total - self._given[name])
         self._given[name] += jobs

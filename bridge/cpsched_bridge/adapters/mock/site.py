@@ -55,7 +55,7 @@ class Site:
 
     @property
     def pending(self) -> int:
-        """Jobs waiting."""
+        """How many jobs wait."""
         return self._state.queue_length
 
     def next_event_s(self) -> int | None:
@@ -163,7 +163,7 @@ class Site:
         return {id for id, hold in self._holds.items() if hold is Hold.NONE and id not in self._pins}
 
     def _run(self, placements: dict[int, Placement]) -> None:
-        """Start by slot, if the nodes are free."""
+        """Start the job of a slot if its nodes are free."""
         if placements and self._state.try_apply(Starts.of(placements)) < 0:
             for slot in placements:
                 id = self._state.jobs[slot].id

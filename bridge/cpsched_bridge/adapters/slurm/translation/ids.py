@@ -24,7 +24,7 @@ def split(job_id: int) -> tuple[int, int | None]:
 
 
 def label(job_id: int) -> str:
-    """What people call it: "19_3", "19"."""
+    """The job's number as people write it: "19_3", "19"."""
     number, task = split(job_id)
     return str(number) if task is None else f"{number}_{task}"
 

@@ -35,5 +35,5 @@ def reservations_of(table: Iterable[Record], machine: Machine, now_s: int) -> tu
 
 
 def in_the_way(reservations: Iterable[Reservation], now_s: int, end_s: int) -> tuple[Reservation, ...]:
-    """Those that begin before a job that starts now and ends at `end_s` would be over."""
+    """The reservations that begin before `end_s`, the end of a job that starts now."""
     return tuple(r for r in reservations if now_s < r.start_s < end_s)

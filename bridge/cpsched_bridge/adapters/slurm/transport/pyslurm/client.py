@@ -36,7 +36,7 @@ class Client:
         return self._process.pid if self._process else None
 
     def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
-        """The child's answer. Raises `BackendError`: also when no answer comes within `deadline_s` seconds."""
+        """The answer of the child. Raises `BackendError`: also when no answer comes within `deadline_s` seconds."""
         until_s = time.monotonic() + deadline_s
         channel = self._running()
         try:
@@ -57,7 +57,7 @@ class Client:
         return reply["result"]
 
     def _running(self) -> socket.socket:
-        """A channel to a live child."""
+        """A channel to a live child, which is started if there is none."""
         if self._process is not None and self._process.poll() is not None:
             self.close()
         if self._channel is None:
@@ -91,7 +91,7 @@ class Client:
         self.starts += 1
 
     def close(self) -> int | None:
-        """Kill the child; its exit status, if there was one."""
+        """Kill the child; returns its exit status, if there was a child."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None

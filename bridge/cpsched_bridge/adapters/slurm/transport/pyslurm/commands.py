@@ -65,7 +65,7 @@ class Commands:
         return outcomes
 
     def _prepare(self, number: int, order: Record) -> None:
-        """Held while its pin is taken off, so that it does not start half undone."""
+        """Hold the job while its pin is taken off, so that it does not start half undone."""
         job = self._ours(number)
         if order["clear"] and job.priority != 0:
             self._modify(number, priority=0)
@@ -75,7 +75,7 @@ class Commands:
             self._modify(number, priority=RELEASE)
 
     def _ours(self, number: int) -> Any:
-        """The pending job, unless its owner holds it."""
+        """The record of the job, which must be pending and not held by its owner, else `Refused`."""
         job = self._pending(number)
         if states.hold_by(job.priority, job.state_reason, job.admin_comment, job.comment) is Hold.USER:
             raise Refused("is held by its owner, or by an administrator")

@@ -26,7 +26,7 @@ class Reading:
         self._pyslurm = pyslurm
 
     def hello(self) -> Record:
-        """Who answers, and what the controller is configured like."""
+        """Which process answers and as whom, and how the controller is configured."""
         config = self._pyslurm.slurmctld.Config.load()
         return {
             "pid": os.getpid(),

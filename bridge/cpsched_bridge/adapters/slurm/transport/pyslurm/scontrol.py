@@ -38,7 +38,7 @@ def scontrol(commands: list[str]) -> dict[int, str]:
 
 
 def output_of(command: list[str]) -> str:
-    """What a command prints; nothing where it fails."""
+    """What a command prints; an empty text if it fails."""
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=SCONTROL_S, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
