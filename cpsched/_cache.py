@@ -189,7 +189,8 @@ def digest(functions: Iterable[Function]) -> str:
     That is the source of their modules and of the modules whose record classes they mention, the values of the
     constants that they mention, wherever those were defined, and this package's own way to compile.
     """
-    modules, constants = {__name__, __name__.rpartition(".")[0] + "._jit"}, []
+    package = __name__.rpartition(".")[0]
+    modules, constants = {__name__, f"{package}._jit", f"{package}._linking"}, []
     for function in functions:
         modules.add(function.__module__)
         for name, value in _mentioned(function):
