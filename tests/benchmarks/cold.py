@@ -30,13 +30,23 @@ AFTER_WARM_UP: tuple[list[str], ...] = (
     *(command for _, command, _, _ in COMMANDS),
     ["simulate", "pool.swf", "--dispatcher", "easy", "--lane", "fast"],
     ["simulate", "pool.swf", "--dispatcher", "list-reg", "--system", "eurora", "--lane", "fast"],
+    ["simulate", "rush.swf", "--dispatcher", "pcp20", "--system", "eurora"],
     ["demo", "--jobs", "20", "--seconds", "2", "--mornings", "1"],
 )
 """Commands that find all kernels in the cache after `warm-up`; the demo runs cycles of the bridge."""
 
-TRACE = "; MaxProcs: 64\n" + "".join(
-    f"{i} {10 * i} -1 {50 + i} {1 + i % 16} -1 -1 {1 + i % 16} {100 + i} -1 1 1 1 -1 1 1 -1 -1\n" for i in range(1, 200)
-)
+
+def swf(jobs: int, every_s: int, run_s: int, most: int) -> str:
+    """A trace of `jobs`, one every `every_s`, that run a little more than `run_s` on up to `most` processors."""
+    return "; MaxProcs: 64\n" + "".join(
+        f"{i} {every_s * i} -1 {run_s + i} {1 + 7 * i % most} -1 -1 {1 + 7 * i % most} {run_s + 50 + i}"
+        " -1 1 1 1 -1 1 1 -1 -1\n"
+        for i in range(1, jobs)
+    )
+
+
+TRACES = {"pool.swf": swf(200, 10, 50, 16), "rush.swf": swf(60, 1, 1000, 200)}
+"""The second asks for more than Eurora has, so that pcp20 has to search."""
 
 
 def cpu_s(command: list[str], install: Path) -> float:
@@ -72,10 +82,11 @@ def left_out() -> list[str]:
 
 
 def fresh_install(root: Path) -> Path:
-    """The packages as they are, with nothing compiled, beside a small trace."""
+    """The packages as they are, with nothing compiled, beside small traces."""
     for package in ("cpsched", "sim", "bridge"):
         shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (root / "pool.swf").write_text(TRACE)
+    for name, text in TRACES.items():
+        (root / name).write_text(text)
     return root
 
 
