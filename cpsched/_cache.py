@@ -2,7 +2,7 @@
 
 A cache file is looked for in these directories, in this order:
 
-1. the one that `CPSCHED_CACHE_DIR`, or else `NUMBA_CACHE_DIR`, names;
+1. the one that `CPSCHED_CACHE_DIR` names, and then in no other; or else the one that `NUMBA_CACHE_DIR` names;
 2. `__pycache__/kernels` beside the installed package, which a shared install offers to every user who may read it;
 3. the user's own: `$XDG_CACHE_HOME/cpsched`, or `~/.cache/cpsched`.
 
@@ -29,14 +29,18 @@ from cpsched._compiling import say_once
 KEPT_VERSIONS = 8
 """Files of one door that stay in a directory: of other versions of its source, or for other processors."""
 
+SETTINGS = ("OPT", "BOUNDSCHECK", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT", "LLVM_REFPRUNE_PASS")
+"""What the environment may tell the compiler (`NUMBA_OPT` and so on) so that other code comes out."""
+
 _log = logging.getLogger("cpsched")
 
 
 def folders() -> list[Path]:
     """The directories to look in, first to last."""
-    explicit = environ.get("CPSCHED_CACHE_DIR") or environ.get("NUMBA_CACHE_DIR")
-    home, user = environ.get("HOME"), environ.get("XDG_CACHE_HOME")
-    found = [Path(explicit)] if explicit else []
+    if own := environ.get("CPSCHED_CACHE_DIR"):
+        return [Path(own)]
+    numba_s, home, user = (environ.get(name) for name in ("NUMBA_CACHE_DIR", "HOME", "XDG_CACHE_HOME"))
+    found = [Path(numba_s)] if numba_s else []
     found.append(_beside())
     if user or home:
         found.append((Path(user) if user else Path(f"{home}/.cache")) / "cpsched")
@@ -116,7 +120,8 @@ class Shelf:
         import numpy as np
 
         made_by = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, np.__version__)
-        key = repr((self._made_from, _described(signature), made_by, codegen.magic_tuple()))
+        how = [str(getattr(numba.config, name, None)) for name in SETTINGS]
+        key = repr((self._made_from, _described(signature), made_by, how, codegen.magic_tuple()))
         return f"{self._name}.{hashlib.sha256(key.encode()).hexdigest()[:24]}.bin"
 
 
@@ -189,7 +194,8 @@ def digest(functions: Iterable[Function]) -> str:
     That is the source of their modules and of the modules whose record classes they mention, the values of the
     constants that they mention, wherever those were defined, and this package's own way to compile.
     """
-    modules, constants = {__name__, __name__.rpartition(".")[0] + "._jit"}, []
+    package = __name__.rpartition(".")[0]
+    modules, constants = {__name__, f"{package}._jit", f"{package}._linking"}, []
     for function in functions:
         modules.add(function.__module__)
         for name, value in _mentioned(function):

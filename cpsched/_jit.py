@@ -180,6 +180,9 @@ class Door(functools.partial):  # type: ignore[type-arg]
         return self._within._numba_type_
 
 
+KNOWN_TO_WORK = ("0.68.",)
+"""How the versions of Numba begin that `cpsched._linking` was tested with."""
+
 DOORS: list[Door] = []
 """The doors of all modules imported so far."""
 
@@ -190,14 +193,26 @@ def compiled(function: Callable[..., Any], types: tuple[Any, ...], makes_arrays:
     What is returned takes its arguments by position and trusts their types.
     """
     import numba
+    from numba.core.compiler_lock import global_compiler_lock
 
     functions = reachable(function)
     progress = Progress(function.__name__, functions)
-    made = cast(Any, numba.njit)(nogil=True, _nrt=makes_arrays, no_cfunc_wrapper=True)(function)
+    made = cast(Any, numba.njit)(nogil=True, _nrt=makes_arrays, no_cfunc_wrapper=True, **_pipeline())(function)
     made._cache = Shelf(f"{function.__module__}.{function.__qualname__}", digest(functions), progress.begin)
-    with opening(), _quick(), progress:
+    with opening(), cast(Any, global_compiler_lock), _quick(), progress:
         made.compile(types)
     return cast(Callable[..., Any], made.overloads[types].entry_point)
+
+
+def _pipeline() -> dict[str, Any]:
+    """The steps of compilation, for Numba: ours, where its version is known to take them, or else its own."""
+    import numba
+
+    if not cast(Any, numba).__version__.startswith(KNOWN_TO_WORK):
+        return {}
+    from cpsched._linking import DoorCompiler
+
+    return {"pipeline_class": DoorCompiler}
 
 
 def hinted(function: Callable[..., Any]) -> tuple[Any, ...]:

@@ -192,6 +192,12 @@ def fill(cls: type[Handle], handle: Handle, values: tuple[Any, ...]) -> None:
     _filler(cast(Any, cls))(handle, values)
 
 
+def ready(cls: type[Handle]) -> None:
+    """Compile, or load, what `make` and `fill` of a handle class need."""
+    _maker(cast(Any, cls))
+    _filler(cast(Any, cls))
+
+
 @cache
 def _maker(cls: Any) -> Callable[[tuple[Any, ...]], Any]:
     struct = type_of(cls).struct

@@ -6,7 +6,9 @@ import importlib
 import pkgutil
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from cpsched import _compiling
 
@@ -57,14 +59,12 @@ class WarmUp:
 
 
 def warm_up() -> WarmUp:
-    """Open the doors of all modules of the core and the simulator."""
-    every_module_with_doors()
+    """Compile, or find in the cache, every kernel of the core and of the simulator."""
     from cpsched._cache import FILED
-    from cpsched._jit import DOORS
 
     began, cpu_began = time.monotonic(), time.process_time()
-    for door in DOORS:
-        door.opened()
+    for opened in every_opener():
+        opened()
     filed = FILED.values()
     return WarmUp(
         folders=tuple(sorted({str(each.folder) for each in filed if each.folder})),
@@ -74,6 +74,16 @@ def warm_up() -> WarmUp:
         seconds=time.monotonic() - began,
         cpu_s=time.process_time() - cpu_began,
     )
+
+
+def every_opener() -> list[Callable[[], object]]:
+    """A function for each door, and for each class of handles, that compiles it or finds it in the cache."""
+    every_module_with_doors()
+    from cpsched._jit import DOORS
+    from cpsched.handles import Handle
+    from cpsched.kernels import structs
+
+    return [*(door.opened for door in DOORS), *(partial(structs.ready, cls) for cls in Handle.__subclasses__())]
 
 
 def every_module_with_doors() -> None:

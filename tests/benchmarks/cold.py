@@ -2,7 +2,7 @@
 
 `python -m tests.benchmarks.cold`. Each command runs twice in an install of its own: a copy of the packages without
 their caches, and a home directory that is empty. To reach: all kernels cold in 35 CPU seconds, EASY on a pool in 12,
-and a listing, warm, in 0.4 s.
+and a listing, warm, in 0.4 s. At the end it is checked that no other command compiles anything after `warm-up`.
 """
 
 from __future__ import annotations
@@ -26,32 +26,67 @@ COMMANDS: tuple[tuple[str, list[str], float | None, float | None], ...] = (
 )
 """What it is, the command, and the CPU seconds to reach, cold and warm."""
 
-TRACE = "; MaxProcs: 64\n" + "".join(
-    f"{i} {10 * i} -1 {50 + i} {1 + i % 16} -1 -1 {1 + i % 16} {100 + i} -1 1 1 1 -1 1 1 -1 -1\n" for i in range(1, 200)
+AFTER_WARM_UP: tuple[list[str], ...] = (
+    *(command for _, command, _, _ in COMMANDS),
+    ["simulate", "pool.swf", "--dispatcher", "easy", "--lane", "fast"],
+    ["simulate", "pool.swf", "--dispatcher", "list-reg", "--system", "eurora", "--lane", "fast"],
+    ["simulate", "rush.swf", "--dispatcher", "pcp20", "--system", "eurora"],
+    ["demo", "--jobs", "20", "--seconds", "2", "--mornings", "1"],
 )
+"""Commands that find all kernels in the cache after `warm-up`; the demo runs cycles of the bridge."""
+
+
+def swf(jobs: int, every_s: int, run_s: int, most: int) -> str:
+    """A trace of `jobs`, one every `every_s`, that run a little more than `run_s` on up to `most` processors."""
+    return "; MaxProcs: 64\n" + "".join(
+        f"{i} {every_s * i} -1 {run_s + i} {1 + 7 * i % most} -1 -1 {1 + 7 * i % most} {run_s + 50 + i}"
+        " -1 1 1 1 -1 1 1 -1 -1\n"
+        for i in range(1, jobs)
+    )
+
+
+TRACES = {"pool.swf": swf(200, 10, 50, 16), "rush.swf": swf(60, 1, 1000, 200)}
+"""The second asks for more than Eurora has, so that pcp20 has to search."""
 
 
 def cpu_s(command: list[str], install: Path) -> float:
     """CPU seconds of one run of `command`, its children included."""
+    return run(command, install)[0]
+
+
+def run(command: list[str], install: Path) -> tuple[float, bool]:
+    """CPU seconds of one run of `command`, its children included, and whether it compiled kernels."""
     paths = os.pathsep.join(str(install / part) for part in (".", "sim", "bridge"))
     kept = {name: value for name, value in os.environ.items() if "CACHE" not in name}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "cpsched_bridge.program.cli", *command],
         env=kept | {"HOME": str(install / "home"), "PYTHONPATH": paths},
         cwd=install,
         check=True,
         capture_output=True,
+        text=True,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    spent_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return spent_s, "compiling" in done.stderr
+
+
+def left_out() -> list[str]:
+    """The commands that compile something although `warm-up` ran before."""
+    with tempfile.TemporaryDirectory() as folder:
+        install = fresh_install(Path(folder))
+        _, compiled = run(["warm-up"], install)
+        assert compiled, "warm-up did not say that it compiles"
+        return [" ".join(command) for command in AFTER_WARM_UP if run(command, install)[1]]
 
 
 def fresh_install(root: Path) -> Path:
-    """The packages as they are, with nothing compiled, beside a small trace."""
+    """The packages as they are, with nothing compiled, beside small traces."""
     for package in ("cpsched", "sim", "bridge"):
         shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (root / "pool.swf").write_text(TRACE)
+    for name, text in TRACES.items():
+        (root / name).write_text(text)
     return root
 
 
@@ -66,6 +101,8 @@ def main(words: list[str]) -> None:
             cold, warm = cpu_s(command, install), cpu_s(command, install)
         targets = [f"({target:g})" if target else "" for target in (cold_target, warm_target)]
         print(f"  {title:24} {cold:10.1f} {targets[0]:8} {warm:8.2f} {targets[1]}", flush=True)
+    if not words:
+        print("  compile after warm-up:  ", "; ".join(left_out()) or "none", flush=True)
 
 
 if __name__ == "__main__":

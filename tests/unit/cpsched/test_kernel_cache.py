@@ -171,14 +171,32 @@ def test_a_damaged_file_is_compiled_anew_and_replaced(install: Install, damage: 
     assert not install.run().new
 
 
-def test_a_directory_that_is_set_comes_first_for_writing_and_for_reading(install: Install) -> None:
+def test_the_directory_of_numba_comes_first_and_the_others_are_read(install: Install) -> None:
     assert install.run(NUMBA_CACHE_DIR=str(install.explicit)).folder == install.explicit
     assert not install.beside.exists()
     assert install.run().folder == install.beside
-    assert install.run(CPSCHED_CACHE_DIR=str(install.explicit)).folder == install.explicit
     shutil.rmtree(install.explicit)
-    assert (beside := install.run(CPSCHED_CACHE_DIR=str(install.explicit))).folder == install.beside
+    assert (beside := install.run(NUMBA_CACHE_DIR=str(install.explicit))).folder == install.beside
     assert not beside.new
+
+
+def test_a_directory_of_ones_own_is_the_only_one_that_is_read_and_written(install: Install) -> None:
+    install.run()
+    alone = {"CPSCHED_CACHE_DIR": str(install.explicit), "NUMBA_CACHE_DIR": str(install.root / "unused")}
+    first, second = install.run(**alone), install.run(**alone)
+    assert (first.folder, first.new) == (install.explicit, True)
+    assert (second.folder, second.new) == (install.explicit, False)
+    assert not (install.root / "unused").exists()
+    (blocked := install.root / "file").touch()
+    assert install.run(CPSCHED_CACHE_DIR=str(blocked / "below")).folder is None
+
+
+@pytest.mark.parametrize("setting", ["NUMBA_BOUNDSCHECK", "NUMBA_OPT"])
+def test_code_made_under_other_settings_of_the_compiler_is_told_apart(install: Install, setting: str) -> None:
+    install.run()
+    assert install.run(**{setting: "1"}).new
+    assert not install.run(**{setting: "1"}).new
+    assert not install.run().new
 
 
 def test_two_processes_that_compile_at_once_both_get_their_answer(install: Install) -> None:

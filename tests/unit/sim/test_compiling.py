@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from cpsched import _cache, _compiling, _jit
 from cpsched_sim.cli import app
-from cpsched_sim.compiling import Display, WarmUp, every_module_with_doors
+from cpsched_sim.compiling import Display, WarmUp, every_opener
 
 
 def quarter(value: int) -> int:
@@ -33,17 +33,25 @@ def test_where_stderr_is_no_terminal_each_door_is_one_line_below_one_heading(
 
 
 def test_warm_up_compiles_once_and_says_where_the_kernels_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    every_module_with_doors()  # those imported later would add doors to the list of the test
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     said = []
     for _ in range(2):
-        monkeypatch.setattr(_jit, "DOORS", [a_door()])
+        monkeypatch.setattr("cpsched_sim.compiling.every_opener", lambda: [a_door().opened])
         monkeypatch.setattr(_cache, "FILED", {})
         done = CliRunner().invoke(app, ["warm-up"])
         assert done.exit_code == 0, done.output
         said.append(done.output)
     assert f"1 kernels in {tmp_path}: 1 compiled now, 0 found, in" in said[0]
     assert f"1 kernels in {tmp_path}: 0 compiled now, 1 found\n" in said[1]
+
+
+def test_warm_up_opens_the_doors_of_all_packages_and_what_makes_handles(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(_jit.Door, "opened", lambda door: opened.append(door.__name__))
+    monkeypatch.setattr("cpsched.kernels.structs.ready", lambda cls: opened.append(cls.__name__))
+    for opener in every_opener():
+        opener()
+    assert {"plan_counted", "dive", "step", "rounds_placed", "Simulated", "JobTable"} <= set(opened)
 
 
 def test_kernels_that_cannot_be_kept_are_a_failure_of_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,75 @@
+"""Doors whose helpers become machine code only as a part of them: the same answers, and no harm to other functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numba
+import numpy as np
+import pytest
+from numba import types
+
+from cpsched import _jit
+
+njit = cast(Any, numba.njit)
+
+
+def a_door() -> tuple[Callable[..., Any], _jit.Inner]:
+    """A function that makes an array and may fail in its helper, and that helper."""
+
+    @_jit.inner
+    def checked(value: int) -> int:
+        if value < 0:
+            raise ValueError("below zero", value)
+        return value
+
+    def filled(value: int) -> Any:
+        column = np.zeros(3, np.int64)
+        column[1:] = checked(value)
+        return column.copy()
+
+    return filled, cast(_jit.Inner, checked)
+
+
+def check(compiled: Callable[..., Any]) -> None:
+    assert compiled(7).tolist() == [0, 7, 7]
+    with pytest.raises(ValueError, match="below zero") as failed:
+        compiled(-1)
+    assert failed.value.args == ("below zero", -1)
+
+
+@pytest.mark.parametrize("known", [("0.",), ("none",)], ids=["ours", "ordinary"])
+def test_a_door_gives_the_same_when_it_is_new_and_when_it_was_kept(
+    known: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(_jit, "KNOWN_TO_WORK", known)
+    for _ in range(2):
+        check(_jit.compiled(a_door()[0], (types.int64,)))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_helpers_have_no_machine_code_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a check that the installed Numba is a version known to work: without one, cold starts take twice as long."""
+    monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
+    function, helper = a_door()
+    _jit.compiled(function, (types.int64,))
+    (made,) = helper.dispatcher.overloads.values()
+    assert type(made.library).__name__ == "Linked"
+
+
+def test_functions_that_others_compile_share_what_a_door_compiled_and_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
+    function, helper = a_door()
+    _jit.compiled(function, (types.int64,))
+
+    @njit
+    def ordinary(value: int) -> Any:
+        return np.zeros(3, np.int64) + helper(value)
+
+    assert ordinary(4).tolist() == [4, 4, 4]
+    assert type(next(iter(ordinary.overloads.values())).library).__name__ != "Linked"
