@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,19 @@ def test_warm_up_opens_the_doors_of_all_packages_and_what_makes_handles(monkeypa
     for opener in every_opener():
         opener()
     assert {"plan_counted", "dive", "step", "rounds_placed", "Simulated", "JobTable"} <= set(opened)
+
+
+def test_warm_up_finds_the_doors_where_no_extra_is_installed() -> None:
+    code = """
+import sys
+for extra in ("pytest", "hypothesis", "matplotlib", "pandas"):
+    sys.modules[extra] = None
+from cpsched_sim.compiling import every_opener
+print(len(every_opener()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == len(every_opener())
 
 
 def test_kernels_that_cannot_be_kept_are_a_failure_of_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
