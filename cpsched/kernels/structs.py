@@ -207,7 +207,7 @@ def _maker(cls: Any) -> Callable[[tuple[Any, ...]], Any]:
         _fill(new, values)
         return new
 
-    made.__qualname__ = f"made.{cls.__name__}"
+    made.__name__, made.__qualname__ = cls.__name__, f"made.{cls.__name__}"
     return compiled(made, (types.BaseTuple.from_types([type_ for _, type_ in _fields(cls)]),))
 
 
@@ -218,5 +218,5 @@ def _filler(cls: Any) -> Callable[[Handle, tuple[Any, ...]], None]:
     def filled(handle: Any, values: Any) -> None:
         _fill(handle, values)
 
-    filled.__qualname__ = f"filled.{cls.__name__}"
+    filled.__name__, filled.__qualname__ = cls.__name__, f"filled.{cls.__name__}"
     return compiled(filled, (type_, types.BaseTuple.from_types([type_ for _, type_ in _fields(cls)])))
