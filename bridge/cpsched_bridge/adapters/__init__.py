@@ -18,7 +18,7 @@ imported when it is first needed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cpsched_bridge.ports import Backend
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from cpsched_bridge.settings import Section
 
 
-@runtime_checkable
 class Adapter(Protocol):
     """A module, or a class, that knows one kind of cluster."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import cast
 
 import structlog
 
@@ -39,10 +40,10 @@ def adapter_of(words: str) -> Adapter:
     if words not in own and words not in offered and not set(words) & set(":."):
         raise UnknownName("adapter", words, {*own, *offered})
     found = plugins.loaded("adapter", f"{ADAPTERS_FOLDER}.{words}" if words in own else offered.get(words, words))
-    if not isinstance(found, Adapter):
-        lacks = [name for name in ("Options", "connect") if not hasattr(found, name)]
+    # Not `isinstance`: from Python 3.12 on that overlooks what a module's `__getattr__` offers, as Slurm's adapter does.
+    if lacks := [name for name in ("Options", "connect") if not hasattr(found, name)]:
         raise Unloadable("adapter", words, f"has no {' and no '.join(lacks)}")
-    return found
+    return cast(Adapter, found)
 
 
 def connect(settings: Settings, where: str = "settings") -> Backend:
