@@ -40,7 +40,7 @@ def adapter_of(words: str) -> Adapter:
     if words not in own and words not in offered and not set(words) & set(":."):
         raise UnknownName("adapter", words, {*own, *offered})
     found = plugins.loaded("adapter", f"{ADAPTERS_FOLDER}.{words}" if words in own else offered.get(words, words))
-    # Not `isinstance`: from Python 3.12 on that overlooks what a module's `__getattr__` offers, as Slurm's adapter does.
+    # Not `isinstance`: from Python 3.12 on it overlooks what a module's `__getattr__` offers, and Slurm's has one.
     if lacks := [name for name in ("Options", "connect") if not hasattr(found, name)]:
         raise Unloadable("adapter", words, f"has no {' and no '.join(lacks)}")
     return cast(Adapter, found)
