@@ -25,7 +25,7 @@ import functools
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints, overload
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -42,10 +42,6 @@ class Kind:
     def __init__(self, make: Callable[[Any], Any]) -> None:
         self._make = make
 
-    def __call__(self, *arguments: Kind) -> Signature:
-        """The signature of a function that returns this and takes `arguments`."""
-        return Signature(self, arguments)
-
     def resolved(self) -> Any:
         """Numba's own name of the type."""
         from numba import types
@@ -53,25 +49,10 @@ class Kind:
         return self._make(types)
 
 
-class Signature:
-    """What a door takes and returns."""
-
-    def __init__(self, result: Kind, arguments: tuple[Kind, ...]) -> None:
-        self._arguments = arguments
-
-    def resolved(self) -> tuple[Any, ...]:
-        """Numba's own names of the types of the arguments."""
-        return tuple(kind.resolved() for kind in self._arguments)
-
-
 def _array(element: str, dimensions: int, readonly: bool = False) -> Kind:
     return Kind(lambda types: types.Array(getattr(types, element), dimensions, "C", readonly=readonly))
 
 
-INT = Kind(lambda types: types.int64)
-FLOAT = Kind(lambda types: types.float64)
-BOOL = Kind(lambda types: types.bool_)
-NOTHING = Kind(lambda types: types.void)
 IN1 = _array("int64", 1, readonly=True)
 """A column that a kernel only reads; writable arrays are accepted too."""
 IN2 = _array("int64", 2, readonly=True)
@@ -221,47 +202,19 @@ def hinted(function: Callable[..., Any]) -> tuple[Any, ...]:
     return tuple(type_of(hint) for name, hint in hints.items() if name != "return")
 
 
-@overload
-def kernel(signature: F, *, makes_arrays: bool = True) -> F: ...
-
-
-@overload
-def kernel(signature: Signature | None = None, *, makes_arrays: bool = True) -> Callable[[F], F]: ...
-
-
-def kernel(signature: Any = None, *, makes_arrays: bool = True) -> Any:
+def kernel(function: F) -> F:
     """A door for Python callers, compiled for the types that the hints of its arguments declare.
 
     The types are declared because columns come read-only at one call and writable at the next, and each combination
-    of the two would be compiled by itself. (With a `signature` in brackets that is used; with nothing in them the
-    function is a helper like those of `inner`.)
-
-    A kernel that makes no arrays and returns none should say so: it is then compiled without reference counting, whose
-    atomic operations cost more than the work of a small kernel. (Views of arguments are no new arrays.)
+    of the two would be compiled by itself.
     """
-
-    if callable(signature) and not isinstance(signature, Signature):
-        return _door(signature, lambda: hinted(signature), makes_arrays)
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        return _door(function, signature.resolved, makes_arrays) if signature else Inner(function, makes_arrays)
-
-    return decorate
-
-
-def _door(function: Callable[..., Any], types: Callable[[], tuple[Any, ...]], makes_arrays: bool) -> Door:
-    DOORS.append(Door(function, types, makes_arrays))
-    return DOORS[-1]
+    DOORS.append(Door(function, lambda: hinted(function), True))
+    return cast(F, DOORS[-1])
 
 
 def inner(function: F) -> F:
     """A helper that compiled functions call."""
     return cast(F, Inner(function, makes_arrays=True))
-
-
-def bare(function: F) -> F:
-    """A helper that makes no arrays: it is compiled without reference counting, see `kernel`."""
-    return cast(F, Inner(function, makes_arrays=False))
 
 
 @contextmanager
