@@ -170,7 +170,10 @@ class Catalogues(NamedTuple):
 
 
 DISPATCHERS: Catalogue[Dispatcher] = Catalogue(
-    "dispatcher", "cpsched.dispatchers", Dispatcher, ("cpsched.dispatchers", "cpsched.dispatchers.cp.recipes")
+    "dispatcher",
+    "cpsched.dispatchers",
+    Dispatcher,
+    ("cpsched.dispatchers", "cpsched.dispatchers.lookahead", "cpsched.dispatchers.cp.recipes"),
 )
 PREDICTORS: Catalogue[Predictor] = Catalogue("predictor", "cpsched.predictors", Predictor, ("cpsched.predictors",))
 CORE = Catalogues(DISPATCHERS, PREDICTORS)

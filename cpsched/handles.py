@@ -41,6 +41,9 @@ FixedColumn = Annotated[npt.NDArray[np.int64], Kind("int64", 1, False)]
 """A column that kernels only read; it may be read-only."""
 FixedMatrix = Annotated[npt.NDArray[np.int64], Kind("int64", 2, False)]
 FixedFlags = Annotated[npt.NDArray[np.bool_], Kind("bool", 2, False)]
+Reals = Annotated[npt.NDArray[np.float64], Kind("float64", 1, True)]
+"""A column of real numbers that kernels may write."""
+FixedReals = Annotated[npt.NDArray[np.float64], Kind("float64", 1, False)]
 
 
 def kind_of(hint: Any) -> Kind | None:

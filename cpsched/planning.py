@@ -44,7 +44,7 @@ class Order:
     """A named order of the queue. Jobs of equal `key` are taken by `tie`, and then by arrival.
 
     In the formulas E is the estimate in seconds and r the processors: units times the amount of the cluster's first
-    resource.
+    resource; tier and priority are what the site ranks jobs by.
     """
 
     name: str
@@ -69,6 +69,7 @@ ORDERS: dict[str, Order] = {
         Order("saf", "r*E", "", "Smallest area first", "debs24", orders.SAF),
         Order("laf", "-r*E", "", "Largest area first", "debs24", orders.LAF),
         Order("spf", "r*E^2", "r*E", "Smallest processors times squared estimate first", "debs24", orders.SPF),
+        Order("priority", "-tier", "-priority", "The site's priority first", "Slurm", orders.PRIORITY),
     )
 }
 """Every order of the queue by name, one row each (debs24: section 3; mod17: section 4)."""

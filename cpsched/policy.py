@@ -140,15 +140,14 @@ class Policy:
         return _learns("dispatcher", self.dispatcher)
 
     def memory(self) -> object:
-        """What the dispatcher has learned, as it tells it; None where it learns nothing or does not tell.
+        """What the next decision depends on besides its snapshot, as the dispatcher tells it; see `Dispatcher.memory`.
 
-        Raises `DecisionFault` where the dispatcher fails at that.
+        None where there is nothing of the kind, or it is not told. Raises `DecisionFault` where the dispatcher fails at
+        telling.
         """
         try:
             tell = getattr(self.dispatcher, "memory", None)
-            return None if tell is None or not self.dispatcher_learns else tell()
-        except DecisionFault:
-            raise
+            return None if tell is None else tell()
         except Exception as error:
             raise fault_of("dispatcher", self.dispatcher, error) from error
 

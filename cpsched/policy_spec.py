@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from cpsched.catalogue import CORE, Catalogues
+from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import InvalidValue, UnknownName, require
 from cpsched.listing import Listing, ReadFile
 from cpsched.overrun import Overrun
@@ -113,11 +114,14 @@ class PolicySpec:
 
         Raises `UnknownName`, `Unloadable`, `InvalidValue`.
         """
-        return Policy(
-            known.predictors.build(self.predictor, self.predictor_settings, read),
-            known.dispatchers.build(self.dispatcher, self.dispatcher_settings, read),
-            overrun_of(self.overrun),
-        )
+        dispatcher = known.dispatchers.build(self.dispatcher, self.dispatcher_settings, read)
+        predictor = known.predictors.build(self.predictor, self.predictor_settings, read)
+        return Policy(predictor, dispatcher, self.overrun_with(dispatcher))
+
+    def overrun_with(self, dispatcher: Dispatcher) -> Overrun:
+        """The overrun rule: the dispatcher's own, unless another one than the default is set."""
+        rule = overrun_of(self.overrun)
+        return dispatcher.overrun if self.overrun == PolicySpec().overrun else rule
 
 
 def setting_names(listing: Listing) -> set[str]:

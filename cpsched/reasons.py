@@ -45,7 +45,7 @@ def explain(snapshot: Snapshot, starts: Starts, plan_s: IntArray, say: Phrases =
     The reason is what the free nodes lack once `starts` have started; `say` has the words for jobs that lack nothing.
     """
     table, started = snapshot.table, set(starts.slots.tolist())
-    free = _free_after(snapshot, starts)
+    free = free_after(snapshot, starts)
     ends = _ends(snapshot, plan_s)
     starting = tuple(table.jobs[slot].id for slot in starts.slots[:MOST_NAMED].tolist())
     pairs = [p for p in zip(snapshot.queue.tolist(), plan_s.tolist(), strict=True) if p[0] not in started]
@@ -78,7 +78,7 @@ def explain(snapshot: Snapshot, starts: Starts, plan_s: IntArray, say: Phrases =
     return waits
 
 
-def _free_after(snapshot: Snapshot, starts: Starts) -> IntArray:
+def free_after(snapshot: Snapshot, starts: Starts) -> IntArray:
     """What is free once `starts` have started, int64[N, R]."""
     free = snapshot.free.copy()
     total_free = free.sum(axis=0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
 from cpsched.model import Decision, EndedJob, Need, Snapshot
+from cpsched.overrun import Overrun
 
 
 class Dispatcher(ABC):
@@ -24,6 +24,9 @@ class Dispatcher(ABC):
     learns: bool = False
     """Whether `learn` must be called for every ended job."""
 
+    overrun: Overrun = "one-second"
+    """When a running job that outlived its estimate is expected to end, where the policy says nothing else."""
+
     @abstractmethod
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """A decision that `verify` finds no fault with. Every job of the snapshot has its estimate.
@@ -35,8 +38,26 @@ class Dispatcher(ABC):
         """Take note of a job that ended."""
 
     def memory(self) -> Any:
-        """What `learn` has taught it, as JSON, so that a recorded decision can be taken again; None: it cannot tell."""
+        """What the next decision depends on besides its snapshot, as JSON; None: nothing, or it cannot tell.
+
+        That is whatever it keeps from one round to the next: what `learn` has taught it, an order that it goes on from,
+        the state of a random generator. The bridge asks for it right before each `decide` and writes it down, so that
+        the recorded decision can be taken again; so it must be cheap. What changes little from round to round takes
+        little room in the journal. JSON means: None, booleans, finite numbers, texts, lists, and mappings from texts.
+        """
         return None
 
-    def recall(self, memory: Mapping[str, Any]) -> None:
-        """Know what `memory` says, and nothing else."""
+    def recall(self, memory: Any) -> None:
+        """Know what `memory` said, after a trip through JSON, and nothing else: `decide` then decides as it did then.
+
+        A new dispatcher of the same settings is told so, before its first `decide`. One that keeps an order:
+
+        >>> class Sticky(Dispatcher):
+        ...     order: list[int] = []
+        ...     def memory(self):
+        ...         return self.order
+        ...     def recall(self, memory):
+        ...         self.order = memory
+        ...     def decide(self, snapshot, need="plan"):
+        ...         ...  # goes on from `self.order`, and leaves the job ids there as it ordered them
+        """

@@ -6,18 +6,24 @@ from typing import Literal
 
 from cpsched.dispatchers.by_scheme import SchemeDispatcher
 from cpsched.listing import Listing
-from cpsched.planning import Allocation, Scheme
+from cpsched.planning import Allocation, OrderName, Scheme
 
 
 class EasyDispatcher(SchemeDispatcher):
     """First come, first served; the first that cannot start reserves its earliest slot, others may not delay it.
 
-    `backfill` is the order in which the others are tried: `fcfs`, or `shortest` estimate first. The earliest slot of
-    the first job that waits is the *shadow time* of the textbooks; `cpsched.kernels` computes it.
+    `order` may be another than that of arrival (`priority`: the site's own). `backfill` is the order in which the
+    others are tried: `fcfs`, which is the same order, or `shortest` estimate first. The earliest slot of the first job
+    that waits is the *shadow time* of the textbooks; `cpsched.kernels` computes it.
     """
 
-    def __init__(self, backfill: Literal["fcfs", "shortest"] = "fcfs", allocation: Allocation = "first-fit") -> None:
-        self.scheme = Scheme(1, backfill="reg" if backfill == "fcfs" else "shortest", allocation=allocation)
+    def __init__(
+        self,
+        backfill: Literal["fcfs", "shortest"] = "fcfs",
+        allocation: Allocation = "first-fit",
+        order: OrderName = "reg",
+    ) -> None:
+        self.scheme = Scheme(1, order, "reg" if backfill == "fcfs" else "shortest", allocation)
 
 
 LISTED = (

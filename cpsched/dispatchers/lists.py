@@ -33,6 +33,7 @@ class ListDispatcher(SchemeDispatcher):
 
 _DEBS24 = "debs24 Algorithm 1"
 _MOD17 = "mod17 section 4"
+_SOURCES = {"debs24": _DEBS24, "Slurm": "Slurm's own order of the queue (job_scheduler.c)"}
 _STOPS = "the first that does not fit stops the round."
 _OTHERS = [(name, row) for name, row in ORDERS.items() if row.source != "mod17"]
 """The orders that make a `list-NAME`: all but those of mod17, whose `sjf` and `ljf` are listed by name."""
@@ -45,7 +46,10 @@ def _listed(name: str, summary: str, source: str, **fixed: object) -> Listing:
 LISTED = (
     _listed("fcfs", "First come, first served: nobody overtakes.", _DEBS24, option="strict"),
     _listed("greedy", "First come, first served, but whatever fits starts.", _DEBS24, option="greedy"),
-    *(_listed(f"list-{name}", f"{row.sentence}, with reservations.", _DEBS24, order=name) for name, row in _OTHERS),
+    *(
+        _listed(f"list-{name}", f"{row.sentence}, with reservations.", _SOURCES.get(row.source, row.source), order=name)
+        for name, row in _OTHERS
+    ),
     _listed("sjf", f"Shortest estimate first; {_STOPS}", _MOD17, order="shortest", option="strict"),
     _listed("ljf", f"Longest estimate first; {_STOPS}", _MOD17, order="longest", option="strict"),
 )

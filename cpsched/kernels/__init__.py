@@ -6,8 +6,11 @@
 - `pool`: list schedulers on a counted pool, EASY's shadow time among them; `profile`: what is free when.
 - `nodes`: the same list schedulers on nodes. They stand on `groups` (nodes that are free alike), `lines` (what a job
   finds on them), `picking` (which nodes it gets) and `carried` (groups kept from round to round).
+- `search`: the search of `lookahead` among orders of the queue, on `search_state`, with `costs`, `moves`, and an order
+  decoded on a pool (`decode_pool`) or on nodes (`decode_nodes`).
 
 The doors, which Python calls, are the functions marked `@kernel`: `pool.plan_counted`, `nodes.plan_placed`,
+`search.look_ahead`, `search.ordered`, `search.go_on_from`,
 `state.starts_of`, `state.planned`, `state.entries`, `fit.first_fault`, `fit.units_by_node`.
 
 Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide on values alone (times, amounts, node

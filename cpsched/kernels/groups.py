@@ -281,6 +281,34 @@ def occupy_nodes(site: Site, slot: int, count: int, start_s: int, end_s: int) ->
 
 
 @inner
+def leave_out_empty(groups: Groups) -> None:
+    """Number the groups that have nodes anew, in order, with lines of their own; the others are forgotten."""
+    kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
+    old_at, old_free, resources = groups.at, groups.free, groups.free.shape[1]
+    steps, n, to = 0, 0, 0
+    for g in range(groups.count):
+        steps += length[g] if size[g] > 0 else 0
+    at, free = np.empty(2 * steps, np.int64), np.empty((2 * steps, resources), np.int64)
+    renamed = np.empty(groups.count, np.int64)
+    for g in range(groups.count):
+        if size[g] == 0:
+            continue
+        begin, renamed[g] = first[g], n
+        kind[n], size[n], first[n], length[n] = kind[g], size[g], to, length[g]
+        for i in range(length[n]):
+            at[to] = old_at[begin + i]
+            for r in range(resources):
+                free[to, r] = old_free[begin + i, r]
+            to += 1
+        n += 1
+    of = groups.of
+    for node in range(len(of)):
+        of[node] = renamed[of[node]]
+    mark_blocks(of, groups.near)
+    groups.at, groups.free, groups.count, groups.steps = at, free, n, to
+
+
+@inner
 def put_back(groups: Groups, moved: FixedColumn, moved_from: FixedColumn, count: int) -> None:
     """Let nodes belong to the groups that they were moved from, the last move first."""
     of, near = groups.of, groups.near

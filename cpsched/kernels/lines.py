@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.handles import Column
 from cpsched.kernels.fit import units_in
 from cpsched.kernels.groups import EVER
 from cpsched.kernels.jit import inner
-from cpsched.kernels.profile import lower_bound
-from cpsched.kernels.state import Groups, Machine, Site
-from cpsched.model import DISTINCT, EXCLUSIVE, NEVER, JobTable
+from cpsched.kernels.state import Groups, Site, Trial, longer
+from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
+
+
+@inner
+def step_at(groups: Groups, g: int, at_s: int) -> int:
+    """Which step of the line of a group holds at a second."""
+    at, first = groups.at, groups.first[g]
+    low, high = 0, groups.length[g]
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if at[first + middle] <= at_s:
+            low = middle
+        else:
+            high = middle
+    return int(low)
 
 
 @inner
@@ -34,9 +46,7 @@ def fill_units(site: Site, slot: int, start_s: int, end_s: int) -> int:
             continue
 
         # The least that the steps hold from the one at `start_s` to the last before `end_s`.
-        least, step, last = units, first[g], first[g] + length[g]
-        while step + 1 < last and at[step + 1] <= start_s:
-            step += 1
+        least, step, last = units, first[g] + step_at(groups, g, start_s), first[g] + length[g]
         while step < last and at[step] < end_s and least > 0:
             for r in range(resources):
                 least = units_in(least, per_unit[slot, r], whole, free[step, r], capacity[node, r])
@@ -44,26 +54,6 @@ def fill_units(site: Site, slot: int, start_s: int, end_s: int) -> int:
         found[g] = least
         total += size[g] * least
     return total
-
-
-@inner
-def fill_line(groups: Groups, machine: Machine, jobs: JobTable, slot: int, g: int, held: Column) -> int:
-    """`held[i]` = units of a job that a node of group `g` holds at step i of its line; returns the number of steps.
-
-    None where no node of the group is for this job.
-    """
-    free, per_unit, capacity = groups.free, jobs.per_unit, machine.capacity
-    node, node_set, first = machine.kind_node[groups.kind[g]], jobs.node_set[slot], groups.first[g]
-    if groups.size[g] == 0 or (node_set > 0 and not machine.node_sets[node_set, node]):
-        return 0
-    whole, resources, steps = jobs.sharing[slot] & EXCLUSIVE, free.shape[1], groups.length[g]
-    units = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
-    for i in range(steps):
-        least = units
-        for r in range(resources):
-            least = units_in(least, per_unit[slot, r], whole, free[first + i, r], capacity[node, r])
-        held[i] = least
-    return int(steps)
 
 
 @inner
@@ -76,79 +66,134 @@ def longest_line(groups: Groups) -> int:
 
 
 @inner
-def first_slot(site: Site, slot: int) -> int:
-    """The index in `trial.times` of the earliest second from which a job finds its units for its whole duration.
+def note_change(trial: Trial, count: int, at_s: int, by: int) -> int:
+    """Add a change in units to the `count` noted ones; returns how many those are now."""
+    room = count + 1
+    trial.change_s, trial.change_by = longer(trial.change_s, count, room), longer(trial.change_by, count, room)
+    trial.change_s[count], trial.change_by[count] = at_s, by
+    return count + 1
 
-    -1 where there is none. Each group adds its change in units to a line of sums, then the sums are scanned: the cost
-    follows the steps of all lines, not the nodes.
+
+@inner
+def changes_within(site: Site, slot: int, low_s: int, high_s: int) -> tuple[int, int, bool]:
+    """Note when, after `low_s` up to `high_s`, the nodes together hold more or less units for the whole job.
+
+    Returns what they hold for a start at `low_s`, the number of changes, and whether lines go on behind `high_s`.
     """
-    trial, machine, jobs, now_s = site.trial, site.machine, site.jobs, site.now_s
-    groups, times, count = trial.groups, trial.times, trial.seconds
-    duration_s, need = jobs.estimate_s[slot], jobs.units[slot]
-    change, base = np.zeros(count + 1, np.int64), 0
-    all_at, first, size = groups.at, groups.first, groups.size
+    trial, machine, jobs = site.trial, site.machine, site.jobs
+    groups, duration_s = trial.groups, jobs.estimate_s[slot]
+    all_at, all_first, size, length, kind = groups.at, groups.first, groups.size, groups.length, groups.kind
+    free, per_unit, capacity, resources = groups.free, jobs.per_unit, machine.capacity, groups.free.shape[1]
+    whole, node_set = jobs.sharing[slot] & EXCLUSIVE, jobs.node_set[slot]
+    units = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
     held = np.empty(longest_line(groups), np.int64)
+    base, count, goes_on = 0, 0, False
     for g in range(groups.count):
-        n = fill_line(groups, machine, jobs, slot, g, held)
-        start, current = first[g], 0
+        node = machine.kind_node[kind[g]]
+        if size[g] == 0 or (node_set > 0 and not machine.node_sets[node_set, node]):
+            continue
+        n, first = length[g], all_first[g]
+        goes_on = goes_on or all_at[first + n - 1] > high_s
+        i = step_at(groups, g, low_s)
+        filled, current = i, 0
 
         # For each step: the job that starts at `pos_s` sees this step and those that begin before it ends.
-        for i in range(n):
-            pos_s = max(all_at[start + i], now_s)
-            until_s = all_at[start + i + 1] if i + 1 < n else NEVER
-            if until_s <= now_s:
-                continue
-            least, j = held[i], i + 1
+        while i < n and all_at[first + i] <= high_s:
+            pos_s = max(all_at[first + i], low_s)
+            until_s = all_at[first + i + 1] if i + 1 < n else NEVER
+            least, j = units, i
             while True:
-                while j < n and all_at[start + j] < pos_s + duration_s:
+                while j < n and (j == i or all_at[first + j] < pos_s + duration_s):
+                    if j == filled:
+                        most = units
+                        for r in range(resources):
+                            most = units_in(most, per_unit[slot, r], whole, free[first + j, r], capacity[node, r])
+                        held[j] = most
+                        filled += 1
                     least = min(least, held[j])
+                    if least == 0:
+                        break
                     j += 1
 
                 # From `pos_s` on a node holds `least` units: note by how many that differs from just before.
                 if least != current:
-                    more = size[g] * (least - current)
-                    if pos_s <= now_s:
-                        base += more
+                    if pos_s <= low_s:
+                        base += size[g] * (least - current)
                     else:
-                        change[lower_bound(times, count, pos_s)] += more
+                        count = note_change(trial, count, pos_s, size[g] * (least - current))
                     current = least
+                if least == 0:
+                    break
 
                 # A later start within this step holds less once it reaches a step that holds less: go there.
-                while j < n and held[j] >= least:
+                while j < n:
+                    if j == filled:
+                        most = units
+                        for r in range(resources):
+                            most = units_in(most, per_unit[slot, r], whole, free[first + j, r], capacity[node, r])
+                        held[j] = most
+                        filled += 1
+                    if held[j] < least:
+                        break
                     j += 1
-                if least == 0 or j == n or all_at[start + j] - duration_s + 1 >= until_s:
+                if j == n or all_at[first + j] - duration_s + 1 >= until_s:
                     break
-                pos_s = all_at[start + j] - duration_s + 1
+                pos_s = all_at[first + j] - duration_s + 1
+                if pos_s > high_s:
+                    break
+            i += 1
+    return base, count, goes_on
 
-    # The first second at which all groups together hold enough.
-    for k in range(count):
-        base += change[k]
-        if base >= need:
-            return k
-    return -1
+
+@inner
+def first_slot(site: Site, slot: int, from_s: int) -> int:
+    """The earliest second, `from_s` or later, from which a job finds its units for its whole duration; NEVER for none.
+
+    The lines are looked at piece by piece, each twice as long as the one before: the cost follows the steps up to the
+    second that is found.
+    """
+    trial, need, duration_s = site.trial, site.jobs.units[slot], site.jobs.estimate_s[slot]
+    low_s, span_s = from_s, duration_s
+    while True:
+        high_s = low_s + span_s
+        held, count, goes_on = changes_within(site, slot, low_s, high_s)
+        if held >= need:
+            return low_s
+        order = np.argsort(trial.change_s[:count])
+        for k in range(count):
+            held += trial.change_by[order[k]]
+            at_s = trial.change_s[order[k]]
+            if held >= need and (k + 1 == count or trial.change_s[order[k + 1]] > at_s):
+                return int(at_s)
+        if not goes_on:
+            return NEVER
+        low_s, span_s = high_s + 1, 2 * span_s
+
+
+@inner
+def units_at(site: Site, slot: int, g: int, step: int, most: int) -> int:
+    """How many units of a job, at most `most`, a node of group `g` holds at a step of its line."""
+    groups, machine, jobs = site.trial.groups, site.machine, site.jobs
+    node, whole = machine.kind_node[groups.kind[g]], jobs.sharing[slot] & EXCLUSIVE
+    found, free, at = most, groups.free, groups.first[g] + step
+    for r in range(free.shape[1]):
+        found = units_in(found, jobs.per_unit[slot, r], whole, free[at, r], machine.capacity[node, r])
+    return found
 
 
 @inner
 def rank_by_latest(site: Site, slot: int, start_s: int) -> None:
     """`trial.rank[g]` = since when a node of group `g` holds its `found[g]` units without a break until `start_s`."""
-    trial, machine, jobs = site.trial, site.machine, site.jobs
+    trial = site.trial
     groups, found, rank = trial.groups, trial.found, trial.rank
-    held = np.empty(longest_line(groups), np.int64)
-    at, first = groups.at, groups.first
     for g in range(groups.count):
         rank[g] = EVER
         if found[g] == 0:
             continue
-        since = EVER
-        for i in range(fill_line(groups, machine, jobs, slot, g, held)):
-            at_s = at[first[g] + i]
-            if at_s > start_s:
-                break
-            if held[i] < found[g]:
-                since = NEVER
-            elif since == NEVER:
-                since = at_s
-        rank[g] = since
+        step = step_at(groups, g, start_s)
+        while step > 0 and units_at(site, slot, g, step - 1, found[g]) == found[g]:
+            step -= 1
+        rank[g] = groups.at[groups.first[g] + step]
 
 
 @inner

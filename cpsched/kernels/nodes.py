@@ -8,18 +8,31 @@ from __future__ import annotations
 
 from cpsched.handles import FixedColumn
 from cpsched.kernels.fit import asks_more_than, taken_on
-from cpsched.kernels.groups import EVER, borrow, grouped, occupy_nodes, put_back
+from cpsched.kernels.groups import (
+    EVER,
+    borrow,
+    grouped,
+    leave_out_empty,
+    mark_blocks,
+    occupy_nodes,
+    put_back,
+)
 from cpsched.kernels.jit import inner, kernel
 from cpsched.kernels.lines import fill_units, first_slot, rank_by_fullest, rank_by_latest
 from cpsched.kernels.orders import ARRIVAL, BEST_FIT, GREEDY, STRICT, position_of, positions_of, sorted_positions
 from cpsched.kernels.picking import pick_nodes
-from cpsched.kernels.pool import open_draft
-from cpsched.kernels.profile import insert_time
+from cpsched.kernels.pool import COVERED, LOOK_AGAIN, open_draft
 from cpsched.kernels.state import Method, Site, Trial, longer
 from cpsched.model import NEVER, JobTable
 
 REMEMBERED = 16
 """How many requests that could not start a plan remembers, so as not to try the like again."""
+
+SOME_GROUPS = 256
+"""Groups without nodes that are not worth leaving out."""
+
+SLOTTED = 64
+"""Of how many reservations a plan remembers the start, so as not to look for the like before it."""
 
 
 @inner
@@ -31,8 +44,10 @@ def open_trial(site: Site, reservations: int) -> None:
         grouped(groups, machine, site.jobs, site.running[: 0 if reservations == GREEDY else site.active])
     else:
         borrow(groups, site.groups)
-    trial.reserved = trial.seconds = trial.hopeless = trial.moves = 0
+    trial.reserved = trial.hopeless = trial.slotted = trial.moves = trial.renamed = 0
+    trial.lasting, trial.crowd = 1, 2 * groups.count + SOME_GROUPS
     trial.failed = longer(trial.failed, 0, REMEMBERED)
+    trial.slotted_job, trial.slotted_s = longer(trial.slotted_job, 0, SLOTTED), longer(trial.slotted_s, 0, SLOTTED)
 
     # What all nodes together have free, and the most that one node has.
     available, most = trial.available, trial.most
@@ -48,22 +63,52 @@ def open_trial(site: Site, reservations: int) -> None:
 
 
 @inner
-def dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> bool:
-    """Whether a job asks for no less, and no shorter, than one of `failed[:count]`, which could not start."""
+def asks_as_much(jobs: JobTable, slot: int, other: int) -> bool:
+    """Whether a job asks for no less than another, of the same nodes, and for no shorter."""
     per_unit = jobs.per_unit
-    for i in range(count):
-        other = failed[i]
-        less = (
-            jobs.units[slot] < jobs.units[other]
-            or jobs.estimate_s[slot] < jobs.estimate_s[other]
-            or jobs.sharing[slot] != jobs.sharing[other]
-            or jobs.node_set[slot] != jobs.node_set[other]
-        )
-        for r in range(per_unit.shape[1]):
-            less = less or per_unit[slot, r] < per_unit[other, r]
-        if not less:
+    less = (
+        jobs.units[slot] < jobs.units[other]
+        or jobs.estimate_s[slot] < jobs.estimate_s[other]
+        or jobs.sharing[slot] != jobs.sharing[other]
+        or jobs.node_set[slot] != jobs.node_set[other]
+    )
+    for r in range(per_unit.shape[1]):
+        less = less or per_unit[slot, r] < per_unit[other, r]
+    return not less
+
+
+@inner
+def dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> bool:
+    """Whether a job asks for as much as one of `failed[:count]`, which could not start."""
+    for i in range(count):  # noqa: SIM110  (a loop compiles to better code than a generator)
+        if asks_as_much(jobs, slot, failed[i]):
             return True
     return False
+
+
+@inner
+def not_before(site: Site, slot: int) -> int:
+    """A second before which a job cannot start: the latest reservation of a job that asks for no more."""
+    trial, jobs, found = site.trial, site.jobs, site.now_s
+    for i in range(trial.slotted):
+        if trial.slotted_s[i] > found and asks_as_much(jobs, slot, trial.slotted_job[i]):
+            found = trial.slotted_s[i]
+    return int(found)
+
+
+@inner
+def note_slot(site: Site, slot: int, start_s: int) -> None:
+    """Remember a reservation; where placed jobs stay, in the place of an earlier one that asks for the same."""
+    trial, jobs = site.trial, site.jobs
+    if trial.lasting:
+        for i in range(trial.slotted):
+            other = trial.slotted_job[i]
+            if asks_as_much(jobs, slot, other) and asks_as_much(jobs, other, slot):
+                trial.slotted_s[i] = max(start_s, trial.slotted_s[i])
+                return
+    if trial.slotted < SLOTTED:
+        trial.slotted_job[trial.slotted], trial.slotted_s[trial.slotted] = slot, start_s
+        trial.slotted += 1
 
 
 @inner
@@ -86,22 +131,11 @@ def reserve(site: Site, slot: int) -> int:
 
     Ranks the nodes: those that hold their units latest come first, so that nodes free now stay so for others.
     """
-    trial, jobs, draft, now_s = site.trial, site.jobs, site.draft, site.now_s
-
-    # At the first reservation, note every second at which something ends.
-    if trial.seconds == 0:
-        trial.times = longer(trial.times, 0, site.active + 3 * site.queued + 2)
-        times, n = trial.times, 0
-        for i in range(site.active):
-            n = insert_time(times, n, jobs.end_s[site.running[i]])
-        for i in range(draft.started):
-            n = insert_time(times, n, now_s + jobs.estimate_s[draft.slots[i]])
-        trial.seconds = n
-    k = first_slot(site, slot)
-    if k < 0:
+    start_s = first_slot(site, slot, not_before(site, slot))
+    if start_s == NEVER:
         return NEVER
-    start_s = trial.times[k]
-    fill_units(site, slot, start_s, start_s + jobs.estimate_s[slot])
+    note_slot(site, slot, start_s)
+    fill_units(site, slot, start_s, start_s + site.jobs.estimate_s[slot])
     rank_by_latest(site, slot, start_s)
     return int(start_s)
 
@@ -125,8 +159,6 @@ def commit(site: Site, position: int, start_s: int, ranked: bool) -> None:
     end_s = start_s + jobs.estimate_s[slot]
     occupy_nodes(site, slot, count, EVER if start_s == site.now_s else start_s, end_s)
     draft.plan_s[position] = start_s
-    if trial.seconds > 0:
-        trial.seconds = insert_time(trial.times, trial.seconds, end_s)
 
     # A start gets its entries in the draft, and takes from what is available.
     if start_s > site.now_s:
@@ -162,8 +194,38 @@ def last_candidate(site: Site, sequence: FixedColumn, i: int, last: int, look: b
 
 
 @inner
+def leave_out(trial: Trial) -> None:
+    """Leave out the groups without nodes, where they are many and placed jobs stay."""
+    groups = trial.groups
+    if not trial.renamed:
+        trial.first_of = groups.of.copy()
+        first_of, moved, moved_from = trial.first_of, trial.moved, trial.moved_from
+        for k in range(trial.moves - 1, -1, -1):
+            first_of[moved[k]] = moved_from[k]
+        trial.renamed = 1
+    trial.moves = 0
+    leave_out_empty(groups)
+    trial.crowd = 2 * groups.count + SOME_GROUPS
+
+
+@inner
+def close_trial(trial: Trial) -> None:
+    """Let all nodes belong to the groups that they were in before the plan."""
+    groups = trial.groups
+    if trial.renamed:
+        of, first_of = groups.of, trial.first_of
+        for node in range(len(of)):
+            of[node] = first_of[node]
+        mark_blocks(of, groups.near)
+    else:
+        put_back(groups, trial.moved, trial.moved_from, trial.moves)
+
+
+@inner
 def make_room_by_group(trial: Trial) -> None:
     """Let there be an entry of `found` and `rank` for each group."""
+    if trial.lasting and trial.groups.count > trial.crowd:
+        leave_out(trial)
     room = len(trial.groups.kind)
     trial.found, trial.rank = longer(trial.found, 0, room), longer(trial.rank, 0, room)
 
@@ -175,7 +237,8 @@ def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
     Jobs are taken in the order of the method (`given`: queue positions, for the order `GIVEN`). Those that fit start;
     the first so many that do not, as many as the method says, reserve their earliest slot; later ones start iff they
     fit beside what is reserved. A job that the cluster could not hold even after all ends is passed over. Unless the
-    whole plan is wanted, it is cut as soon as nothing more can start. Stale groups are built from the other columns.
+    whole plan is wanted, it is cut as soon as nothing more can start; else so, too, but behind `COVERED` reservations.
+    Stale groups are built from the other columns.
     """
     draft, trial, queue = site.draft, site.trial, site.queue
     n, reservations, best_fit = site.queued, method.reservations, method.allocation == BEST_FIT
@@ -213,5 +276,9 @@ def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
         if trial.reserved > 0 and not method.whole:
             make_room_by_group(trial)
             last = last_candidate(site, sequence, i, last, reservations > 1)
-    put_back(trial.groups, trial.moved, trial.moved_from, trial.moves)
+        elif trial.reserved >= COVERED and trial.reserved % LOOK_AGAIN == 0:
+            make_room_by_group(trial)
+            if last_candidate(site, sequence, i, last, True) < i:
+                break
+    close_trial(trial)
     return draft.started

@@ -15,7 +15,7 @@ STRICT, GREEDY = -1, 0
 FIRST_FIT, BEST_FIT = 0, 1
 """Allocations: nodes in index order; those with the fewest free resources first."""
 
-ARRIVAL, SHORTEST, LONGEST, SJF, LJF, SAF, LAF, SPF, GIVEN = range(9)
+ARRIVAL, SHORTEST, LONGEST, SJF, LJF, SAF, LAF, SPF, GIVEN, PRIORITY = range(10)
 """Orders; `GIVEN`: by positions from outside."""
 
 LARGEST = (1 << 63) - 1
@@ -58,13 +58,17 @@ def sorted_positions(code: int, site: Site) -> IntArray:
     """The positions of the queue in order `code`: a merge sort, stable."""
     n, queue, jobs = site.queued, site.queue, site.jobs
     estimate_s, units, per_unit = jobs.estimate_s, jobs.units, jobs.per_unit
+    tier, priority = jobs.tier, jobs.priority
     first, second = np.empty(n, np.int64), np.empty(n, np.int64)
     order, merged = np.empty(n, np.int64), np.empty(n, np.int64)
     for i in range(n):
         slot = queue[i]
         processors = units[slot] * per_unit[slot, 0]
-        first[i] = first_key(code, estimate_s[slot], processors)
-        second[i] = second_key(code, estimate_s[slot], processors)
+        if code == PRIORITY:
+            first[i], second[i] = -tier[slot], -priority[slot]
+        else:
+            first[i] = first_key(code, estimate_s[slot], processors)
+            second[i] = second_key(code, estimate_s[slot], processors)
         order[i] = i
 
     # Runs of `width` sorted positions are merged two by two until one run is left.

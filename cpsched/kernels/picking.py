@@ -20,12 +20,17 @@ def pick_nodes(site: Site, need: int, ranked: bool) -> int:
     level, at_level = 0, need
     if ranked:
         # The rank at which the choice ends; nodes of higher ranks are all taken.
-        order = np.argsort(-rank[: groups.count])
+        able, n = np.empty(groups.count, np.int64), 0
+        for g in range(groups.count):
+            if found[g] > 0:
+                able[n] = g
+                n += 1
+        order = np.argsort(-rank[able[:n]])
         gathered, k = 0, 0
         while gathered < need:
-            level, at_level = rank[order[k]], need - gathered
-            while k < len(order) and rank[order[k]] == level:
-                gathered += groups.size[order[k]] * found[order[k]]
+            level, at_level = rank[able[order[k]]], need - gathered
+            while k < n and rank[able[order[k]]] == level:
+                gathered += groups.size[able[order[k]]] * found[able[order[k]]]
                 k += 1
     return take_nodes(site, need, ranked, level, at_level)
 

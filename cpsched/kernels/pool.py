@@ -17,6 +17,12 @@ from cpsched.kernels.profile import earliest, occupy, starts_now
 from cpsched.kernels.state import Draft, Method, Site, longer
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
+COVERED = 2000
+"""So many jobs are planned in any case; behind them, jobs none of which can start now are left unplanned."""
+
+LOOK_AGAIN = 250
+"""Jobs between two looks whether any behind can start now."""
+
 
 @inner
 def amount_of(site: Site, slot: int) -> int:
@@ -203,6 +209,9 @@ def reserving(site: Site, free: int, first: int, eventually: int, method: Method
             count = occupy(times, level, count, start_s, start_s + duration_s, amount)
         if not whole:
             last = last_startable(site, free, i, last, times, level, count)
+        elif i - first >= COVERED and (i - first) % LOOK_AGAIN == 0:
+            none_starts = last_startable(site, free, i, last, times, level, count) < i
+            last = i - 1 if none_starts else last
 
 
 @inner

@@ -105,10 +105,16 @@ class Trial(Handle, grows=True):
 
     reserved: int
     """Reservations made."""
-    seconds: int
-    """Entries of `times` in use."""
     hopeless: int
     """Entries of `failed` in use."""
+    slotted: int
+    """Entries of `slotted_job` in use."""
+    lasting: int
+    """Whether jobs once placed stay: what is noted of them may then be replaced by what is noted of later ones."""
+    crowd: int
+    """Where jobs once placed stay: from so many groups on those without nodes are left out."""
+    renamed: int
+    """Whether groups were left out, so that `moved_from` no longer says where nodes came from."""
     moves: int
     """Entries of `moved` in use."""
     groups: Groups
@@ -121,10 +127,17 @@ class Trial(Handle, grows=True):
     """By group: how many units of the job at hand a node holds."""
     rank: Column
     """By group: nodes of the highest rank are taken first."""
-    times: Column
-    """Every second after now at which a line changes, sorted; empty before the first reservation."""
     failed: Column
     """Slots of jobs that could not start."""
+    slotted_job: Column
+    """Slots of jobs that have a reservation."""
+    slotted_s: Column
+    """The starts of those reservations: no job that asks for as much, for as long, can start before."""
+    change_s: Column
+    """Seconds at which the units that a job finds change."""
+    change_by: Column
+    first_of: Column
+    """By node: the group before the plan, once groups were left out."""
     nodes: Column
     """Where the job at hand is placed."""
     units: Column
@@ -177,7 +190,7 @@ def no_groups(resources: int) -> Groups:
 def new_trial(resources: int) -> Trial:
     """A trial without room."""
     amounts = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
-    return Trial(0, 0, 0, 0, no_groups(resources), *amounts, *(no_entries() for _ in range(8)))
+    return Trial(0, 0, 0, 0, 0, 0, 0, no_groups(resources), *amounts, *(no_entries() for _ in range(12)))
 
 
 @kernel

@@ -161,6 +161,10 @@ def _fill(typing_context: Any, target: Any, values: Any) -> Any:
     return types.void(target, values), generate
 
 
+_ELEMENTS = {"bool": "bool_", "int64": "int64", "float64": "float64"}
+"""Numba's names of what arrays hold."""
+
+
 @cache
 def type_of(hint: Any) -> Any:
     """The Numba type of a type hint."""
@@ -168,9 +172,10 @@ def type_of(hint: Any) -> Any:
         return types.int64
     if hint is bool:
         return types.bool_
+    if hint is float:
+        return types.float64
     if kind := kind_of(hint):
-        dtype = types.bool_ if kind.dtype == "bool" else types.int64
-        return types.Array(dtype, kind.axes, "C", readonly=not kind.written)
+        return types.Array(getattr(types, _ELEMENTS[kind.dtype]), kind.axes, "C", readonly=not kind.written)
     if isinstance(hint, UnionType):
         return type_of(next(part for part in get_args(hint) if issubclass(part, Handle)))
     if get_origin(hint) is tuple:

@@ -85,9 +85,9 @@ NO_STARTS = Starts.of({})
 
 _EFFORT_KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("path", "status"), (str,)),
-    **dict.fromkeys(("considered", "variables", "branches"), (int,)),
+    **dict.fromkeys(("considered", "variables", "branches", "unplaced"), (int,)),
     **dict.fromkeys(("objective", "bound"), (float, int, type(None))),
-    "solver_s": (float, int),
+    **dict.fromkeys(("solver_s", "first_s", "best_s"), (float, int)),
 }
 """What each field of `Effort` may be: journals and figures are made of them."""
 
@@ -100,6 +100,8 @@ class Effort:
     - `considered`: how many jobs were looked at; `variables`: how many variables a model had.
     - `status`: what a solver said; `objective`: the value of its plan; `bound`: a proved lower bound of that.
     - `solver_s`: the solver's own seconds; `branches`: its effort, which does not depend on the machine.
+    - `first_s`, `best_s`: of the solver's seconds, those until its first and until its best plan.
+    - `unplaced`: jobs that a model without nodes would have started, and the nodes have no room for.
     """
 
     path: str
@@ -110,6 +112,9 @@ class Effort:
     bound: float | None = None
     solver_s: float = 0.0
     branches: int = 0
+    first_s: float = 0.0
+    best_s: float = 0.0
+    unplaced: int = 0
 
     def __post_init__(self) -> None:
         for name, kinds in _EFFORT_KINDS.items():

@@ -15,6 +15,10 @@ Placement = tuple[tuple[int, int], ...]
 """
 
 
+MOST_PRIORITY = 0xFFFFFFFF
+"""The largest priority, and the largest tier: Slurm's 32 bits."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a job asks for: `units` identical units, each wanting `per_unit` amounts **on one node**.
@@ -61,6 +65,9 @@ class Job:
     - `queue`: the name of the queue (Slurm: the partition) that the job was submitted to.
     - `ineligible`: why the job may not start yet (a dependency, a begin time, ...), and None where it may. An
       ineligible job is left out of decisions.
+    - `qos`: the quality of service that the job was submitted under, where its site has such.
+    - `tier`, `priority`: what the site ranks its jobs by, larger first: any job of a higher tier comes before those of
+      a lower one. Both are 0 where nobody ranks jobs.
 
     >>> job = Job(id=7, submit_s=0, walltime_s=3600, request=Request(2, (4,)), user="ada")
     >>> job.request.units * job.walltime_s
@@ -76,10 +83,15 @@ class Job:
     queue: str = ""
     account: str = ""
     ineligible: str | None = None
+    qos: str = ""
+    priority: int = 0
+    tier: int = 0
 
     def __post_init__(self) -> None:
         require_time("submit_s", self.submit_s)
         require_duration("walltime_s", self.walltime_s)
+        require(0 <= self.priority <= MOST_PRIORITY, "priority", self.priority, "must be within 32 bits, not negative")
+        require(0 <= self.tier <= MOST_PRIORITY, "tier", self.tier, "must be within 32 bits, not negative")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,9 @@ class JobTable(Handle):
     sharing: Column
     """Bits `DISTINCT`, `EXCLUSIVE`."""
     node_set: Column
+    priority: Column
+    """The site's rank of a job within its tier, larger first."""
+    tier: Column
     start_s: Column
     end_s: Column
     """Expected end of a running job."""
@@ -119,6 +122,8 @@ class JobTable(Handle):
             per_unit=np.array([job.request.per_unit for job in jobs], dtype=np.int64).reshape(total, R),
             sharing=column([job.request.sharing for job in jobs]),
             node_set=column([job.request.node_set for job in jobs]),
+            priority=column([job.priority for job in jobs]),
+            tier=column([job.tier for job in jobs]),
             start_s=start_s,
             end_s=start_s + estimate_s,
             place_at=np.cumsum(place_count) - place_count,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.model import NEVER
+from cpsched.fit import refusal, used_by
+from cpsched.model import NEVER, RunningJob, Snapshot
 
 STRICT, GREEDY = -1, 0
 
@@ -108,3 +109,37 @@ def plan(snapshot, order, reservations, best_fit=False, backfill=None):
         if backfill is not None and reserved == 1:
             todo = [p for p in backfill if planned[p] == NEVER]
     return starts, planned
+
+
+def replay(cluster, trace, reservations):
+    """(start, placement) by job id of a trace, taken in order of arrival and planned anew at every event.
+
+    Walltimes are the estimates. Jobs that can never run are left out.
+    """
+    waiting = [item for item in trace if refusal(item.job.request, cluster) is None]
+    events, placed, running = {item.job.submit_s for item in waiting}, {}, {}
+    while events:
+        now_s = min(events)
+        events.remove(now_s)
+        running = {each: end_s for each, end_s in running.items() if end_s > now_s}
+        queue = [item.job for item in waiting if item.job.submit_s <= now_s]
+        if not queue:
+            continue
+        snapshot = seen_at(now_s, cluster, queue, running)
+        starts, _ = plan(snapshot, range(len(queue)), reservations)
+        for item in [item for item in waiting if item.job.id in starts]:
+            placed[item.job.id] = (now_s, starts[item.job.id])
+            running[RunningJob(item.job, *placed[item.job.id])] = now_s + item.run_s
+            events.add(now_s + item.run_s)
+            waiting.remove(item)
+    return placed
+
+
+def seen_at(now_s, cluster, queue, running):
+    """The snapshot of one second: free is the capacity less what runs, node by node."""
+    free = cluster.capacity.copy()
+    for each in running:
+        for node, amounts in used_by(each.job.request, each.placement, cluster.capacity).items():
+            free[node] -= amounts
+    estimates = {job.id: job.walltime_s for job in [*queue, *(each.job for each in running)]}
+    return Snapshot.of(now_s, cluster, free, queue, list(running), estimates)

@@ -12,10 +12,11 @@ from cpsched import catalogue
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.fit import holds
 from cpsched.model import NEVER, Cluster
+from cpsched.planning import EVERY
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.testing.promises import PROMISES, dispatcher_of, examples, policy_of
-from cpsched_sim.testing.worlds import can_run, snapshots, traces
+from cpsched_sim.testing.worlds import can_run, crowds, snapshots, traces
 from cpsched_sim.traces.job import TraceJob
 from tests.builders import a_cluster, a_job, a_snapshot
 from tests.properties import reference
@@ -67,7 +68,28 @@ def test_both_lanes_give_the_same_starts(world, name):
 
 
 @settings(max_examples=60, deadline=None)
-@given(traces(), st.sampled_from(["easy", "list-reg", "list-laf", "fcfs"]), st.sampled_from(["walltime", "last-two"]))
+@given(traces(), st.sampled_from(["fcfs", "greedy", "easy", "list-reg"]), st.sampled_from(["ordinary", "fast"]))
+def test_whole_schedules_equal_a_plain_sweep_over_the_events(world, name, lane):
+    """Start by start and node by node, against a simulator that shares no code with the kernels or the engine."""
+    cluster, trace = world
+    reservations = {"fcfs": reference.STRICT, "greedy": reference.GREEDY, "easy": 1, "list-reg": EVERY}[name]
+    schedule = replay(trace, cluster, policy_of(name), lane=lane)
+    expected = reference.replay(cluster, trace, reservations)
+    for i, item in enumerate(trace):
+        if item.job.id not in expected:
+            assert schedule.start_s[i] == NEVER
+        elif cluster.counted and cluster.size > 1:
+            assert schedule.start_s[i] == expected[item.job.id][0]
+        else:
+            assert (schedule.start_s[i], schedule.placement_of(i)) == expected[item.job.id]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    traces(),
+    st.sampled_from(["easy", "list-reg", "list-laf", "fcfs", "lookahead"]),
+    st.sampled_from(["walltime", "last-two"]),
+)
 def test_groups_carried_along_decide_like_groups_built_anew(world, name, predictor):
     """A state kept up to date over a trace, also where estimates are overrun, and one built from values each round."""
     cluster, trace = world
@@ -104,7 +126,7 @@ def test_the_simulated_cluster_needs_no_check_of_its_snapshots(world, predictor,
     assert replay(trace, cluster, policy, charge).violations == ()
 
 
-@pytest.mark.parametrize("name", ["easy", "list-reg"])
+@pytest.mark.parametrize("name", ["easy", "list-reg", "lookahead"])
 def test_many_blocks_of_nodes_give_the_same_starts(name):
     """On 150 contended nodes, where blocks are passed over and groups left out: carried along, and built anew."""
     cluster, random = Cluster.of([[8, 4]] * 150, ["cores", "gpus"]), np.random.default_rng(3)
@@ -118,7 +140,7 @@ def test_many_blocks_of_nodes_give_the_same_starts(name):
     policy.dispatcher = WithoutGroups(policy.dispatcher)
     built = replay(trace, cluster, policy)
     assert len(built.violations) == 0
-    assert carried.paths["some-start"] > 10
+    assert carried.paths["searched" if name == "lookahead" else "some-start"] > 10
     assert np.array_equal(carried.start_s, built.start_s)
     assert [carried.placement_of(i) for i in range(len(trace))] == [built.placement_of(i) for i in range(len(trace))]
 
@@ -138,17 +160,38 @@ class WithoutGroups:
         """Nothing."""
 
 
-@settings(max_examples=100, deadline=None)
-@given(snapshots(), st.sampled_from(["easy", "ebf", "easy-sjbf"]))
-def test_no_start_delays_the_reservation_of_the_first_that_waits(snapshot, name):
-    """EASY: with all but the heads and the first that waits taken out of the queue, its start stays the same."""
-    decision = shared(name).decide(snapshot, "plan")
+def reservation_of_the_first_that_waits(snapshot):
+    """(queue position, start) of EASY's reservation, with all but the heads and the first that waits taken out."""
     alone, planned = reference.plan(snapshot, range(len(snapshot.queue)), 1, backfill=[])
     first = next((p for p, s in enumerate(planned) if s not in (NEVER, snapshot.now_s)), None)
+    return alone, first, None if first is None else planned[first]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(snapshots(), crowds()), st.sampled_from(["easy", "ebf", "easy-sjbf"]))
+def test_no_start_delays_the_reservation_of_the_first_that_waits(snapshot, name):
+    """EASY: the first job that waits is planned for when it would start if nobody was behind it, whoever starts now."""
+    decision = shared(name).decide(snapshot, "plan")
+    heads, first, start_s = reservation_of_the_first_that_waits(snapshot)
     if first is not None and not snapshot.cluster.counted:
-        job = snapshot.queued_jobs()[first]
-        assert decision.plan_by_job(snapshot)[job.id] == planned[first]
-        assert set(alone) <= set(decision.starts_by_job(snapshot))
+        assert decision.plan_by_job(snapshot)[snapshot.queued_jobs()[first].id] == start_s
+        assert set(heads) <= set(decision.starts_by_job(snapshot))
+
+
+def test_the_crowds_hold_reservations_that_a_start_could_delay():
+    """In most of them a job waits with a reservation, and in many a later one starts beside it."""
+    waits, backfilled = [], []
+
+    @settings(max_examples=60, deadline=None, database=None, derandomize=True)
+    @given(crowds())
+    def count(snapshot):
+        heads, first, _ = reservation_of_the_first_that_waits(snapshot)
+        waits.append(first is not None and not snapshot.cluster.counted)
+        backfilled.append(len(shared("easy").decide(snapshot, "plan").starts_by_job(snapshot)) > len(heads))
+
+    count()
+    assert np.mean(waits) > 0.9
+    assert np.mean(backfilled) > 0.4
 
 
 def test_a_job_that_can_never_fit_blocks_nobody():

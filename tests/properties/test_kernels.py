@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from cpsched.fit import holds, verify
 from cpsched.kernels.jit import kernel
+from cpsched.kernels.nodes import REMEMBERED
 from cpsched.kernels.overrun import OVERRUN_CODES
 from cpsched.kernels.state import Site
-from cpsched.model import Cluster, Decision, Effort, Starts
+from cpsched.model import NEVER, Cluster, Decision, Effort, Starts
 from cpsched.overrun import expected_end_s
 from cpsched.planning import EVERY, GREEDY, STRICT, plan, site_of
 from cpsched_sim.cluster.events import revise_overdue
-from cpsched_sim.testing.worlds import snapshots
+from cpsched_sim.testing.worlds import crowds, snapshots
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties import reference
 
@@ -43,8 +44,36 @@ def test_plans_on_nodes_equal_the_reference(snapshot, reservations, best_fit, ra
 
 
 @settings(max_examples=150, deadline=None)
+@given(crowds(), st.sampled_from(RESERVATIONS), st.booleans(), st.randoms(use_true_random=False))
+def test_plans_of_long_queues_equal_the_reference(snapshot, reservations, best_fit, random):
+    """Full clusters of unequal nodes: more requests that fail than a plan remembers, many ties, all sharing rules."""
+    order = list(range(len(snapshot.queue)))
+    random.shuffle(order)
+    expected = reference.plan(snapshot, order, reservations, best_fit)
+    found = plan(snapshot, np.argsort(order), reservations, allocation="best-fit" if best_fit else "first-fit")
+    assert verify(found, snapshot) == []
+    if not snapshot.cluster.counted:
+        assert as_plan(found, snapshot) == expected
+
+
+def test_the_crowds_are_crowds():
+    """What the tests of long queues look at is there: nearly every world has more failures than are remembered."""
+    waiting = []
+
+    @settings(max_examples=60, deadline=None, database=None, derandomize=True)
+    @given(crowds())
+    def count(snapshot):
+        _, planned = reference.plan(snapshot, range(len(snapshot.queue)), EVERY)
+        waiting.append(sum(start not in (NEVER, snapshot.now_s) for start in planned))
+
+    count()
+    assert np.mean(np.array(waiting) > REMEMBERED) > 0.6
+    assert np.mean(np.array(waiting) > 0) > 0.9
+
+
+@settings(max_examples=150, deadline=None)
 @given(
-    snapshots(),
+    st.one_of(snapshots(), crowds()),
     st.sampled_from(["reg", "shortest", "longest", "sjf", "ljf", "saf", "laf", "spf"]),
     st.sampled_from(RESERVATIONS),
 )
@@ -71,7 +100,7 @@ def test_every_order_equals_the_reference(snapshot, order, reservations):
 
 
 @settings(max_examples=150, deadline=None)
-@given(snapshots(), st.sampled_from(RESERVATIONS), st.sampled_from(["first-fit", "best-fit"]))
+@given(st.one_of(snapshots(), crowds()), st.sampled_from(RESERVATIONS), st.sampled_from(["first-fit", "best-fit"]))
 def test_asking_for_the_starts_alone_gives_the_same_starts(snapshot, reservations, allocation):
     cut = plan(snapshot, reservations=reservations, allocation=allocation, need="starts")
     whole = plan(snapshot, reservations=reservations, allocation=allocation)

@@ -17,8 +17,9 @@ from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.engine import improve
 from cpsched.dispatchers.cp.limit import Limit
-from cpsched.dispatchers.cp.objective import by_slowdown, delay, slowdown_weights
-from cpsched.dispatchers.cp.recipes.pcp20 import Pcp20
+from cpsched.dispatchers.cp.objective import by_slowdown, delay, slowdown
+from cpsched.dispatchers.cp.recipes.pcp20 import pcp20
+from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.fit import verify
 from cpsched.model import Cluster, Decision, Job, Request, RunningJob, Snapshot
 from tests.builders import a_snapshot
@@ -72,7 +73,7 @@ def planned_slowdown(decision: Decision, snapshot: Snapshot) -> float:
 @given(snapshots(nodes=4, jobs=7, longest_s=50, plain=False))
 @settings(max_examples=150, deadline=None)
 def test_never_infeasible_never_worse_than_the_first_dive(snapshot: Snapshot) -> None:
-    decision = Pcp20(effort=400).decide(snapshot)
+    decision = pcp20(effort=400).decide(snapshot)
     assert verify(decision, snapshot) == []
     first = first_dive(snapshot)
     if first is not None:
@@ -140,7 +141,7 @@ def exhaustive(snapshot: Snapshot, jobs: Sequence[Job]) -> float:
 @given(snapshots(nodes=2, jobs=3, longest_s=4, plain=True))
 @settings(max_examples=80, deadline=None)
 def test_optimal_where_exhaustive_search_can_tell(snapshot: Snapshot) -> None:
-    decision = Pcp20(effort=80_000, restarts=100).decide(snapshot)
+    decision = pcp20(effort=80_000, restarts=100).decide(snapshot)
     assert verify(decision, snapshot) == []
     considered = set(decision.plan_by_job(snapshot))
     jobs = [job for job in snapshot.queued_jobs() if job.id in considered]
@@ -158,25 +159,24 @@ def test_the_solver_alone_decides_as_the_certain_answers_do(snapshot: Snapshot) 
     if len(slots) == 0:
         return
     facts = window.consider(facts, by_slowdown(snapshot, slots))
-    weights = slowdown_weights(facts)
+    problem = window.Problem(facts, slowdown(snapshot, facts.jobs, ExpectedWaits()), slots[:0], False)
     from_dive = Answer(window.first_leaf(facts), "", certain=False)
-    solved = improve(facts, from_dive, weights, Limit(1.0, 1.0, 100, effort=80_000), seed=0)
+    solved = improve(problem, from_dive, "positions", Limit(1.0, 1.0, 100, effort=80_000), seed=0)
     assert solved.status == "optimal"
-    decided = Pcp20(effort=80_000, restarts=100).decide(snapshot)
-    waited = float((weights * (snapshot.now_s - snapshot.table.submit_s[facts.jobs])).sum()) + len(slots)
-    assert waited + delay(facts.now_s, weights, solved.plan.start_s) == pytest.approx(
-        planned_slowdown(decided, snapshot)
-    )
+    decided = pcp20(effort=80_000, restarts=100).decide(snapshot)
+    assert solved.plan is not None
+    total = problem.objective.constant + delay(problem.objective, solved.plan.start_s)
+    assert total == pytest.approx(planned_slowdown(decided, snapshot))
 
 
 HARD = """
-from cpsched.dispatchers.cp.recipes.pcp20 import Pcp20
+from cpsched.dispatchers.cp.recipes.pcp20 import pcp20
 from tests.builders import a_cluster, a_job, a_snapshot
 jobs = [a_job(i, units=i % 4 + 1, per_unit=(i % 3 + 1, i % 5 + 1), walltime_s=7 * i, distinct=i % 2 == 0)
         for i in range(1, 16)]
 snapshot = a_snapshot(a_cluster(nodes=4, cores=4, memory=8), jobs)
 for _ in range(2):
-    decision = Pcp20(effort=600, seed=3).decide(snapshot)
+    decision = pcp20(effort=600, seed=3).decide(snapshot)
     print(decision.starts_by_job(snapshot), decision.plan_by_job(snapshot), decision.effort.branches,
           decision.effort.path, decision.effort.objective)
 """

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from cpsched.dispatchers.cp import objective
 from cpsched.dispatchers.cp import positions as kernels
+from cpsched.dispatchers.cp import window
+from cpsched.dispatchers.cp.objective import Objective, delay
 from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts
+from cpsched.planning import GREEDY, Allocation, Scheme, plan_by
 from cpsched.reasons import Phrases, explain
 
 PHRASES = Phrases(
@@ -21,54 +22,90 @@ PHRASES = Phrases(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A plan for the considered jobs, the path to it and what it cost.
+    """A plan for the considered jobs, None where there is none; the path to it and what it cost.
 
-    `bound` is a proved lower bound of the weighted delay (see `objective`); `certain` says that no search can help.
+    `bound` is a proved lower bound of what delays cost (see `objective`); `certain` says that no search can help.
     """
 
-    plan: Plan
+    plan: Plan | None
     path: str
     certain: bool
     bound: float = 0.0
     status: str = ""
     solver_s: float = 0.0
     branches: int = 0
+    first_s: float = 0.0
+    """Seconds of the solver until its first plan."""
+    best_s: float = 0.0
+    """Seconds of the solver until its best plan."""
 
 
-def variables_of(facts: Facts) -> int:
-    """Decision variables of the model as the paper counts them: |Q| + sum of rn_i * |R|."""
-    return len(facts.jobs) + int(facts.units[facts.jobs].sum()) * int(facts.capacity.shape[1])
-
-
-def decision(
-    snapshot: Snapshot, facts: Facts, answer: Answer, weights: npt.NDArray[np.float64], need: Need
-) -> Decision:
-    """Start the jobs whose start is now; objective and bound of its effort are sums of slowdowns, see `objective`."""
-    beside = objective.constant(snapshot, facts, weights)
-    solved = answer.status != ""
-    effort = Effort(
+def effort_of(facts: Facts, answer: Answer, objective: Objective, variables: int) -> Effort:
+    """What the answer cost; its objective and bound are known where somebody searched."""
+    solved = answer.status != "" and answer.plan is not None
+    return Effort(
         path=answer.path,
         considered=len(facts.jobs),
-        variables=variables_of(facts),
+        variables=variables,
         status=answer.status,
-        objective=beside + objective.delay(snapshot.now_s, weights, answer.plan.start_s) if solved else None,
-        bound=beside + answer.bound if solved else None,
+        objective=objective.constant + delay(objective, answer.plan.start_s) if solved and answer.plan else None,
+        bound=objective.constant + answer.bound if solved else None,
         solver_s=answer.solver_s,
         branches=answer.branches,
+        first_s=answer.first_s,
+        best_s=answer.best_s,
     )
-    starts = Starts(*kernels.starts_now(facts, answer.plan))
+
+
+def placed(snapshot: Snapshot, facts: Facts, plan: Plan, effort: Effort, need: Need) -> Decision:
+    """Start the jobs whose start is now where the plan has placed them."""
+    return _explained(snapshot, Starts(*kernels.starts_now(facts, plan)), facts.jobs, plan.start_s, effort, need)
+
+
+def allocated(
+    snapshot: Snapshot, facts: Facts, plan: Plan, effort: Effort, need: Need, allocation: Allocation
+) -> Decision:
+    """Place the jobs whose start is now, in priority order; what the nodes have no room for waits (cp19 section 2.2).
+
+    How many those are is the `unplaced` of the decision's effort.
+    """
+    chosen, starts = facts.jobs[plan.start_s == facts.now_s], NO_STARTS
+    if len(chosen):
+        only = replace(snapshot, queue=np.array(chosen), by_construction=True)
+        starts = plan_by(_SCHEMES[allocation], only, "starts", np.arange(len(chosen))).starts
+    if len(starts) == 0 and len(snapshot.running) == 0:
+        return alone(snapshot, facts, replace(effort, unplaced=len(chosen)), need)
+    start_s = np.where(plan.start_s == facts.now_s, NEVER, plan.start_s)
+    start_s[np.isin(facts.jobs, starts.slots)] = facts.now_s
+    effort = replace(effort, unplaced=len(chosen) - len(starts))
+    return _explained(snapshot, starts, facts.jobs, start_s, effort, need)
+
+
+def alone(snapshot: Snapshot, facts: Facts, effort: Effort, need: Need) -> Decision:
+    """Nothing starts; but where no job runs, nothing would change until the next round: the first that fits starts."""
+    able = window.startable(facts, facts.jobs, 1)
+    if len(facts.running) > 0 or len(able) == 0:
+        return nothing_starts(snapshot, effort, need)
+    facts = window.consider(facts, able)
+    return placed(snapshot, facts, window.first_leaf(facts), replace(effort, path=f"{effort.path}-alone"), need)
+
+
+_SCHEMES = {name: Scheme(GREEDY, None, allocation=name) for name in ("first-fit", "best-fit")}
+
+
+def _explained(
+    snapshot: Snapshot, starts: Starts, jobs: IntArray, start_s: IntArray, effort: Effort, need: Need
+) -> Decision:
     if need == "starts":
         return Decision(starts, effort)
-    plan_s = planned(snapshot, facts.jobs, answer.plan.start_s)
+    plan_s = planned(snapshot, jobs, start_s)
     return Decision(starts, effort, plan_s, explain(snapshot, starts, plan_s, PHRASES))
 
 
-def nothing_starts(snapshot: Snapshot, path: str, need: Need) -> Decision:
-    """No job is considered."""
-    if need == "starts":
-        return Decision(NO_STARTS, Effort(path))
-    plan_s = np.full(len(snapshot.queue), NEVER, np.int64)
-    return Decision(NO_STARTS, Effort(path), plan_s, explain(snapshot, NO_STARTS, plan_s, PHRASES))
+def nothing_starts(snapshot: Snapshot, effort: Effort, need: Need) -> Decision:
+    """No job has a start."""
+    nobody = np.empty(0, np.int64)
+    return _explained(snapshot, NO_STARTS, nobody, nobody, effort, need)
 
 
 def planned(snapshot: Snapshot, jobs: IntArray, start_s: IntArray) -> IntArray:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import numpy.typing as npt
 
-from cpsched.dispatchers.cp import objective, relaxation, window
 from cpsched.dispatchers.cp import positions as kernels
+from cpsched.dispatchers.cp import relaxation, window
 from cpsched.dispatchers.cp.answer import Answer
+from cpsched.dispatchers.cp.objective import Objective, delay
 from cpsched.dispatchers.cp.positions import Facts, Plan
+from cpsched.dispatchers.cp.power import with_power
+from cpsched.dispatchers.cp.relaxation import Relaxation
+from cpsched.dispatchers.cp.window import Problem
 
 _NODES = 1000
 """Nodes of the relaxed tree, about 10 ms. A larger number rarely proves more (measured in contended rounds of KIT)."""
@@ -23,7 +26,7 @@ _SHAKES = 16
 def all_start(facts: Facts) -> Answer | None:
     """Every considered job starts now, if the dive places them all now; else None.
 
-    That is optimal: each term of the objective grows with the job's start, and no start is before now.
+    That is optimal: no term of an objective falls with the job's start, and no start is before now.
     """
     plan = window.empty_plan(facts)
     if kernels.dive(facts, plan, np.arange(len(facts.jobs)), True) < len(facts.jobs):
@@ -31,37 +34,76 @@ def all_start(facts: Facts) -> Answer | None:
     return Answer(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
 
 
-def bound_met(facts: Facts, weights: npt.NDArray[np.float64], seed: int) -> Answer:
+def bound_met(facts: Facts, objective: Objective, seed: int) -> Answer:
     """The first leaf, improved by branch and bound on the problem without places; certain where that proves it.
 
-    A plan whose weighted delay equals that of the best relaxed plan is optimal. If not certain, the answer holds the
+    A plan whose delays cost as much as those of the best relaxed plan is optimal. If not certain, the answer holds the
     best plan found, also by dives in shaken order, to search on from.
     """
     plan = window.first_leaf(facts)
-    relaxed = relaxation.relax(facts)
-    _, _, bound = relaxation.branch(facts, relaxed, weights, plan, window.empty_plan(facts), _NODES, _DIVES)
-    if not _meets(bound, facts, weights, plan):
-        plan = shaken(facts, plan, weights, np.random.default_rng(seed))
-    met = _meets(bound, facts, weights, plan)
+    relaxed = relaxation.relax(facts, True)
+    _, _, bound = relaxation.branch(facts, relaxed, objective, plan, window.empty_plan(facts), _NODES, _DIVES)
+    if not _meets(bound, objective, plan):
+        plan = shaken(facts, plan, objective, np.random.default_rng(seed))
+    met = _meets(bound, objective, plan)
     answer = Answer(plan, "bound-met", met, bound)
     return dataclasses.replace(answer, status="optimal") if met else answer
 
 
-def _meets(bound: float, facts: Facts, weights: npt.NDArray[np.float64], plan: Plan) -> bool:
+def pooled(problem: Problem) -> Answer:
+    """The same for the model of pools, which has no places: where the tree is exhausted, its best plan is optimal.
+
+    Where no pool can run short all jobs start now; whether nodes have room for them is not this model's question.
+    """
+    facts, objective = problem.facts, problem.objective
+    relaxed = pools(problem)
+    plan = window.empty_plan(facts)
+    if relaxed.demand.shape[1] == 0:
+        plan.start_s[:] = facts.now_s
+        return Answer(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
+    nodes = max(_NODES, 2 * len(facts.jobs))
+    trial = window.empty_plan(facts)
+    _, met, bound = relaxation.branch(facts, relaxed, objective, plan, trial, nodes, relaxation.NO_PLACES)
+    return Answer(plan, "bound-met", met, bound, "optimal" if met else "")
+
+
+def pools(problem: Problem) -> Relaxation:
+    """The pools; the jobs that are fixed at the end of the horizon come after the considered ones."""
+    facts = problem.facts
+    found = relaxation.relax(window.consider(facts, np.concatenate((facts.jobs, problem.rest))), False)
+    return found if problem.power is None else with_power(found, facts, problem.power)
+
+
+def impossible(problem: Problem) -> bool:
+    """Whether the model has no solution, whatever is planned (cp19 sections 3 and 4).
+
+    A job may be longer than the horizon, which overdue jobs shorten; or the jobs that are not searched, all of which
+    end with the horizon, do not fit beside each other.
+    """
+    facts = problem.facts
+    if problem.horizon_s < int(facts.estimate_s[facts.jobs].max()):
+        return True
+    if len(problem.rest) == 0:
+        return False
+    found = pools(problem)
+    return bool((found.demand[len(facts.jobs) :].sum(axis=0) > found.capacity[-1]).any())
+
+
+def _meets(bound: float, objective: Objective, plan: Plan) -> bool:
     """Whether no plan can be better, by more than counts as a difference."""
-    return bound >= objective.delay(facts.now_s, weights, plan.start_s) * (1 - relaxation.CLOSE)
+    return bound >= delay(objective, plan.start_s) * (1 - relaxation.CLOSE)
 
 
-def shaken(facts: Facts, best: Plan, weights: npt.NDArray[np.float64], random: np.random.Generator) -> Plan:
+def shaken(facts: Facts, best: Plan, objective: Objective, random: np.random.Generator) -> Plan:
     """The best of `best` and of dives that take the jobs in the order of its starts, shaken by a few places."""
-    J, trial = len(weights), window.empty_plan(facts)
-    least = objective.delay(facts.now_s, weights, best.start_s)
+    J, trial = len(facts.jobs), window.empty_plan(facts)
+    least = delay(objective, best.start_s)
     for _ in range(_SHAKES):
         place = np.empty(J)
         place[np.argsort(best.start_s, kind="stable")] = np.arange(J)
         order = np.argsort(place + random.normal(0.0, max(1.0, J / 8), J), kind="stable")
         kernels.dive(facts, trial, order, False)
-        found = objective.delay(facts.now_s, weights, trial.start_s)
+        found = delay(objective, trial.start_s)
         if found < least * (1 - relaxation.CLOSE):
             best, trial, least = trial, best, found
     return best

@@ -14,14 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.dispatchers.cp.variables import Boxes, Variables, eligible
+from cpsched.dispatchers.cp.positions import room_when_empty
+from cpsched.dispatchers.cp.variables import Boxes, Stairs, Variables, eligible
 from cpsched.model import DISTINCT, EXCLUSIVE
 
 
-def post(variables: Variables, held: Mapping[int, Boxes]) -> None:
-    """All of them; `held` are the fixed boxes of each resource."""
+def post(variables: Variables, held: Mapping[int, Boxes], steps: Mapping[int, Stairs | None]) -> None:
+    """All of them; `held` is what runs, and `steps` the same as stairs where they are not too large."""
     for r, fixed in held.items():
-        boxes_do_not_overlap(variables, r, fixed)
+        found = steps[r]
+        if found is None:
+            boxes_do_not_overlap(variables, r, fixed)
+        else:
+            boxes_do_not_overlap(variables, r, NO_BOXES)
+            units_start_when_their_positions_are_free(variables, r, found)
         no_more_than_there_is(variables, r, fixed)
     for j in range(len(variables.units)):
         distinct_units_on_distinct_nodes(variables, j)
@@ -29,7 +35,7 @@ def post(variables: Variables, held: Mapping[int, Boxes]) -> None:
 
 
 def boxes_do_not_overlap(variables: Variables, r: int, fixed: Boxes) -> None:
-    """Diffn over (s, y) x (d, dy): a position of resource `r` serves one unit at a time."""
+    """Diffn over (s, y) x (d, dy): a position of `r` serves one unit at a time; `fixed` are boxes of others."""
     constant = _constants(variables.solver)
     boxes = [
         (variables.start[j], unit.position[r], constant(variables.estimate_s(j)), constant(unit.size[r]))
@@ -44,6 +50,27 @@ def boxes_do_not_overlap(variables: Variables, r: int, fixed: Boxes) -> None:
     if boxes:
         columns = [list(column) for column in zip(*boxes, strict=True)]
         variables.solver.Add(variables.solver.NonOverlappingBoxesConstraint(*columns))
+
+
+def units_start_when_their_positions_are_free(variables: Variables, r: int, steps: Stairs) -> None:
+    """s >= free_from[y]: what diffn would say of a unit and the boxes of running jobs, in one Element per unit."""
+    solver, stride = variables.solver, int(variables.stride[r])
+    bottom, flat = steps.free_from[steps.kind_of, 0].tolist(), steps.free_from.reshape(-1).tolist()
+    if not any(flat):
+        return
+    kinds = steps.kind_of.tolist()
+    for start, units in zip(variables.start, variables.units, strict=True):
+        for unit in units:
+            if r not in unit.size:
+                continue
+            if unit.place[r].Bound():
+                solver.Add(start >= solver.Element(bottom, unit.node))
+            else:
+                kind = solver.Element(kinds, unit.node)
+                solver.Add(start >= solver.Element(flat, (kind * stride + unit.place[r]).Var()))
+
+
+NO_BOXES = Boxes(*(np.empty(0, np.int64) for _ in range(3)))
 
 
 def _constants(solver: Any) -> Callable[[int], Any]:
@@ -66,7 +93,7 @@ def no_more_than_there_is(variables: Variables, r: int, fixed: Boxes) -> None:
         demand = sum(unit.size.get(r, 0) for unit in units)
         if variables.sharing(j) & EXCLUSIVE:
             slot = int(facts.jobs[j])
-            demand = len(units) * int(facts.capacity[eligible(facts, slot), r].min())
+            demand = len(units) * int(facts.capacity[eligible(facts, slot), r].min() // variables.grain[r])
         if demand > 0:
             tasks.append(solver.FixedDurationIntervalVar(variables.start[j], variables.estimate_s(j), ""))
             demands.append(demand)
@@ -75,7 +102,7 @@ def no_more_than_there_is(variables: Variables, r: int, fixed: Boxes) -> None:
     for duration_s, amount in zip(ends.tolist(), held.tolist(), strict=True):
         tasks.append(solver.FixedInterval(0, duration_s, ""))
         demands.append(amount)
-    total = int(facts.capacity[variables.nodes, r].sum())
+    total = int(facts.capacity[variables.nodes, r].sum() // variables.grain[r])
     if tasks:
         solver.Add(solver.Cumulative(tasks, demands, total, ""))
 
@@ -91,18 +118,7 @@ def whole_nodes_hold_all_units(variables: Variables, j: int) -> None:
     facts, slot = variables.facts, int(variables.facts.jobs[j])
     if not variables.sharing(j) & EXCLUSIVE:
         return
-    room = units_per_node(variables, slot)
+    room = room_when_empty(facts, slot)[variables.nodes]
     if len(np.unique(room[room > 0])) > 1:
         rooms = [variables.solver.Element(room.tolist(), unit.node) for unit in variables.units[j]]
         variables.solver.Add(variables.solver.Sum(rooms) >= int(facts.units[slot]))
-
-
-def units_per_node(variables: Variables, slot: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """How many units of `slot` an empty node could take: int64 along `variables.nodes`."""
-    facts = variables.facts
-    amounts, capacity = facts.per_unit[slot], facts.capacity[variables.nodes]
-    asked = amounts > 0
-    room = (capacity[:, asked] // amounts[asked]).min(axis=1)
-    if facts.sharing[slot] & DISTINCT:
-        room = np.minimum(room, 1)
-    return np.where(eligible(facts, slot)[variables.nodes], room, 0)

@@ -1,7 +1,7 @@
-"""The search control of cp19 section 3: limits that double, restarts that stop when they bring nothing.
+"""The search control of cp19: limits that double, restarts that stop when they bring nothing.
 
-First the solver verifies the plan at hand, posted in one go. A restart is a search of its own for something better
-than the best plan so far: searches that branch on every unit, and may prove the plan optimal, take turns with
+Where a plan is at hand the solver first verifies it, posted in one go. A restart is a search of its own for something
+better than the best plan so far: searches that branch on every unit, and may prove the plan optimal, take turns with
 searches by a shaken order.
 """
 
@@ -9,47 +9,84 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from ortools.constraint_solver import pywrapcp
 
-from cpsched.dispatchers.cp import constraints, objective
 from cpsched.dispatchers.cp.answer import Answer
+from cpsched.dispatchers.cp.by_nodes import NodeModel
+from cpsched.dispatchers.cp.by_pool import PoolModel
+from cpsched.dispatchers.cp.by_positions import PositionModel
 from cpsched.dispatchers.cp.limit import Limit
+from cpsched.dispatchers.cp.objective import Scaled, delay
 from cpsched.dispatchers.cp.positions import Facts, Plan
-from cpsched.dispatchers.cp.search import Search, values_of
-from cpsched.dispatchers.cp.variables import Variables, occupied, variables
-from cpsched.dispatchers.cp.window import copy_of
+from cpsched.dispatchers.cp.window import Problem, copy_of
 
 
-def improve(facts: Facts, answer: Answer, weights: npt.NDArray[np.float64], limit: Limit, seed: int) -> Answer:
-    """Have the solver verify the plan of `answer` and look for one of less weighted delay.
+class Model(Protocol):
+    """Variables and constraints of one problem; nothing is posted before `post`."""
+
+    solver: Any
+    facts: Facts
+    horizon_s: int
+    start: list[Any]
+    """By job, seconds from now."""
+
+    @property
+    def cost_s(self) -> float:
+        """What building and the first propagation are expected to take."""
+
+    def post(self) -> None:
+        """Post the constraints."""
+
+    def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
+        """The variables of the places of job `j`, and their values in `plan`."""
+
+    def search(self, plan: Plan, rank: Sequence[int], complete: bool) -> Any:
+        """A decision builder."""
+
+    def read(self, search: Any) -> Plan:
+        """The plan of the solution that the solver stands on."""
+
+
+MODELS: dict[str, Any] = {"positions": PositionModel, "nodes": NodeModel, "pool": PoolModel}
+
+
+def improve(problem: Problem, answer: Answer, model_name: str, limit: Limit, seed: int, guided: bool = True) -> Answer:
+    """Have the solver verify the plan of `answer`, and look for one whose delays cost less.
 
     Status `optimal`: proved; `feasible`: found or verified by the solver; `unverified`: the limit came first, the
-    plan is the dive's own. Path `dive`: the model would be too large for the limit, the dives alone decide.
+    plan is the one at hand. Path `dive`: the model would be too large for the limit, the plan at hand decides.
+
+    Without `guided` the solver searches in its own way and is shown no plan. Path `late`: the limit came before a first
+    plan; `infeasible`: the model has none.
     """
-    parts, by_dive = int(answer.plan.parts.sum()), dataclasses.replace(answer, path="dive", status="unverified")
-    if not limit.covers(parts):
-        return by_dive
+    make = MODELS[model_name]
+    too_large = dataclasses.replace(answer, path="dive", status="unverified") if guided else Answer(None, "late", False)
+    if not limit.covers(make.least_cost_s(problem, answer.plan)):
+        return too_large
     solver = pywrapcp.Solver("cpsched", _parameters())
-    model = variables(solver, facts, answer.plan)
-    held = {r: occupied(model, r) for r in model.resources}
-    if not limit.covers(parts, (parts + len(boxes.size) for boxes in held.values())):
-        return by_dive
-    run = Run(model, weights, answer.plan)
+    model: Model = make(solver, problem, answer.plan)
+    if not limit.covers(model.cost_s):
+        return too_large
+    run = Run(model, problem, answer.plan if guided else None)
     if not run.budget(limit).crossed:
-        constraints.post(model, held)
+        model.post()
         run.restart(limit, np.random.default_rng(seed))
+    found = run.plan
+    optimal = run.status == "optimal" and found is not None
     return dataclasses.replace(
         answer,
-        plan=run.plan,
-        path="solver",
+        plan=found,
+        path="solver" if found is not None else "infeasible" if run.status == "infeasible" else "late",
         status=run.status,
-        bound=objective.delay(facts.now_s, weights, run.plan.start_s) if run.status == "optimal" else answer.bound,
+        bound=delay(problem.objective, found.start_s) if optimal and found is not None else answer.bound,
         solver_s=solver.WallTime() / 1000,
         branches=solver.Branches(),
+        first_s=run.first_s,
+        best_s=run.best_s,
     )
 
 
@@ -80,72 +117,88 @@ class Budget:
 
 
 class Run:
-    """The restarts of one call: the best plan so far, and what the solver said of it."""
+    """The restarts of one call: the best plan so far, None before the first, and what the solver said of it."""
 
-    def __init__(self, model: Variables, weights: npt.NDArray[np.float64], plan: Plan) -> None:
+    def __init__(self, model: Model, problem: Problem, plan: Plan | None) -> None:
         self.plan, self.status = plan, "unverified"
-        self._model = model
-        scaled = objective.Scaled.of(weights, model.facts.now_s, model.horizon_s)
-        self._cost, self._best = scaled.expression(model), scaled.value(plan)
-        model.solver.Add(self._cost <= self._best)
+        self.first_s = self.best_s = 0.0
+        self._model, self._guided = model, plan is not None
+        scaled = Scaled.of(problem.objective, model.facts.now_s, model.horizon_s)
+        self._cost = scaled.expression(model)
+        self._best: int | None = None
+        if plan is not None:
+            self._best = scaled.value(plan.start_s)
+            model.solver.Add(self._cost <= self._best)
 
     def budget(self, limit: Limit, doubled: int = 0) -> Budget:
         """What the next search gets: the first limit, doubled so many times."""
         return Budget(self._model.solver, limit, doubled)
 
     def restart(self, limit: Limit, random: np.random.Generator) -> None:
-        """Verify the plan, then search until the limit, a proof, or `limit.restarts` restarts without a better plan.
+        """Verify the plan, then search until the limit, a proof, or what the search control says.
 
         Verifying gets as much as the first search; a search after one that brought nothing has twice as much.
         """
-        self._verify(self.budget(limit))
+        if self.plan is not None:
+            self._verify(self.budget(limit), self.plan)
         idle = turn = 0
-        while idle < limit.restarts:
+        while self.plan is None or idle < limit.restarts:
             budget = self.budget(limit, idle)
             if budget.crossed:
                 return
-            complete = turn % 2 == 0
-            better = self._improved_by(
-                Search(self._model, copy_of(self.plan), self._rank(turn, random), complete), budget
-            )
+            complete = turn % 2 == 0 or not self._guided
+            better = self._improved_by(self._search(turn, random, complete), budget)
             if complete and not budget.crossed:
-                self.status = "optimal"
+                self.status = "optimal" if self.plan is not None else "infeasible"
+                return
+            if limit.control == "doubles" and self.plan is not None:
                 return
             idle = 0 if better else idle + 1
             turn += 1
 
-    def _verify(self, budget: Budget) -> None:
+    def _verify(self, budget: Budget, plan: Plan) -> None:
         """Post the plan as a whole; the solver propagates every constraint."""
         solver, now_s = self._model.solver, self._model.facts.now_s
         leaf = solver.Assignment()
         for j, start in enumerate(self._model.start):
-            variables, values = values_of(self._model, self.plan, j)
-            for variable, value in zip([start, *variables], [int(self.plan.start_s[j]) - now_s, *values], strict=True):
+            variables, values = self._model.leaf(plan, j)
+            for variable, value in zip([start, *variables], [int(plan.start_s[j]) - now_s, *values], strict=True):
                 leaf.Add(variable)
                 leaf.SetValue(variable, value)
         solver.NewSearch(solver.RestoreAssignment(leaf), [solver.CustomLimit(budget)])
         if solver.NextSolution():
             self.status = "feasible"
+            self.first_s = self.best_s = solver.WallTime() / 1000
         solver.EndSearch()
 
-    def _rank(self, turn: int, random: np.random.Generator) -> list[int]:
+    def _search(self, turn: int, random: np.random.Generator, complete: bool) -> Any:
+        if self.plan is None or not self._guided:
+            return self._model.search(self.plan, None, True)  # type: ignore[arg-type]
+        return self._model.search(copy_of(self.plan), self._rank(self.plan, turn, random), complete)
+
+    @staticmethod
+    def _rank(plan: Plan, turn: int, random: np.random.Generator) -> list[int]:
         """Who goes first among those that can start first: as in the best plan; every other restart shaken."""
-        noise = random.normal(0.0, max(2.0, len(self.plan.start_s) / 8), len(self.plan.start_s))
+        noise = random.normal(0.0, max(2.0, len(plan.start_s) / 8), len(plan.start_s))
         place = np.empty(len(noise))
-        place[np.argsort(self.plan.start_s, kind="stable")] = np.arange(len(noise))
+        place[np.argsort(plan.start_s, kind="stable")] = np.arange(len(noise))
         order = np.argsort(place + (noise if turn > 0 else 0), kind="stable")
         rank = np.empty(len(noise), np.int64)
         rank[order] = np.arange(len(noise))
         found: list[int] = rank.tolist()
         return found
 
-    def _improved_by(self, search: Search, budget: Budget) -> bool:
+    def _improved_by(self, search: Any, budget: Budget) -> bool:
         """One search for plans below the best."""
         solver = self._model.solver
-        below = solver.ConstraintAdder(self._cost <= self._best - 1)
-        solver.NewSearch(solver.Compose([below, search]), [solver.Minimize(self._cost, 1), solver.CustomLimit(budget)])
+        steps = [search]
+        if self._best is not None:
+            steps.insert(0, solver.ConstraintAdder(self._cost <= self._best - 1))
+        solver.NewSearch(solver.Compose(steps), [solver.Minimize(self._cost, 1), solver.CustomLimit(budget)])
         before = self._best
         while solver.NextSolution():
-            self._best, self.plan, self.status = self._cost.Value(), copy_of(search.plan), "feasible"
+            self._best, self.plan, self.status = self._cost.Value(), copy_of(self._model.read(search)), "feasible"
+            self.best_s = solver.WallTime() / 1000
+            self.first_s = self.first_s or self.best_s
         solver.EndSearch()
-        return self._best < before
+        return self._best != before

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from cpsched.errors import require
 
 _SHARES = 8
 """The share of the first search in an effort is one of so many."""
-_PAIR_S = 3.5e-7
-"""First propagation of diffn, by pair of boxes, those of running jobs among them."""
-_PART_S = 0.0005
-"""Building the model and its first propagation, by part (measured: 0.36 ms)."""
+
+Control = Literal["doubles", "stops"]
+"""What follows a search that found nothing new.
+
+- `doubles`: with no plan at all, one of twice the limit; with any plan, nothing (cp19 section 2.2).
+- `stops`: the same, but never after a proof; and a plan is improved until `restarts` searches in a row change nothing
+  (cp19 section 3).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +24,8 @@ class Limit:
     """A search gets `first_s` seconds, twice as many after one that brought nothing; in sum `total_s` at most.
 
     With `effort` the same in branches, an eighth of them for the first search, and no clock is read.
-    `restarts` in a row that bring nothing end it all (cp19 section 3: delta_max, delta, k). No model is built whose
-    first propagation, which nothing interrupts, is expected to take more than `model_s`; that goes by its size.
+    `restarts` in a row that bring nothing end it all (cp19 section 3: delta_max, delta, k). No model is built that is
+    expected to take more than `model_s` to build and propagate, which nothing interrupts; that goes by its size.
     """
 
     total_s: float
@@ -29,6 +33,7 @@ class Limit:
     restarts: int
     effort: int | None = None
     model_s: float = 0.1
+    control: Control = "stops"
 
     def __post_init__(self) -> None:
         require(self.total_s > 0, "limit_s", self.total_s, "must be positive")
@@ -37,9 +42,8 @@ class Limit:
         require(self.model_s >= 0, "model_s", self.model_s, "must not be negative")
         require(self.effort is None or self.effort > 0, "effort", self.effort, "must be positive")
 
-    def covers(self, parts: int, boxes: Iterable[int] = ()) -> bool:
-        """Whether a model of so many parts, and so many boxes in the diffn of each resource, is to be propagated."""
-        cost_s = parts * _PART_S + sum(count * count for count in boxes) * _PAIR_S
+    def covers(self, cost_s: float) -> bool:
+        """Whether a model that takes so many seconds to build and propagate is to be built."""
         return cost_s <= self.model_s and (self.effort is not None or cost_s <= self.total_s)
 
     @property

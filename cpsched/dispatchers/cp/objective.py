@@ -1,29 +1,150 @@
-"""What the search minimises: the sum of slowdowns (s - q + d) / d of the considered jobs (cp19 section 4).
+"""What a search minimises: for each considered job a cost that grows with its start, and what no plan can change.
 
-Up to a constant that is the *weighted delay*: the sum of weight times (start - now), with weight 1 / d. A job of 100 s
-that was submitted 50 s ago and is planned to start in 20 s has slowdown (20 + 50 + 100) / 100 = 1.7; of that 0.2 is its
-weighted delay, and 1.5 is constant.
+A job costs nothing until `since`, and `weight` for each second that it starts later. A job of 100 s that was submitted
+50 s ago and is planned to start in 20 s has slowdown (20 + 50 + 100) / 100 = 1.7; of that 0.2 is the cost of its delay
+(weight 1 / 100, since now), and 1.5 is constant.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from cpsched._jit import Column, Floats, kernel
-from cpsched.dispatchers.cp.positions import Facts, Plan
+from cpsched._jit import Column, Floats, inner, kernel
+from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.model import IntArray, Snapshot
 
-if TYPE_CHECKING:  # it imports the solver
-    from cpsched.dispatchers.cp.variables import Variables
+if TYPE_CHECKING:
+    from cpsched.dispatchers.cp.engine import Model
 
+FloatArray = npt.NDArray[np.float64]
 _BITS = 60
 """Room for the scaled objective; the solver counts in 64."""
 _LEAST = 1e7
 """Enough for the smallest scaled weight: its rounding loses 5e-8."""
+_BOUND_S = 10
+"""The bound of the bounded slowdown (debs24: k)."""
+
+
+class Objective(NamedTuple):
+    """The cost of a plan: `constant` plus, over the considered jobs, weight * max(0, start - since)."""
+
+    weight: Floats
+    """By job, what one second of delay costs: positive."""
+    since_s: Column
+    """By job, the moment from which its delay counts, now or later."""
+    constant: float
+
+
+@inner
+def cost_of(objective: Objective, j: int, start_s: int) -> float:
+    """What the delay of job `j` costs where it starts at `start_s`."""
+    return float(objective.weight[j] * max(0, start_s - objective.since_s[j]))
+
+
+@kernel
+def delay(objective: Objective, start_s: Column) -> float:
+    """What the delays of a plan cost: its objective without the constant."""
+    total = 0.0
+    for j in range(len(start_s)):
+        total += cost_of(objective, j, start_s[j])
+    return total
+
+
+# ------------------------------------------------------------------------------------------------ the objectives
+
+
+def slowdown(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
+    """The sum of slowdowns (s - q + d) / d (cp19 section 4)."""
+    return _from_now(snapshot, jobs, 1.0 / snapshot.table.estimate_s[jobs], len(jobs))
+
+
+def late(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
+    """The sum of max(0, (s - q - ewt) / ewt), with ewt the expected wait of the job's queue (cp19 section 2.2: PCP)."""
+    expected_s = expected(snapshot, jobs, waits)
+    due_s = snapshot.table.submit_s[jobs] + np.rint(expected_s).astype(np.int64)
+    return _since(snapshot.now_s, due_s, 1.0 / expected_s, 0.0)
+
+
+def weighted_wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
+    """The sum of max(ewt) / ewt * (s - q): queues that expect short waits count more (cp19 section 2.2: HCP)."""
+    expected_s = expected(snapshot, jobs, waits)
+    return _from_now(snapshot, jobs, expected_s.max() / expected_s, 0.0)
+
+
+def wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
+    """The sum of waits s - q (mod17 section 4: CPH)."""
+    return _from_now(snapshot, jobs, np.ones(len(jobs)), 0.0)
+
+
+def af(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
+    """The mean response time F = s - q + d (debs24 equation 4)."""
+    mean_s = float(snapshot.table.estimate_s[jobs].mean())
+    return _from_now(snapshot, jobs, np.full(len(jobs), 1.0 / len(jobs)), mean_s)
+
+
+def awf(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
+    """The mean response time weighted by area r * d (debs24 equation 5)."""
+    area = areas(snapshot, jobs)
+    weight = area / area.sum()
+    return _from_now(snapshot, jobs, weight, float((weight * snapshot.table.estimate_s[jobs]).sum()))
+
+
+def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
+    """The mean of max(1, F / max(d, 10)), the bounded slowdown (debs24 equation 3)."""
+    table = snapshot.table
+    bounded_s = np.maximum(table.estimate_s[jobs], _BOUND_S)
+    due_s = table.submit_s[jobs] + bounded_s - table.estimate_s[jobs]
+    return _since(snapshot.now_s, due_s, 1.0 / (len(jobs) * bounded_s), 1.0)
+
+
+def areas(snapshot: Snapshot, jobs: IntArray) -> FloatArray:
+    """Processors times estimate."""
+    table = snapshot.table
+    found: FloatArray = (table.units[jobs] * table.per_unit[jobs, 0] * table.estimate_s[jobs]).astype(np.float64)
+    return np.maximum(found, 1.0)
+
+
+def expected(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> FloatArray:
+    """The expected wait of each job's queue, in seconds."""
+    names = [snapshot.table.jobs[slot].queue for slot in jobs.tolist()]
+    by_name = {name: waits.of(name) for name in set(names)}
+    return np.array([by_name[name] for name in names], np.float64)
+
+
+def _from_now(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, beside: float) -> Objective:
+    """Weight times wait, and `beside`: what the jobs have waited so far is constant."""
+    waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
+    return Objective(
+        weight, np.full(len(jobs), snapshot.now_s, np.int64), float((weight * waited_s).sum()) + float(beside)
+    )
+
+
+def _since(now_s: int, due_s: IntArray, weight: FloatArray, beside: float) -> Objective:
+    """Weight times what a start is later than `due_s`, and `beside`."""
+    overdue_s = np.maximum(0, now_s - due_s)
+    return Objective(weight, np.maximum(due_s, now_s), float((weight * overdue_s).sum()) + float(beside))
+
+
+Make = Callable[[Snapshot, IntArray, ExpectedWaits], Objective]
+ObjectiveName = Literal["slowdown", "late", "weighted-wait", "wait", "af", "awf", "bsld"]
+OBJECTIVES: dict[ObjectiveName, Make] = {
+    "slowdown": slowdown,
+    "late": late,
+    "weighted-wait": weighted_wait,
+    "wait": wait,
+    "af": af,
+    "awf": awf,
+    "bsld": bsld,
+}
+"""Every objective by name."""
+
+
+# ------------------------------------------------------------------------------------------------ the priorities
 
 
 def by_slowdown(snapshot: Snapshot, jobs: IntArray) -> IntArray:
@@ -32,45 +153,50 @@ def by_slowdown(snapshot: Snapshot, jobs: IntArray) -> IntArray:
     return jobs[np.argsort(-waited_s / snapshot.table.estimate_s[jobs], kind="stable")]
 
 
-def slowdown_weights(facts: Facts) -> npt.NDArray[np.float64]:
-    """What one second of delay costs, by job: 1 / d."""
-    weights: npt.NDArray[np.float64] = 1.0 / facts.estimate_s[facts.jobs]
-    return weights
+def by_urgency(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> IntArray:
+    """`jobs` by wait / expected wait of their queue, largest first; ties: smaller demand (cp19 section 2.2)."""
+    waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
+    return jobs[np.lexsort((areas(snapshot, jobs), -waited_s / expected(snapshot, jobs, waits)))]
 
 
-@kernel
-def delay(now_s: int, weights: Floats, start_s: Column) -> float:
-    """The weighted delay of a plan: the sum of weight times (start - now), by job in order."""
-    total = 0.0
-    for j in range(len(weights)):
-        total += weights[j] * (start_s[j] - now_s)
-    return total
+PriorityName = Literal["slowdown", "urgency", "none"]
 
 
-def constant(snapshot: Snapshot, facts: Facts, weights: npt.NDArray[np.float64]) -> float:
-    """What the sum of slowdowns has beside the weighted delay: what the jobs have waited so far, and 1 for each."""
-    waited_s = snapshot.now_s - snapshot.table.submit_s[facts.jobs]
-    return float((weights * waited_s).sum()) + len(facts.jobs)
+def in_priority_order(name: PriorityName, snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> IntArray:
+    """`jobs` (slots in arrival order), the first to go first; `none` leaves them as they came."""
+    if name == "slowdown":
+        return by_slowdown(snapshot, jobs)
+    return by_urgency(snapshot, jobs, waits) if name == "urgency" else jobs
+
+
+# ------------------------------------------------------------------------------------------------ for the solver
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """The weighted delay as the solver sees it: in integers."""
+    """The cost of delays as the solver sees it: in integers."""
 
-    now_s: int
     weights: tuple[int, ...]
+    since_s: tuple[int, ...]
+    now_s: int
 
     @classmethod
-    def of(cls, weights: npt.NDArray[np.float64], now_s: int, horizon_s: int) -> Scaled:
+    def of(cls, objective: Objective, now_s: int, horizon_s: int) -> Scaled:
         """Integers as precise as the largest possible sum of delays allows in 60 bits."""
-        factor = min(2.0**_BITS / (float(weights.sum()) * max(1, horizon_s)), _LEAST / float(weights.min()))
-        return cls(now_s, tuple(max(1, round(weight * factor)) for weight in weights.tolist()))
+        weight = objective.weight
+        factor = min(2.0**_BITS / (float(weight.sum()) * max(1, horizon_s)), _LEAST / float(weight.min()))
+        whole = tuple(max(1, round(each * factor)) for each in weight.tolist())
+        return cls(whole, tuple(objective.since_s.tolist()), now_s)
 
-    def expression(self, variables: Variables) -> Any:
+    def expression(self, model: Model) -> Any:
         """`delay` of what the solver decides; its starts are seconds from now."""
-        return variables.solver.ScalProd(variables.start, list(self.weights)).Var()
+        solver, terms = model.solver, []
+        for start, since_s in zip(model.start, self.since_s, strict=True):
+            after = since_s - self.now_s
+            terms.append(solver.Max(start - after, 0).Var() if after > 0 else start)
+        return solver.ScalProd(terms, list(self.weights)).Var()
 
-    def value(self, plan: Plan) -> int:
+    def value(self, start_s: IntArray) -> int:
         """`delay` of a plan."""
-        starts = plan.start_s.tolist()
-        return sum(weight * (start - self.now_s) for weight, start in zip(self.weights, starts, strict=True))
+        rows = zip(self.weights, self.since_s, start_s.tolist(), strict=True)
+        return sum(weight * max(0, start - since) for weight, since, start in rows)

@@ -41,6 +41,10 @@ class Facts(NamedTuple):
     place_count: FixedColumn
     place_node: FixedColumn
     place_units: FixedColumn
+    walks: FixedMatrix
+    """Orders in which nodes are tried, int64[W, N]: pcp20's is from the highest down."""
+    walk_of: FixedColumn
+    """By considered job, which of them."""
 
 
 class Plan(NamedTuple):
@@ -85,18 +89,47 @@ _SHAPES = 64
 
 
 @inner
+def taken_on(facts: Facts, slot: int, node: int, units: int, r: int) -> int:
+    """What `units` units of the request of `slot` take of resource `r` of a node."""
+    return takes(units, facts.per_unit[slot, r], facts.sharing[slot] & EXCLUSIVE, facts.capacity[node, r])
+
+
+@inner
+def units_held(facts: Facts, slot: int, amounts: IntArray, row: int) -> int:
+    """How many units of the request of `slot` the amounts of one row hold, sharing rules and node sets left aside."""
+    count = PLENTY
+    for r in range(amounts.shape[1]):
+        if facts.per_unit[slot, r] > 0:
+            count = min(count, max(amounts[row, r], 0) // facts.per_unit[slot, r])
+    return count
+
+
+@inner
+def untouched(facts: Facts, left: IntArray, node: int) -> bool:
+    """Whether nothing of `node` is in use where the amounts `left` are free."""
+    for r in range(left.shape[1]):  # noqa: SIM110 - a loop compiles, a generator does not
+        if left[node, r] != facts.capacity[node, r]:
+            return False
+    return True
+
+
+@inner
 def units_on(facts: Facts, left: IntArray, node: int, slot: int) -> int:
     """Units of the request of `slot` that `node` could take of the amounts `left`."""
     sharing = facts.sharing[slot]
-    if not facts.node_sets[facts.node_set[slot], node]:
+    if not facts.node_sets[facts.node_set[slot], node] or (sharing & EXCLUSIVE and not untouched(facts, left, node)):
         return 0
-    count = PLENTY
-    for r in range(left.shape[1]):
-        if sharing & EXCLUSIVE and left[node, r] != facts.capacity[node, r]:
-            return 0
-        if facts.per_unit[slot, r] > 0:
-            count = min(count, max(left[node, r], 0) // facts.per_unit[slot, r])
+    count = units_held(facts, slot, left, node)
     return min(count, 1) if sharing & DISTINCT else count
+
+
+@kernel
+def room_when_empty(facts: Facts, slot: int) -> IntArray:
+    """How many units of the request of `slot` each node takes when nothing runs: int64[N]."""
+    room = np.empty(len(facts.capacity), np.int64)
+    for node in range(len(room)):
+        room[node] = units_on(facts, facts.capacity, node, slot)
+    return room
 
 
 @inner
@@ -127,8 +160,7 @@ def startable(facts: Facts, queue: FixedColumn, most: int) -> IntArray:
         slot = queue[i]
         enough = True
         for r in range(R):
-            if facts.per_unit[slot, r] * facts.units[slot] > pool[r]:
-                enough = False
+            enough &= facts.per_unit[slot, r] * facts.units[slot] <= pool[r]
         if not enough:
             continue
 
@@ -171,16 +203,35 @@ def end_running(facts: Facts, moment: Moment, touched: BoolArray, first: int, un
     """Give back what the running jobs from `first` on that end by `until_s` hold; returns who comes next."""
     while first < len(facts.running) and facts.end_s[facts.running[first]] <= until_s:
         slot = facts.running[first]
-        whole = facts.sharing[slot] & EXCLUSIVE
         first += 1
         for p in range(facts.place_at[slot], facts.place_at[slot] + facts.place_count[slot]):
             node = facts.place_node[p]
             touched[node] = True
             for r in range(moment.left.shape[1]):
-                amount = takes(facts.place_units[p], facts.per_unit[slot, r], whole, facts.capacity[node, r])
+                amount = taken_on(facts, slot, node, facts.place_units[p], r)
                 moment.left[node, r] += amount
                 moment.floor[node, r] -= amount
     return first
+
+
+@kernel
+def possible(facts: Facts, queue: FixedColumn) -> IntArray:
+    """The slots of `queue` that each could start once all running jobs have ended; what is out of service stays out."""
+    N, R = facts.free.shape
+    none, touched = np.empty(0, np.int64), np.zeros(N, np.bool_)
+    moment = Moment(np.maximum(facts.free, 0), np.zeros((N, R), np.int64), none, none)
+    end_running(facts, moment, touched, 0, PLENTY)
+    found = np.empty(len(queue), np.int64)
+    count = 0
+    for slot in queue:
+        room = 0
+        for node in range(N):
+            room += min(facts.units[slot], units_on(facts, moment.left, node, slot))
+            if room >= facts.units[slot]:
+                found[count] = slot
+                count += 1
+                break
+    return found[:count].copy()
 
 
 @inner
@@ -202,9 +253,8 @@ def highest_gap(plan: Plan, moment: Moment, node: int, r: int, ceiling: int, dy:
 @inner
 def put_part(facts: Facts, plan: Plan, moment: Moment, slot: int, part: int, node: int) -> bool:
     """Give `part` the highest gaps of `node`, in every resource; False if one has none."""
-    whole = facts.sharing[slot] & EXCLUSIVE
     for r in range(moment.left.shape[1]):
-        dy = takes(1, facts.per_unit[slot, r], whole, facts.capacity[node, r])
+        dy = taken_on(facts, slot, node, 1, r)
         y = highest_gap(plan, moment, node, r, facts.capacity[node, r], dy) if dy > 0 else 0
         if y < 0:
             return False
@@ -217,14 +267,14 @@ def put_part(facts: Facts, plan: Plan, moment: Moment, slot: int, part: int, nod
 
 @inner
 def put(facts: Facts, plan: Plan, moment: Moment, j: int) -> bool:
-    """Place job `j`: each part on the highest node that still takes it, the paper's largest value first.
+    """Place job `j`: each part on the first node of its walk that still takes it; the paper's largest value first.
 
     Where not all parts find room, none is placed. `moment.left` is not changed: see `occupy`.
     """
     slot = facts.jobs[j]
     whole = facts.sharing[slot] & EXCLUSIVE
     wanted, part = facts.units[slot], plan.first[j]
-    for node in range(len(moment.left) - 1, -1, -1):
+    for node in facts.walks[facts.walk_of[j]]:
         room = min(wanted, units_on(facts, moment.left, node, slot))
         while room > 0 and put_part(facts, plan, moment, slot, part, node):
             plan.units[part] = room if whole else 1
@@ -415,10 +465,16 @@ def starts_now(facts: Facts, plan: Plan) -> tuple[IntArray, IntArray, IntArray, 
             continue
         begin = filled
         for part in range(plan.first[j] + plan.parts[j] - 1, plan.first[j] - 1, -1):
-            if filled > begin and nodes[filled - 1] == plan.node[part]:
-                units[filled - 1] += plan.units[part]
+            # Nodes ascend, whatever the walk; from the highest down, which is the default, each comes at the end.
+            at_node = filled
+            while at_node > begin and nodes[at_node - 1] > plan.node[part]:
+                at_node -= 1
+            if at_node > begin and nodes[at_node - 1] == plan.node[part]:
+                units[at_node - 1] += plan.units[part]
                 continue
-            nodes[filled], units[filled] = plan.node[part], plan.units[part]
+            for moved in range(filled, at_node, -1):
+                nodes[moved], units[moved] = nodes[moved - 1], units[moved - 1]
+            nodes[at_node], units[at_node] = plan.node[part], plan.units[part]
             filled += 1
         slots[count], offsets[count + 1] = facts.jobs[j], filled
         count += 1
@@ -475,9 +531,7 @@ def running_boxes(
         slot = facts.running[i]
         for p in range(facts.place_at[slot], facts.place_at[slot] + facts.place_count[slot]):
             node = facts.place_node[p]
-            amount = takes(
-                facts.place_units[p], facts.per_unit[slot, r], facts.sharing[slot] & EXCLUSIVE, facts.capacity[node, r]
-            )
+            amount = taken_on(facts, slot, node, facts.place_units[p], r)
             if amount == 0 or base[node] < 0:
                 continue
             height[node] -= amount

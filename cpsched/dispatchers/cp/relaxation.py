@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from cpsched._jit import Column, Floats, Matrix, inner, kernel
-from cpsched.dispatchers.cp.objective import delay
+from cpsched._jit import Column, Matrix, inner, kernel
+from cpsched.dispatchers.cp.objective import Objective, cost_of, delay
 from cpsched.dispatchers.cp.positions import (
     PLENTY,
     Facts,
@@ -22,13 +21,16 @@ from cpsched.dispatchers.cp.positions import (
     end_running,
     same_shape,
     shapes_of,
+    units_held,
     units_on,
+    untouched,
 )
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
-FloatArray = npt.NDArray[np.float64]
 CLOSE = 1e-9
 """Relative difference of objectives that counts as none."""
+NO_PLACES = -1
+"""In place of a number of dives: the problem without places is the problem."""
 
 
 class Relaxation(NamedTuple):
@@ -49,12 +51,7 @@ class Relaxation(NamedTuple):
 @inner
 def may_use(facts: Facts, slot: int, node: int) -> bool:
     """Whether an empty `node` could take a unit of `slot`."""
-    if not facts.node_sets[facts.node_set[slot], node]:
-        return False
-    for r in range(facts.capacity.shape[1]):  # noqa: SIM110
-        if facts.per_unit[slot, r] > facts.capacity[node, r]:
-            return False
-    return True
+    return units_on(facts, facts.capacity, node, slot) > 0
 
 
 @inner
@@ -62,21 +59,15 @@ def room_for(facts: Facts, left: IntArray, node: int, slot: int) -> int:
     """Units of `slot` that fit into `left`, as if they could share; 1 for a whole node that is free."""
     if not may_use(facts, slot, node):
         return 0
-    count = PLENTY
-    for r in range(left.shape[1]):
-        if facts.sharing[slot] & EXCLUSIVE:
-            count = 1
-            if left[node, r] != facts.capacity[node, r]:
-                return 0
-        elif facts.per_unit[slot, r] > 0:
-            count = min(count, left[node, r] // facts.per_unit[slot, r])
-    return count
+    if facts.sharing[slot] & EXCLUSIVE:
+        return int(untouched(facts, left, node))
+    return units_held(facts, slot, left, node)
 
 
 @inner
 def least_taken(facts: Facts, slot: int, kind: int) -> int:
     """The least room for units like `kind` (a slot) that a job like `slot` can take, wherever it is placed."""
-    N, R = facts.capacity.shape
+    N = len(facts.capacity)
     whole, kind_whole = facts.sharing[slot] & EXCLUSIVE, facts.sharing[kind] & EXCLUSIVE
     if kind_whole and not whole:
         return 0
@@ -95,10 +86,7 @@ def least_taken(facts: Facts, slot: int, kind: int) -> int:
         return int(each * ((facts.units[slot] + most - 1) // most))
 
     # Another job takes, with each unit, at least as much room as units of the kind fit into its own amounts.
-    for r in range(R):
-        if facts.per_unit[kind, r] > 0:
-            each = min(each, facts.per_unit[slot, r] // facts.per_unit[kind, r])
-    return int(each * facts.units[slot])
+    return int(min(each, units_held(facts, kind, facts.per_unit, slot)) * facts.units[slot])
 
 
 @inner
@@ -134,16 +122,19 @@ def demands(facts: Facts, shapes: IntArray, kind_of: IntArray) -> IntArray:
 
 
 @inner
-def capacities(facts: Facts, shapes: IntArray) -> tuple[IntArray, IntArray]:
-    """The moments [E] at which running jobs end, now first, and what there is of each capacity from then on."""
-    N, R, K = len(facts.capacity), facts.capacity.shape[1], len(shapes)
+def capacities(facts: Facts, shapes: IntArray, K: int) -> tuple[IntArray, IntArray]:
+    """The moments [E] at which running jobs end, now first, and what there is of each capacity from then on.
+
+    Capacities are the room for each of the first `K` of `shapes`, then the amounts of each resource.
+    """
+    N, R = facts.capacity.shape
 
     # Only nodes that some considered job may use count.
     useful, touched = np.zeros(N, np.bool_), np.zeros(N, np.bool_)
     left, floor = np.zeros((N, R), np.int64), np.zeros((N, R), np.int64)
     for node in range(N):
-        for k in range(K):
-            useful[node] |= may_use(facts, shapes[k], node)
+        for slot in shapes:
+            useful[node] |= may_use(facts, slot, node)
         touched[node] = useful[node]
         for r in range(R):
             left[node, r] = max(facts.free[node, r], 0)
@@ -152,7 +143,7 @@ def capacities(facts: Facts, shapes: IntArray) -> tuple[IntArray, IntArray]:
     held, total = np.zeros((N, K + R), np.int64), np.zeros(K + R, np.int64)
     moment_s = np.empty(len(facts.running) + 1, np.int64)
     capacity = np.empty((len(facts.running) + 1, K + R), np.int64)
-    E, next_running, tau = 0, 0, facts.now_s
+    E, next_running, tau = 0, end_running(facts, moment, touched, 0, facts.now_s), facts.now_s
     while True:
         # Count what the nodes touched since the last moment hold now.
         for node in range(N):
@@ -176,12 +167,16 @@ def capacities(facts: Facts, shapes: IntArray) -> tuple[IntArray, IntArray]:
 
 
 @kernel
-def relax(facts: Facts) -> Relaxation:
-    """Drop places from the problem; capacities that cannot run short are left out."""
+def relax(facts: Facts, rooms: bool) -> Relaxation:
+    """Drop places from the problem; capacities that cannot run short are left out.
+
+    Without `rooms` the capacities are the amounts of the resources alone: the pools of cp19's scheduling model.
+    """
     J = len(facts.jobs)
     shapes, kind_of = shapes_of(facts)
-    demand = demands(facts, shapes, kind_of)
-    moment_s, capacity = capacities(facts, shapes)
+    counted = shapes if rooms else shapes[:0]
+    demand = demands(facts, counted, kind_of)
+    moment_s, capacity = capacities(facts, shapes, len(counted))
 
     # A capacity that all jobs together do not use up even now, when it is least, keeps nobody waiting.
     short = np.empty(demand.shape[1], np.int64)
@@ -250,14 +245,16 @@ def postpone_alike(facts: Facts, alike: IntArray, earliest: IntArray, job: int) 
 
 
 @inner
-def alike_jobs(facts: Facts, weights: FloatArray) -> IntArray:
-    """By job: the first considered job of the same request, estimate and weight."""
-    alike = np.arange(len(weights))
-    for j in range(len(weights)):
+def alike_jobs(facts: Facts, objective: Objective) -> IntArray:
+    """By job: the first considered job of the same request, estimate and cost."""
+    weight, since_s = objective.weight, objective.since_s
+    alike = np.arange(len(weight))
+    for j in range(len(weight)):
         for first in range(j):
             a, b = facts.jobs[first], facts.jobs[j]
             same = facts.units[a] == facts.units[b] and facts.estimate_s[a] == facts.estimate_s[b]
-            if same and weights[first] == weights[j] and same_shape(facts, a, b):
+            same &= weight[first] == weight[j] and since_s[first] == since_s[j]
+            if same and same_shape(facts, a, b):
                 alike[j] = first
                 break
     return alike
@@ -265,24 +262,25 @@ def alike_jobs(facts: Facts, weights: FloatArray) -> IntArray:
 
 @kernel
 def branch(
-    facts: Facts, relaxed: Relaxation, weights: Floats, best: Plan, trial: Plan, most: int, dives: int
+    facts: Facts, relaxed: Relaxation, objective: Objective, best: Plan, trial: Plan, most: int, dives: int
 ) -> tuple[int, bool, float]:
     """Branch and bound on the relaxed problem, at most `most` nodes and `dives` plans: improves `best`, may prove it.
 
     Same tree as the paper's search, starts only: the job that can start first starts, or is postponed. The order of
-    every relaxed plan better than `best` is given to the dive, which finds places for it. Returns the nodes spent,
-    whether the tree was exhausted, and a lower bound of the weighted delay (0 if it was not).
+    every relaxed plan better than `best` is given to the dive, which finds places for it; with `dives` = `NO_PLACES`
+    the starts of the relaxed plan are the plan, and `best` need not hold one. Returns the nodes spent, whether the
+    tree was exhausted, and a lower bound of what delays cost (0 if it was not).
     """
-    J = len(weights)
+    J = len(facts.jobs)
 
     # A node of the tree, at depth d: d jobs of `who` are placed, and no other starts before its `earliest[d]`.
     earliest = np.full((J + 1, J), facts.now_s, np.int64)
     placed, start_s, who = np.zeros(J, np.bool_), np.zeros(J, np.int64), np.zeros(J, np.int64)
-    upper = delay(facts.now_s, weights, best.start_s)
+    upper = delay(objective, best.start_s) if best.start_s[0] >= facts.now_s else np.inf
     lower = upper
-    alike = alike_jobs(facts, weights)
+    alike = alike_jobs(facts, objective)
     depth = spent = 0
-    while spent < most and dives > 0:
+    while spent < most and dives != 0:
         spent += 1
 
         # The job that can start first, in arrival order among equals, and what a plan from here costs at least. Where
@@ -292,7 +290,7 @@ def branch(
             bound, tau, job = 0.0, PLENTY, -1
             for j in range(J):
                 begin = start_s[j] if placed[j] else earliest[depth, j]
-                bound += weights[j] * (begin - facts.now_s)
+                bound += cost_of(objective, j, begin)
                 if not placed[j] and begin < tau:
                     tau, job = begin, j
             if bound >= upper * (1 - CLOSE) or job < 0 or has_room(relaxed, facts, placed, start_s, job, tau):
@@ -309,9 +307,12 @@ def branch(
 
         # A leaf that is better than the best plan: the dive finds places for jobs in its order.
         if bound < upper * (1 - CLOSE):
-            dive(facts, trial, who, False)
-            dives -= 1
-            found = delay(facts.now_s, weights, trial.start_s)
+            if dives == NO_PLACES:
+                trial.start_s[:] = start_s
+            else:
+                dive(facts, trial, who, False)
+                dives -= 1
+            found = delay(objective, trial.start_s)
             if found < upper * (1 - CLOSE):
                 copy_plan(best, trial)
                 upper = found

@@ -1,18 +1,18 @@
-"""The search of pcp20 section 3, guided: whoever can start first starts, on the highest positions; or is postponed.
+"""The custom search of the papers, guided: whoever can start first, and of equals the first by rank, starts or waits.
 
-A plain decision builder has the solver try positions one by one and thrashes as soon as jobs contend. This one asks
-the dive's kernel where the next job goes and posts that; the solver verifies it and says what it means for the
-others. It comes in two forms:
+A plain decision builder has the solver try places one by one and thrashes as soon as jobs contend. This one asks the
+dive's kernel where the next job goes and posts that; the solver verifies it and says what it means for the others. It
+comes in two forms:
 
 - `complete=False`: the places of a job are one decision without alternative. Cheap, reaches most good leaves,
   proves nothing.
-- `complete=True`: node and positions of every unit are decisions of their own. Exhausting it is a proof.
+- `complete=True`: the place of every unit is a decision of its own. Exhausting it is a proof.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ortools.constraint_solver import pywrapcp
@@ -22,11 +22,14 @@ from cpsched.dispatchers.cp.positions import Plan
 from cpsched.dispatchers.cp.variables import Unit, Variables
 from cpsched.model import EXCLUSIVE
 
+if TYPE_CHECKING:
+    from cpsched.dispatchers.cp.engine import Model
+
 
 class Start(pywrapcp.PyDecision):  # type: ignore[misc]
     """Job `j` starts at its earliest; or it is postponed."""
 
-    def __init__(self, search: Search, j: int, tau: int, chance: int) -> None:
+    def __init__(self, search: Guided, j: int, tau: int, chance: int) -> None:
         super().__init__()
         self._search, self._j, self._tau, self._chance = search, j, tau, chance
 
@@ -55,17 +58,18 @@ class Take(pywrapcp.PyDecision):  # type: ignore[misc]
         self._variable.SetMax(self._value - 1)
 
 
-class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
+class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
     """The decision builder; `plan` holds the leaf it stands on when the solver reports a solution.
 
-    `rank` says who goes first among the jobs that can start first (by job, smallest first; the paper: priority).
+    `rank` says who goes first among the jobs that can start first (by job, smallest first; the paper: priority). What
+    this class decides are starts; a model with places says in `parts` what comes after the start of a job.
     """
 
-    def __init__(self, variables: Variables, plan: Plan, rank: Sequence[int], complete: bool) -> None:
+    def __init__(self, model: Model, plan: Plan, rank: Sequence[int], complete: bool) -> None:
         super().__init__()
-        self._variables, self._rank, self._complete = variables, rank, complete
+        self._model, self._rank, self._complete = model, rank, complete
         self.plan = plan
-        self._depth = variables.solver.IntVar(0, len(rank))
+        self._depth = model.solver.IntVar(0, len(rank))
         self._trail: list[int] = []
         self._offered = False
         self._kept: list[Any] = []
@@ -73,20 +77,26 @@ class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
     def Next(self, solver: Any) -> Any:  # noqa: N802
         """The next decision, None where every job is placed."""
         del self._trail[self._depth.Min() :]
-        if self._trail:
-            part = self._next_part if self._complete else self._all_parts
-            if (decision := part(self._trail[-1])) is not None:
-                return self._keep(decision)
-        facts, placed = self._variables.facts, self._placed()
+        if self._trail and (decision := self.parts(self._trail[-1])) is not None:
+            return self._keep(decision)
+        facts, placed = self._model.facts, self._placed()
         while True:
-            waiting = [(s.Min(), self._rank[j], j) for j, s in enumerate(self._variables.start) if not placed[j]]
+            waiting = [(s.Min(), self._rank[j], j) for j, s in enumerate(self._model.start) if not placed[j]]
             if not waiting:
                 return None
             tau, _, j = min(waiting)
             chance = kernels.next_chance(facts, self.plan, placed, j, facts.now_s + tau) - facts.now_s
-            if kernels.put_at(facts, self.plan, placed, j, facts.now_s + tau):
+            if self.fits(j, tau, placed):
                 return self._keep(Start(self, j, tau, chance))
             self.postpone(j, chance)
+
+    def fits(self, j: int, tau: int, placed: Any) -> bool:
+        """Whether job `j` can start at `tau` beside those placed; where places are found, the plan has them then."""
+        return True
+
+    def parts(self, j: int) -> Any:
+        """The next decision on the places of job `j`, None where it has them all."""
+        return None
 
     def _keep(self, decision: Any) -> Any:
         """The solver holds no reference to a decision made in Python: keep one."""
@@ -104,22 +114,38 @@ class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         self._trail.append(j)
         self._offered = False
         self._depth.SetMin(depth + 1)
-        self.plan.start_s[j] = self._variables.facts.now_s + tau
-        self._variables.start[j].SetValue(tau)
+        self.plan.start_s[j] = self._model.facts.now_s + tau
+        self._model.start[j].SetValue(tau)
 
     def postpone(self, j: int, chance: int) -> None:
         """Job `j` starts at the next moment that could help it, or later."""
-        self._variables.start[j].SetMin(chance)
+        self._model.start[j].SetMin(chance)
 
-    def _all_parts(self, j: int) -> Any:
-        """The places of job `j` as the plan has them, in one decision; None where they are taken. Offered once."""
-        undecided, values = values_of(self._variables, self.plan, j)
+    def at_once(self, undecided: Sequence[Any], values: Sequence[int]) -> Any:
+        """The places of a job in one decision; None where they are taken. Offered once."""
         if all(variable.Bound() for variable in undecided):
             return None
         if self._offered:
-            self._variables.solver.Fail()
+            self._model.solver.Fail()
         self._offered = True
-        return self._variables.solver.AssignVariablesValues(undecided, values)
+        return self._model.solver.AssignVariablesValues(undecided, values)
+
+
+class Search(Guided):
+    """The search of the position model: each unit on the highest positions (pcp20 section 3)."""
+
+    def __init__(self, model: Model, variables: Variables, plan: Plan, rank: Sequence[int], complete: bool) -> None:
+        super().__init__(model, plan, rank, complete)
+        self._variables = variables
+
+    def fits(self, j: int, tau: int, placed: Any) -> bool:
+        """Whether the dive's kernel finds positions."""
+        facts = self._variables.facts
+        return kernels.put_at(facts, self.plan, placed, j, facts.now_s + tau)
+
+    def parts(self, j: int) -> Any:
+        """See `Guided.parts`."""
+        return self._next_part(j) if self._complete else self.at_once(*values_of(self._variables, self.plan, j))
 
     def _next_part(self, j: int) -> Any:
         """A decision on the first part of job `j` that has no place yet; None where all have one."""
@@ -153,11 +179,12 @@ class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
     def _highest(self, j: int, done: int, unit: Unit, r: int, tau: int, placed: Any) -> int:
         """The highest free position of resource `r` on the node of `unit`."""
         node = int(self._variables.nodes[unit.node.Value()])
-        ceiling = unit.place[r].Max() + unit.size[r]
+        grain = int(self._variables.grain[r])
+        ceiling = (unit.place[r].Max() + unit.size[r]) * grain
         y = kernels.gap_below(self._variables.facts, self.plan, placed, j, done, node, r, ceiling, tau)
         if y < 0:
             self._variables.solver.Fail()
-        return int(y)
+        return int(y) // grain
 
     def _note(self, j: int, part: int, unit: Unit) -> None:
         """Write a placed part of job `j` into the plan."""
@@ -167,8 +194,7 @@ class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         if self._variables.sharing(j) & EXCLUSIVE:
             first = int(plan.first[j])
             given, later = int(plan.units[first:part].sum()), first + len(self._variables.units[j]) - part - 1
-            asked = facts.per_unit[slot] > 0
-            room = int((facts.capacity[node, asked] // facts.per_unit[slot, asked]).min())
+            room = kernels.units_on(facts, facts.capacity, node, slot)
             # Each part that comes later holds at least one unit: a node without units is no part of a placement.
             plan.units[part] = min(room, int(facts.units[slot]) - given - later)
             plan.y[part], plan.dy[part] = 0, facts.capacity[node]
@@ -177,7 +203,7 @@ class Search(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         plan.dy[part] = facts.per_unit[slot]
         plan.y[part] = 0
         for r, place in unit.place.items():
-            plan.y[part, r] = place.Value()
+            plan.y[part, r] = place.Value() * int(self._variables.grain[r])
 
 
 def values_of(variables: Variables, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
@@ -193,5 +219,6 @@ def values_of(variables: Variables, plan: Plan, j: int) -> tuple[list[Any], list
         values.append(x)
         for r, place in unit.place.items():
             found.append(place)
-            values.append(0 if variables.sharing(j) & EXCLUSIVE else int(plan.y[part, r]))
+            whole = variables.sharing(j) & EXCLUSIVE
+            values.append(0 if whole else int(plan.y[part, r] // variables.grain[r]))
     return found, values

@@ -6,7 +6,8 @@ y = stride * x + p with node x and position p inside of it, p + dy <= capacity: 
 and sharing x among the resources of a unit puts it on one node. That replaces the two Element constraints per unit
 and resource by arithmetic, and means the same.
 
-Times are seconds from now. Nodes that no considered job may use are left out of the lists.
+Positions of a resource are counted in its *grain*, the largest amount of which all that asks for it, holds it or has it
+is a multiple. Times are seconds from now. Nodes that no considered job may use are left out of the lists.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.dispatchers.cp.positions import Facts, Plan, running_boxes
+from cpsched.dispatchers.cp.positions import Facts, Plan, room_when_empty, running_boxes
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A part of a job in the model: `node` is x; `place` holds p, `position` y and `size` dy by resource."""
+    """A part of a job in the model: `node` is x; `place` holds p, `position` y and `size` dy by resource, in grains."""
 
     node: Any
     place: dict[int, Any]
@@ -32,7 +33,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """Fixed boxes of one resource, all from now on: first positions, sizes, durations in seconds."""
+    """What running jobs hold of one resource, from now on: first positions and sizes in grains, seconds."""
 
     position: IntArray
     size: IntArray
@@ -44,6 +45,20 @@ class Boxes:
 
 
 @dataclass(frozen=True, slots=True)
+class Stairs:
+    """The same as a staircase: all running jobs begin now, and on each node the one that ends last is at the bottom.
+
+    A unit at position p of a node overlaps no running job iff its start is not before `free_from` there: above p what
+    runs ends earlier still. Nodes whose stairs are alike are one kind.
+    """
+
+    kind_of: IntArray
+    """By node of the model."""
+    free_from: IntArray
+    """Seconds by kind and position: int64[K, stride]."""
+
+
+@dataclass(frozen=True, slots=True)
 class Variables:
     """Everything the solver decides, and the axis it decides on."""
 
@@ -52,7 +67,9 @@ class Variables:
     nodes: IntArray
     """Cluster indices of the nodes in the model, ascending; x counts along them."""
     stride: IntArray
-    """int64[R]; 0 for a resource that no considered job asks for."""
+    """int64[R], in grains; 0 for a resource that no considered job asks for."""
+    grain: IntArray
+    """int64[R]"""
     horizon_s: int
     """Worst-case makespan: the sum of all durations (pcp20: eoh, from now)."""
     start: list[Any]
@@ -76,11 +93,11 @@ class Variables:
 
 def eligible(facts: Facts, slot: int) -> BoolArray:
     """Nodes that could take a unit of `slot` if they were empty: bool[N]."""
-    fits: BoolArray = (facts.capacity >= facts.per_unit[slot]).all(axis=1) & facts.node_sets[facts.node_set[slot]]
+    fits: BoolArray = room_when_empty(facts, slot) > 0
     return fits
 
 
-def variables(solver: Any, facts: Facts, leaf: Plan) -> Variables:
+def variables(solver: Any, facts: Facts, horizon_s: int, leaf: Plan) -> Variables:
     """Create s, x, p and y for the considered jobs.
 
     A job that wants whole nodes has as many parts as nodes in the first leaf (`leaf`); every other job one per unit.
@@ -89,10 +106,9 @@ def variables(solver: Any, facts: Facts, leaf: Plan) -> Variables:
     by_shape = _eligible_by_shape(facts)
     nodes = np.flatnonzero(np.logical_or.reduce(list(by_shape.values())))
     asked = facts.per_unit[slots].max(axis=0) > 0
-    stride = np.where(asked, facts.capacity[nodes].max(axis=0), 0)
-    remaining_s = facts.end_s[facts.running] - facts.now_s
-    horizon_s = int(facts.estimate_s[slots].sum() + remaining_s.sum())
-    found = Variables(solver, facts, nodes, stride, horizon_s, [], [])
+    grain = _grains(facts, nodes)
+    stride = np.where(asked, facts.capacity[nodes].max(axis=0) // grain, 0)
+    found = Variables(solver, facts, nodes, stride, grain, horizon_s, [], [])
     for j, slot in enumerate(slots.tolist()):
         found.start.append(solver.IntVar(0, horizon_s - found.estimate_s(j)))
         allowed = by_shape[_shape(facts, slot)][nodes]
@@ -101,6 +117,13 @@ def variables(solver: Any, facts: Facts, leaf: Plan) -> Variables:
         make = _whole_node if whole else _unit
         found.units.append([make(found, slot, allowed) for _ in range(count)])
     return found
+
+
+def _grains(facts: Facts, nodes: IntArray) -> IntArray:
+    """The grain of each resource, int64[R]: 1 at least."""
+    rows = (facts.capacity[nodes], facts.free[nodes], facts.per_unit[facts.jobs], facts.per_unit[facts.running])
+    grains: IntArray = np.maximum(np.gcd.reduce(np.concatenate(rows), axis=0), 1)
+    return grains
 
 
 def _shape(facts: Facts, slot: int) -> tuple[int, ...]:
@@ -127,10 +150,10 @@ def _unit(variables: Variables, slot: int, allowed: BoolArray) -> Unit:
     solver, facts = variables.solver, variables.facts
     unit = Unit(_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
-        dy = int(facts.per_unit[slot, r])
+        dy = int(facts.per_unit[slot, r] // variables.grain[r])
         if dy == 0:
             continue
-        capacity = facts.capacity[variables.nodes, r]
+        capacity = facts.capacity[variables.nodes, r] // variables.grain[r]
         largest, smallest = int(capacity[allowed].max()), int(capacity[allowed].min())
         stride = int(variables.stride[r])
         unit.size[r] = dy
@@ -157,6 +180,33 @@ def _whole_node(variables: Variables, slot: int, allowed: BoolArray) -> Unit:
     return unit
 
 
+_MOST_STEPS = 50_000
+"""Entries of a staircase that the solver is handed for each unit, about 0.15 us each."""
+
+
+def stairs(variables: Variables, r: int, held: Boxes) -> Stairs | None:
+    """`held` as a staircase; None where that would be too large."""
+    stride, nodes = int(variables.stride[r]), len(variables.nodes)
+    steps: dict[int, list[tuple[int, int, int]]] = {}
+    for position, size, duration_s in zip(*(column.tolist() for column in held.columns()), strict=True):
+        node, low = divmod(position, stride)
+        while size > 0:  # a box that was merged over nodes
+            part = min(size, stride - low)
+            steps.setdefault(node, []).append((low, part, duration_s))
+            node, low, size = node + 1, 0, size - part
+    kinds: dict[tuple[tuple[int, int, int], ...], int] = {(): 0}
+    kind_of = np.zeros(nodes, np.int64)
+    for node, found in steps.items():
+        kind_of[node] = kinds.setdefault(tuple(sorted(found)), len(kinds))
+        if len(kinds) * stride > _MOST_STEPS:
+            return None
+    free_from = np.zeros((len(kinds), stride), np.int64)
+    for found_steps, kind in kinds.items():
+        for low, size, duration_s in found_steps:
+            free_from[kind, low : low + size] = duration_s
+    return Stairs(kind_of, free_from)
+
+
 def occupied(variables: Variables, r: int) -> Boxes:
     """The fixed boxes of resource `r`; boxes of one end that touch, also across nodes, are merged into one."""
     facts, horizon_s = variables.facts, variables.horizon_s
@@ -164,7 +214,9 @@ def occupied(variables: Variables, r: int) -> Boxes:
     base[variables.nodes] = np.arange(len(variables.nodes))
     base.setflags(write=False)
     stride = int(variables.stride[r])
-    position, size, end_s = running_boxes(facts, base, r, stride, facts.now_s + horizon_s)
+    grain = int(variables.grain[r])
+    position, size, end_s = running_boxes(facts, base, r, stride * grain, facts.now_s + horizon_s)
+    position, size = position // grain, size // grain
     order = np.lexsort((position, end_s))
     position, size, end_s = position[order], size[order], end_s[order]
     opens = np.ones(len(order), dtype=np.bool_)

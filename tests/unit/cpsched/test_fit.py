@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cpsched.fit import room, room_by_node, verify
+from cpsched.fit import holds, refusal, room, room_by_node, verify
 from cpsched.model import Cluster, Decision, Effort, Request, Starts
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -10,25 +10,85 @@ def decision(placements):
     return Decision(Starts.of(placements), Effort("test"))
 
 
-def test_verify_accepts_what_fits():
+def faults(placements, snapshot):
+    """What the judge says of these starts, as text; the compiled judge must agree that there is something, or not."""
+    found = [str(violation) for violation in verify(decision(placements), snapshot)]
+    assert holds(decision(placements), snapshot) == (found == [])
+    return found
+
+
+def test_what_fits_is_accepted_up_to_the_last_core():
     snapshot = a_snapshot(a_cluster(nodes=2, cores=4), [a_job(units=4, per_unit=2)])
-    assert verify(decision({0: ((0, 2), (1, 2))}), snapshot) == []
+    assert faults({0: ((0, 2), (1, 2))}, snapshot) == []
+    assert faults({0: ((0, 3), (1, 1))}, snapshot) == ["job 1: n0 lacks cores"]
 
 
-def test_verify_names_each_broken_rule():
-    cluster = a_cluster(nodes=2, cores=4)
-    queue = [a_job(1, units=2, per_unit=3), a_job(2, units=2, distinct=True), a_job(3, exclusive=True)]
-    snapshot = a_snapshot(cluster, queue, [a_running(a_job(4), ((1, 1),))])
-    found = verify(decision({0: ((0, 2),), 1: ((1, 2),), 2: ((1, 1),)}), snapshot)
-    rules = " | ".join(map(str, found))
-    assert "job 1: n0 lacks cores" in rules
-    assert "job 2: units that must be on distinct nodes share one" in rules
-    assert "job 3: wants node n1 for itself" in rules
+CLUSTER = Cluster.of([[4, 8]] * 3, ["cores", "memory"], node_sets={"left": [0, 1]})
+QUEUE = [
+    a_job(1, units=2, per_unit=(2, 1)),
+    a_job(2, units=2, per_unit=(1, 5), distinct=True),
+    a_job(3, units=1, per_unit=(1, 1), exclusive=True),
+    a_job(4, units=1, per_unit=(1, 1), node_set=1),
+    a_job(5, units=1, per_unit=(3, 9)),
+]
 
 
-def test_verify_refuses_wrong_unit_counts_and_double_starts():
-    snapshot = a_snapshot(a_cluster(), [a_job(1, units=2)])
-    assert "differ from the 2" in str(verify(decision({0: ((0, 1),)}), snapshot)[0])
+@pytest.mark.parametrize(
+    ("placements", "said"),
+    [
+        ({0: ((0, 2),)}, []),
+        ({0: ((2, 2),)}, ["job 1: n2 lacks cores"]),
+        ({0: ((0, 1),)}, ["job 1: placed units differ from the 2 asked for"]),
+        ({0: ((0, 3),)}, ["job 1: placed units differ from the 2 asked for"]),
+        ({0: ((3, 2),)}, ["job 1: a node that does not exist"]),
+        ({0: ((-1, 2),)}, ["job 1: a node that does not exist"]),
+        ({0: ((1, 1), (0, 1))}, ["job 1: nodes out of order"]),
+        ({0: ((0, 1), (0, 1))}, ["job 1: a node listed twice"]),
+        ({1: ((0, 2),)}, ["job 2: units that must be on distinct nodes share one", "job 2: n0 lacks memory"]),
+        ({1: ((0, 1), (1, 1))}, []),
+        ({2: ((0, 1),)}, []),
+        ({2: ((2, 1),)}, ["job 3: wants node n2 for itself, but it is in use"]),
+        ({3: ((1, 1),)}, []),
+        ({3: ((2, 1),)}, ["job 4: a node outside of left"]),
+        ({4: ((2, 1),)}, ["job 5: n2 lacks memory"]),
+        ({0: ((0, 2),), 1: ((0, 1), (1, 1))}, ["job 2: n0 lacks cores"]),
+        ({0: ((0, 2),), 2: ((0, 1),)}, ["job 3: wants node n0 for itself, but it is in use"]),
+        ({2: ((0, 1),), 0: ((0, 2),)}, ["job 1: n0 lacks cores, memory"]),
+        ({2: ((0, 1),), 3: ((0, 1),)}, ["job 4: n0 lacks cores, memory"]),
+        ({1: ((0, 1), (1, 1)), 3: ((1, 1),)}, []),
+        ({5: ((0, 1),)}, ["job 9: not in the queue"]),
+        ({6: ((0, 1),)}, ["decision: slot 6: not in the queue"]),
+        ({77: ((0, 1),)}, ["decision: slot 77: not in the queue"]),
+        ({0: ((-1, 1), (2, 1)), 4: ((2, 1),)}, ["job 1: a node that does not exist", "job 5: n2 lacks memory"]),
+    ],
+)
+def test_each_rule_is_named_and_earlier_starts_count(placements, said):
+    """Five jobs wait for three nodes of 4 cores and 8 GiB; a core of n2 is taken; what earlier starts took is gone."""
+    snapshot = a_snapshot(CLUSTER, QUEUE, [a_running(a_job(9, per_unit=(1, 0)), ((2, 1),))])
+    assert faults(placements, snapshot) == said
+
+
+def test_a_job_is_started_once():
+    snapshot = a_snapshot(CLUSTER, QUEUE)
+    columns = ([0, 3, 0], [0, 1, 2, 3], [0, 1, 2], [2, 1, 2])
+    twice = Decision(Starts(*(np.array(column, np.int64) for column in columns), by_construction=True), Effort("test"))
+    assert [str(violation) for violation in verify(twice, snapshot)] == ["job 1: started twice"]
+    assert not holds(twice, snapshot)
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        (Request(2, (4, 8)), None),
+        (Request(3, (4, 8)), "asks for 3 units, the empty cluster holds 2"),
+        (Request(1, (4,)), "asks for 1 resources, the cluster has 2"),
+        (Request(1, (4, 8), node_set=1), "node set 1 does not exist"),
+        (Request(1, (5, 1)), "no node can hold one of its units"),
+        (Request(3, (1, 1), distinct=True), "asks for 3 units on distinct nodes, the empty cluster holds 2"),
+    ],
+)
+def test_what_can_never_run_is_said(request_, why):
+    assert refusal(request_, Cluster.of([[4, 8]] * 2, ["cores", "memory"])) == why
 
 
 @pytest.mark.parametrize(
@@ -46,3 +106,143 @@ def test_room_is_in_the_node_set_and_whole_nodes_must_be_free(asked, by_node, em
     cluster = Cluster.of([[4], [4], [8]], ["cores"], node_sets={"small": [0, 1]})
     assert room_by_node(asked, cluster, np.array([[3], [4], [8]])).tolist() == by_node
     assert room(asked, cluster) == empty
+
+
+def columns(slots=(0,), offsets=(0, 1), nodes=(0,), units=(1,), plan_s=None, dtype=np.int64):
+    """A decision of whatever columns: none of the checks that `Starts` and `Decision` make on the way."""
+    found = Decision(Starts.of({}), Effort("test"))
+    for name, column in {"slots": slots, "offsets": offsets, "nodes": nodes, "units": units}.items():
+        value = column if isinstance(column, str) else np.array(column, dtype=dtype)
+        object.__setattr__(found.starts, name, value)
+    object.__setattr__(found, "plan_s", None if plan_s is None else np.array(plan_s))
+    return found
+
+
+def rules(decided, snapshot):
+    return [violation.rule for violation in verify(decided, snapshot)]
+
+
+SHAPES = {
+    "right": (columns(), []),
+    "right, of small integers": (columns(dtype=np.int8), []),
+    "a plan for each": (columns(plan_s=[0, 5]), []),
+    "no arrays": (
+        columns(slots="abc", units="x"),
+        ["starts.slots is a str, not an array", "starts.units is a str, not an array"],
+    ),
+    "floats": (
+        columns(dtype=np.float64),
+        [f"starts.{name} holds float64, not integers of 64 bits" for name in ("slots", "offsets", "nodes", "units")],
+    ),
+    "truths": (
+        columns(dtype=np.bool_),
+        [f"starts.{name} holds bool, not integers of 64 bits" for name in ("slots", "offsets", "nodes", "units")],
+    ),
+    "unsigned beyond": (
+        columns(dtype=np.uint64),
+        [f"starts.{name} holds uint64, not integers of 64 bits" for name in ("slots", "offsets", "nodes", "units")],
+    ),
+    "two axes": (columns(slots=[[0]]), ["starts.slots has 2 axes instead of one"]),
+    "offsets too few": (columns(offsets=(0,)), ["1 offsets for 1 starts: must be one more"]),
+    "offsets too many": (columns(offsets=(0, 1, 1)), ["3 offsets for 1 starts: must be one more"]),
+    "units too few": (columns(nodes=(0, 1)), ["2 nodes but 1 numbers of units"]),
+    "a plan too short": (columns(plan_s=[0]), ["plan_s has 1 entries for a queue of 2"]),
+    "a plan too long": (columns(plan_s=[0, 1, 2]), ["plan_s has 3 entries for a queue of 2"]),
+    "a plan of floats": (columns(plan_s=[0.0, 1.0]), ["plan_s holds float64, not integers of 64 bits"]),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_is_no_decision_is_told_in_full_by_both_judges(name):
+    decided, expected = SHAPES[name]
+    snapshot = a_snapshot(a_cluster(), [a_job(1), a_job(2)])
+    assert rules(decided, snapshot) == expected
+    assert holds(decided, snapshot) == (not expected)
+
+
+@pytest.mark.parametrize(
+    ("placements", "broken"),
+    [
+        ({0: ((0, 1),), 1: ((0, 1),)}, []),
+        ({0: ((0, 1),), 1: ((0, 1),), 2: ((0, 1),)}, ["n0 lacks cores"]),
+        ({0: ((0, 1),), 3: ((0, 1),)}, ["wants node n0 for itself, but it is in use"]),
+        ({3: ((0, 1),), 0: ((0, 1),)}, ["n0 lacks cores"]),
+        ({3: ((1, 1),), 0: ((0, 1),)}, []),
+        ({3: ((1, 1),), 4: ((1, 1),)}, ["wants node n1 for itself, but it is in use"]),
+    ],
+)
+def test_each_start_counts_for_those_that_follow(placements, broken):
+    """Two nodes of four cores; three jobs of two cores, and two that want a node for themselves."""
+    queue = [a_job(id, per_unit=2) for id in (1, 2, 3)] + [a_job(id, exclusive=True) for id in (4, 5)]
+    snapshot = a_snapshot(a_cluster(nodes=2, cores=4), queue)
+    assert rules(decision(placements), snapshot) == broken
+    assert holds(decision(placements), snapshot) == (not broken)
+
+
+def test_only_the_resources_that_lack_are_named_and_only_what_is_broken():
+    cluster = Cluster.of([[4, 8], [4, 2]], ["cores", "memory"])
+    snapshot = a_snapshot(cluster, [a_job(1, per_unit=(4, 4)), a_job(2, per_unit=(5, 1)), a_job(3, per_unit=(5, 9))])
+    assert rules(decision({0: ((1, 1),)}), snapshot) == ["n1 lacks memory"]
+    assert rules(decision({1: ((1, 1),)}), snapshot) == ["n1 lacks cores"]
+    assert rules(decision({2: ((0, 1),)}), snapshot) == ["n0 lacks cores, memory"]
+    assert rules(decision({0: ((0, 1),)}), snapshot) == []
+
+
+def test_a_node_in_use_that_would_be_large_enough_lacks_nothing_to_a_job_that_wants_it_whole():
+    snapshot = a_snapshot(a_cluster(2, 4), [a_job(1, per_unit=4, exclusive=True)], [a_running(a_job(2), ((0, 1),))])
+    assert rules(decision({0: ((0, 1),)}), snapshot) == ["wants node n0 for itself, but it is in use"]
+    snapshot = a_snapshot(a_cluster(2, 4), [a_job(1, per_unit=5, exclusive=True)])
+    assert rules(decision({0: ((0, 1),)}), snapshot) == ["n0 lacks cores"]
+
+
+def test_a_violation_says_whose_it_is():
+    snapshot = a_snapshot(a_cluster(), [a_job(7)])
+    (unknown,) = verify(columns(slots=(9,)), snapshot)
+    assert (unknown.job_id, str(unknown)) == (None, "decision: slot 9: not in the queue")
+    (wrong,) = verify(decision({0: ((0, 2),)}), snapshot)
+    assert (wrong.job_id, str(wrong)) == (7, "job 7: placed units differ from the 1 asked for")
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        (Request(1, (1, 1)), "asks for 2 resources, the cluster has 1"),
+        (Request(1, (1,), node_set=1), None),
+        (Request(1, (1,), node_set=2), "node set 2 does not exist"),
+        (Request(1, (9,)), "no node can hold one of its units"),
+        (Request(1, (8,)), None),
+        (Request(16, (1,)), None),
+        (Request(17, (1,)), "asks for 17 units, the empty cluster holds 16"),
+        (Request(3, (1,), distinct=True), None),
+        (Request(4, (1,), distinct=True), "asks for 4 units on distinct nodes, the empty cluster holds 3"),
+        (Request(8, (1,), node_set=1), None),
+        (Request(9, (1,), node_set=1), "asks for 9 units, the empty cluster holds 8"),
+    ],
+)
+def test_what_can_never_run_is_refused_with_the_reason(request_, why):
+    """Nodes of 4, 4 and 8 cores; node set 1 holds the first two."""
+    assert refusal(request_, Cluster.of([[4], [4], [8]], ["cores"], node_sets={"small": [0, 1]})) == why
+
+
+def test_a_node_that_does_not_exist_is_told_beside_what_else_is_wrong_and_takes_nothing_from_others():
+    snapshot = a_snapshot(a_cluster(nodes=4, cores=4), [a_job(1, units=2, per_unit=3), a_job(2, per_unit=4)])
+    beyond = columns((0, 1), (0, 2, 3), (0, 4, 0), (1, 1, 1))
+    assert rules(beyond, snapshot) == ["a node that does not exist"]
+    lacking = columns((0, 1), (0, 2, 3), (0, 4, 0), (2, 1, 1))
+    assert "a node that does not exist" in rules(lacking, snapshot)
+    assert rules(columns((0,), (0, 1), (4,), (2,)), snapshot)[0] == "a node that does not exist"
+    for each in (beyond, lacking):
+        assert not holds(each, snapshot)
+
+
+@pytest.mark.parametrize("units", [1, 3])
+def test_a_start_of_wrong_units_takes_nothing_from_those_that_follow(units):
+    snapshot = a_snapshot(a_cluster(nodes=1, cores=4), [a_job(1, units=2), a_job(2, per_unit=4)])
+    decided = decision({0: ((0, units),), 1: ((0, 1),)})
+    assert rules(decided, snapshot) == ["placed units differ from the 2 asked for"]
+    assert not holds(decided, snapshot), "the first start is the one at fault"
+
+
+def test_the_last_node_is_a_node():
+    snapshot = a_snapshot(a_cluster(nodes=4, cores=4), [a_job(1, per_unit=5)])
+    assert rules(decision({0: ((3, 1),)}), snapshot) == ["n3 lacks cores"]

@@ -171,6 +171,52 @@ def test_both_learn_of_a_job_that_ended_even_if_one_of_them_fails():
     assert predictor.predict(a_job(1, user="ada")) == 20
 
 
+class Forgetful(WalltimePredictor):
+    def learn(self, ended):
+        raise RuntimeError("no room")
+
+
+def test_the_first_fault_of_learning_names_its_part_and_the_other_part_has_learned():
+    class Told(Spy):
+        def learn(self, ended):
+            self.told = ended
+
+    policy, last = Policy(Forgetful(), Told()), EndedJob(a_job(9), 0, 20)
+    with pytest.raises(DecisionFault, match=r"^predictor Forgetful: RuntimeError: no room"):
+        policy.learn(last)
+    assert policy.dispatcher.told is last
+
+
+class Diary(Spy):
+    """Tells what it knows, if it can."""
+
+    def __init__(self, learns):
+        self.learns = learns
+
+    def memory(self):
+        if self.learns is None:
+            raise RuntimeError("lost")
+        return {"pages": 3}
+
+    def recall(self, memory):
+        raise RuntimeError("unreadable")
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_memory_is_what_a_dispatcher_tells_whether_or_not_it_learns(learns):
+    assert Policy(WalltimePredictor(), Diary(learns)).memory() == {"pages": 3}
+
+
+def test_a_dispatcher_that_cannot_tell_its_memory_is_a_fault_with_its_name():
+    with pytest.raises(DecisionFault, match=r"^dispatcher Diary: RuntimeError: lost"):
+        Policy(WalltimePredictor(), Diary(None)).memory()
+
+
+def test_a_dispatcher_that_cannot_recall_is_a_fault_with_its_name():
+    with pytest.raises(DecisionFault, match=r"^dispatcher Diary: RuntimeError: unreadable"):
+        Policy(WalltimePredictor(), Diary(True)).recall({})
+
+
 class Duck:
     def decide(self, snapshot, need="plan"):
         return Decision(NO_STARTS, EFFORT)
@@ -183,7 +229,7 @@ def test_what_is_no_dispatcher_is_told_the_contract():
         Policy(WalltimePredictor(), Duck())
     with pytest.raises(InvalidValue, match=r"predictor=object: must derive from cpsched.Predictor"):
         Policy(object(), Spy())
-    with pytest.raises(InvalidValue, match=r"dispatcher=.*: must be an instance, not a class"):
+    with pytest.raises(InvalidValue, match=r"^dispatcher=<class .*Spy.>: must be an instance, not a class"):
         Policy(WalltimePredictor(), Spy)
 
 
@@ -205,7 +251,7 @@ class Unsure(Spy):
 def test_a_part_that_cannot_tell_whether_it_learns_is_a_fault_with_its_name():
     policy = Policy(WalltimePredictor(), Unsure())
     assert not policy.predictor_learns
-    for act in (lambda: policy.learns, lambda: policy.dispatcher_learns, policy.memory):
+    for act in (lambda: policy.learns, lambda: policy.dispatcher_learns):
         with pytest.raises(DecisionFault, match="dispatcher Unsure: Wordless"):
             act()
 

@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
 
+from cpsched.errors import DecisionFault, InvalidValue
 from cpsched.model import EndedJob, JobTable
+from cpsched.predictors.base import Predictor, fill_estimates, whole_seconds
 from cpsched.predictors.last_two import LastTwoPredictor
+from cpsched.predictors.profile import ProfilePredictor
 from cpsched.predictors.walltime import WalltimePredictor
 from tests.builders import a_cluster, a_job
 
@@ -19,7 +22,16 @@ def test_walltime_predicts_what_was_asked_for():
 
 @pytest.mark.parametrize(
     ("history", "expected"),
-    [([], 100), ([30], 30), ([30, 50], 40), ([90, 30, 50], 40), ([500, 700], 100)],
+    [
+        ([], 100),
+        ([30], 30),
+        ([30, 50], 40),
+        ([30, 51], 40),
+        ([90, 30, 50], 40),
+        ([500, 700], 100),
+        ([1], 1),
+        ([0, 1], 1),
+    ],
 )
 def test_last_two_is_the_mean_of_the_last_two_capped_by_the_walltime(history, expected):
     predictor = LastTwoPredictor()
@@ -34,3 +46,77 @@ def test_last_two_keeps_users_apart_and_knows_nothing_of_the_nameless():
     predictor.learn(ended(10, user=""))
     assert predictor.predict(a_job(user="bob", walltime_s=100)) == 100
     assert predictor.predict(a_job(user="", walltime_s=100)) == 100
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"), [([0], 1), ([0, 1], 1), ([0, 0], 1), ([3, 4], 3), ([99, 100], 99), ([100, 101], 100)]
+)
+def test_last_two_is_rounded_down_to_a_whole_second_and_at_least_one(history, expected):
+    predictor = LastTwoPredictor()
+    for run_s in history:
+        predictor.learn(ended(run_s))
+    assert predictor.predict(a_job(user="ada", walltime_s=100)) == expected
+
+
+def test_who_learns_says_so():
+    assert LastTwoPredictor().learns
+    assert ProfilePredictor().learns
+    assert not WalltimePredictor().learns
+
+
+def column(*walltimes_s):
+    jobs = [a_job(id, walltime_s=walltime_s) for id, walltime_s in enumerate(walltimes_s, start=1)]
+    return JobTable.of(a_cluster(), jobs, (), {job.id: job.walltime_s for job in jobs})
+
+
+class Says(Predictor):
+    """Predicts what it is given, job by job."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def predict(self, job):
+        return self.answers[job.id - 1]
+
+
+class Fills(Predictor):
+    """Writes a whole column."""
+
+    def __init__(self, *answers):
+        self.answers = answers
+
+    def predict(self, job):
+        raise AssertionError("fill is asked instead")
+
+    def fill(self, table, slots):
+        table.estimate_s[slots] = self.answers
+
+
+@pytest.mark.parametrize("kind", [Says, Fills])
+@pytest.mark.parametrize(("answer", "estimate"), [(1, 1), (9, 9), (10, 10), (11, 10), (2**53 - 1, 10)])
+def test_an_estimate_is_at_most_the_walltime(kind, answer, estimate):
+    table = column(10, 10)
+    fill_estimates(kind(answer, 5), table, np.array([0, 1]))
+    assert table.estimate_s.tolist()[:2] == [estimate, 5]
+
+
+@pytest.mark.parametrize("kind", [Says, Fills])
+@pytest.mark.parametrize("answer", [0, -1, 2**53])
+def test_an_estimate_that_is_none_makes_the_walltimes_stand(kind, answer):
+    table = column(10, 20, 30)
+    with pytest.raises(DecisionFault, match=f"predictor {kind.__name__}: InvalidValue: estimate_s={answer}"):
+        fill_estimates(kind(3, answer), table, np.array([0, 1]))
+    assert table.estimate_s.tolist()[:3] == [10, 20, 30]
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds"), [(1, 1), (1.9, 1), (np.int64(7), 7), (np.float32(7.5), 7), (2**53 - 1, 2**53 - 1)]
+)
+def test_numbers_become_whole_seconds(answer, seconds):
+    assert whole_seconds(answer) == seconds
+
+
+@pytest.mark.parametrize("answer", [0, 0.9, -1, 2**53, float("nan"), float("inf"), None, "7", [7]])
+def test_what_is_no_duration_is_refused(answer):
+    with pytest.raises(InvalidValue, match="estimate_s"):
+        whole_seconds(answer)

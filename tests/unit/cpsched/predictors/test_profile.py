@@ -62,5 +62,5 @@ def test_what_was_used_longest_ago_is_forgotten_first():
     names = ["a", "b", "c"]
     predictor = learned(*((facts(name=name), 10) for name in names), remember=2)
     assert [predictor.predict(facts(name=name)) for name in names] == [1000, 10, 10]
-    with pytest.raises(InvalidValue, match="remember=0"):
+    with pytest.raises(InvalidValue, match="remember=0: must be positive"):
         ProfilePredictor(remember=0)

@@ -6,7 +6,7 @@ import numpy as np
 
 from cpsched.dispatchers.cp import objective, relaxation, window
 from cpsched.dispatchers.cp import positions as kernels
-from cpsched.dispatchers.cp.objective import by_slowdown, slowdown_weights
+from cpsched.dispatchers.cp.objective import Objective, by_slowdown
 from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
@@ -91,13 +91,14 @@ def test_no_two_boxes_of_the_dive_overlap() -> None:
 
 def test_the_relaxation_bounds_the_first_leaf_from_below() -> None:
     facts = considered(a_mix())
-    plan, weights = window.first_leaf(facts), slowdown_weights(considered(a_mix()))
-    before = objective.delay(facts.now_s, weights, plan.start_s)
+    plan = window.first_leaf(facts)
+    cost = Objective(1.0 / facts.estimate_s[facts.jobs], np.full(len(facts.jobs), facts.now_s), 0.0)
+    before = objective.delay(cost, plan.start_s)
     _, exhausted, bound = relaxation.branch(
-        facts, relaxation.relax(facts), weights, plan, window.empty_plan(facts), 100_000, 1000
+        facts, relaxation.relax(facts, True), cost, plan, window.empty_plan(facts), 100_000, 1000
     )
     assert exhausted
-    assert 0 < bound <= objective.delay(facts.now_s, weights, plan.start_s) <= before
+    assert 0 < bound <= objective.delay(cost, plan.start_s) <= before
 
 
 def test_the_compiled_dive_does_what_the_plain_one_does() -> None:

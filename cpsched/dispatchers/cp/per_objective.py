@@ -1,0 +1,177 @@
+"""CP per objective (debs24): all queued jobs on pools, by CP-SAT, for the least of one of the field's metrics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.cp import certain as shortcuts
+from cpsched.dispatchers.cp import positions as kernels
+from cpsched.dispatchers.cp import relaxation, window
+from cpsched.dispatchers.cp.answer import Answer, allocated, effort_of, nothing_starts
+from cpsched.dispatchers.cp.objective import OBJECTIVES, Objective, areas
+from cpsched.dispatchers.cp.positions import Facts
+from cpsched.dispatchers.cp.window import Problem
+from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.errors import require
+from cpsched.model import NEVER, Decision, Effort, IntArray, Need, Snapshot
+from cpsched.planning import EVERY, ORDERS, Allocation, Scheme, plan_by
+
+if TYPE_CHECKING:  # it imports the solver
+    from cpsched.dispatchers.cp.sat import Pooled
+
+Metric = Literal["bsld", "af", "awf", "p2sf"]
+
+
+class PerObjectiveDispatcher(Dispatcher):
+    """Plans the whole queue on pools for the least `objective`, and starts the jobs whose time is now.
+
+    - `objective`: bsld, af or awf, sums over the queued jobs; or p2sf, a ratio of such sums.
+    - `plans`: list plans by order, separated by commas (`spf,saf,sjf`). The solver improves each of them and plans
+      from scratch, too; the best of all is taken (debs24: CP-BSLD+, CP-P2SF+).
+    - `limit_s`: seconds of the solver in a round, shared by its plans. Without a plan by then, the round is decided by
+      list-reg (path `late`); debs24 allows 20 s, and 40 s where that brings none.
+    - `effort` takes the place of the seconds: thousandths of the solver's deterministic time.
+    - `certain`: with `no` the solver is asked also where no search can change the decision.
+    - `allocation`: which nodes a start gets. Where the nodes have no room for a start of the pools, the job waits and
+      is counted (`unplaced`).
+
+    The effort of a decision has its objective, and where one is known a proved lower bound of it; their difference is
+    the gap. P2SF has no bound. It can be lowered by idling, which nobody wants: where all jobs can start, they do.
+    """
+
+    def __init__(
+        self,
+        objective: Metric = "bsld",
+        plans: str = "",
+        limit_s: float = 20.0,
+        effort: int | None = None,
+        certain: Literal["yes", "no"] = "yes",
+        allocation: Allocation = "best-fit",
+        seed: int = 0,
+    ) -> None:
+        require(limit_s > 0, "limit_s", limit_s, "must be positive")
+        require(effort is None or effort > 0, "effort", effort, "must be positive")
+        self._metric: Metric = objective
+        self._orders = tuple(name.strip() for name in plans.split(",") if name.strip())
+        for name in self._orders:
+            require(name in ORDERS, "plans", name, f"must be orders of the queue: {', '.join(ORDERS)}")
+        self._limit_s, self._effort, self._seed = limit_s, effort, seed
+        self._certain, self._allocation = certain == "yes", allocation
+
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        """See `Dispatcher.decide`."""
+        facts = window.facts_of(snapshot)
+        slots = kernels.possible(facts, window.fixed(snapshot.queue))
+        if len(slots) == 0 or (self._certain and len(window.startable(facts, slots, 1)) == 0):
+            return nothing_starts(snapshot, Effort("nothing-fits" if len(snapshot.queue) else "empty-queue"), need)
+        objective = self._objective(snapshot, slots)
+        order = _densest_first(snapshot, slots, objective)
+        slots, objective = slots[order], _reordered(objective, order)
+        problem = Problem(window.consider(facts, slots), objective, slots[:0], False)
+        answer = self._answer(snapshot, problem)
+        if answer.plan is None:
+            return self._by_list(snapshot, answer, len(slots), need)
+        effort = effort_of(problem.facts, answer, objective, len(slots))
+        if self._metric == "p2sf" and effort.objective is not None:
+            effort = replace(effort, objective=self._ratio(snapshot, problem.facts, answer.plan.start_s), bound=None)
+        return allocated(snapshot, problem.facts, answer.plan, effort, need, self._allocation)
+
+    def _objective(self, snapshot: Snapshot, slots: IntArray) -> Objective:
+        """The sum to minimise; for the ratio one that puts jobs in a sensible order."""
+        return OBJECTIVES["awf" if self._metric == "p2sf" else self._metric](snapshot, slots, ExpectedWaits({}))
+
+    def _answer(self, snapshot: Snapshot, problem: Problem) -> Answer:
+        """The certain answer where there is one; else what the solver says."""
+        answer = shortcuts.pooled(problem)
+        regular = self._metric != "p2sf" or answer.path in ("single", "all-fit")
+        if self._certain and answer.certain and regular:
+            return answer
+        return self._solved(snapshot, problem, answer)
+
+    def _solved(self, snapshot: Snapshot, problem: Problem, answer: Answer) -> Answer:
+        """The best plan of the solver: from the plan at hand, and from each list plan."""
+        from cpsched.dispatchers.cp import sat  # the solver is imported when it is first needed
+
+        facts, objective = problem.facts, problem.objective
+        pooled = _on_pools(problem)
+        hints: list[IntArray | None] = [_in_queue_order(snapshot, facts, name) for name in self._orders]
+        hints = [hint for hint in hints if hint is not None]
+        effort = self._effort // (len(hints) + 1) + 1 if self._effort is not None else None
+        budget = sat.Budget(self._limit_s / (len(hints) + 1), effort, self._seed)
+        first = answer.plan.start_s if answer.plan is not None and answer.plan.start_s[0] >= facts.now_s else None
+        if self._metric == "p2sf":
+            submit_s, processors = snapshot.table.submit_s[facts.jobs], _processors(facts)
+            shown = _in_queue_order(snapshot, facts, "reg")
+            starts = [hint for hint in (shown if shown is not None else first, *hints) if hint is not None]
+            if not starts:
+                return Answer(None, "late", False, status="unknown")
+            found = [sat.solve_p2sf(pooled, submit_s, processors, budget, start) for start in starts]
+        else:
+            found = [sat.solve(pooled, objective, budget, hint) for hint in (first, *hints)]
+        best = min(found, key=lambda each: each.cost)
+        if best.start_s is None:
+            return Answer(None, "late", False, status=best.status)
+        plan = window.empty_plan(facts)
+        plan.start_s[:] = best.start_s
+        bounds = [each.bound for each in found if each.bound is not None]
+        return Answer(
+            plan,
+            "solver",
+            False,
+            max(bounds, default=0.0),
+            "optimal" if any(each.status == "optimal" for each in found) and bounds else best.status,
+            sum(each.seconds for each in found),
+            sum(each.branches for each in found),
+        )
+
+    def _ratio(self, snapshot: Snapshot, facts: Facts, start_s: IntArray) -> float:
+        """P2SF of the planned jobs."""
+        wait = (start_s - snapshot.table.submit_s[facts.jobs]).astype(np.float64)
+        response, r = wait + facts.estimate_s[facts.jobs], _processors(facts)
+        return float(0.75 * (r * (response**4 - wait**4)).sum() / (r * (response**3 - wait**3)).sum())
+
+    @staticmethod
+    def _by_list(snapshot: Snapshot, answer: Answer, considered: int, need: Need) -> Decision:
+        """What list-reg decides."""
+        decision = plan_by(Scheme(EVERY, "reg"), snapshot, need)
+        effort = Effort("late", considered, considered, answer.status, solver_s=answer.solver_s)
+        return replace(decision, effort=effort)
+
+
+def _on_pools(problem: Problem) -> Pooled:
+    """The problem in the solver's terms."""
+    from cpsched.dispatchers.cp.sat import Pooled
+
+    facts, found = problem.facts, relaxation.relax(problem.facts, False)
+    nothing = np.zeros(len(facts.jobs), np.int64)
+    durations = facts.estimate_s[facts.jobs]
+    return Pooled(facts.now_s, nothing, durations, found.demand, found.moment_s - facts.now_s, found.capacity)
+
+
+def _in_queue_order(snapshot: Snapshot, facts: Facts, order: str) -> IntArray | None:
+    """The starts of the considered jobs in the plan of list scheduling by `order`; None where it lacks one."""
+    plan_s = plan_by(Scheme(EVERY, order), snapshot, "plan").plan_s
+    if plan_s is None:
+        return None
+    at = dict(zip(snapshot.queue.tolist(), plan_s.tolist(), strict=True))
+    starts = np.array([at[slot] for slot in facts.jobs.tolist()], np.int64)
+    return None if (starts == NEVER).any() else starts
+
+
+def _processors(facts: Facts) -> IntArray:
+    found: IntArray = np.maximum(1, facts.units[facts.jobs] * facts.per_unit[facts.jobs, 0])
+    return found
+
+
+def _densest_first(snapshot: Snapshot, slots: IntArray, objective: Objective) -> IntArray:
+    """Positions of `slots` by area over weight, smallest first; equal ones largest area first (debs24 section 5.1)."""
+    area = areas(snapshot, slots)
+    return np.lexsort((-area, np.round(area / objective.weight, 6)))
+
+
+def _reordered(objective: Objective, order: IntArray) -> Objective:
+    return Objective(objective.weight[order], objective.since_s[order], objective.constant)

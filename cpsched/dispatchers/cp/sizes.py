@@ -1,0 +1,31 @@
+"""How many decision variables the models of this family have, known before a model is built."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.dispatchers.cp import positions as kernels
+from cpsched.dispatchers.cp.positions import Facts
+from cpsched.model import EXCLUSIVE, IntArray
+
+
+def with_positions(facts: Facts) -> int:
+    """PCP'20: |Q| + sum of rn_i * |R| (pcp20 section 3)."""
+    return len(facts.jobs) + int(facts.units[facts.jobs].sum()) * int(facts.capacity.shape[1])
+
+
+def with_intervals(facts: Facts) -> int:
+    """PCP'19: |Q| + the sum over jobs and nodes of p[i,n] (pcp20 section 2.2)."""
+    slots = facts.jobs.tolist()
+    return len(slots) + sum(int(intervals_on(facts, slot, int(facts.units[slot])).sum()) for slot in slots)
+
+
+def with_pools(facts: Facts) -> int:
+    """HCP: a start for each job."""
+    return len(facts.jobs)
+
+
+def intervals_on(facts: Facts, slot: int, parts: int) -> IntArray:
+    """p[i,n]: how many of `parts` intervals a job has on each node, int64[N]."""
+    room = kernels.room_when_empty(facts, slot)
+    return np.minimum(room, 1 if facts.sharing[slot] & EXCLUSIVE else parts)

@@ -1,0 +1,157 @@
+"""Dispatcher `lookahead`: every waiting job is planned, by the best order of the queue that a short search finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName
+from cpsched.dispatchers.lookahead.reserving import by_walltime, named_by
+from cpsched.errors import require
+from cpsched.kernels.search import ALL_START, NONE_START, go_on_from, look_ahead, ordered
+from cpsched.kernels.search_state import new_search
+from cpsched.kernels.state import planned, starts_of
+from cpsched.listing import Listing
+from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts
+from cpsched.overrun import Overrun
+from cpsched.planning import AS_THEY_CAME, site_of
+from cpsched.reasons import Phrases, explain
+from cpsched.site.weighing import FloatArray, factors_of
+
+EQUAL: FloatArray = np.zeros(0)
+"""The site weighs all jobs alike."""
+
+PATHS = {NONE_START: "none-can-start", ALL_START: "all-start"}
+PHRASES = Phrases(unplanned="would delay a job that has a plan", no_plan="not planned yet: ")
+
+ALL_CANDIDATES = 127
+
+
+class Lookahead(Dispatcher):
+    """Plans the whole queue: an order is decoded into a plan, in which every job gets its earliest slot that delays
+    none before it. The best of several orders is improved by a local search; the plan's starts of now are the decision.
+
+    - `objective`: what the plan is to be best for, see `cpsched.dispatchers.lookahead.objectives`.
+    - `effort`: how many orders are decoded in the search of a round, after the candidates; None: what suits the
+      objective. No clock is read: the same snapshot, `seed` and history give the same decision.
+    - `horizon`: so many jobs, the first of an order, are searched. `covered`: so many get a planned start; those behind
+      start where they delay none that has one, and are told that they have no plan.
+    - `overdue_h`: a job that waited longer, in hours, is planned before all others, by arrival: no job starves.
+    - `reserve_by`: with "walltime" plans are made with walltimes, and estimates count in the weights alone: no promise
+      rests on a guess.
+    - `site_weight`: how much the site's priority counts: 0 not at all, 1 as much as the objective's own weights, see
+      `cpsched.site.weighing`.
+    - `candidates`: bits of the orders that are tried: last round's, reg, sjf, saf, spf, laf, Smith's. For studies.
+    """
+
+    overrun: Overrun = "walltime"
+    learns = False
+
+    def __init__(
+        self,
+        objective: ObjectiveName = "default",
+        effort: int | None = None,
+        horizon: int = 100,
+        covered: int = 1000,
+        overdue_h: float = 168.0,
+        reserve_by: Literal["estimate", "walltime"] = "estimate",
+        site_weight: float = 0.0,
+        seed: int = 0,
+        candidates: int = ALL_CANDIDATES,
+    ) -> None:
+        require(objective in OBJECTIVES, "objective", objective, f"must be one of {', '.join(OBJECTIVES)}")
+        require(effort is None or effort >= 0, "effort", effort, "must not be negative")
+        require(horizon > 0, "horizon", horizon, "must be positive")
+        require(covered >= horizon, "covered", covered, f"must be at least horizon={horizon}")
+        require(overdue_h > 0, "overdue_h", overdue_h, "must be positive")
+        require(site_weight >= 0, "site_weight", site_weight, "must not be negative")
+        require(0 < candidates <= ALL_CANDIDATES, "candidates", candidates, f"must be within 1 to {ALL_CANDIDATES}")
+        overdue_s = int(min(overdue_h, 1e9) * 3600)
+        row = OBJECTIVES[objective]
+        self._row, self._site_weight = row, site_weight
+        self._objective, decodes = row.compiled(), row.effort if effort is None else effort
+        self._search = new_search(decodes, horizon, covered, candidates, overdue_s, seed)
+        self._by_walltime = reserve_by == "walltime"
+        self._jobs: object = None
+        """The jobs whose slots the order of the search names."""
+        self._order: list[int] = []
+        """That order as job ids, where it was taken out of the search."""
+        self._first_s: dict[int, int] = {}
+        """The start that each waiting job was first told."""
+
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        """See `Dispatcher.decide`."""
+        whole, queue, table = need == "plan", snapshot.queue, snapshot.table
+        if not len(queue):
+            return Decision(NO_STARTS, Effort("empty-queue"), AS_THEY_CAME if whole else None)
+        planned_on, slots = by_walltime(snapshot) if self._by_walltime else (snapshot, None)
+        site = planned_on.site or site_of(planned_on)
+        self._meet(planned_on)
+        expected = table.estimate_s[queue].astype(np.float64)
+        came = look_ahead(
+            site, self._search, self._objective, expected, self._site_factors(snapshot, expected),
+            bool(snapshot.cluster.counted), whole,
+        )  # fmt: skip
+        starts = Starts(*starts_of(site.draft), True) if site.draft.started else NO_STARTS
+        starts = starts if slots is None else named_by(starts, slots)
+        cost = Effort(PATHS.get(came, "searched"), len(queue), branches=int(self._search.decoded))
+        if not whole:
+            return Decision(starts, cost)
+        plan_s = planned(site.draft, len(queue))
+        self._promise(snapshot, plan_s)
+        return Decision(starts, cost, plan_s, explain(snapshot, starts, plan_s, PHRASES))
+
+    def memory(self) -> dict[str, Any]:
+        """The last order, as job ids, and the starts that jobs were first told, by job id.
+
+        Only the order bears on decisions; the others are there to be shown beside the present plan.
+        """
+        if self._jobs is not None:
+            jobs: Any = self._jobs
+            self._order = [jobs[slot].id for slot in ordered(self._search).tolist()]
+        return {"order": self._order, "first_s": {str(id): start_s for id, start_s in self._first_s.items()}}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Go on from the order and the promises of `memory`."""
+        self._order, self._jobs = list(memory["order"]), None
+        self._first_s = {int(id): start_s for id, start_s in memory["first_s"].items()}
+
+    def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray) -> FloatArray:
+        """By what the site multiplies the weight of each queued job, float64[Q]; no entries where all weigh alike."""
+        if not self._site_weight:
+            return EQUAL
+        table, queue, row = snapshot.table, snapshot.queue, self._row
+        processors = np.maximum(1, table.units[queue] * table.per_unit[queue, 0])
+        own = processors**row.r * np.maximum(expected_s, row.least_s) ** row.e
+        return factors_of(snapshot, self._site_weight, own)
+
+    def _promise(self, snapshot: Snapshot, plan_s: IntArray) -> None:
+        """Note what jobs are told for the first time, and forget those that start or are gone."""
+        jobs, known = snapshot.table.jobs, self._first_s
+        pairs = zip(snapshot.queue.tolist(), plan_s.tolist(), strict=True)
+        waiting = ((jobs[slot].id, start_s) for slot, start_s in pairs if start_s != snapshot.now_s)
+        told = ((id, known.get(id, start_s)) for id, start_s in waiting)
+        self._first_s = {id: start_s for id, start_s in told if start_s != NEVER}
+
+    def _meet(self, snapshot: Snapshot) -> None:
+        """Name the last order by the slots of this snapshot, where they are others than last time."""
+        jobs = snapshot.table.jobs
+        if jobs is self._jobs:
+            return
+        slots = {jobs[slot].id: slot for slot in snapshot.queue.tolist()}
+        order = [slots[id] for id in self.memory()["order"] if id in slots]
+        go_on_from(self._search, np.array(order, np.int64))
+        self._jobs = jobs
+
+
+LISTED = (
+    Listing(
+        "lookahead",
+        "Plans every waiting job by a short search among orders of the queue; no job starves.",
+        "docs/lookahead.md",
+        Lookahead,
+    ),
+)

@@ -1,0 +1,79 @@
+"""What a plan costs: one row per objective.
+
+Symbols: r processors of a job, E how long it is expected to run, W how long it has waited so far, in seconds;
+s its planned start, F = s - submission + E. The sum over all jobs is minimised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from cpsched.kernels.search_state import Objective
+
+DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An objective: the price of a second that a job waits is r^`r` E^`e` (1 + `ageing` (W / `aged_s`)^2).
+
+    - `power`: where it is not 0 the cost is not linear: r^`r` (F^power - (F - E)^power), as in PaSF of debs24.
+    - `least_s`: E counts as at least so much.
+    - `reserve`: a job with E above `reserve_above_s` that waited less than `reserve_until_s` is planned only where this
+      share of the machine stays free beside it: room for short jobs that are yet to come. On a counted pool only.
+    - `effort`: how many orders are decoded in the search of a round, unless a setting says otherwise.
+    """
+
+    name: str
+    sentence: str
+    r: float = 0.0
+    e: float = 0.0
+    ageing: float = 0.0
+    aged_s: int = DAY_S
+    power: int = 0
+    least_s: int = 10
+    reserve: float = 0.0
+    reserve_above_s: int = 3600
+    reserve_until_s: int = DAY_S
+    effort: int = 60
+
+    @property
+    def formula(self) -> str:
+        """What a job costs, as a formula."""
+        factors = [f"{name}^{exponent:g}" for name, exponent in (("r", self.r), ("E", self.e)) if exponent]
+        if self.ageing:
+            factors.append(f"(1 + {self.ageing:g} (W / {self.aged_s // 3600} h)^2)")
+        factors.append(f"(F^{self.power} - (F - E)^{self.power})" if self.power else "(s - now)")
+        aside = f"; {self.reserve:.0%} of the machine kept free beside new long jobs" if self.reserve else ""
+        return " ".join(factors) + aside
+
+    def compiled(self) -> Objective:
+        """The row as the kernels read it."""
+        parameters = (
+            self.r, self.e, self.ageing, self.aged_s, self.least_s, self.reserve, self.reserve_above_s,
+            self.reserve_until_s,
+        )  # fmt: skip
+        return Objective(self.power, np.array(parameters, np.float64))
+
+
+OBJECTIVES: dict[str, Row] = {
+    row.name: row
+    for row in (
+        Row("default", "Waits by size, with ageing: good in all measures at once", r=1.0, e=0.5, ageing=4.0),
+        Row("slowdown", "Mean slowdown, with ageing", e=-0.5, ageing=1.0, aged_s=2 * DAY_S),
+        Row("af", "Mean response time (AF)", effort=300),
+        Row("awf", "Mean response time weighted by area (AWF)", r=1.0, e=1.0, effort=100),
+        Row("bsld", "Mean bounded slowdown (BSLD)", e=-0.5, ageing=1.0, aged_s=2 * DAY_S, reserve=0.05, effort=100),
+        Row("p2sf", "Per-area slowdown of level 2 (P2SF)", r=1.0, power=4, effort=300),
+    )
+}
+"""Every objective by name, one row each."""
+
+if TYPE_CHECKING:
+    ObjectiveName = str
+else:
+    ObjectiveName = Literal[tuple(OBJECTIVES)]
+    """A name of `OBJECTIVES`; command lines offer them as choices."""

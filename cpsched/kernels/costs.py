@@ -1,0 +1,54 @@
+"""What a plan costs: a price per job, by its planned start.
+
+r are the processors of a job, E how long it is expected to run, W how long it has waited, F = W + E.
+"""
+
+from __future__ import annotations
+
+from cpsched.handles import FixedReals
+from cpsched.kernels.jit import bare, inner
+from cpsched.kernels.search_state import Objective, Search
+from cpsched.kernels.state import Site
+
+HOUR = 3600.0
+
+
+@inner
+def weigh(site: Site, search: Search, objective: Objective, site_weight: FixedReals) -> None:
+    """The price of a second, and the reserve, of every queued job.
+
+    `site_weight` are the site's own factors by queue position; none where it has no entries.
+    """
+    jobs, queue, p = site.jobs, site.queue, objective.parameters
+    weight, reserve, expected = search.weight, search.reserve, search.expected
+    units, per_unit, submit_s, pool = jobs.units, jobs.per_unit, jobs.submit_s, site.machine.pool
+    for i in range(site.queued):
+        slot = queue[i]
+        r, E, W = float(units[slot] * per_unit[slot, 0]), max(expected[i], p[4]), float(site.now_s - submit_s[slot])
+        age = W / p[3]
+        weight[i] = max(r, 1.0) ** p[0] * E ** p[1] * (1.0 + p[2] * age * age)
+        if len(site_weight):
+            weight[i] *= site_weight[i]
+        reserve[i] = int(p[5] * pool) if p[6] < E and p[7] > W else 0
+
+
+@bare
+def powered(x: float, power: int) -> float:
+    """`x` to a small power."""
+    result = x
+    for _ in range(power - 1):
+        result *= x
+    return result
+
+
+@inner
+def price(site: Site, search: Search, objective: Objective, position: int, start_s: int) -> float:
+    """What it costs to start the job at a queue position at a second; nothing where that is now."""
+    delay_s = float(start_s - site.now_s)
+    if objective.power == 0:
+        return float(search.weight[position] * delay_s)
+    jobs, slot = site.jobs, site.queue[position]
+    W, E = (site.now_s - jobs.submit_s[slot]) / HOUR, search.expected[position] / HOUR
+    later, now = W + delay_s / HOUR, powered(W + E, objective.power) - powered(W, objective.power)
+    rise = powered(later + E, objective.power) - powered(later, objective.power) - now
+    return float(search.weight[position] * rise)

@@ -1,0 +1,126 @@
+"""From an order to a plan on nodes: job by job the earliest slot, with the groups as they were before each job kept.
+
+Groups are only added while jobs are placed, so that the last jobs can be taken back: their nodes return to the groups
+from which they moved, and the groups behind are forgotten.
+"""
+
+from __future__ import annotations
+
+from cpsched.kernels.costs import price
+from cpsched.kernels.fit import taken_on
+from cpsched.kernels.groups import move_node
+from cpsched.kernels.jit import inner
+from cpsched.kernels.lines import fill_units, rank_by_latest
+from cpsched.kernels.nodes import commit, make_room_by_group, reserve, starts_now
+from cpsched.kernels.search_state import OUT, Objective, Search
+from cpsched.kernels.state import Site
+from cpsched.model import NEVER
+
+
+@inner
+def mark(site: Site, search: Search, k: int) -> None:
+    """Note how things are before the job at place `k`."""
+    trial = site.trial
+    search.at_moves[k], search.at_groups[k], search.at_steps[k] = trial.moves, trial.groups.count, trial.groups.steps
+    search.at_started[k], search.at_failed[k] = site.draft.started, trial.hopeless
+    search.at_slotted[k] = trial.slotted
+
+
+@inner
+def take_back(site: Site, search: Search, k: int) -> None:
+    """Let things be as they were before the job at place `k`."""
+    trial, draft, machine, jobs = site.trial, site.draft, site.machine, site.jobs
+    groups, moved, moved_from = trial.groups, trial.moved, trial.moved_from
+    of, near, size = groups.of, groups.near, groups.size
+    for m in range(trial.moves - 1, search.at_moves[k] - 1, -1):
+        size[of[moved[m]]] -= 1
+        size[moved_from[m]] += 1
+        move_node(of, near, moved[m], moved_from[m])
+    for i in range(search.at_started[k], draft.started):
+        for at in range(draft.offsets[i], draft.offsets[i + 1]):
+            for r in range(len(trial.available)):
+                taken = taken_on(jobs, draft.slots[i], machine, draft.nodes[at], draft.units[at], r)
+                trial.available[r] += taken
+    trial.moves, groups.count, groups.steps = search.at_moves[k], search.at_groups[k], search.at_steps[k]
+    draft.started, trial.hopeless, trial.slotted = search.at_started[k], search.at_failed[k], search.at_slotted[k]
+
+
+@inner
+def place(site: Site, position: int) -> int:
+    """Give a job its earliest slot beside all that is placed; returns its start, NEVER where it has none."""
+    slot = site.queue[position]
+    make_room_by_group(site.trial)
+    if starts_now(site, slot):
+        commit(site, position, site.now_s, False)
+        return site.now_s
+    start_s = reserve(site, slot)
+    if start_s != NEVER:
+        commit(site, position, start_s, True)
+    return int(start_s)
+
+
+@inner
+def place_at(site: Site, position: int, start_s: int) -> None:
+    """Place a job where `place` found a slot for it before."""
+    slot = site.queue[position]
+    if start_s == NEVER:
+        return
+    make_room_by_group(site.trial)
+    fill_units(site, slot, start_s, start_s + site.jobs.estimate_s[slot])
+    if start_s > site.now_s:
+        rank_by_latest(site, slot, start_s)
+    commit(site, position, start_s, start_s > site.now_s)
+
+
+@inner
+def return_to(site: Site, search: Search, k: int) -> None:
+    """Have the jobs of the best order before place `k` placed, and no others."""
+    take_back(site, search, min(search.valid, k))
+    for i in range(search.valid, k):
+        mark(site, search, i)
+        place_at(site, search.order[i], search.starts[i])
+    mark(site, search, k)
+    search.valid = k
+
+
+@inner
+def decode_placed(site: Site, search: Search, objective: Objective, first: int, limit: float) -> float:
+    """The cost of the order on trial, `OUT` where it is more than `limit`; up to place `first` it is the best order.
+
+    A job that can never run costs nothing. Afterwards `valid` is `first`, the jobs behind are still placed.
+    """
+    order, starts, spent = search.trial, search.trial_starts, search.trial_spent
+    return_to(site, search, first)
+    total = search.spent[first] if first > 0 else 0.0
+    for k in range(first, search.head):
+        mark(site, search, k)
+        position = order[k]
+        starts[k] = place(site, position)
+        if starts[k] != NEVER:
+            total += price(site, search, objective, position, starts[k])
+        spent[k + 1] = total
+        if total > limit:
+            mark(site, search, k + 1)
+            return OUT
+    mark(site, search, search.head)
+    return float(total)
+
+
+@inner
+def carry_out_placed(site: Site, search: Search, whole: bool) -> None:
+    """Start what the best order starts now, and behind its head whatever fits beside it; with `whole` plan the rest."""
+    return_to(site, search, search.head)
+    draft, order, trial, plan_s = site.draft, search.order, site.trial, site.draft.plan_s
+    for position in range(site.queued):
+        plan_s[position] = NEVER
+    for k in range(search.head):
+        plan_s[order[k]] = search.starts[k]
+    for k in range(search.head, search.able):
+        make_room_by_group(trial)
+        if starts_now(site, site.queue[order[k]]):
+            commit(site, order[k], site.now_s, False)
+    trial.lasting = 1
+    if whole:
+        for k in range(search.head, min(search.able, search.covered)):
+            if draft.plan_s[order[k]] == NEVER:
+                draft.plan_s[order[k]] = place(site, order[k])

@@ -1,0 +1,67 @@
+"""From an order to a plan on a counted pool: job by job the earliest slot, with the profile before each job kept."""
+
+from __future__ import annotations
+
+from cpsched.kernels.costs import price
+from cpsched.kernels.jit import inner
+from cpsched.kernels.pool import start_now
+from cpsched.kernels.profile import earliest, occupy, starts_now
+from cpsched.kernels.search_state import OUT, Objective, Search
+from cpsched.kernels.state import Site
+from cpsched.model import NEVER
+
+
+@inner
+def decode_counted(site: Site, search: Search, objective: Objective, first: int, limit: float) -> float:
+    """The cost of the order on trial, `OUT` where it is more than `limit`; up to place `first` it is the best order."""
+    order, amount, reserve, estimate_s, queue = (
+        search.trial, search.amount, search.reserve, site.jobs.estimate_s, site.queue,
+    )  # fmt: skip
+    times, level, points, row = search.times, search.level, search.points, search.trial_row
+    starts, spent = search.trial_starts, search.trial_spent
+    at, total = search.row[first], search.spent[first] if first > 0 else 0.0
+    for k in range(first, search.head):
+        position, n = order[k], points[at]
+        duration_s, need = estimate_s[queue[position]], amount[position]
+        wanted = max(need, min(need + reserve[position], level[at, n - 1]))
+        start_s = times[at, earliest(times[at], level[at], n, duration_s, wanted)]
+        total += price(site, search, objective, position, start_s)
+        if total > limit:
+            return OUT
+        to = row[k + 1]
+        for i in range(n):
+            times[to, i], level[to, i] = times[at, i], level[at, i]
+        points[to] = occupy(times[to], level[to], n, start_s, start_s + duration_s, need)
+        starts[k], spent[k + 1], at = start_s, total, to
+    return float(total)
+
+
+@inner
+def carry_out_counted(site: Site, search: Search, whole: bool) -> None:
+    """Start what the best order starts now, and behind its head whatever fits beside it; with `whole` plan the rest."""
+    draft, queue, estimate_s, amount, order = site.draft, site.queue, site.jobs.estimate_s, search.amount, search.order
+    plan_s, now_s = draft.plan_s, site.now_s
+    for k in range(search.head):
+        position = order[k]
+        if search.starts[k] == now_s:
+            start_now(site, position, amount[position])
+        plan_s[position] = search.starts[k]
+    if search.head == search.able:
+        return
+    at = search.row[search.head]
+    times, level, n = search.times[at], search.level[at], search.points[at]
+    for k in range(search.head, search.able):
+        if level[0] == 0:
+            break
+        position = order[k]
+        duration_s, need = estimate_s[queue[position]], amount[position]
+        if need <= level[0] and starts_now(times, level, n, duration_s, need):
+            start_now(site, position, need)
+            n = occupy(times, level, n, now_s, now_s + duration_s, need)
+    if whole:
+        for k in range(search.head, min(search.able, search.covered)):
+            position = order[k]
+            if plan_s[position] == NEVER:
+                duration_s, need = estimate_s[queue[position]], amount[position]
+                plan_s[position] = times[earliest(times, level, n, duration_s, need)]
+                n = occupy(times, level, n, plan_s[position], plan_s[position] + duration_s, need)

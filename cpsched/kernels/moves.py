@@ -1,0 +1,77 @@
+"""Small random changes of an order: the moves of a local search."""
+
+from __future__ import annotations
+
+from cpsched.handles import Column
+from cpsched.kernels.groups import mixed
+from cpsched.kernels.jit import bare, inner
+from cpsched.kernels.search_state import Search
+
+ADJACENT, INSERTION, TO_FRONT, PUSH_BACK, SWAP, REINSERT = range(6)
+"""Two neighbours change places; a job moves anywhere, to the front, or back; two jobs change places; a tenth of the
+jobs is taken out and put back anywhere."""
+
+UPTO = (25, 50, 70, 80, 90, 100)
+"""Shares of the moves in percent, summed up."""
+
+
+@inner
+def drawn(search: Search, below: int) -> int:
+    """A random number of at least 0, below `below`."""
+    search.drawn += 1
+    return (mixed(search.drawn) & ((1 << 62) - 1)) % below
+
+
+@bare
+def shift(order: Column, from_: int, to: int) -> None:
+    """Move the entry at one place of an order to another place."""
+    entry = order[from_]
+    for k in range(from_, to):
+        order[k] = order[k + 1]
+    for k in range(from_, to, -1):
+        order[k] = order[k - 1]
+    order[to] = entry
+
+
+@inner
+def reinsert(search: Search, low: int, high: int) -> int:
+    """Take a tenth of the places [low, high) out and put it back anywhere; returns the first that changed."""
+    order, taken, n, first = search.trial, search.spare, high, high
+    out = max(2, (high - low) // 10)
+    for i in range(out):
+        place = low + drawn(search, n - low)
+        taken[i] = order[place]
+        shift(order, place, n - 1)
+        n -= 1
+        first = min(first, place)
+    for i in range(out):
+        place = low + drawn(search, n - low + 1)
+        order[n] = taken[i]
+        shift(order, n, place)
+        n += 1
+        first = min(first, place)
+    return first
+
+
+@inner
+def move(search: Search) -> int:
+    """Let `trial` be the best order with one change behind the fixed jobs; returns the first place that changed."""
+    order, trial, low, high = search.order, search.trial, search.fixed, search.head
+    for k in range(high):
+        trial[k] = order[k]
+    dice, a, b = drawn(search, 100), low + drawn(search, high - low), low + drawn(search, high - low)
+    if dice < UPTO[ADJACENT]:
+        a = min(a, high - 2)
+        trial[a], trial[a + 1] = trial[a + 1], trial[a]
+        return a
+    if dice < UPTO[PUSH_BACK]:
+        if dice >= UPTO[TO_FRONT]:
+            a, b = min(a, b), max(a, b)
+        elif dice >= UPTO[INSERTION]:
+            b = low
+        shift(trial, a, b)
+        return min(a, b)
+    if dice < UPTO[SWAP]:
+        trial[a], trial[b] = trial[b], trial[a]
+        return min(a, b)
+    return reinsert(search, low, high)

@@ -1,0 +1,317 @@
+"""The door of `lookahead`: candidate orders of the queue, a local search on the best of them, and its plan."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.handles import Column, FixedColumn, FixedReals, Reals
+from cpsched.kernels.costs import weigh
+from cpsched.kernels.decode_nodes import carry_out_placed, decode_placed, mark
+from cpsched.kernels.decode_pool import carry_out_counted, decode_counted
+from cpsched.kernels.fit import asks_more_than
+from cpsched.kernels.groups import mixed
+from cpsched.kernels.jit import inner, kernel
+from cpsched.kernels.moves import move
+from cpsched.kernels.nodes import close_trial, commit, make_room_by_group, open_trial, starts_now
+from cpsched.kernels.orders import LAF, SAF, SJF, SPF, sorted_positions
+from cpsched.kernels.pool import amount_of, fill_held, open_draft, place_starts, profile_of, start_now
+from cpsched.kernels.search_state import OUT, Objective, Search, accept, make_room_for, make_rows
+from cpsched.kernels.state import Site, longer
+from cpsched.model import NEVER, IntArray
+
+LAST, FIRST_COME, SHORTEST_JOB, SMALLEST_AREA, SHORTEST_SMALL, LARGEST_AREA, SMITH = range(7)
+"""Candidate orders: that of the last round, with new jobs at its end; reg, sjf, saf, spf, laf; and the price of a
+second by area, largest first (Smith 1956)."""
+
+NONE_START, ALL_START, SEARCHED = range(3)
+"""What comes of a round: certain answers, or a search."""
+
+
+@inner
+def arrange(site: Site, search: Search, found: Column) -> None:
+    """Make queue positions, in some order, the order on trial: without jobs that can never run, overdue ones first."""
+    submit_s, amount, trial, k = site.jobs.submit_s, search.amount, search.trial, 0
+    overdue_s = site.now_s - search.overdue_s
+    for i in range(search.overdue):
+        trial[i] = search.order[i]
+        k += 1
+    for i in range(site.queued):
+        position = found[i]
+        if amount[position] != NEVER and submit_s[site.queue[position]] >= overdue_s:
+            trial[k] = position
+            k += 1
+
+
+@inner
+def fix_overdue(site: Site, search: Search) -> None:
+    """Put the overdue jobs at the front of the best order, in order of arrival."""
+    overdue_s, k = site.now_s - search.overdue_s, 0
+    for position in range(site.queued):
+        if search.amount[position] != NEVER and site.jobs.submit_s[site.queue[position]] < overdue_s:
+            search.order[k] = position
+            k += 1
+    search.overdue = k
+    search.fixed = min(k, search.head)
+
+
+@inner
+def last_order(site: Site, search: Search, found: Column) -> None:
+    """The order of the last round, new jobs at its end."""
+    n, queue, where, slots, k = site.queued, site.queue, search.where, search.slots, 0
+    for i in range(n):
+        where[queue[i]] = i + 1
+    for i in range(search.ordered):
+        if where[slots[i]] > 0:
+            found[k] = where[slots[i]] - 1
+            k += 1
+            where[slots[i]] = 0
+    for i in range(n):
+        if where[queue[i]] > 0:
+            found[k] = i
+            k += 1
+            where[queue[i]] = 0
+
+
+@inner
+def candidate(site: Site, search: Search, which: int) -> None:
+    """Let a candidate be the order on trial."""
+    found = np.arange(site.queued)
+    if which == LAST:
+        last_order(site, search, found)
+    elif which == SMITH:
+        key = np.empty(site.queued)
+        for i in range(site.queued):
+            area = max(1, site.jobs.units[site.queue[i]] * site.jobs.per_unit[site.queue[i], 0])
+            key[i] = -search.weight[i] / (area * max(search.expected[i], 1.0))
+        found = np.argsort(key, kind="mergesort")
+    elif which == SHORTEST_JOB:
+        found = sorted_positions(SJF, site)
+    elif which == SMALLEST_AREA:
+        found = sorted_positions(SAF, site)
+    elif which == SHORTEST_SMALL:
+        found = sorted_positions(SPF, site)
+    elif which == LARGEST_AREA:
+        found = sorted_positions(LAF, site)
+    arrange(site, search, found)
+
+
+@inner
+def tail_cost(site: Site, search: Search, order: Column) -> float:
+    """What the jobs behind the head cost, were they to run one after the other on the whole machine."""
+    jobs, queue, pool = site.jobs, site.queue, float(max(1, site.machine.pool))
+    delay_s, cost = 0.0, 0.0
+    if search.head == search.able:
+        return 0.0
+    for k in range(search.able):
+        slot = queue[order[k]]
+        if k >= search.head:
+            cost += search.weight[order[k]] * delay_s
+        delay_s += jobs.units[slot] * jobs.per_unit[slot, 0] * jobs.estimate_s[slot] / pool
+    return float(cost)
+
+
+@inner
+def decode(site: Site, search: Search, objective: Objective, first: int, limit: float, counted: bool) -> float:
+    """See `decode_counted`."""
+    search.decoded += 1
+    if counted:
+        return decode_counted(site, search, objective, first, limit)
+    return decode_placed(site, search, objective, first, limit)
+
+
+@inner
+def best_candidate(site: Site, search: Search, objective: Objective, counted: bool) -> float:
+    """Let the best candidate be the best order; returns the cost of its head."""
+    best, head_cost = OUT, OUT
+    for which in range(SMITH + 1):
+        if not (search.candidates >> which) & 1:
+            continue
+        candidate(site, search, which)
+        behind = tail_cost(site, search, search.trial)
+        cost = decode(site, search, objective, 0, best - behind, counted)
+        if cost + behind < best:
+            best, head_cost, search.winner = cost + behind, cost, which
+            accept(search, 0)
+            for k in range(search.head, search.able):
+                search.order[k] = search.trial[k]
+            search.valid = search.head
+        if head_cost == 0.0:
+            break
+    return float(head_cost)
+
+
+@inner
+def improve(site: Site, search: Search, objective: Objective, best: float, counted: bool) -> float:
+    """Hill climbing: a change of the order stays where the plan costs no more. Returns the cost of the head."""
+    if search.head - search.fixed < 2:
+        return best
+    for _ in range(search.limit):
+        if best == 0.0:
+            break
+        first = move(search)
+        cost = decode(site, search, objective, first, best, counted)
+        if cost <= best:
+            best = cost
+            accept(search, first)
+            search.valid = search.head
+    return best
+
+
+@inner
+def open_search(site: Site, search: Search, objective: Objective, site_weight: FixedReals, counted: bool) -> None:
+    """Weigh the jobs and see which can run at all."""
+    n = site.queued
+    make_room_for(search, n, len(site.jobs.units))
+    weigh(site, search, objective, site_weight)
+    search.drawn = mixed(search.seed) + mixed(site.now_s)
+    search.decoded = search.able = search.valid = 0
+    search.winner = -1
+    eventually = 0
+    if counted:
+        eventually = fill_held(site)
+        for node in range(len(site.machine.free)):
+            eventually += site.machine.free[node, 0]
+    for i in range(n):
+        search.amount[i] = amount_of(site, site.queue[i]) if counted else 1
+        if counted and search.amount[i] > eventually:
+            search.amount[i] = NEVER
+        search.able += search.amount[i] != NEVER
+    search.head = min(search.able, search.horizon)
+    fix_overdue(site, search)
+
+
+@inner
+def certain_counted(site: Site, search: Search) -> int:
+    """The answer on a pool where no order could change it."""
+    available, wanted, least = 0, 0, NEVER
+    for node in range(len(site.machine.free)):
+        available += site.machine.free[node, 0]
+    for i in range(site.queued):
+        if search.amount[i] != NEVER:
+            wanted += search.amount[i]
+            least = min(least, search.amount[i])
+    if wanted <= available:
+        return ALL_START
+    return NONE_START if least > available else SEARCHED
+
+
+@inner
+def certain_placed(site: Site, search: Search) -> int:
+    """The answer on nodes where no order could change it; where all start, they are placed."""
+    none = True
+    for i in range(site.queued):
+        make_room_by_group(site.trial)
+        if starts_now(site, site.queue[i]):
+            none = False
+            break
+    site.trial.hopeless = 0
+    if none:
+        return NONE_START
+    for i in range(site.queued):
+        make_room_by_group(site.trial)
+        if asks_more_than(site.jobs, site.queue[i], site.trial.available) or not starts_now(site, site.queue[i]):
+            return SEARCHED
+        commit(site, i, site.now_s, False)
+    return ALL_START
+
+
+@inner
+def remember(site: Site, search: Search) -> None:
+    """Keep the best order for the next round, as slots."""
+    search.slots = longer(search.slots, 0, search.able)
+    for k in range(search.able):
+        search.slots[k] = site.queue[search.order[k]]
+    search.ordered = search.able
+
+
+@inner
+def search_counted(site: Site, search: Search, objective: Objective, whole: bool) -> int:
+    """The whole round on a pool."""
+    answer = certain_counted(site, search)
+    if answer == ALL_START:
+        for i in range(site.queued):
+            if search.amount[i] != NEVER:
+                start_now(site, i, search.amount[i])
+        return answer
+    available = 0
+    for node in range(len(site.machine.free)):
+        available += site.machine.free[node, 0]
+    make_rows(search, site.active + 2 * search.able + 4)
+    search.points[0] = profile_of(site, available, search.times[0], search.level[0])
+    if answer == NONE_START:
+        candidate(site, search, LAST)
+        if whole:
+            decode(site, search, objective, 0, OUT, True)
+        for k in range(search.able):
+            search.order[k] = search.trial[k]
+        if whole:
+            accept(search, 0)
+            carry_out_counted(site, search, whole)
+        return answer
+    improve(site, search, objective, best_candidate(site, search, objective, True), True)
+    carry_out_counted(site, search, whole)
+    return answer
+
+
+@inner
+def search_placed(site: Site, search: Search, objective: Objective, whole: bool) -> int:
+    """The whole round on nodes."""
+    open_trial(site, 2)
+    site.trial.lasting = 0
+    mark(site, search, 0)
+    answer = certain_placed(site, search)
+    if answer == SEARCHED:
+        best = best_candidate(site, search, objective, False)
+        improve(site, search, objective, best, False)
+        carry_out_placed(site, search, whole)
+    elif answer == NONE_START:
+        candidate(site, search, LAST)
+        if whole:
+            decode(site, search, objective, 0, OUT, False)
+        for k in range(search.able):
+            search.order[k] = search.trial[k]
+        if whole:
+            accept(search, 0)
+            search.valid = search.head
+            carry_out_placed(site, search, whole)
+    close_trial(site.trial)
+    return answer
+
+
+@kernel
+def look_ahead(
+    site: Site, search: Search, objective: Objective, expected: Reals, site_weight: FixedReals, counted: bool,
+    whole: bool,
+) -> int:  # fmt: skip
+    """Plan the queue into `site.draft`; returns what came of it. `expected` are seconds of run time by queue position.
+
+    The order found is kept in `search` for the next round.
+    """
+    search.expected = expected
+    open_draft(site.draft, site.queued)
+    site.draft.offsets[0] = 0
+    open_search(site, search, objective, site_weight, counted)
+    if counted:
+        answer = search_counted(site, search, objective, whole)
+        place_starts(site)
+    else:
+        answer = search_placed(site, search, objective, whole)
+    if answer == ALL_START:
+        search.ordered = 0
+    else:
+        remember(site, search)
+    return answer
+
+
+@kernel
+def ordered(search: Search) -> IntArray:
+    """The order that the next round goes on from, as slots."""
+    return search.slots[: search.ordered].copy()
+
+
+@kernel
+def go_on_from(search: Search, slots: FixedColumn) -> int:
+    """Let the next round go on from an order of slots; returns their number."""
+    search.slots = slots.copy()
+    search.ordered = len(slots)
+    return search.ordered

@@ -1,0 +1,190 @@
+"""Users, accounts and qualities of service (QOS) of a site, and the limits that each of them sets.
+
+Words are Slurm's: an *association* is a user in an account, perhaps for one partition only, or an account itself. A
+*trackable resource* (TRES) has a name such as `cpu`, `mem`, `node`, `billing` or `gres/gpu`. Times are minutes here, as
+in Slurm's own limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from types import MappingProxyType
+
+from cpsched.errors import require
+from cpsched.site.fair_share import ShareTree
+
+Tres = Mapping[str, int]
+"""Amounts by the name of a trackable resource; memory in MiB."""
+NOTHING: Tres = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one association or QOS; None, and resources that are not named, are without limit.
+
+    `group_*` (Slurm: Grp) hold for all jobs together, `*_a_user` and `*_an_account` (PU, PA) for those of each user and
+    each account under a QOS, the others for each job. `jobs` is an association's MaxJobs.
+    """
+
+    group_jobs: int | None = None
+    group_tres: Tres = field(default_factory=dict)
+    group_tres_minutes: Tres = field(default_factory=dict)
+    """Of use that fades (Slurm: GrpTRESMins)."""
+    group_running_minutes: Tres = field(default_factory=dict)
+    """Of what running jobs may still use (Slurm: GrpTRESRunMins)."""
+    group_wall_min: int | None = None
+    jobs: int | None = None
+    wall_min: int | None = None
+    tres: Tres = field(default_factory=dict)
+    tres_a_node: Tres = field(default_factory=dict)
+    tres_minutes: Tres = field(default_factory=dict)
+    least_tres: Tres = field(default_factory=dict)
+    jobs_a_user: int | None = None
+    jobs_an_account: int | None = None
+    tres_a_user: Tres = field(default_factory=dict)
+    tres_an_account: Tres = field(default_factory=dict)
+    running_minutes_a_user: Tres = field(default_factory=dict)
+    running_minutes_an_account: Tres = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in self:
+            for amount in value.values() if isinstance(value, Mapping) else (value,):
+                require(amount >= 0, f"limits.{name}", amount, "must not be negative")
+
+    def __iter__(self) -> Iterator[tuple[str, int | Tres]]:
+        """(name, value) of the limits that are set."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is not None and value != {}:
+                yield each.name, value
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Qos:
+    """One quality of service.
+
+    - `usage_factor`: what a second of its jobs counts as; with `factor_on_limits` also in limits of minutes
+      (`UsageFactorSafe`).
+    - `limit_factor`: what limits of an association are multiplied by for its jobs (`LimitFactor`).
+    - `over_partition`: its limits come before those of a partition's QOS (`OverPartQOS`).
+    """
+
+    name: str
+    priority: int = 0
+    limits: Limits = NO_LIMITS
+    usage_factor: float = 1.0
+    factor_on_limits: bool = False
+    limit_factor: float | None = None
+    over_partition: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Association:
+    """An account (no `user`), or a user in one; `parent` is an index of `Accounts.associations`, -1 for the root.
+
+    `shares` None is the parent's share. Limits of an account that are for each job, or for each user, are what Slurm
+    hands down to its users: here they stand at the users.
+    """
+
+    account: str
+    user: str = ""
+    partition: str = ""
+    parent: int = 0
+    shares: int | None = 1
+    priority: int = 0
+    limits: Limits = NO_LIMITS
+    default_qos: str = ""
+
+    @property
+    def label(self) -> str:
+        """Whose it is, in words."""
+        if not self.user:
+            return f"account {self.account}"
+        return f"user {self.user} in account {self.account}" + (self.partition and f" on {self.partition}")
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """All associations of a cluster, parents before children, the root first."""
+
+    associations: tuple[Association, ...] = (Association("root", parent=-1),)
+
+    def __post_init__(self) -> None:
+        require(bool(self.associations), "associations", (), "must hold a root")
+        self.tree  # noqa: B018  its own checks
+
+    @cached_property
+    def tree(self) -> ShareTree:
+        """The shares of all of them."""
+        rows = self.associations
+        return ShareTree(
+            tuple(row.parent for row in rows), tuple(row.shares for row in rows), tuple(bool(row.user) for row in rows)
+        )
+
+    @cached_property
+    def _of_users(self) -> dict[tuple[str, str, str], int]:
+        return {(row.account, row.user, row.partition): at for at, row in enumerate(self.associations) if row.user}
+
+    @cached_property
+    def _defaults(self) -> dict[str, str]:
+        """A user's account where the user names none: the first."""
+        found: dict[str, str] = {}
+        for row in self.associations:
+            if row.user:
+                found.setdefault(row.user, row.account)
+        return found
+
+    @cached_property
+    def highest_priority(self) -> int:
+        """The largest priority of an association."""
+        return max(row.priority for row in self.associations)
+
+    def account_of(self, user: str) -> str:
+        """The account that a user has without naming one; empty for strangers."""
+        return self._defaults.get(user, "")
+
+    def find(self, account: str, user: str, partition: str = "") -> int | None:
+        """The association of a job: the one for its partition, else the user's in that account; None: there is none."""
+        known = self._of_users.get((account, user, partition))
+        return self._of_users.get((account, user, "")) if known is None else known
+
+    def chain(self, at: int) -> tuple[int, ...]:
+        """An association and all above it, up to the root."""
+        found = [at]
+        while (at := self.associations[at].parent) >= 0:
+            found.append(at)
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Accounts, QOS and what of them is enforced.
+
+    - `partition_qos`: by partition, the QOS whose limits hold for its jobs.
+    - `limits_hold`: limits are enforced at all (`AccountingStorageEnforce=limits`).
+    - `safe`: a job is only started if the minutes that are left last to its end (`safe`).
+    """
+
+    accounts: Accounts = field(default_factory=Accounts)
+    qos: Mapping[str, Qos] = field(default_factory=dict)
+    partition_qos: Mapping[str, str] = field(default_factory=dict)
+    limits_hold: bool = True
+    safe: bool = False
+
+    @cached_property
+    def highest_qos_priority(self) -> int:
+        """The largest priority of a QOS."""
+        return max((qos.priority for qos in self.qos.values()), default=0)
+
+    def qos_in_order(self, job_qos: str, partition: str) -> tuple[Qos, ...]:
+        """The one or two QOS whose limits hold for a job, those that come first, first."""
+        of_job, of_partition = self.qos.get(job_qos), self.qos.get(self.partition_qos.get(partition, ""))
+        order: Sequence[Qos | None] = (of_partition, of_job)
+        if of_job is not None and of_job.over_partition:
+            order = (of_job, of_partition)
+        return tuple({qos.name: qos for qos in order if qos is not None}.values())

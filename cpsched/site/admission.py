@@ -1,0 +1,213 @@
+"""Which jobs may start in one round, so that no round starts more than the site's limits allow.
+
+A dispatcher knows nothing of limits. It is given a queue of which *any* choice keeps them: in the site's order, each
+job is admitted if it and all that were admitted before it could run beside what runs. So what a dispatcher plans never
+counts on a job that its limits would keep waiting, and nobody waits behind such a job.
+
+One thing is lost by that: a user whose first jobs do not fit the free nodes would get none of the later ones started
+that do. So where the first decision leaves room under a limit, jobs that could use this room and the free nodes are
+added, and the dispatcher decides a second time. Where the second answer keeps all limits, it counts; else the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cpsched.fit import room_by_node
+from cpsched.model import Decision, IntArray, Request, Snapshot, Starts
+from cpsched.reasons import free_after
+from cpsched.site.limits import Check, Standing
+
+Decide = Callable[[Snapshot], Decision]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LimitsNow:
+    """How the waiting jobs stand to the limits, and how full these are.
+
+    - `standings`: by job id; a job that is not named is under no limit.
+    - `used`: by counter, what running jobs take of it.
+    """
+
+    standings: Mapping[int, Standing] = field(default_factory=dict)
+    used: Sequence[int] = ()
+
+    def beside(self, coming: Sequence[int]) -> LimitsNow:
+        """The same with these waiting jobs counted as running."""
+        used = list(self.used)
+        for job_id in coming:
+            if job_id in self.standings:
+                take(self.standings[job_id], used)
+        return LimitsNow(self.standings, used)
+
+
+def take(standing: Standing, used: list[int]) -> None:
+    """Count a job as running."""
+    for counter, amount in standing.takes:
+        used[counter] += amount
+
+
+def broken(standing: Standing, used: Sequence[int]) -> Check | None:
+    """The first limit that one more such job would exceed."""
+    for check in standing.checks:
+        if used[check.counter] + check.amount > check.limit:
+            return check
+    return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Admission:
+    """The positions of a queue that are admitted, in order of the queue, and why the others are not, by position."""
+
+    positions: IntArray
+    refused: Mapping[int, str]
+
+
+def admit(
+    standings: Sequence[Standing | None], used: Sequence[int], order: Sequence[int], whole: bool = True
+) -> Admission:
+    """Admit jobs in `order` (positions), each beside those admitted before it; no choice of them exceeds a limit.
+
+    With `whole` every refusal is put into words, else only the positions are found.
+    """
+    now = list(used)
+    admitted: list[int] = []
+    refused: dict[int, str] = {}
+    full: dict[int, str] = {}
+    """By identity of a standing: what one job met, the next of the same kind meets too, since sums only grow."""
+    for position in order:
+        standing = standings[position]
+        if standing is None:
+            admitted.append(position)
+            continue
+        why = full.get(id(standing))
+        if why is None:
+            check = None if standing.barred else broken(standing, now)
+            if standing.barred is None and check is None:
+                take(standing, now)
+                admitted.append(position)
+                continue
+            why = standing.barred or (check.says(now[check.counter]) if whole and check else "limit")
+            full[id(standing)] = why
+        refused[position] = why
+    admitted.sort()
+    return Admission(np.array(admitted, np.int64), refused)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """A decision within the limits.
+
+    - `snapshot`: what was decided on: the queue holds admitted jobs only. Deciding on it again gives the same.
+    - `limited`: by job id, which limit keeps a job out of the queue: whose, and how full.
+    """
+
+    snapshot: Snapshot
+    decision: Decision
+    limited: Mapping[int, str]
+    answer: int = 0
+    """Which of the dispatcher's answers this is: it may have been asked twice."""
+
+
+def decide_within(snapshot: Snapshot, limits: LimitsNow, decide: Decide) -> Round:
+    """The decision of `decide` (a policy's) that starts no more than the limits allow, counted in the site's order."""
+    standings = standings_of(snapshot, limits)
+    if not any(standings):
+        return Round(snapshot, decide(snapshot), {})
+    order = site_order(snapshot)
+    first = admit(standings, limits.used, order)
+    narrow = narrowed(snapshot, first.positions)
+    decision = decide(narrow)
+    limited = _by_job(snapshot, first)
+    extra = _extras(snapshot, narrow, decision, standings, limits.used, order, first)
+    if not extra:
+        return Round(narrow, decision, limited)
+    wider = narrowed(snapshot, np.sort(np.append(first.positions, extra)))
+    second = decide(wider)
+    if not keeps(wider, second.starts, limits):
+        return Round(narrow, decision, limited)
+    chosen = set(extra)
+    still = {position: why for position, why in first.refused.items() if position not in chosen}
+    return Round(wider, second, _by_job(snapshot, Admission(first.positions, still)), 1)
+
+
+def standings_of(snapshot: Snapshot, limits: LimitsNow) -> list[Standing | None]:
+    """The standings of the queue; None where no limit is about a job."""
+    jobs, known = snapshot.table.jobs, limits.standings
+    found = (known.get(jobs[slot].id) for slot in snapshot.queue.tolist())
+    return [standing if standing and (standing.takes or standing.barred) else None for standing in found]
+
+
+def site_order(snapshot: Snapshot) -> list[int]:
+    """The positions of the queue by tier, then priority, then arrival: as Slurm sorts."""
+    table, queue = snapshot.table, snapshot.queue
+    order: list[int] = np.lexsort((-table.priority[queue], -table.tier[queue])).tolist()
+    return order
+
+
+def narrowed(snapshot: Snapshot, positions: IntArray) -> Snapshot:
+    """The same instant with only these jobs of its queue (ascending positions)."""
+    if len(positions) == len(snapshot.queue):
+        return snapshot
+    return Snapshot(
+        snapshot.now_s,
+        snapshot.cluster,
+        snapshot.free,
+        snapshot.table,
+        snapshot.queue[positions],
+        snapshot.running,
+        True,
+    )
+
+
+def keeps(snapshot: Snapshot, starts: Starts, limits: LimitsNow) -> bool:
+    """Whether these starts, one after the other, stay within the limits."""
+    used = list(limits.used)
+    for slot in starts.slots.tolist():
+        standing = limits.standings.get(snapshot.table.jobs[slot].id)
+        if standing is None:
+            continue
+        if standing.barred or broken(standing, used):
+            return False
+        take(standing, used)
+    return True
+
+
+def _extras(
+    snapshot: Snapshot,
+    narrow: Snapshot,
+    decision: Decision,
+    standings: Sequence[Standing | None],
+    used: Sequence[int],
+    order: Sequence[int],
+    first: Admission,
+) -> list[int]:
+    """Positions not admitted at first that have room under their limits and on the nodes after these starts."""
+    if len(decision.starts) == len(narrow.queue):
+        return []
+    now, started = list(used), set(decision.starts.slots.tolist())
+    by_slot = dict(zip(snapshot.queue.tolist(), standings, strict=True))
+    for slot in started:
+        if (standing := by_slot[slot]) is not None:
+            take(standing, now)
+    waiting = [at for at in order if at in first.refused]
+    possible = admit(standings, now, waiting, whole=False).positions.tolist()
+    if not possible:
+        return []
+    free, fits = free_after(narrow, decision.starts), dict[Request, bool]()
+    found = []
+    for at in possible:
+        request = snapshot.table.jobs[int(snapshot.queue[at])].request
+        if request not in fits:
+            fits[request] = int(room_by_node(request, snapshot.cluster, free).sum()) >= request.units
+        if fits[request]:
+            found.append(at)
+    return found
+
+
+def _by_job(snapshot: Snapshot, admission: Admission) -> dict[int, str]:
+    jobs, queue = snapshot.table.jobs, snapshot.queue
+    return {jobs[int(queue[at])].id: why for at, why in admission.refused.items()}

@@ -1,0 +1,206 @@
+"""What past use is worth beside a share: Slurm's Fair Tree, its classic formula, and use that fades with time.
+
+An association is a user in an account, or an account in another one; index 0 is the root. `usage` is what each user
+used, faded; an account's use is the sum of those below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.errors import require
+
+FloatArray = npt.NDArray[np.float64]
+
+LN2 = 0.693
+"""What Slurm takes for the natural logarithm of 2."""
+
+
+@dataclass(frozen=True)
+class ShareTree:
+    """Who has which share, an entry per association; parents come before their children.
+
+    - `parents`: index of the parent, -1 for the root, which is entry 0.
+    - `shares`: a number beside the siblings' numbers; None: the parent's own (`fairshare=parent`).
+    - `users`: whether the entry is a user.
+    """
+
+    parents: tuple[int, ...]
+    shares: tuple[int | None, ...]
+    users: tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        require(len({len(self.parents), len(self.shares), len(self.users)}) == 1, "tree", "", "must have equal columns")
+        require(
+            bool(self.parents) and self.parents[0] == -1, "tree.parents", self.parents[:1], "must begin with a root"
+        )
+        for at, parent in enumerate(self.parents[1:], start=1):
+            require(0 <= parent < at, "tree.parents", parent, "must come before its children")
+
+    @cached_property
+    def givers(self) -> tuple[int, ...]:
+        """The parent that each entry shares with its siblings: accounts with their parent's share are passed over."""
+        found = [-1]
+        for parent in self.parents[1:]:
+            while parent > 0 and self.shares[parent] is None:
+                parent = self.parents[parent]
+            found.append(parent)
+        return tuple(found)
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """By giver, who shares what it has: no accounts with their parent's share."""
+        found: list[list[int]] = [[] for _ in self.parents]
+        for at, giver in enumerate(self.givers):
+            if giver >= 0 and (self.users[at] or self.shares[at] is not None):
+                found[giver].append(at)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def part_of_level(self) -> FloatArray:
+        """Shares as a part of those of all siblings."""
+        levels = [sum(self.shares[child] or 0 for child in below) for below in self.children]
+        part = np.ones(len(self.parents))
+        for at, giver in enumerate(self.givers[1:], start=1):
+            part[at] = (self.shares[at] or 0) / levels[giver] if levels[giver] else 0.0
+        return part
+
+    @cached_property
+    def part_of_all(self) -> FloatArray:
+        """Shares as a part of the whole machine, level by level (`NormShares`)."""
+        part = self.part_of_level.copy()
+        for at, giver in enumerate(self.givers[1:], start=1):
+            part[at] = part[giver] * (1.0 if self.shares[at] is None else part[at])
+        return part
+
+    def totals(self, usage: npt.ArrayLike) -> FloatArray:
+        """Use of every entry with all that is below it."""
+        total = np.array(usage, dtype=np.float64)
+        for at in range(len(self.parents) - 1, 0, -1):
+            total[self.parents[at]] += total[at]
+        return total
+
+
+def fair_tree(tree: ShareTree, usage: npt.ArrayLike) -> FloatArray:
+    """The factor of each user by Fair Tree, 1 for the first; 0 for accounts.
+
+    Siblings are ranked by the ratio of their share to their use (`LevelFS`), and an account's users come before those
+    of any sibling that is ranked below it. Users of equal ratio share a rank. The children of accounts of equal ratio
+    are not merged: the documentation says so, Slurm up to 26.05 does not do it.
+    """
+    used = tree.totals(usage)
+    people = sum(tree.users)
+    factor = np.zeros(len(tree.parents))
+    rank = untied = people
+
+    def level(at: int) -> float:
+        if tree.shares[at] is None:
+            return np.inf
+        giver = tree.givers[at]
+        use = used[at] / used[giver] if used[giver] else 0.0
+        share = float(tree.part_of_level[at])
+        return 0.0 if share == 0 else np.inf if use == 0 else share / use
+
+    def walk(giver: int, tied_before: bool) -> None:
+        nonlocal rank, untied
+        levels = {at: level(at) for at in tree.children[giver]}
+        previous: float | None = None
+        for place, at in enumerate(sorted(levels, key=lambda at: (-levels[at], not tree.users[at]))):
+            tied = tied_before if place == 0 and tied_before else levels[at] == previous
+            if tree.users[at]:
+                rank = rank if tied else untied
+                factor[at] = rank / people
+                untied -= 1
+            else:
+                walk(at, tied)
+            previous = levels[at]
+
+    if people:
+        walk(0, False)
+    return factor
+
+
+def classic(tree: ShareTree, usage: npt.ArrayLike, dampening: float = 1.0, depth_oblivious: bool = False) -> FloatArray:
+    """The factor 2^-(effective use / share / dampening) of every entry (`PriorityFlags=NO_FAIR_TREE`).
+
+    With `depth_oblivious` the effective use is that of `PriorityFlags=DEPTH_OBLIVIOUS`.
+    """
+    require(dampening > 0, "dampening", dampening, "must be positive")
+    used = tree.totals(usage)
+    part = used / used[0] if used[0] else np.zeros_like(used)
+    effective = part.copy()
+    for at, giver in enumerate(tree.givers[1:], start=1):
+        if giver == 0:
+            continue
+        if tree.shares[at] is None:
+            effective[at] = effective[giver]
+        elif depth_oblivious:
+            effective[at] = _oblivious(tree, at, part, effective)
+        else:
+            level = tree.part_of_level[at]
+            siblings = any(tree.shares[child] for child in tree.children[giver])
+            effective[at] = part[at] + (effective[giver] - part[at]) * level if siblings else effective[giver]
+    share = tree.part_of_all
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = np.exp2(-(effective / share) / dampening)
+    return np.where(share > 0, factor, 0.0)
+
+
+def _oblivious(tree: ShareTree, at: int, part: FloatArray, effective: FloatArray) -> float:
+    """Effective use where the depth of the tree makes no difference: the parent's ratio, bent by the own one."""
+    giver, share = tree.givers[at], tree.part_of_all
+    if not (share[at] and share[giver] and effective[giver] and part[at]):
+        return float(part[at])
+    of_parent = effective[giver] / share[giver]
+    siblings = sum(part[child] for child in tree.children[giver] if tree.shares[child] is not None)
+    own = part[at] / share[at] / (siblings / share[giver])
+    bent = 1.0 if np.log(of_parent) * np.log(own) >= 0 else 1.0 / (1.0 + (5.0 * np.log(of_parent)) ** 2)
+    return float(of_parent * own**bent * share[at])
+
+
+def fading(half_life_s: float) -> float:
+    """What a second leaves of past use: 1 where it never fades (`PriorityDecayHalfLife=0`)."""
+    return 1.0 - LN2 / half_life_s if half_life_s else 1.0
+
+
+@dataclass(slots=True)
+class FadingUse:
+    """Use by association that fades with a half-life, while some of it goes on at a steady rate.
+
+    Numbers are resource seconds; a rate is resources in use. Slurm adds up at every tick; this is the same in closed
+    form, at any moment.
+    """
+
+    used: FloatArray
+    rate: FloatArray
+    at_s: float
+    half_life_s: float
+
+    @classmethod
+    def of(cls, entries: int, half_life_s: float, at_s: float = 0.0, used: Sequence[float] | None = None) -> FadingUse:
+        """Use of so many associations at `at_s`, with nothing running."""
+        start = np.zeros(entries) if used is None else np.array(used, dtype=np.float64)
+        return cls(start, np.zeros(entries), at_s, half_life_s)
+
+    def advance(self, to_s: float) -> None:
+        """Let time pass."""
+        seconds = to_s - self.at_s
+        if seconds <= 0:
+            return
+        keep = fading(self.half_life_s)
+        left = keep**seconds
+        gained = seconds if keep == 1.0 else (left - 1.0) / np.log(keep)
+        self.used = self.used * left + self.rate * gained
+        self.at_s = to_s
+
+    def change(self, entry: int, rate: float, since_s: float) -> None:
+        """What an association uses is larger by `rate` from `since_s` on, which may lie in the past."""
+        self.advance(since_s)
+        keep, seconds = fading(self.half_life_s), self.at_s - since_s
+        self.rate[entry] += rate
+        self.used[entry] += rate * (seconds if keep == 1.0 else (keep**seconds - 1.0) / np.log(keep))

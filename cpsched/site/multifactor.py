@@ -1,0 +1,208 @@
+"""The priority of jobs as Slurm computes it: weighted factors of age, fair share, size and the rest.
+
+Slurm's own source for the formulas is `priority_multifactor.c` (22.05 to 26.05): double precision throughout, the terms
+added in one fixed order, the sum cut off to a whole number at last. Arrays have one entry per job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.errors import require
+from cpsched.model import IntArray
+
+FloatArray = npt.NDArray[np.float64]
+
+LEAST, MOST = 1, 0xFFFFFFFF
+"""The bounds of a priority: 0 means that a job is held."""
+FIRST_BASIC = 0xFFFF0000
+"""Priority that the first job of all would have under `priority/basic`, were it not for the jobs before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What each factor counts (`PriorityWeight*`). A weight of 0 switches the factor off.
+
+    - `tres`: by the name of a trackable resource, such as {"cpu": 1000, "gres/gpu": 3000}.
+    - `max_age_s`: the age from which the factor of age is 1 (`PriorityMaxAge`).
+    - `favor_small`: the size factor is larger for smaller jobs (`PriorityFavorSmall`).
+    - `size_over_time`: the size factor divides by the time limit (`PriorityFlags=SMALL_RELATIVE_TO_TIME`).
+    - `raw_partition`, `raw_qos`, `raw_association`, `raw_tres`: these factors are taken as they are, not as a part of
+      the largest (`PriorityFlags=NO_NORMAL_*`).
+    """
+
+    age: int = 0
+    fair_share: int = 0
+    job_size: int = 0
+    partition: int = 0
+    qos: int = 0
+    association: int = 0
+    tres: Mapping[str, float] = field(default_factory=dict)
+    max_age_s: int = 7 * 86400
+    favor_small: bool = False
+    size_over_time: bool = False
+    raw_partition: bool = False
+    raw_qos: bool = False
+    raw_association: bool = False
+    raw_tres: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("age", "fair_share", "job_size", "partition", "qos", "association"):
+            require(getattr(self, name) >= 0, f"weights.{name}", getattr(self, name), "must not be negative")
+        require(self.max_age_s > 0, "weights.max_age_s", self.max_age_s, "must be positive")
+        for name, weight in self.tres.items():
+            require(weight >= 0, f"weights.tres.{name}", weight, "must not be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What sizes are measured by: `nodes` that are active, and `cpus` of the whole cluster."""
+
+    nodes: int
+    cpus: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """The jobs to rank, a column per fact.
+
+    - `accrue_s`: since when age counts, 0 where it does not count yet.
+    - `fair_share`: the job's association's factor, 0 to 1 (`sshare`: FairShare).
+    - `nodes`, `cpus`: what the job asks for at least; `limit_min`: its time limit in minutes.
+    - `partition`, `qos`, `association`: priority of each, see `part_of_largest`.
+    - `tres`: the sum of weighted resources, see `tres_points`.
+    - `site`, `nice`: what a site adds, and what a user takes off.
+    """
+
+    accrue_s: IntArray
+    fair_share: FloatArray
+    nodes: IntArray
+    cpus: IntArray
+    limit_min: IntArray
+    partition: FloatArray
+    qos: FloatArray
+    association: FloatArray
+    tres: FloatArray
+    site: FloatArray
+    nice: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """What each factor adds to the priority, weight included: the columns that `sprio -l` shows."""
+
+    age: FloatArray
+    association: FloatArray
+    fair_share: FloatArray
+    job_size: FloatArray
+    partition: FloatArray
+    qos: FloatArray
+    tres: FloatArray
+    site: FloatArray
+    nice: FloatArray
+    """This one is taken off."""
+
+    def total(self) -> IntArray:
+        """The priorities: from 1 to 2^32 - 1, fractions cut off."""
+        plus = (self.age, self.association, self.fair_share, self.job_size, self.partition, self.qos, self.tres)
+        total = np.zeros_like(self.age)
+        for term in plus:
+            total = total + term
+        return np.clip(total + self.site - self.nice, LEAST, MOST).astype(np.int64)
+
+
+def points(jobs: Candidates, weights: Weights, machine: Machine, now_s: int) -> Points:
+    """What each factor adds to each job's priority at `now_s`."""
+    return Points(
+        age=weights.age * age_factor(now_s, jobs.accrue_s, weights.max_age_s),
+        association=weights.association * jobs.association,
+        fair_share=weights.fair_share * jobs.fair_share,
+        job_size=weights.job_size * size_factor(jobs.nodes, jobs.cpus, jobs.limit_min, weights, machine),
+        partition=weights.partition * jobs.partition,
+        qos=weights.qos * jobs.qos,
+        tres=jobs.tres,
+        site=jobs.site,
+        nice=jobs.nice,
+    )
+
+
+def age_factor(now_s: int, accrue_s: IntArray, max_age_s: int) -> FloatArray:
+    """Age as a part of `max_age_s`, 1 at most; 0 where the job accrues no age yet."""
+    age: FloatArray = np.minimum(1.0, np.maximum(0, now_s - accrue_s) / max_age_s)
+    return np.where(accrue_s == 0, 0.0, age)
+
+
+def size_factor(nodes: IntArray, cpus: IntArray, limit_min: IntArray, weights: Weights, machine: Machine) -> FloatArray:
+    """The size of jobs, 0 to 1: by nodes and processors, or by processors and time limit.
+
+    A job whose processors are not known (0) is measured by its nodes alone.
+    """
+    if machine.nodes <= 0 or machine.cpus <= 0:
+        return np.zeros(len(nodes))
+    if weights.size_over_time:
+        average = nodes * machine.cpus / machine.nodes
+        relative = np.maximum(average, cpus) / np.maximum(1, limit_min) / machine.cpus
+        return np.clip(1.0 - relative if weights.favor_small else relative, 0.0, 1.0)
+    if weights.favor_small:
+        by_nodes, by_cpus = np.maximum(0, machine.nodes - nodes) / machine.nodes, (machine.cpus - cpus) / machine.cpus
+    else:
+        by_nodes, by_cpus = nodes / machine.nodes, cpus / machine.cpus
+    return np.clip(np.where(cpus > 0, (by_nodes + by_cpus) / 2, by_nodes), 0.0, 1.0)
+
+
+def part_of_largest(value: int, largest: int, raw: bool = False) -> float:
+    """A priority as a part of the largest of its kind; as it is where the site's flags say so."""
+    if raw:
+        return float(value)
+    return value / largest if largest > 0 else 0.0
+
+
+def tres_points(requested: Mapping[str, int], present: Mapping[str, int], weights: Weights) -> float:
+    """Points of the trackable resources that a job asks for, `present` being what its partition has of each."""
+    total = 0.0
+    for name, weight in weights.tres.items():
+        amount = requested.get(name, 0)
+        if weights.raw_tres:
+            total += amount * weight
+        elif amount and present.get(name):
+            total += amount / present[name] * weight
+    return total
+
+
+def basic_priorities(nices: Sequence[int]) -> IntArray:
+    """The priorities of `priority/basic` for jobs in order of arrival: each lower than all before it, and by its nice.
+
+    Slurm gives a job that is released a new number, behind all others; this is the order in which they came.
+    """
+    found, lowest = np.empty(len(nices), np.int64), FIRST_BASIC
+    for at, nice in enumerate(nices):
+        found[at] = min(max(lowest - 1 - nice, LEAST), MOST)
+        lowest = min(lowest, int(found[at]))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityRules:
+    """How a site ranks jobs: by factors (`multifactor`) or in order of arrival (`basic`).
+
+    `always_accrues` and `accrues_on_hold` tell which of Slurm's three times age counts from, see `accrue_since`.
+    """
+
+    kind: str = "multifactor"
+    weights: Weights = field(default_factory=Weights)
+    always_accrues: bool = False
+    """`PriorityFlags=ACCRUE_ALWAYS`: age counts from submission, whatever the job waits for."""
+
+
+def accrue_since(submit_s: int, begin_s: int, free_since_s: int, always: bool) -> int:
+    """Since when a job's age counts, had nobody held it.
+
+    - `begin_s`: not to start before (0: no such wish).
+    - `free_since_s`: when its dependencies were over, as somebody saw it (0: it had none).
+    - `always`: the site's flags make age count from submission.
+    """
+    return submit_s if always else max(submit_s, begin_s, free_since_s)

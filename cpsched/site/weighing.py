@@ -1,0 +1,53 @@
+"""What a job's priority is worth to an objective that weighs jobs: one factor per job, the mean of all being 1."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.errors import require
+from cpsched.model import IntArray, Snapshot
+
+FloatArray = npt.NDArray[np.float64]
+
+PLAIN_SPREAD = 1.0
+"""The spread (of logarithms) that stands in where an objective weighs all jobs alike."""
+
+
+def site_factors(
+    tier: IntArray, priority: IntArray, site_weight: float, own: npt.ArrayLike | None = None
+) -> FloatArray:
+    """By what to multiply the weight that an objective gives each job, so that it heeds the site's priorities.
+
+    Jobs are ranked by tier, then priority, and the ranks spread evenly around 0 with a standard deviation of 1. A
+    factor is `exp(site_weight * spread * rank)`, where `spread` is the standard deviation of the logarithms of `own`,
+    the objective's own weights. So 0 leaves an objective as it is, and 1 makes the site's priority differ among jobs
+    as much as the objective's own weights do; what matters is the order of priorities, not how far they are apart.
+    Jobs of the same tier and priority have the same factor.
+
+    >>> site_factors(np.array([0, 0]), np.array([5, 5]), 1.0).tolist()
+    [1.0, 1.0]
+    """
+    require(site_weight >= 0, "site_weight", site_weight, "must not be negative")
+    n = len(priority)
+    if n == 0 or site_weight == 0:
+        return np.ones(n)
+    _, group = np.unique(np.stack((tier, priority)), axis=1, return_inverse=True)
+    sizes = np.bincount(group.reshape(-1))
+    middle = (np.cumsum(sizes) - (sizes + 1) / 2)[group.reshape(-1)]
+    """The mean place of the jobs of a rank, 0 for the lowest."""
+    rank = middle - middle.mean()
+    if not rank.any():
+        return np.ones(n)
+    weights = np.ones(n) if own is None else np.asarray(own, dtype=np.float64)
+    positive = weights[weights > 0]
+    spread = float(np.log(positive).std()) if len(positive) else 0.0
+    factor: FloatArray = np.exp(site_weight * (spread or PLAIN_SPREAD) * rank / rank.std())
+    factor /= factor.mean()
+    return factor
+
+
+def factors_of(snapshot: Snapshot, site_weight: float, own: npt.ArrayLike | None = None) -> FloatArray:
+    """The factors of the queue of a snapshot, see `site_factors`."""
+    table, queue = snapshot.table, snapshot.queue
+    return site_factors(table.tier[queue], table.priority[queue], site_weight, own)

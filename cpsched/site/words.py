@@ -1,0 +1,174 @@
+"""Slurm's spelling of limits, amounts and times, as `sacctmgr`, `scontrol show assoc_mgr` and site files write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from cpsched.errors import InvalidValue, require
+from cpsched.site.accounts import Limits
+
+_MEBI = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
+_NO_LIMIT = ("", "N", "-1", "UNLIMITED", "INFINITE", "NONE")
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+
+FIELDS: Mapping[str, str] = {
+    "GrpJobs": "group_jobs",
+    "GrpTRES": "group_tres",
+    "GrpTRESMins": "group_tres_minutes",
+    "GrpTRESRunMins": "group_running_minutes",
+    "GrpWall": "group_wall_min",
+    "MaxJobs": "jobs",
+    "MaxWall": "wall_min",
+    "MaxWallPJ": "wall_min",
+    "MaxWallDurationPerJob": "wall_min",
+    "MaxTRES": "tres",
+    "MaxTRESPJ": "tres",
+    "MaxTRESPerJob": "tres",
+    "MaxTRESPN": "tres_a_node",
+    "MaxTRESPerNode": "tres_a_node",
+    "MaxTRESMins": "tres_minutes",
+    "MaxTRESMinsPJ": "tres_minutes",
+    "MaxTRESMinsPerJob": "tres_minutes",
+    "MinTRES": "least_tres",
+    "MinTRESPJ": "least_tres",
+    "MinTRESPerJob": "least_tres",
+    "MaxJobsPU": "jobs_a_user",
+    "MaxJobsPerUser": "jobs_a_user",
+    "MaxJobsPA": "jobs_an_account",
+    "MaxJobsPerAccount": "jobs_an_account",
+    "MaxTRESPU": "tres_a_user",
+    "MaxTRESPerUser": "tres_a_user",
+    "MaxTRESPA": "tres_an_account",
+    "MaxTRESPerAccount": "tres_an_account",
+    "MaxTRESRunMinsPU": "running_minutes_a_user",
+    "MaxTRESRunMinsPerUser": "running_minutes_a_user",
+    "MaxTRESRunMinsPA": "running_minutes_an_account",
+    "MaxTRESRunMinsPerAccount": "running_minutes_an_account",
+}
+"""The limits that are modelled: Slurm's names, each with its spellings, and the field of `Limits`."""
+AT_SUBMISSION = (
+    "GrpSubmit", "GrpSubmitJobs", "MaxSubmit", "MaxSubmitJobs", "MaxSubmitPU", "MaxSubmitPA", "MaxSubmitJobsPU",
+    "MaxSubmitJobsPA",
+)  # fmt: skip
+"""Limits on what is submitted: Slurm refuses such a job, so no scheduler ever sees it."""
+UNMODELLED = (
+    "GrpJobsAccrue", "MaxJobsAccrue", "MaxJobsAccruePU", "MaxJobsAccruePA", "MinPrioThresh", "MinPrioThres",
+    "UsageThreshold", "UsageThres",
+)  # fmt: skip
+"""Limits that Slurm has and that are not modelled: where one is set, Slurm's own answer counts."""
+
+
+def tres_of(text: str) -> dict[str, int]:
+    """Amounts by resource, memory in MiB; raises `InvalidValue`.
+
+    >>> tres_of("cpu=64,mem=2G,gres/gpu=N")
+    {'cpu': 64, 'mem': 2048}
+    """
+    found: dict[str, int] = {}
+    for part in filter(None, text.replace(" ", "").split(",")):
+        name, equals, amount = part.partition("=")
+        require(bool(name and equals), "tres", part, "must be NAME=AMOUNT")
+        if amount.partition("(")[0].upper() not in _NO_LIMIT:
+            found[name] = _amount(name, amount.partition("(")[0])
+    return found
+
+
+def _amount(name: str, text: str) -> int:
+    digits, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    factor = _MEBI.get(unit, 0) if name == "mem" and unit else 1 if not unit else 1024 * _MEBI.get(unit, 0)
+    try:
+        value = int(float(digits) * factor) if factor or not unit else -1
+    except (ValueError, OverflowError):
+        value = -1
+    require(value >= 0, f"tres {name}", text, "must be a whole number, perhaps with K, M, G or T")
+    return value
+
+
+def minutes_of(text: str) -> int | None:
+    """Slurm's spelling of a time in minutes, rounded up: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; None: no limit.
+
+    >>> minutes_of("1-12"), minutes_of("02:30:00"), minutes_of("90"), minutes_of("UNLIMITED")
+    (2160, 150, 90, None)
+    """
+    text = text.strip()
+    if text.upper() in _NO_LIMIT:
+        return None
+    match = _TIME.fullmatch(text)
+    require(match is not None, "time", text, "must be minutes, or [days-]hours:minutes:seconds")
+    assert match is not None
+    days, first, second, third = (int(part) if part else 0 for part in match.groups())
+    if match.group(1) is not None or match.group(4) is not None:
+        hours, minutes, seconds = first, second, third
+    else:
+        hours, minutes, seconds = 0, first, second
+    return days * 1440 + hours * 60 + minutes + (seconds > 0)
+
+
+def limits_of(words: Mapping[str, str]) -> Limits:
+    """The limits that `words` set, by Slurm's names; other names are left out. Raises `InvalidValue`.
+
+    >>> found = limits_of({"MaxJobs": "2", "GrpTRES": "cpu=8", "QOS": "normal"})
+    >>> found.jobs, found.group_tres
+    (2, {'cpu': 8})
+    """
+    found: dict[str, object] = {}
+    for name, text in words.items():
+        field = FIELDS.get(name)
+        if field is None:
+            continue
+        try:
+            value = _value(field, str(text))
+        except InvalidValue as error:
+            raise InvalidValue(name, error.value, error.rule) from error
+        if value is not None and value != {}:
+            found[field] = value
+    return Limits(**found)  # type: ignore[arg-type]  # each value is of the type that its field's name tells
+
+
+def _value(field: str, text: str) -> int | dict[str, int] | None:
+    if field.endswith("_min"):
+        return minutes_of(text.partition("(")[0])
+    if "tres" in field or "minutes" in field:
+        return tres_of(text)
+    word = text.partition("(")[0].strip()
+    if word.upper() in _NO_LIMIT:
+        return None
+    require(word.isdigit(), "number", text, "must be a whole number")
+    return int(word)
+
+
+def unmodelled(words: Mapping[str, str]) -> list[str]:
+    """The limits among `words` that are set, and not modelled."""
+    return [
+        name for name in UNMODELLED if words.get(name, "").partition("(")[0].upper() not in (*_NO_LIMIT, "0.000000")
+    ]
+
+
+def pipe_table(text: str) -> Iterator[dict[str, str]]:
+    """The rows of what Slurm's commands print with `-P`: a line of headings, then values, all between bars."""
+    lines = iter(text.splitlines())
+    headings = next(lines, "").split("|")
+    for line in lines:
+        values = line.split("|")
+        if line.strip() and len(values) >= len(headings) - 1:
+            yield dict(zip(headings, values, strict=False))
+
+
+def pairs_of(line: str) -> Iterator[tuple[str, str]]:
+    """The NAME=VALUE words of a line of `scontrol -o`; a value may be empty."""
+    for word in line.split():
+        name, equals, value = word.partition("=")
+        if equals:
+            yield name, value
+
+
+def flags_of(words: str) -> frozenset[str]:
+    """Words of a list between commas, in lower case."""
+    return frozenset(word.strip().lower() for word in words.split(",") if word.strip())
+
+
+def truthy(words: Iterable[str], wanted: str) -> bool:
+    """Whether a flag is among `words`, however it is spelled."""
+    plain = wanted.lower().replace("_", "")
+    return any(word.lower().replace("_", "") == plain for word in words)

@@ -1,0 +1,46 @@
+"""The compiled search against the slow, plain reference: any order that it settles on is decoded as list scheduling."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cpsched.dispatchers.lookahead.dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
+from cpsched.fit import verify
+from cpsched.model import NEVER
+from cpsched_sim.testing.worlds import snapshots
+from tests.properties import reference
+
+
+@settings(max_examples=150, deadline=None)
+@given(snapshots(), st.sampled_from(sorted(set(OBJECTIVES) - {"bsld"})), st.integers(0, 40))
+def test_its_plan_is_the_list_schedule_of_its_order(snapshot, objective, effort):
+    """Jobs taken back and placed again in a search leave no trace: starts with placements, and every planned start."""
+    dispatcher = Lookahead(objective, effort=effort)
+    decision = dispatcher.decide(snapshot)
+    assert verify(decision, snapshot) == []
+    if decision.effort.path != "searched":
+        return
+    ids = [job.id for job in snapshot.queued_jobs()]
+    order = [ids.index(id) for id in dispatcher.memory()["order"]]
+    starts, planned = reference.plan(snapshot, [*order, *(p for p in range(len(ids)) if p not in order)], NEVER)
+    assert decision.plan_s.tolist() == planned
+    if not snapshot.cluster.counted or snapshot.cluster.size == 1:
+        assert decision.starts_by_job(snapshot) == starts
+
+
+@pytest.mark.parametrize("objective", ["af", "awf"])
+@settings(max_examples=25, deadline=None)
+@given(snapshots())
+def test_more_search_costs_no_more(objective, snapshot):
+    """The first decodes of a longer search are those of a shorter one."""
+    table, queue = snapshot.table, snapshot.queue
+    area = np.maximum(table.units[queue] * table.per_unit[queue, 0], 1) * np.maximum(table.estimate_s[queue], 10)
+    weight = area if objective == "awf" else np.ones_like(area)
+    costs = []
+    for effort in (0, 20, 60):
+        plan_s = Lookahead(objective, effort=effort).decide(snapshot).plan_s
+        known = plan_s != NEVER
+        costs.append(float((weight[known] * (plan_s[known] - snapshot.now_s)).sum()))
+    assert costs[0] >= costs[1] >= costs[2]

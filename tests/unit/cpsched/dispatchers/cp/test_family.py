@@ -1,0 +1,262 @@
+"""The family of cp19, mod17 and pcp20 on instances small enough to check by hand: what makes its members differ."""
+
+from __future__ import annotations
+
+import pytest
+
+from cpsched import catalogue
+from cpsched.errors import InvalidValue
+from cpsched.fit import verify
+from cpsched.model import Cluster, Decision, EndedJob, Job, Snapshot
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+POOLED = ["hcp", "hcp1", "hcp2", "hcp19", "cph"]
+IN_ONE_MODEL = ["pcp", "pcp1", "pcp2", "pcp19", "pcp20"]
+FAMILY = POOLED + IN_ONE_MODEL
+EFFORT = "20000"
+
+
+def decided(name: str, snapshot: Snapshot, **settings: str) -> Decision:
+    decision = catalogue.dispatcher(name, {"effort": EFFORT} | settings).decide(snapshot)
+    assert verify(decision, snapshot) == []
+    return decision
+
+
+def started(name: str, snapshot: Snapshot, **settings: str) -> set[int]:
+    return set(decided(name, snapshot, **settings).starts_by_job(snapshot))
+
+
+def a_choice() -> Snapshot:
+    """Four cores; a long job that fills them came first, three short ones a moment ago."""
+    long = a_job(1, per_unit=4, walltime_s=1000, submit_s=0)
+    short = [a_job(i, per_unit=1, walltime_s=10, submit_s=995) for i in (2, 3, 4)]
+    return a_snapshot(a_cluster(nodes=1, cores=4), [long, *short], now_s=1000)
+
+
+@pytest.mark.parametrize("certain", ["yes", "no"])
+@pytest.mark.parametrize("name", FAMILY)
+def test_all_find_the_least_wait_where_it_is_the_least_slowdown_too(name: str, certain: str) -> None:
+    """Whatever the objective: three jobs wait for one, or one for three that are soon over."""
+    assert started(name, a_choice(), certain=certain) == {2, 3, 4}
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_with_certain_no_the_solver_is_asked_where_everything_fits(name: str) -> None:
+    snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1), a_job(2)])
+    assert decided(name, snapshot).effort.path == "all-fit"
+    asked = decided(name, snapshot, certain="no")
+    assert (asked.effort.path, asked.effort.status) == ("solver", "optimal")
+    assert set(asked.starts_by_job(snapshot)) == {1, 2}
+
+
+def test_slowdown_prefers_the_short_job_expected_waits_the_impatient_queue() -> None:
+    """One job at a time: the long one's queue expects to wait 10 s, the short one's 1,000 s."""
+    jobs = [
+        a_job(1, per_unit=4, walltime_s=300, submit_s=0, queue="debug"),
+        a_job(2, per_unit=4, walltime_s=100, submit_s=0, queue="batch"),
+    ]
+    snapshot = a_snapshot(a_cluster(nodes=1), jobs, now_s=50)
+    for name, first in (("hcp19", {2}), ("pcp19", {2}), ("hcp2", {1}), ("pcp2", {1}), ("cph", {2})):
+        dispatcher = catalogue.dispatcher(name, {"effort": EFFORT})
+        dispatcher.recall({"debug": [10, 1], "batch": [1000, 1]})
+        assert set(dispatcher.decide(snapshot).starts_by_job(snapshot)) == first, name
+
+
+def test_expected_waits_are_learned_where_they_matter() -> None:
+    waits = catalogue.dispatcher("hcp2")
+    assert waits.learns
+    assert not catalogue.dispatcher("hcp19").learns
+    waits.learn(EndedJob(a_job(1, queue="batch"), 30, 90))
+    assert waits.memory() == {"batch": [30, 1]}
+
+
+def a_pool_that_deceives() -> Snapshot:
+    """Two cores are free on each of two nodes. The pool has room for one unit of 3 and one of 1; no node for the 3."""
+    cluster = a_cluster(nodes=3, cores=4)
+    running = [a_running(a_job(90 + n, per_unit=2, walltime_s=500), ((n, 1),)) for n in range(2)]
+    jobs = [a_job(1, units=2, per_unit=3, walltime_s=10), a_job(2, units=1, per_unit=2, walltime_s=10)]
+    return a_snapshot(cluster, jobs, running)
+
+
+def test_what_pools_promise_and_nodes_lack_waits_and_is_counted() -> None:
+    snapshot = a_pool_that_deceives()
+    decision = decided("hcp", snapshot)
+    assert decision.effort.unplaced == 1
+    assert set(decision.starts_by_job(snapshot)) == {2}
+    assert 1 in decision.waits
+    assert decided("pcp20", snapshot).effort.unplaced == 0
+
+
+def test_hcp_packs_the_fullest_node() -> None:
+    running = [a_running(a_job(9, per_unit=2), ((1, 1),))]
+    snapshot = a_snapshot(a_cluster(nodes=3, cores=4), [a_job(1, per_unit=2), a_job(2, units=2, per_unit=4)], running)
+    assert decided("hcp19", snapshot).starts_by_job(snapshot)[1] == ((1, 1),)
+
+
+def an_overdue_run(remaining_s: int) -> Snapshot:
+    """Half of a node runs since 100 s ago with an estimate of 100 s less `remaining_s`; one job of 50 s waits."""
+    running = [a_running(a_job(9, per_unit=2, walltime_s=1000), ((0, 1),))]
+    waiting = a_job(1, per_unit=2, walltime_s=50, submit_s=90)
+    estimates = {9: 100 + remaining_s, 1: 50}
+    return a_snapshot(a_cluster(nodes=1, cores=4), [waiting], running, 100, estimates)
+
+
+@pytest.mark.parametrize("name", ["pcp", "pcp1", "hcp", "hcp1", "cph"])
+def test_an_estimate_that_was_too_short_shrinks_the_horizon_and_blocks_the_queue(name: str) -> None:
+    """cp19 section 4: a remaining time of -60 s leaves a horizon of -10 s, so that no job has a start at all."""
+    decision = decided(name, snapshot := an_overdue_run(-60))
+    assert (decision.effort.path, decision.starts_by_job(snapshot)) == ("infeasible", {})
+
+
+@pytest.mark.parametrize("name", ["pcp2", "pcp19", "pcp20", "hcp2", "hcp19"])
+def test_with_one_second_at_least_a_bad_estimate_blocks_nobody(name: str) -> None:
+    assert started(name, an_overdue_run(-60)) == {1}
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_an_estimate_that_was_too_long_hurts_no_job_that_fits_now(name: str) -> None:
+    assert started(name, an_overdue_run(+5000)) == {1}
+
+
+@pytest.mark.parametrize("name", ["pcp1", "hcp1"])
+def test_what_an_overdue_job_still_holds_is_not_given_away(name: str) -> None:
+    """The model takes its node for free and starts two jobs; the node has room for one."""
+    running = [a_running(a_job(9, per_unit=2, walltime_s=1000), ((0, 1),))]
+    jobs = [a_job(i, per_unit=2, walltime_s=50, submit_s=90) for i in (1, 2)]
+    snapshot = a_snapshot(a_cluster(nodes=1, cores=4), jobs, running, 100, {9: 90})
+    decision = decided(name, snapshot)
+    assert len(decision.starts) == 1
+    assert decision.effort.unplaced == 1
+
+
+def test_jobs_beyond_the_first_m_block_hcp_where_they_do_not_fit_together() -> None:
+    """cp19 section 3: they all end with the horizon. The same queue is no trouble for HCP1, which leaves them out."""
+    queue = [a_job(i, per_unit=3, walltime_s=10) for i in range(1, 5)]
+    running = [a_running(a_job(9, per_unit=1, walltime_s=500), ((0, 1),))]
+    snapshot = a_snapshot(a_cluster(nodes=1, cores=4), queue, running)
+    assert decided("hcp", snapshot, considered="2").effort.path == "infeasible"
+    assert len(started("hcp", snapshot, considered="3")) == 1
+    assert len(started("hcp1", snapshot, considered="2")) == 1
+
+
+def test_a_round_without_a_plan_ends_and_says_so() -> None:
+    """The solver's own search gets one branch: nothing starts while something runs, else one job alone."""
+    queue = [a_job(i, units=2, per_unit=2, walltime_s=10 * i, distinct=True) for i in range(1, 6)]
+    running = [a_running(a_job(9, per_unit=1, walltime_s=500), ((0, 1),))]
+    blocked = decided("pcp2", a_snapshot(a_cluster(nodes=2, cores=4), queue, running), effort="1", certain="no")
+    assert (blocked.effort.path, len(blocked.starts)) == ("late", 0)
+    idle = decided("pcp2", a_snapshot(a_cluster(nodes=2, cores=4), queue), effort="1", certain="no")
+    assert (idle.effort.path, len(idle.starts)) == ("late-alone", 1)
+
+
+def test_variables_grow_with_nodes_in_pcp19_and_not_in_pcp20() -> None:
+    """A job of two units of one core: 2 on each node, against 1 position each for one resource."""
+    counts = {}
+    for nodes in (8, 64):
+        snapshot = a_snapshot(a_cluster(nodes=nodes, cores=4), [a_job(1, units=2)])
+        counts[nodes] = [decided(name, snapshot).effort.variables for name in ("pcp19", "pcp20", "hcp19")]
+    assert counts == {8: [1 + 2 * 8, 1 + 2, 1], 64: [1 + 2 * 64, 1 + 2, 1]}
+
+
+def test_only_what_could_start_now_is_considered_but_by_the_originals() -> None:
+    cluster = Cluster.of([[4]], ["cores"])
+    running = [a_running(a_job(9, per_unit=2, walltime_s=60), ((0, 1),))]
+    snapshot = a_snapshot(cluster, [a_job(1, per_unit=4), a_job(2, per_unit=2), a_job(3, per_unit=2)], running)
+    considered = {name: decided(name, snapshot).effort.considered for name in FAMILY}
+    assert considered == dict.fromkeys(FAMILY, 2) | dict.fromkeys(("pcp", "hcp", "cph"), 3)
+
+
+def test_equal_objectives_where_pcp19_and_pcp20_both_prove_theirs() -> None:
+    proved = 0
+    for seed in range(12):
+        jobs: list[Job] = [
+            a_job(
+                i, units=(seed + i) % 3 + 1, per_unit=((seed * i) % 3 + 1, (seed + 2 * i) % 4), walltime_s=5 + 7 * i,
+                distinct=(seed + i) % 2 == 0,
+            )
+            for i in range(1, 5)
+        ]  # fmt: skip
+        running = [a_running(a_job(90, per_unit=(2, 1), walltime_s=20 + seed), ((0, 1),))]
+        snapshot = a_snapshot(a_cluster(nodes=3, cores=4, memory=6), jobs, running)
+        efforts = [decided(name, snapshot, certain="no").effort for name in ("pcp19", "pcp20")]
+        if all(effort.status == "optimal" for effort in efforts):
+            proved += 1
+            assert efforts[0].objective == pytest.approx(efforts[1].objective)
+    assert proved >= 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"priority": "none"}, "needs the allocation nodes"),
+        ({"running": "remaining"}, "cannot be with the allocation positions"),
+        ({"certain": "maybe"}, "must be one of yes, no"),
+    ],
+)
+def test_combinations_that_make_no_sense_are_refused(settings: dict[str, str], rule: str) -> None:
+    with pytest.raises(InvalidValue, match=rule):
+        catalogue.dispatcher("pcp20", settings)
+
+
+# ------------------------------------------------------------------------------------------ heterogeneous nodes
+
+
+@pytest.mark.parametrize("name", ["pcp19", "pcp20"])
+def test_a_job_without_gpus_avoids_the_nodes_whose_gpus_others_want(name: str) -> None:
+    """Node 1, the highest, has the GPUs: by default a plain job takes it."""
+    cluster = a_cluster(nodes=2, cores=4, gpus=(0, 2))
+    jobs = [a_job(1, per_unit=(4, 0)), a_job(2, units=9, per_unit=(1, 1))]
+    snapshot = a_snapshot(cluster, jobs)
+    assert decided(name, snapshot).starts_by_job(snapshot) == {1: ((1, 1),)}
+    spared = decided(name, snapshot, nodes="spare-scarce")
+    assert spared.starts_by_job(snapshot) == {1: ((0, 1),)}
+
+
+@pytest.mark.parametrize("name", ["pcp19", "pcp20"])
+def test_a_placement_is_in_node_order_whatever_the_order_in_which_nodes_are_tried(name: str) -> None:
+    """The plain job takes nodes 3 and 1 before 2 and 0, whose GPUs others want."""
+    cluster = a_cluster(nodes=4, cores=4, gpus=(2, 0, 2, 0))
+    snapshot = a_snapshot(cluster, [a_job(1, units=6, per_unit=(2, 0)), a_job(2, units=9, per_unit=(1, 1))])
+    decision = decided(name, snapshot, nodes="spare-scarce")
+    assert decision.starts_by_job(snapshot) == {1: ((1, 2), (2, 2), (3, 2))}
+
+
+# ------------------------------------------------------------------------------------------------------ power
+
+
+def a_hungry_queue() -> Snapshot:
+    """Four nodes of which one runs until 60 s; three jobs of four cores each."""
+    running = [a_running(a_job(9, per_unit=4, walltime_s=60), ((0, 1),))]
+    jobs = [a_job(i, per_unit=4, walltime_s=10 * i) for i in (1, 2, 3)]
+    return a_snapshot(a_cluster(nodes=4, cores=4), jobs, running)
+
+
+@pytest.mark.parametrize("certain", ["yes", "no"])
+@pytest.mark.parametrize("name", POOLED)
+def test_a_power_cap_is_one_more_pool(name: str, certain: str) -> None:
+    """Eight watts a core: 32 W run, 96 W is the cap, so that two of the three jobs start, and the third after 10 s."""
+    snapshot = a_hungry_queue()
+    assert started(name, snapshot, certain=certain) == {1, 2, 3}
+    capped = decided(name, snapshot, certain=certain, power_cap_w="96", watts="cores=8")
+    assert set(capped.starts_by_job(snapshot)) == {1, 2}
+    assert capped.plan_by_job(snapshot)[3] == 10
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_a_job_beyond_the_cap_waits_and_stops_nobody(name: str) -> None:
+    snapshot = a_snapshot(a_cluster(nodes=2, cores=4), [a_job(1, units=2, per_unit=4), a_job(2, per_unit=4)])
+    assert started(name, snapshot, power_cap_w="40", watts="cores=8") == {2}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "rule"),
+    [
+        ("pcp20", {"power_cap_w": "10", "watts": "cores=1"}, "needs an allocation after pools"),
+        ("hcp19", {"power_cap_w": "10"}, "must say what a job draws"),
+        ("hcp19", {"watts": "cores=1"}, "needs power_cap_w"),
+        ("hcp19", {"power_cap_w": "10", "watts": "cores=much"}, "RESOURCE=WATTS"),
+    ],
+)
+def test_a_cap_that_makes_no_sense_is_refused(name: str, settings: dict[str, str], rule: str) -> None:
+    with pytest.raises(InvalidValue, match=rule):
+        catalogue.dispatcher(name, settings)

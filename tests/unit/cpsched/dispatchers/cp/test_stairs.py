@@ -1,0 +1,120 @@
+"""Running jobs as a staircase: the same as their boxes in diffn, and much smaller."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ortools.constraint_solver import pywrapcp
+
+from cpsched.dispatchers.cp import by_positions, constraints, variables, window
+from cpsched.dispatchers.cp.objective import by_slowdown
+from cpsched.dispatchers.cp.recipes.pcp20 import pcp20
+from cpsched.dispatchers.cp.variables import Boxes, Variables
+from cpsched.fit import verify
+from cpsched.model import Cluster, Decision, Snapshot
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+
+def a_mix(seed: int) -> Snapshot:
+    """Three nodes with one or two running jobs each, and jobs of all kinds that contend for the rest."""
+    cluster = a_cluster(nodes=3, cores=4, memory=16)
+    running = [
+        a_running(a_job(90 + n, per_unit=(1 + n % 2, 4), walltime_s=20 + 9 * n + seed), ((n % 3, 1),)) for n in range(4)
+    ]
+    queue = [
+        a_job(
+            i, units=(seed + i) % 2 + 1, per_unit=((seed + i) % 3 + 1, 4 * (i % 3)), walltime_s=10 + 7 * i,
+            distinct=i % 2 == 0, exclusive=i == 4,
+        )
+        for i in range(1, 6)
+    ]  # fmt: skip
+    return a_snapshot(cluster, queue, running)
+
+
+def model_of(snapshot: Snapshot) -> Variables:
+    facts = window.facts_of(snapshot)
+    facts = window.consider(facts, by_slowdown(snapshot, window.startable(facts, snapshot.queue, 100)))
+    return variables.variables(pywrapcp.Solver("test"), facts, 1000, window.first_leaf(facts))
+
+
+def boxes(*rows: tuple[int, int, int]) -> Boxes:
+    return Boxes(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
+
+
+def test_a_position_is_free_when_the_running_job_there_ends() -> None:
+    """Two nodes of four positions: on the first 2 until 50 s and 1 above them until 9 s; the second is free."""
+    cluster = a_cluster(nodes=2, cores=4)
+    model = model_of(a_snapshot(cluster, [a_job(1), a_job(2, per_unit=4)]))
+    found = variables.stairs(model, 0, boxes((0, 2, 50), (2, 1, 9)))
+    assert found is not None
+    assert found.free_from[found.kind_of].tolist() == [[50, 50, 9, 0], [0, 0, 0, 0]]
+
+
+def test_nodes_whose_stairs_are_alike_are_one_kind_also_where_a_box_spans_them() -> None:
+    model = model_of(a_snapshot(a_cluster(nodes=4, cores=4), [a_job(1), a_job(2, per_unit=4)]))
+    found = variables.stairs(model, 0, boxes((0, 12, 50)))
+    assert found is not None
+    assert found.kind_of.tolist() == [1, 1, 1, 0]
+    assert found.free_from.tolist() == [[0] * 4, [50] * 4]
+
+
+def test_positions_are_counted_in_the_largest_amount_that_divides_all() -> None:
+    """16 GiB nodes, jobs that ask for 4 and 8 GiB: four positions of 4 GiB, not 16,384 of one MiB."""
+    cluster = Cluster.of([[4, 16384]] * 2, ["cores", "memory_mib"])
+    model = model_of(a_snapshot(cluster, [a_job(1, per_unit=(1, 4096)), a_job(2, per_unit=(2, 8192))]))
+    assert model.grain.tolist() == [1, 4096]
+    assert model.stride.tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_stairs_and_boxes_prove_the_same_objective(seed: int, mocker) -> None:
+    def decided(share: float) -> Decision:
+        mocker.patch.object(by_positions, "_PAIR_S", share)
+        decision = pcp20(effort=8000, certain="no").decide(snapshot)
+        assert verify(decision, snapshot) == []
+        return decision
+
+    snapshot = a_mix(seed)
+    by_stairs, by_boxes = decided(1e-3), decided(0.0)  # boxes cost much, or nothing: the cheaper form is built
+    assert by_stairs.effort.path == by_boxes.effort.path == "solver"
+    if by_stairs.effort.status == by_boxes.effort.status == "optimal":
+        assert by_stairs.effort.objective == pytest.approx(by_boxes.effort.objective)
+
+
+def accepted(per_unit: int, node: int, place: int, start_s: int) -> bool:
+    """Whether the model takes job 1 there: on node 0 two positions are in use until 50 s and one until 20 s."""
+    running = [
+        a_running(a_job(8, per_unit=2, walltime_s=50), ((0, 1),)),
+        a_running(a_job(9, per_unit=1, walltime_s=20), ((0, 1),)),
+    ]
+    queue = [a_job(1, per_unit=per_unit, walltime_s=10), a_job(2, per_unit=1, walltime_s=10)]
+    model = model_of(a_snapshot(a_cluster(nodes=2, cores=4), queue, running))
+    held = {0: variables.occupied(model, 0)}
+    constraints.post(model, held, {0: variables.stairs(model, 0, held[0])})
+    j = [model.facts.per_unit[slot, 0] for slot in model.facts.jobs.tolist()].index(per_unit)
+    unit, solver = model.units[j][0], model.solver
+    solver.Add(model.start[j] == start_s)
+    solver.Add(unit.node == node)
+    solver.Add(unit.position[0] == 4 * node + place)
+    solver.NewSearch(solver.Phase([model.start[j], unit.node], solver.CHOOSE_FIRST_UNBOUND, solver.ASSIGN_MIN_VALUE))
+    return bool(solver.NextSolution())
+
+
+@pytest.mark.parametrize(
+    ("per_unit", "node", "place", "start_s", "right"),
+    [
+        (4, 0, 0, 49, False),  # whole nodes: an Element over the nodes
+        (4, 0, 0, 50, True),
+        (4, 1, 0, 0, True),
+        (2, 0, 2, 19, False),  # parts of nodes: an Element over the positions
+        (2, 0, 2, 20, True),
+        (2, 0, 1, 20, False),
+        (2, 0, 1, 50, True),
+        (2, 1, 0, 0, True),
+    ],
+)
+def test_a_unit_may_not_start_before_its_positions_are_free(
+    per_unit: int, node: int, place: int, start_s: int, right: bool
+) -> None:
+    """The pool has room for all of these: only the staircase can refuse."""
+    assert accepted(per_unit, node, place, start_s) is right

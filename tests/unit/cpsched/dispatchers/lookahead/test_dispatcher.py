@@ -1,0 +1,190 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from cpsched import catalogue
+from cpsched.dispatchers.lookahead.dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
+from cpsched.errors import InvalidValue
+from cpsched.model import NEVER
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+HOUR = 3600
+
+
+def started(decision, snapshot):
+    return set(decision.starts_by_job(snapshot))
+
+
+@pytest.fixture(params=["pool", "nodes"])
+def cluster(request):
+    """Four cores: one pool, or two nodes of two resources."""
+    if request.param == "pool":
+        return a_cluster(nodes=1, cores=4)
+    from cpsched.model import Cluster
+
+    return Cluster.of([[2, 2], [2, 2]], ["cores", "memory"])
+
+
+def a_request(cluster, cores):
+    return (1,) if len(cluster.resources) == 1 else (1, 0)
+
+
+def jobs_for(cluster, *shapes):
+    """Jobs of (cores, walltime, submitted)."""
+    return [
+        a_job(i, cores, a_request(cluster, cores), walltime_s, submit_s)
+        for i, (cores, walltime_s, submit_s) in enumerate(shapes)
+    ]
+
+
+def test_jobs_that_all_fit_start_without_a_search(cluster):
+    snapshot = a_snapshot(cluster, jobs_for(cluster, (2, 90, 0), (2, 30, 0)))
+    decision = Lookahead().decide(snapshot)
+    assert started(decision, snapshot) == {0, 1}
+    assert (decision.effort.path, decision.effort.branches) == ("all-start", 0)
+
+
+def test_where_nothing_can_start_the_last_order_is_the_plan_and_nothing_is_searched(cluster):
+    running = [a_running(a_job(9, 4, a_request(cluster, 4), 50), ((0, 4),) if cluster.counted else ((0, 2), (1, 2)))]
+    queue = jobs_for(cluster, (4, 90, 0), (4, 30, 0))
+    snapshot = a_snapshot(cluster, queue, running)
+    decision = Lookahead(objective="af").decide(snapshot)
+    assert decision.effort.path == "none-can-start"
+    assert decision.plan_by_job(snapshot) == {0: 50, 1: 140}
+
+
+@pytest.mark.parametrize(
+    ("objective", "first"),
+    [("af", {1}), ("slowdown", {1}), ("bsld", {1}), ("awf", {0}), ("p2sf", {0})],
+)
+def test_each_objective_starts_what_it_is_best_for(cluster, objective, first):
+    """A short narrow job and one with the larger area, side by side impossible."""
+    shapes = {"awf": ((4, 100, 0), (1, 99, 0)), "p2sf": ((4, 100, 0), (1, 99, 0))}
+    queue = jobs_for(cluster, *shapes.get(objective, ((4, 1000, 0), (4, 30, 0))))
+    snapshot = a_snapshot(cluster, queue)
+    assert started(Lookahead(objective=objective).decide(snapshot), snapshot) == first
+
+
+def test_every_job_that_waits_has_a_planned_start(cluster):
+    queue = jobs_for(cluster, *((3, 100 - i, 0) for i in range(8)))
+    snapshot = a_snapshot(cluster, queue)
+    decision = Lookahead().decide(snapshot)
+    assert sorted(decision.plan_by_job(snapshot)) == list(range(8))
+    assert NEVER not in decision.plan_s
+
+
+def test_a_job_behind_those_covered_has_no_plan_and_starts_where_it_delays_none(cluster):
+    """The first two jobs take turns; the third fits beside neither, the fourth beside the first."""
+    queue = jobs_for(cluster, (3, 100, 0), (3, 100, 1), (3, 100, 2), (1, 50, 3))
+    snapshot = a_snapshot(cluster, queue, now_s=10)
+    dispatcher = Lookahead(horizon=2, covered=2, candidates=2, effort=0)
+    decision = dispatcher.decide(snapshot)
+    assert decision.plan_by_job(snapshot) == {0: 10, 1: 110, 3: 10}
+    assert decision.waits[2].reason.startswith("not planned yet: ")
+
+
+def test_an_overdue_job_is_planned_before_all_others(cluster):
+    """Short jobs are worth more than the wide one, until that has waited too long."""
+    queue = jobs_for(cluster, (4, 5000, 0), *((4, 20, 10 * HOUR) for _ in range(5)))
+    snapshot = a_snapshot(cluster, queue, now_s=10 * HOUR)
+    assert 0 not in started(Lookahead("slowdown", overdue_h=11).decide(snapshot), snapshot)
+    assert started(Lookahead("slowdown", overdue_h=9).decide(snapshot), snapshot) == {0}
+
+
+def test_a_job_that_can_never_run_delays_nobody(cluster):
+    queue = jobs_for(cluster, (9, 10, 0), (4, 30, 0), (4, 40, 0))
+    snapshot = a_snapshot(cluster, queue)
+    decision = Lookahead().decide(snapshot)
+    assert decision.plan_by_job(snapshot) == {1: 0, 2: 30}
+    assert "can never run" in decision.waits[0].reason
+
+
+def test_the_last_order_is_remembered_and_survives_json(cluster):
+    queue = jobs_for(cluster, (3, 100, 0), (3, 30, 0), (3, 60, 0))
+    snapshot = a_snapshot(cluster, queue)
+    first, second = Lookahead("af"), Lookahead("af", candidates=1, effort=0)
+    assert first.memory() == {"order": [], "first_s": {}}
+    first.decide(snapshot)
+    assert first.memory() == {"order": [1, 2, 0], "first_s": {"0": 90, "2": 30}}
+    second.recall(json.loads(json.dumps(first.memory())))
+    later = a_snapshot(cluster, [queue[2], queue[0], a_job(7, 3, a_request(cluster, 3), 10)])
+    assert started(second.decide(later), later) == {2}
+    assert second.memory() == {"order": [2, 0, 7], "first_s": {"0": 90, "7": 160}}
+
+
+def test_the_same_history_gives_the_same_decision(cluster):
+    queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
+    snapshot = a_snapshot(cluster, queue)
+    plans = [Lookahead(seed=3).decide(snapshot).plan_s.tolist() for _ in range(2)]
+    assert plans[0] == plans[1]
+
+
+def test_searching_improves_the_plan(cluster):
+    queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
+    snapshot = a_snapshot(cluster, queue)
+    total = [int(Lookahead("af", effort=n).decide(snapshot).plan_s.sum()) for n in (0, 300)]
+    assert total[1] < total[0]
+
+
+def test_need_of_starts_alone_starts_the_same(cluster):
+    queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
+    snapshot = a_snapshot(cluster, queue)
+    decisions = [Lookahead(horizon=5, covered=10).decide(snapshot, need) for need in ("plan", "starts")]
+    assert decisions[0].starts_by_job(snapshot) == decisions[1].starts_by_job(snapshot)
+    assert decisions[1].plan_s is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"objective": "best"}, "objective=best: must be one of"),
+        ({"effort": "-1"}, "effort=-1: must not be negative"),
+        ({"horizon": "0"}, "horizon=0: must be positive"),
+        ({"covered": "5"}, "covered=5: must be at least horizon=100"),
+        ({"overdue_h": "0"}, "overdue_h=0.0: must be positive"),
+        ({"candidates": "128"}, "candidates=128: must be within"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(settings, message):
+    with pytest.raises(InvalidValue, match=message):
+        catalogue.dispatcher("lookahead", settings)
+
+
+def test_each_objective_has_one_row_that_says_all_of_it():
+    for name, row in OBJECTIVES.items():
+        assert row.name == name
+        assert row.sentence
+
+
+def test_a_policy_of_it_extends_overrunning_jobs_to_their_walltime():
+    from cpsched.policy_spec import PolicySpec
+
+    assert PolicySpec.of("lookahead").build().overrun == "walltime"
+    assert PolicySpec.of("lookahead", settings={"overrun": "double"}).build().overrun == "double"
+    assert PolicySpec.of("easy").build().overrun == "one-second"
+
+
+@pytest.mark.parametrize("preferred", [0, 1, 2])
+def test_of_jobs_alike_the_one_that_the_site_prefers_goes_first(cluster, preferred):
+    alike = jobs_for(cluster, (4, 90, 0), (4, 90, 0), (4, 90, 0))
+    jobs = [replace(job, priority=10 if job.id == preferred else 5) for job in alike]
+    snapshot = a_snapshot(cluster, jobs, now_s=60)
+    assert started(Lookahead(site_weight=1).decide(snapshot), snapshot) == {preferred}
+    indifferent = a_snapshot(cluster, alike, now_s=60)
+    assert started(Lookahead().decide(snapshot), snapshot) == started(Lookahead().decide(indifferent), indifferent)
+
+
+def test_a_small_site_weight_leaves_the_objective_its_say(cluster):
+    """A job of a minute goes before one of a day, though the site prefers that; a heavy weight turns it round."""
+    jobs = [replace(job, priority=job.id) for job in jobs_for(cluster, (4, 60, 0), (4, 86_400, 0))]
+    snapshot = a_snapshot(cluster, jobs, now_s=60)
+    for site_weight, first in ((0.5, 0), (6.0, 1)):
+        dispatcher = Lookahead(objective="slowdown", site_weight=site_weight)
+        assert started(dispatcher.decide(snapshot), snapshot) == {first}, site_weight
+
+
+def test_a_negative_site_weight_is_refused():
+    with pytest.raises(InvalidValue, match=r"site_weight=-1"):
+        Lookahead(site_weight=-1)

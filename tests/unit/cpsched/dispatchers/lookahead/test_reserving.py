@@ -1,0 +1,63 @@
+import pytest
+
+from cpsched.dispatchers.lookahead.dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.reserving import by_walltime
+from cpsched.fit import verify
+from cpsched.model import Cluster
+from cpsched.predictors.quantile import QuantilePredictor
+from cpsched_sim.testing.promises import Policy, replay
+from cpsched_sim.traces.job import TraceJob
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+
+def a_queue_behind_a_long_job():
+    """A wide job and a short narrow one wait for four cores, of which three run until 1000, by estimate until 100."""
+    running = [a_running(a_job(9, units=3, walltime_s=1000), ((0, 3),))]
+    queue = [a_job(1, units=4, walltime_s=500), a_job(2, units=1, walltime_s=400)]
+    return a_snapshot(a_cluster(1, 4), queue, running, 50, estimates={9: 100, 1: 500, 2: 10})
+
+
+def test_walltimes_stand_in_the_place_of_estimates():
+    snapshot = a_queue_behind_a_long_job()
+    found, slots = by_walltime(snapshot)
+    found.check()
+    assert found.table.estimate_s.tolist() == [500, 400, 1000]
+    assert found.table.end_s[found.running].tolist() == [1000]
+    assert slots.tolist() == [0, 1, 2]
+    assert [found.placement_of(slot) for slot in found.running.tolist()] == [((0, 3),)]
+
+
+def test_running_jobs_are_in_order_of_their_new_ends_also_where_those_have_passed():
+    running = [
+        a_running(a_job(7, walltime_s=900), ((0, 1),)),
+        a_running(a_job(8, walltime_s=500), ((0, 1),)),
+        a_running(a_job(9, walltime_s=40), ((0, 1),)),
+    ]
+    snapshot = a_snapshot(a_cluster(1, 4), [], running, 50, estimates={7: 60, 8: 70})
+    found, _ = by_walltime(snapshot)
+    found.check()
+    assert [found.table.jobs[slot].id for slot in found.running.tolist()] == [9, 8, 7]
+    assert found.table.end_s[found.running].tolist() == [51, 500, 900]
+
+
+def test_reservations_by_walltime_promise_no_more_than_users_asked_for():
+    """By estimate the wide job comes at 100; by walltime at 1000, so that the narrow one delays nobody."""
+    snapshot = a_queue_behind_a_long_job()
+    by_estimate = Lookahead("awf").decide(snapshot)
+    by_request = Lookahead("awf", reserve_by="walltime").decide(snapshot)
+    assert by_estimate.plan_by_job(snapshot) == {1: 100, 2: 50}
+    assert by_request.plan_by_job(snapshot) == {1: 1000, 2: 50}
+    assert verify(by_request, snapshot) == []
+
+
+@pytest.mark.parametrize("cluster", [a_cluster(1, 8), Cluster.of([[4, 2], [4, 2]], ["cores", "gpus"])])
+def test_a_whole_replay_breaks_no_rule(cluster):
+    amounts = (1, 0)[: len(cluster.resources)]
+    trace = [
+        TraceJob(a_job(i, 1 + i % 5, amounts, 40 + 7 * (i % 9), 5 * i, user="ab"[i % 2]), 5 + 3 * (i % 12))
+        for i in range(120)
+    ]
+    dispatcher = Lookahead("slowdown", effort=5, reserve_by="walltime")
+    schedule = replay(trace, cluster, Policy(QuantilePredictor(0.5), dispatcher, "walltime"))
+    assert schedule.violations == ()
+    assert (schedule.end_s < 10**6).all()

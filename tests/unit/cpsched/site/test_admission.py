@@ -1,0 +1,197 @@
+"""One round within limits: never more than they allow, nobody else delayed."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.dispatchers.lists import ListDispatcher
+from cpsched.fit import verify
+from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort, Job, Request, Snapshot
+from cpsched.site.accounts import Accounts, Association, Limits, Qos, Site
+from cpsched.site.admission import LimitsNow, admit, decide_within
+from cpsched.site.limits import Book, Claimant
+
+NONE = Limits()
+USERS = {"a": "ada", "b": "bob", "c": "cid"}
+POOL = Cluster.of([[8]], ["cores"])
+
+
+def claim(job):
+    return Claimant(
+        job.user, job.account, job.queue, job.qos, (("cpu", job.request.units), ("node", 1)), job.walltime_s // 60
+    )
+
+
+def job(id, user="ada", cores=1, minutes=10, **named):
+    return Job(id, id, minutes * 60, Request(cores, (1,)), user=user, account="lab", qos="normal", **named)
+
+
+def scene(jobs, limits=NONE, running=(), cores=8, ada=NONE):
+    """(snapshot, limits now) of a pool with these limits on the QOS, and on ada's association; others have none."""
+    users = (Association("lab", user, parent=0, limits=ada if user == "ada" else NONE) for user in USERS.values())
+    site = Site(Accounts((Association("root", parent=-1), *users)), {"normal": Qos("normal", limits=limits)})
+    book = Book(site)
+    standings = {each.id: book.standing(claim(each)) for each in jobs}
+    used = book.usage([book.standing(claim(each)) for each in running])
+    snapshot = Snapshot.of(1000, POOL, [[cores]], jobs, (), {each.id: each.walltime_s for each in jobs})
+    return snapshot, LimitsNow(standings, used)
+
+
+def started(snapshot, limits, dispatcher=None):
+    chosen = dispatcher or EasyDispatcher(order="priority")
+    found = decide_within(snapshot, limits, chosen.decide)
+    assert not verify(found.decision, found.snapshot)
+    return sorted(found.decision.starts_by_job(found.snapshot)), found
+
+
+def test_sixty_jobs_of_a_user_with_two_at_once_keep_nobody_else_waiting():
+    jobs = [job(id) for id in range(60)] + [job(id, "bob") for id in range(60, 66)]
+    ids, found = started(*scene(jobs, ada=Limits(jobs=2)))
+    assert ids == [0, 1, *range(60, 66)]
+    assert len(found.limited) == 58
+    assert found.limited[2] == "AssocMaxJobsLimit: 2 of 2 jobs of user ada in account lab are taken"
+
+
+def test_what_runs_already_counts():
+    jobs = [job(1), job(2), job(3)]
+    assert started(*scene(jobs, Limits(jobs_a_user=2), running=[job(99)]))[0] == [1]
+
+
+def test_jobs_on_their_way_count_as_running():
+    jobs = [job(1), job(2), job(3)]
+    snapshot, limits = scene(jobs, Limits(jobs_a_user=2))
+    ids, _ = started(snapshot, limits.beside([3, 77]))
+    assert ids == [1]
+
+
+def test_the_site_decides_who_comes_first_under_a_limit():
+    jobs = [job(1, priority=5), job(2, priority=9), job(3, priority=1, tier=1)]
+    assert started(*scene(jobs, Limits(group_tres={"cpu": 2})))[0] == [2, 3]
+
+
+def test_a_limit_reserves_nothing_others_may_not_use():
+    # Conservative planning would put ada's ten jobs one after the other and keep bob's long job away from the nodes.
+    jobs = [job(id, cores=8, minutes=60) for id in range(10)] + [job(10, "bob", cores=8)]
+    assert started(*scene(jobs, ada=Limits(jobs=0)), ListDispatcher())[0] == [10]
+
+
+def test_a_small_job_runs_where_the_first_of_its_user_does_not_fit():
+    jobs = [job(1, cores=8), job(2, cores=2, minutes=1)]
+    snapshot, limits = scene(jobs, Limits(tres_a_user={"cpu": 8}), cores=4)
+    assert started(snapshot, limits, ListDispatcher(option="greedy"))[0] == [2]
+
+
+class Counting(EasyDispatcher):
+    """Starts nothing when it is asked first, and whatever fits when it is asked again."""
+
+    asked = 0
+
+    def decide(self, snapshot, need="plan"):
+        self.asked += 1
+        if self.asked == 1:
+            return Decision(NO_STARTS, Effort("nothing"), np.full(len(snapshot.queue), NEVER))
+        return ListDispatcher(option="greedy").decide(snapshot, need)
+
+
+def test_a_second_answer_that_breaks_a_limit_is_not_taken():
+    counting = Counting()
+    ids, found = started(*scene([job(1), job(2), job(3)], Limits(jobs_a_user=1)), counting)
+    assert (ids, counting.asked) == ([], 2)
+    assert found.limited.keys() == {2, 3}
+
+
+def test_nobody_is_asked_twice_where_no_node_has_room_for_those_that_a_limit_has():
+    counting = Counting()
+    jobs = [job(1, cores=8), job(2, cores=8), job(3, cores=6)]
+    started(*scene(jobs, Limits(jobs_a_user=1), cores=4), counting)
+    assert counting.asked == 1
+
+
+def test_without_limits_the_snapshot_is_handed_on_as_it_is():
+    snapshot, _ = scene([job(1)], Limits())
+    assert decide_within(snapshot, LimitsNow(), EasyDispatcher().decide).snapshot is snapshot
+
+
+def test_admission_says_why_once_for_all_of_a_kind():
+    book = Book(Site(qos={"normal": Qos("normal", limits=Limits(wall_min=1))}))
+    standing = book.standing(claim(job(1)))
+    found = admit([standing, None, standing], book.usage([]), [0, 1, 2])
+    assert found.positions.tolist() == [1]
+    assert found.refused[0] is found.refused[2]
+    assert found.refused[0].startswith("QOSMaxWallDurationPerJobLimit: 10 minutes")
+
+
+limit = st.none() | st.integers(0, 4)
+amounts = st.dictionaries(st.just("cpu"), st.integers(0, 9), max_size=1)
+LIMITS = st.builds(
+    Limits, group_jobs=limit, jobs_a_user=limit, jobs_an_account=limit, group_tres=amounts, tres_a_user=amounts,
+    tres_an_account=amounts, group_running_minutes=st.dictionaries(st.just("cpu"), st.integers(0, 200), max_size=1),
+    wall_min=st.none() | st.integers(1, 60),
+)  # fmt: skip
+JOBS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(1, 8), st.integers(1, 60), st.integers(0, 3)), min_size=1, max_size=14
+)
+DISPATCHERS = st.sampled_from(
+    [EasyDispatcher(order="priority"), ListDispatcher("priority"), ListDispatcher(option="greedy"),
+     ListDispatcher("saf", option="strict")]
+)  # fmt: skip
+
+
+def made(rows):
+    return [
+        job(id, USERS[who], cores, minutes, priority=rank) for id, (who, cores, minutes, rank) in enumerate(rows, 1)
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(LIMITS, JOBS, JOBS, DISPATCHERS)
+def test_no_round_starts_more_than_the_limits_allow(limits, waiting, running, dispatcher):
+    """Counted here from the jobs themselves, with nothing of the code that admits them."""
+    now, before = made(waiting), [job(1000 + j.id, j.user, j.request.units) for j in made(running)[:3]]
+    snapshot, standing = scene(now, limits, before)
+    ids, _ = started(snapshot, standing, dispatcher)
+    chosen = [each for each in now if each.id in ids]
+
+    def cores(jobs):
+        return sum(each.request.units for each in jobs)
+
+    def within(most, total, any_started):
+        return most is None or not any_started or total <= most
+
+    everyone = [*before, *chosen]
+    for user in USERS.values():
+        mine, new = [j for j in everyone if j.user == user], [j for j in chosen if j.user == user]
+        assert within(limits.jobs_a_user, len(mine), new)
+        assert within(limits.tres_a_user.get("cpu"), cores(mine), new)
+    assert within(limits.group_jobs, len(everyone), chosen)
+    assert within(limits.jobs_an_account, len(everyone), chosen)
+    assert within(limits.group_tres.get("cpu"), cores(everyone), chosen)
+    assert within(limits.tres_an_account.get("cpu"), cores(everyone), chosen)
+    minutes = sum(each.request.units * (each.walltime_s // 60) for each in everyone)
+    assert within(limits.group_running_minutes.get("cpu"), minutes, chosen)
+    assert all(limits.wall_min is None or each.walltime_s // 60 <= limits.wall_min for each in chosen)
+
+
+@settings(max_examples=150, deadline=None)
+@given(JOBS, st.integers(0, 3), DISPATCHERS)
+def test_nobody_is_delayed_by_a_user_at_the_limit(waiting, most, dispatcher):
+    """Ada is full: the others' jobs start, and are planned, as if hers were not there."""
+    jobs = made(waiting)
+    running = [job(1000 + at) for at in range(most)]
+    _, found = started(*scene(jobs, NONE, running, ada=Limits(jobs=most)), dispatcher)
+    alone = [each for each in jobs if each.user != "ada"]
+    assert found.limited.keys() == {each.id for each in jobs} - {each.id for each in alone}
+    reference = Snapshot.of(1000, POOL, [[8]], alone, (), {each.id: each.walltime_s for each in alone})
+    expected = dispatcher.decide(reference)
+    assert expected.starts_by_job(reference) == found.decision.starts_by_job(found.snapshot)
+    assert expected.plan_by_job(reference) == found.decision.plan_by_job(found.snapshot)
+
+
+def test_the_decision_is_the_dispatchers_own_on_the_queue_that_is_written_down():
+    jobs = [job(id) for id in range(20)] + [job(id, "bob", cores=3) for id in range(20, 30)]
+    _, found = started(*scene(jobs, Limits(jobs_a_user=3)))
+    again = EasyDispatcher(order="priority").decide(found.snapshot)
+    assert np.array_equal(again.plan_s, found.decision.plan_s)

@@ -1,0 +1,130 @@
+"""Fair share on trees that are small enough to work out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched.site.fair_share import FadingUse, ShareTree, classic, fading, fair_tree
+
+#         root
+#      a(40)   b(60)
+#   ann bob    cid dee
+TREE = ShareTree(
+    parents=(-1, 0, 0, 1, 1, 2, 2),
+    shares=(1, 40, 60, 1, 1, 1, 3),
+    users=(False, False, False, True, True, True, True),
+)
+ANN, BOB, CID, DEE = 3, 4, 5, 6
+
+
+def use(**seconds):
+    names = {"ann": ANN, "bob": BOB, "cid": CID, "dee": DEE}
+    column = np.zeros(7)
+    for name, value in seconds.items():
+        column[names[name]] = value
+    return column
+
+
+def test_fair_tree_ranks_accounts_first_then_users_within_them():
+    # a: 0.4 of the share, 0.2 of the use: ratio 2; b: 0.6 and 0.8: 0.75. ann 0.5/0.25 = 2, bob 0.5/0.75; cid 0.25/0.5,
+    # dee 0.75/0.5.
+    factors = fair_tree(TREE, use(ann=50, bob=150, cid=400, dee=400))
+    assert factors.tolist() == [0, 0, 0, 1.0, 0.75, 0.25, 0.5]
+
+
+def test_fair_tree_a_user_of_the_worst_account_never_passes_one_of_a_better_account():
+    factors = fair_tree(TREE, use(ann=100, bob=100, cid=0, dee=800))
+    assert factors[[ANN, BOB]].min() > factors[[CID, DEE]].max()
+
+
+def test_fair_tree_users_of_equal_ratio_share_a_rank_and_the_next_loses_both():
+    factors = fair_tree(TREE, use(ann=100, bob=100, cid=400, dee=400))
+    assert factors[[ANN, BOB, DEE, CID]].tolist() == [1.0, 1.0, 0.5, 0.25]
+
+
+def test_fair_tree_without_any_use_every_user_of_an_account_is_first_and_ties_are_kept_while_going_down():
+    # Both accounts have an infinite ratio: the second is tied with the first, so its users share the rank of the last
+    # user before them.
+    factors = fair_tree(TREE, use())
+    assert factors[[ANN, BOB, CID, DEE]].tolist() == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_fair_tree_a_share_of_nothing_comes_last_and_a_parents_share_first():
+    tree = ShareTree((-1, 0, 0, 0), (1, 0, 5, None), (False, True, True, True))
+    assert fair_tree(tree, [0, 0, 10, 90]).tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+
+
+def test_users_of_an_account_with_its_parents_share_stand_beside_its_siblings():
+    tree = ShareTree((-1, 0, 1, 0), (1, None, 30, 70), (False, False, True, True))
+    assert tree.givers == (-1, 0, 0, 0)
+    assert tree.part_of_level[[2, 3]].tolist() == [0.3, 0.7]
+
+
+def test_classic_halves_for_every_share_that_is_used_up():
+    # a: share 0.4, use 0.2 of all; ann: own use 0.05, effective 0.05 + (0.2 - 0.05) / 2 = 0.125, share 0.2.
+    factors = classic(TREE, use(ann=50, bob=150, cid=400, dee=400))
+    assert factors[1] == pytest.approx(2 ** -(0.2 / 0.4))
+    assert factors[ANN] == pytest.approx(2 ** -(0.125 / 0.2))
+    # dee: own 0.4, effective 0.4 + (0.8 - 0.4) * 0.75 = 0.7, share 0.45.
+    assert factors[DEE] == pytest.approx(2 ** -(0.7 / 0.45))
+
+
+def test_classic_dampening_makes_it_milder():
+    assert classic(TREE, use(ann=50, bob=150), 5)[1] == pytest.approx(2 ** -(1.0 / 0.4 / 5))
+
+
+def test_classic_depth_oblivious_bends_the_own_ratio_by_the_parents():
+    # a: effective 0.2, ratio 0.5; ann: (0.05 / 0.2) / (0.2 / 0.4) = 0.5 beside it. Both below 1: not bent.
+    factors = classic(TREE, use(ann=50, bob=150, cid=400, dee=400), depth_oblivious=True)
+    assert factors[ANN] == pytest.approx(2 ** -(0.5 * 0.5))
+    # bob: own ratio 1.5, parent's 0.5: bent by 1 / (1 + (5 ln 0.5)^2).
+    bent = 1 / (1 + (5 * np.log(0.5)) ** 2)
+    assert factors[BOB] == pytest.approx(2 ** -(0.5 * 1.5**bent))
+
+
+def test_use_halves_in_a_half_life():
+    week_s = 7 * 86400
+    use = FadingUse.of(1, week_s, used=[1000.0])
+    use.advance(week_s)
+    assert use.used[0] == pytest.approx(500, rel=1e-3)
+
+
+def test_use_does_not_fade_without_a_half_life():
+    use = FadingUse.of(1, 0, used=[1000.0])
+    use.change(0, 4, 0)
+    use.advance(100)
+    assert fading(0) == 1.0
+    assert use.used[0] == 1400
+
+
+def test_use_of_a_running_job_is_what_slurm_adds_up_tick_by_tick():
+    half_life_s, keep = 3600.0, fading(3600.0)
+    use, ticked = FadingUse.of(1, half_life_s), 0.0
+    use.change(0, 8.0, 0)
+    for _ in range(7200):
+        ticked = ticked * keep + 8 * keep**0.5
+    use.advance(7200)
+    assert use.used[0] == pytest.approx(ticked, rel=1e-6)
+
+
+def test_a_change_that_is_told_late_counts_as_if_told_in_time():
+    late, in_time = FadingUse.of(2, 3600), FadingUse.of(2, 3600)
+    for use in (late, in_time):
+        use.change(1, 4.0, 100)
+    in_time.change(1, -4.0, 500)
+    in_time.advance(900)
+    late.advance(900)
+    late.change(1, -4.0, 500)
+    assert late.used[1] == pytest.approx(in_time.used[1])
+    assert late.rate[1] == in_time.rate[1] == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [((), (), ()), ((0,), (1,), (False,)), ((-1, 1), (1, 1), (False, True)), ((-1, 0), (1,), (False, True))],
+)
+def test_what_is_no_tree_is_refused(wrong):
+    with pytest.raises(InvalidValue):
+        ShareTree(*wrong)

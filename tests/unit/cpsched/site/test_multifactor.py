@@ -1,0 +1,145 @@
+"""Priorities worked out by hand from Slurm's formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched.site.multifactor import (
+    FIRST_BASIC,
+    Candidates,
+    Machine,
+    Weights,
+    accrue_since,
+    age_factor,
+    basic_priorities,
+    part_of_largest,
+    points,
+    size_factor,
+    tres_points,
+)
+
+NOW_S = 1_700_000_000
+DAY_S = 86_400
+TEN_NODES = Machine(nodes=10, cpus=320)
+
+
+def candidates(**given):
+    """One job that is nobody's favourite, but for what is given."""
+    whole = {"accrue_s": 0, "nodes": 1, "cpus": 0, "limit_min": 60}
+    real = dict.fromkeys(("fair_share", "partition", "qos", "association", "tres", "site", "nice"), 0.0)
+    columns = {name: np.array([given.get(name, value)], np.int64) for name, value in whole.items()}
+    columns |= {name: np.array([given.get(name, value)], np.float64) for name, value in real.items()}
+    return Candidates(**columns)
+
+
+def priority(weights=None, machine=TEN_NODES, **given):
+    return int(points(candidates(**given), weights or Weights(), machine, NOW_S).total()[0])
+
+
+@pytest.mark.parametrize(
+    ("accrue_s", "expected"),
+    [
+        (0, 0.0),
+        (NOW_S, 0.0),
+        (NOW_S + 60, 0.0),
+        (NOW_S - DAY_S, 1 / 7),
+        (NOW_S - 7 * DAY_S, 1.0),
+        (NOW_S - 70 * DAY_S, 1.0),
+    ],
+)
+def test_age_grows_to_one_in_a_week_and_counts_from_nothing_before_it_accrues(accrue_s, expected):
+    assert age_factor(NOW_S, np.array([accrue_s]), 7 * DAY_S)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("weights", "nodes", "cpus", "limit_min", "expected"),
+    [
+        (Weights(), 2, 64, 60, 0.2),
+        (Weights(), 2, 0, 60, 0.2),
+        (Weights(), 2, 16, 60, (0.2 + 0.05) / 2),
+        (Weights(favor_small=True), 2, 16, 60, (0.8 + 0.95) / 2),
+        (Weights(favor_small=True), 2, 0, 60, 0.8),
+        (Weights(favor_small=True), 12, 0, 60, 0.0),
+        (Weights(), 30, 960, 60, 1.0),
+        (Weights(size_over_time=True), 2, 16, 60, 2 * 32 / 60 / 320),
+        (Weights(size_over_time=True), 1, 64, 60, 64 / 60 / 320),
+        (Weights(size_over_time=True, favor_small=True), 1, 64, 60, 1 - 64 / 60 / 320),
+        (Weights(size_over_time=True), 10, 320, 0, 1.0),
+    ],
+)
+def test_the_size_of_a_job(weights, nodes, cpus, limit_min, expected):
+    columns = (np.array([value]) for value in (nodes, cpus, limit_min))
+    assert size_factor(*columns, weights, TEN_NODES)[0] == pytest.approx(expected, rel=1e-15)
+
+
+def test_without_a_machine_size_counts_for_nothing():
+    columns = (np.array([value]) for value in (1, 1, 1))
+    assert size_factor(*columns, Weights(), Machine(0, 0))[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("value", "largest", "raw", "expected"),
+    [(50, 200, False, 0.25), (50, 200, True, 50.0), (0, 0, False, 0.0), (7, 0, True, 7.0)],
+)
+def test_a_priority_is_a_part_of_the_largest_of_its_kind(value, largest, raw, expected):
+    assert part_of_largest(value, largest, raw) == expected
+
+
+def test_resources_count_as_a_part_of_what_the_partition_has():
+    weights = Weights(tres={"cpu": 1000, "gres/gpu": 3000, "mem": 10})
+    asked = {"cpu": 8, "gres/gpu": 1, "mem": 4000}
+    assert tres_points(asked, {"cpu": 32, "gres/gpu": 4}, weights) == 1000 * 0.25 + 3000 * 0.25
+
+
+def test_resources_count_raw_where_flags_say_so():
+    weights = Weights(tres={"cpu": 2.5, "gres/gpu": 3000}, raw_tres=True)
+    assert tres_points({"cpu": 8, "gres/gpu": 1}, {}, weights) == 3020
+
+
+def test_all_factors_add_up_and_fractions_are_cut_off():
+    weights = Weights(age=1000, fair_share=10_000, job_size=500, partition=200, qos=2000, association=100)
+    found = priority(
+        weights,
+        accrue_s=NOW_S - DAY_S,  # 1000 / 7 = 142.857...
+        fair_share=0.35,  # 3500
+        nodes=2, cpus=16,  # 62.5
+        partition=0.5,  # 100
+        qos=0.25,  # 500
+        association=0.1,  # 10
+        tres=33.4,
+        site=7,
+        nice=100,
+    )  # fmt: skip
+    assert found == 4255  # 142.857 + 10 + 3500 + 62.5 + 100 + 500 + 33.4 + 7 - 100 = 4255.757
+
+
+@pytest.mark.parametrize(("nice", "expected"), [(0, 1), (5000, 1), (-5000, 5000), (-(2**40), 2**32 - 1)])
+def test_a_priority_stays_between_one_and_32_bits(nice, expected):
+    assert priority(nice=nice) == expected
+
+
+def test_a_weight_of_zero_switches_a_factor_off():
+    assert priority(accrue_s=NOW_S - DAY_S, fair_share=1.0, nodes=10, partition=1, qos=1, association=1) == 1
+
+
+def test_basic_goes_down_by_one_and_by_nice_in_order_of_arrival():
+    top = FIRST_BASIC
+    assert basic_priorities([0, 0, 10, 0, -30, 0]).tolist() == [
+        top - 1, top - 2, top - 13, top - 14, top - 15 + 30, top - 15,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("submit_s", "begin_s", "free_since_s", "always", "expected"),
+    [(100, 0, 0, False, 100), (100, 500, 0, False, 500), (100, 500, 900, False, 900), (100, 500, 900, True, 100)],
+)
+def test_age_counts_from_what_the_job_would_have_accrued_unheld(submit_s, begin_s, free_since_s, always, expected):
+    assert accrue_since(submit_s, begin_s, free_since_s, always) == expected
+
+
+@pytest.mark.parametrize("wrong", [{"age": -1}, {"max_age_s": 0}, {"tres": {"cpu": -1.0}}])
+def test_weights_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(InvalidValue):
+        Weights(**wrong)

@@ -1,0 +1,59 @@
+"""What a priority is worth to an objective."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched.model import Cluster, Job, Request, Snapshot
+from cpsched.site.weighing import factors_of, site_factors
+
+TIER = np.zeros(5, np.int64)
+PRIORITY = np.array([10, 500, 20, 7_000_000, 30])
+OWN = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
+
+
+def test_a_weight_of_zero_leaves_the_objective_as_it_is():
+    assert site_factors(TIER, PRIORITY, 0.0, OWN).tolist() == [1.0] * 5
+
+
+def test_factors_follow_the_order_of_priorities_and_their_mean_is_one():
+    factors = site_factors(TIER, PRIORITY, 0.5, OWN)
+    assert np.argsort(factors).tolist() == np.argsort(PRIORITY).tolist()
+    assert factors.mean() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0, 2.0])
+def test_at_one_priorities_spread_as_far_as_the_objectives_own_weights(weight):
+    factors = site_factors(TIER, PRIORITY, weight, OWN)
+    assert np.log(factors).std() == pytest.approx(weight * np.log(OWN).std())
+
+
+def test_an_objective_that_weighs_all_jobs_alike_gets_a_spread_all_the_same():
+    assert np.log(site_factors(TIER, PRIORITY, 1.0)).std() == pytest.approx(1.0)
+
+
+def test_only_the_order_counts_and_equal_priorities_are_worth_the_same():
+    far, near = site_factors(TIER, PRIORITY, 1.0), site_factors(TIER, np.array([1, 4, 2, 5, 3]), 1.0)
+    assert far == pytest.approx(near)
+    tied = site_factors(TIER, np.array([1, 2, 2, 2, 9]), 1.0)
+    assert tied[1] == tied[2] == tied[3]
+
+
+def test_a_tier_beats_any_priority():
+    factors = site_factors(np.array([0, 1]), np.array([4_000_000_000, 1]), 1.0)
+    assert factors[1] > factors[0]
+
+
+def test_of_a_snapshot_and_of_nothing():
+    jobs = [Job(1, 0, 60, Request(1, (1,)), priority=3), Job(2, 0, 60, Request(1, (1,)), priority=9)]
+    cluster = Cluster.of([[4]], ["cores"])
+    snapshot = Snapshot.of(0, cluster, cluster.capacity, jobs, (), {1: 60, 2: 60})
+    assert factors_of(snapshot, 1.0).argmax() == 1
+    assert len(site_factors(TIER[:0], PRIORITY[:0], 1.0)) == 0
+
+
+def test_a_negative_weight_is_refused():
+    with pytest.raises(InvalidValue):
+        site_factors(TIER, PRIORITY, -1.0)
