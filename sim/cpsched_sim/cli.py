@@ -32,6 +32,8 @@ app = typer.Typer(
 )
 workload_app = typer.Typer(help="Make up a workload.", no_args_is_help=True)
 app.add_typer(workload_app, name="workload")
+instances_app = typer.Typer(help="Record rounds, and solve them with several dispatchers.", no_args_is_help=True)
+app.add_typer(instances_app, name="instances")
 
 Trace = Annotated[Path, typer.Argument(help="A trace: SWF, `sacct -P` lines, or cpsched's own format; .gz too.")]
 SystemName = Annotated[
@@ -44,6 +46,9 @@ Settings = Annotated[
 MaxJobs = Annotated[int | None, typer.Option(min=1, help="Replay the first so many jobs only.")]
 Limit = Annotated[float | None, typer.Option(help="Seconds that a decision may take (dispatchers that search).")]
 Effort = Annotated[int | None, typer.Option(help="Deterministic limit instead of seconds.")]
+Objective = Annotated[
+    str | None, typer.Option(help="Short for --set objective=NAME: what lookahead plans for (see its page).")
+]
 Seed = Annotated[int | None, typer.Option(help="Seed of dispatchers that draw.")]
 ChargeText = Annotated[
     str, typer.Option("--charge", metavar="none|measured|MS", help="What a decision costs on the simulated clock.")
@@ -62,6 +67,10 @@ FormatName = Annotated[
 MetricNames = Annotated[
     list[str] | None,
     typer.Option("--metric", metavar="NAME", help="Show this metric, too: a plug-in's name, or package.module:METRIC."),
+]
+PolicyPath = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="FILE", help="A site's policy: shares, QOS, limits, weights of priority."),
 ]
 OutDir = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the results there.")]
 
@@ -87,6 +96,7 @@ def simulate(
         str, typer.Option(help="A name (`cpsched predictors`), or package.module:Class.")
     ] = "walltime",
     set_: Settings = None,
+    objective: Objective = None,
     max_jobs: MaxJobs = None,
     limit: Limit = None,
     effort: Effort = None,
@@ -98,6 +108,7 @@ def simulate(
     lenient: Lenient = False,
     format: FormatName = None,
     metric: MetricNames = None,
+    policy: PolicyPath = None,
 ) -> None:
     """Replay TRACE and print what the schedule is worth."""
     from cpsched import metrics
@@ -105,17 +116,20 @@ def simulate(
     from cpsched_sim.experiment import Setup, run, write_results
     from cpsched_sim.files import check_folder
     from cpsched_sim.oracle import SIMULATED
+    from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.views import print_simulation, progress_bar
-    from cpsched_sim.workloads.load import load
+    from cpsched_sim.workloads.load import load, under
 
-    options, settings = _options(limit, effort, seed), parse_settings(set_)
+    options, settings = _options(limit, effort, seed), parse_settings(set_, objective)
     spec = PolicySpec.of(dispatcher, predictor, settings, options, SIMULATED)
     setup, more = Setup(spec, parse_charge(charge), lane), tuple(map(metrics.metric, metric or ()))
     setup.build()
+    site = load_policy(policy) if policy is not None else None
     if out is not None:
         check_folder(out)
     with progress_bar(f"{dispatcher} / {predictor}") as show:
         workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None), format)
+        workload = under(workload, site) if site is not None else workload
         simulation = run(workload, setup, show, more=more)
     _warn(simulation)
     show_it = partial(_echo_json, simulation.summary()) if as_json else partial(print_simulation, simulation)
@@ -128,11 +142,11 @@ def _echo_json(content: object) -> None:
     sys.stdout.flush()
 
 
-def parse_settings(texts: Iterable[str] | None) -> dict[str, str]:
-    """NAME=VALUE texts as a mapping; raises `InvalidValue`."""
+def parse_settings(texts: Iterable[str] | None, objective: str | None = None) -> dict[str, str]:
+    """NAME=VALUE texts as a mapping, and the objective where one is given; raises `InvalidValue`."""
     from cpsched.errors import require
 
-    found: dict[str, str] = {}
+    found: dict[str, str] = {} if objective is None else {"objective": objective}
     for text in texts or ():
         name, equals, value = text.partition("=")
         require(bool(name and equals), "--set", text, "must be NAME=VALUE")
@@ -279,6 +293,47 @@ def accuracy(
 
 @app.command()
 @reporting
+def promises(
+    trace: Trace,
+    dispatchers: Annotated[str, typer.Option(help="Names, separated by commas.")] = "lookahead,list-reg",
+    predictor: Annotated[str, typer.Option(help="A name (`cpsched predictors`).")] = "walltime",
+    system: SystemName = None,
+    set_: Settings = None,
+    objective: Objective = None,
+    max_jobs: MaxJobs = None,
+    effort: Effort = None,
+    seed: Seed = None,
+    out: OutDir = None,
+    as_json: AsJson = False,
+    lenient: Lenient = False,
+    format: FormatName = None,
+) -> None:
+    """How good the expected starts are that jobs of TRACE are told, by how far ahead. --out writes promises.csv."""
+    from cpsched_sim import comparison
+    from cpsched_sim import promises as told
+    from cpsched_sim.files import check_folder
+    from cpsched_sim.views import print_promises
+    from cpsched_sim.workloads.load import load
+
+    options, settings = _options(None, effort, seed), parse_settings(set_, objective)
+    chosen = comparison.combinations(_names("--dispatchers", dispatchers), [predictor], settings, options)
+    if out is not None:
+        check_folder(out)
+    workload = load(trace, system, lenient, max_jobs, format=format)
+    for note in workload.notes:
+        say("note", note)
+    found = [(setup.policy.dispatcher, told.promises(workload, setup.build(workload.jobs))) for setup, _ in chosen]
+    for name, each in found:
+        for violation in each.violations[:3]:
+            say("warning", f"{name}: {violation}")
+    rows = {name: told.figures(each) for name, each in found}
+    title = f"{workload.name} on {workload.system}, {predictor}: real start less the first one told"
+    show_it = partial(_echo_json, rows) if as_json else partial(print_promises, title, rows)
+    all_of(show_it, *([partial(told.write_promises, found, out)] if out is not None else []))
+
+
+@app.command()
+@reporting
 def compare(
     trace: Trace,
     dispatchers: Annotated[str, typer.Option(help="Names, separated by commas.")],
@@ -288,6 +343,7 @@ def compare(
     ] = None,
     system: SystemName = None,
     set_: Settings = None,
+    objective: Objective = None,
     max_jobs: MaxJobs = None,
     limit: Limit = None,
     effort: Effort = None,
@@ -296,7 +352,9 @@ def compare(
     lane: LaneName = "ordinary",
     jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
     out: OutDir = None,
-    plots: Annotated[bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out.")] = False,
+    plots: Annotated[
+        bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out, with --policy shares.png.")
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Take from --out what an earlier run finished, and replay the rest.")
     ] = False,
@@ -304,6 +362,7 @@ def compare(
     lenient: Lenient = False,
     format: FormatName = None,
     metric: MetricNames = None,
+    policy: PolicyPath = None,
 ) -> None:
     """Replay TRACE with every dispatcher and every predictor; --out writes compare.csv and every schedule."""
     from cpsched import metrics
@@ -312,26 +371,32 @@ def compare(
     from cpsched_sim.files import check_folder, write_table
     from cpsched_sim.processes import Study, compare_in_processes, finished_before
     from cpsched_sim.report import plots as report
+    from cpsched_sim.site.fairness import site_metrics
+    from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.views import print_comparison, progress_bar
-    from cpsched_sim.workloads.load import load
+    from cpsched_sim.workloads.load import load, under
 
     if plots:
         require(out is not None, "--plots", plots, "needs --out DIR")
         report.check()
     require(not resume or out is not None, "--resume", resume, "needs --out DIR")
-    options, settings = _options(limit, effort, seed), parse_settings(set_)
+    options, settings = _options(limit, effort, seed), parse_settings(set_, objective)
     names, more = tuple(metric or ()), tuple(map(metrics.metric, metric or ()))
     chosen = comparison.combinations(
         _names("--dispatchers", dispatchers), _names("--predictors", predictors), settings, options,
         parse_charge(charge), lane,
     )  # fmt: skip
     comparison.check_baseline(chosen, baseline)
+    site = load_policy(policy) if policy is not None else None
     if out is not None:
         check_folder(out)
     workload = load(trace, system, lenient, max_jobs, format=format)
+    if site is not None:
+        workload = under(workload, site)
+        more = (*more, *site_metrics(site))
     for note in workload.notes:
         say("note", note)
-    study = Study(trace, system, max_jobs, lenient, out, format, names, measures=plots)
+    study = Study(trace, system, max_jobs, lenient, out, format, names, measures=plots, policy=policy)
     setups = [setup for setup, _ in chosen]
     done = finished_before(study, setups, workload) if resume else {}
     if resume:
@@ -395,6 +460,125 @@ def workload_eurora(
     records = eurora(days, seed, load)
     native.write(out, records, RESOURCES, {"system": "eurora", "days": days, "seed": seed, "load": load})
     typer.echo(f"{out}: {len(records):,} jobs")
+
+
+@instances_app.command("record")
+@reporting
+def instances_record(
+    trace: Trace,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write them; gzipped if the name ends in .gz.")],
+    system: SystemName = None,
+    dispatcher: Annotated[str, typer.Option(help="Whose rounds.")] = "pcp19",
+    predictor: Annotated[str, typer.Option(help="Where its estimates come from.")] = "walltime",
+    set_: Settings = None,
+    max_jobs: MaxJobs = None,
+    limit: Limit = None,
+    effort: Effort = None,
+    seed: Seed = None,
+    contended: Annotated[bool, typer.Option("--contended", help="Only rounds in which there is a choice.")] = False,
+    every: Annotated[int, typer.Option(min=1, help="Only every so many of them.")] = 1,
+    most: Annotated[int | None, typer.Option(min=1, help="So many at most.")] = None,
+    lenient: Lenient = False,
+    format: FormatName = None,
+) -> None:
+    """Replay TRACE, and write the rounds that the dispatcher was asked for."""
+    from cpsched.policy_spec import PolicySpec
+    from cpsched_sim.cluster.replay import replay
+    from cpsched_sim.experiment import Setup, identity
+    from cpsched_sim.files import check_folder
+    from cpsched_sim.instances import Recording, header_to_json, write_instances
+    from cpsched_sim.oracle import SIMULATED
+    from cpsched_sim.views import progress_bar
+    from cpsched_sim.workloads.load import load
+
+    options = _options(limit, effort, seed)
+    setup = Setup(PolicySpec.of(dispatcher, predictor, parse_settings(set_), options, SIMULATED))
+    check_folder(out.parent)
+    with progress_bar(f"{dispatcher} / {predictor}") as show:
+        workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None), format)
+        policy = setup.build(workload.jobs)
+        policy.dispatcher = recording = Recording(policy.dispatcher, contended, every, most)
+        replay(workload.jobs, workload.cluster, policy, progress=show)
+    write_instances(out, header_to_json(workload.cluster, identity(setup, workload)), recording.lines)
+    typer.echo(f"{out}: {len(recording.lines):,} instances")
+
+
+@instances_app.command("solve")
+@reporting
+def instances_solve(
+    file: Annotated[Path, typer.Argument(help="What `cpsched instances record` wrote.")],
+    dispatcher: Annotated[list[str], typer.Option(help="A name, or package.module:Class; once for each.")],
+    set_: Settings = None,
+    limit: Limit = None,
+    effort: Effort = None,
+    seed: Seed = None,
+    most: Annotated[int | None, typer.Option(min=1, help="The first so many instances only.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="Ratios are over this one; default: the first.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows.")] = None,
+    picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the ratios as a PNG.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Solve the instances of FILE with each dispatcher, in a process of its own; a table of what it took."""
+    from cpsched.catalogue import DISPATCHERS
+    from cpsched.errors import require
+    from cpsched.policy_spec import setting_names
+    from cpsched_sim.files import check_folder, write_table
+    from cpsched_sim.instances import COLUMNS, Solved, digest
+    from cpsched_sim.instances_solving import solve_all
+    from cpsched_sim.report import instances as report
+    from cpsched_sim.report import plots
+    from cpsched_sim.views import print_instances, progress_bar
+
+    names = list(dict.fromkeys(dispatcher))
+    over = baseline or names[0]
+    require(over in names, "--baseline", over, f"must be one of {', '.join(names)}")
+    given, options = parse_settings(set_), _options(limit, effort, seed)
+    known = {name: setting_names(DISPATCHERS.find(name)) for name in names}
+    for key in given:
+        require(any(key in keys for keys in known.values()), "--set", key, "is a parameter of none of them")
+    settings = {name: {k: v for k, v in (options | given).items() if k in keys} for name, keys in known.items()}
+    for path in (csv, picture):
+        if path is not None:
+            check_folder(path.parent)
+    if picture is not None:
+        plots.check()
+    rows: list[Solved] = []
+    with progress_bar("solve", "dispatchers") as show:
+        for done, found in enumerate(solve_all(file, names, settings, most), start=1):
+            rows += found
+            show(done, len(names))
+    require(bool(rows), "FILE", file, "holds no instances")
+    found_digest = digest(rows, over)
+    steps: list[Callable[[], object]] = [
+        partial(_echo_json, {"instances": found_digest})
+        if as_json
+        else partial(print_instances, file.name, over, found_digest)
+    ]
+    if csv is not None:
+        steps.append(partial(write_table, csv, [COLUMNS, *([getattr(r, c) for c in COLUMNS] for r in rows)]))
+    if picture is not None:
+        steps.append(partial(report.write_ratios, rows, over, picture, file.name))
+    all_of(*steps)
+
+
+@instances_app.command("export")
+@reporting
+def instances_export(
+    file: Annotated[Path, typer.Argument(help="What `cpsched instances record` wrote.")],
+    number: Annotated[int, typer.Option(help="The round to export: its `number` in the file.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write it.")],
+) -> None:
+    """Write the pooled problem of one instance in Patterson's format (.rcp), which solvers of the RCPSP read."""
+    from cpsched.errors import require
+    from cpsched_sim.files import check_folder, write_whole
+    from cpsched_sim.instances import read_instances, to_rcp
+
+    check_folder(out.parent)
+    found = next((instance for instance in read_instances(file) if instance.number == number), None)
+    require(found is not None, "--number", number, f"is not in {file.name}")
+    if found is not None:
+        write_whole(out, to_rcp(found.snapshot).encode())
+        typer.echo(f"{out}: {len(found.snapshot.queue)} jobs")
 
 
 def main() -> None:

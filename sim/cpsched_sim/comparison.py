@@ -27,8 +27,10 @@ from cpsched_sim.experiment import (
     run,
     short_name,
 )
+from cpsched_sim.site.fairness import site_metrics
+from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system import SystemFile
-from cpsched_sim.workloads.load import Workload
+from cpsched_sim.workloads.load import Workload, under
 
 if TYPE_CHECKING:
     from cpsched_sim.frames import DataFrame
@@ -231,6 +233,7 @@ def compare(
     max_jobs: int | None = None,
     lenient: bool = False,
     metrics: Sequence[MetricLike] = (),
+    policy: str | PathLike[str] | SitePolicy | None = None,
 ) -> Comparison:
     """Replay a trace with every dispatcher and every predictor, one after the other in this process.
 
@@ -239,11 +242,13 @@ def compare(
     Raises `CpschedError` for names and values that are wrong, `SimError` for files that cannot be used.
     """
     workload = opened(trace, system, max_jobs, lenient)
+    workload = under(workload, policy) if policy is not None else workload
     more = tuple(map(metric, metrics))
     chosen = combinations(dispatchers, predictors, settings or {}, {}, charge, lane)
     check_baseline(chosen, baseline)
     rows = tuple(_row(workload, setup, known, more) for setup, known in chosen)
-    return Comparison(f"{workload.name} on {workload.system}", rows, baseline, more)
+    shown = (*more, *(site_metrics(workload.site) if workload.site is not None else ()))
+    return Comparison(f"{workload.name} on {workload.system}", rows, baseline, shown)
 
 
 def _row(workload: Workload, setup: Setup, known: Catalogues, more: tuple[Metric, ...]) -> Row:

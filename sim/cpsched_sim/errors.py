@@ -3,7 +3,8 @@
 SimError                the outside broke: a file, a setting, a combination that makes no sense (exit code 2)
 ├── InvalidFile         something in a file broke a rule: `file:line: field: value: rule`
 │   ├── InvalidTrace    one line of a trace
-│   └── InvalidSystem   a system file
+│   ├── InvalidSystem   a system file
+│   └── InvalidPolicy   a policy file, or a dump that one names
 └── Unusable            a file or a combination of options cannot be used; the message says why
 """
 
@@ -39,6 +40,10 @@ class InvalidTrace(InvalidFile):
 
 class InvalidSystem(InvalidFile):
     """A system file broke a rule."""
+
+
+class InvalidPolicy(InvalidFile):
+    """A policy file, or a dump of Slurm's that one names, broke a rule."""
 
 
 class Unusable(SimError):

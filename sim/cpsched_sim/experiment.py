@@ -29,9 +29,11 @@ from cpsched_sim.errors import Unusable
 from cpsched_sim.files import read_json, write_table, write_whole
 from cpsched_sim.metrics import Latencies
 from cpsched_sim.oracle import SIMULATED, Clairvoyant
+from cpsched_sim.site.fairness import breakdown, site_metrics
+from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system import SystemFile
 from cpsched_sim.traces.job import TraceJob
-from cpsched_sim.workloads.load import Workload, load
+from cpsched_sim.workloads.load import Workload, load, under
 
 if TYPE_CHECKING:
     from cpsched_sim.frames import DataFrame
@@ -53,10 +55,11 @@ class Setup:
     lane: Lane = "ordinary"
 
     def build(self, jobs: Iterable[TraceJob] = (), known: Catalogues = SIMULATED) -> Policy:
-        """The policy, new; a clairvoyant predictor is told of `jobs`. Raises what `PolicySpec.build` raises."""
+        """The policy, new; what is clairvoyant in it is told of `jobs`. Raises what `PolicySpec.build` raises."""
         policy = self.policy.build(read_json, known)
-        if isinstance(policy.predictor, Clairvoyant):
-            policy.predictor.know(jobs)
+        for part in (policy.predictor, policy.dispatcher):
+            if isinstance(part, Clairvoyant):
+                part.know(jobs)
         return policy
 
 
@@ -105,6 +108,7 @@ class Simulation:
             "violations": len(schedule.violations),
             "dispatch": asdict(Latencies.of(schedule.dispatch_s)),
             "paths": dict(schedule.paths),
+            **(breakdown(measures, self.workload.site) if self.workload.site is not None else {}),
         }
 
     def to_frame(self) -> DataFrame:
@@ -150,17 +154,20 @@ def simulate(
     max_jobs: int | None = None,
     lenient: bool = False,
     metrics: Sequence[MetricLike] = (),
+    policy: str | PathLike[str] | SitePolicy | None = None,
 ) -> Simulation:
     """Replay a trace, and say what the schedule is worth.
 
     `trace` is a file in any known format, or what `load` made of one. `settings` are parameters of the dispatcher or
     the predictor by name, and `overrun`. `system` is a name or a system file; without one, what the trace names.
     `charge` is what a decision costs on the simulated clock: nothing, "measured", or milliseconds. `metrics` are shown
-    beside those of the table. An instance is used as it is: whatever it has learned before, it knows.
+    beside those of the table. `policy` is a site's: a policy file, or what `load_policy` made of one. An instance is
+    used as it is: whatever it has learned before, it knows.
 
     Raises `CpschedError` for names and values that are wrong, `SimError` for files that cannot be used.
     """
     workload = opened(trace, system, max_jobs, lenient)
+    workload = under(workload, policy) if policy is not None else workload
     words, known = described(dispatcher, predictor)
     setup = Setup(PolicySpec.of(*words, settings, known=known), charge, lane)
     return run(workload, setup, known=known, more=tuple(map(metric, metrics)))
@@ -208,9 +215,9 @@ def run(
     known: Catalogues = SIMULATED,
     more: tuple[Metric, ...] = (),
 ) -> Simulation:
-    """Replay the workload. Raises `Unusable` if no job ran at all."""
-    policy = setup.build(workload.jobs, known)
-    schedule = replay(workload.jobs, workload.cluster, policy, setup.charge, progress, setup.lane)
+    """Replay the workload, under its site's policy if it has one. Raises `Unusable` if no job ran at all."""
+    policy, site = setup.build(workload.jobs, known), workload.site
+    schedule = replay(workload.jobs, workload.cluster, policy, setup.charge, progress, setup.lane, site)
     ran = schedule.start_s != NEVER
     if not ran.any():
         first = next(iter(schedule.refused.values()), "the dispatcher started none")
@@ -224,6 +231,7 @@ def run(
         machine=int(workload.cluster.capacity[:, 0].sum()),
         jobs=jobs,
     )
+    more = (*more, *(site_metrics(site) if site is not None else ()))
     return Simulation(workload, setup, schedule, measures, policy, more)
 
 

@@ -12,12 +12,13 @@ from cpsched.catalogue import Catalogues
 from cpsched.listing import Listing
 from cpsched.model import IntArray, Job, JobTable
 from cpsched.predictors.base import Predictor
+from cpsched_sim import offline
 from cpsched_sim.traces.job import TraceJob
 
 
 @runtime_checkable
 class Clairvoyant(Protocol):
-    """A predictor that is told the truth before a replay begins, which no cluster could do."""
+    """A predictor, or a dispatcher, that is told the truth before a replay begins, which no cluster could do."""
 
     def know(self, trace: Iterable[TraceJob]) -> None:
         """Take note of how long each job will really run."""
@@ -52,5 +53,5 @@ ORACLE = Listing(
     OraclePredictor,
 )
 PREDICTORS = catalogue.PREDICTORS.with_(ORACLE)
-SIMULATED = Catalogues(catalogue.DISPATCHERS, PREDICTORS)
-"""What a simulation looks names up in: the core's, and the oracle."""
+SIMULATED = Catalogues(catalogue.DISPATCHERS.with_(*offline.LISTED), PREDICTORS)
+"""What a simulation looks names up in: the core's, the oracle, and the dispatchers that know a whole trace."""

@@ -28,7 +28,7 @@ from cpsched.metrics import METRICS, Measures, metric
 from cpsched_sim.comparison import Row
 from cpsched_sim.errors import SimError
 from cpsched_sim.experiment import Setup, identity, run, write_results
-from cpsched_sim.workloads.load import Workload, load
+from cpsched_sim.workloads.load import Workload, load, under
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ class Study:
     format: str | None = None
     metrics: tuple[str, ...] = ()
     measures: bool = False
+    policy: Path | None = None
+    """The policy file of a site."""
 
 
 Fractions = Callable[[float, int], None]
@@ -134,6 +136,7 @@ def _replay_one(study: Study, setup: Setup, pipe: Connection) -> None:
     """The work of one process: it sends the share of jobs done now and then, and the row at the end."""
     try:
         workload = load(study.trace, study.system, study.lenient, study.max_jobs, format=study.format)
+        workload = under(workload, study.policy) if study.policy is not None else workload
         more = tuple(map(metric, study.metrics))
         simulation = run(workload, setup, lambda done, total: pipe.send(done / total), more=more)
         policy, unsaved = setup.policy, ""

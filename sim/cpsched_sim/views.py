@@ -43,9 +43,29 @@ def print_simulation(simulation: Simulation) -> None:
     table = Table(show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    for name, value in _flat(simulation.summary()):
+    summary = simulation.summary()
+    groups = {name: summary.pop(name) for name in ("accounts", "qos") if name in summary}
+    for name, value in _flat(summary):
         table.add_row(Text(name), _plain(value))
     console.print(table)
+    for name, rows in groups.items():
+        if name == "accounts" or len(rows) > 1:
+            console.print(_groups(name, rows))
+    for metric in simulation.more:
+        console.print(Text(f"{metric.heading}: {metric.formula}", "dim"))
+
+
+def _groups(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One line per account or QOS."""
+    shares = all("share" in row for row in rows.values())
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column({"accounts": "account", "qos": "QOS"}[title])
+    for heading in (*(("share %", "used %") if shares else ()), "jobs", "mean wait s", "BSLD"):
+        table.add_column(heading, justify="right")
+    for name, row in rows.items():
+        part = [short(100 * row[key]) for key in ("share", "used")] if shares else []
+        table.add_row(Text(name or "-"), *part, f"{row['jobs']:,}", short(row["mean_wait_s"]), short(row["bsld"]))
+    return table
 
 
 def _plain(value: float | None) -> str:
@@ -97,6 +117,30 @@ def print_accuracy(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
     for name, row in rows.items():
         shares = (f"{100 * row[share]:.1f}" for share in ("under", "over", "close"))
         table.add_row(Text(name), f"{row['jobs']:,}", f"{row['mean_absolute_error_min']:,.1f}", *shares)
+    Console().print(table)
+
+
+def print_promises(title: str, rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
+    """One line per dispatcher and horizon."""
+    table = Table(title=Text(title))
+    table.add_column("dispatcher")
+    table.add_column("promised")
+    for column in (
+        "jobs",
+        "no later\n%",
+        "median error\nmin",
+        "mean error\nmin",
+        "mean |error|\nmin",
+        "late, p95\nmin",
+    ):
+        table.add_column(column, justify="right")
+    for name, kept in rows.items():
+        for at, (horizon, row) in enumerate(kept.items()):
+            seconds = ("median_error_s", "mean_error_s", "mean_absolute_error_s", "late_p95_s")
+            minutes = (f"{row[error] / 60:,.1f}" for error in seconds)
+            table.add_row(
+                Text(name if at == 0 else ""), horizon, f"{row['jobs']:,}", f"{100 * row['on_time']:.1f}", *minutes
+            )
     Console().print(table)
 
 
@@ -155,3 +199,29 @@ def short(value: float | None) -> str:
         if abs(value) >= 0.9995 * scale:
             return f"{value / scale:.3g}{letter}"
     return f"{value:.3g}"
+
+
+def print_instances(title: str, baseline: str, digest: Sequence[Mapping[str, Any]]) -> None:
+    """What each dispatcher made of the same instances: a table, then the paths."""
+    console = Console()
+    console.print(Text(f"{title}: ratios over {baseline}", style="bold"))
+    table = Table(box=box.SIMPLE)
+    heads = ("dispatcher", "variables", "ratio", "CPU ms", "ratio", "best ms", "proved", "gap", "MB")
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="right" if place else "left")
+    for row in digest:
+        cells = (
+            f"{row['variables_median']:,.0f}", _short(row["variables_ratio_max"]), f"{row['cpu_ms_mean']:,.1f}",
+            _short(row["cpu_ratio_median"]), f"{row['best_ms_mean']:,.1f}", f"{row['proved']}/{row['instances']}",
+            _short(row["gap_mean"]), f"{row['memory_mb']:,.0f}",
+        )  # fmt: skip
+        table.add_row(Text(row["dispatcher"]), *cells)
+    console.print(table)
+    for row in digest:
+        paths = ", ".join(f"{path} {count}" for path, count in row["paths"].items())
+        console.print(Text(f"{row['dispatcher']}: {row['starts']} starts, {row['unplaced']} unplaced; {paths}"))
+    console.print("variables: median, and the largest ratio; CPU: mean, and the median ratio; gap: mean")
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"

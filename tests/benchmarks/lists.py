@@ -7,13 +7,11 @@ traces read and columns built before the clock starts; the best of two runs.
 from __future__ import annotations
 
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import pytest
 
 from cpsched import catalogue
 from cpsched.dispatchers.base import Dispatcher
@@ -24,6 +22,7 @@ from cpsched_sim.cluster.replay import Lane, Schedule, replay
 from cpsched_sim.cluster.state import SimulatedCluster
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.load import Workload, load
+from tests.benchmarks import run_parts
 from tests.builders import a_job
 from tests.traces import BLUE, KIT, KTH, trace
 
@@ -168,13 +167,7 @@ PARTS = {"speed": speed, "nodes": nodes, "queue": queue, "memory": memory}
 
 def main(words: list[str]) -> None:
     """Run the named parts; without names all, each in a process of its own."""
-    for word in words:
-        try:
-            PARTS[word]()
-        except pytest.skip.Exception as absent:
-            print(f"{word}: skipped: {absent}")
-    for word in PARTS if not words else ():
-        subprocess.run([sys.executable, "-m", "tests.benchmarks.lists", word], check=True)
+    run_parts("tests.benchmarks.lists", PARTS, words)
 
 
 if __name__ == "__main__":

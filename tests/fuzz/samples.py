@@ -51,6 +51,26 @@ partitions:
 units: { rule: gcd, cores_per_node: 4, memory: requested }
 """
 
+POLICY = """\
+accounts:
+  physics: { shares: 80, users: [7, 14], limits: { MaxJobs: 4, GrpTRES: cpu=6 } }
+  laser: { shares: 3, parent: physics, users: { u8: { shares: parent, limits: { MaxWall: "2:00:00" } } } }
+qos:
+  normal: { priority: 10, limits: { MaxTRESPU: "cpu=32,mem=2G", GrpTRESMins: cpu=9000, GrpTRESRunMins: cpu=500 } }
+partitions: { "1": { tier: 2, factor: 10, qos: normal } }
+priority: { fair_share: 1000, age: 10, max_age: "1-00:00:00", tres: { cpu: 2.5 } }
+fair_share: { algorithm: classic, half_life_days: 0.5 }
+users: { others: spread, qos: normal }
+enforce: [limits, safe]
+"""
+
+ASSOCIATIONS = """\
+Cluster|Account|User|Partition|Share|Priority|GrpTRES|MaxJobs|MaxWall|Def QOS|ParentName
+lab|root|||1||||||
+lab|physics|||80|5|cpu=64||||root
+lab|physics|7||parent|||2|1-00:00:00|long|
+"""
+
 SETTINGS = """\
 mode: shadow
 adapter: mock

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.command_line import complaint, invoke
 from tests.fuzz.mutations import CHANGES, HOSTILE, mutated
-from tests.fuzz.samples import SETTINGS, SWF, SYSTEM, TRACES, WAITS
+from tests.fuzz.samples import ASSOCIATIONS, POLICY, SETTINGS, SWF, SYSTEM, TRACES, WAITS
 
 MORE = os.environ.get("CPSCHED_FUZZ_CASES")
 FUZZ = settings(
@@ -100,6 +100,31 @@ def test_a_mutated_system_file_is_used_or_refused_in_one_line(folder):
     check()
 
 
+def test_a_mutated_policy_file_is_used_or_refused_in_one_line(folder):
+    trace = written(folder, "good.swf", SWF.encode())
+
+    @settings(FUZZ, max_examples=max(1, FUZZ.max_examples // 4))
+    @given(CHANGES)
+    def check(changes):
+        path = written(folder, "policy.yaml", mutated(POLICY.encode(), changes))
+        assert complaint("simulate", trace, "--policy", path, "--set", "order=priority", "--json") == ""
+
+    check()
+
+
+def test_a_mutated_dump_of_associations_is_used_or_refused_in_one_line(folder):
+    trace = written(folder, "good.swf", SWF.encode())
+    policy = written(folder, "dumps.yaml", b"dumps: { associations: assoc.txt }\n")
+
+    @settings(FUZZ, max_examples=max(1, FUZZ.max_examples // 4))
+    @given(CHANGES)
+    def check(changes):
+        written(folder, "assoc.txt", mutated(ASSOCIATIONS.encode(), changes))
+        assert complaint("simulate", trace, "--policy", policy, "--json") == ""
+
+    check()
+
+
 def test_mutated_settings_are_used_or_refused_in_one_line(folder):
     text = SETTINGS.replace("STATE", str(folder / "state")).encode()
 
@@ -114,7 +139,7 @@ def test_mutated_settings_are_used_or_refused_in_one_line(folder):
 
 OPTIONS = (
     "--dispatcher", "--predictor", "--set", "--charge", "--limit", "--effort", "--seed", "--max-jobs", "--lane",
-    "--format", "--metric", "--system", "--out", "--nonsense",
+    "--format", "--metric", "--system", "--out", "--policy", "--nonsense",
 )  # fmt: skip
 SETTINGS_OF_PRB_AND_PROFILE = ("ewt_file", "allocation", "remember", "overrun", "dispatcher.x", "")
 

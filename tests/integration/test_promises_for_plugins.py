@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 def test_a_good_dispatcher_passes_and_only_the_suite_runs(folder):
     done = suite(folder, "--cpsched-dispatcher", "mine_good:SmallestFirst")
     assert done.returncode == 0, done.stdout
-    assert "3 passed" in done.stdout
+    assert "4 passed" in done.stdout
 
 
 def test_a_dispatcher_that_overbooks_fails_with_the_world_that_shows_it(folder):

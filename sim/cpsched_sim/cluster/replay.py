@@ -19,10 +19,13 @@ from cpsched.errors import DecisionFault, require
 from cpsched.fit import verify
 from cpsched.model import EXCLUSIVE, NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, Placement, Starts
 from cpsched.policy import Policy
+from cpsched.site.admission import decide_within
 from cpsched_sim.cluster import clock
+from cpsched_sim.cluster.accounting import SiteInPlay
 from cpsched_sim.cluster.events import FAULTY, MAY_START, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
 from cpsched_sim.cluster.rounds import run_rounds
 from cpsched_sim.cluster.state import SimulatedCluster, view_of
+from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.traces.job import TraceJob
 
 Charge = float | Literal["measured"] | None
@@ -88,6 +91,7 @@ def replay(
     charge: Charge = None,
     progress: Progress | None = None,
     lane: Lane = "ordinary",
+    site: SitePolicy | None = None,
 ) -> Schedule:
     """Run `trace` through `policy` on `cluster`.
 
@@ -97,8 +101,11 @@ def replay(
     With a `charge`, a decision on the state at t takes effect at t + charge, rounded up to the next whole second (a
     decision of 3 ms at t starts its jobs at t + 1): meanwhile jobs arrive and end, resources only get freer, and the
     next round sees it all. Without one it takes effect at t.
+
+    With a `site`, jobs have the priorities that it gives them, and no round starts more than its limits allow; its
+    accounts must hold the users of the trace (`SitePolicy.assigned`).
     """
-    replayed = Replay(trace, cluster, policy, charge, progress)
+    replayed = Replay(trace, cluster, policy, charge, progress, site)
     return replayed.run() if lane == "ordinary" else run_fast(replayed)
 
 
@@ -112,6 +119,7 @@ class Replay:
         policy: Policy,
         charge: Charge = None,
         progress: Progress | None = None,
+        site: SitePolicy | None = None,
     ) -> None:
         self.state = SimulatedCluster(cluster, policy.overrun)
         self.policy = policy
@@ -119,6 +127,7 @@ class Replay:
         self.progress = progress
         self.total = len(trace)
         self.arrivals, self.refused = self.state.load(trace)
+        self.site = SiteInPlay(site, self.state) if site is not None else None
         self.paths: dict[str, int] = {}
         self.dispatch_ns: list[int] = []
         self.violations: list[str] = []
@@ -132,9 +141,9 @@ class Replay:
         """Every round until nothing is left to happen."""
         began = clock.cpu_s()
         pause = PAUSE_ALWAYS if self.predictor_learns else PAUSE_WHERE_NEEDED
-        learns, decided = self.predictor_learns or self.dispatcher_learns, 0
+        learns, decided = self.predictor_learns or self.dispatcher_learns or self.site is not None, 0
         step, starts = self.state.step, NO_STARTS
-        while found := step(starts, pause):
+        while found := step(starts, pause) or self.wait_for_limits():
             if learns and found != FAULTY:
                 self.learn()
             starts = NO_STARTS
@@ -146,6 +155,16 @@ class Replay:
                 if decided % PROGRESS_EVERY == 0:
                     self.tell()
         return self.schedule(clock.cpu_s() - began)
+
+    def wait_for_limits(self) -> int:
+        """Where nothing happens any more, let use fade that keeps jobs waiting at a limit; 0: they wait for good."""
+        if self.site is None or not self.state.queue_length:
+            return 0
+        seconds = self.site.wait_s()
+        if not seconds:
+            return 0
+        self.state.pass_until(self.state.now_s + seconds)
+        return MAY_START
 
     def told(self, learns: Callable[[], bool]) -> bool:
         """Whether a part of the policy learns; one that cannot tell is a violation, and is taught nothing."""
@@ -164,7 +183,12 @@ class Replay:
         """Tell the policy of ended jobs, then have it predict the jobs that arrived since."""
         state, policy = self.state, self.policy
         if state.state.ended_count:
-            for ended in state.take_ended():
+            slots = state.take_ended_slots()
+            if self.site is not None:
+                self.site.ended(slots)
+            if not (self.predictor_learns or self.dispatcher_learns):
+                return
+            for ended in map(state.ended_job, slots):
                 try:
                     policy.learn(ended)
                 except DecisionFault as fault:
@@ -186,13 +210,13 @@ class Replay:
 
         A round that fails starts nothing, and is counted as a violation.
         """
-        self.snapshot = self.state.snapshot()
         began = clock.wall_ns()
         try:
-            self.decision = decision = self.policy.decide(self.snapshot, "starts")
+            decision = self.decided()
         except DecisionFault as fault:
             self.violations.append(str(fault))
-            self.decision = decision = FAILED
+            decision = FAILED
+        self.decision = decision
         took = clock.wall_ns() - began
         self.dispatch_ns.append(took)
         path = decision.effort.path
@@ -200,6 +224,18 @@ class Replay:
         if self.charge is not None:
             self.spend(took / 1e6 if self.charge == "measured" else self.charge)
         return decision.starts
+
+    def decided(self) -> Decision:
+        """What the policy decides now, within the site's limits where there is a site."""
+        if self.site is None:
+            self.snapshot = self.state.snapshot()
+            return self.policy.decide(self.snapshot, "starts")
+        limits = self.site.begin_round()
+        self.snapshot = self.state.snapshot()
+        found = decide_within(self.snapshot, limits, lambda snapshot: self.policy.decide(snapshot, "starts"))
+        self.snapshot = found.snapshot
+        self.site.started(found.decision.starts.slots.tolist())
+        return found.decision
 
     def spend(self, charge_ms: float) -> None:
         """Let the time of a decision pass on the simulated clock."""
@@ -224,9 +260,16 @@ class Replay:
             dispatch_s=np.array(self.dispatch_ns, dtype=np.float64) / 1e9,
             cpu_s=cpu_s,
             processors=self.processors(),
-            refused=self.refused,
+            refused={**self.refused, **self.limited(started)},
             violations=tuple(self.violations),
         )
+
+    def limited(self, started: npt.NDArray[np.bool_]) -> dict[int, str]:
+        """The jobs that a limit of the site kept waiting for good, and which."""
+        if self.site is None:
+            return {}
+        whys = ((slot, self.site.waits_for(slot)) for slot in np.flatnonzero(~started).tolist())
+        return {slot: why for slot, why in whys if why is not None}
 
     def processors(self) -> IntArray:
         """Processors (first resource) that each job of the trace holds; of a job that never ran, those it asks for."""
@@ -246,8 +289,8 @@ def run_fast(replay: Replay) -> Schedule:
     policy = replay.policy
     dispatcher, fixed = policy.dispatcher, not replay.predictor_learns and replay.charge is None
     plain = isinstance(dispatcher, SchemeDispatcher) and type(dispatcher).decide is SchemeDispatcher.decide
-    plain = plain and cast(SchemeDispatcher, dispatcher).scheme.compiled
-    require(plain and fixed, "lane", "fast", "needs a list scheduler, nothing learned, no charge")
+    plain = plain and cast(SchemeDispatcher, dispatcher).scheme.compiled and replay.site is None
+    require(plain and fixed, "lane", "fast", "needs a list scheduler, nothing learned, no charge, no policy of a site")
     began = clock.cpu_s()
     run_rounds(replay.state, cast(SchemeDispatcher, dispatcher).scheme, replay.paths, replay.violations, replay.tell)
     return replay.schedule(clock.cpu_s() - began)

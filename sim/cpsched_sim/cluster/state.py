@@ -194,8 +194,11 @@ class SimulatedCluster:
 
     def take_ended(self) -> list[EndedJob]:
         """The jobs that ended since this was last asked, in order of their ends."""
-        slots = self.take_ended_slots()
-        return [EndedJob(self.jobs[s], int(self.table.start_s[s]), int(self.state.end_at[s])) for s in slots]
+        return [self.ended_job(slot) for slot in self.take_ended_slots()]
+
+    def ended_job(self, slot: int) -> EndedJob:
+        """The job of a slot that has ended."""
+        return EndedJob(self.jobs[slot], int(self.table.start_s[slot]), int(self.state.end_at[slot]))
 
     def take_ended_slots(self) -> list[int]:
         """The slots that ended since this was last asked, in order of their ends."""
@@ -230,6 +233,8 @@ class SimulatedCluster:
         table.units[part] = column(job.request.units for job in jobs)
         table.sharing[part] = column(job.request.sharing for job in jobs)
         table.node_set[part] = column(job.request.node_set for job in jobs)
+        table.priority[part] = column(job.priority for job in jobs)
+        table.tier[part] = column(job.tier for job in jobs)
         for r in range(len(self.cluster.resources)):
             table.per_unit[part, r] = column(job.request.per_unit[r] for job in jobs)
         self.state.run_s[part] = column(item.run_s for item in items)
@@ -246,8 +251,8 @@ class SimulatedCluster:
             return np.concatenate((column, np.full((more, *column.shape[1:]), value, np.int64)))
 
         table, state, site = self.table, self.state, self.site
-        columns = ("submit_s", "walltime_s", "estimate_s", "units", "per_unit", "sharing", "node_set", "end_s",
-                   "place_at", "place_count")  # fmt: skip
+        columns = ("submit_s", "walltime_s", "estimate_s", "units", "per_unit", "sharing", "node_set", "priority",
+                   "tier", "end_s", "place_at", "place_count")  # fmt: skip
         table.replace(start_s=longer(table.start_s, NEVER), **{name: longer(getattr(table, name)) for name in columns})
         own = ("heap", "ended", "phase", "run_s", "end_at")
         state.replace(**{name: longer(getattr(state, name)) for name in own})
@@ -270,6 +275,8 @@ def new_table(jobs: Sequence[Job], resources: int) -> JobTable:
         per_unit=np.zeros((FIRST_ROOM, resources), np.int64),
         sharing=column(),
         node_set=column(),
+        priority=column(),
+        tier=column(),
         start_s=column(NEVER),
         end_s=column(),
         place_at=column(),

@@ -42,10 +42,13 @@ def write_comparison(rows: Sequence[Row], folder: Path, more: Sequence[Metric] =
     measures = {name: row.measures for name, row in done.items() if row.measures is not None}
     summaries = {name: row.summary for name, row in done.items() if row.summary is not None}
     styles = _styles(list(done.values()))
-    return [
+    pictures = [
         _bars(summaries, drawn, styles, title, folder / "bars.png"),
         _distributions(measures, styles, title, folder / "ecdf.png"),
     ]
+    if all("accounts" in summary for summary in summaries.values()):
+        pictures.append(_shares(summaries, title, folder / "shares.png"))
+    return pictures
 
 
 def _styles(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
@@ -110,6 +113,41 @@ def _bars(
         axes.set_xlabel(metric.label)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_yticks(*([[]] if column else [range(len(names)), list(map(_label, names))]))
+    figure.suptitle(_label(title))
+    return _save(figure, path)
+
+
+MOST_ACCOUNTS = 8
+"""Accounts that a picture shows: those with the largest shares."""
+
+
+MOST_POINTS = 60
+"""Points of a line: of longer ones, means over several days are drawn."""
+
+
+def _thinned(values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """(days, means) of a line with a value for each day."""
+    step = -(-len(values) // MOST_POINTS)
+    parts = [values[at : at + step] for at in range(0, len(values), step)]
+    return [at * step + (len(part) + 1) / 2 for at, part in enumerate(parts)], [sum(part) / len(part) for part in parts]
+
+
+def _shares(done: Mapping[str, Mapping[str, Any]], title: str, path: Path) -> Path:
+    """Use by account over time, beside what was due to it: a panel per combination, a colour per account."""
+    figure, panels = _figure(len(done), 3.6)
+    for axes, (name, summary) in zip([panels] if len(done) == 1 else panels, done.items(), strict=True):
+        accounts = sorted(summary["accounts"].items(), key=lambda item: -item[1]["share"])[:MOST_ACCOUNTS]
+        for place, (account, row) in enumerate(accounts):
+            days, used = _thinned(row["used_by_window"])
+            axes.plot(days, used, color=f"C{place}", label=_label(account))
+            axes.plot(days, _thinned(row["due_by_window"])[1], color=f"C{place}", linestyle=":", linewidth=1)
+        axes.set_title(_label(name), fontsize="small")
+        axes.set_xlabel("day")
+        axes.set_ylim(0, 1)
+        axes.grid(alpha=0.3)
+    first = panels if len(done) == 1 else panels[0]
+    first.set_ylabel("part of all use (dotted: due by share)")
+    axes.legend(fontsize="small", loc="best")
     figure.suptitle(_label(title))
     return _save(figure, path)
 

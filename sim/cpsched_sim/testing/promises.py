@@ -6,6 +6,7 @@ smallest world that was found, where the dispatcher breaks it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import numpy as np
@@ -20,7 +21,7 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import setting_names
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.testing.judge import misplaced, overfull
-from cpsched_sim.testing.worlds import can_run, snapshots, traces
+from cpsched_sim.testing.worlds import can_run, crowds, snapshots, traces
 from cpsched_sim.traces.job import TraceJob
 
 EFFORT = "300"
@@ -49,7 +50,7 @@ def every_decision_fits_and_says_why_the_others_wait(words: str) -> None:
     dispatcher = dispatcher_of(words)
 
     @examples(words, 60)
-    @given(snapshots())
+    @given(st.one_of(snapshots(), crowds()))
     def check(snapshot: Snapshot) -> None:
         decision = dispatcher.decide(snapshot, "plan")
         assert verify(decision, snapshot) == []
@@ -68,11 +69,31 @@ def the_same_snapshot_gives_the_same_decision(words: str) -> None:
     """Two new dispatchers, the same snapshot: the same starts on the same nodes."""
 
     @examples(words, 20)
-    @given(snapshots())
+    @given(st.one_of(snapshots(), crowds()))
     def check(snapshot: Snapshot) -> None:
         first = dispatcher_of(words).decide(snapshot, "starts")
         second = dispatcher_of(words).decide(snapshot, "starts")
         assert first.starts_by_job(snapshot) == second.starts_by_job(snapshot)
+
+    check()
+
+
+def what_it_remembers_is_what_it_tells(words: str) -> None:
+    """One dispatcher through several snapshots; before each, a new one that recalls its memory decides the same."""
+
+    @examples(words, 20)
+    @given(st.lists(snapshots(), min_size=2, max_size=4))
+    def check(rounds: list[Snapshot]) -> None:
+        first = dispatcher_of(words)
+        for snapshot in rounds:
+            second, memory = dispatcher_of(words), first.memory()
+            if memory is None and first.learns:
+                return
+            if memory is not None:
+                second.recall(json.loads(json.dumps(memory)))
+            decision, again = first.decide(snapshot, "plan"), second.decide(snapshot, "plan")
+            assert decision.starts_by_job(snapshot) == again.starts_by_job(snapshot)
+            assert decision.plan_by_job(snapshot) == again.plan_by_job(snapshot)
 
     check()
 
@@ -102,5 +123,6 @@ def every_job_that_can_run_runs_and_no_capacity_is_exceeded(words: str) -> None:
 PROMISES: tuple[Callable[[str], None], ...] = (
     every_decision_fits_and_says_why_the_others_wait,
     the_same_snapshot_gives_the_same_decision,
+    what_it_remembers_is_what_it_tells,
     every_job_that_can_run_runs_and_no_capacity_is_exceeded,
 )

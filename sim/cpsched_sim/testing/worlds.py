@@ -1,10 +1,15 @@
-"""Random clusters, queues and traces: several resources, distinct-node and whole-node jobs, node sets."""
+"""Random clusters, queues and traces: several resources, distinct-node and whole-node jobs, node sets.
+
+`snapshots` and `traces` are small and of every shape, so that a broken promise shrinks to a world that can be read.
+`crowds` are full clusters with long queues: what only shows there is beyond the reach of small worlds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from cpsched.fit import refusal, room_by_node, used_by
@@ -104,9 +109,50 @@ def traces(draw: Draw, most: int = 25) -> tuple[Cluster, list[TraceJob]]:
     return cluster, items
 
 
+@st.composite
+def crowds(draw: Draw, most: int = 60) -> Snapshot:
+    """Full clusters of unequal nodes with 20 to `most` jobs waiting, of all sharing rules, some of them alike.
+
+    Running jobs take every node but the last two, and in half of the worlds they leave crumbs on each that are enough
+    for hardly any job: then more requests fail than a plan remembers. Ends, estimates and submissions repeat, so that
+    a tie often decides the order. One number is drawn, and the world made from it, because drawing sixty jobs one by
+    one is slow.
+    """
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    size, resources = int(random.integers(3, 24)), int(random.integers(1, 4))
+    kinds = random.integers(2, 7, (int(random.integers(1, 4)), resources))
+    rows = kinds[random.integers(0, len(kinds), size)]
+    cluster = Cluster.of(rows.tolist(), [f"r{i}" for i in range(resources)], node_sets={"half": range(0, size, 2)})
+
+    def job(id: int, units: int, kind: int) -> Job:
+        amounts = random.integers(0, 4, resources)
+        amounts[0] = max(1, amounts[0])
+        request = Request(units, tuple(amounts.tolist()), kind == 1, kind == 2, int(random.integers(0, 5) == 0))
+        return Job(id, int(random.integers(0, 5)) * 100, int(random.integers(1, 20)), request)
+
+    free, running = cluster.capacity.copy(), []
+    crumbs = random.integers(0, 2, cluster.capacity.shape) * (random.random() < 0.5)
+    free -= crumbs
+    idle = free[size - 2 :].copy()
+    free[size - 2 :] = 0
+    for id in range(1000, 1000 + 4 * size):
+        small = job(id, 1, 0)
+        placement = placed_first(small.request, cluster, free)
+        if placement is not None:
+            taken(small.request, placement, cluster, free)
+            running.append(RunningJob(small, NOW_S - int(random.integers(0, small.walltime_s)), placement))
+    free[size - 2 :] = idle
+    free += crumbs
+    queue = [job(id, int(random.integers(1, 2 * size)), int(random.integers(0, 6))) for id in range(1, 1 + most)]
+    queue = sorted(queue[: int(random.integers(20, most + 1))], key=lambda job: job.submit_s)
+    estimates = {each.id: int(random.integers(1, each.walltime_s + 1)) for each in queue}
+    estimates |= {each.job.id: each.job.walltime_s for each in running}
+    return Snapshot.of(NOW_S, cluster, free, queue, running, estimates)
+
+
 def can_run(cluster: Cluster, job: Job) -> bool:
     """Whether the empty cluster could hold the request."""
     return refusal(job.request, cluster) is None
 
 
-__all__ = ["NOW_S", "Snapshot", "can_run", "clusters", "jobs", "snapshots", "traces"]
+__all__ = ["NOW_S", "Snapshot", "can_run", "clusters", "crowds", "jobs", "snapshots", "traces"]

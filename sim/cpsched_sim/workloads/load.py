@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import islice
 from os import PathLike
@@ -16,6 +16,7 @@ from cpsched.model import Cluster
 from cpsched_sim.errors import InvalidTrace, Unusable, shown
 from cpsched_sim.files import sha256_of
 from cpsched_sim.reading.glance import look_at
+from cpsched_sim.site.policy_file import SitePolicy, load_policy
 from cpsched_sim.systems.system import Boundless, System, SystemFile, load_system, named_system
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.traces.record import Reader, Record
@@ -39,6 +40,16 @@ class Workload:
     """What was dropped, cut and skipped, one sentence per reason."""
     origin: Mapping[str, object] = field(default_factory=dict)
     """What it was read from: trace_sha256, system_sha256, max_jobs, lenient. Empty where it was made in memory."""
+    site: SitePolicy | None = None
+    """The policy that it is replayed under, whose accounts hold the users of its jobs."""
+
+
+def under(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workload:
+    """The workload under a site's policy (or the one of a file): its jobs have their account, QOS and tier."""
+    if not isinstance(policy, SitePolicy):
+        policy = load_policy(Path(policy))
+    site, jobs = policy.assigned(workload.jobs)
+    return replace(workload, jobs=jobs, site=site, origin={**workload.origin, "policy_sha256": policy.sha256})
 
 
 FORMATS: Catalogue[Reader] = Catalogue("trace format", "cpsched.formats", Reader, ("cpsched_sim.traces",))

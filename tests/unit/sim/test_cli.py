@@ -91,8 +91,11 @@ def test_settings_find_their_owner(four_jobs):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--dispatcher", "fastest"], "unknown dispatcher 'fastest'; known: easy"),
-        (["--predictor", "crystal"], "unknown predictor 'crystal'; known: last-two, oracle, profile, walltime"),
+        (["--dispatcher", "fastest"], "unknown dispatcher 'fastest'; known: cp-af, "),
+        (
+            ["--predictor", "crystal"],
+            "unknown predictor 'crystal'; known: last-two, oracle, profile, quantile, walltime",
+        ),
         (["--system", "marconi"], "unknown system 'marconi'; known: eurora, kit-forhlr2, pool"),
         (["--set", "colour=red"], "unknown parameter of easy, walltime or the policy 'colour'; known: allocation"),
         (["--set", "colour"], "--set=colour: must be NAME=VALUE"),
@@ -229,3 +232,21 @@ def test_the_fast_lane_says_whom_it_cannot_carry(four_jobs):
     result = invoke("simulate", four_jobs, "--predictor", "last-two", "--lane", "fast")
     assert result.exit_code == 2
     assert "needs a list scheduler, nothing learned" in result.output
+
+
+def test_an_objective_is_a_setting_with_an_option_of_its_own(four_jobs, tmp_path):
+    outs = [tmp_path / "long", tmp_path / "short"]
+    for out, words in zip(outs, (("--set", "objective=af"), ("--objective", "af")), strict=True):
+        assert invoke("simulate", four_jobs, "--dispatcher", "lookahead", *words, "--out", out).exit_code == 0
+    said = [json.loads((out / "summary.json").read_text())["setup"]["settings"] for out in outs]
+    assert said == [{"objective": "af"}] * 2
+    wrong = invoke("simulate", four_jobs, "--dispatcher", "lookahead", "--objective", "best")
+    assert (wrong.exit_code, "objective=best" in wrong.stderr) == (2, True)
+
+
+def test_promises_are_shown_and_written(four_jobs, tmp_path):
+    result = invoke("promises", four_jobs, "--json", "--out", tmp_path / "p")
+    assert set(json.loads(result.stdout)) == {"lookahead", "list-reg"}
+    assert (tmp_path / "p" / "promises.csv").read_text().startswith("dispatcher,horizon,jobs,on_time,")
+    assert "real start less" in invoke("promises", four_jobs, "--dispatchers", "easy").stdout
+    assert invoke("promises", four_jobs, "--dispatchers", "oracle-bones").exit_code == 2

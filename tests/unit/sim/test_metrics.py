@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
 
+from cpsched.metrics import METRICS, bounded_slowdown, known_metrics, metric
+from cpsched.model import EndedJob
 from cpsched_sim.metrics import Latencies, Measures, steps
+from tests.builders import a_job
 
 
 def measures(*jobs):
@@ -57,3 +60,76 @@ def test_latencies_are_in_milliseconds():
 def test_the_makespan_is_from_the_first_submission_to_the_last_end():
     measures = Measures(*(np.array(column, np.int64) for column in ([5, 7], [9, 8], [20, 30], [1, 1])))
     assert measures.makespan_s == 25
+
+
+def test_ended_jobs_become_columns_of_whole_seconds_and_processors():
+    jobs = [a_job(1, units=3, per_unit=(2, 7), submit_s=5), a_job(2, units=1, per_unit=(4, 0), submit_s=6)]
+    found = Measures.of([EndedJob(jobs[0], 8, 20), EndedJob(jobs[1], 9, 10)], machine=64)
+    columns = (found.submit_s, found.start_s, found.end_s, found.processors)
+    assert [column.tolist() for column in columns] == [[5, 6], [8, 9], [20, 10], [6, 4]]
+    assert {column.dtype for column in columns} == {np.dtype(np.int64)}
+    assert (found.machine, found.jobs) == (64, jobs)
+    assert Measures.of([]).wait_s.tolist() == []
+
+
+def test_a_queue_of_one_second_is_as_long_as_it_was():
+    """Submitted at 0, started and ended at 1: one job waited for the whole makespan of one second."""
+    assert measures((0, 1, 1, 1)).mean_queue_length() == 1
+
+
+def test_each_metric_is_listed_with_its_formula_and_source():
+    listings = {listing.name: listing for listing in known_metrics().own()}
+    assert (listings["mean_wait_s"].summary, listings["mean_wait_s"].source) == ("mean of W", "mod17 section 5; cp19")
+    assert metric("mean_wait_s").of(TWO) == 45
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "run_s", "expected"),
+    [(0, 1, 1.0), (9, 1, 1.0), (10, 1, 1.1), (0, 10, 1.0), (5, 9, 1.4), (5, 10, 1.5), (5, 11, 16 / 11), (100, 0, 10.0)],
+)
+def test_bounded_slowdown_counts_short_runs_as_ten_seconds(wait_s, run_s, expected):
+    assert bounded_slowdown(wait_s, run_s) == pytest.approx(expected)
+
+
+BY_HAND = {
+    "bsld": 5.25,
+    "af": 97.5,
+    "awf": (200 * 100 + 20 * 95) / 220,
+    "p2sf": 3 / 4 * (2 * 100**4 + 4 * (95**4 - 90**4)) / (2 * 100**3 + 4 * (95**3 - 90**3)),
+    "mean_slowdown": 10.0,
+    "mean_wait_s": 45.0,
+    "utilization": 220 / (8 * 105),
+    "makespan_s": 105,
+}
+
+
+@pytest.mark.parametrize("row", METRICS, ids=lambda row: row.name)
+def test_each_row_of_the_table_is_what_it_says(row):
+    known = Measures(TWO.submit_s, TWO.start_s, TWO.end_s, TWO.processors, machine=8)
+    assert row.of(known) == pytest.approx(BY_HAND[row.name], rel=1e-12)
+    if row.per_job is not None:
+        assert row.per_job(known).mean() == pytest.approx(row.of(known))
+    assert (row.better == "higher") == (row.name == "utilization")
+    assert row.compared == (row.name != "makespan_s")
+    assert row.drawn == (row.name in {"bsld", "mean_slowdown", "mean_wait_s"})
+    assert metric(row.name) == row
+    assert metric(row) is row
+
+
+def test_labels_say_unit_and_direction():
+    assert metric("mean_wait_s").label == "mean wait, s (lower is better)"
+    assert metric("utilization").label == "in use (higher is better)"
+
+
+def test_measures_of_jobs_that_ended():
+    jobs = [a_job(1, units=3, per_unit=(2, 100), submit_s=5), a_job(2, units=2, per_unit=(4, 1), submit_s=6)]
+    found = Measures.of([EndedJob(jobs[0], 7, 17), EndedJob(jobs[1], 8, 9)], machine=64)
+    assert (found.submit_s.tolist(), found.start_s.tolist(), found.end_s.tolist()) == ([5, 6], [7, 8], [17, 9])
+    assert (found.processors.tolist(), found.machine, list(found.jobs)) == ([6, 8], 64, jobs)
+
+
+def test_a_makespan_of_nothing_divides_nothing_by_nothing():
+    nothing = measures((5, 5, 5, 4))
+    assert (nothing.makespan_s, nothing.utilization(4), nothing.mean_queue_length()) == (0, 0.0, 0.0)
+    assert measures((5, 5, 6, 4)).utilization(4) == 1.0
+    assert measures((5, 7, 8, 4)).utilization(4) == pytest.approx(1 / 3)

@@ -91,3 +91,27 @@ def test_a_file_without_column_names_is_refused(tmp_path):
     path.write_text(f"{native.MAGIC}\n")
     with pytest.raises(InvalidTrace, match="column names is missing"):
         native.NativeReader(path)
+
+
+def test_the_line_of_columns_is_checked(tmp_path):
+    path = tmp_path / "t.csv"
+    fixed = ",".join(native.FIXED)
+    path.write_text(f"{native.MAGIC}\nid,when,cores\n")
+    with pytest.raises(InvalidTrace) as error:
+        native.NativeReader(path)
+    assert str(error.value) == f"{path}:2: columns: id,when,cores: must be {fixed}, then the resources"
+    path.write_text(f"{native.MAGIC}\n")
+    with pytest.raises(InvalidTrace, match=": columns: : the line of column names is missing"):
+        native.NativeReader(path)
+
+
+@pytest.mark.parametrize(("count", "holds"), [(native.MAX_RESOURCES, True), (native.MAX_RESOURCES + 1, False)])
+def test_so_many_resources_and_no_more(tmp_path, count, holds):
+    path = tmp_path / "t.csv"
+    names = ",".join(f"r{i}" for i in range(count))
+    path.write_text(f"{native.MAGIC}\n{','.join(native.FIXED)},{names}\n")
+    if holds:
+        assert len(native.NativeReader(path).resources) == count
+    else:
+        with pytest.raises(InvalidTrace, match="must be names of at most"):
+            native.NativeReader(path)

@@ -58,6 +58,7 @@ def test_without_a_header_the_columns_are_those_of_xdmod(tmp_path):
     ("bad", "message"),
     [
         ("1|2", ":2: fields: 2: must be 12"),
+        (row().replace("2026-01-01T00:00:00", "Unknown"), ":2: Submit: Unknown: must be a time"),
         (row(start="yesterday"), ":2: Start: yesterday: must be a time"),
         (row(tres="cpu=1,mem=2X"), ":2: mem: 2X: must be a number with K, M, G, T or P"),
         (row(cpus="0"), "must be positive"),
@@ -134,3 +135,13 @@ def test_columns_of_one_name_are_each_a_column(tmp_path):
     path = tmp_path / "jobs.txt"
     path.write_text(f"{NAMED}|0|0\n{row()}|x|y\n")
     assert next(iter(open_trace(path))).id == 7
+
+
+def test_a_job_that_never_started_is_dropped_whatever_the_word_for_it(read):
+    reader = read(*(row(str(i), start=word) for i, word in enumerate(["", "Unknown", "None"])))
+    assert list(reader) == []
+    assert sum(reader.tally.dropped.values()) == 3
+
+
+def test_resources_are_named_as_in_system_files(read):
+    assert read(row()).resources == ("cores", "memory_mib", "gpus")

@@ -161,3 +161,32 @@ def test_gaia_raw_trace_drops_128_and_cuts_1500():
     assert sum(1 for _ in reader) == 51_987 - 128
     assert list(reader.tally.dropped.values()) == [128]
     assert list(reader.tally.cut.values()) == [1500]
+
+
+@pytest.mark.parametrize(("kib", "mib"), [("-1", 0), ("0", 0), ("1", 1), ("1024", 1), ("1025", 2), ("2048", 2)])
+def test_memory_is_rounded_up_to_whole_mib(swf, kib, mib):
+    assert next(iter(SwfReader(swf(line(memory=kib))))).ask.requested_mib == mib
+
+
+def test_what_is_unknown_has_no_name(swf):
+    record = next(iter(SwfReader(swf(line(user="-1", executable="-1", queue="-1", partition="-1")))))
+    assert (record.user, record.name, record.queue, record.ask.partition) == ("", "", "", "")
+
+
+def test_jobs_without_processors_are_counted_each(swf):
+    reader = SwfReader(swf(*[line(processors="-1", allocated="0")] * 3))
+    assert list(reader) == []
+    assert reader.tally.lines() == ["dropped 3 jobs: no processors, neither requested nor allocated"]
+
+
+def test_header_keys_may_have_spaces_and_nothing_but_letters_and_digits(swf):
+    reader = SwfReader(swf("; Time Zone: UTC", "; see a/b: c", line()))
+    assert reader.header == {"Time Zone": "UTC"}
+
+
+@pytest.mark.parametrize(
+    ("first", "is_one"),
+    [("; a comment", True), (line(), True), (line("x"), False), ("1 2 3", False), (line(submit="x"), True)],
+)
+def test_a_line_that_begins_like_a_job_or_a_comment_is_swf(first, is_one):
+    assert SwfReader.looks_like_one(first) is is_one

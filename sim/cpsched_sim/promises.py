@@ -1,0 +1,124 @@
+"""How good expected starts are: what jobs were first told, and when they really started.
+
+Every round of a replay is decided with its plan, also those in which nothing can start. The first start that a plan
+names for a job is its *promise*; a job that starts in the round in which it was first planned was promised nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cpsched.model import NEVER, NO_STARTS, IntArray
+from cpsched.policy import Policy
+from cpsched_sim.cluster.events import FAULTY, PAUSE_ALWAYS
+from cpsched_sim.cluster.replay import Replay
+from cpsched_sim.files import write_table
+from cpsched_sim.workloads.load import Workload
+
+HORIZONS_S: tuple[tuple[str, int], ...] = (
+    ("up to 15 min", 900), ("up to 1 h", 3600), ("up to 6 h", 21600), ("up to 24 h", 86400), ("later", NEVER),
+)  # fmt: skip
+"""How far ahead a promise was, by its largest value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Promises of one horizon. The error of a promise is the real start less the promised one, in seconds."""
+
+    jobs: int
+    on_time: float
+    """Share of jobs that started no later than promised."""
+    median_error_s: float
+    mean_error_s: float
+    mean_absolute_error_s: float
+    late_p95_s: float
+    """Of twenty jobs nineteen were late by no more than this."""
+
+    @classmethod
+    def of(cls, error_s: IntArray) -> Kept:
+        """From the errors of at least one job."""
+        late_s = np.maximum(error_s, 0)
+        return cls(
+            jobs=len(error_s),
+            on_time=float((error_s <= 0).mean()),
+            median_error_s=float(np.median(error_s)),
+            mean_error_s=float(error_s.mean()),
+            mean_absolute_error_s=float(np.abs(error_s).mean()),
+            late_p95_s=float(np.quantile(late_s, 0.95)),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Promises:
+    """What the jobs that waited were promised, int64 by job: when, for when, and when they started."""
+
+    told_at_s: IntArray
+    told_s: IntArray
+    start_s: IntArray
+    at_once: int
+    """Jobs that started in the round in which they were first planned."""
+    untold: int
+    """Jobs that started, or never did, without ever having had a planned start."""
+    violations: tuple[str, ...] = ()
+
+    def kept(self) -> dict[str, Kept]:
+        """By horizon, and for all; horizons without a job are left out."""
+        error_s, ahead_s = self.start_s - self.told_s, self.told_s - self.told_at_s
+        found, least_s = {}, 0
+        for name, most_s in HORIZONS_S:
+            these = (ahead_s > least_s) & (ahead_s <= most_s)
+            least_s = most_s
+            if these.any():
+                found[name] = Kept.of(error_s[these])
+        return found | ({"all": Kept.of(error_s)} if len(error_s) else {})
+
+
+class Telling(Replay):
+    """A replay that notes what each job is first told."""
+
+    def every_round(self) -> Promises:
+        """Run until nothing is left to happen, and say what was promised."""
+        told_s, told_at_s = (np.full(self.total, NEVER, np.int64) for _ in range(2))
+        learns, starts = self.predictor_learns or self.dispatcher_learns, NO_STARTS
+        while found := self.state.step(starts, PAUSE_ALWAYS):
+            starts = NO_STARTS
+            if found == FAULTY:
+                self.violations.append("the cluster refused the starts of a round")
+                continue
+            if learns:
+                self.learn()
+            snapshot = self.state.snapshot()
+            if not len(snapshot.queue):
+                continue
+            decision = self.policy.decide(snapshot, "plan")
+            starts = decision.starts
+            if decision.plan_s is not None:
+                new = (told_s[snapshot.queue] == NEVER) & (decision.plan_s != NEVER)
+                told_s[snapshot.queue[new]], told_at_s[snapshot.queue[new]] = decision.plan_s[new], snapshot.now_s
+        start_s = self.state.table.start_s[: self.total]
+        told = (told_s != NEVER) & (start_s != NEVER)
+        waited = told & (told_s > told_at_s)
+        return Promises(
+            told_at_s[waited], told_s[waited], start_s[waited], int((told & ~waited).sum()),
+            int((~told).sum()), tuple(self.violations),
+        )  # fmt: skip
+
+
+def promises(workload: Workload, policy: Policy) -> Promises:
+    """What a policy promises the jobs of a workload, and keeps. Raises `DecisionFault` where the policy fails."""
+    return Telling(workload.jobs, workload.cluster, policy).every_round()
+
+
+def figures(found: Promises) -> dict[str, dict[str, float]]:
+    """The figures by horizon, as JSON."""
+    return {name: asdict(kept) for name, kept in found.kept().items()}
+
+
+def write_promises(rows: Sequence[tuple[str, Promises]], folder: Path) -> None:
+    """`promises.csv`: a line per dispatcher and horizon. Raises `Unusable`."""
+    lines = [(name, horizon, *kept.values()) for name, found in rows for horizon, kept in figures(found).items()]
+    write_table(folder / "promises.csv", [("dispatcher", "horizon", *Kept.__dataclass_fields__), *lines])

@@ -1,0 +1,174 @@
+"""Who got what: use beside shares, and how evenly slowdown is spread over users."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.metrics import FloatArray, Measures, Metric
+from cpsched.model import Job
+from cpsched_sim.site.policy_file import SitePolicy
+
+WINDOW_S = 86_400
+"""The length of the windows over which use is held against shares."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AccountUse:
+    """Use by account over windows of `WINDOW_S`, from the first submission on.
+
+    - `accounts`: the names; `used`: float64[A, K], processor seconds in each of K windows.
+    - `due`: float64[A, K], the part of the window's use that was due to each account: by its share, but no more than
+      its jobs could have used (see `account_use`).
+    """
+
+    accounts: tuple[str, ...]
+    used: FloatArray
+    due: FloatArray
+
+    @property
+    def parts(self) -> FloatArray:
+        """Use as a part of all use of its window, float64[A, K]; 0 in windows without any."""
+        total = self.used.sum(axis=0)
+        parts: FloatArray = np.divide(self.used, total, out=np.zeros_like(self.used), where=total > 0)
+        return parts
+
+    @property
+    def distance(self) -> float:
+        """How much of all use went to another account than the one it was due to: 0 none, 1 all of it.
+
+        In each window half the sum of |part of use - part due|; the mean over windows, weighed by their use.
+        """
+        total = self.used.sum(axis=0)
+        apart = np.abs(self.parts - self.due).sum(axis=0) / 2
+        return float((apart * total).sum() / total.sum()) if total.sum() else 0.0
+
+
+def shares_of(policy: SitePolicy) -> dict[str, float]:
+    """By account that has users, its share of the machine, level by level."""
+    accounts = policy.site.accounts
+    found: dict[str, float] = {}
+    for row in accounts.associations:
+        if row.user and row.account not in found:
+            found[row.account] = float(accounts.tree.part_of_all[row.parent])
+    return found
+
+
+def account_use(measures: Measures, shares: Mapping[str, float]) -> AccountUse:
+    """Use of the jobs that ran, by account and window, and what was due.
+
+    What all of them used in a window is divided anew: by shares, but nobody is due more than the jobs of the account
+    that were in the system could have used in that window. What one account leaves goes to the others, by shares.
+    """
+    names = tuple(sorted({job.account for job in measures.jobs}))
+    at = {name: place for place, name in enumerate(names)}
+    row = np.array([at[job.account] for job in measures.jobs], np.int64)
+    begin_s, end_s = int(measures.submit_s.min()), int(measures.end_s.max())
+    count = max(1, -(-(end_s - begin_s) // WINDOW_S))
+    used, due = np.zeros((len(names), count)), np.zeros((len(names), count))
+    share = np.array([shares.get(name, 0.0) for name in names])
+    for k in range(count):
+        low, high = begin_s + k * WINDOW_S, begin_s + (k + 1) * WINDOW_S
+        there = np.flatnonzero((measures.submit_s < high) & (measures.end_s > low))
+        start_s, end, processors = measures.start_s[there], measures.end_s[there], measures.processors[there]
+        ran_s = np.clip(np.minimum(end, high) - np.maximum(start_s, low), 0, None)
+        used[:, k] = np.bincount(row[there], processors * ran_s, len(names))
+        left_s = end - np.maximum(start_s, np.minimum(low, end))
+        could_s = np.minimum(left_s, high - np.maximum(measures.submit_s[there], low))
+        demand = np.bincount(row[there], processors * could_s, len(names)).astype(np.float64)
+        due[:, k] = divided(float(used[:, k].sum()), share, demand)
+    total = used.sum(axis=0)
+    return AccountUse(names, used, np.divide(due, total, out=np.zeros_like(due), where=total > 0))
+
+
+def divided(amount: float, share: FloatArray, demand: FloatArray) -> FloatArray:
+    """`amount` divided by shares, nobody getting more than the demand; what is left goes to the others by shares."""
+    got, open_ = np.zeros(len(share)), demand > 0
+    weight = np.where(share > 0, share, 1e-9)
+    while amount > 1e-9 and open_.any():
+        part = np.where(open_, amount * weight / weight[open_].sum(), 0.0)
+        full = open_ & (part >= demand - got)
+        if not full.any():
+            return got + part
+        amount -= float((demand - got)[full].sum())
+        got[full] = demand[full]
+        open_ &= ~full
+    return got
+
+
+def mean_by(jobs: Sequence[Job], values: FloatArray, key: str) -> dict[str, float]:
+    """The mean of a column by account, QOS or user of the jobs."""
+    names, row = np.unique([getattr(job, key) for job in jobs], return_inverse=True)
+    means = np.bincount(row, values) / np.bincount(row)
+    return dict(zip(names.tolist(), means.tolist(), strict=True))
+
+
+def gini(values: npt.ArrayLike) -> float:
+    """The Gini index: 0 where all have the same, towards 1 where one has everything."""
+    column = np.sort(np.asarray(values, np.float64))
+    n, total = len(column), column.sum()
+    return float((2 * np.arange(1, n + 1) - n - 1) @ column / (n * total)) if total > 0 else 0.0
+
+
+def jain(values: npt.ArrayLike) -> float:
+    """Jain's index of fairness: 1 where all have the same, 1/n where one has everything."""
+    column = np.asarray(values, np.float64)
+    squares = float((column**2).sum())
+    return float(column.sum() ** 2 / (len(column) * squares)) if squares else 1.0
+
+
+def user_slowdowns(measures: Measures) -> list[float]:
+    """The mean bounded slowdown of each user."""
+    return list(mean_by(measures.jobs, measures.bounded_slowdown, "user").values())
+
+
+USER_GINI = Metric(
+    "user_gini", "Gini users", "", "Gini index of the mean bounded slowdown of users", "Gini 1912", "lower",
+    lambda m: gini(user_slowdowns(m)),
+)  # fmt: skip
+USER_JAIN = Metric(
+    "user_jain", "Jain users", "", "Jain's index of the mean bounded slowdown of users", "Jain et al. 1984", "higher",
+    lambda m: jain(user_slowdowns(m)),
+)  # fmt: skip
+
+
+def site_metrics(policy: SitePolicy) -> tuple[Metric, ...]:
+    """The metrics that a policy adds to every table."""
+    shares = shares_of(policy)
+    distance = Metric(
+        "share_distance", "off share", "",
+        "part of all use that went elsewhere than due by share, over windows of a day", "cpsched",
+        "lower", lambda m: account_use(m, shares).distance,
+    )  # fmt: skip
+    return distance, USER_GINI, USER_JAIN
+
+
+def breakdown(measures: Measures, policy: SitePolicy) -> dict[str, Any]:
+    """What became of each account and each QOS: jobs, waits, and use beside the share."""
+    shares, use = shares_of(policy), account_use(measures, shares_of(policy))
+    total = use.used.sum()
+    waits, slow = measures.wait_s, measures.bounded_slowdown
+    of_use = dict(zip(use.accounts, (use.used.sum(axis=1) / total if total else use.used[:, 0]).tolist(), strict=True))
+
+    def rows(key: str) -> dict[str, dict[str, Any]]:
+        ones = np.ones(len(measures.jobs))
+        names, row = np.unique([getattr(job, key) for job in measures.jobs], return_inverse=True)
+        jobs = dict(zip(names.tolist(), np.bincount(row, ones).astype(int).tolist(), strict=True))
+        wait, bsld = mean_by(measures.jobs, waits, key), mean_by(measures.jobs, slow, key)
+        return {name: {"jobs": jobs[name], "mean_wait_s": wait[name], "bsld": bsld[name]} for name in jobs}
+
+    accounts = {
+        name: {
+            "share": shares.get(name, 0.0),
+            "used": of_use[name],
+            **row,
+            "used_by_window": use.parts[at].round(4).tolist(),
+            "due_by_window": use.due[at].round(4).tolist(),
+        }
+        for at, (name, row) in enumerate(sorted(rows("account").items()))
+    }
+    return {"accounts": accounts, "qos": rows("qos")}

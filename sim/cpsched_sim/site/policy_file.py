@@ -1,0 +1,360 @@
+"""A policy file: accounts with shares and limits, QOS, weights, and who of a trace belongs where.
+
+    accounts:
+      physics: { shares: 80, users: [u1, u2] }
+      biology: { shares: 20, users: { u3: { shares: 2, limits: { MaxJobs: 4 } } }, limits: { GrpTRES: cpu=64 } }
+      laser:   { shares: 1, parent: physics }
+    qos:
+      normal: { priority: 10, limits: { MaxTRESPU: cpu=32, MaxWall: 1-00:00:00 } }
+    partitions: { "1": { tier: 2, factor: 10, qos: normal } }
+    priority: { fair_share: 100000, age: 1000, max_age: 7-00:00:00 }
+    fair_share: { algorithm: fair-tree, half_life_days: 7 }
+    users: { others: spread }                # users that no account lists: each to the account with most room
+    enforce: [limits]
+    dumps: { associations: assoc.txt, qos: qos.txt, shares: sshare.txt }
+
+Limits have Slurm's names and Slurm's spelling. `dumps` names files beside this one that hold what `sacctmgr -P show
+assoc`, `sacctmgr -P show qos` and `sshare -a -l -P` print; what the file says itself comes on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from cpsched.errors import CpschedError
+from cpsched.model import Cluster, Job
+from cpsched.site.accounts import NO_LIMITS, Accounts, Association, Limits, Qos, Site
+from cpsched.site.multifactor import Weights
+from cpsched.site.words import AT_SUBMISSION, FIELDS, UNMODELLED, limits_of, minutes_of
+from cpsched_sim.errors import InvalidPolicy
+from cpsched_sim.reading.tree import Tree, parse_tree, read_tree
+from cpsched_sim.site.dumps import read_associations, read_qos, read_usage
+from cpsched_sim.traces.job import TraceJob
+
+_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+MAX_ENTRIES = 100_000
+"""Accounts, users or QOS that one file may have."""
+SHORTEST_HALF_LIFE_DAYS = 0.001
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Count = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Shares = Annotated[Count | None, BeforeValidator(lambda shares: None if shares == "parent" else shares)]
+"""A number beside the siblings' numbers; `parent` is the parent's own share."""
+LimitWords = Mapping[str, str | int]
+
+
+class _WithLimits(BaseModel):
+    model_config = _STRICT
+    limits: LimitWords = Field(default_factory=dict)
+
+    @field_validator("limits")
+    @classmethod
+    def _are_limits(cls, words: LimitWords) -> LimitWords:
+        for name in words:
+            if name in UNMODELLED:
+                raise ValueError(f"{name} is not modelled")
+            if name not in FIELDS and name not in AT_SUBMISSION:
+                raise ValueError(f"{name} is no limit that is known: {', '.join(FIELDS)}")
+        limits_of({name: str(text) for name, text in words.items()})
+        return words
+
+    def read_limits(self) -> Limits:
+        """The limits as a value."""
+        return limits_of({name: str(text) for name, text in self.limits.items()})
+
+
+class UserEntry(_WithLimits):
+    """One user in an account; `shares: parent` stands for the account's own."""
+
+    shares: Shares = 1
+    priority: Count = 0
+    qos: str = ""
+
+
+class AccountEntry(_WithLimits):
+    """One account. `users` is a list of names, or a mapping of names to entries of their own."""
+
+    shares: Shares = 1
+    parent: str = ""
+    priority: Count = 0
+    users: Annotated[Sequence[Name], Field(max_length=MAX_ENTRIES)] | Mapping[Name, UserEntry] = ()
+
+    @field_validator("users", mode="before")
+    @classmethod
+    def _names_are_texts(cls, users: object) -> object:
+        """SWF numbers its users: 17 in a list is the user "17"."""
+        return [str(user) if isinstance(user, int) else user for user in users] if isinstance(users, list) else users
+
+    def entries(self) -> dict[str, UserEntry]:
+        """The users with what is said of each."""
+        return dict(self.users) if isinstance(self.users, Mapping) else {name: UserEntry() for name in self.users}
+
+
+class QosEntry(_WithLimits):
+    """One quality of service."""
+
+    priority: Count = 0
+    usage_factor: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    factor_on_limits: bool = False
+    limit_factor: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    over_partition: bool = False
+
+
+class PartitionEntry(BaseModel):
+    """What a queue of the trace is worth: its tier, its factor (PriorityJobFactor), the QOS whose limits it has."""
+
+    model_config = _STRICT
+    tier: Count = 0
+    factor: Count = 1
+    qos: str = ""
+
+
+class PriorityEntry(BaseModel):
+    """Weights of the factors (Slurm: PriorityWeight*), and how they are taken."""
+
+    model_config = _STRICT
+    kind: Literal["multifactor", "basic"] = "multifactor"
+    age: Count = 0
+    fair_share: Count = 0
+    job_size: Count = 0
+    partition: Count = 0
+    qos: Count = 0
+    association: Count = 0
+    tres: Mapping[Name, Annotated[float, Field(ge=0, le=1e12)]] = Field(default_factory=dict)
+    max_age: str = "7-00:00:00"
+    favor_small: bool = False
+    size_over_time: bool = False
+    calc_period_s: Annotated[int, Field(ge=1, le=86_400)] = 300
+
+    @field_validator("max_age")
+    @classmethod
+    def _is_a_time(cls, text: str) -> str:
+        if not minutes_of(text):
+            raise ValueError("must be a time such as 7-00:00:00")
+        return text
+
+    def weights(self) -> Weights:
+        """The weights as the core has them."""
+        return Weights(
+            self.age, self.fair_share, self.job_size, self.partition, self.qos, self.association, dict(self.tres),
+            60 * (minutes_of(self.max_age) or 1), self.favor_small, self.size_over_time,
+        )  # fmt: skip
+
+
+class FairShareEntry(BaseModel):
+    """How use is held against shares."""
+
+    model_config = _STRICT
+    algorithm: Literal["fair-tree", "classic", "depth-oblivious"] = "fair-tree"
+    half_life_days: Annotated[float, Field(ge=0, le=36_500)] = 7.0
+    dampening: Annotated[float, Field(gt=0, le=1000)] = 1.0
+
+    @field_validator("half_life_days")
+    @classmethod
+    def _is_none_or_some_time(cls, days: float) -> float:
+        """Slurm's way to fade, second by second, makes no sense of a half-life of about a second."""
+        if 0 < days < SHORTEST_HALF_LIFE_DAYS:
+            raise ValueError(f"must be 0 (use never fades), or at least {SHORTEST_HALF_LIFE_DAYS}")
+        return days
+
+
+class UsersEntry(BaseModel):
+    """Where users of the trace belong whom no account lists.
+
+    `others` is an account's name, or `spread`: one after the other, in order of their first jobs, goes to the account
+    that has fewest users for its share. `qos` is the QOS of a job whose queue has none in `qos_by_queue`.
+    """
+
+    model_config = _STRICT
+    others: str = "spread"
+    qos: str = ""
+    qos_by_queue: Mapping[Name, str] = Field(default_factory=dict)
+
+
+class DumpsEntry(BaseModel):
+    """Files beside the policy file, as Slurm's commands print them."""
+
+    model_config = _STRICT
+    associations: str = ""
+    qos: str = ""
+    shares: str = ""
+
+
+class PolicyFile(BaseModel):
+    """The content of a policy file."""
+
+    model_config = _STRICT
+    accounts: Annotated[Mapping[Name, AccountEntry], Field(max_length=MAX_ENTRIES)] = Field(default_factory=dict)
+    qos: Annotated[Mapping[Name, QosEntry], Field(max_length=MAX_ENTRIES)] = Field(default_factory=dict)
+    partitions: Mapping[Name, PartitionEntry] = Field(default_factory=dict)
+    priority: PriorityEntry = Field(default_factory=PriorityEntry)
+    fair_share: FairShareEntry = Field(default_factory=FairShareEntry)
+    users: UsersEntry = Field(default_factory=UsersEntry)
+    enforce: Sequence[Literal["limits", "safe"]] = ("limits",)
+    dumps: DumpsEntry = Field(default_factory=DumpsEntry)
+
+    @model_validator(mode="after")
+    def _names_what_it_has(self) -> PolicyFile:
+        if not self.dumps.associations:
+            for name, account in self.accounts.items():
+                if account.parent and account.parent not in (*self.accounts, "root"):
+                    raise ValueError(f"accounts.{name}.parent is {account.parent}, which is no account")
+                if name == "root":
+                    raise ValueError("accounts.root is there by itself")
+            if self.users.others not in ("spread", *self.accounts):
+                raise ValueError(f"users.others is {self.users.others}, which is neither spread nor an account")
+        if not self.dumps.qos:
+            named = {*self.users.qos_by_queue.values(), self.users.qos, *(p.qos for p in self.partitions.values())}
+            if missing := sorted(named - {"", *self.qos}):
+                raise ValueError(f"qos {missing[0]} is named, and is not in qos")
+        return self
+
+
+@dataclass(frozen=True)
+class SitePolicy:
+    """A site's policy as a simulation plays it.
+
+    `site` has the accounts and QOS of the file; `assigned` adds the users of a trace. `used_s` is what was used before
+    the trace, in processor seconds by (account, user).
+    """
+
+    name: str
+    file: PolicyFile
+    site: Site
+    used_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    sha256: str = ""
+    """Of what the file and its dumps say."""
+
+    @cached_property
+    def highest_factor(self) -> int:
+        """The largest factor of a partition."""
+        return max((entry.factor for entry in self.file.partitions.values()), default=1)
+
+    def assigned(self, jobs: Iterable[TraceJob]) -> tuple[SitePolicy, list[TraceJob]]:
+        """The policy with all users of these jobs in it, and the jobs with their account, QOS and tier."""
+        jobs = list(jobs)
+        policy = replace(self, site=replace(self.site, accounts=self._with_users(jobs)))
+        made: dict[tuple[str, str, str], dict[str, object]] = {}
+        found = []
+        for item in jobs:
+            job = item.job
+            key = (job.user, job.account, job.queue)
+            if key not in made:
+                made[key] = policy._place(job)
+            found.append(TraceJob(replace(job, **made[key]), item.run_s))  # type: ignore[arg-type]
+        return policy, found
+
+    def _place(self, job: Job) -> dict[str, object]:
+        accounts, entry = self.site.accounts, self.file.partitions.get(job.queue, PartitionEntry())
+        own = job.account if accounts.find(job.account, job.user, job.queue) is not None else ""
+        account = own or accounts.account_of(job.user)
+        at = accounts.find(account, job.user, job.queue)
+        default = accounts.associations[at].default_qos if at is not None else ""
+        qos = job.qos or self.file.users.qos_by_queue.get(job.queue) or default or self.file.users.qos
+        return {"account": account, "qos": qos, "tier": entry.tier}
+
+    def _with_users(self, jobs: Sequence[TraceJob]) -> Accounts:
+        """Every user of the trace in an account: the one that lists the user, or the one that `others` says."""
+        rows = list(self.site.accounts.associations)
+        known = {row.user for row in rows if row.user}
+        leaves = [at for at, row in enumerate(rows) if at and not row.user] or [0]
+        heads = {at: sum(row.parent == at and bool(row.user) for row in rows) for at in leaves}
+        named = {rows[at].account: at for at in leaves}
+        share = [max(float(part), 1e-9) for part in self.site.accounts.tree.part_of_all]
+        others = self.file.users.others
+        parents = {row.parent for row in rows if not row.user}
+        childless = [at for at in leaves if at not in parents] or leaves
+        for item in jobs:
+            job = item.job
+            if job.user in known:
+                continue
+            known.add(job.user)
+            if others == "spread":
+                at = min(childless, key=lambda at: ((heads[at] + 1) / share[at], at))
+            else:
+                at = named[others]
+            heads[at] += 1
+            rows.append(Association(rows[at].account, job.user, parent=at))
+        return Accounts(tuple(rows))
+
+
+def load_policy(path: Path) -> SitePolicy:
+    """The policy of a file. Raises `InvalidPolicy`: `file:line: field: value: rule`, `Unusable` where no file is."""
+    return _policy(path, read_tree(path, InvalidPolicy))
+
+
+def parse_policy(path: Path, text: str) -> SitePolicy:
+    """The same from a text; `path` is what messages name, and beside which dumps are looked for."""
+    return _policy(path, parse_tree(path, text, InvalidPolicy))
+
+
+def _policy(path: Path, tree: Tree) -> SitePolicy:
+    if tree.content is None:
+        raise tree.wrong((), "empty", "must say something of accounts, qos, priority or limits")
+    file = tree.as_model(PolicyFile)
+    folder, dumps = path.parent, file.dumps
+    rows = read_associations(folder / dumps.associations) if dumps.associations else [Association("root", parent=-1)]
+    qos = read_qos(folder / dumps.qos) if dumps.qos else {}
+    try:
+        accounts = Accounts(tuple(_accounts(file, rows)))
+    except (CpschedError, KeyError) as error:
+        raise tree.wrong(("accounts",), "accounts", str(error).strip("'")) from error
+    qos |= {name: _qos(name, entry) for name, entry in file.qos.items()}
+    partition_qos = {name: entry.qos for name, entry in file.partitions.items() if entry.qos}
+    enforced = "limits" in file.enforce or "safe" in file.enforce
+    site = Site(accounts, qos, partition_qos, enforced, "safe" in file.enforce)
+    used_s = read_usage(folder / dumps.shares) if dumps.shares else {}
+    words = repr((file, site, used_s))
+    return SitePolicy(path.name, file, site, used_s, sha256(words.encode()).hexdigest())
+
+
+def _accounts(file: PolicyFile, rows: list[Association]) -> list[Association]:
+    """The associations of the file after those of a dump, parents first."""
+    at = {row.account: index for index, row in enumerate(rows) if not row.user}
+    left = dict(file.accounts)
+    while left:
+        ready = [name for name, entry in left.items() if (entry.parent or "root") in at]
+        if not ready:
+            raise KeyError(f"no way up to the root from {', '.join(left)}")
+        for name in ready:
+            entry = left.pop(name)
+            parent = at[entry.parent or "root"]
+            row = Association(name, "", "", parent, entry.shares, entry.priority, entry.read_limits())
+            if name in at:
+                rows[at[name]] = replace(row, parent=rows[at[name]].parent)
+            else:
+                at[name] = len(rows)
+                rows.append(row)
+    for name, entry in file.accounts.items():
+        handed_down = entry.read_limits()
+        for user, own in entry.entries().items():
+            limits = own.read_limits() if own.limits else _for_each_user(handed_down)
+            rows.append(Association(name, user, "", at[name], own.shares, own.priority, limits, own.qos))
+    return rows
+
+
+def _for_each_user(limits: Limits) -> Limits:
+    """What an account's limits hand down to users that have none of their own: those that are for each of them."""
+    return replace(
+        NO_LIMITS, jobs=limits.jobs, wall_min=limits.wall_min, tres=limits.tres, tres_a_node=limits.tres_a_node,
+        tres_minutes=limits.tres_minutes,
+    )  # fmt: skip
+
+
+def _qos(name: str, entry: QosEntry) -> Qos:
+    return Qos(
+        name, entry.priority, entry.read_limits(), entry.usage_factor, entry.factor_on_limits, entry.limit_factor,
+        entry.over_partition,
+    )  # fmt: skip
+
+
+def resources_of(cluster: Cluster) -> tuple[str, ...]:
+    """Slurm's names of a cluster's resources: the first is what a processor is."""
+    names = {"memory_mib": "mem", "gpus": "gres/gpu", "gpu": "gres/gpu"}
+    return ("cpu", *(names.get(name, f"gres/{name}") for name in cluster.resources[1:]))

@@ -1,0 +1,173 @@
+"""What the journal costs: bytes and CPU time a round, beside a queue of 2,000 jobs that moves.
+
+    python -m tests.benchmarks.journal [--segments 2] [--queued 2000] [DISPATCHER]...
+
+One cycle a second; every two seconds a job ends, others start in its place, and as many are submitted. `remembers` is a
+dispatcher that keeps an order of the whole queue between rounds and changes it a little each time. A month is 30 days.
+What grows is measured, whole segments of rounds; plan and reasons, which only the newest rounds keep, stand apart.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cpsched.catalogue import DISPATCHERS
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.model import Cluster, Decision, EndedJob, Job, Need, Request, RunningJob, Scene, Snapshot
+from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
+from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_bridge.report import CycleReport
+from cpsched_bridge.store.journal import SEGMENT_ROUNDS, Journal
+from cpsched_bridge.store.redecide import decide_again
+from cpsched_bridge.store.rounds import decision_to_json, plain
+
+MONTH_S = 30 * 86400
+NODES = 256
+HEADINGS = ("bytes a round", "GB a month", "CPU ms a round", "explained MiB", "decided again")
+
+
+class Remembers(Dispatcher):
+    """EASY that also keeps an order of the queue, of which a few jobs move in each round; a search would do so."""
+
+    def __init__(self) -> None:
+        self.order: list[int] = []
+        self._easy, self._rng = DISPATCHERS.build("easy"), random.Random(7)
+
+    def memory(self) -> Any:
+        """See `Dispatcher.memory`."""
+        return {"order": self.order}
+
+    def recall(self, memory: Any) -> None:
+        """See `Dispatcher.recall`."""
+        self.order = memory["order"]
+
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        """See `Dispatcher.decide`."""
+        here = [job.id for job in snapshot.queued_jobs()]
+        known, waiting = set(self.order), set(here)
+        self.order = [id for id in self.order if id in waiting] + [id for id in here if id not in known]
+        for _ in range(3):
+            self.order.insert(self._rng.randrange(100), self.order.pop(self._rng.randrange(100)))
+        return self._easy.decide(snapshot, need)
+
+
+class World:
+    """A full cluster and a queue, second by second."""
+
+    def __init__(self, queued: int) -> None:
+        self._rng, self._queued, self._made = random.Random(1), queued, 0
+        self.cluster = Cluster.of([[16, 64_000]] * NODES, ["cores", "memory_mib"])
+        self.free, self.queue, self.running = self.cluster.capacity.copy(), [], []  # type: ignore[var-annotated]
+        self.now_s = 0
+
+    def next_scene(self) -> tuple[Scene, list[EndedJob]]:
+        """A second later."""
+        self.now_s += 1
+        ended = []
+        if self.now_s % 2 == 0 and self.running:
+            over = self.running.pop(self._rng.randrange(len(self.running)))
+            self._take(over, -1)
+            ended.append(EndedJob(over.job, over.start_s, self.now_s))
+        while len(self.queue) < self._queued:
+            self.queue.append(self._new_job())
+        free, queue, running = self.free.copy(), tuple(self.queue), tuple(self.running)
+        return Scene(self.now_s, self.cluster, free, queue, running), ended
+
+    def start(self, starts: dict[int, Any]) -> list[tuple[Job, int]]:
+        """The jobs of a decision run from now on."""
+        begun = [RunningJob(job, self.now_s, starts[job.id]) for job in self.queue if job.id in starts]
+        for each in begun:
+            self._take(each, 1)
+        self.running += begun
+        self.queue = [job for job in self.queue if job.id not in starts]
+        return [(each.job, each.start_s) for each in begun]
+
+    def _take(self, each: RunningJob, sign: int) -> None:
+        for node, units in each.placement:
+            self.free[node] -= sign * units * np.array(each.job.request.per_unit)
+
+    def _new_job(self) -> Job:
+        self._made += 1
+        choose, cores = self._rng.choice, self._rng.choice([1, 2, 4, 8, 16])
+        request = Request(choose([1, 1, 1, 2, 4, 8, 16]), (cores, 2000 * cores))
+        walltime_s, user = choose([600, 3600, 7200, 36_000, 86_400]), self._rng.randrange(60)
+        names = (f"user{user:02}", f"run-{self._made % 977}.sh", "batch", f"project{user % 12}")
+        return Job(1_000_000 + self._made, self.now_s, walltime_s, request, *names)
+
+
+def lasting_bytes(journal: Journal) -> int:
+    """Bytes of a copy of the journal without the plans and reasons of the newest rounds."""
+    copy = Journal(":memory:")
+    journal._db.backup(copy._db)
+    with copy._db:
+        copy._db.execute("delete from explanations")
+    size = copy.size_bytes()
+    copy.close()
+    return size
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Print a line for each dispatcher."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--segments", type=int, default=2)
+    parser.add_argument("--queued", type=int, default=2000)
+    parser.add_argument("names", nargs="*", metavar="DISPATCHER", default=["easy", "remembers", "list-reg", "pcp20"])
+    asked = parser.parse_args(words)
+    first, rounds = 3 * SEGMENT_ROUNDS, asked.segments * SEGMENT_ROUNDS
+    print(f"{asked.queued} queued, {NODES} nodes, {rounds} rounds after {first} to warm up")
+    print(f"{'dispatcher':12}" + "".join(f"{heading:>16}" for heading in HEADINGS))
+    for name in asked.names:
+        print(measured(name, asked.queued, first, rounds), flush=True)
+
+
+def measured(name: str, queued: int, first: int, rounds: int) -> str:
+    """The line of one dispatcher."""
+    own = name == "remembers"
+    settings = {"effort": "50"} if name == "pcp20" else {"reservations": "100"} if name == "list-reg" else {}
+    spec = PolicySpec(f"{__name__}:Remembers" if own else name, "walltime", settings)
+    policy = Policy(WalltimePredictor(), Remembers()) if own else spec.build()
+    world, sizes, spent_s = World(queued), [0, 0], 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Journal(Path(folder) / "journal.sqlite")
+        begun: list[tuple[Job, int]] = []
+        for number in range(1, first + rounds + 1):
+            scene, ended = world.next_scene()
+            for each in ended:
+                policy.learn(each)
+            report = CycleReport(number, "control", 1e9 + number)
+            report.snapshot = policy.estimated(scene)
+            report.started, report.ended = begun, ended
+            memory = policy.memory()
+            report.decision = policy.decide(report.snapshot)
+            began_s = time.process_time()
+            report.memory = plain(memory)
+            report.recorded = decision_to_json(report.decision, report.snapshot)
+            report.starts = report.decision.starts_by_job(report.snapshot)
+            report.seconds.update(observe=0.01 * random.random(), decide=0.01 * random.random())
+            journal.write_round(report, spec)
+            spent_s += (time.process_time() - began_s) * (number > first)
+            begun = world.start(report.starts)
+            if number in (first, first + rounds):
+                sizes[number > first] = lasting_bytes(journal)
+        numbers = range(max(1, first - 20), first + rounds, max(1, rounds // 20))
+        same = sum(decide_again(journal.read(number)).same for number in numbers)
+        again = f"{same} of {len(numbers)}"
+        explained_mib = (journal.size_bytes() - sizes[1]) / 2**20
+    bytes_a_round = (sizes[1] - sizes[0]) / rounds
+    month = bytes_a_round * MONTH_S / 1e9
+    cpu_ms = 1e3 * spent_s / rounds
+    cells = (f"{bytes_a_round:.0f}", f"{month:.2f}", f"{cpu_ms:.2f}", f"{explained_mib:.1f}", again)
+    return f"{name:12}" + "".join(f"{cell:>16}" for cell in cells)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""`lookahead` on whole traces: its worth beside list schedulers and pcp20, its time, its deep queues, its ablation.
+
+`python -m tests.benchmarks.lookahead [quality] [systems] [speed] [deep] [ablation] [promises]`. Figures are realised
+over the whole trace. Times are CPU time, measured for each decision; kernels are compiled before the clock starts.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched import catalogue
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.lists import ListDispatcher
+from cpsched.model import Decision, Need, Snapshot
+from cpsched_sim.cluster.state import SimulatedCluster
+from cpsched_sim.experiment import Simulation, simulate
+from cpsched_sim.promises import promises
+from cpsched_sim.systems.system import System, load_system
+from cpsched_sim.workloads.eurora import eurora_jobs
+from cpsched_sim.workloads.load import Workload, load
+from tests.benchmarks import run_parts
+from tests.benchmarks.lists import grown
+from tests.traces import BLUE, GAIA, KIT, KTH, trace
+
+OBJECTIVES = ("af", "awf", "bsld", "p2sf", "default")
+TO_REACH = {
+    ("KTH", "af"): "75 / 73", ("KTH", "awf"): "90 / 91", ("KTH", "bsld"): "21 / 38", ("KTH", "p2sf"): "87 / 88",
+    ("BLUE", "af"): "48 / 51", ("BLUE", "awf"): "88 / 86", ("BLUE", "bsld"): "10 / 22", ("BLUE", "p2sf"): "85 / 88",
+}  # fmt: skip
+"""% of List-REG, real | requested run times."""
+EURORA_DAYS = 14
+
+
+def workload(name: str) -> Workload:
+    """A shared trace, with its system, or a generated Eurora."""
+    if name == "Eurora":
+        jobs = eurora_jobs(days=EURORA_DAYS, seed=1)
+        return Workload("generated", "eurora", System(load_system("eurora")).cluster, jobs, {}, ())
+    files = {"KTH": (KTH, None), "BLUE": (BLUE, None), "Gaia": (GAIA, None), "KIT": (KIT, "kit-forhlr2")}
+    file, system = files[name]
+    return load(trace(file), system)
+
+
+def worth(outcome: Simulation) -> dict[str, float]:
+    """The measures of the tables."""
+    measures = outcome.measures
+    names = ("af", "awf", "bsld", "p2sf", "mean_slowdown", "mean_wait_s")
+    return {name: outcome.metric(name) for name in names} | {"max_wait_s": float(measures.wait_s.max())}
+
+
+def quality() -> None:
+    """Each objective on two traces with real and with requested run times, in percent of List-REG and of EASY."""
+    print("% of List-REG with the same estimates                AF   AWF  BSLD  P2SF  max wait | default: % of EASY")
+    for name in ("KTH", "BLUE"):
+        work = workload(name)
+        for predictor in ("oracle", "walltime"):
+            base, easy = (worth(simulate(work, other, predictor)) for other in ("list-reg", "easy"))
+            for objective in OBJECTIVES:
+                outcome = simulate(work, "lookahead", predictor, settings={"objective": objective})
+                found = worth(outcome)
+                names = ("af", "awf", "bsld", "p2sf", "max_wait_s")
+                row = " ".join(f"{100 * found[key] / base[key]:5.1f}" for key in names)
+                of_easy = " ".join(f"{100 * found[key] / easy[key]:5.1f}" for key in names)
+                wanted = TO_REACH.get((name, objective), "all below 100")
+                print(
+                    f"  {name:5}{predictor:9}{objective:9} ({wanted:>13}) {row}"
+                    f" | {of_easy if objective == 'default' else ''}"
+                    f" violations {len(outcome.schedule.violations)}, {outcome.schedule.cpu_s:.0f} s CPU",
+                    flush=True,
+                )
+
+
+def systems() -> None:
+    """On Gaia, Eurora and KIT: the same measures beside other dispatchers."""
+    for name in ("Gaia", "Eurora", "KIT"):
+        work = workload(name)
+        for predictor in ("walltime", "profile") if name != "KIT" else ("walltime",):
+            for dispatcher, settings in (
+                ("easy", {}), ("list-reg", {}), ("list-sjf", {}), ("pcp20", {}), ("lookahead", {}),
+                ("lookahead", {"objective": "slowdown"}),
+            ):  # fmt: skip
+                outcome = simulate(work, dispatcher, predictor, settings=settings)
+                found = worth(outcome)
+                print(
+                    f"  {name:7}{predictor:9}{dispatcher:10}{settings.get('objective', ''):9}"
+                    f" AF {found['af']:8.0f} AWF {found['awf']:8.0f}"
+                    f" BSLD {found['bsld']:7.2f} P2SF {found['p2sf']:8.0f}"
+                    f" slowdown {found['mean_slowdown']:7.2f} wait {found['mean_wait_s']:6.0f}"
+                    f" max wait {found['max_wait_s'] / 3600:6.1f} h  violations {len(outcome.schedule.violations)}",
+                    flush=True,
+                )
+
+
+@dataclass
+class Timed(Dispatcher):
+    """A dispatcher whose decisions are timed, in CPU seconds."""
+
+    dispatcher: Dispatcher
+
+    def __post_init__(self) -> None:
+        self.learns, self.overrun = self.dispatcher.learns, self.dispatcher.overrun
+        self.took_s: list[float] = []
+
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        """Decide, and note how long that took."""
+        began = time.process_time()
+        decision = self.dispatcher.decide(snapshot, need)
+        self.took_s.append(time.process_time() - began)
+        return decision
+
+    def ms(self) -> npt.NDArray[np.float64]:
+        """Milliseconds per decision."""
+        return np.array(self.took_s) * 1e3
+
+
+def speed() -> None:
+    """CPU time per decision, and how it grows with the machine."""
+    for name, wanted in (("KTH", "mean 0.2"), ("KIT", "median 0.2, p99 20"), ("Eurora", "p99 20")):
+        work = workload(name)
+        timed = Timed(catalogue.dispatcher("lookahead"))
+        simulate(work, timed)
+        ms = timed.ms()
+        print(
+            f"  {name:7} {len(ms)} decisions: mean {ms.mean():.3f} median {np.median(ms):.3f}"
+            f" p99 {np.quantile(ms, 0.99):.2f} max {ms.max():.1f} ms CPU (to reach: {wanted})",
+            flush=True,
+        )
+    work = workload("KIT")
+    for times in (1, 9, 85):
+        cluster, jobs = grown(work.cluster, work.jobs[:6000], times)
+        timed = Timed(catalogue.dispatcher("lookahead"))
+        simulate(Workload("grown", "kit", cluster, jobs, {}, ()), timed)
+        print(f"  KIT grown to {cluster.size:7} nodes: mean {timed.ms().mean():.3f} ms CPU", flush=True)
+
+
+def deep() -> None:
+    """One whole plan on KIT's nodes as the queue grows."""
+    print("  a plan of so many queued jobs, ms CPU:    260 (3)  1,126 (30)  10,099 (500)")
+    work = workload("KIT")
+    for dispatcher in (ListDispatcher(), catalogue.dispatcher("lookahead"), catalogue.dispatcher("easy")):
+        row = []
+        for length in (260, 1126, 10099):
+            state = SimulatedCluster(work.cluster)
+            for item in work.jobs[: length + 200]:
+                state.submit(item.job, item.run_s)
+            state.apply(catalogue.dispatcher("easy").decide(state.snapshot(), "starts").starts)
+            dispatcher.decide(state.snapshot())
+            began = time.process_time()
+            decision = dispatcher.decide(state.snapshot())
+            planned = len(decision.plan_by_job(state.snapshot()))
+            row.append(f"{(time.process_time() - began) * 1e3:8.1f} ({planned} planned of {state.queue_length})")
+        print(f"  {type(dispatcher).__name__:18} {'  '.join(row)}", flush=True)
+
+
+ABLATION: tuple[tuple[str, dict[str, object]], ...] = (
+    ("as it is", {}),
+    ("no search", {"effort": 0}),
+    ("five times the search", {"effort": 300}),
+    ("without the last order", {"candidates": 126}),
+    ("last order and arrival alone", {"candidates": 3}),
+    ("horizon of 20 jobs", {"horizon": 20}),
+    ("horizon of 300 jobs", {"horizon": 300}),
+    ("no bound of the wait", {"overdue_h": 1e6}),
+)
+
+
+def ablation() -> None:
+    """What each part brings, on KTH with requested times, in percent of List-REG."""
+    work = workload("KTH")
+    base = worth(simulate(work, "list-reg"))
+    for objective in ("default", "af"):
+        for label, settings in ABLATION:
+            found = worth(simulate(work, "lookahead", settings={"objective": objective, **settings}))
+            row = "  ".join(f"{key} {100 * found[key] / base[key]:5.1f}" for key in ("af", "awf", "bsld", "p2sf"))
+            print(f"  {objective:8}{label:30} {row}  max wait {found['max_wait_s'] / 3600:5.0f} h", flush=True)
+
+
+def keeping() -> None:
+    """How good expected starts are."""
+    for name in ("KTH", "KIT"):
+        work = workload(name)
+        for dispatcher in ("lookahead", "list-reg"):
+            setup = simulate(Workload(work.name, work.system, work.cluster, work.jobs[:1], {}, ()), dispatcher).setup
+            for horizon, kept in promises(work, setup.build()).kept().items():
+                print(
+                    f"  {name:5}{dispatcher:10}{horizon:13}{kept.jobs:7} jobs, no later {100 * kept.on_time:5.1f} %,"
+                    f" mean |error| {kept.mean_absolute_error_s / 60:7.1f} min,"
+                    f" late p95 {kept.late_p95_s / 60:7.1f} min",
+                    flush=True,
+                )
+
+
+PARTS = {
+    "quality": quality, "systems": systems, "speed": speed, "deep": deep, "ablation": ablation, "promises": keeping,
+}  # fmt: skip
+
+
+def main(words: list[str]) -> None:
+    """Run the named parts; without names all, each in a process of its own."""
+    run_parts("tests.benchmarks.lookahead", PARTS, words)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

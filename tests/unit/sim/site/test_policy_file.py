@@ -1,0 +1,161 @@
+"""Policy files: what they mean, and how a wrong one is told: file, line, field, value, rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cpsched.model import Job, Request
+from cpsched.site.accounts import Limits
+from cpsched_sim.errors import InvalidPolicy, Unusable
+from cpsched_sim.site.policy_file import load_policy, parse_policy
+from cpsched_sim.traces.job import TraceJob
+
+WHOLE = """\
+accounts:
+  physics: { shares: 80, users: [ada, 17], limits: { MaxJobs: 4, GrpTRES: cpu=64 } }
+  laser: { shares: 3, parent: physics, users: { eve: { shares: parent, limits: { MaxWall: "2:00:00" } } } }
+  biology: { shares: 20 }
+qos:
+  normal: { priority: 10, limits: { MaxTRESPU: "cpu=32,gres/gpu=2" } }
+  long: { usage_factor: 0.5, over_partition: true }
+partitions: { "1": { tier: 2, factor: 10, qos: long } }
+priority: { fair_share: 1000, age: 10, max_age: "1-00:00:00", favor_small: true }
+users: { others: spread, qos: normal, qos_by_queue: { "9": long } }
+enforce: [limits, safe]
+"""
+
+
+def policy(text):
+    return parse_policy(Path("site.yaml"), text)
+
+
+def trace_job(id, user, queue="2", account=""):
+    return TraceJob(Job(id, id, 60, Request(1, (1,)), user=user, queue=queue, account=account), 30)
+
+
+def test_a_whole_file():
+    found = policy(WHOLE)
+    accounts, qos = found.site.accounts, found.site.qos
+    assert [row.label for row in accounts.associations if row.user] == [
+        "user ada in account physics", "user 17 in account physics", "user eve in account laser",
+    ]  # fmt: skip
+    eve = accounts.associations[accounts.find("laser", "eve")]
+    assert (eve.shares, eve.limits) == (None, Limits(wall_min=120))
+    assert [accounts.associations[at].account for at in accounts.chain(accounts.find("laser", "eve"))] == [
+        "laser", "laser", "physics", "root",
+    ]  # fmt: skip
+    assert qos["normal"].limits.tres_a_user == {"cpu": 32, "gres/gpu": 2}
+    assert qos["long"].over_partition
+    assert found.site.safe
+    weights = found.file.priority.weights()
+    assert (weights.fair_share, weights.max_age_s, weights.favor_small) == (1000, 86_400, True)
+
+
+def test_an_account_hands_limits_on_each_job_and_user_down_but_not_those_of_the_group():
+    accounts = policy(WHOLE).site.accounts
+    assert accounts.associations[accounts.find("physics", "ada")].limits == Limits(jobs=4)
+
+
+def test_users_whom_no_account_lists_go_to_the_account_with_most_room_for_its_share():
+    found, jobs = policy(WHOLE).assigned(trace_job(id, f"u{id}") for id in range(12))
+    heads = [item.job.account for item in jobs]
+    assert set(heads) == {"laser", "biology"}
+    assert heads.count("laser") > heads.count("biology")
+    assert all(found.site.accounts.find(item.job.account, item.job.user) is not None for item in jobs)
+
+
+def test_jobs_get_account_qos_and_tier():
+    _, jobs = policy(WHOLE).assigned([trace_job(1, "ada", "1"), trace_job(2, "17", "9"), trace_job(3, "eve")])
+    assert [(item.job.account, item.job.qos, item.job.tier) for item in jobs] == [
+        ("physics", "normal", 2), ("physics", "long", 0), ("laser", "normal", 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"site.yaml:1: file: empty: must say something"),
+        ("accounts:\n  a:\n    shares: -1\n", r"site.yaml:3: accounts\.a\.shares: -1: Input should be greater"),
+        ("accounts:\n  a: {}\nqoss: {}\n", r"site.yaml:3: qoss: .*no such setting; did you mean 'qos'\?"),
+        ("qos:\n  q:\n    limits: { MaxJobsPU: many }\n", r"site.yaml:3: qos\.q\.limits: .*MaxJobsPU=many: .*number"),
+        ("qos:\n  q:\n    limits: { MaxJob: 2 }\n", r"site.yaml:3: qos\.q\.limits: .*MaxJob is no limit"),
+        ("qos: { q: { limits: { UsageThreshold: 1 } } }", r"UsageThreshold is not modelled"),
+        ("accounts: { a: { parent: b } }", r"accounts\.a\.parent is b, which is no account"),
+        ("accounts: { a: { parent: b }, b: { parent: a } }", r"accounts: no way up to the root from a, b"),
+        ("accounts: { root: {} }", r"accounts\.root is there by itself"),
+        ("users: { others: nobody }", r"users\.others is nobody"),
+        ("partitions: { p: { qos: gone } }", r"qos gone is named"),
+        ("priority: { max_age: soon }", r"site.yaml:1: priority\.max_age: soon: .*time"),
+        ("fair_share: { half_life_days: 0.0001 }", r"fair_share\.half_life_days: 0\.0001: .*at least 0\.001"),
+        ("enforce: [nothing]", r"site.yaml:1: enforce\.0: nothing"),
+        ("dumps: { qos: there-is-none.txt }", r"there-is-none.txt: No such file"),
+    ],
+)
+def test_what_is_wrong_is_named(text, message):
+    with pytest.raises((InvalidPolicy, Unusable), match=message):
+        policy(text)
+
+
+def test_a_file_that_is_not_there():
+    with pytest.raises(Unusable, match=r"nowhere\.yaml: No such file"):
+        load_policy(Path("nowhere.yaml"))
+
+
+ASSOC = """\
+Cluster|Account|User|Partition|Share|Priority|GrpJobs|GrpTRES|MaxJobs|MaxTRES|MaxWall|QOS|Def QOS|ParentName
+lab|root|||1|||||||normal||
+lab|physics|||80|5||cpu=64||||normal||root
+lab|laser|||parent|||||||normal||physics
+lab|physics|ada||1||||2||1-00:00:00|normal|long|
+lab|laser|eve||parent|||||cpu=8||normal||
+"""
+QOS = """\
+Name|Priority|Flags|UsageFactor|LimitFactor|MaxTRESPU|MaxJobsPU|MaxWall
+normal|0||1.000000||cpu=32||
+long|7|OverPartQOS,UsageFactorSafe|0.500000|2.000000||3|7-00:00:00
+"""
+SSHARE = """\
+Account|User|RawShares|NormShares|RawUsage|NormUsage|EffectvUsage|FairShare|LevelFS|GrpTRESMins|TRESRunMins
+root||||7200||1.000000||||
+ physics||80|0.8|7200|1.0|1.0||0.8||
+  physics|ada|1|1.0|7200|1.0|1.0|0.5|1.0||
+"""
+
+
+def dumped(folder, assoc=ASSOC, qos=QOS, shares=SSHARE):
+    for name, text in (("assoc.txt", assoc), ("qos.txt", qos), ("sshare.txt", shares)):
+        (folder / name).write_text(text)
+    (folder / "site.yaml").write_text("dumps: { associations: assoc.txt, qos: qos.txt, shares: sshare.txt }\n")
+    return load_policy(folder / "site.yaml")
+
+
+def test_dumps_are_read_as_slurm_prints_them(tmp_path):
+    found = dumped(tmp_path)
+    accounts = found.site.accounts
+    ada = accounts.associations[accounts.find("physics", "ada")]
+    assert (ada.limits, ada.default_qos) == (Limits(jobs=2, wall_min=1440), "long")
+    assert [accounts.associations[at].account for at in accounts.chain(accounts.find("laser", "eve"))][1:] == [
+        "laser", "physics", "root",
+    ]  # fmt: skip
+    assert accounts.associations[1].limits.group_tres == {"cpu": 64}
+    long = found.site.qos["long"]
+    assert (long.over_partition, long.factor_on_limits, long.usage_factor, long.limit_factor) == (True, True, 0.5, 2.0)
+    assert long.limits == Limits(jobs_a_user=3, wall_min=7 * 1440)
+    assert found.used_s == {("physics", "ada"): 7200.0}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"assoc": ASSOC.replace("|80|5|", "|80|five|")}, r"assoc.txt:3: Priority: five: must be a whole number"),
+        ({"assoc": ASSOC.replace("cpu=64", "cpu=lots")}, r"assoc.txt:3: GrpTRES: lots: must be a whole number"),
+        ({"assoc": ASSOC.replace("normal||physics", "normal||nobody")}, r"assoc.txt:4: ParentName: nobody"),
+        ({"assoc": "Account  User\n"}, r"assoc.txt:1: Account: .*must be a column: print with -P"),
+        ({"qos": QOS.replace("0.500000", "half")}, r"qos.txt:3: UsageFactor: half: must be a number"),
+    ],
+)
+def test_a_bad_dump_is_told_by_its_own_line(tmp_path, changed, message):
+    with pytest.raises(InvalidPolicy, match=message):
+        dumped(tmp_path, **changed)

@@ -1,0 +1,78 @@
+import json
+
+import numpy as np
+import pytest
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.dispatchers.lists import ListDispatcher
+from cpsched.planning import plan
+from cpsched.policy import Policy
+from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_sim.promises import Kept, figures, promises, write_promises
+from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.workloads.load import Workload
+from tests.builders import a_cluster, a_job
+
+
+def a_workload(*jobs):
+    """Jobs of (submitted, cores, walltime, real run time) on four cores."""
+    trace = [
+        TraceJob(a_job(i, cores, 1, walltime, submit), run) for i, (submit, cores, walltime, run) in enumerate(jobs)
+    ]
+    return Workload("made", "pool", a_cluster(1, 4), trace, {}, ())
+
+
+def told(dispatcher, *jobs):
+    return promises(a_workload(*jobs), Policy(WalltimePredictor(), dispatcher))
+
+
+QUEUE = (0, 4, 1000, 600), (10, 4, 100, 100), (20, 4, 50, 50)
+
+
+def test_the_first_start_that_a_plan_names_is_the_promise_also_where_nothing_can_start():
+    found = told(ListDispatcher(), *QUEUE)
+    assert (found.told_at_s.tolist(), found.told_s.tolist()) == ([10, 20], [1000, 1100])
+    assert found.start_s.tolist() == [600, 700]
+    assert (found.at_once, found.untold) == (1, 0)
+
+
+def test_a_job_that_no_plan_named_was_told_nothing():
+    found = told(EasyDispatcher(), *QUEUE[:2], (20, 4, 50, 50))
+    assert found.told_s.tolist() == [1000, 650 + 50]
+    assert found.untold == 0
+
+
+class Silent(Dispatcher):
+    """Starts what fits and plans nothing."""
+
+    def decide(self, snapshot, need="plan"):
+        return plan(snapshot, need="starts")
+
+
+def test_a_dispatcher_without_plans_promises_nothing():
+    found = told(Silent(), *QUEUE)
+    assert (len(found.told_s), found.untold) == (0, 3)
+    assert found.kept() == {}
+
+
+def test_figures_are_by_how_far_ahead_a_promise_was():
+    found = told(ListDispatcher(), (0, 4, 500, 500), (10, 4, 9000, 9000), (20, 4, 50, 50))
+    kept = found.kept()
+    assert {name: row.jobs for name, row in kept.items()} == {"up to 15 min": 1, "up to 6 h": 1, "all": 2}
+    assert figures(found)["all"]["on_time"] == 1.0
+
+
+def test_errors_are_real_starts_less_promised_ones():
+    kept = Kept.of(np.array([-100, 0, 40, 60]))
+    assert (kept.on_time, kept.median_error_s, kept.mean_error_s, kept.mean_absolute_error_s) == (0.5, 20, 0, 50)
+    assert kept.late_p95_s == pytest.approx(57)
+
+
+def test_the_figures_are_written_a_line_per_dispatcher_and_horizon(tmp_path):
+    found = told(ListDispatcher(), *QUEUE)
+    write_promises([("list-reg", found)], tmp_path)
+    lines = (tmp_path / "promises.csv").read_text().splitlines()
+    assert lines[0].startswith("dispatcher,horizon,jobs,on_time,")
+    assert [line.split(",")[:3] for line in lines[1:]] == [["list-reg", "up to 1 h", "2"], ["list-reg", "all", "2"]]
+    assert json.loads(json.dumps(figures(found)))["all"]["jobs"] == 2
