@@ -11,10 +11,13 @@ from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle.loop import Bridge, Listener
 from cpsched_bridge.ports import Backend, Pace
+from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
+from cpsched_bridge.watch.exporter import Exporter
+from cpsched_bridge.watch.following import Following
 from tests.fakes import FakePace, FirstFit
 
 
@@ -26,6 +29,7 @@ def a_bridge(
     listeners: tuple[Listener, ...] = (),
     policy_spec: PolicySpec | None = None,
     policy: Policy | None = None,
+    fallback: Policy | None = None,
     **settings: Any,
 ) -> Bridge:
     """A bridge in control mode, unless told otherwise, whose files are in `state_dir`."""
@@ -40,4 +44,20 @@ def a_bridge(
         pace=pace or FakePace(),
         settings=configured,
         listeners=listeners,
+        fallback=fallback,
     )
+
+
+class Metrics:
+    """A listener whose metrics a test asks for by name."""
+
+    def __init__(self) -> None:
+        self._exporter, self._following = Exporter(), Following()
+
+    def __call__(self, report: CycleReport) -> None:
+        """Take note of one cycle."""
+        self._exporter(self._following.follow(report))
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The value of one series; None where there is none."""
+        return self._exporter.registry.get_sample_value(name, labels)

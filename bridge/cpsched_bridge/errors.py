@@ -6,14 +6,18 @@ An exception means that the outside or the configuration broke; a start that did
     ├── BackendError         the cluster did not do as asked: the cycle failed, the loop backs off
     │   ├── BackendUnavailable   not reached: nothing took effect
     │   ├── BackendTimeout       no answer within the deadline: it may have taken effect
+    │   │   └── BackendDied      the process that was asked ended over the call: the same
     │   └── CommandRefused       reached, understood and refused as a whole (privilege, version)
     ├── PolicyFailed         the policy raised, or answered what may not be carried out: the cycle failed
     ├── DecisionTimeout      the policy did not answer in time
+    ├── DispatcherFailed     a dispatcher in a process of its own died, or says what it raised
     ├── SettingsError        the configuration file: names file, field, value and rule (exit code 2)
     ├── AlreadyRunning       another bridge holds the lock
     ├── NotReady             a check that control mode requires fails
+    │   └── Unreachable          it could not be checked, since the cluster does not answer
     ├── AddressTaken         the metrics address cannot be listened on
     ├── StillHeld            jobs could not be given back to the cluster's own scheduler
+    ├── DamagedFile          journal or ledger cannot be read as what it is
     ├── UnknownRound         the journal has no such round (exit code 2)
     └── UnknownJob           neither ledger nor journal has heard of the job (exit code 2)
 """
@@ -40,6 +44,10 @@ class BackendTimeout(BackendError):
     """No answer within the deadline; whether the call had an effect is for the next observation to tell."""
 
 
+class BackendDied(BackendTimeout):
+    """The process that talks to the cluster ended during the call, which may have had an effect; asking on is quick."""
+
+
 class CommandRefused(BackendError):
     """The cluster was reached and refused a call as a whole; the call had no effect."""
 
@@ -56,6 +64,10 @@ class DecisionTimeout(BridgeError):
     """A call into the policy was ended because it took too long."""
 
 
+class DispatcherFailed(BridgeError):
+    """A dispatcher in a process of its own died there, or raised what the message says."""
+
+
 class SettingsError(BridgeError):
     """The configuration is wrong; the message names file, field, value and rule."""
 
@@ -70,8 +82,16 @@ class NotReady(BridgeError):
     """Control mode was asked for while a required check fails."""
 
 
+class Unreachable(NotReady):
+    """Control mode was asked for, and the cluster does not answer: it may do so later."""
+
+
 class AddressTaken(BridgeError):
     """The metrics address cannot be listened on."""
+
+
+class DamagedFile(BridgeError):
+    """The journal or the ledger cannot be read as what it is."""
 
 
 class UnknownRound(BridgeError):

@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import Literal, Protocol
 
 from cpsched.model import Cluster, EndedJob, IntArray, Job, RunningJob
+from cpsched.site.admission import LimitsNow
 
 Result = Literal["done", "refused", "unknown"]
 
@@ -37,6 +38,23 @@ class Hold(StrEnum):
     """An administrator, or the bridge itself: ours if the ledger says that we held it, else not to be touched."""
     USER = "user"
     """Its owner: never touched."""
+    CLUSTER = "cluster"
+    """The cluster itself, since the job cannot run as it asks (`PendingJob.obstacle` says why): not ours to mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """The cluster's own reason why a job waits, where that lies with the job or its like and not with its nodes.
+
+    A start that ends so is no failure of the bridge.
+    """
+
+    reason: str
+    """In the cluster's word, such as "AssocMaxJobsLimit"."""
+    whom: str
+    """Whom it concerns: one of the job's `PendingJob.groups`."""
+    passes: bool = False
+    """Whether a job just released may show it for a moment, and run nonetheless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +69,9 @@ class PendingJob:
     hold: Hold
     pinned: bool = False
     label: str = ""
+    obstacle: Obstacle | None = None
+    groups: tuple[str, ...] = ()
+    """Everybody on whose account the cluster may keep the job waiting: itself, its user, account, partition, ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +97,8 @@ class Observation:
     every running job that could be modelled, whoever started it. `ended` holds jobs that ran and ended since the
     previous reading of this backend object, in order of their ends; a job may come twice after a reconnect.
     A job that is in none of the lists is gone (cancelled before it ran, or forgotten by the cluster).
+    `limits` says how the pending jobs stand to the site's limits; None where the adapter knows of none. `notes` are
+    told as events: what could not be read, and what stands in for it.
     """
 
     now_s: int
@@ -85,6 +108,8 @@ class Observation:
     running: tuple[RunningJob, ...] = ()
     ended: tuple[EndedJob, ...] = ()
     left: tuple[LeftJob, ...] = ()
+    limits: LimitsNow | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +143,8 @@ class Check:
     mend: str = ""
     required: bool = True
     """False: a warning that does not keep control mode from starting."""
+    may_come: bool = False
+    """True: it may hold later without a change of the configuration, such as a service that is away."""
 
 
 class Backend(Protocol):
@@ -135,8 +162,9 @@ class Backend(Protocol):
     def history(self) -> Sequence[EndedJob]:
         """Jobs that ran and ended before, oldest first, as far as the cluster remembers.
 
-        Called once, before the first `observe`: it fills the predictor, and tells which jobs of the ledger ended
-        while no bridge was there. What ends after it comes with an observation.
+        Called before the first `observe`: it fills the predictor, and tells which jobs of the ledger ended while no
+        bridge was there. What ends after it comes with an observation. A backend whose source of the past did not
+        answer tells what it can, and has an attribute `history_missing` that is true: it is called again later.
         """
         ...
 

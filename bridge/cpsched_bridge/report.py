@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cpsched.model import Decision, EndedJob, Job, Placement, Snapshot
-from cpsched_bridge.ports import Observation, Outcome
+from cpsched_bridge.ports import Check, Observation, Outcome
 
 if TYPE_CHECKING:
     from cpsched.fit import Violation
@@ -45,12 +46,14 @@ class CycleReport:
     """What was decided on, every job estimated."""
     decision: Decision | None = None
     """The decision, if it may be carried out."""
+    fallback: bool = False
+    """Whether the fallback decided in place of the configured policy."""
     policy_failure: str = ""
     """Why there is no decision although there is a snapshot: the snake-case name of what the policy did wrong."""
-    packed_decision: bytes | None = None
-    """The decision as the journal keeps it, also one that broke a rule; see `store.rounds.pack`."""
-    packed_memory: bytes | None = None
-    """What the dispatcher had learned, if it tells."""
+    recorded: Any = None
+    """The decision as the journal keeps it, also one that broke a rule; see `store.rounds.decision_to_json`."""
+    memory: Any = None
+    """What the dispatcher knew besides the snapshot, right before it decided, as JSON, if it tells."""
     replayable: bool = True
     """Whether the journal holds all that the decision depended on."""
     violations: list[Violation] = field(default_factory=list)
@@ -66,10 +69,18 @@ class CycleReport:
     ended: list[EndedJob] = field(default_factory=list)
     waiting: list[Job] = field(default_factory=list)
     """The jobs that were decided on."""
+    limited: Mapping[int, str] = field(default_factory=dict)
+    """By job id, which limit of the site keeps a job from being decided on: whose, and how full."""
     starting: int = 0
     """Jobs released and not yet seen running."""
     kept: int = 0
     """Jobs on which a hold of ours may be."""
+    stuck: int = 0
+    """Jobs for which a command has been repeated without effect for too long."""
+    gap_s: float = 0.0
+    """How much later than planned the cycle began, if that was worth telling."""
+    checks: Sequence[Check] | None = None
+    """What must hold for control mode, as checked in this cycle; None: not checked."""
 
     def fail(self, kind: str, detail: str) -> None:
         """Let the cycle count as failed by `kind`, and tell it."""

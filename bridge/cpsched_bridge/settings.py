@@ -50,6 +50,28 @@ class PolicySettings(Section):
     overrun: Overrun = Field(
         default="one-second", description="What a running job is assumed to do when it outlives its estimate."
     )
+    fallback: str = Field(
+        default="easy",
+        description="Dispatcher that decides, on requested times, where the other hangs or fails; `none`: nobody does.",
+    )
+    own_process: Literal["auto", "always", "never"] = Field(
+        default="auto",
+        description="Run the dispatcher in a process that is killed when it hangs; auto: unless it is the fallback.",
+    )
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether there is somebody else to decide."""
+        return self.fallback != "none"
+
+    @property
+    def apart(self) -> bool:
+        """Whether the dispatcher runs in a process of its own."""
+        return self.own_process == "always" or (self.own_process == "auto" and self.dispatcher != self.fallback)
+
+    def fallback_spec(self) -> PolicySpec:
+        """The policy that decides where the configured one fails: no predictor, nothing learned."""
+        return PolicySpec(self.fallback, overrun=self.overrun)
 
     def spec(self) -> PolicySpec:
         """The same as the policy in words that is built and journalled."""
@@ -79,7 +101,13 @@ class CycleSettings(Section):
     decide_timeout_s: float = Field(
         default=60.0,
         gt=0,
-        description="A decision that takes longer is given up and counts as failed; systemd's watchdog must be longer.",
+        description="A decision that takes longer is given up and the fallback decides; systemd's watchdog is longer.",
+    )
+    longest_gap: float = Field(
+        default=10.0, gt=0, description="A cycle that begins so many intervals later than planned is an event."
+    )
+    checks_every_s: float = Field(
+        default=300.0, ge=0, description="How often the checks of `cpsched doctor` are repeated; 0: never."
     )
 
 
@@ -93,6 +121,9 @@ class StartSettings(Section):
         default=5,
         gt=0,
         description="After this many failed attempts in a row a job is left to the cluster's own scheduler.",
+    )
+    stuck_s: float = Field(
+        default=120.0, gt=0, description="A hold or a hand-back that has not come true after this long is an event."
     )
     adopt: bool = Field(
         default=True,
@@ -117,17 +148,28 @@ class GuardSettings(Section):
 class MetricsSettings(Section):
     """The endpoint for Prometheus."""
 
-    enabled: bool = Field(default=True, description="Serve /metrics.")
+    enabled: bool = Field(default=True, description="Serve /metrics, /healthz and /readyz.")
     host: str = Field(
         default="127.0.0.1", description="Address to listen on; the default is reachable from this host only."
     )
     port: int = Field(default=9764, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
 
 
+class PageSettings(Section):
+    """The status page for people, served where the metrics are."""
+
+    enabled: bool = Field(default=True, description="Serve the page, and its JSON under /api.")
+    public: bool = Field(default=False, description="Serve the page also where metrics.host is not a loopback address.")
+    users: Literal["show", "hide"] = Field(
+        default="show", description="hide: no names of users, accounts and jobs, on the page and in its JSON."
+    )
+
+
 class JournalSettings(Section):
     """How much of the past is kept."""
 
-    max_mib: float = Field(default=512.0, gt=0, description="Size of the journal's data; the oldest rounds go first.")
+    max_mib: float = Field(default=2048.0, gt=0, description="Size of the journal's data; the oldest rounds go first.")
+    keep_days: float = Field(default=30.0, gt=0, description="How long rounds and events are kept, if there is room.")
     keep_jobs_days: float = Field(default=30.0, gt=0, description="How long the ledger remembers jobs that are over.")
 
 
@@ -162,6 +204,7 @@ class Settings(Section):
     start: StartSettings = Field(default_factory=StartSettings)
     guard: GuardSettings = Field(default_factory=GuardSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
+    page: PageSettings = Field(default_factory=PageSettings)
     journal: JournalSettings = Field(default_factory=JournalSettings)
     _tree: Tree | None = PrivateAttr(default=None)
 
@@ -173,6 +216,12 @@ class Settings(Section):
         """`options` as the adapter's own model; raises `SettingsError` naming file, line, field, value and rule."""
         tree = self._tree or Tree(Path(where), {}, None)
         return _parsed(tree, model, ("options",), self.options)
+
+    @property
+    def serves_page(self) -> bool:
+        """Whether the status page is served: on other than loopback addresses only if somebody said so."""
+        loopback = self.metrics.host in ("localhost", "::1") or self.metrics.host.startswith("127.")
+        return self.page.enabled and (loopback or self.page.public)
 
     @property
     def heartbeat_path(self) -> Path:

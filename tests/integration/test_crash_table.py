@@ -92,11 +92,11 @@ class World:
         """Death before the ledger takes a transition into `state`."""
         record = self.bridge.ledger.record
 
-        def mortal(transitions, round_number=0):
+        def mortal(transitions, round_number=0, **how):
             batch = list(transitions)
             if any(transition.entry.state is state for transition in batch):
                 raise Death
-            record(batch, round_number)
+            record(batch, round_number, **how)
 
         self.bridge.ledger.record = mortal
         self.die(call)

@@ -20,6 +20,7 @@ POLICIES = [
     PolicySpec("easy", "walltime", {}, {}, "one-second"),
     PolicySpec("easy", "last-two", {}, {}, "one-second"),
     PolicySpec("prb", "walltime", {}, {}, "one-second"),
+    PolicySpec("lookahead", "walltime", {"effort": "10"}, {}, "one-second"),
     PolicySpec("pcp20", "walltime", {"effort": "16", "considered": "30"}, {}, "one-second"),
 ]
 

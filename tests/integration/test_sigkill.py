@@ -16,7 +16,8 @@ from cpsched_bridge.ports import Hold
 from cpsched_bridge.store.ledger import State
 from tests.bridges import a_bridge
 
-KILLS = 20
+KILLS = int(os.environ.get("CPSCHED_SIGKILLS", "20"))
+"""More by `make chaos`."""
 JOBS = 900
 STEP_S = 10
 """Time at the site passes by so much with each reading, up to the test's limit: each kill has its part of the day."""
@@ -77,7 +78,11 @@ def run_to_the_end(state_dir, socket):
     bridge = a_real_bridge(state_dir, socket)
     while bridge.cycle().observation.now_s < LAST_SUBMIT_S or bridge.ledger.open_ids():
         pass
-    return [entry.job_id for entry in bridge.ledger.entries()]
+    found = [entry.job_id for entry in bridge.ledger.entries()]
+    bridge.ledger.close()
+    bridge.journal.close()
+    bridge.backend.close()
+    return found
 
 
 def disagreements(entries, seen):
@@ -112,8 +117,8 @@ def audit(socket):
         client.close()
 
 
-def test_a_bridge_killed_twenty_times_loses_and_repeats_nothing(tmp_path):
-    socket, rng = tmp_path / "site.sock", random.Random(20261120)
+def test_a_bridge_killed_again_and_again_loses_and_repeats_nothing(tmp_path):
+    socket, rng = tmp_path / "site.sock", random.Random(int(os.environ.get("CPSCHED_SEED", "20261120")))
     limit = FORK.Value("q", 0)
     site = FORK.Process(target=serve_site, args=(socket, limit), daemon=True)
     site.start()

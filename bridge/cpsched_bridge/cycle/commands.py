@@ -12,6 +12,7 @@ from typing import TypeVar
 from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.cycle.guard import Allowance
 from cpsched_bridge.cycle.reconcile import Conduct, failed
+from cpsched_bridge.cycle.retries import IN_VAIN, Retries
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Backend, Outcome, Result, StartOrder
 from cpsched_bridge.report import CycleReport
@@ -23,18 +24,23 @@ T = TypeVar("T")
 class Commands:
     """The three commands on batches of jobs, each with its writing before and after."""
 
-    def __init__(self, backend: Backend, ledger: Ledger, conduct: Conduct) -> None:
+    def __init__(self, backend: Backend, ledger: Ledger, conduct: Conduct, retries: Retries | None = None) -> None:
         self._backend = backend
         self._ledger = ledger
+        self._retries = retries or Retries()
         self.conduct = conduct
 
     def send_intents(self, pending: frozenset[int], allowance: Allowance, now_s: int, report: CycleReport) -> None:
         """Send the holds and hand-backs that the ledger intends, for jobs that are `pending` in this reading."""
-        ledger = self._ledger
-        holds = [e for e in ledger.entries(State.ROLLING_BACK, State.HOLDING) if e.job_id in pending]
-        backs = [e for e in ledger.entries(State.HANDING_BACK) if e.job_id in pending]
-        self._send("hold", self._backend.hold, allowance.take(holds), self._held, now_s, report)
-        self._send("hand_back", self._backend.hand_back, allowance.take(backs), self._given_back, now_s, report)
+        holds, backs = (State.ROLLING_BACK, State.HOLDING), (State.HANDING_BACK,)
+        self._retries.intend([entry.job_id for entry in self._ledger.entries(*holds, *backs)], now_s)
+
+        def due(kind: str, states: Sequence[State]) -> list[Entry]:
+            wanted = [entry for entry in self._ledger.entries(*states) if entry.job_id in pending]
+            return allowance.take([entry for entry in wanted if self._retries.due(kind, entry.job_id, now_s)])
+
+        self._send("hold", self._backend.hold, due("hold", holds), self._held, now_s, report)
+        self._send("hand_back", self._backend.hand_back, due("hand_back", backs), self._given_back, now_s, report)
 
     def start(self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, report: CycleReport) -> None:
         """Begin the starts of held jobs, each on the nodes that were chosen for it.
@@ -52,6 +58,7 @@ class Commands:
             report.number,
         )
         ids = [order.job.id for order in orders]
+        self._retries.note("start", ids, now_s)
         try:
             outcomes = self._ask(self._backend.start, orders, ids, "start", report)
         except (BackendUnavailable, CommandRefused) as error:
@@ -79,6 +86,9 @@ class Commands:
         if not entries:
             return
         ids = [entry.job_id for entry in entries]
+        for job_id in self._retries.note(kind, ids, now_s):
+            why = self._entry(job_id).why
+            report.tell("no_effect", f"{kind} has been sent {IN_VAIN} times, and will be more rarely: {why}", job_id)
         outcomes = self._ask(command, ids, ids, kind, report)
         settled = [settle(self._entry(outcome.job_id), outcome, now_s) for outcome in outcomes]
         self._ledger.record((t for t in settled if t is not None), report.number)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cpsched.fit import verify
-from cpsched.model import Decision
+from cpsched.model import Decision, Snapshot
 from cpsched.policy import Policy
+from cpsched.site.admission import Round, decide_within
 from cpsched_bridge.cycle.asking import ask
 from cpsched_bridge.cycle.pace import timed
 from cpsched_bridge.cycle.snapshots import scene_of
@@ -16,7 +17,10 @@ from cpsched_bridge.errors import PolicyFailed
 from cpsched_bridge.ports import Observation, Pace
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import Entry
-from cpsched_bridge.store.rounds import decision_to_json, pack
+from cpsched_bridge.store.rounds import decision_to_json, plain
+
+FALLBACK = "fallback"
+"""The path, in journal and metrics, of a decision that the fallback took."""
 
 _SHOWN = 3
 """Broken rules that a message lists; the others are counted."""
@@ -46,25 +50,48 @@ class Decider:
     def _decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
         with timed(report, "decide", self.pace):
             scene = scene_of(seen, entries, report.mode == "control")
-            snapshot = report.snapshot = self.policy.estimated(scene)
+            whole = report.snapshot = self.policy.estimated(scene)
+            report.waiting = list(whole.queued_jobs())
+            found, memory = self._within_limits(whole, seen)
+            snapshot = report.snapshot = found.snapshot
+            decision, report.limited = found.decision, found.limited
             report.waiting = list(snapshot.queued_jobs())
-            decision = self.policy.decide(snapshot, "plan")
         if not isinstance(decision, Decision):
             raise PolicyFailed("decision_failed", f"the dispatcher answered {type(decision).__name__}, not a Decision")
+        if report.fallback:
+            decision = replace(decision, effort=replace(decision.effort, path=FALLBACK))
         with timed(report, "verify", self.pace):
             report.violations = verify(decision, snapshot)
         if report.violations:
             with contextlib.suppress(Exception):  # a start of what does not exist cannot be written down
-                report.packed_decision = pack(decision_to_json(decision, snapshot))
+                report.recorded = decision_to_json(decision, snapshot)
             raise PolicyFailed("rule_broken", _summary(report))
-        memory = self.policy.memory()
-        report.packed_memory = None if memory is None else pack(memory)
+        report.memory = memory
         report.replayable = memory is not None or not self.policy.dispatcher_learns
-        report.packed_decision = pack(decision_to_json(decision, snapshot))
+        report.recorded = decision_to_json(decision, snapshot)
         starts = decision.starts_by_job(snapshot)
         if len(starts) < len(decision.starts):
             raise PolicyFailed("rule_broken", "a job is started twice")
         report.decision, report.starts = decision, starts
+
+    def _within_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[Round, object]:
+        """What the policy decides within the site's limits, and its memory before; jobs on their way count as running.
+
+        A policy that is asked twice may have changed in between: the memory is that before the answer that counts.
+        """
+        memories: list[object] = []
+
+        def decide(of: Snapshot) -> Decision:
+            memories.append(plain(self.policy.memory()))
+            return self.policy.decide(of, "plan")
+
+        if seen.limits is None:
+            return Round(snapshot, decide(snapshot), {}), memories[0]
+        running = {each.job.id for each in seen.running}
+        jobs = snapshot.table.jobs
+        coming = [jobs[slot].id for slot in snapshot.running.tolist() if jobs[slot].id not in running]
+        found = decide_within(snapshot, seen.limits.beside(coming), decide)
+        return found, memories[found.answer]
 
 
 def _summary(report: CycleReport) -> str:

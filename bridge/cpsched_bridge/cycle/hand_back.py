@@ -11,18 +11,21 @@ from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Backend, Outcome
 from cpsched_bridge.store.ledger import KEPT, Ledger, State, Transition, move
 
+UNWRITTEN = "the ledger cannot be written: "
+"""How a line begins that tells of the disk and not of a job that is still held."""
+
 
 def give_all_back(backend: Backend, ledger: Ledger, why: str, attempts: int = 3) -> list[str]:
     """Hand back every job that a hold or pin of ours may be on; what is in the way of that, a line each.
 
     The cluster is read first: the submit plugin may hold jobs that the ledger has never seen, and jobs that run are
     left alone. Where the cluster cannot be read, the jobs that the ledger names are handed back. A ledger that cannot
-    be written keeps no job from being handed back.
+    be written keeps no job from being handed back: what is to be done is remembered, and done.
     """
     problems: list[str] = []
     for _ in range(attempts):
         problems = _intend(backend, ledger, why) + _hand_back(backend, ledger)
-        if not problems:
+        if all(problem.startswith(UNWRITTEN) for problem in problems):
             break
     return problems
 
@@ -55,7 +58,7 @@ def _hand_back(backend: Backend, ledger: Ledger) -> list[str]:
 
 def _record(ledger: Ledger, transitions: Iterable[Transition]) -> list[str]:
     try:
-        ledger.record(transitions)
+        ledger.record(transitions, unwritten=True)  # memory, then the cluster, then the disk
     except sqlite3.Error as error:
-        return [f"the ledger cannot be written: {error}"]
+        return [f"{UNWRITTEN}{error}"]
     return []

@@ -16,30 +16,40 @@ import structlog
 
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.cycle.checking import Checking
 from cpsched_bridge.cycle.commands import Commands
 from cpsched_bridge.cycle.deadline import can_interrupt
 from cpsched_bridge.cycle.deciding import Decider
 from cpsched_bridge.cycle.failures import INTERNAL, STORAGE, described, kind_of, traceback_of
+from cpsched_bridge.cycle.fallback import Deciders
+from cpsched_bridge.cycle.gaps import Gaps
 from cpsched_bridge.cycle.guard import Allowance, FailureWatch
 from cpsched_bridge.cycle.hand_back import give_all_back
 from cpsched_bridge.cycle.learning import Learner
 from cpsched_bridge.cycle.mode import ModeSwitch
 from cpsched_bridge.cycle.pace import timed
 from cpsched_bridge.cycle.progress import Progress
+from cpsched_bridge.cycle.put_off import PutOff
 from cpsched_bridge.cycle.reading import Reader
 from cpsched_bridge.cycle.reconcile import Conduct, reconcile
 from cpsched_bridge.cycle.rest import Rest
+from cpsched_bridge.cycle.retries import Retries
 from cpsched_bridge.cycle.snapshots import asides_of
+from cpsched_bridge.cycle.stuck import UNSETTLED, Stuck
 from cpsched_bridge.errors import PolicyFailed
 from cpsched_bridge.ports import Backend, Observation, Pace
 from cpsched_bridge.report import OK, CycleReport, Happening
 from cpsched_bridge.settings import Settings
+from cpsched_bridge.store.heartbeat import Heartbeat
 from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import KEPT, Ledger, State
 from cpsched_bridge.watch.systemd import Systemd
 
 Listener = Callable[[CycleReport], None]
+
+STOPPED = "stopped"
+"""The event that a bridge writes last. A journal that ends otherwise is one of a bridge that was killed."""
 
 _FORGET_EVERY = 1000
 """Rounds between two clean-ups of the ledger."""
@@ -58,6 +68,8 @@ class Bridge:
     pace: Pace
     settings: Settings
     listeners: Sequence[Listener] = ()
+    fallback: Policy | None = None
+    """Decides where `policy` hangs or fails; built from `settings.policy.fallback_spec()`."""
     systemd: Systemd = field(default_factory=Systemd)
     _round: int = field(init=False)
     _log: structlog.stdlib.BoundLogger = field(init=False)
@@ -66,8 +78,14 @@ class Bridge:
     _rest: Rest = field(init=False)
     _reader: Reader = field(init=False)
     _learner: Learner = field(init=False)
-    _decider: Decider = field(init=False)
+    _deciders: Deciders = field(init=False)
     _progress: Progress = field(init=False)
+    _gaps: Gaps = field(init=False)
+    _stuck: Stuck = field(init=False)
+    _checking: Checking = field(init=False)
+    _put_off: PutOff = field(default_factory=PutOff)
+    _retries: Retries = field(default_factory=Retries)
+    _heart: Heartbeat = field(init=False)
     _late: list[Happening] = field(default_factory=list)
     """What happened when the report of its cycle had been told already: part of the next one."""
 
@@ -75,13 +93,23 @@ class Bridge:
         self._round = self.journal.last_round
         self._log = structlog.get_logger("bridge")
         self._watch = FailureWatch(self.settings.guard)
-        self._mode = ModeSwitch(self.settings.mode, self.pause)
+        self._heart = Heartbeat(self.settings.heartbeat_path)
+        self._mode = ModeSwitch(self.settings.mode, self.pause, self._trouble)
         self._rest = Rest(self.settings.cycle, self.pace, self.systemd)
         self._reader = Reader(self.backend, self.ledger)
         limit_s = self.settings.cycle.decide_timeout_s
         self._learner = Learner(self.policy, limit_s)
-        self._decider = Decider(self.policy, limit_s, self.pace)
+        self._deciders = Deciders(
+            Decider(self.policy, limit_s, self.pace),
+            self._learner,
+            None if self.fallback is None else Decider(self.fallback, limit_s, self.pace),
+            self.pace,
+            self.settings.cycle.interval_s,
+        )
         self._progress = Progress(self._watch)
+        self._gaps = Gaps(self.settings.cycle.longest_gap * self.settings.cycle.interval_s)
+        self._stuck = Stuck(self.settings.start.stuck_s)
+        self._checking = Checking(self.backend, self.settings.cycle.checks_every_s, self.pace.monotonic_s())
 
     # ------------------------------------------------------------------------------------------------- the loop
 
@@ -90,11 +118,14 @@ class Bridge:
         self.systemd.notify("READY=1", f"STATUS={self.settings.mode}")
         if not can_interrupt():
             self._log.warning("no_decision_deadline", detail="not in the main thread: decide_timeout_s has no effect")
+        self._late += self._beginning()
         try:
             while True:
                 began_s = self.pace.monotonic_s()
                 self.cycle()
-                if not self._rest.wait_since(began_s):
+                due_s = began_s + self._rest.pause_s
+                self._gaps.plan(due_s)
+                if not self._rest.wait_until(due_s):
                     break
         except BaseException:
             for problem in self.stop():
@@ -105,18 +136,40 @@ class Bridge:
     def stop(self) -> list[str]:
         """Give the held jobs back, unless they are to be kept. Returns what was in the way, a line each."""
         self.systemd.notify("STOPPING=1")
-        if self.settings.mode == "shadow" or self.settings.on_stop == "keep":
-            return []
-        return give_all_back(self.backend, self.ledger, "the bridge stops")
+        problems = []
+        if self.settings.mode != "shadow" and self.settings.on_stop != "keep":
+            problems = give_all_back(self.backend, self.ledger, "the bridge stops")
+        with contextlib.suppress(Exception):  # a journal that takes nothing more keeps no bridge from stopping
+            word = "; ".join(problems) or "in order"
+            self.journal.write_events(self.pace.unix_s(), self._round, [Happening(STOPPED, word)])
+        return problems
+
+    def _beginning(self) -> list[Happening]:
+        """What the journal tells of the bridge before this one."""
+        try:
+            sign = self.journal.last_sign()
+        except Exception as error:
+            return [Happening("started", f"the journal does not tell what was before: {described(error)}")]
+        if sign is None:
+            return [Happening("started", "nothing is known of a bridge before this one")]
+        ago = f"{max(0.0, self.pace.unix_s() - sign.at_unix_s):.0f} s ago"
+        if sign.kind == STOPPED:
+            return [Happening("started", f"the bridge before stopped {ago}: {sign.detail}")]
+        return [
+            Happening("unclean_stop", f"the bridge before was killed or died: its last sign is from {ago}"),
+            Happening("started", "after an unclean stop"),
+        ]
 
     def cycle(self) -> CycleReport:
         """One cycle. What goes wrong in it is in the report; nothing is raised for it."""
         self._round += 1
         report = CycleReport(self._round, self._mode.present(), self.pace.unix_s(), happenings=self._late)
         self._late = []
+        self._gaps.note(self.pace.monotonic_s(), report)
         with self._failing(report):
             self._note_mode(report)
             self._work(report)
+            self._checking.note(self.pace.monotonic_s(), report)
         with self._failing(report, OSError):
             self._stand_down_if_needed(report)
         self._finish(report)
@@ -140,11 +193,14 @@ class Bridge:
         with timed(report, "observe", self.pace):
             seen, past = self._reader.read()
             report.observation = seen
+            for note in seen.notes:
+                report.tell("site_policy", note)
         self._learner.note(past)
         report.ended = self._learner.note(seen.ended)
         report.started = self._learner.begun(seen, report.ended)
         with timed(report, "reconcile", self.pace):
             self._reconcile(seen, report)
+            seen = report.observation = self._put_off.applied(seen, self.ledger.by_id)
         self._decide(seen, report)
         with timed(report, "apply", self.pace):
             self._apply(seen, report)
@@ -158,12 +214,12 @@ class Bridge:
         if report.number % _FORGET_EVERY == 0:
             self.ledger.forget(seen.now_s - int(self.settings.journal.keep_jobs_days * 86400))
         self._progress.note(transitions, self.pace.monotonic_s(), report)
+        report.happenings += self._put_off.note(seen, transitions)
 
     def _decide(self, seen: Observation, report: CycleReport) -> None:
         """Teach and ask the policy; what it does wrong must not take the held jobs along."""
         try:
-            self._learner.teach()
-            self._decider.decide(seen, self.ledger.by_id, report)
+            self._deciders.decide(seen, self.ledger.by_id, report)
         except PolicyFailed as failure:
             self._watch.decided(False)
             report.fail(failure.kind, str(failure))
@@ -174,7 +230,7 @@ class Bridge:
         """Send what the ledger intends, then the starts, within one cycle's allowance; nothing in shadow mode."""
         if report.mode == "shadow":
             return
-        commands = Commands(self.backend, self.ledger, self._conduct(report))
+        commands = Commands(self.backend, self.ledger, self._conduct(report), self._retries)
         allowance = Allowance(self.settings.cycle.max_commands)
         pending = frozenset([*(p.job.id for p in seen.pending), *(left.job_id for left in seen.left)])
         commands.send_intents(pending, allowance, seen.now_s, report)
@@ -206,6 +262,10 @@ class Bridge:
         else:
             self._mode.write()
 
+    def _trouble(self) -> str | None:
+        """Why the bridge must not hold jobs now, although nobody has paused it."""
+        return self._heart.trouble(self.pace.monotonic_s())
+
     # ------------------------------------------------------------------------------------------ the end of a cycle
 
     def _finish(self, report: CycleReport) -> None:
@@ -214,21 +274,27 @@ class Bridge:
             counts = self.ledger.counts()
             report.starting = counts[State.STARTING]
             report.kept = sum(counts[state] for state in KEPT)
+            self._stuck.note(self.ledger.entries(*UNSETTLED), self.pace.monotonic_s(), report)
             self._write(report)
+        mishaps = [*self.ledger.mishaps, *self.journal.mishaps]
+        report.happenings += mishaps
         with self._failing(report):
             self.journal.write_events(report.at_unix_s, report.number, report.happenings)
+            for file in (self.ledger, self.journal):  # told until they are written down
+                file.mishaps = [mishap for mishap in file.mishaps if mishap not in mishaps]
         if report.result == OK:
             with self._failing(report, OSError):
-                self.settings.heartbeat_path.touch()
+                self._heart.beat(self.pace.monotonic_s())
         self._say(report)
         for listener in self.listeners:
             self._listen(listener, report)
 
     def _write(self, report: CycleReport) -> None:
         if report.snapshot is not None and report.observation is not None:
-            self.journal.write_round(report, self.policy_spec)
+            spec = self.settings.policy.fallback_spec() if report.fallback else self.policy_spec
+            self.journal.write_round(report, spec)
             waiting = frozenset(job.id for job in report.waiting)
-            self.journal.write_asides(asides_of(report.observation, waiting, self.ledger.by_id))
+            self.journal.write_asides(asides_of(report.observation, waiting, self.ledger.by_id, report.limited))
 
     def _listen(self, listener: Listener, report: CycleReport) -> None:
         """Tell one listener. Its failure fails the cycle, and is told with the next one: this one is told already."""
@@ -242,7 +308,7 @@ class Bridge:
     def _say(self, report: CycleReport) -> None:
         with contextlib.suppress(OSError, ValueError):  # standard error is full or closed: journal and metrics tell
             for happening in report.happenings:
-                say = self._log.info if happening.kind == "mode" else self._log.warning
+                say = self._log.info if happening.kind in ("mode", "started") else self._log.warning
                 say(happening.kind, round=report.number, job=happening.job_id, detail=happening.detail)
             if report.starts and report.mode == "control":
                 self._log.info("starts", round=report.number, jobs=len(report.starts), waiting=len(report.waiting))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,8 @@ class ModeSwitch:
 
     configured: Literal["shadow", "control"]
     pause: PauseFile
+    trouble: Callable[[], str | None] = lambda: None
+    """Why the bridge must stand down for as long as this says so."""
     _told: Mode | None = None
     _unwritten: str = ""
     """Why the bridge stood down, while the disk does not take it."""
@@ -27,7 +30,7 @@ class ModeSwitch:
 
     def reason(self) -> str | None:
         """Why the bridge stands down; None if it does not."""
-        return self._unwritten or self.pause.reason()
+        return self._unwritten or self.pause.reason() or self.trouble()
 
     def changed(self, mode: Mode) -> bool:
         """Whether `mode` differs from what this was asked about before."""

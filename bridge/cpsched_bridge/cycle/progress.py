@@ -39,7 +39,7 @@ class Progress:
         decided_at_s = self._decided_at_s.pop(entry.job_id, None)
         if ran and decided_at_s is not None:
             report.latencies_s.append(now_s - decided_at_s)
-        if entry.state is not State.GONE:
+        if entry.state is not State.GONE and transition.obstacle is None:
             self.watch.started(now_s, [ran])
         if entry.state is State.RUNNING and entry.why != "started where decided":
             report.tell("started_elsewhere", entry.why, entry.job_id)
@@ -47,6 +47,7 @@ class Progress:
 
 def _tell(transition: Transition, report: CycleReport) -> None:
     entry = transition.entry
-    newly_left = entry.leave and entry.leave in entry.why
-    if entry.state in _TOLD or newly_left:
+    newly_left = entry.leave and entry.leave in entry.why and transition.before is not State.HANDING_BACK
+    put_off = transition.obstacle is not None and entry.state is State.ROLLING_BACK  # told once for all of their like
+    if (entry.state in _TOLD and not put_off) or newly_left:
         report.tell(_TOLD.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)

@@ -9,6 +9,9 @@ from cpsched.model import EndedJob
 from cpsched_bridge.ports import Backend, Observation
 from cpsched_bridge.store.ledger import Ledger
 
+LOOK_BACK_EVERY_S = 300
+"""Seconds of the cluster between two attempts to read a past that could not be read at the start."""
+
 
 @dataclass(slots=True)
 class Reader:
@@ -17,17 +20,29 @@ class Reader:
     backend: Backend
     ledger: Ledger
     _looked_back: bool = False
+    _again_s: int = 0
+    """When to look back once more, if a part of the past could not be had."""
 
     def read(self) -> tuple[Observation, Sequence[EndedJob]]:
-        """The cluster now, and jobs that ended before the bridge began: given by the first reading, empty later.
+        """The cluster now, and jobs that ended before the bridge began: given by the first reading.
+
+        Later that is empty, unless the backend has `history_missing`: then it is asked again now and then.
 
         The first observation also lists, among the ended, those of them that the ledger takes for still alive.
         """
         if self._looked_back:
-            return self.backend.observe(self.ledger.pinned()), ()
+            seen = self.backend.observe(self.ledger.pinned())
+            return seen, self._caught_up(seen.now_s)
         past = tuple(self.backend.history())
         seen = self.backend.observe(self.ledger.pinned())
-        self._looked_back = True
+        self._looked_back, self._again_s = True, seen.now_s + LOOK_BACK_EVERY_S
         alive = self.ledger.open_ids()
         missed = (ended for ended in past if ended.job.id in alive)
         return replace(seen, ended=(*missed, *seen.ended)), past
+
+    def _caught_up(self, now_s: int) -> Sequence[EndedJob]:
+        """What a backend could not tell at first, asked for again now and then; what is known already is told twice."""
+        if not getattr(self.backend, "history_missing", False) or now_s < self._again_s:
+            return ()
+        self._again_s = now_s + LOOK_BACK_EVERY_S
+        return tuple(self.backend.history())

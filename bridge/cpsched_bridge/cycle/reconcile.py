@@ -11,10 +11,10 @@ happen, so the transition is to `rolling-back`, and one failure more.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from cpsched.model import Cluster, RunningJob
+from cpsched.model import Cluster, Job, RunningJob
 from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
 from cpsched_bridge.store.ledger import KEPT, Entry, State, Transition, move
 
@@ -109,28 +109,67 @@ def _give_back(entry: Entry | None, pending: PendingJob, now_s: int) -> Transiti
         return _handing_back(entry, pending, now_s)
     if entry is not None and entry.state in KEPT and pending.hold is Hold.USER:
         return _held_by_user(entry, now_s)
-    kept = entry is not None and (entry.state in KEPT or (entry.pinned and pending.hold is Hold.NONE))
+    if entry is not None and entry.state is State.STARTING and _held_since_the_start(pending):
+        return _held_by_administrator(entry, now_s)
+    pinned = pending.pinned or (entry is not None and entry.pinned)
+    kept = (entry is not None and entry.state in KEPT) or (pinned and pending.hold is Hold.NONE)
+    if pending.hold is Hold.CLUSTER:
+        return _held_by_cluster(entry, pending, now_s) if entry is not None and kept else None
     if pending.hold is Hold.USER or not (kept or pending.hold is Hold.PLUGIN):
         return None
-    return move(entry, State.HANDING_BACK, now_s, "not in control", job_id=pending.job.id, label=pending.label)
+    return move(
+        entry, State.HANDING_BACK, now_s, "not in control", job_id=pending.job.id, label=pending.label, pinned=pinned
+    )
 
 
 def _take(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
     """A pending job that is not ours yet. The submit plugin's hold makes it ours; one without a hold may be adopted."""
     id, label = pending.job.id, pending.label
+    leave = entry.leave if entry is not None else ""
+    if leave and _asks_anew(leave, pending.job):
+        leave = ""
     if pending.hold is Hold.PLUGIN:
-        if entry is not None and entry.leave:
-            return move(entry, State.HANDING_BACK, now_s, entry.leave)
-        return move(entry, State.HELD, now_s, "held by the submit plugin", job_id=id, label=label)
-    if pending.hold is Hold.NONE and conduct.adopt and not (entry is not None and entry.leave):
-        return move(entry, State.HOLDING, now_s, "adopted", job_id=id, label=label)
+        if leave:
+            return move(entry, State.HANDING_BACK, now_s, leave)
+        return move(entry, State.HELD, now_s, "held by the submit plugin", job_id=id, label=label, leave="")
+    if pending.hold is Hold.NONE and conduct.adopt and not leave:
+        return move(entry, State.HOLDING, now_s, "adopted", job_id=id, label=label, pinned=pending.pinned, leave="")
+    if pending.hold is Hold.NONE and pending.pinned:
+        return move(entry, State.HANDING_BACK, now_s, "released, with a pin of ours", job_id=id, pinned=True)
     return None
+
+
+_WHILE = ", while it asks for "
+
+
+def _held_by_cluster(entry: Entry, pending: PendingJob, now_s: int) -> Transition:
+    """The cluster holds the job itself. What is ours is taken off; then it is the cluster's until it asks for else."""
+    reason = pending.obstacle.reason if pending.obstacle else "no reason given"
+    leave = f"the cluster holds it: {reason}{_WHILE}{_asked(pending.job)}"
+    if pending.pinned:
+        return move(entry, State.HANDING_BACK, now_s, leave, leave=leave)
+    return move(entry, State.FREE, now_s, leave, leave=leave, pinned=False)
+
+
+def _asked(job: Job) -> str:
+    """What a job asks for, in words that change when it asks for something else."""
+    request = job.request
+    amounts = "+".join(map(str, request.per_unit)) + (" exclusively" if request.exclusive else "")
+    return f"{request.units} x {amounts} for {job.walltime_s} s in {job.queue or 'any queue'}"
+
+
+def _asks_anew(leave: str, job: Job) -> bool:
+    """Whether a job was left to the cluster for as long as it asks for what it does not ask for any more."""
+    _, found, asked = leave.rpartition(_WHILE)
+    return bool(found) and asked != _asked(job)
 
 
 def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
     """A hold was asked for, or is about to be. A job that nobody holds yet stays as it is: the hold is sent again."""
     if pending.hold is Hold.USER:
         return _held_by_user(entry, now_s)
+    if pending.hold is Hold.CLUSTER:
+        return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.NONE or pending.pinned:
         return None
     return move(entry, State.HELD, now_s, "held", pinned=False)
@@ -139,6 +178,8 @@ def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) ->
 def _held(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
     if pending.hold is Hold.USER:
         return _held_by_user(entry, now_s)
+    if pending.hold is Hold.CLUSTER:
+        return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.NONE:
         why = "released by someone else"
         return move(entry, State.FREE, now_s, why, leave=why)
@@ -146,12 +187,24 @@ def _held(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Tr
 
 
 def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
-    """A start was asked for, and the job is still pending. A hold on it means that the start will not happen."""
+    """A start was asked for, and the job is still pending. A hold on it means that the start will not happen.
+
+    Neither will it where the cluster names an obstacle that lies with the job or its like: nobody is to blame for that.
+    """
     if pending.hold is Hold.USER:
         return _held_by_user(entry, now_s)
+    if pending.hold is Hold.CLUSTER:
+        return replace(_held_by_cluster(entry, pending, now_s), obstacle=pending.obstacle)
+    if _held_since_the_start(pending):
+        return _held_by_administrator(entry, now_s)
     if pending.hold is not Hold.NONE:
         return failed(entry, State.ROLLING_BACK, now_s, "held instead of started", conduct)
-    if now_s - entry.since_s > conduct.start_timeout_s:
+    late = now_s - entry.since_s > conduct.start_timeout_s
+    obstacle = pending.obstacle
+    if obstacle is not None and (late or not obstacle.passes):
+        why = f"not started: {obstacle.reason} ({obstacle.whom})"
+        return replace(move(entry, State.ROLLING_BACK, now_s, why), obstacle=obstacle)
+    if late:
         return failed(entry, State.ROLLING_BACK, now_s, f"not running after {now_s - entry.since_s} s", conduct)
     return None
 
@@ -159,6 +212,8 @@ def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -
 def _handing_back(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct | None = None) -> Transition | None:
     if pending.hold is Hold.USER:
         return _held_by_user(entry, now_s)
+    if pending.hold is Hold.CLUSTER and not pending.pinned:
+        return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.NONE and not pending.pinned:
         return move(entry, State.FREE, now_s, "handed back", pinned=False)
     return None
@@ -166,6 +221,8 @@ def _handing_back(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduc
 
 def _was_running(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
     """The job is pending again: it was requeued, perhaps with our old pin on it. An administrator's hold is theirs."""
+    if pending.hold is Hold.CLUSTER:
+        return _held_by_cluster(entry, pending, now_s)
     if pending.hold in (Hold.ADMIN, Hold.USER):
         why = f"requeued and held ({pending.hold})"
         return move(entry, State.FREE, now_s, why)
@@ -176,9 +233,21 @@ def _was_running(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct
 
 def _was_lost(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
     """The job is pending although it had vanished. An administrator's hold on it was ours when we last saw it."""
+    if pending.hold is Hold.CLUSTER:
+        return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.ADMIN:
         return move(entry, State.HOLDING, now_s, "seen again")
     return _take(entry, pending, now_s, conduct)
+
+
+def _held_since_the_start(pending: PendingJob) -> bool:
+    """Whether somebody has held a job that we started: pin and release are one command, so the hold came later."""
+    return pending.hold is Hold.ADMIN and pending.pinned
+
+
+def _held_by_administrator(entry: Entry, now_s: int) -> Transition:
+    """The pin stays known, and is taken off when the administrator lets go."""
+    return move(entry, State.FREE, now_s, "held by an administrator")
 
 
 def _held_by_user(entry: Entry, now_s: int) -> Transition:

@@ -33,9 +33,9 @@ class Rest:
             return interval_s
         return min(max(self.settings.max_backoff_s, interval_s), interval_s * 2.0 ** min(self._failed, 30))
 
-    def wait_since(self, began_s: float) -> bool:
-        """Wait until the cycle that began at this monotonic time is over; False if the loop is to end."""
-        left_s = self.pause_s - (self.pace.monotonic_s() - began_s)
+    def wait_until(self, due_s: float) -> bool:
+        """Wait until a monotonic time; False if the loop is to end."""
+        left_s = due_s - self.pace.monotonic_s()
         while True:
             self.systemd.notify("WATCHDOG=1")
             slice_s = max(0.0, min(left_s, _SLICE_S))

@@ -7,6 +7,7 @@ and which nodes are promised to jobs on their way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from cpsched_bridge.store.journal_reader import Aside
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 
 T = TypeVar("T")
+NOT_LIMITED: Mapping[int, str] = MappingProxyType({})
 
 
 def scene_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool) -> Scene:
@@ -84,22 +86,26 @@ def _node_index(cluster: Cluster) -> dict[str, int]:
     return {name: node for node, name in enumerate(cluster.node_names)}
 
 
-def asides_of(seen: Observation, waiting: frozenset[int], entries: Mapping[int, Entry]) -> list[Aside]:
-    """The pending jobs that are not decided on, and why."""
+def asides_of(
+    seen: Observation, waiting: frozenset[int], entries: Mapping[int, Entry], limited: Mapping[int, str] = NOT_LIMITED
+) -> list[Aside]:
+    """The pending jobs that are not decided on, and why; `limited` has those that a limit of the site keeps waiting."""
     found = [Aside(left.job_id, "unsupported", left.reason, left.label, left.user) for left in seen.left]
     for pending in seen.pending:
         job = pending.job
         if job.id not in waiting:
-            kind, reason = _why_aside(pending, entries.get(job.id))
+            kind, reason = _why_aside(pending, entries.get(job.id), limited.get(job.id))
             found.append(Aside(job.id, kind, reason, pending.label, job.user))
     return found
 
 
-def _why_aside(pending: PendingJob, entry: Entry | None) -> tuple[str, str]:
+def _why_aside(pending: PendingJob, entry: Entry | None, limit: str | None = None) -> tuple[str, str]:
     if pending.hold is Hold.USER:
         return "held", "held by its owner"
     if pending.job.ineligible is not None:
         return "ineligible", pending.job.ineligible
+    if limit is not None:
+        return "ineligible", limit
     if entry is None:
         return "held" if pending.hold is Hold.ADMIN else "free", "not the bridge's: held by an administrator"
     return entry.state.value, entry.leave or entry.why

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import cast
@@ -11,23 +13,37 @@ from typing import cast
 import structlog
 
 from cpsched import plugins
+from cpsched.catalogue import DISPATCHERS
 from cpsched.errors import CpschedError, UnknownName, Unloadable
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters import Adapter
+from cpsched_bridge.cycle.apart import Apart
 from cpsched_bridge.cycle.guard import require_ready
 from cpsched_bridge.cycle.loop import Bridge, Listener
 from cpsched_bridge.cycle.pace import RealPace
-from cpsched_bridge.errors import BackendError, NotReady, SettingsError
-from cpsched_bridge.ports import Backend
+from cpsched_bridge.errors import BackendError, NotReady, SettingsError, Unreachable
+from cpsched_bridge.ports import Backend, Pace
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.places import lock, opened_journal, opened_ledger, pause_file
-from cpsched_bridge.watch.exporter import Endpoint, Exporter
+from cpsched_bridge.store.places import (
+    files_bytes,
+    journal_path,
+    ledger_path,
+    lock,
+    opened_journal,
+    opened_ledger,
+    pause_file,
+)
+from cpsched_bridge.watch.endpoint import Endpoint
+from cpsched_bridge.watch.following import Surroundings
+from cpsched_bridge.watch.server import Watch
+from cpsched_bridge.watch.systemd import Systemd
 from cpsched_sim.files import read_json
 
 ADAPTERS_FOLDER = "cpsched_bridge.adapters"
 ADAPTERS_GROUP = "cpsched.adapters"
+FIRST_WAIT_S = 2.0
 
 
 def adapter_of(words: str) -> Adapter:
@@ -60,52 +76,119 @@ def policy_of(spec: PolicySpec) -> Policy:
     return spec.build(read_json)
 
 
+def in_site_order(settings: Settings) -> PolicySpec:
+    """The policy in words; on a real Slurm a dispatcher that may go by any order goes by the site's, unless told to."""
+    spec = settings.policy.spec()
+    knows = {parameter.name: parameter.default for parameter in DISPATCHERS.find(spec.dispatcher).parameters()}
+    if settings.adapter != "slurm" or knows.get("order") != "reg" or "order" in spec.dispatcher_settings:
+        return spec
+    return replace(spec, dispatcher_settings={**spec.dispatcher_settings, "order": "priority"})
+
+
 @contextmanager
-def metrics(settings: Settings) -> Iterator[tuple[Listener, ...]]:
-    """The exporter behind its endpoint, if it is enabled."""
-    if not settings.metrics.enabled:
+def isolated(policy: Policy, spec: PolicySpec, settings: Settings) -> Iterator[None]:
+    """Have the policy's dispatcher decide in a process of its own, where the settings ask for that."""
+    if not settings.policy.apart:
+        yield
+        return
+    policy.dispatcher = apart = Apart(spec, policy.overrun)
+    try:
+        yield
+    finally:
+        apart.close()
+
+
+@contextmanager
+def watched(settings: Settings, backend: Backend) -> Iterator[tuple[Listener, ...]]:
+    """What listens to the cycles and is served over HTTP, if anything is enabled."""
+    if not (settings.metrics.enabled or settings.serves_page):
         yield ()
         return
-    exporter = Exporter()
-    endpoint = Endpoint(exporter, settings.metrics.host, settings.metrics.port)
-    structlog.get_logger("bridge").info("metrics", url=endpoint.url)
+    watch = Watch(settings, partial(surroundings, settings, backend))
+    endpoint = Endpoint(watch.app(), settings.metrics.host, settings.metrics.port)
+    structlog.get_logger("bridge").info("watch", metrics=f"{endpoint.url}metrics", page=endpoint.url)
     try:
-        yield (exporter,)
+        yield (watch,)
     finally:
         endpoint.close()
 
 
+def surroundings(settings: Settings, backend: Backend) -> Surroundings:
+    """What the watch shows besides the cycles."""
+    return Surroundings(
+        interval_s=settings.cycle.interval_s,
+        journal_bytes=files_bytes(journal_path(settings)),
+        ledger_bytes=files_bytes(ledger_path(settings)),
+        child_starts=getattr(backend, "child_starts", 0),
+        paused=pause_file(settings).reason() if settings.mode == "control" else None,
+    )
+
+
 def run(settings: Settings, where: str) -> list[str]:
     """Run a bridge until a signal ends it; what kept held jobs from being given back, a line each."""
-    spec = settings.policy.spec()
+    spec = in_site_order(settings)
     policy = policy_of(spec)
+    fallback = policy_of(settings.policy.fallback_spec()) if settings.policy.falls_back else None
     held_lock = lock(settings)
     backend = connect(settings, where)
     try:
-        if settings.mode == "control":
-            check(backend)
         pace = RealPace()
         pace.stop_on_signals()
+        if settings.mode == "control" and not checked(backend, pace, Systemd(), settings.cycle.max_backoff_s):
+            return []
         with (
+            isolated(policy, spec, settings),
             opened_ledger(settings) as ledger,
             opened_journal(settings, read_only=False) as journal,
-            metrics(settings) as listeners,
+            watched(settings, backend) as listeners,
         ):
             warn_of_kept(settings, ledger)
             pause = pause_file(settings)
-            return Bridge(backend, policy, spec, ledger, journal, pause, pace, settings, listeners).run()
+            return Bridge(backend, policy, spec, ledger, journal, pause, pace, settings, listeners, fallback).run()
     finally:
         backend.close()
         held_lock.release()
 
 
 def check(backend: Backend) -> None:
-    """Raise `NotReady` unless everything that control mode requires holds."""
+    """Raise `NotReady` unless everything that control mode requires holds; what else does not hold is logged.
+
+    Raises `Unreachable` where that cannot be told, since the cluster does not answer.
+    """
     try:
         checks = backend.checks()
     except BackendError as error:
-        raise NotReady(f"control mode is refused: the cluster cannot be checked: {error}") from error
-    require_ready(checks)
+        raise Unreachable(f"control mode is refused: the cluster cannot be checked: {error}") from error
+    for each in checks:
+        if not each.ok and not each.required:
+            structlog.get_logger("bridge").warning("check", name=each.name, found=each.detail, mend=each.mend)
+    try:
+        require_ready(checks)
+    except NotReady as error:
+        if all(each.may_come for each in checks if each.required and not each.ok):
+            raise Unreachable(str(error)) from error
+        raise
+
+
+def checked(backend: Backend, pace: Pace, systemd: Systemd, max_wait_s: float) -> bool:
+    """Check, and under systemd wait until the cluster can be reached; False if a signal ended the waiting.
+
+    By hand, a cluster that does not answer is an error at once. A service that ended for it would be started again
+    a few times and then given up for good.
+    """
+    wait_s = FIRST_WAIT_S
+    while True:
+        try:
+            check(backend)
+            return True
+        except Unreachable as error:
+            if not systemd.listens:
+                raise
+            structlog.get_logger("bridge").error("waits_for_the_cluster", detail=str(error), again_in_s=wait_s)
+        systemd.notify("STATUS=waits for the cluster", f"EXTEND_TIMEOUT_USEC={int(2e6 * (wait_s + 60))}")
+        if not pace.wait(wait_s):
+            return False
+        wait_s = min(max_wait_s, 2 * wait_s)
 
 
 def warn_of_kept(settings: Settings, ledger: Ledger) -> None:

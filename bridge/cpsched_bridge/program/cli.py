@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cpsched_bridge.errors import BridgeError
+from cpsched_bridge.errors import BridgeError, SettingsError
 from cpsched_sim import shell
 from cpsched_sim.cli import app as simulator
 from cpsched_sim.shell import SHORT_HELP, Commands, say
@@ -120,7 +120,7 @@ def journal_show(
     from cpsched_bridge.store import places
 
     with places.opened_journal(load(config)) as journal:
-        views.print_round(journal.read(round), journal.outcomes(round), journal.seconds(round))
+        views.print_round(journal.read(round))
 
 
 @journal_app.command("replay")
@@ -153,8 +153,9 @@ def why(
     from cpsched_bridge.store import places
 
     settings = load(config)
-    with places.opened_journal(settings) as journal, places.opened_ledger(settings, read_only=True) as ledger:
-        views.print_why(job, journal, ledger)
+    places.require_ledger(settings)
+    with places.owned(settings):
+        views.print_why(job, settings)
 
 
 @app.command()
@@ -166,8 +167,25 @@ def status(config: Config = DEFAULT_CONFIG) -> None:
     from cpsched_bridge.store import places
 
     settings = load(config)
-    with places.opened_journal(settings) as journal, places.opened_ledger(settings, read_only=True) as ledger:
-        views.print_status(settings, places.pause_file(settings).reason(), journal, ledger)
+    places.require_ledger(settings)
+    with places.owned(settings):
+        if not views.print_status(settings):
+            raise typer.Exit(1)
+
+
+@app.command()
+@reporting
+def events(
+    last: Annotated[int, typer.Option(min=1, help="Show the last so many events.")] = 50,
+    job: Annotated[str, typer.Option(metavar="JOBID", help="Only those of one job.")] = "",
+    kind: Annotated[str, typer.Option(help="Only those of one kind, such as start_failed.")] = "",
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """What was worth telling: failed cycles, starts that did not work out, gaps, restarts, changes of mode."""
+    from cpsched_bridge.program import views
+    from cpsched_bridge.settings import load
+
+    views.print_events(load(config), last, job, kind)
 
 
 @app.command()
@@ -192,7 +210,14 @@ def pause(
     from cpsched_bridge.settings import load
     from cpsched_bridge.store import places
 
-    places.pause_file(load(config)).pause(reason)
+    settings = load(config)
+    places.require_ledger(settings)
+    try:
+        with places.owned(settings):
+            places.pause_file(settings).pause(reason)
+    except OSError as error:
+        mend = "`systemctl stop cpsched-bridge` gives its jobs back as well"
+        raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}; {mend}") from error
     typer.echo("paused: from its next cycle on the bridge gives its jobs back and starts none")
 
 
@@ -203,7 +228,12 @@ def resume(config: Config = DEFAULT_CONFIG) -> None:
     from cpsched_bridge.settings import load
     from cpsched_bridge.store import places
 
-    was_paused = places.pause_file(load(config)).resume()
+    settings = load(config)
+    places.require_ledger(settings)
+    try:
+        was_paused = places.pause_file(settings).resume()
+    except OSError as error:
+        raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}") from error
     typer.echo("resumed from the next cycle on" if was_paused else "it was not paused")
 
 
@@ -237,6 +267,43 @@ def doctor(config: Config = DEFAULT_CONFIG) -> None:
             raise typer.Exit(1)
     finally:
         backend.close()
+
+
+@app.command()
+@reporting
+def gantt(
+    file: Annotated[Path, typer.Argument(help="A schedule.csv.gz of `cpsched simulate --out`, or a trace to replay.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Draw into this file, .svg or .html.")
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Begin so long after the first submission: 90m, 2h, 1d."),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="End so long after the first submission.")
+    ] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Show the status page over it, with a slider for the time.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve; 0 takes any free port.")] = 9765,
+    system: Annotated[str | None, typer.Option(help="The trace's system by name or file.")] = None,
+    dispatcher: Annotated[str, typer.Option(help="Who schedules the trace.")] = "easy",
+    predictor: Annotated[str, typer.Option(help="Who predicts run times.")] = "walltime",
+    max_jobs: Annotated[int | None, typer.Option(min=1, help="Replay the first so many jobs only.")] = None,
+) -> None:
+    """Draw a schedule over nodes and time, or look at it in a browser."""
+    from cpsched.errors import require
+    from cpsched_bridge.program import gantt as drawing
+    from cpsched_sim.cli import look_here_too
+
+    require(serve or out is not None, "--out", "none", "must be given, or --serve")
+    look_here_too()
+    found = drawing.opened(file, system, dispatcher, predictor, max_jobs)
+    if out is not None:
+        typer.echo(drawing.write(found, out, from_, to))
+    if serve:
+        drawing.serve(found, port)
 
 
 @app.command("deploy-files")

@@ -37,7 +37,8 @@ from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.places import journal_path, ledger_path, pause_file
 from cpsched_bridge.watch import logs
-from cpsched_bridge.watch.exporter import Endpoint, Exporter
+from cpsched_bridge.watch.endpoint import Endpoint
+from cpsched_bridge.watch.server import Watch
 from cpsched_sim.traces.job import TraceJob
 
 _DRAW_S = 0.1
@@ -55,11 +56,11 @@ def run(dispatcher: str, baseline: str, jobs: int, seconds: float, limit_s: floa
     policies = [_policy(name, limit_s) for name in (dispatcher, baseline)]
     cluster, morning = loaded_morning(jobs, seed)
     out.print(f"{len(morning)} jobs of a generated Eurora morning ({cluster.size} nodes), {dispatcher} in control")
-    exporter = Exporter()
-    endpoint = _endpoint(exporter)
-    out.print(f"metrics: {endpoint.url}", highlight=False)
+    watch = Watch(Settings(mode="control", adapter="mock"))
+    endpoint = _endpoint(watch)
+    out.print(f"metrics: {endpoint.url}metrics, page: {endpoint.url}", highlight=False)
     try:
-        first = _live_run(out, policies[0], cluster, morning, seconds, exporter)
+        first = _live_run(out, policies[0], cluster, morning, seconds, watch)
         if first is None:
             out.print("stopped; the held jobs went back to the site's own scheduler")
             return 130
@@ -87,13 +88,13 @@ def _policy(dispatcher: str, limit_s: float) -> PolicySpec:
     return PolicySpec.of(dispatcher, options={"limit_s": limit_s} if limited else {})
 
 
-def _endpoint(exporter: Exporter) -> Endpoint:
-    """The metrics at the usual port, or at any free one."""
-    settings = MetricsSettings()
+def _endpoint(watch: Watch) -> Endpoint:
+    """Metrics and page at the usual port, or at any free one."""
+    settings, app = MetricsSettings(), watch.app()
     try:
-        return Endpoint(exporter, settings.host, settings.port)
+        return Endpoint(app, settings.host, settings.port)
     except AddressTaken:
-        return Endpoint(exporter, settings.host, 0)
+        return Endpoint(app, settings.host, 0)
 
 
 # ------------------------------------------------------------------------------------------------------- the runs
@@ -115,16 +116,16 @@ def _live_run(
     cluster: Cluster,
     morning: Sequence[TraceJob],
     seconds: float,
-    exporter: Exporter,
+    watch: Watch,
 ) -> Figures | None:
     site = Site(cluster, morning)
     length_s = morning[-1].job.submit_s - morning[0].job.submit_s
     pace = AcceleratedPace(site, speed=max(1.0, length_s / max(seconds, 0.1)), budget_s=seconds)
     board = Board(policy.dispatcher, len(morning))
     if not out.is_terminal:
-        return _bridge_run(policy, site, pace, (exporter, board, PlainLines(out, board)))
+        return _bridge_run(policy, site, pace, (watch, board, PlainLines(out, board)))
     with Live(get_renderable=board.picture, console=out, auto_refresh=False, screen=True) as live:
-        return _bridge_run(policy, site, pace, (exporter, board, Redraw(live)))
+        return _bridge_run(policy, site, pace, (watch, board, Redraw(live)))
 
 
 def _quiet_run(policy: PolicySpec, cluster: Cluster, morning: Sequence[TraceJob]) -> Figures | None:

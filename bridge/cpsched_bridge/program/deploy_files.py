@@ -88,6 +88,55 @@ FILES: tuple[DeployFile, ...] = (
         "Alert rules.",
     ),
     DeployFile(
+        "deploy/prometheus/rules.yaml",
+        "prometheus/rules.yaml",
+        "beside the alert rules",
+        "Recording rules that alerts and dashboards share.",
+    ),
+    DeployFile(
+        "deploy/prometheus/prometheus.yml",
+        "prometheus/prometheus.yml",
+        "/etc/prometheus/, where no Prometheus is yet",
+        "A whole Prometheus on the bridge's host.",
+    ),
+    DeployFile(
+        "deploy/prometheus/alertmanager.yml",
+        "prometheus/alertmanager.yml",
+        "/etc/prometheus/, where no Alertmanager is yet",
+        "One message for one fault; whom to tell is yours to write.",
+    ),
+    *(
+        DeployFile(
+            f"deploy/grafana/dashboards/{name}.json",
+            f"grafana/dashboards/{name}.json",
+            "/var/lib/grafana/dashboards/cpsched/, or Grafana's *Import*",
+            purpose,
+        )
+        for name, purpose in (
+            ("cpsched-scheduling", "Dashboard: what jobs get."),
+            ("cpsched-decisions", "Dashboard: what a cycle costs, and what goes wrong."),
+            ("cpsched-predictions", "Dashboard: predictions and expected starts."),
+        )
+    ),
+    DeployFile(
+        "deploy/grafana/provisioning/datasources/cpsched.yaml",
+        "grafana/provisioning/datasources/cpsched.yaml",
+        "/etc/grafana/provisioning/datasources/",
+        "The Prometheus that Grafana asks; CPSCHED_PROMETHEUS_URL is its address.",
+    ),
+    DeployFile(
+        "deploy/grafana/provisioning/dashboards/cpsched.yaml",
+        "grafana/provisioning/dashboards/cpsched.yaml",
+        "/etc/grafana/provisioning/dashboards/",
+        "Where Grafana finds the dashboards.",
+    ),
+    DeployFile(
+        "docs/runbooks.md",
+        "RUNBOOKS.md",
+        "/usr/share/doc/cpsched/RUNBOOKS.md",
+        "What each alert means, and what to do.",
+    ),
+    DeployFile(
         "deploy/slurm/Dockerfile.bridge",
         "pyslurm.Dockerfile",
         "nowhere: an example",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from cpsched_bridge.cycle.hand_back import give_all_back
-from cpsched_bridge.errors import AlreadyRunning, StillHeld
+import time
+
+from cpsched_bridge.cycle.hand_back import UNWRITTEN, give_all_back
+from cpsched_bridge.errors import AlreadyRunning, SettingsError, StillHeld
 from cpsched_bridge.ports import Backend
 from cpsched_bridge.program import assembly
 from cpsched_bridge.settings import Settings
@@ -11,27 +13,56 @@ from cpsched_bridge.store import places
 from cpsched_bridge.store.instance import InstanceLock
 from cpsched_bridge.store.ledger import Ledger
 
+CONFIRM_S = 10.0
+"""How long a stale heartbeat is watched for a change, as the dead-man script does."""
 
-def release_all(settings: Settings, where: str, if_stale_s: float | None, force: bool) -> str:
+
+def release_all(
+    settings: Settings, where: str, if_stale_s: float | None, force: bool, confirm_s: float = CONFIRM_S
+) -> str:
     """Give every held job back; the words to print. Raises `StillHeld` for jobs that could not be given back.
 
-    - With `if_stale_s`, nothing is done while the bridge's heartbeat is younger than that.
+    - Where no bridge has run, nothing is done, and `SettingsError` raised: a mistyped path must not look like success.
+    - With `if_stale_s`, nothing is done while the bridge's heartbeat is younger than that. One that lies as far in the
+      future is stale, too; and one that changes while it is watched is a sign of life, whatever its time.
     - Beside a living bridge nothing is done, and `AlreadyRunning` raised, unless its heartbeat is stale or `force` says
       so.
+    - No byte of free disk space is needed.
     """
-    if if_stale_s is not None:
-        age_s = places.heartbeat_age_s(settings)
-        if age_s is not None and age_s <= if_stale_s:
-            return f"the heartbeat is {age_s:.0f} s old: nothing to do"
+    places.require_ledger(settings)
+    if if_stale_s is not None and (life := _sign_of_life(settings, if_stale_s, confirm_s)):
+        return f"{life}: nothing to do"
     lock = _lock(settings, must=if_stale_s is None and not force)
     backend = assembly.connect(settings, where)
     try:
-        with places.opened_ledger(settings) as ledger:
+        with places.owned(settings), places.emergency_ledger(settings) as ledger:
             return _give_back(backend, ledger)
     finally:
         backend.close()
         if lock is not None:
             lock.release()
+
+
+def _sign_of_life(settings: Settings, stale_s: float, confirm_s: float) -> str:
+    """In words, what shows that the bridge lives; empty if nothing does."""
+    age_s = places.heartbeat_age_s(settings)
+    if age_s is None:
+        return ""
+    if abs(age_s) <= stale_s:
+        return f"the heartbeat is {age_s:.0f} s old"
+    seen, until_s = _beat(settings), time.monotonic() + confirm_s
+    while time.monotonic() < until_s:
+        time.sleep(min(0.5, confirm_s))
+        if _beat(settings) != seen:
+            return f"the heartbeat was {age_s:.0f} s old, and beats: the clock has been set"
+    return ""
+
+
+def _beat(settings: Settings) -> int | None:
+    try:
+        return settings.heartbeat_path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _lock(settings: Settings, must: bool) -> InstanceLock | None:
@@ -41,11 +72,18 @@ def _lock(settings: Settings, must: bool) -> InstanceLock | None:
         if must:
             raise AlreadyRunning(f"{error}; use `cpsched pause` while it works, or --force") from error
         return None
+    except SettingsError:
+        return None  # a disk that takes no new file: no bridge holds a lock that cannot be made
 
 
 def _give_back(backend: Backend, ledger: Ledger) -> str:
     before = len(ledger.kept())
     problems = give_all_back(backend, ledger, "release-all")
-    if problems:
-        raise StillHeld("; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else ""))
-    return f"nothing is held by the bridge any more ({before} jobs were by its ledger)"
+    notes = [happening.detail for happening in ledger.mishaps]
+    notes += [problem for problem in problems if problem.startswith(UNWRITTEN)]
+    held = [problem for problem in problems if not problem.startswith(UNWRITTEN)]
+    if held:
+        more = f"; and {len(held) - 5} more" if len(held) > 5 else ""
+        raise StillHeld("; ".join([*held[:5]]) + more + "".join(f"; {note}" for note in notes))
+    done = f"nothing is held by the bridge any more ({before} jobs were by its ledger)"
+    return "\n".join([done, *(f"note: {note}" for note in notes)])

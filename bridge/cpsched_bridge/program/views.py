@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,16 +15,21 @@ from rich.text import Text
 
 from cpsched.errors import printable
 from cpsched.model import Cluster, Job, Placement
-from cpsched_bridge.errors import UnknownJob
-from cpsched_bridge.ports import Check, Outcome
+from cpsched_bridge.errors import BridgeError, UnknownJob
+from cpsched_bridge.ports import Check
 from cpsched_bridge.settings import Settings
+from cpsched_bridge.store import places
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import Aside, Event, RoundLine
-from cpsched_bridge.store.ledger import KEPT, Entry, Ledger
+from cpsched_bridge.store.journal_reader import Aside, Event, PastJob, RoundLine, is_id
+from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
 from cpsched_bridge.store.places import heartbeat_age_s
 from cpsched_bridge.store.rounds import RoundRecord
 
 _UNBROKEN = 240
+_CLOCK_TOLERANCE_S = 2.0
+"""So far in the future a time may lie by rounding and small corrections of the clock."""
+_A_DATE_S = 10**9
+"""Seconds from here on are Unix time, from 2001 on."""
 
 
 class PlainConsole(Console):
@@ -47,6 +53,11 @@ def console() -> Console:
 def clock(unix_s: float) -> str:
     """A wall-clock time."""
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def moment(cluster_s: int) -> str:
+    """A second of the cluster's clock: as a date, unless a simulated cluster counts from zero."""
+    return f"{clock(cluster_s)} UTC" if cluster_s >= _A_DATE_S else f"cluster second {cluster_s}"
 
 
 def span(seconds: float) -> str:
@@ -75,9 +86,10 @@ def print_rounds(lines: Sequence[RoundLine]) -> None:
     console().print(found)
 
 
-def print_round(record: RoundRecord, outcomes: Sequence[tuple[str, Outcome]], seconds: Mapping[str, float]) -> None:
-    """`cpsched journal show`."""
+def print_round(record: RoundRecord) -> None:
+    """`cpsched journal show`; a plan and reasons that are no longer kept are worked out again, where possible."""
     out, effort = console(), record.effort
+    record, told = explained(record)
     out.print(f"round {record.number}, {clock(record.at_unix_s)} UTC, cluster second {record.now_s}, {record.mode}")
     out.print(f"policy {record.policy.dispatcher} {dict(record.policy.dispatcher_settings) or ''}".rstrip(), end=", ")
     out.print(f"predictor {record.policy.predictor}, path {effort.path} {effort.status}".rstrip())
@@ -87,19 +99,35 @@ def print_round(record: RoundRecord, outcomes: Sequence[tuple[str, Outcome]], se
     )
     if record.failure:
         out.print(f"the decision failed: {record.failure}")
-    out.print("seconds: " + ", ".join(f"{phase} {value:.4f}" for phase, value in seconds.items()))
+    out.print("seconds: " + ", ".join(f"{phase} {value:.4f}" for phase, value in record.seconds.items()))
+    if told:
+        out.print(told)
     _print_queue(out, record)
-    if outcomes:
+    if record.outcomes:
         sent = table("command", "job", "result", "detail", title="sent")
-        for kind, outcome in outcomes:
-            sent.add_row(kind, str(outcome.job_id), outcome.result, outcome.detail)
+        for kind, outcome in record.outcomes:
+            sent.add_row(kind, record.name_of(outcome.job_id), outcome.result, outcome.detail)
         out.print(sent)
+
+
+def explained(record: RoundRecord) -> tuple[RoundRecord, str]:
+    """The round with plan and reasons, and what is to be said of where those come from."""
+    if record.explained or record.failure:
+        return record, ""
+    from cpsched_bridge.store.redecide import decide_again
+    from cpsched_sim.files import read_json
+
+    again = decide_again(record, read_json)
+    if not again.same:
+        why = again.skipped or again.differences[0]
+        return record, f"plan and reasons are no longer kept, and cannot be decided again: {why}"
+    return replace(record, plan=again.plan, waits=again.waits), "plan and reasons: decided again, with the same result"
 
 
 def _print_queue(out: Console, record: RoundRecord) -> None:
     jobs = table("job", "user", "units", "per unit", "waited", "estimate", "decision", title="queue")
     for job in record.queue:
-        row = (str(job.id), job.user, str(job.request.units), "/".join(map(str, job.request.per_unit)))
+        row = (record.name_of(job.id), job.user, str(job.request.units), "/".join(map(str, job.request.per_unit)))
         times = (span(record.now_s - job.submit_s), span(record.estimates[job.id]))
         jobs.add_row(*row, *times, _decision(job, record))
     out.print(jobs)
@@ -107,18 +135,32 @@ def _print_queue(out: Console, record: RoundRecord) -> None:
 
 def _decision(job: Job, record: RoundRecord) -> str:
     if job.id in record.starts:
-        return "starts on " + where(record.starts[job.id], record.cluster)
+        verb = "would start on " if record.mode == "shadow" else "starts on "
+        return verb + where(record.starts[job.id], record.cluster)
     parts = []
     if job.id in record.waits:
         wait = record.waits[job.id]
-        parts.append(wait.reason + (f" (behind {_ids(wait.behind)})" if wait.behind else ""))
+        parts.append(wait.reason + (f" (behind {_names(record, wait.behind)})" if wait.behind else ""))
     if job.id in record.plan:
         parts.append(f"expected in {span(record.plan[job.id] - record.now_s)}")
     return "; ".join(parts) or "waits"
 
 
-def _ids(ids: Sequence[int], most: int = 8) -> str:
-    shown = ", ".join(map(str, ids[:most]))
+def _promise(job: Job, record: RoundRecord) -> list[str]:
+    """What the job was told when it was first planned, beside what it is told now; where the dispatcher remembers."""
+    memory = record.memory if isinstance(record.memory, dict) else {}
+    first_s = memory.get("first_s", {}).get(str(job.id))
+    present_s = record.now_s if job.id in record.starts else record.plan.get(job.id)
+    if first_s is None or present_s is None:
+        return []
+    if first_s == present_s:
+        return [f"expected then as first told: cluster second {first_s}"]
+    slip = f"{span(present_s - first_s)} later" if present_s > first_s else f"{span(first_s - present_s)} earlier"
+    return [f"first told cluster second {first_s}, now {present_s}: {slip}"]
+
+
+def _names(record: RoundRecord, ids: Sequence[int], most: int = 8) -> str:
+    shown = ", ".join(map(record.name_of, ids[:most]))
     return f"{shown} and {len(ids) - most} more" if len(ids) > most else shown
 
 
@@ -148,76 +190,172 @@ def print_replays(journal: Journal, numbers: Iterable[int]) -> bool:
     return different == 0
 
 
-def print_why(text: str, journal: Journal, ledger: Ledger) -> None:
-    """`cpsched why`; raises `UnknownJob`."""
-    out = console()
-    aside = next((a for a in journal.asides() if text in (str(a.job_id), a.label)), None)
-    entry = next((e for e in ledger.entries() if text in (str(e.job_id), e.label)), None)
-    job_id = aside.job_id if aside else entry.job_id if entry else int(text) if text.isdigit() else -1
-    record = journal.read(journal.last_round) if journal.last_round else None
-    lines = [*_why_in_round(job_id, record), *_why_aside(aside), *_why_entry(entry)]
-    if not lines:
-        raise UnknownJob(f"job={text}: neither the ledger nor the last round knows it")
-    for line in lines:
+def print_why(text: str, settings: Settings) -> None:
+    """`cpsched why`; raises `UnknownJob`. What cannot be read is told beside what can."""
+    out, troubles = console(), list[str]()
+    entry_lines: list[str] = []
+    lines: list[str] = []
+    events: Sequence[Event] = ()
+    entry: Entry | None = None
+    try:
+        with places.opened_ledger(settings, read_only=True) as ledger:
+            entry = next((e for e in ledger.entries() if text in (str(e.job_id), e.label)), None)
+            entry_lines = _why_entry(entry, ledger)
+    except BridgeError as error:
+        troubles.append(str(error))
+    try:
+        with places.opened_journal(settings) as journal:
+            job_id = job_id_of(text, journal, entry)
+            lines, events = _why_in_journal(job_id, journal), journal.events(job_id, limit=10)
+    except BridgeError as error:
+        troubles.append(str(error))
+    for line in (*lines, *entry_lines, *troubles):
         out.print(line)
-    _print_events(out, journal.events(job_id, limit=10))
+    if not lines and not entry_lines:
+        known = "neither ledger nor journal knows it; `cpsched status` says how far back they go"
+        raise UnknownJob(f"job={text}: {'not in what can be read' if troubles else known}")
+    _print_events(out, events, lambda _: text)
 
 
-def _why_in_round(job_id: int, record: RoundRecord | None) -> list[str]:
-    if record is None:
-        return []
+def job_id_of(text: str, journal: Journal, entry: Entry | None = None) -> int:
+    """The number of the job that people call so: in the ledger, in the last round, or before; -1 if nobody knows."""
+    if entry is not None:
+        return entry.job_id
+    named = {aside.label: aside.job_id for aside in journal.asides()}
+    if journal.lines(1):
+        named |= {label: id for id, label in journal.read(journal.last_round).labels.items()}
+    if text in named:
+        return named[text]
+    past = journal.past(text)
+    return past.job_id if past is not None else int(text) if is_id(text) else -1
+
+
+def _why_in_journal(job_id: int, journal: Journal) -> list[str]:
+    lines = _why_in_round(job_id, journal.read(journal.last_round)) if journal.lines(1) else []
+    past = journal.past(str(job_id))
+    if not lines and past is not None:
+        lines = _why_past(past)
+    return lines + _why_aside(next((aside for aside in journal.asides() if aside.job_id == job_id), None))
+
+
+def _why_in_round(job_id: int, record: RoundRecord) -> list[str]:
     for position, job in enumerate(record.queue, start=1):
         if job.id == job_id:
             estimate = f"{record.policy.predictor} expects {span(record.estimates[job.id])}"
             asked = f"asked for {span(job.walltime_s)}; {estimate}"
             waited = span(record.now_s - job.submit_s)
             return [
-                f"job {job_id}: {position} of {len(record.queue)} in the queue, waited {waited}",
+                f"job {record.name_of(job_id)}: {position} of {len(record.queue)} in the queue, waited {waited}",
                 f"{_decision(job, record)} (round {record.number}, {record.policy.dispatcher})",
+                *_promise(job, record),
                 asked,
             ]
     for running in record.running:
         if running.job.id == job_id:
             left_s = running.start_s + record.estimates[job_id] - record.now_s
             ends = f"expected to end in {span(left_s)}" if left_s > 0 else "has outlived its estimate"
-            return [f"job {job_id}: runs on {where(running.placement, record.cluster)}, {ends}"]
+            where_it_runs = where(running.placement, record.cluster)
+            waited = f"waited {span(running.start_s - running.job.submit_s)}"
+            return [f"job {record.name_of(job_id)}: runs on {where_it_runs}, {waited}, {ends}"]
     return []
 
 
+def _why_past(past: PastJob) -> list[str]:
+    waited, place = span(past.start_s - past.submit_s), f" on {past.nodes}" if past.nodes else ""
+    began = f"job {past.label or past.job_id}: started at {moment(past.start_s)}{place} after it had waited {waited}"
+    if past.end_s is None:
+        return [f"{began}; not seen since round {past.round}"]
+    return [f"{began}; ended at {moment(past.end_s)}, ran {span(past.end_s - past.start_s)}"]
+
+
 def _why_aside(aside: Aside | None) -> list[str]:
-    return [f"job {aside.job_id}: not decided on at present ({aside.kind}): {aside.reason}"] if aside else []
+    if aside is None:
+        return []
+    return [f"job {aside.label or aside.job_id}: not decided on at present ({aside.kind}): {aside.reason}"]
 
 
-def _why_entry(entry: Entry | None) -> list[str]:
+def _why_entry(entry: Entry | None, ledger: Ledger) -> list[str]:
     if entry is None:
         return []
     failures = f", {entry.failures} failed attempts" if entry.failures else ""
     leave = f"; not taken again: {entry.leave}" if entry.leave else ""
-    return [f"ledger: {entry.state} since cluster second {entry.since_s}: {entry.why}{failures}{leave}"]
+    nodes = f", last sent to {','.join(name for name, _ in entry.nodes)}" if entry.nodes else ""
+    ran = [at_s for at_s, _, _, after, _ in ledger.history(entry.job_id) if after == State.RUNNING]
+    seen = f", seen running at {moment(ran[-1])}" if ran and entry.state is not State.RUNNING else ""
+    return [f"ledger: {entry.state} since {moment(entry.since_s)}: {entry.why}{seen}{nodes}{failures}{leave}"]
 
 
-def _print_events(out: Console, events: Sequence[Event]) -> None:
+def _print_events(out: Console, events: Sequence[Event], name_of: Callable[[int], str] = str) -> None:
     for event in events:
-        job = f" job {event.job_id}" if event.job_id is not None else ""
+        job = f" job {name_of(event.job_id)}" if event.job_id is not None else ""
         out.print(f"{clock(event.at_unix_s)} round {event.round}{job} {event.kind}: {event.detail}")
 
 
-def print_status(settings: Settings, paused: str | None, journal: Journal, ledger: Ledger) -> None:
-    """`cpsched status`."""
+def print_events(settings: Settings, last: int, job: str, kind: str) -> None:
+    """`cpsched events`."""
     out = console()
+    with places.opened_journal(settings) as journal:
+        found = journal.events(job_id_of(job, journal) if job else None, last, kind)
+        _print_events(out, found, journal.name_of)
+        if not found:
+            out.print("no such event")
+
+
+def print_status(settings: Settings) -> bool:
+    """`cpsched status`: part by part, so that one file that cannot be read hides no other; whether all could be."""
+    out, good = console(), True
+    paused = places.pause_file(settings).reason()
     out.print(f"configured mode: {settings.mode}" + (f"; paused: {paused}" if paused else ""))
-    age_s = heartbeat_age_s(settings)
-    out.print("last good cycle: " + ("never" if age_s is None else f"{span(age_s)} ago"))
-    lines = journal.lines(1)
-    if lines:
-        last = lines[0]
-        ago = span(max(0.0, time.time() - last.at_unix_s))
-        out.print(f"last round: {last.number}, {ago} ago, {last.mode}; {last.queued} queued, {last.running} running")
-    counts = {state: count for state, count in ledger.counts().items() if count}
-    out.print("ledger: " + (", ".join(f"{count} {state}" for state, count in counts.items()) or "empty"))
-    out.print(f"held by the bridge: {sum(counts.get(state, 0) for state in KEPT)}")
-    out.print(f"left to the cluster's scheduler: {len(journal.asides('unsupported'))} (`cpsched unsupported`)")
-    _print_events(out, journal.events(limit=8))
+    out.print(f"last good cycle: {last_good_cycle(heartbeat_age_s(settings))}")
+    for part in (_print_last_round, _print_ledger, _print_latest):
+        try:
+            part(out, settings)
+        except BridgeError as error:
+            out.print(str(error))
+            good = False
+    return good
+
+
+def last_good_cycle(age_s: float | None) -> str:
+    """How long ago the last good cycle was, in words."""
+    if age_s is None:
+        return "never"
+    if age_s < -_CLOCK_TOLERANCE_S:
+        return (
+            f"unknown: the heartbeat lies {span(-age_s)} in the future, so this host's clock was set back; "
+            "if it does not change within seconds, no cycle is good now"
+        )
+    return f"{span(max(0.0, age_s))} ago"
+
+
+def _print_last_round(out: Console, settings: Settings) -> None:
+    with places.opened_journal(settings) as journal:
+        for last in journal.lines(1):
+            ago_s = time.time() - last.at_unix_s
+            ago = (
+                f"{span(ago_s)} ago"
+                if ago_s >= -_CLOCK_TOLERANCE_S
+                else f"{span(-ago_s)} in the future: clock set back"
+            )
+            out.print(f"last round: {last.number}, {ago}, {last.mode}; {last.queued} queued, {last.running} running")
+        first = journal.first_round()
+        if first is not None:
+            size = f"{journal.size_bytes() / 2**20:.0f} of {settings.journal.max_mib:.0f} MiB"
+            out.print(f"journal: since round {first[0]}, {clock(first[1])} UTC, {size}")
+
+
+def _print_ledger(out: Console, settings: Settings) -> None:
+    with places.opened_ledger(settings, read_only=True) as ledger:
+        counts = {state: count for state, count in ledger.counts().items() if count}
+        out.print("ledger: " + (", ".join(f"{count} {state}" for state, count in counts.items()) or "empty"))
+        out.print(f"held by the bridge: {sum(counts.get(state, 0) for state in KEPT)}")
+
+
+def _print_latest(out: Console, settings: Settings) -> None:
+    with places.opened_journal(settings) as journal:
+        left = len(journal.asides("unsupported"))
+        out.print(f"left to the cluster's scheduler: {left} (`cpsched unsupported`)")
+        _print_events(out, journal.events(limit=8), journal.name_of)
 
 
 def print_unsupported(asides: Sequence[Aside]) -> None:

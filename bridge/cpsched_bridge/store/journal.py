@@ -1,197 +1,333 @@
 """The journal: every round with what it depended on, what was decided and what came of it, enough to decide it again.
 
-SQLite (WAL), written by the bridge alone, read by anyone. Its size is bounded: the oldest rounds go first.
+SQLite (WAL), written by the bridge alone, read by anyone. Rounds are written in segments: the first round of a segment
+in full, the others as what changed, see `deltas`. The oldest segments go when the journal is too large or they are too
+old.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from cpsched.model import Cluster, Job, Snapshot
+from cpsched.model import Cluster, Snapshot
 from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.errors import DamagedFile
 from cpsched_bridge.report import CycleReport, Happening
+from cpsched_bridge.store.database import connect, is_damage, set_aside
+from cpsched_bridge.store.deltas import SeriesWriter, text_of
 from cpsched_bridge.store.journal_reader import Aside, JournalReader
-from cpsched_bridge.store.ledger import connect
 from cpsched_bridge.store.rounds import (
+    JobRows,
     cluster_to_json,
     failure_to_json,
-    job_to_json,
     key_of,
-    pack,
-    state_to_json,
-    unpack,
+    round_to_json,
 )
 
+FORMAT = 2
+"""Version of the tables below, in `pragma user_version`; 0 is that of cpsched 0.1."""
+
 _SCHEMA = """
-create table if not exists things (key blob primary key, data blob not null) without rowid;
-create table if not exists jobs (key text primary key, job_id integer not null, data text not null) without rowid;
+create table if not exists clusters (key text primary key, data blob not null) without rowid;
+create table if not exists segments (
+  first integer primary key, version text not null, policy text not null, cluster text not null);
 create table if not exists rounds (
-  round integer primary key, now_s integer not null, at_unix_s real not null, mode text not null,
-  policy blob not null, cluster blob not null, state blob not null, decision blob not null, memory blob,
-  replayable integer not null, queued integer not null, running integer not null, starts integer not null,
-  path text not null, seconds text not null);
-create table if not exists outcomes (
-  round integer not null, kind text not null, job_id integer not null, result text not null, detail text not null);
-create index if not exists outcomes_by_round on outcomes (round);
+  round integer primary key, segment integer not null, at_unix_s real not null, now_s integer not null,
+  mode text not null, queued integer not null, running integer not null, starts integer not null, path text not null,
+  data blob not null);
+create table if not exists explanations (round integer primary key, segment integer not null, data blob not null);
 create table if not exists events (
   seq integer primary key, at_unix_s real not null, round integer not null, kind text not null, job_id integer,
   detail text not null);
 create index if not exists events_by_job on events (job_id);
 create table if not exists aside (
   job_id integer primary key, kind text not null, reason text not null, label text not null, user text not null);
+create table if not exists past (
+  job_id integer primary key, round integer not null, label text not null, user text not null,
+  submit_s integer not null, start_s integer not null, end_s integer, nodes text not null);
+create index if not exists past_by_label on past (label) where label != '';
+create table if not exists facts (name text primary key, value text not null) without rowid;
 """
+
+SEGMENT_ROUNDS = 512
+"""Rounds in a segment at most: a full round is about as large as so many changes, and reading one stays quick."""
+
+EXPLAINED_ROUNDS = 600
+"""So many of the newest rounds, at least, keep plan and reasons word for word; older ones are decided again."""
+
+_PRUNE_EVERY = 64
+_COUNT_TABLES = "select count(*) from sqlite_master where type = 'table'"
 
 
 class Journal(JournalReader):
     """The rounds on disk, to be read and written.
 
-    `max_mib` bounds the size of the data: when they are larger, the oldest rounds are dropped. A journal that is opened
-    `read_only` may be read while a bridge writes it.
+    `max_mib` bounds the size of the data and `keep_days` their age: the oldest rounds are dropped. A journal that is
+    opened `read_only` may be read while a bridge writes it.
     """
 
-    def __init__(self, path: Path | str, max_mib: float = 512.0, read_only: bool = False) -> None:
-        super().__init__(connect(path, durable=False, read_only=read_only))
-        if not read_only:
-            self._db.execute("pragma auto_vacuum=incremental")
-            self._db.executescript(_SCHEMA)
+    def __init__(
+        self, path: Path | str, max_mib: float = 2048.0, read_only: bool = False, keep_days: float = 30.0
+    ) -> None:
+        self._path = path
+        self.mishaps: list[Happening] = []
+        """What happened to the file, until somebody tells it on."""
+        if read_only:
+            super().__init__(connect(path, durable=False, read_only=True))
+            self._require_format()
+        else:
+            super().__init__(self._opened())
         self._max_bytes = int(max_mib * 2**20)
-        self._keys: dict[int, tuple[Job, str]] = {}
-        self._cluster: tuple[Cluster, bytes] | None = None
+        self._keep_s = keep_days * 86400
+        self._last, self._lost = self.last_round, False
         self._asides: frozenset[Aside] | None = None
+        """As written; None: not known."""
+        self._labels: dict[int, str] = {}
+        self._begin_anew()
+
+    def _opened(self) -> sqlite3.Connection:
+        """The file, made where there is none; one that is damaged, or of another format, is set aside."""
+        before = 0
+        try:
+            db = self._connected()
+            try:
+                found = _format_of(db)
+                if found in (None, FORMAT):
+                    db.executescript(_SCHEMA)
+                    db.execute(f"pragma user_version={FORMAT}")
+                    db.execute("select max(round) from rounds").fetchone()
+                    return db
+                before = db.execute("select coalesce(max(round), 0) from rounds").fetchone()[0]
+                why, words = f"format-{found}", f"of format {found}, this is cpsched with format {FORMAT}"
+            except BaseException:
+                db.close()
+                raise
+            db.close()
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
+            why, words = "damaged", str(error)
+        return self._anew(why, words, before)
+
+    def _anew(self, why: str, words: str, before: int) -> sqlite3.Connection:
+        if aside := set_aside(Path(self._path), why):
+            said = f"{self._path}: {words}; set aside as {aside.name}, a new one begun"
+            self.mishaps.append(Happening("journal_damaged" if why == "damaged" else "journal_set_aside", said))
+        db = self._connected()
+        try:
+            db.executescript(_SCHEMA)
+            db.execute(f"pragma user_version={FORMAT}")
+            with db:
+                db.execute("insert or replace into facts values ('rounds_before', ?)", (str(before),))
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _connected(self) -> sqlite3.Connection:
+        return connect(self._path, durable=False, auto_vacuum=True)
+
+    def _require_format(self) -> None:
+        found = _format_of(self._db)
+        if found != FORMAT:
+            self.close()
+            raise DamagedFile(f"{self._path}: of format {found}, not {FORMAT}: a bridge of this version sets it aside")
+
+    def _written(self, work: Callable[[], object]) -> None:
+        """Do `work`, which writes, in one transaction; a second time, to a new file, where the file is damaged."""
+        try:
+            with self._db:
+                work()
+        except BaseException as error:
+            self._begin_anew()  # what the next change would refer to is not there
+            self._asides = None
+            if not isinstance(error, sqlite3.Error) or not (self._lost or is_damage(error)):
+                raise
+            self._db.close()
+            self._lost = True  # until a new file is there; if it cannot be made, the next write tries again
+            self._db = self._anew("damaged", str(error), self._last)
+            self._lost = False
+            with self._db:
+                work()
+
+    def _begin_anew(self) -> None:
+        """Let the next round begin a segment."""
+        self._segment: int | None = None
+        self._left = self._room = 0
+        self._jobs = JobRows()
+        self._happened, self._explained = SeriesWriter(), SeriesWriter()
+        self._policy: PolicySpec | None = None
+        self._cluster: Cluster | None = None
+        self._cluster_key = ""
+
+    def _goes_on(self, cluster: Cluster, policy: PolicySpec) -> bool:
+        """Whether the next round may be written as what changed."""
+        if self._left <= 0 or self._room <= 0 or policy != self._policy:
+            return False
+        if cluster is not self._cluster:
+            if key_of(text_of(cluster_to_json(cluster))) != self._cluster_key:
+                return False
+            self._cluster = cluster
+        return True
+
+    # ------------------------------------------------------------------------------------------------- writing
 
     def write_round(self, report: CycleReport, policy: PolicySpec) -> None:
         """Write the round of a cycle that got as far as a snapshot; a failed decision by the name of its failure."""
-        snapshot, memory = report.snapshot, report.packed_memory
+        snapshot = report.snapshot
         assert snapshot is not None
-        decision = report.packed_decision or pack(failure_to_json(report.policy_failure))
-        path = report.policy_failure if report.decision is None else report.decision.effort.path
-        try:
-            with self._db:
-                self._insert_round(
-                    report.number,
-                    snapshot.now_s,
-                    report.at_unix_s,
-                    report.mode,
-                    self._store(pack(asdict(policy))),
-                    self._cluster_key(snapshot.cluster),
-                    self._store(pack(state_to_json(snapshot, self._job_keys(snapshot)))),
-                    self._store(decision),
-                    None if memory is None else self._store(memory),
-                    report.replayable,
-                    len(snapshot.queue),
-                    len(snapshot.running),
-                    len(report.starts),
-                    path,
-                    json.dumps(report.seconds),
-                )
-                self._db.executemany(
-                    "insert into outcomes values (?,?,?,?,?)",
-                    [(report.number, kind, o.job_id, o.result, o.detail) for kind, o in report.outcomes],
-                )
-        except sqlite3.Error:
-            self._keys, self._cluster = {}, None  # what was written with this round is gone with it
-            raise
-        if report.number % 64 == 0:
-            self.prune()
+        self._note_labels(report)
 
-    def _insert_round(self, *row: Any) -> None:
-        self._db.execute(f"insert or replace into rounds values ({','.join('?' * len(row))})", row)
+        def write() -> None:
+            if not self._goes_on(snapshot.cluster, policy):
+                self._begin_segment(report.number, snapshot.cluster, policy)
+            self._insert_round(report, snapshot)
+            self._insert_past(report, snapshot)
+
+        self._written(write)
+        self._last = report.number
+        if report.number % _PRUNE_EVERY == 0:
+            self.prune(report.at_unix_s)
+
+    def _begin_segment(self, number: int, cluster: Cluster, policy: PolicySpec) -> None:
+        self._begin_anew()
+        text = text_of(cluster_to_json(cluster))
+        key = key_of(text)
+        self._db.execute("insert or ignore into clusters values (?,?)", (key, zlib.compress(text)))
+        words = json.dumps(asdict(policy), sort_keys=True)
+        row = (number, version("cpsched"), words, key)
+        self._db.execute("insert or replace into segments values (?,?,?,?)", row)
+        self._db.execute(
+            "delete from explanations where segment < (select max(segment) from rounds where round <= ?)",
+            (number - EXPLAINED_ROUNDS,),
+        )
+        self._segment, self._policy, self._cluster, self._cluster_key = number, policy, cluster, key
+        self._left, self._room = SEGMENT_ROUNDS, self._max_bytes // 16
+
+    def _insert_round(self, report: CycleReport, snapshot: Snapshot) -> None:
+        data = self._happened.part(round_to_json(report, self._jobs.of(snapshot), self._labels))
+        told = self._explained.part((report.recorded or failure_to_json(""))["explained"])
+        path = report.policy_failure if report.decision is None else report.decision.effort.path
+        row = (report.number, self._segment, report.at_unix_s, snapshot.now_s, report.mode)
+        counts = (len(snapshot.queue), len(snapshot.running), len(report.starts))
+        self._db.execute("insert or replace into rounds values (?,?,?,?,?,?,?,?,?,?)", (*row, *counts, path, data))
+        self._db.execute("insert or replace into explanations values (?,?,?)", (report.number, self._segment, told))
+        self._left -= 1
+        self._room -= len(data) + len(told)
+
+    def _note_labels(self, report: CycleReport) -> None:
+        """Remember the names of the jobs of this round, also of those that have started since they were read."""
+        assert report.snapshot is not None
+        named = dict(self._labels)
+        if report.observation is not None:
+            named.update((p.job.id, p.label) for p in report.observation.pending if p.label)
+        if named:
+            here = (report.snapshot.table.jobs[slot].id for slot in _slots(report.snapshot))
+            self._labels = {id: named[id] for id in here if id in named and named[id] != str(id)}
+
+    def _insert_past(self, report: CycleReport, snapshot: Snapshot) -> None:
+        """Write down which jobs were first seen running or ended, where they ran, and when."""
+        if not (report.started or report.ended):
+            return
+        table = snapshot.table
+        slots = {table.jobs[slot].id: slot for slot in snapshot.running.tolist()}
+        ends = {ended.job.id: ended.end_s for ended in report.ended}
+        begun = [*report.started, *((ended.job, ended.start_s) for ended in report.ended)]
+        self._db.executemany(
+            """insert into past values (?,?,?,?,?,?,?,?) on conflict (job_id) do update set
+               round = excluded.round, start_s = excluded.start_s, end_s = excluded.end_s,
+               label = iif(excluded.label = '', label, excluded.label),
+               nodes = iif(excluded.nodes = '', nodes, excluded.nodes)""",
+            [
+                (
+                    job.id,
+                    report.number,
+                    _storable(self._labels.get(job.id, "")),
+                    _storable(job.user),
+                    job.submit_s,
+                    start_s,
+                    ends.get(job.id),
+                    _nodes(snapshot, slots[job.id]) if job.id in slots else "",
+                )
+                for job, start_s in begun
+            ],
+        )
 
     def write_events(self, at_unix_s: float, number: int, happenings: Iterable[Happening]) -> None:
         """Write what happened in a round, decided or not."""
         rows = [(at_unix_s, number, h.kind, h.job_id, _storable(h.detail)) for h in happenings]
+        query = "insert into events (at_unix_s, round, kind, job_id, detail) values (?,?,?,?,?)"
         if rows:
-            with self._db:
-                query = "insert into events (at_unix_s, round, kind, job_id, detail) values (?,?,?,?,?)"
-                self._db.executemany(query, rows)
+            self._written(lambda: self._db.executemany(query, rows))
 
     def write_asides(self, asides: Iterable[Aside]) -> None:
-        """Replace the list of jobs that are not decided on; costs nothing while it stays the same."""
+        """Write the list of jobs that are not decided on, as what changed in it."""
         now = frozenset(asides)
         if now == self._asides:
             return
-        with self._db:
-            self._db.execute("delete from aside")
-            rows = [(a.job_id, a.kind, *map(_storable, (a.reason, a.label, a.user))) for a in now]
+
+        def write() -> None:
+            before = self._asides or frozenset()
+            if self._asides is None:
+                self._db.execute("delete from aside")
+            self._db.executemany("delete from aside where job_id = ?", [(aside.job_id,) for aside in before - now])
+            rows = [(a.job_id, a.kind, *map(_storable, (a.reason, a.label, a.user))) for a in now - before]
             self._db.executemany("insert or replace into aside values (?,?,?,?,?)", rows)
+
+        self._written(write)
         self._asides = now
 
-    def _store(self, data: bytes) -> bytes:
-        key = key_of(data)
-        self._db.execute("insert or ignore into things values (?,?)", (key, data))
-        return key
+    # ------------------------------------------------------------------------------------------------- forgetting
 
-    def _cluster_key(self, cluster: Cluster) -> bytes:
-        if self._cluster is None or self._cluster[0] is not cluster:
-            self._cluster = (cluster, self._store(pack(cluster_to_json(cluster))))
-        return self._cluster[1]
-
-    def _job_keys(self, snapshot: Snapshot) -> dict[int, str]:
-        """Content keys of the snapshot's jobs; those not seen yet are written."""
-        slots = (*snapshot.queue.tolist(), *snapshot.running.tolist())
-        jobs = [snapshot.table.jobs[slot] for slot in slots]
-        known: dict[int, tuple[Job, str]] = {}
-        fresh: list[tuple[str, int, str]] = []
-        for job in jobs:
-            entry = self._keys.get(job.id)
-            if entry is None or (entry[0] is not job and entry[0] != job):
-                text = json.dumps(job_to_json(job), separators=(",", ":"))
-                entry = (job, key_of(text.encode()).hex())
-                fresh.append((entry[1], job.id, text))
-            known[job.id] = entry
-        self._db.executemany("insert or ignore into jobs values (?,?,?)", fresh)
-        self._keys = known
-        return {id: key for id, (_, key) in known.items()}
-
-    def size_bytes(self) -> int:
-        """Bytes of the pages in use."""
-        pages, free, size = (
-            self._db.execute(f"pragma {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-        )
-        return int((pages - free) * size)
-
-    def prune(self) -> int:
-        """Drop the oldest rounds until the data fit into the bound; the number dropped."""
-        dropped = 0
+    def prune(self, now_unix_s: float) -> int:
+        """Drop the oldest segments until the data fit into the bounds; the number of rounds dropped."""
+        dropped = self._drop_before(self._too_old(now_unix_s))
         while self.size_bytes() > self._max_bytes:
-            count = self._db.execute("select count(*) from rounds").fetchone()[0]
-            if count < 2:
+            firsts = [row[0] for row in self._db.execute("select first from segments order by first limit 2")]
+            if len(firsts) < 2:
                 break
-            dropped += self._drop_oldest(max(1, count // 8))
+            dropped += self._drop_before(firsts[1])
         if dropped:
-            self._db.execute("pragma incremental_vacuum")
+            self._db.executescript("pragma incremental_vacuum")  # `execute` would give back one page
         return dropped
 
-    def _drop_oldest(self, count: int) -> int:
-        with self._db:
-            first_kept = self._db.execute(
-                "select round from rounds order by round limit 1 offset ?", (count,)
-            ).fetchone()[0]
-            for table in ("rounds", "outcomes", "events"):
-                self._db.execute(f"delete from {table} where round < ?", (first_kept,))
-            used = " union ".join(
-                f"select {column} from rounds where {column} is not null"
-                for column in ("policy", "cluster", "state", "decision", "memory")
-            )
-            self._db.execute(f"delete from things where key not in ({used})")
-            self._forget_jobs()
-        self._cluster = None
-        return int(count)
+    def _too_old(self, now_unix_s: float) -> int:
+        """The first round that is to be kept for its age: the first of the segment that holds one young enough."""
+        query = """select segment from rounds where round = (select min(round) from rounds where at_unix_s >= ?)"""
+        row = self._db.execute(query, (now_unix_s - self._keep_s,)).fetchone()
+        return 0 if row is None else int(row[0])
 
-    def _forget_jobs(self) -> None:
-        """Drop the jobs that no recorded round names any more."""
-        named: set[str] = set()
-        for (data,) in self._db.execute("select data from things where key in (select distinct state from rounds)"):
-            state = unpack(data)
-            named.update(state["queue"], (entry[0] for entry in state["running"]))
-        stored = [key for (key,) in self._db.execute("select key from jobs")]
-        self._db.executemany("delete from jobs where key = ?", [(key,) for key in stored if key not in named])
-        self._keys = {id: (job, key) for id, (job, key) in self._keys.items() if key in named}
+    def _drop_before(self, first_kept: int) -> int:
+        with self._db:
+            self._db.execute("delete from segments where first < ?", (first_kept,))
+            dropped = self._db.execute("delete from rounds where round < ?", (first_kept,)).rowcount
+            for table in ("explanations", "events", "past"):
+                self._db.execute(f"delete from {table} where round < ?", (first_kept,))
+            self._db.execute("delete from clusters where key not in (select cluster from segments)")
+        return int(dropped)
+
+
+def _format_of(db: sqlite3.Connection) -> int | None:
+    """The version of a journal's tables; None for a file without any."""
+    version, tables = (db.execute(query).fetchone()[0] for query in ("pragma user_version", _COUNT_TABLES))
+    return int(version) if version or tables else None
+
+
+def _slots(snapshot: Snapshot) -> Iterable[int]:
+    yield from snapshot.queue.tolist()
+    yield from snapshot.running.tolist()
+
+
+def _nodes(snapshot: Snapshot, slot: int) -> str:
+    """Where a running job runs, as text: node names, with the units there where more than one."""
+    names = snapshot.cluster.node_names
+    return _storable(",".join(names[n] + (f"*{u}" if u > 1 else "") for n, u in snapshot.placement_of(slot)))
 
 
 def _storable(words: str) -> str:

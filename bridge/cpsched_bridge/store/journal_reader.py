@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from cpsched.model import Effort, Job, RunningJob, Wait
-from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.errors import UnknownRound
-from cpsched_bridge.ports import Outcome
-from cpsched_bridge.store.rounds import (
-    RoundRecord,
-    cluster_from_json,
-    job_from_json,
-    placement_from_json,
-    unpack,
-)
+from cpsched.model import Cluster
+from cpsched_bridge.errors import DamagedFile, UnknownRound
+from cpsched_bridge.store.deltas import SeriesReader
+from cpsched_bridge.store.rounds import RoundRecord, cluster_from_json, round_from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +55,44 @@ class Aside:
     user: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """A job that was seen running: when it was submitted and started, where it runs or ran, when it ended if it has."""
+
+    job_id: int
+    round: int
+    """The round in which the last of this was seen."""
+    label: str
+    user: str
+    submit_s: int
+    start_s: int
+    end_s: int | None
+    nodes: str
+
+
+@dataclass(slots=True)
+class _Place:
+    """A place in a segment: what the rounds up to `number` come to."""
+
+    segment: int
+    number: int
+    series: SeriesReader
+
+
 class JournalReader:
-    """What the journal in an open database holds."""
+    """What the journal in an open database holds. Rounds that are read in ascending order are read quickest."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._read_jobs: dict[str, Job] = {}
+        self._places: dict[str, _Place] = {}
+        self._clusters: dict[str, Cluster] = {}
 
     @property
     def last_round(self) -> int:
-        """Number of the newest round, 0 if there is none."""
-        return int(self._db.execute("select coalesce(max(round), 0) from rounds").fetchone()[0])
+        """Number of the newest round, 0 if there is none; rounds of a journal that was set aside count."""
+        query = """select max(coalesce((select max(round) from rounds), 0),
+                              coalesce((select cast(value as integer) from facts where name = 'rounds_before'), 0))"""
+        return int(self._db.execute(query).fetchone()[0])
 
     def lines(self, limit: int | None = None, with_starts: bool = False) -> list[RoundLine]:
         """The newest rounds, oldest first; all of them if `limit` is None."""
@@ -84,72 +103,95 @@ class JournalReader:
         return [RoundLine(*row) for row in rows][::-1]
 
     def read(self, number: int) -> RoundRecord:
-        """A round; raises `UnknownRound`."""
-        query = """select now_s, at_unix_s, mode, policy, cluster, state, decision, memory, replayable
-                   from rounds where round = ?"""
+        """A round; raises `UnknownRound`, or `DamagedFile` where what is written cannot be read."""
+        query = """select segment, mode, at_unix_s, policy, cluster from rounds join segments on first = segment
+                   where round = ?"""
         row = self._db.execute(query, (number,)).fetchone()
         if row is None:
             raise UnknownRound(self._no_such_round(number))
-        now_s, at_unix_s, mode, *keys, replayable = row
-        policy, cluster, state, decision, memory = map(self._thing, keys)
-        jobs = self._jobs_of([*state["queue"], *(entry[0] for entry in state["running"])])
-        return RoundRecord(
-            number=number,
-            now_s=now_s,
-            policy=PolicySpec(**policy),
-            cluster=cluster_from_json(cluster),
-            free=np.array(state["free"], dtype=np.int64),
-            queue=tuple(jobs[key] for key in state["queue"]),
-            running=tuple(RunningJob(jobs[k], start_s, placement_from_json(p)) for k, start_s, p in state["running"]),
-            estimates={int(id): seconds for id, seconds in state["estimates"].items()},
-            starts={int(id): placement_from_json(p) for id, p in decision["starts"].items()},
-            plan={int(id): start_s for id, start_s in decision["plan"].items()},
-            waits={int(id): Wait(reason, tuple(behind)) for id, (reason, behind) in decision["waits"].items()},
-            effort=Effort(**decision["effort"]),
-            memory=memory,
-            replayable=bool(replayable),
-            mode=mode,
-            failure=decision.get("failure", ""),
-            at_unix_s=at_unix_s,
-        )
+        segment, mode, at_unix_s, policy, cluster = row
+        try:
+            return round_from_json(
+                number,
+                self._value("rounds", segment, number),
+                self._value("explanations", segment, number),
+                json.loads(policy),
+                self._cluster_of(cluster),
+                mode=mode,
+                at_unix_s=at_unix_s,
+            )
+        except (ValueError, LookupError, TypeError) as error:
+            self._places.clear()
+            raise DamagedFile(f"round={number}: the journal is damaged there: {error}") from error
 
     def _no_such_round(self, number: int) -> str:
         first, last = self._db.execute("select min(round), max(round) from rounds").fetchone()
         held = "it is empty" if first is None else f"it holds rounds {first} to {last}"
         return f"round={number}: not in the journal; {held}"
 
-    def _thing(self, key: bytes | None) -> Any:
-        if key is None:
-            return None
-        return unpack(self._db.execute("select data from things where key = ?", (key,)).fetchone()[0])
+    def _value(self, table: str, segment: int, number: int) -> Any:
+        """What the parts of a segment come to at a round; None if that round has none in the table."""
+        place = self._places.get(table)
+        if place is None or place.segment != segment or place.number > number:
+            place = self._places[table] = _Place(segment, segment - 1, SeriesReader())
+        query = f"select round, data from {table} where round > ? and round <= ? and segment = ? order by round"
+        for at, data in self._db.execute(query, (place.number, number, segment)).fetchall():
+            place.series.feed(data)
+            place.number = at
+        return place.series.value if place.number == number else None
 
-    def _jobs_of(self, keys: list[str]) -> dict[str, Job]:
-        """Jobs by content key; those of the round read before are kept, as most are the same."""
-        found = {}
-        for key in keys:
-            job = self._read_jobs.get(key)
-            if job is None:
-                (text,) = self._db.execute("select data from jobs where key = ?", (key,)).fetchone()
-                job = job_from_json(json.loads(text))
-            found[key] = job
-        self._read_jobs = found
-        return found
+    def _cluster_of(self, key: str) -> Cluster:
+        if key not in self._clusters:
+            (data,) = self._db.execute("select data from clusters where key = ?", (key,)).fetchone()
+            self._clusters[key] = cluster_from_json(json.loads(zlib.decompress(data)))
+        return self._clusters[key]
 
-    def outcomes(self, number: int) -> list[tuple[str, Outcome]]:
-        """(kind of command, outcome) of a round."""
-        query = "select kind, job_id, result, detail from outcomes where round = ? order by rowid"
-        return [(kind, Outcome(id, result, detail)) for kind, id, result, detail in self._db.execute(query, (number,))]
+    def past(self, text: str) -> PastJob | None:
+        """The job of that id or name that was seen running, the newest of that name; None if there is none."""
+        columns = "job_id, round, label, user, submit_s, start_s, end_s, nodes"
+        query = f"select {columns} from past where label = ? or job_id = ? order by label = ? desc, round desc"
+        row = self._db.execute(query, (text, int(text) if is_id(text) else -1, text)).fetchone()
+        return None if row is None else PastJob(*row)
 
-    def seconds(self, number: int) -> dict[str, float]:
-        """Time of each phase of a round."""
-        row = self._db.execute("select seconds from rounds where round = ?", (number,)).fetchone()
-        return dict(json.loads(row[0])) if row else {}
+    def name_of(self, job_id: int) -> str:
+        """The name that people use for a job, as far as the journal knows it."""
+        query = "select label from aside where job_id = ?1 union all select label from past where job_id = ?1"
+        for (label,) in self._db.execute(query, (job_id,)):
+            if label:
+                return str(label)
+        return self.read(self.last_round).name_of(job_id) if self.lines(1) else str(job_id)
 
-    def events(self, job_id: int | None = None, limit: int = 50) -> list[Event]:
-        """The newest events, oldest first; of one job if given."""
-        where, args = ("where job_id = ?", (job_id,)) if job_id is not None else ("", ())
+    def first_round(self) -> tuple[int, float] | None:
+        """Number and Unix time of the oldest round; None if there is none."""
+        row = self._db.execute("select round, at_unix_s from rounds order by round limit 1").fetchone()
+        return None if row is None else (int(row[0]), float(row[1]))
+
+    def events(self, job_id: int | None = None, limit: int = 50, kind: str = "") -> list[Event]:
+        """The newest events, oldest first; of one job, of one kind, if given."""
+        given = {"job_id": job_id, "kind": kind or None}
+        args = [value for value in given.values() if value is not None]
+        asked = [f"{column} = ?" for column, value in given.items() if value is not None]
+        where = f"where {' and '.join(asked)}" if asked else ""
         query = f"select at_unix_s, round, kind, job_id, detail from events {where} order by seq desc limit {limit:d}"
         return [Event(*row) for row in self._db.execute(query, args)][::-1]
+
+    def last_sign(self) -> Event | None:
+        """The newest event, or the newest round as an event of kind `round` where that is newer; None: none of both.
+
+        An event of the newest round is newer than that round: a bridge writes its last word after it.
+        """
+        events = self.events(limit=1)
+        lines = self.lines(limit=1)
+        if not lines or (events and events[-1].round >= lines[-1].number):
+            return events[-1] if events else None
+        return Event(lines[-1].at_unix_s, lines[-1].number, "round", None, "")
+
+    def size_bytes(self) -> int:
+        """Bytes of the pages in use."""
+        pages, free, size = (
+            self._db.execute(f"pragma {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
 
     def numbers(self) -> Iterator[int]:
         """All round numbers, ascending."""
@@ -163,3 +205,8 @@ class JournalReader:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+
+def is_id(text: str) -> bool:
+    """Whether a text may be a job's number, as the database holds numbers."""
+    return text.isascii() and text.isdigit() and len(text) < 19

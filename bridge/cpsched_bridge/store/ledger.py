@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from cpsched_bridge.errors import BridgeError
+from cpsched_bridge.ports import Obstacle
+from cpsched_bridge.report import Happening
+from cpsched_bridge.store.database import Damaged, connect, is_damage, rows_of, set_aside
 
 
 class State(StrEnum):
@@ -58,9 +61,13 @@ FOLLOWS: dict[State | None, frozenset[State]] = {
     State.FREE: _SEEN | {State.HOLDING, State.HELD, State.HANDING_BACK},
     State.RUNNING: _SEEN - {State.RUNNING} | {State.HOLDING, State.FREE, State.HANDING_BACK},
     State.ENDED: frozenset({State.HOLDING, State.HELD, State.HANDING_BACK, State.RUNNING, State.FREE}),
-    State.GONE: frozenset({State.HOLDING, State.HELD, State.HANDING_BACK, State.RUNNING, State.ENDED}),
+    State.GONE: frozenset({State.HOLDING, State.HELD, State.HANDING_BACK, State.RUNNING, State.ENDED, State.FREE}),
 }
 """Which state may follow which; a closed job may come back (a requeue, a controller that had lost sight of it)."""
+
+
+_CLAIMS = 50
+"""Jobs of a damaged ledger that a message names."""
 
 
 class IllegalTransition(BridgeError):
@@ -95,6 +102,8 @@ class Transition:
 
     before: State | None
     entry: Entry
+    obstacle: Obstacle | None = None
+    """Why a start did not come true, where the reason lies with the job or its like: no failure of the bridge."""
 
     def __post_init__(self) -> None:
         if self.entry.state not in FOLLOWS[self.before] and self.entry.state != self.before:
@@ -127,22 +136,76 @@ class Ledger:
 
     `durable`: every commit reaches the disk (synchronous=FULL), so that a power failure is survived too and not
     the death of the process alone.
+
+    A file that is damaged is set aside, and `mishaps` tells so. If that is found at the start, the ledger begins empty:
+    what is damaged is not believed, and the cluster shows the jobs that carry the bridge's marks. If it is found later,
+    the ledger is written anew from memory.
     """
 
     def __init__(self, path: Path | str, durable: bool = True, read_only: bool = False) -> None:
-        self._db = connect(path, durable, read_only)
-        if not read_only:
-            self._db.executescript(_SCHEMA)
-        self._entries: dict[int, Entry] = {}
-        self.reload()
+        self._path, self._durable = path, durable
+        self.mishaps: list[Happening] = []
+        """What happened to the file, until somebody tells it on."""
+        self._lost = False
+        """Whether the file was set aside and no new one could be made yet."""
+        try:
+            self._open(read_only)
+        except (sqlite3.Error, Damaged) as error:
+            if read_only or not is_damage(error):
+                raise
+            claims = _claims(Path(path))
+            aside = set_aside(Path(path))
+            self._open()
+            name = aside.name if aside else "nothing"
+            said = f"{path}: {error}; set aside as {name}, begun anew from what the cluster shows"
+            self.mishaps.append(Happening("ledger_damaged", said + claims))
+
+    @classmethod
+    def copy_of(cls, path: Path) -> Ledger:
+        """A ledger in memory with what a file holds. Raises `sqlite3.Error`, `Damaged` for a row that is no entry."""
+        copy = cls(":memory:", durable=False)
+        entries = [_entry(row) for row in rows_of(path, f"select {_COLUMNS} from jobs")]
+        with copy._db:
+            _insert(copy._db, entries)
+        copy.reload()
+        return copy
+
+    def _open(self, read_only: bool = False) -> None:
+        self._db = connect(self._path, self._durable, read_only)
+        try:
+            if not read_only:
+                self._db.executescript(_SCHEMA)
+            self.reload()
+        except BaseException:
+            self._db.close()
+            raise
 
     def reload(self) -> None:
-        """Read all entries again."""
+        """Read all entries again. Raises `sqlite3.Error`, or `Damaged` for a row that is no entry."""
         rows = self._db.execute(f"select {_COLUMNS} from jobs")
-        self._entries = {}
+        self._entries: dict[int, Entry] = {}
         self._in_state: dict[State | None, set[int]] = {state: set() for state in (None, *State)}
         for row in rows:
             self._remember(None, _entry(row))
+
+    def _write_anew(self, error: sqlite3.Error) -> None:
+        """Set the file aside and write what is in memory to a new one. Where that fails, the next write tries again."""
+        self._db.close()
+        self._lost = True
+        if aside := set_aside(Path(self._path)):
+            said = (
+                f"{self._path}: {error}; set aside as {aside.name}, {len(self._entries)} jobs written anew from memory"
+            )
+            self.mishaps.append(Happening("ledger_damaged", said))
+        db = connect(self._path, self._durable)
+        try:
+            db.executescript(_SCHEMA)
+            with db:
+                _insert(db, self._entries.values())
+        except BaseException:
+            db.close()
+            raise
+        self._db, self._lost = db, False
 
     def _remember(self, before: State | None, entry: Entry) -> None:
         self._in_state[before].discard(entry.job_id)
@@ -174,8 +237,11 @@ class Ledger:
         """Ids of the jobs whose node list is ours."""
         return frozenset(id for id in self.open_ids() if self._entries[id].pinned)
 
-    def record(self, transitions: Iterable[Transition], round_number: int = 0) -> None:
-        """Write transitions, all or none, before returning. Raises `IllegalTransition` if the ledger is elsewhere."""
+    def record(self, transitions: Iterable[Transition], round_number: int = 0, unwritten: bool = False) -> None:
+        """Write transitions, all or none, before returning. Raises `IllegalTransition` if the ledger is elsewhere.
+
+        `unwritten`: what the disk does not take is remembered nevertheless, and the error is raised after that.
+        """
         batch = list(transitions)
         if not batch:
             return
@@ -183,17 +249,31 @@ class Ledger:
             known = self._entries.get(transition.entry.job_id)
             if (known.state if known else None) != transition.before:
                 raise IllegalTransition(f"job {transition.entry.job_id}: the ledger does not say {transition.before}")
+        written = False
+        try:
+            self._write(batch, round_number)
+            written = True
+        finally:
+            if written or unwritten:
+                for t in batch:
+                    self._remember(t.before, t.entry)
+
+    def _write(self, batch: Sequence[Transition], round_number: int) -> None:
+        try:
+            self._write_once(batch, round_number)
+        except sqlite3.Error as error:
+            if not (self._lost or is_damage(error)):
+                raise
+            self._write_anew(error)
+            self._write_once(batch, round_number)
+
+    def _write_once(self, batch: Sequence[Transition], round_number: int) -> None:
         with self._db:
-            self._db.executemany(
-                f"insert or replace into jobs ({_COLUMNS}) values (?,?,?,?,?,?,?,?,?)",
-                [_row(transition.entry) for transition in batch],
-            )
+            _insert(self._db, (transition.entry for transition in batch))
             self._db.executemany(
                 "insert into transitions (at_s, round, job_id, before, after, why) values (?,?,?,?,?,?)",
                 [(t.entry.since_s, round_number, t.entry.job_id, t.before, t.entry.state, t.entry.why) for t in batch],
             )
-        for t in batch:
-            self._remember(t.before, t.entry)
 
     def history(self, job_id: int) -> list[tuple[int, int, str | None, str, str]]:
         """(cluster time, round, state before, state after, why) of a job, oldest first."""
@@ -218,20 +298,35 @@ class Ledger:
         self._db.close()
 
 
-def connect(path: Path | str, durable: bool, read_only: bool = False) -> sqlite3.Connection:
-    """An SQLite connection in WAL mode; `durable` commits reach the disk."""
-    if read_only:
-        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)
-    db = sqlite3.connect(path, timeout=5.0)
-    db.execute("pragma journal_mode=wal")
-    db.execute(f"pragma synchronous={'full' if durable else 'normal'}")
-    return db
+def _insert(db: sqlite3.Connection, entries: Iterable[Entry]) -> None:
+    query = f"insert or replace into jobs ({_COLUMNS}) values (?,?,?,?,?,?,?,?,?)"
+    db.executemany(query, [_row(entry) for entry in entries])
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    id, state, since_s, pinned, failures, nodes, leave, label, why = row
-    places = tuple((name, units) for name, units in json.loads(nodes))
-    return Entry(id, State(state), since_s, bool(pinned), failures, places, leave, label, why)
+    try:
+        id, state, since_s, pinned, failures, nodes, leave, label, why = row
+        places = tuple((name, units) for name, units in json.loads(nodes))
+        return Entry(int(id), State(state), int(since_s), bool(pinned), int(failures), places, leave, label, why)
+    except (ValueError, TypeError) as error:
+        raise Damaged(f"job {row[0]}: {error}") from error
+
+
+def _claims(path: Path) -> str:
+    """Which jobs a damaged ledger says that it held, as far as it can be read: words for people, not to be acted on."""
+    found: list[str] = []
+    try:
+        db = connect(path, durable=False, read_only=True)
+        kept = ",".join(f"'{state}'" for state in sorted(KEPT))
+        for id, label in db.execute(f"select id, label from jobs where state in ({kept})"):
+            found.append(str(label or id))
+    except sqlite3.Error:
+        pass
+    if not found:
+        return ""
+    more = f" and {len(found) - _CLAIMS} more" if len(found) > _CLAIMS else ""
+    named = f"it named as held: {', '.join(found[:_CLAIMS])}{more}"
+    return f"; {named}; those without the submit plugin's mark look like an administrator's now"
 
 
 def _row(entry: Entry) -> tuple[Any, ...]:

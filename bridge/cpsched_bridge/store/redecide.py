@@ -9,11 +9,10 @@ from typing import Any
 from cpsched.catalogue import DISPATCHERS
 from cpsched.errors import DecisionFault
 from cpsched.listing import ReadFile
-from cpsched.model import Job, Placement, Scene
+from cpsched.model import Job, Placement, Scene, Wait
 from cpsched.policy import Policy
-from cpsched.policy_spec import overrun_of
 from cpsched.predictors.base import Predictor
-from cpsched_bridge.store.rounds import RoundRecord
+from cpsched_bridge.store.rounds import RoundRecord, digest_of_plan
 
 
 class Recorded(Predictor):
@@ -33,6 +32,8 @@ class DecidedAgain:
 
     number: int
     starts: Mapping[int, Placement]
+    plan: Mapping[int, int]
+    waits: Mapping[int, Wait]
     differences: tuple[str, ...]
     skipped: str = ""
     """Why it could not be taken again, if so."""
@@ -46,29 +47,34 @@ class DecidedAgain:
 def decide_again(record: RoundRecord, read: ReadFile | None = None) -> DecidedAgain:
     """Decide the recorded round again; `read` opens the files that settings of the dispatcher name."""
     if record.failure:
-        return DecidedAgain(record.number, {}, (), f"the decision failed ({record.failure})")
+        return _skipped(record, f"the decision failed ({record.failure})")
     if not record.replayable:
-        return DecidedAgain(
-            record.number, {}, (), f"{record.policy.dispatcher} learns and does not tell what it has learned"
-        )
+        return _skipped(record, f"{record.policy.dispatcher} learns and does not tell what it has learned")
     dispatcher = DISPATCHERS.build(record.policy.dispatcher, record.policy.dispatcher_settings, read)
-    policy = Policy(Recorded(record.estimates), dispatcher, overrun_of(record.policy.overrun))
+    policy = Policy(Recorded(record.estimates), dispatcher, record.policy.overrun_with(dispatcher))
     if record.memory is not None:
         try:
             policy.recall(record.memory)
         except DecisionFault as fault:
-            return DecidedAgain(record.number, {}, (), f"what was learned cannot be recalled: {fault}")
+            return _skipped(record, f"what was remembered cannot be recalled: {fault}")
     snapshot = policy.estimated(Scene(record.now_s, record.cluster, record.free, record.queue, record.running))
     decision = policy.decide(snapshot)
     starts, plan = decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)
-    return DecidedAgain(
-        record.number, starts, (*_unlike("start", record.starts, starts), *_unlike("plan", record.plan, plan))
-    )
+    differences = _unlike("start", record, record.starts, starts)
+    if record.explained:
+        differences += _unlike("plan", record, record.plan, plan)
+    elif record.plan_digest != digest_of_plan(decision):
+        differences.append("plan: other than the recorded one, of which no more than a digest is kept")
+    return DecidedAgain(record.number, starts, plan, decision.waits, tuple(differences))
 
 
-def _unlike(what: str, recorded: Mapping[int, Any], now: Mapping[int, Any]) -> list[str]:
+def _skipped(record: RoundRecord, why: str) -> DecidedAgain:
+    return DecidedAgain(record.number, {}, {}, {}, (), why)
+
+
+def _unlike(what: str, record: RoundRecord, recorded: Mapping[int, Any], now: Mapping[int, Any]) -> list[str]:
     return [
-        f"{what} of job {id}: recorded {recorded.get(id, 'none')}, now {now.get(id, 'none')}"
+        f"{what} of job {record.name_of(id)}: recorded {recorded.get(id, 'none')}, now {now.get(id, 'none')}"
         for id in sorted({*recorded, *now})
         if recorded.get(id) != now.get(id)
     ]

@@ -26,6 +26,11 @@ class Systemd:
             s.sendto("\n".join(assignments).encode(), self._address)
 
     @property
+    def listens(self) -> bool:
+        """Whether a service manager started the bridge and waits for its messages."""
+        return bool(self._address)
+
+    @property
     def watchdog_s(self) -> float | None:
         """Seconds within which systemd wants the next sign of life; None if it does not watch."""
         microseconds = os.environ.get("WATCHDOG_USEC", "")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
 from cpsched.model import EndedJob
-from cpsched_bridge.adapters.slurm.doctor import checks_of
-from cpsched_bridge.adapters.slurm.records import Record
+from cpsched.site.multifactor import Machine
+from cpsched_bridge.adapters.slurm.doctor import checks_of, policy_checks
+from cpsched_bridge.adapters.slurm.policy import sprio
+from cpsched_bridge.adapters.slurm.policy.asking import Commands
+from cpsched_bridge.adapters.slurm.policy.ranking import Ranking
+from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
+from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.transport import Answer, Transport
-from cpsched_bridge.errors import BackendError, BackendTimeout
+from cpsched_bridge.errors import BackendDied, BackendError, BackendTimeout, CommandRefused
 from cpsched_bridge.ports import Check, Observation, Outcome, StartOrder
 
 CLEAR = "ReqNodeList="
@@ -20,6 +26,8 @@ Command = Callable[[Sequence[Record]], Sequence[Answer]]
 
 BATCH = 100
 """Orders in one call to the transport, so that one deadline covers a bounded amount of work."""
+MOST_CULPRITS = 5
+"""Orders of one part that may each fail the whole part, until it is taken that the fault is not theirs."""
 
 
 class SlurmBackend:
@@ -30,20 +38,32 @@ class SlurmBackend:
     cleared.
     """
 
-    def __init__(self, transport: Transport, history_days: float = 7.0) -> None:
+    def __init__(self, transport: Transport, history_days: float = 7.0, policy: PolicyReader | None = None) -> None:
         self._transport = transport
+        self._policy = policy
+        self._ranking = Ranking()
+        self._ranked_by = 0
         self._history_days = history_days
         self._translator: Translator | None = None
         self._config: Record = {}
+        self.history_missing = False
+        """Whether `history` told less than there is, since the accounting database did not answer."""
         self._restores: dict[int, str] = {}
         """Our pins: job number -> scontrol settings that give the record back what the pin changed."""
+
+    @property
+    def child_starts(self) -> int:
+        """Processes that the transport started so far; 0 for one that needs none."""
+        return int(getattr(self._transport, "child_starts", 0))
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         """See `Backend.observe`."""
         translator = self._ready()
         for job_id in pinned:
             self._restores.setdefault(job_id, "")
-        observation = translator.observe(self._transport.read(), self._restores.keys() | set(pinned))
+        records = self._transport.read()
+        observation = translator.observe(records, self._restores.keys() | set(pinned))
+        observation = self._within_policy(observation, records)
         for pending in observation.pending:
             if pending.pinned:
                 self._restores.setdefault(pending.job.id, "")
@@ -63,7 +83,9 @@ class SlurmBackend:
         except BackendError as error:
             # Learning from less is better than not working at all.
             structlog.get_logger("slurm").warning("no_history", detail=str(error))
+            self.history_missing = True
             return translator.remembered(seen)
+        self.history_missing = False
         return translator.past(past, seen)
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
@@ -93,14 +115,45 @@ class SlurmBackend:
         try:
             facts = self._transport.facts()
         except BackendError as error:
-            return [
-                Check("controller", False, str(error), "start slurmctld, or mend slurm.conf and munge on this host")
-            ]
-        return checks_of(facts)
+            mend = "start slurmctld, or mend slurm.conf and munge on this host"
+            return [Check("controller", False, str(error), mend, may_come=True)]
+        return [*checks_of(facts), *self._policy_checks()]
+
+    def _policy_checks(self) -> list[Check]:
+        """What the site's policy asks for, read now: the doctor may wait for it."""
+        if self._policy is None:
+            return []
+        if self._policy.picture is None:
+            self._policy.look()
+        try:
+            records = self._transport.read()
+        except BackendError:
+            return []
+        shown = Commands(commands={"sprio": (sprio.COMMAND,)})
+        shown.start()
+        answers = shown.answer(wait=True)
+        text = answers.texts.get("sprio", "") if answers is not None else ""
+        return policy_checks(self._policy.picture, self._policy.failures, text, records)
 
     def close(self) -> None:
         """See `Backend.close`."""
+        if self._policy is not None:
+            self._policy.close()
         self._transport.close()
+
+    def _within_policy(self, seen: Observation, records: ClusterRecords) -> Observation:
+        """The observation with the site's priorities and limits, as far as its policy could ever be read."""
+        if self._policy is None:
+            return seen
+        notes = tuple(self._policy.look())
+        if self._policy.picture is None:
+            return dataclasses.replace(seen, notes=notes)
+        if self._ranked_by != self._policy.version:
+            self._ranking.use(self._policy.picture)
+            self._ranked_by = self._policy.version
+        cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
+        ranked = self._ranking.applied(seen, records.jobs, Machine(len(records.nodes), cpus))
+        return dataclasses.replace(ranked, notes=notes) if notes else ranked
 
     def _ready(self) -> Translator:
         """The translator, made for the controller's configuration when that is first reached."""
@@ -130,13 +183,45 @@ class SlurmBackend:
         for at in range(0, len(orders), BATCH):
             part = orders[at : at + BATCH]
             try:
-                answers = command(part)
+                outcomes += _searched(command, part)
             except BackendError as error:
                 if not outcomes:
                     raise
-                lost = isinstance(error, BackendTimeout)
-                outcomes += [Outcome(order["job"], "unknown" if lost else "refused", str(error)) for order in part]
+                outcomes += _failed(part, error)
                 outcomes += [Outcome(order["job"], "refused", "not sent") for order in orders[at + BATCH :]]
                 break
-            outcomes += [Outcome(order["job"], *answer) for order, answer in zip(part, answers, strict=True)]
         return outcomes
+
+
+def _searched(command: Command, orders: Sequence[Record]) -> list[Outcome]:
+    """Outcomes of orders. Where they are refused as a whole, or the child dies of them, the culprits alone fail.
+
+    Halves are sent again until the culprits are found: an order bears to be sent twice. Where all that is sent fails,
+    no order is to blame, and the failure is raised. A call that is not answered in time is not repeated.
+    """
+    culprits: list[BackendError] = []
+
+    def search(part: Sequence[Record]) -> list[Outcome]:
+        try:
+            answers = command(part)
+        except (CommandRefused, BackendDied) as error:
+            if len(part) > 1 and len(culprits) < MOST_CULPRITS:
+                half = len(part) // 2
+                return search(part[:half]) + search(part[half:])
+            culprits.append(error)
+            return _failed(part, error)
+        except BackendError as error:
+            if part is orders:
+                raise
+            return _failed(part, error)
+        return [Outcome(order["job"], *answer) for order, answer in zip(part, answers, strict=True)]
+
+    outcomes = search(orders)
+    if len(culprits) >= MOST_CULPRITS and not any(outcome.result == "done" for outcome in outcomes):
+        raise next((error for error in culprits if isinstance(error, BackendDied)), culprits[0])
+    return outcomes
+
+
+def _failed(orders: Sequence[Record], error: BackendError) -> list[Outcome]:
+    lost = isinstance(error, BackendTimeout)
+    return [Outcome(order["job"], "unknown" if lost else "refused", str(error)) for order in orders]

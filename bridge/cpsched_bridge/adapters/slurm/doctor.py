@@ -6,12 +6,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from cpsched.site.multifactor import Machine
+from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
+from cpsched_bridge.adapters.slurm.policy.sprio import Comparison, compare, sprio_of
+from cpsched_bridge.adapters.slurm.records import ClusterRecords
 from cpsched_bridge.ports import Check
 
 CLOCK_TOLERANCE_S = 3
 SHORTEST_MEMORY_S = 60
 """A controller that forgets ended jobs sooner could do so between two readings of a bridge that backs off."""
 DEEP_QUEUE = 1000
+MOST_NAMED = 5
+"""No check names more jobs, limits or partitions than this."""
 
 
 def checks_of(facts: Mapping[str, Any]) -> list[Check]:
@@ -21,6 +27,7 @@ def checks_of(facts: Mapping[str, Any]) -> list[Check]:
     found = [
         Check("controller", True, f"{config['cluster_name']}, Slurm {config['version']}"),
         privilege(facts),
+        accounting(facts),
         versions(facts),
         job_shrink(parameters),
         intervals(parameters),
@@ -36,15 +43,110 @@ def checks_of(facts: Mapping[str, Any]) -> list[Check]:
     return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
 
 
+def policy_checks(
+    picture: SitePicture | None, failures: Mapping[str, str], shown: str, records: ClusterRecords
+) -> list[Check]:
+    """Whether the site's policy can be read, and priorities worked out here are those that `sprio` shows (`shown`)."""
+    found = [policy_reading(picture, failures)]
+    if picture is not None:
+        cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
+        machine = Machine(len(records.nodes), cpus)
+        compared = compare(sprio_of(shown), records.jobs, picture, machine, records.now_s)
+        found += [priorities(compared, picture), unmodelled_limits(picture), unmanaged(records)]
+    return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
+
+
+def policy_reading(picture: SitePicture | None, failures: Mapping[str, str]) -> Check:
+    """Without accounting there are no shares and limits to read, and nothing is wrong with that."""
+    if picture is None:
+        why = "; ".join(failures.values()) or "no answer"
+        return Check("site policy", False, why, "let scontrol, sacctmgr and sshare run here as the bridge", False)
+    site = picture.site
+    kind = picture.rules.kind
+    enforced = "enforced" if site.limits_hold else "not enforced"
+    detail = f"{kind}, {len(site.accounts.associations):,} associations, {len(site.qos)} QOS, limits {enforced}"
+    lost = {name: why for name, why in failures.items() if name in ("qos", "shares", "state") and site.limits_hold}
+    what = f"{detail}; no {', '.join(f'{name} ({why})' for name, why in lost.items())}" if lost else detail
+    return Check("site policy", not lost, what, "let sacctmgr and sshare run here as the bridge", False)
+
+
+def priorities(compared: Comparison, picture: SitePicture) -> Check:
+    """Jobs that nobody holds have a priority in Slurm, which must be the one that is worked out here."""
+    different = compared.differences
+    detail = f"equal to sprio on {compared.jobs - len(different)} of {compared.jobs} jobs that are not held"
+    if picture.rules.kind == "basic":
+        detail = "priority/basic: jobs go in order of arrival"
+    elif not compared.jobs:
+        detail = "no pending job that is not held: nothing to compare with sprio"
+    if different:
+        detail += "; " + "; ".join(map(str, different[:MOST_NAMED]))
+    return Check(
+        "priorities",
+        not different,
+        detail,
+        "compare the named factor with `sprio -l`; a job_submit or site_factor plugin adds what cannot be known here",
+        required=False,
+    )
+
+
+def unmodelled_limits(picture: SitePicture) -> Check:
+    """What is not modelled is left to Slurm: it refuses such a start, and the job waits."""
+    odd = picture.unmodelled
+    more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
+    return Check(
+        "limits",
+        not odd,
+        f"not modelled: {', '.join(odd[:MOST_NAMED])}{more}" if odd else "all that are set are modelled",
+        "nothing has to be done: Slurm refuses a start that such a limit forbids, and the job is put off",
+        required=False,
+    )
+
+
+def unmanaged(records: ClusterRecords) -> Check:
+    """A job that nobody holds and that does not fit blocks all released jobs below it in its partition."""
+    free: dict[str, int] = {}
+    held: dict[str, int] = {}
+    for record in records.jobs:
+        if record["state"] == "PENDING":
+            for name in (record["partition"] or "").split(","):
+                counts = free if record["priority"] else held
+                counts[name] = counts.get(name, 0) + 1
+    mixed = sorted(free.keys() & held.keys())
+    return Check(
+        "partitions",
+        not mixed,
+        f"held and free jobs wait side by side in {', '.join(mixed[:MOST_NAMED])}" if mixed else "none managed in part",
+        "let the bridge hold every job of a partition: an unmanaged one that waits blocks released jobs below it",
+        required=False,
+    )
+
+
 def privilege(facts: Mapping[str, Any]) -> Check:
     """Operator is enough for holds, releases and node lists; root and SlurmUser have it."""
     user, level = facts["user"], facts["admin_level"]
     born = facts["uid"] == 0 or user == facts["config"]["slurm_user_name"]
+    if level is None and not born:
+        words = f"{user}: AdminLevel not known, since the accounting database does not answer"
+        return Check("privilege", False, words, "start slurmdbd; commands are refused if it is too low", required=False)
     return Check(
         "privilege",
         born or level in ("Operator", "Administrator"),
         f"{user}: {'super user' if born else f'AdminLevel {level}'}",
         f"sacctmgr modify user where name={user} set AdminLevel=Operator",
+    )
+
+
+def accounting(facts: Mapping[str, Any]) -> Check:
+    """Without it the bridge works with what the controller remembers: less to learn run times from."""
+    kind = facts["config"].get("accounting_storage_type")
+    ok = not kind or bool(facts.get("accounting_answers", True))
+    words = f"{kind} answers" if kind else "no accounting database configured"
+    return Check(
+        "accounting",
+        ok,
+        words if ok else f"{kind} does not answer: run times are learned from what the controller remembers, and later",
+        "start slurmdbd; the bridge asks again by itself",
+        required=False,
     )
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 from pydantic import Field
 
 from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
+from cpsched_bridge.adapters.slurm.policy.asking import Commands
+from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
 from cpsched_bridge.settings import Section
 
@@ -21,8 +25,18 @@ class Options(Section):
     history_days: float = Field(
         default=7.0, gt=0, description="How far back ended jobs are read at start, to learn run times from."
     )
+    site_policy: bool = Field(
+        default=True, description="Read priorities, fair share, QOS and limits, rank jobs by them, and keep the limits."
+    )
+    policy_deadline_s: float = Field(
+        default=10.0,
+        gt=0,
+        description="How long Slurm's commands may take to tell the site's policy; the last known stands in then.",
+    )
 
 
 def connect(options: Options) -> SlurmBackend:
     """The backend; the cluster is reached with the first call."""
-    return SlurmBackend(PyslurmTransport(options.deadline_s, options.history_deadline_s), options.history_days)
+    reader = PolicyReader(Commands(options.policy_deadline_s), time.monotonic) if options.site_policy else None
+    transport = PyslurmTransport(options.deadline_s, options.history_deadline_s)
+    return SlurmBackend(transport, options.history_days, reader)

@@ -27,6 +27,8 @@ class ClusterRecords:
     """Records of `RESERVATION_FIELDS`."""
     jobs: Sequence[Record]
     """Records of `JOB_FIELDS`: all that the controller remembers."""
+    guarded: bool = True
+    """Whether the submit plugin is loaded (not: switched on)."""
 
 
 ALWAYS = (
@@ -102,6 +104,8 @@ WHILE_PENDING = (
     "temporary_disk_per_node",
     "mcs_label",
     "is_cronjob",
+    "nice",
+    "accrue_time",
 )
 """Read of pending jobs: what decides where and whether they may start."""
 

@@ -6,7 +6,7 @@ import structlog
 from cpsched.model import EndedJob
 from cpsched_bridge.cycle.rest import Rest
 from cpsched_bridge.store.ledger import IllegalTransition, State
-from cpsched_bridge.watch.exporter import Exporter
+from tests.bridges import Metrics
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster, FakePace
 
@@ -33,16 +33,16 @@ def events(bridge):
 
 @pytest.mark.parametrize("call", ["observe", "start"])
 def test_an_unexpected_exception_of_the_adapter_costs_one_cycle(bridge_at, call):
-    cluster, exporter = FakeCluster(), Exporter()
+    cluster, metrics = FakeCluster(), Metrics()
     cluster.submit(a_job(1))
     cluster.faults[call] = [bug]
-    bridge = bridge_at(cluster, listeners=(exporter,))
+    bridge = bridge_at(cluster, listeners=(metrics,))
     with structlog.testing.capture_logs() as lines:
         report = bridge.cycle()
     assert report.result == "internal_error"
     assert ["in bug" in line["exception"] for line in lines if "exception" in line] == [True], "with the traceback"
     assert events(bridge) == [(1, "internal_error", "IndexError: list index out of range")]
-    assert exporter.registry.get_sample_value("cpsched_cycles_total", {"result": "internal_error"}) == 1
+    assert metrics.value("cpsched_cycles_total", result="internal_error") == 1
     assert bridge._rest.pause_s == 2.0
     for _ in range(3):
         cluster.now_s += 20
@@ -71,15 +71,15 @@ def test_a_ledger_that_is_elsewhere_costs_one_cycle(bridge_at):
 
 @pytest.mark.parametrize("first", [True, False], ids=["before the metrics", "after the metrics"])
 def test_a_listener_that_fails_is_told_with_the_next_cycle_and_keeps_no_other_from_listening(bridge_at, first):
-    cluster, exporter, failing = FakeCluster(), Exporter(), Failing()
+    cluster, metrics, failing = FakeCluster(), Metrics(), Failing()
     cluster.submit(a_job(1))
-    bridge = bridge_at(cluster, listeners=(failing, exporter) if first else (exporter, failing))
+    bridge = bridge_at(cluster, listeners=(failing, metrics) if first else (metrics, failing))
     assert bridge.cycle().result == "internal_error"
     assert bridge._rest.pause_s == 2.0
     assert bridge.cycle().result == "ok"
     assert len(failing.reports) == 2
     assert events(bridge) == [(2, "internal_error", "listener: RuntimeError: no idea")]
-    assert exporter.registry.get_sample_value("cpsched_events_total", {"kind": "internal_error"}) == 1
+    assert metrics.value("cpsched_events_total", kind="internal_error") == 1
     assert cluster.jobs[1].running
 
 

@@ -1,5 +1,7 @@
 """The loop against a cluster that misbehaves in every way the ports allow."""
 
+import sqlite3
+
 import pytest
 
 from cpsched.dispatchers.base import Dispatcher
@@ -373,3 +375,104 @@ def test_a_restart_reconciles_within_one_cycle(bridge_at):
     assert state(second, 5) is State.GONE
     assert cluster.jobs[3].running
     assert all(fake.starts <= 1 for fake in cluster.jobs.values())
+
+
+def test_a_past_that_could_not_be_read_at_the_start_is_read_when_that_works_again(bridge_at):
+    """Each end is taught once, and none of them counts as an end seen now."""
+    cluster = FakeCluster(past=[EndedJob(a_job(8), 0, 5)])
+    bridge = bridge_at(cluster)
+    cluster.history_missing, learned = True, []
+    bridge.policy.dispatcher.learn = lambda ended: learned.append(ended.job.id)
+    bridge.cycle()
+    cluster.past = [EndedJob(a_job(8), 0, 5), EndedJob(a_job(9), 0, 6)]
+    for now_s in (1, 299):
+        cluster.now_s = now_s
+        assert bridge.cycle().ended == []
+    assert learned == [8]
+    cluster.now_s = 300
+    assert bridge.cycle().ended == []
+    assert learned == [8, 9]
+    cluster.history_missing, cluster.past = False, [EndedJob(a_job(10), 0, 7)]
+    cluster.now_s = 900
+    bridge.cycle()
+    assert learned == [8, 9], "what was told whole is not asked for again"
+
+
+def test_a_stopping_bridge_gives_back_what_its_ledger_cannot_take(bridge_at, monkeypatch):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), hold=Hold.PLUGIN)
+    cluster.drained = {0, 1, 2, 3}
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    cluster.submit(a_job(2), hold=Hold.PLUGIN)
+
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(type(bridge.ledger), "_write", full)
+    assert set(bridge.stop()) == {"the ledger cannot be written: database or disk is full"}
+    assert [fake.hold for fake in cluster.jobs.values()] == [Hold.NONE, Hold.NONE], "also the one that it never knew"
+
+
+def test_an_administrators_hold_of_a_job_on_its_way_is_not_undone_and_our_pin_is_once_it_is_released(bridge_at):
+    cluster = FakeCluster(lazy=True)
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    cluster.jobs[1].hold = Hold.ADMIN
+    cluster.drained = {0, 1, 2, 3}
+    settle(bridge, cluster, 30)
+    assert (cluster.jobs[1].hold, state(bridge)) == (Hold.ADMIN, State.FREE)
+    assert bridge.ledger.get(1).pinned, "so that the pin is known when the administrator lets go"
+    assert cluster.commands == [("start", (1,))]
+    cluster.jobs[1].hold = Hold.NONE
+    settle(bridge, cluster, 4)
+    assert (cluster.jobs[1].pin, state(bridge)) == ((), State.HELD)
+
+
+@pytest.mark.parametrize("adopt", [True, False])
+def test_a_pin_that_the_ledger_does_not_know_is_taken_off(bridge_at, adopt):
+    cluster = FakeCluster(lazy=True)
+    cluster.submit(a_job(1), hold=Hold.NONE)
+    cluster.jobs[1].pin = (("n0", 1),)
+    cluster.drained = {0, 1, 2, 3}
+    bridge = bridge_at(cluster, start={"adopt": adopt})
+    settle(bridge, cluster)
+    assert cluster.jobs[1].pin == ()
+    assert state(bridge) is (State.HELD if adopt else State.FREE)
+
+
+def test_a_stop_does_not_undo_an_administrators_hold_of_a_job_on_its_way(bridge_at):
+    cluster = FakeCluster(lazy=True)
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    cluster.jobs[1].hold = Hold.ADMIN
+    assert bridge.stop() == []
+    assert cluster.jobs[1].hold is Hold.ADMIN
+
+
+def test_a_stop_takes_off_pins_that_the_ledger_does_not_know(bridge_at):
+    cluster = FakeCluster(lazy=True)
+    cluster.submit(a_job(1), hold=Hold.NONE)
+    cluster.jobs[1].pin = (("n0", 1),)
+    cluster.drained = {0, 1, 2, 3}
+    assert bridge_at(cluster).stop() == []
+    assert cluster.jobs[1].pin == ()
+
+
+def test_a_ledger_that_takes_nothing_makes_no_stop_undo_an_administrators_hold(bridge_at, monkeypatch):
+    cluster = FakeCluster(lazy=True)
+    cluster.submit(a_job(1), a_job(2))
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    cluster.jobs[1].hold = Hold.ADMIN
+    cluster.drained = {0, 1, 2, 3}
+
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(type(bridge.ledger), "_write", full)
+    bridge.stop()
+    assert [fake.hold for fake in cluster.jobs.values()] == [Hold.ADMIN, Hold.NONE]
+    assert cluster.jobs[2].pin == (), "the other one is handed back"

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,7 +8,8 @@ from hypothesis import strategies as st
 from cpsched.model import EndedJob
 from cpsched_bridge.cycle import reconcile as reconciling
 from cpsched_bridge.cycle.reconcile import Conduct
-from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
+from cpsched_bridge.ports import Hold, LeftJob, Observation, Obstacle, PendingJob
+from cpsched_bridge.settings import StartSettings
 from cpsched_bridge.store.ledger import CLOSED, KEPT, Entry, State
 from tests.builders import a_cluster, a_job, a_running
 
@@ -64,11 +67,72 @@ def an_entry(state, since_s=95, **facts):
         (State.RUNNING, Hold.NONE, State.HOLDING),
         (State.RUNNING, Hold.ADMIN, State.FREE),
         (State.GONE, Hold.ADMIN, State.HOLDING),
+        (None, Hold.CLUSTER, None),
+        (State.HOLDING, Hold.CLUSTER, State.FREE),
+        (State.HELD, Hold.CLUSTER, State.FREE),
+        (State.STARTING, Hold.CLUSTER, State.FREE),
+        (State.ROLLING_BACK, Hold.CLUSTER, State.FREE),
+        (State.HANDING_BACK, Hold.CLUSTER, State.FREE),
+        (State.FREE, Hold.CLUSTER, None),
+        (State.RUNNING, Hold.CLUSTER, State.FREE),
+        (State.ENDED, Hold.CLUSTER, State.FREE),
+        (State.GONE, Hold.CLUSTER, State.FREE),
     ],
 )
 def test_a_pending_job_by_what_we_know_and_who_holds_it(state, hold, becomes):
     result = after(an_entry(state) if state else None, seen(pending=[pending(hold)]))
     assert (result.state if result else None) == becomes
+
+
+LIMIT = Obstacle("AssocMaxJobsLimit", "user u")
+BAD = Obstacle("BadConstraints", "job 1")
+
+
+def test_a_start_that_meets_an_obstacle_is_undone_and_is_nobodys_failure():
+    """At once, whatever time it would have; the reason is told."""
+    waits = replace(pending(Hold.NONE, pinned=True), obstacle=LIMIT)
+    (found,) = reconcile(an_entry(State.STARTING, since_s=99, failures=2, pinned=True), seen(pending=[waits]), CONDUCT)
+    assert (found.entry.state, found.entry.failures, found.entry.pinned) == (State.ROLLING_BACK, 2, True)
+    assert found.obstacle == LIMIT
+    assert "AssocMaxJobsLimit" in found.entry.why
+
+
+@pytest.mark.parametrize(("since_s", "state"), [(95, None), (85, State.ROLLING_BACK)])
+def test_an_obstacle_that_may_pass_is_waited_for(since_s, state):
+    waits = replace(pending(Hold.NONE), obstacle=replace(LIMIT, passes=True))
+    found = reconcile(an_entry(State.STARTING, since_s=since_s), seen(pending=[waits]), CONDUCT)
+    assert [(each.entry.state, each.obstacle) for each in found] == ([(state, waits.obstacle)] if state else [])
+
+
+@pytest.mark.parametrize("state", [State.HOLDING, State.HELD, State.STARTING, State.ROLLING_BACK, State.RUNNING])
+def test_what_the_cluster_holds_is_handed_back_once_and_then_left_to_it(state):
+    held = replace(pending(Hold.CLUSTER, pinned=True), obstacle=BAD)
+    entry = after(an_entry(state, pinned=True), seen(pending=[held]))
+    assert (entry.state, entry.pinned) == (State.HANDING_BACK, True)
+    assert "BadConstraints" in entry.leave
+    assert after(entry, seen(pending=[held])) is None, "not before the pin is off"
+    free = after(entry, seen(pending=[replace(held, pinned=False)]))
+    assert (free.state, free.leave) == (State.FREE, entry.leave)
+    for hold in (Hold.CLUSTER, Hold.NONE, Hold.ADMIN):
+        assert after(free, seen(pending=[replace(held, pinned=False, hold=hold)])) is None
+
+
+@pytest.mark.parametrize(("hold", "state"), [(Hold.NONE, State.HOLDING), (Hold.PLUGIN, State.HELD)])
+def test_a_job_that_the_cluster_held_is_taken_again_when_it_asks_for_something_else(hold, state):
+    held = replace(pending(Hold.CLUSTER), obstacle=BAD)
+    free = after(an_entry(State.HELD), seen(pending=[held]))
+    other = replace(held.job, walltime_s=held.job.walltime_s + 60)
+    taken = after(free, seen(pending=[PendingJob(other, hold)]))
+    assert (taken.state, taken.leave) == (state, "")
+
+
+def test_out_of_control_what_the_cluster_holds_stays_so():
+    held = replace(pending(Hold.CLUSTER), obstacle=BAD)
+    away = Conduct(controlling=False)
+    assert after(None, seen(pending=[held]), away) is None
+    assert after(an_entry(State.HELD), seen(pending=[held]), away).state is State.FREE
+    pinned = replace(held, pinned=True)
+    assert after(an_entry(State.STARTING, pinned=True), seen(pending=[pinned]), away).state is State.HANDING_BACK
 
 
 def test_a_start_that_takes_too_long_is_rolled_back_and_counted():
@@ -180,7 +244,89 @@ def test_whatever_stands_in_the_ledger_a_pending_job_ends_up_with_one_master(ent
         assert hold is Hold.USER
     if first_hold is Hold.ADMIN and not ours:
         assert hold is Hold.ADMIN
+    if hold is Hold.CLUSTER:
+        assert state not in KEPT
     if hold is Hold.PLUGIN:
         assert state is State.HELD
     if not control:
         assert state not in KEPT
+
+
+def ended(id=1):
+    return EndedJob(a_job(id), 5, 50)
+
+
+@pytest.mark.parametrize("state", [None, *State])
+def test_a_job_that_ended_is_over_once(state):
+    entry = None if state is None else an_entry(state, pinned=True)
+    found = after(entry, seen(ended=[ended()]))
+    if state in (None, State.ENDED):
+        assert found is None
+    else:
+        assert (found.state, found.pinned, found.since_s) == (State.ENDED, False, 100)
+
+
+@pytest.mark.parametrize("state", [None, *State])
+def test_a_job_that_runs_is_running_once_whoever_started_it(state):
+    entry = None if state is None else an_entry(state, failures=2, nodes=(("n0", 1),))
+    found = after(entry, seen(running=[a_running(a_job(1), ((0, 1),))]))
+    if state in (None, State.RUNNING):
+        assert found is None
+    else:
+        by_us = state in (State.STARTING, State.ROLLING_BACK)
+        assert (found.state, found.failures) == (State.RUNNING, 0)
+        assert found.why == ("started where decided" if by_us else "started by someone else")
+
+
+@pytest.mark.parametrize("state", [None, *State])
+@pytest.mark.parametrize("held_for_us", [True, False])
+def test_a_job_that_cannot_be_modelled_is_handed_back_if_anything_of_ours_may_be_on_it(state, held_for_us):
+    entry = None if state is None else an_entry(state)
+    found = after(entry, seen(left=[LeftJob(1, "het job", held_for_us=held_for_us)]))
+    ours = held_for_us or (state in KEPT)
+    if ours and state is not State.HANDING_BACK:
+        assert (found.job_id, found.state, found.leave) == (1, State.HANDING_BACK, "het job")
+    else:
+        assert found is None
+
+
+@pytest.mark.parametrize("state", [s for s in State if s not in CLOSED])
+def test_a_job_that_is_nowhere_is_gone_if_it_was_ours_and_else_over(state):
+    assert after(an_entry(state), seen()).state is (State.GONE if state in KEPT else State.ENDED)
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.ENDED])
+@pytest.mark.parametrize(
+    ("hold", "adopt", "leave", "becomes"),
+    [
+        (Hold.NONE, True, "", State.HOLDING),
+        (Hold.NONE, False, "", State.HANDING_BACK),
+        (Hold.NONE, True, "why", State.HANDING_BACK),
+        (Hold.PLUGIN, True, "", State.HOLDING),
+        (Hold.PLUGIN, False, "", State.HOLDING),
+        (Hold.PLUGIN, False, "why", State.HANDING_BACK),
+        (Hold.ADMIN, True, "", State.FREE),
+        (Hold.USER, True, "", State.FREE),
+    ],
+)
+def test_a_requeued_job(state, hold, adopt, leave, becomes):
+    found = after(an_entry(state, leave=leave), seen(pending=[pending(hold)]), Conduct(adopt=adopt))
+    assert found.state is becomes
+
+
+def test_the_usual_conduct_is_that_of_the_settings():
+    usual, start = Conduct(), StartSettings()
+    assert (usual.adopt, usual.start_timeout_s, usual.max_failures) == (
+        start.adopt,
+        start.timeout_s,
+        start.max_failures,
+    )
+    assert usual.controlling
+
+
+@pytest.mark.parametrize(("now_s", "late"), [(105, False), (106, True)])
+def test_a_start_is_late_after_its_time_and_not_before(now_s, late):
+    found = after(an_entry(State.STARTING, since_s=95), seen(now_s, pending=[pending(Hold.NONE, pinned=True)]))
+    assert (found is not None) == late
+    if late:
+        assert (found.state, found.failures, found.why) == (State.ROLLING_BACK, 1, "not running after 11 s")

@@ -3,11 +3,15 @@
 import sys
 
 import pytest
+import structlog
 
 from cpsched_bridge.adapters import mock, slurm
-from cpsched_bridge.errors import SettingsError
-from cpsched_bridge.program.assembly import adapter_of, connect, policy_of
+from cpsched_bridge.errors import BackendUnavailable, NotReady, SettingsError, Unreachable
+from cpsched_bridge.ports import Check
+from cpsched_bridge.program.assembly import adapter_of, checked, connect, in_site_order, policy_of
 from cpsched_bridge.settings import PolicySettings, Settings
+from cpsched_bridge.watch.systemd import Systemd
+from tests.fakes import FakeCluster, FakePace
 from tests.installed import install
 
 ADAPTER = """
@@ -67,3 +71,83 @@ def test_the_policy_of_the_settings_is_built_with_the_files_that_it_names(tmp_pa
     policy = policy_of(settings.spec())
     assert policy.dispatcher.expected_waits.of("parallel") == 600
     assert policy.overrun == "double"
+
+
+AWAY = Check("controller", False, "no answer", may_come=True)
+WRONG = Check("job shrink", False, "allowed", "add disable_job_shrink")
+MISSING = Check("accounting", False, "does not answer", required=False)
+
+
+class Away(FakeCluster):
+    """A cluster that answers from the third time on."""
+
+    tries = 0
+
+    def checks(self):
+        self.tries += 1
+        if self.tries == 1:
+            raise BackendUnavailable("nobody there")
+        return [AWAY] if self.tries == 2 else [MISSING]
+
+
+@pytest.fixture
+def systemd(monkeypatch):
+    """A service manager that keeps what it is told."""
+    monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere")
+    told = []
+    monkeypatch.setattr(Systemd, "notify", lambda self, *words: told.extend(words))
+    return told
+
+
+def test_under_systemd_a_bridge_waits_for_its_cluster(systemd):
+    """A service that ended would be started a few times and then given up for good."""
+    pace = FakePace(cycles=10)
+    assert checked(Away(), pace, Systemd(), 60.0)
+    assert pace.waited == [2.0, 4.0]
+    assert "STATUS=waits for the cluster" in systemd
+    assert any(words.startswith("EXTEND_TIMEOUT_USEC=") for words in systemd)
+
+
+def test_the_wait_is_bounded_and_ends_with_a_signal(systemd):
+    cluster, pace = FakeCluster(readiness=[AWAY]), FakePace(cycles=7)
+    assert not checked(cluster, pace, Systemd(), 10.0)
+    assert pace.waited == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0]
+
+
+def test_what_is_configured_wrong_is_not_waited_for(systemd):
+    pace = FakePace(cycles=10)
+    with pytest.raises(NotReady, match="job shrink: allowed; add disable_job_shrink") as caught:
+        checked(FakeCluster(readiness=[AWAY, WRONG]), pace, Systemd(), 60.0)
+    assert not isinstance(caught.value, Unreachable)
+    assert pace.waited == []
+
+
+def test_by_hand_a_cluster_that_does_not_answer_is_an_error_at_once(monkeypatch):
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    for cluster in (Away(), FakeCluster(readiness=[AWAY])):
+        with pytest.raises(Unreachable):
+            checked(cluster, FakePace(cycles=10), Systemd(), 60.0)
+
+
+def test_what_is_missing_is_said_and_keeps_nobody_from_working(monkeypatch):
+    with structlog.testing.capture_logs() as lines:
+        assert checked(FakeCluster(readiness=[MISSING]), FakePace(), Systemd(), 60.0)
+    assert [(line["event"], line["name"], line["found"]) for line in lines] == [
+        ("check", "accounting", "does not answer")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("adapter", "policy", "order"),
+    [
+        ("slurm", {}, "priority"),
+        ("slurm", {"dispatcher": "greedy"}, "priority"),
+        ("slurm", {"dispatcher_settings": {"order": "reg"}}, "reg"),
+        ("slurm", {"dispatcher": "list-saf"}, None),
+        ("slurm", {"dispatcher": "pcp20"}, None),
+        ("mock", {}, None),
+    ],
+)
+def test_on_a_real_slurm_the_sites_order_is_kept_unless_told_otherwise(adapter, policy, order):
+    settings = Settings.model_validate({"adapter": adapter, "policy": policy})
+    assert in_site_order(settings).dispatcher_settings.get("order") == order

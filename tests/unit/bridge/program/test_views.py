@@ -6,12 +6,14 @@ import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.errors import UnknownJob
 from cpsched_bridge.ports import Check, Outcome
 from cpsched_bridge.program import views
 from cpsched_bridge.report import Happening
+from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import Aside
 from tests.bridges import a_bridge
-from tests.builders import a_job
+from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
 
 HOSTILE = {
@@ -42,14 +44,160 @@ def test_rounds_jobs_and_status_show_names_as_they_are(name, tmp_path, capsys):
     cluster.submit(a_job(1, user=words, name=words, queue=words), a_job(2, per_unit=99, user=words))
     bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
     assert bridge.cycle().result == "ok"
-    journal, ledger = bridge.journal, bridge.ledger
+    journal = bridge.journal
     journal.write_events(0.0, 1, [Happening("odd", words, 1)])
     record = dataclasses.replace(journal.read(1), mode=words, policy=PolicySpec(words, words))
-    views.print_round(record, [("start", Outcome(1, "refused", words))], {words: 1.0})
+    sent = [("start", Outcome(1, "refused", words))]
+    views.print_round(dataclasses.replace(record, outcomes=sent, seconds={words: 1.0}))
     out = capsys.readouterr().out
     assert out.count(shown) >= 6
     views.print_rounds(journal.lines())
-    views.print_why("1", journal, ledger)
-    views.print_status(bridge.settings, words, journal, ledger)
+    bridge.pause.pause(words)
+    views.print_why("1", bridge.settings)
+    views.print_status(bridge.settings)
     assert f"paused: {shown}" in capsys.readouterr().out
     assert views.print_replays(journal, [1])
+
+
+def lines_of(capsys):
+    return capsys.readouterr().out.splitlines()
+
+
+def labelled(cluster, labels):
+    """The same cluster, whose jobs people call otherwise."""
+    observe = cluster._observe
+
+    def with_labels():
+        seen = observe()
+        pending = tuple(dataclasses.replace(p, label=labels.get(p.job.id, "")) for p in seen.pending)
+        return dataclasses.replace(seen, pending=pending)
+
+    cluster._observe = with_labels
+    return cluster
+
+
+@pytest.fixture
+def array(tmp_path):
+    """Task 7_1 runs, 7_2 waits behind it: their numbers are the adapter's own."""
+    cluster = labelled(FakeCluster(cluster=a_cluster(nodes=1, cores=1), now_s=10**9), {8001: "7_1", 8002: "7_2"})
+    cluster.submit(a_job(8001, submit_s=10**9 - 60), a_job(8002, submit_s=10**9 - 30))
+    bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
+    bridge.cycle()
+    cluster.now_s += 5
+    bridge.cycle()
+    return bridge, cluster
+
+
+def test_why_speaks_of_jobs_by_the_names_that_people_use(array, capsys):
+    bridge, _ = array
+    views.print_why("7_2", bridge.settings)
+    out = capsys.readouterr().out
+    assert "job 7_2: 1 of 1 in the queue, waited 0:00:35" in out
+    assert "(behind 7_1)" in out
+    assert "800" not in out
+
+
+def test_why_knows_what_became_of_jobs_that_ended(array, capsys):
+    bridge, cluster = array
+    views.print_why("7_1", bridge.settings)
+    assert lines_of(capsys)[0] == "job 7_1: runs on n0, waited 0:01:00, expected to end in 0:01:35"
+    cluster.now_s += 20
+    cluster.end(8001)
+    bridge.cycle()
+    capsys.readouterr()
+    expected = (
+        "job 7_1: started at 2001-09-09 01:46:40 UTC on n0 after it had waited 0:01:00; "
+        "ended at 2001-09-09 01:47:05 UTC, ran 0:00:25"
+    )
+    for name in ("7_1", "8001"):
+        views.print_why(name, bridge.settings)
+        assert lines_of(capsys)[0] == expected
+    del cluster.jobs[8001]
+    bridge.cycle()
+    capsys.readouterr()
+    views.print_why("7_1", bridge.settings)
+    assert lines_of(capsys)[0] == expected
+
+
+def test_nobody_knows_a_job_that_never_was(array):
+    with pytest.raises(UnknownJob, match=r"job=7_9: neither ledger nor journal knows it"):
+        views.print_why("7_9", array[0].settings)
+    with pytest.raises(UnknownJob):
+        views.print_why("9" * 30, array[0].settings)
+
+
+def test_in_shadow_mode_a_job_would_start(tmp_path, capsys):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = a_bridge(tmp_path, cluster, mode="shadow")
+    bridge.cycle()
+    views.print_why("1", bridge.settings)
+    assert "would start on n0" in capsys.readouterr().out
+
+
+def test_events_are_shown_by_kind_and_by_job(array, capsys):
+    bridge, _ = array
+    told = [Happening("gap", "85 s without a cycle"), Happening("start_failed", "not running", 8002)]
+    bridge.journal.write_events(0.0, 2, told)
+    views.print_events(bridge.settings, 50, "", "gap")
+    assert lines_of(capsys) == ["1970-01-01 00:00:00 round 2 gap: 85 s without a cycle"]
+    views.print_events(bridge.settings, 50, "7_2", "")
+    assert lines_of(capsys) == ["1970-01-01 00:00:00 round 2 job 7_2 start_failed: not running"]
+    views.print_events(bridge.settings, 50, "", "no such kind")
+    assert lines_of(capsys) == ["no such event"]
+
+
+@pytest.mark.parametrize(
+    ("age_s", "words"),
+    [
+        (None, "never"),
+        (4.2, "0:00:04 ago"),
+        (-1.0, "0:00:00 ago"),
+        (-3600.0, "unknown: the heartbeat lies 1:00:00 in the future"),
+    ],
+)
+def test_a_heartbeat_in_the_future_is_no_good_cycle_just_now(age_s, words):
+    assert views.last_good_cycle(age_s).startswith(words)
+
+
+@pytest.mark.parametrize(("broken", "shown"), [("journal", "held by the bridge: 1"), ("ledger", "last round: 2")])
+def test_status_shows_what_can_be_read_of_damaged_files(array, capsys, broken, shown):
+    bridge, _ = array
+    bridge.journal.close()
+    bridge.ledger.close()
+    file = bridge.settings.state_dir / f"{broken}.sqlite"
+    file.write_bytes(b"no database at all " * 500)
+    assert not views.print_status(bridge.settings)
+    out = capsys.readouterr().out
+    assert shown in out
+    assert f"{file}: file is not a database; the bridge sets a damaged file aside" in out
+    views.print_why("7_2", bridge.settings)
+    assert "file is not a database" in capsys.readouterr().out
+
+
+def test_a_plan_that_is_no_longer_kept_is_worked_out_again(array, capsys):
+    bridge, _ = array
+    views.print_round(bridge.journal.read(2))
+    told = capsys.readouterr().out
+    assert "behind 7_1" in told
+    bridge.journal._db.execute("delete from explanations")
+    bridge.journal._db.commit()
+    views.print_round(Journal(bridge.settings.state_dir / "journal.sqlite", read_only=True).read(2))
+    shown = lines_of(capsys)
+    shown.remove("plan and reasons: decided again, with the same result")
+    assert shown == told.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("first_s", "words"), [(900, "later"), (1200, "earlier"), (1000, "expected then as first told"), (None, None)]
+)
+def test_why_shows_what_a_job_was_first_told(first_s, words, tmp_path, capsys):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1, user="ada"))
+    bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
+    bridge.cycle()
+    record = bridge.journal.read(1)
+    memory = {"first_s": {"1": first_s}} if first_s is not None else None
+    told = dataclasses.replace(record, starts={}, plan={1: 1000}, memory=memory)
+    lines = "\n".join(views._why_in_round(1, told))
+    assert (words in lines) if words else ("told" not in lines)

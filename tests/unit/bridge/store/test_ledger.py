@@ -1,7 +1,11 @@
+import sqlite3
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.store import places
 from cpsched_bridge.store.ledger import CLOSED, FOLLOWS, KEPT, Entry, IllegalTransition, Ledger, State, Transition, move
 
 
@@ -78,3 +82,115 @@ def test_any_walk_along_legal_transitions_survives_a_restart(tmp_path_factory, w
 def test_a_transition_checks_itself():
     with pytest.raises(IllegalTransition):
         Transition(None, Entry(1, State.RUNNING, 0))
+
+
+@pytest.mark.parametrize(("options", "level"), [({}, 2), ({"durable": True}, 2), ({"durable": False}, 1)])
+def test_a_durable_commit_reaches_the_disk_and_that_is_the_default(tmp_path, options, level):
+    """SQLite's levels: 2 is FULL, which survives a power failure; 1 is NORMAL, which does not in WAL mode."""
+    ledger = Ledger(tmp_path / "ledger.sqlite", **options)
+    assert ledger._db.execute("pragma synchronous").fetchone() == (level,)
+    assert ledger._db.execute("pragma journal_mode").fetchone() == ("wal",)
+
+
+def test_a_ledger_can_be_looked_at_while_it_is_written_but_not_written_twice(tmp_path):
+    writer = Ledger(tmp_path / "ledger.sqlite")
+    writer.record([move(None, State.HELD, 0, "", job_id=1)])
+    reader = Ledger(tmp_path / "ledger.sqlite", read_only=True)
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        reader.record([move(None, State.HELD, 0, "", job_id=2)])
+    writer.record([move(None, State.HELD, 0, "", job_id=3)])
+    assert reader.kept() == [1]
+    reader.reload()
+    assert reader.kept() == [1, 3]
+    writer.record([move(writer.get(3), State.GONE, 1, "")])
+    writer.forget(2)
+    reader.reload()
+    assert reader.kept() == [1]
+    assert reader.get(3) is None
+    assert reader.counts()[State.GONE] == 0
+
+
+def test_looking_at_a_ledger_that_is_not_there_makes_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(sqlite3.OperationalError):
+        Ledger("ledger.sqlite", read_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_ledger_is_closed(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        ledger.record([move(None, State.HELD, 0, "", job_id=1)])
+
+
+def test_a_new_entry_is_as_bare_as_can_be():
+    assert move(None, State.HELD, 5, "", job_id=7).entry == Entry(7, State.HELD, 5)
+    entry = Entry(7, State.HELD, 5)
+    assert (entry.pinned, entry.failures, entry.nodes, entry.leave, entry.label, entry.why) == (
+        False,
+        0,
+        (),
+        "",
+        "",
+        "",
+    )
+
+
+def test_the_history_of_a_job_tells_when_in_which_round_and_why(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.record([move(None, State.HELD, 5, "submitted", job_id=7), move(None, State.HELD, 5, "", job_id=8)])
+    ledger.record([move(ledger.get(7), State.STARTING, 6, "decided")], 3)
+    assert ledger.history(7) == [(5, 0, None, "held", "submitted"), (6, 3, "held", "starting", "decided")]
+
+
+@pytest.mark.parametrize("state", sorted(CLOSED))
+def test_a_job_is_forgotten_once_it_has_been_over_for_long_enough(tmp_path, state):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    for id, since_s in ((1, 49), (2, 50), (3, 51)):
+        ledger.record([move(None, State.HELD, 0, "", job_id=id)])
+        ledger.record([move(ledger.get(id), state, since_s, "")])
+    ledger.record([move(None, State.HELD, 0, "", job_id=4)])
+    ledger.forget(50)
+    assert [entry.job_id for entry in ledger.entries()] == [2, 3, 4]
+    assert ledger.counts()[state] == 2
+    assert ledger.open_ids() == {4}
+
+
+def test_entries_are_asked_for_by_state_and_pins_only_of_jobs_that_are_not_over(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    for id, state in enumerate(State, start=1):
+        ledger.record([move(None, State.HELD, 0, "", job_id=id, pinned=True)])
+        if state not in (State.HELD, State.HOLDING, State.ROLLING_BACK):
+            ledger.record([move(ledger.get(id), state, 0, "")])
+    states = {entry.job_id: entry.state for entry in ledger.entries()}
+    assert [e.job_id for e in ledger.entries(State.FREE, State.GONE)] == [
+        id for id, state in states.items() if state in (State.FREE, State.GONE)
+    ]
+    assert ledger.pinned() == ledger.open_ids() == {id for id, state in states.items() if state not in CLOSED}
+    assert ledger.kept() == [id for id, state in states.items() if state in KEPT]
+
+
+def test_the_settings_make_the_ledger_durable_and_leave_no_other_choice_by_accident(tmp_path):
+    for asked, synchronous in ((Settings(state_dir=tmp_path), 2), (Settings(state_dir=tmp_path, durable=False), 1)):
+        with places.opened_ledger(asked) as ledger:
+            assert ledger._db.execute("pragma synchronous").fetchone() == (synchronous,)
+        with places.emergency_ledger(asked) as ledger:
+            assert ledger._db.execute("pragma synchronous").fetchone() == (synchronous,)
+
+
+def test_a_batch_is_on_disk_before_record_returns(tmp_path):
+    """Another process sees it: a transaction that is left open would be lost with the process."""
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.record([move(None, State.HELD, 0, "", job_id=1)])
+    assert not ledger._db.in_transaction
+    assert Ledger(tmp_path / "ledger.sqlite", read_only=True).kept() == [1]
+    ledger.forget(0)
+    assert not ledger._db.in_transaction
+
+
+def test_a_job_that_is_not_over_is_never_forgotten(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.record([move(None, State.HELD, 0, "", job_id=1)])
+    ledger.forget(before_s=10**9)
+    assert ledger.kept() == [1]

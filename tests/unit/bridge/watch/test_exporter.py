@@ -1,106 +1,235 @@
-import urllib.request
-
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cpsched.model import EndedJob
-from cpsched_bridge.errors import AddressTaken
-from cpsched_bridge.ports import Hold
-from cpsched_bridge.watch.exporter import Endpoint, Exporter
+from cpsched.model import NO_STARTS, Decision, Effort, EndedJob
+from cpsched_bridge.errors import BackendTimeout
+from cpsched_bridge.ports import Check, Hold, LeftJob
+from cpsched_bridge.report import CycleReport
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.watch.exporter import Exporter
+from cpsched_bridge.watch.following import Followed, Kept, Predicted, Surroundings
+from cpsched_bridge.watch.metrics import METRICS, PARTITIONS, Metric
+from cpsched_bridge.watch.server import Watch
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
 
 
 @pytest.fixture
-def served():
-    exporter = Exporter()
-    endpoint = Endpoint(exporter, "127.0.0.1", 0)
-    yield exporter, endpoint
-    endpoint.close()
+def watch():
+    return Watch(Settings(mode="control"))
 
 
-def scrape(endpoint):
-    """(name, labels) -> value, over HTTP."""
-    with urllib.request.urlopen(endpoint.url) as answer:
-        families = list(text_string_to_metric_families(answer.read().decode()))
+def scrape(exporter):
+    """(name, labels) -> value."""
+    families = list(text_string_to_metric_families(exporter.text().decode()))
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
 
 
-def test_what_a_bridge_does_can_be_scraped(bridge_at, served):
-    exporter, endpoint = served
+def partition(name):
+    return (("partition", name),)
+
+
+def test_what_a_bridge_does_can_be_scraped(bridge_at, watch):
     cluster = FakeCluster(cluster=a_cluster(nodes=2, cores=4), now_s=100)
-    cluster.submit(a_job(1, per_unit=4), a_job(2, per_unit=4), a_job(3, per_unit=4, submit_s=20))
+    cluster.submit(a_job(1, per_unit=4, queue="a"), a_job(2, per_unit=4, queue="b"))
+    cluster.submit(a_job(3, per_unit=4, submit_s=20, queue="a,b"))
     cluster.submit(a_job(4), hold=Hold.USER)
-    bridge = bridge_at(cluster, listeners=(exporter,))
+    bridge = bridge_at(cluster, listeners=(watch,))
     bridge.cycle()
     bridge.pace.at_s += 0.3
     cluster.now_s += 40
     bridge.cycle()
     cluster.end(1)
     bridge.cycle()
-    found = scrape(endpoint)
+    found = scrape(watch.exporter)
     assert found["cpsched_cycles_total", (("result", "ok"),)] == 3
     assert found["cpsched_solves_total", (("path", "first-fit"), ("status", "none"))] == 3
     assert found["cpsched_commands_total", (("kind", "start"), ("result", "done"))] == 3
     assert found["cpsched_decision_to_running_seconds_count", ()] == 2
     assert found["cpsched_decision_to_running_seconds_sum", ()] == pytest.approx(0.6)
-    assert found["cpsched_queued_jobs", ()] == 1
+    assert found["cpsched_queued_jobs", partition("a")] == 1
+    assert found["cpsched_queued_jobs", partition("b")] == 0
+    assert found["cpsched_oldest_pending_seconds", partition("a")] == 120
+    assert found["cpsched_oldest_pending_seconds", partition("b")] == 0
     assert found["cpsched_pending_jobs", ()] == 2
+    assert found["cpsched_waiting_jobs", (("reason", "held_by_owner"),)] == 1
     assert found["cpsched_running_jobs", ()] == 1
-    assert found["cpsched_oldest_pending_seconds", ()] == 120
     assert found["cpsched_started_jobs_total", ()] == 2
-    assert found["cpsched_job_wait_seconds_sum", ()] == 200
+    assert found["cpsched_job_wait_seconds_sum", partition("a")] == 100
+    assert found["cpsched_job_wait_seconds_count", partition("b")] == 1
     assert found["cpsched_job_bounded_slowdown_ratio_count", ()] == 1
     assert found["cpsched_job_bounded_slowdown_ratio_sum", ()] == pytest.approx(140 / 40)
+    assert found["cpsched_partition_bounded_slowdown_ratio_sum", partition("a")] == pytest.approx(140 / 40)
     assert found["cpsched_mode", (("mode", "control"),)] == 1
     assert found["cpsched_mode", (("mode", "shadow"),)] == 0
     assert found["cpsched_resource_capacity", (("resource", "cores"),)] == 8
     assert found["cpsched_resource_free", (("resource", "cores"),)] == 4
     assert found["cpsched_last_success_timestamp_seconds", ()] == 1_000_000_000.3
     assert found["cpsched_cycle_phase_duration_seconds_count", (("phase", "decide"),)] == 3
+    assert found["process_resident_memory_bytes", ()] > 1e6
 
 
-def test_names_follow_the_conventions_and_nothing_is_labelled_by_job_or_user(served):
-    exporter, _ = served
-    for metric in exporter.registry.collect():
+def test_names_follow_the_conventions_and_nothing_is_labelled_by_job_user_or_node():
+    for metric in METRICS:
         assert metric.name.startswith("cpsched_")
-        assert metric.documentation.endswith(".")
-        if metric.type == "histogram":
+        assert not metric.name.endswith("_total")
+        assert metric.sentence.endswith(".")
+        if metric.kind == "histogram":
             assert metric.name.endswith(("_seconds", "_ratio"))
-        for sample in metric.samples:
-            assert not {"job", "user", "name", "id"} & set(sample.labels)
+        assert not {"job", "user", "name", "id", "node", "account"} & set(metric.labels)
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
 
 
-def test_a_port_in_use_is_a_clear_error(served):
-    _, endpoint = served
-    port = int(endpoint.url.rsplit(":", 1)[1].split("/")[0])
-    with pytest.raises(AddressTaken, match=f"metrics.port={port}: cannot listen on 127.0.0.1: Address already in use"):
-        Endpoint(Exporter(), "127.0.0.1", port)
+def full(partitions):
+    """An exporter that has seen so many partitions, and more values of every other label than it keeps."""
+    exporter = Exporter([*METRICS])
+    for served in exporter._served:
+        metric = served.metric
+        names = [f"value-{n}" for n in range(partitions if metric.labels == ("partition",) else 100)]
+        if len(metric.known) == metric.most:
+            continue
+        served.take([((name,) * len(metric.labels), 1.0) for name in names] if metric.labels else [((), 1.0)])
+    return exporter
 
 
-def test_a_failed_cycle_is_counted_and_not_a_success(bridge_at, served):
-    from cpsched_bridge.errors import BackendTimeout
+@pytest.mark.parametrize("partitions", [PARTITIONS, 500])
+def test_there_are_never_more_than_500_series(partitions):
+    series = scrape(full(partitions))
+    own = [name for name, _ in series if name.startswith("cpsched_")]
+    assert len(series) <= 500
+    assert len(own) <= sum(metric.series_at_most for metric in METRICS)
+    if partitions > PARTITIONS:
+        assert len(own) == sum(metric.series_at_most for metric in METRICS)
 
-    exporter, endpoint = served
+
+def a_gauge(merged):
+    row = Metric("gauge", "cpsched_test", "Text.", lambda c: [(("a",), 1.0), (("b",), 5.0), (("c",), 3.0)], ("x",), 1,
+                 merged=merged)  # fmt: skip
+    exporter = Exporter([row])
+    exporter(Followed(CycleReport(1, "control", 0.0)))
+    return scrape(exporter)
+
+
+def test_labels_beyond_the_bound_fall_together():
+    assert a_gauge(float.__add__)["cpsched_test", (("x", "other"),)] == 8
+    assert a_gauge(max)["cpsched_test", (("x", "other"),)] == 5
+    assert a_gauge(max)["cpsched_test", (("x", "a"),)] == 1
+
+
+def test_checks_are_told_when_they_were_made_and_one_that_is_gone_is_no_fault():
+    exporter = Exporter()
+
+    def cycle(*checks):
+        exporter(Followed(CycleReport(1, "control", 0.0, checks=[Check(n, ok, "") for n, ok in checks] or None)))
+        return scrape(exporter)
+
+    assert cycle(("plugin", False), ("clock", True))["cpsched_check_ok", (("check", "plugin"),)] == 0
+    assert cycle()["cpsched_check_ok", (("check", "plugin"),)] == 0, "not checked in this cycle"
+    assert cycle(("clock", True))["cpsched_check_ok", (("check", "plugin"),)] == 1
+
+
+def test_a_decision_of_the_fallback_is_counted():
+    exporter = Exporter()
+    decision = Decision(NO_STARTS, Effort("easy", considered=1))
+    exporter(Followed(CycleReport(1, "control", 0.0, decision=decision, fallback=True, stuck=2, gap_s=3.5)))
+    found = scrape(exporter)
+    assert found["cpsched_decision_fallbacks_total", ()] == found["cpsched_fallback", ()] == 1
+    assert found["cpsched_cycle_gap_seconds_total", ()] == 3.5
+    exporter(Followed(CycleReport(2, "control", 0.0, decision=decision)))
+    assert scrape(exporter)["cpsched_fallback", ()] == 0
+
+
+def solved(status, solver_s=0.1, objective=None, bound=None):
+    """What an exporter serves after one decision of a solver."""
+    exporter = Exporter()
+    effort = Effort("solver", 5, 70, status, objective, bound, solver_s)
+    exporter(Followed(CycleReport(1, "control", 0.0, decision=Decision(NO_STARTS, effort))))
+    return scrape(exporter)
+
+
+@pytest.mark.parametrize(
+    ("status", "solver_s", "searches", "hits"),
+    [("optimal", 0.1, 1, 0), ("feasible", 0.1, 1, 1), ("unverified", 0.1, 1, 1), ("unverified", 0.0, 0, 0)],
+)
+def test_a_search_without_a_proof_ended_at_its_limit(status, solver_s, searches, hits):
+    found = solved(status, solver_s)
+    assert found["cpsched_decision_searches_total", ()] == searches
+    assert found["cpsched_decision_limit_hits_total", ()] == hits
+    assert found["cpsched_decision_variables_sum", ()] == 70
+
+
+@pytest.mark.parametrize(("objective", "bound", "gap"), [(100, 80, 0.2), (100, 100, 0), (0, 0, 0), (10, 20, 0)])
+def test_the_gap_is_a_share_of_the_objective(objective, bound, gap):
+    found = solved("feasible", objective=objective, bound=bound)
+    assert found["cpsched_decision_gap_ratio_count", ()] == 1
+    assert found["cpsched_decision_gap_ratio_sum", ()] == pytest.approx(gap)
+    assert solved("feasible", objective=5.0)["cpsched_decision_gap_ratio_count", ()] == 0
+
+
+@pytest.mark.parametrize(
+    ("estimate_s", "run_s", "direction", "log2"),
+    [(100, 400, "longer", 2), (400, 100, "shorter", 2), (7, 7, "shorter", 0)],
+)
+def test_a_prediction_error_is_a_logarithm_with_a_direction(estimate_s, run_s, direction, log2):
+    exporter = Exporter()
+    exporter(Followed(CycleReport(1, "control", 0.0), predicted=(Predicted(1, estimate_s, run_s),)))
+    found = scrape(exporter)
+    assert found["cpsched_prediction_error_log2_ratio_sum", (("direction", direction),)] == pytest.approx(log2)
+    assert found["cpsched_prediction_error_log2_ratio_count", (("direction", direction),)] == 1
+
+
+@pytest.mark.parametrize(("start_s", "direction"), [(160, "late"), (40, "early"), (100, "early")])
+def test_a_promise_error_is_a_time_with_a_direction(start_s, direction):
+    exporter = Exporter()
+    exporter(Followed(CycleReport(1, "control", 0.0), kept=(Kept(1, 100, start_s),)))
+    found = scrape(exporter)
+    assert found["cpsched_start_promise_error_seconds_sum", (("direction", direction),)] == abs(start_s - 100)
+
+
+def test_a_failed_cycle_is_counted_and_not_a_success(bridge_at, watch):
     cluster = FakeCluster()
+    cluster.submit(a_job(1, per_unit=4), a_job(2, per_unit=100, queue="q"))
+    bridge = bridge_at(cluster, listeners=(watch,))
+    bridge.cycle()
+    success = scrape(watch.exporter)["cpsched_last_success_timestamp_seconds", ()]
+    bridge.pace.at_s += 5
     cluster.fail("observe", BackendTimeout("no answer"))
-    bridge_at(cluster, listeners=(exporter,)).cycle()
-    found = scrape(endpoint)
+    bridge.cycle()
+    found = scrape(watch.exporter)
     assert found["cpsched_cycles_total", (("result", "backend_timeout"),)] == 1
-    assert found["cpsched_last_success_timestamp_seconds", ()] == 0
+    assert found["cpsched_last_success_timestamp_seconds", ()] == success
     assert found["cpsched_events_total", (("kind", "backend_timeout"),)] == 1
+    assert found["cpsched_queued_jobs", partition("q")] == 1, "what was known of the queue stays"
 
 
-def test_a_job_that_ended_unseen_counts_as_started(bridge_at, served):
-    exporter, endpoint = served
+def test_a_job_that_ended_unseen_counts_as_started(bridge_at, watch):
     cluster = FakeCluster()
-    bridge = bridge_at(cluster, listeners=(exporter,), mode="shadow")
+    bridge = bridge_at(cluster, listeners=(watch,), mode="shadow")
     bridge.cycle()
     cluster.submit(a_job(1))
     cluster.jobs[1].start_s, cluster.jobs[1].end_s = 30, 35
     bridge.cycle()
-    found = scrape(endpoint)
+    found = scrape(watch.exporter)
     assert found["cpsched_started_jobs_total", ()] == found["cpsched_ended_jobs_total", ()] == 1
     assert EndedJob(a_job(1), 30, 35).run_s == 5
-    assert np.isclose(found["cpsched_job_wait_seconds_sum", ()], 30)
+    assert np.isclose(found["cpsched_job_wait_seconds_sum", partition("none")], 30)
+
+
+def test_jobs_left_to_the_clusters_scheduler_wait_for_that_reason(bridge_at, watch):
+    cluster = FakeCluster(left=[LeftJob(9, "array")])
+    bridge_at(cluster, listeners=(watch,)).cycle()
+    assert scrape(watch.exporter)["cpsched_waiting_jobs", (("reason", "left_to_slurm"),)] == 1
+
+
+def test_sizes_and_restarts_of_the_child(bridge_at):
+    around = [Surroundings(1.0, 10, 20, child_starts=1), Surroundings(1.0, 11, 21, child_starts=3)]
+    watch = Watch(Settings(), lambda: around.pop(0))
+    bridge = bridge_at(FakeCluster(), listeners=(watch,))
+    bridge.cycle()
+    assert scrape(watch.exporter)["cpsched_child_restarts_total", ()] == 0
+    bridge.cycle()
+    found = scrape(watch.exporter)
+    assert found["cpsched_child_restarts_total", ()] == 2
+    assert found["cpsched_journal_size_bytes", ()] == 11
+    assert found["cpsched_ledger_size_bytes", ()] == 21

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, islice
 
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist, ids, states
@@ -25,10 +26,10 @@ def numbers_of(record: Record) -> list[int]:
     if not record["array_id"] or not record["array_tasks_waiting"]:
         return [ids.of_record(record)]
     try:
-        tasks = hostlist.task_ids(record["array_tasks_waiting"])[:MOST_TASKS]
+        ranges = hostlist.task_ranges(record["array_tasks_waiting"])
     except ValueError:
         return []
-    return [ids.task_id(record["array_id"], task) for task in tasks]
+    return [ids.task_id(record["array_id"], task) for task in islice(chain(*ranges), MOST_TASKS)]
 
 
 def active_tasks(jobs: Iterable[Record]) -> dict[int, int]:

@@ -13,6 +13,9 @@ from cpsched_bridge.adapters.slurm.translation.jobs import placed_job
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.unmodelled import UNREADABLE
 
+NOWHERE = "None assigned"
+"""What the accounting database has for the nodes of a job that never ran."""
+
 
 @dataclass(slots=True)
 class Ended:
@@ -44,7 +47,9 @@ def of_database(past: Iterable[Record], machine: Machine) -> list[EndedJob]:
 
 
 def _ran(record: Record) -> bool:
-    return record["state"] in states.ENDED and bool(record["start_time"]) and bool(record["end_time"])
+    """Whether an ended job ever ran. One that was cancelled while it waited has a start (its end), but no nodes."""
+    over = record["state"] in states.ENDED and bool(record["start_time"]) and bool(record["end_time"])
+    return over and bool(record["allocated_nodes"])
 
 
 def _ended(record: Record, machine: Machine, known: Mapping[int, Job]) -> EndedJob:
@@ -58,7 +63,8 @@ def _ended(record: Record, machine: Machine, known: Mapping[int, Job]) -> EndedJ
 
 def _ran_by_database(record: Record) -> bool:
     start_s, end_s = record["start_time"], record["end_time"]
-    return bool(start_s and end_s and end_s >= start_s and record["user_name"])
+    placed = (record["nodelist"] or NOWHERE) != NOWHERE
+    return bool(placed and start_s and end_s and end_s >= start_s and record["user_name"])
 
 
 def _past(record: Record, machine: Machine) -> EndedJob:

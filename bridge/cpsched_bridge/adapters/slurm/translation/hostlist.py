@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from cpsched_bridge.adapters.slurm.translation.ids import MOST_TASK
+
 MOST_NODES = 200_000
 """No node list of a real site is longer; a wrong one must not eat the memory."""
 
@@ -76,13 +78,23 @@ def compact(numbers: list[int]) -> str:
 
 
 @lru_cache(maxsize=1024)
-def task_ids(waiting: str | None) -> tuple[int, ...]:
-    """Task numbers of an array's waiting tasks: "0-5,9", "0-8:2" (every second)."""
+def task_ranges(waiting: str | None) -> tuple[range, ...]:
+    """An array's waiting tasks, "0-5,9" or "0-8:2" (every second), as ranges; raises ValueError for what is none.
+
+    They are not counted out: an array may have millions of tasks.
+    """
     if not waiting:
         return ()
-    ids: list[int] = []
+    ranges: list[range] = []
     for part in waiting.strip("[]").split(","):
         span, _, step = part.partition(":")
         low, _, high = span.partition("-")
-        ids.extend(range(int(low), int(high or low) + 1, int(step or 1)))
-    return tuple(ids)
+        ranges.append(range(_task(low), _task(high or low) + 1, _task(step or "1")))
+    return tuple(ranges)
+
+
+def _task(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= MOST_TASK:
+        raise ValueError(f"array task {text[:20]}: must be from 0 to {MOST_TASK}")
+    return number

@@ -10,6 +10,7 @@ from cpsched_bridge.adapters.slurm.records import Record
 
 TASK_SHIFT = 32
 """Slurm's job ids fit into 26 bits, its array indices into 22."""
+MOST_TASK = 1 << 22
 
 
 def task_id(array_id: int, task: int) -> int:
@@ -32,9 +33,12 @@ def label(job_id: int) -> str:
 def of_record(record: Record) -> int:
     """The number of a record that stands for one job or one task.
 
-    pyslurm gives no index for task 0: a record of an array without an index and without waiting tasks is that one.
+    pyslurm gives no index for task 0: a record of an array without an index and without waiting tasks is that one. An
+    index that no task can have is none: the number must fit into int64.
     """
     array = record.get("array_id")
     if array and not (record.get("array_tasks_waiting") and record["state"] == "PENDING"):
-        return task_id(array, record.get("array_task_id") or 0)
+        task = record.get("array_task_id") or 0
+        if 0 <= task <= MOST_TASK and 0 < array < 1 << TASK_SHIFT:
+            return task_id(array, task)
     return int(record["id"])

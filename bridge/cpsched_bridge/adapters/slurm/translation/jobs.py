@@ -42,8 +42,8 @@ def pending_job(
 ) -> Asked:
     """A pending record as a job; raises `NotModelled`.
 
-    `conflicts` are reservations that begin before the job would end. `ineligible` tells of limits and dependencies,
-    not of times: those depend on the moment.
+    `conflicts` are reservations that begin before the job would end. `ineligible` tells of limits, not of
+    times and dependencies: those depend on the moment.
     """
     refuse_unmodelled(record)
     if partition.unmodelled:
@@ -61,7 +61,9 @@ def pending_job(
         exclusive=partition.exclusive or record["resource_sharing"] == "NO",
         node_set=node_set,
     )
-    return Asked(_job(record, job_id, walltime_s, request, reason), *told_at_start(record, shares.nodes))
+    return Asked(
+        _job(record, job_id, walltime_s, request, reason), *told_at_start(record, shares.nodes, partition.max_nodes)
+    )
 
 
 def placed_job(record: Record, job_id: int, machine: Machine, nodes: int) -> Job:
@@ -124,9 +126,7 @@ def nodes_allowed(record: Record, machine: Machine, partition: Partition, confli
 
 
 def limits(record: Record, partition: Partition, nodes: int, walltime_s: int) -> str | None:
-    """Why the job may not start whatever is free: dependencies, its partition's state and limits; None if it may."""
-    if record["dependencies"] is not None:
-        return "dependency"
+    """Why the job may not start whatever is free: its partition's state and limits; None if it may."""
     if partition.state not in ("UP", "DRAIN"):
         return f"partition {partition.name} is {partition.state}"
     if partition.max_time_min is not None and walltime_s > partition.max_time_min * 60:

@@ -38,7 +38,7 @@ class Translator:
         partitions = self._partitions.read(machine, seen.partitions)
         reservations = reservations_of(seen.reservations, machine, seen.now_s)
         running = self._running.read(seen.jobs, machine, self._jobs, seen.now_s)
-        around = Surroundings(seen.now_s, machine, partitions, reservations, pinned)
+        around = Surroundings(seen.now_s, machine, partitions, reservations, pinned, seen.guarded)
         pending, left = self.queue.read(seen.jobs, around)
         self._jobs.update(self.queue.jobs())
         usable = available(seen.nodes, reservations, seen.now_s) & ~overcommitted(seen.nodes, machine)

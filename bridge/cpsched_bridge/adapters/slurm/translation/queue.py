@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cpsched.errors import printable
 from cpsched.model import Job
 from cpsched_bridge.adapters.slurm.records import Record
-from cpsched_bridge.adapters.slurm.translation import arrays, ids, states
+from cpsched_bridge.adapters.slurm.translation import arrays, dependencies, ids, reasons, states
 from cpsched_bridge.adapters.slurm.translation.jobs import Asked, pending_job, walltime
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
@@ -28,6 +28,8 @@ class Surroundings:
     reservations: tuple[Reservation, ...]
     pinned: Collection[int]
     """Jobs whose node list is the bridge's own."""
+    guarded: bool = True
+    """Whether the submit plugin is loaded: only then do its words in a job's comment prove anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +67,17 @@ class Queue:
         pending: list[PendingJob] = []
         left: list[LeftJob] = []
         active = arrays.active_tasks(jobs)
+        others = dependencies.Others(jobs, around.now_s)
         waiting = [record for record in jobs if record["state"] == states.PENDING]
         for record in sorted(waiting, key=lambda record: (record["submit_time"] or 0, record["id"])):
             numbers = arrays.numbers_of(record)
             asked = self._asked(record, numbers, around)
             if isinstance(asked, str):
-                left.append(_left(record, asked))
+                left.append(_left(record, asked, around.guarded))
             else:
-                pending += self._pending(record, asked, numbers, self.limits.room(record, active), around.now_s)
+                wait = None if others.met(record) else dependencies.UNMET
+                wait = wait or _not_yet(record, around.now_s)
+                pending += self._pending(record, asked, numbers, self.limits.room(record, active), wait, around)
         return pending, left
 
     def _asked(self, record: Record, numbers: Sequence[int], around: Surroundings) -> Asked | str:
@@ -83,7 +88,7 @@ class Queue:
             asked = self._translated(record, numbers[0], around)
         except UNREADABLE as error:
             return f"cannot be read: {error}"
-        ours = states.pinned_by_bridge(record["comment"]) or any(number in around.pinned for number in numbers)
+        ours = states.pinned_by_bridge(record, around.guarded) or any(number in around.pinned for number in numbers)
         return "its owner chose its nodes" if record["required_nodes"] and not ours else asked
 
     def _translated(self, record: Record, number: int, around: Surroundings) -> Asked | str:
@@ -99,16 +104,28 @@ class Queue:
         return known.asked
 
     def _pending(
-        self, record: Record, first: Asked, numbers: Sequence[int], room: int | None, now_s: int
+        self,
+        record: Record,
+        first: Asked,
+        numbers: Sequence[int],
+        room: int | None,
+        wait: str | None,
+        around: Surroundings,
     ) -> list[PendingJob]:
-        """One pending job for each number of a record; all but the first `room` tasks of an array must wait."""
+        """One pending job for each number of a record; all but the first `room` tasks of an array must wait.
+
+        `wait` is what else the whole record waits for at the moment.
+        """
         found = []
+        hold, pinned = states.hold_of(record, around.guarded), bool(record["required_nodes"])
         for place, number in enumerate(numbers):
             asked = self.asked[number] = first if number == numbers[0] else _numbered(first, number)
             full = room is not None and place >= room
-            why = asked.job.ineligible or _not_yet(record, now_s) or (arrays.FULL if full else None)
+            why = asked.job.ineligible or wait or (arrays.FULL if full else None)
             job = asked.job if why == asked.job.ineligible else dataclasses.replace(asked.job, ineligible=why)
-            found.append(PendingJob(job, states.hold_of(record), bool(record["required_nodes"]), ids.label(number)))
+            label = ids.label(number)
+            obstacle, groups = reasons.obstacle_of(label, record), reasons.groups_of(label, record)
+            found.append(PendingJob(job, hold, pinned, label, obstacle, groups))
         return found
 
     def jobs(self) -> dict[int, Job]:
@@ -140,8 +157,8 @@ def _numbered(asked: Asked, number: int) -> Asked:
     return dataclasses.replace(asked, job=dataclasses.replace(asked.job, id=number))
 
 
-def _left(record: Record, reason: str) -> LeftJob:
-    number, held_for_us = ids.of_record(record), states.hold_of(record) is Hold.PLUGIN
+def _left(record: Record, reason: str, guarded: bool) -> LeftJob:
+    number, held_for_us = ids.of_record(record), states.hold_of(record, guarded) is Hold.PLUGIN
     return LeftJob(number, printable(reason), ids.label(number), record["user_name"] or "", held_for_us)
 
 

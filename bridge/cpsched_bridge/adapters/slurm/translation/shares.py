@@ -132,16 +132,24 @@ def _gres_untracked(record: Record, nodes: int) -> Amounts:
     return {name: count * record["ntasks"] for name, count in tres_gres(record.get("tres_per_task")).items()}
 
 
-def told_at_start(record: Record, nodes: int) -> tuple[int, str]:
+def told_at_start(record: Record, nodes: int, most_nodes: int | None) -> tuple[int, str]:
     """What Slurm must be told to split the job like that, and how to take that back.
 
     - Tasks per node; 0 where Slurm would split the job like that anyway.
     - Settings, in scontrol's words, that give the record back what the number of tasks changes in it.
+
+    Where its owner set no greatest number of nodes, the record shows the number of tasks. Once that is set, it counts:
+    so the number of nodes is named only where the pin changes the least one, and no more than `most_nodes`, which the
+    job's partition allows. Slurm would not start the job otherwise.
     """
     tasks = record["ntasks"]
     fixed = record["num_nodes"] == record["max_nodes"]
     if record["ntasks_per_node"] or tasks == 1 or (fixed and tasks == nodes):
         return 0, ""
     low, high = record["num_nodes"] or 1, record["max_nodes"]
+    if nodes == low:
+        return tasks // nodes, f"TasksPerNode=0 NumTasks={tasks}"
+    if high and most_nodes is not None:
+        high = max(low, min(high, most_nodes))
     span = f"{low}-{high}" if high else str(low)
     return tasks // nodes, f"TasksPerNode=0 NumNodes={span} NumTasks={tasks}"

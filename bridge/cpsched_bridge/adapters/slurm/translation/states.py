@@ -6,7 +6,7 @@ from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.ports import Hold
 
 WAIT = "bridge:wait"
-"""The submit plugin writes it into admin_comment of new jobs, or into comment of older ones that the bridge holds."""
+"""The submit plugin writes it into admin_comment of new jobs, and into comment of those that the bridge holds."""
 USER_HELD = "bridge:user-held"
 ADMIN_HELD = "bridge:admin-held"
 """Words that the plugin adds to a job's comment: somebody else holds it too."""
@@ -15,8 +15,22 @@ PINNED = "bridge:pinned("
 """The plugin's mark of a node list that the bridge has set; in brackets the list that the owner had asked for."""
 
 HELD_BY_USER = "JobHeldUser"
+HELD_BY_ADMIN = "JobHeldAdmin"
+OWN_HOLDS = frozenset(
+    {
+        "BadConstraints",
+        "BurstBufferOperation",
+        "JobHoldMaxRequeue",
+        "ReservationDeleted",
+        "ReservationInvalid",
+    }
+)
+"""Reasons with which Slurm itself holds a job (priority 0), until somebody changes what the job asks for."""
+LASTING_HOLDS = OWN_HOLDS - {"BadConstraints"}
+"""Those of them that are for an administrator to lift. Of the others a release makes Slurm look again."""
 
 PENDING = "PENDING"
+COMPLETED = "COMPLETED"
 OCCUPYING = frozenset(
     {
         "RUNNING",
@@ -50,31 +64,57 @@ HARMLESS_NODE_FLAGS = frozenset({"PLANNED", "COMPLETING", "CLOUD", "DYNAMIC_NORM
 """Flags beside which a node still takes jobs. Any other (DRAIN, NOT_RESPONDING, MAINTENANCE, ...) keeps it out."""
 
 
-def hold_by(priority: int | None, reason: str | None, admin_comment: str | None, comment: str | None) -> Hold:
-    """Who holds a pending job.
+def hold_by(
+    priority: int | None,
+    reason: str | None,
+    admin_comment: str | None,
+    comment: str | None,
+    restarts: int | None,
+    guarded: bool,
+) -> Hold:
+    """Who holds a pending job; `docs/privileges.md` says why each fact counts, and the dead-man timer goes by the same.
 
-    Priority 0 says that it is held, the plugin's marks by whom. Without marks the reason tells an owner's hold from
-    the others; where it speaks of something else (a dependency) the hold counts as an administrator's: there the
-    ledger knows. A hold that the plugin saw another administrator make is as little to be touched as an owner's.
+    Priority 0 says that it is held. `guarded` tells that the submit plugin is loaded, which alone keeps users from
+    writing its words into a comment. What permits something counts only where it stands between plain spaces; what
+    forbids something also between other blanks.
+
+    - A hold that the plugin saw the owner or another administrator make is not to be touched.
+    - Where Slurm's reason is one of `OWN_HOLDS`, Slurm holds the job itself.
+    - The plugin's hold is proved by its admin comment, which users and operators cannot write. An administrator may
+      have added a hold of which the plugin was not told: so its word must be in the comment too, or the job must never
+      have been requeued and its reason must not be an administrator's hold.
+    - Of every other hold the reason tells an owner's from the rest, and for the rest the ledger alone counts.
     """
     if priority != 0:
         return Hold.NONE
-    words = (comment or "").split()
-    if USER_HELD in words or ADMIN_HELD in words:
+    marked = admin_comment == WAIT
+    if (guarded or marked) and not {USER_HELD, ADMIN_HELD}.isdisjoint((comment or "").split()):
         return Hold.USER
-    if admin_comment == WAIT or WAIT in words:
+    if reason in OWN_HOLDS:
+        return Hold.CLUSTER
+    by_word = guarded and WAIT in (comment or "").split(" ")
+    if marked and (by_word or (not restarts and reason != HELD_BY_ADMIN)):
         return Hold.PLUGIN
     return Hold.USER if reason == HELD_BY_USER else Hold.ADMIN
 
 
-def hold_of(record: Record) -> Hold:
-    """Who holds the pending job of a record."""
-    return hold_by(record["priority"], record["state_reason"], record["admin_comment"], record["comment"])
+def hold_of(record: Record, guarded: bool) -> Hold:
+    """Who holds the pending job of a record; see `hold_by`."""
+    return hold_by(
+        record["priority"],
+        record["state_reason"],
+        record["admin_comment"],
+        record["comment"],
+        record["requeue_count"],
+        guarded,
+    )
 
 
-def pinned_by_bridge(comment: str | None) -> bool:
-    """Whether the plugin saw the bridge set this job's node list."""
-    return any(word.startswith(PINNED) for word in (comment or "").split())
+def pinned_by_bridge(record: Record, guarded: bool) -> bool:
+    """Whether the plugin saw the bridge set this job's node list; a user can write the word where no plugin is."""
+    if not guarded and record["admin_comment"] != WAIT:
+        return False
+    return any(word.startswith(PINNED) and word.endswith(")") for word in (record["comment"] or "").split(" "))
 
 
 def node_takes_jobs(state: str) -> bool:

@@ -34,7 +34,8 @@ class Transport(Protocol):
         """What the doctor judges.
 
         - `config`: as `config()` gives it.
-        - `user`, `uid`, `admin_level`: as whom the bridge speaks, and its AdminLevel in the accounting database.
+        - `user`, `uid`, `admin_level`: as whom the bridge speaks, and its AdminLevel; None: nobody can tell.
+        - `accounting_answers`: whether the accounting database could be asked.
         - `clock_ahead_s`: seconds by which the controller's clock is ahead of this host's.
         - `clients`, `pyslurm`, `node_versions`: versions of what is installed where.
         """

@@ -22,6 +22,7 @@ class Scene:
         self.facts: dict[str, Any] = content["facts"]
         self.tables: dict[str, Any] = content["snapshot"]
         self.now_s: int = self.tables["now_s"]
+        self.guarded = True
         self.rows = {t: records(self.tables[t]) for t in ("jobs", "nodes", "partitions", "reservations")}
 
     def job(self, name: str) -> dict[str, Any]:
@@ -50,7 +51,7 @@ class Scene:
 
     def snapshot(self) -> dict[str, Any]:
         """The snapshot with all changes made so far."""
-        made: dict[str, Any] = {"now_s": self.now_s}
+        made: dict[str, Any] = {"now_s": self.now_s, "guarded": self.guarded}
         for table, rows in self.rows.items():
             fields = self.tables[table]["fields"]
             made[table] = {"fields": fields, "rows": [[copy.deepcopy(row[f]) for f in fields] for row in rows]}

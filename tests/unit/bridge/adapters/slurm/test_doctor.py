@@ -69,3 +69,21 @@ def test_every_check_that_fails_says_how_to_mend_it() -> None:
     broken = [check for check in checks_of(facts) if not check.ok]
     assert len(broken) >= 6
     assert all(check.mend for check in broken)
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        ("Operator", {"accounting": False}),
+        ("None", {"accounting": False, "privilege": True}),
+        ("", {"accounting": False, "privilege": True}),
+        (None, {"accounting": False, "privilege": False}),
+    ],
+)
+def test_without_the_accounting_database_control_mode_starts_with_what_the_controller_tells(
+    level: str | None, expected: dict[str, bool]
+) -> None:
+    """A level that nobody can tell is a warning; one that is too low, by whoever tells it, is not enough."""
+    facts = changed(accounting_storage_type="accounting_storage/slurmdbd")
+    facts |= {"uid": 2100, "user": "cpsched", "admin_level": level, "accounting_answers": False}
+    assert failing(facts) == {"generic resources": False, **expected}

@@ -134,7 +134,7 @@ HOLDS = {
     "held_by_user": Hold.USER,
     "held_by_user_later": Hold.USER,
     "held_by_admin": Hold.USER,
-    "held_by_bridge": Hold.PLUGIN,
+    "held_by_bridge": Hold.ADMIN,
     "not_held_dependency": Hold.NONE,
     "not_held_user_hold": Hold.USER,
     "not_held_admin_hold": Hold.ADMIN,

@@ -6,13 +6,15 @@ alone is split off first: scontrol does that when a command names the task.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.translation import hostlist, ids
 from cpsched_bridge.adapters.slurm.transport.pyslurm.scontrol import scontrol
 
-Common = dict[int, tuple[int, tuple[int, ...]]]
+Common = dict[int, tuple[int, tuple[range, ...]]]
 """By array: the number of its common record, and the indices of the tasks that wait there."""
 
 
@@ -45,14 +47,14 @@ def array_records(jobs: Iterable[Any]) -> tuple[dict[int, int], Common]:
     own: dict[int, int] = {}
     common: Common = {}
     for job in jobs:
-        if not job.array_id:
-            continue
-        waiting = hostlist.task_ids(job.array_tasks_waiting) if job.state == "PENDING" else ()
-        if len(waiting) > 1:
-            common[job.array_id] = (job.id, waiting)
-        else:
-            task = waiting[0] if waiting else job.array_task_id or 0
-            own[ids.task_id(job.array_id, task)] = job.id
+        with contextlib.suppress(ValueError):  # an array that cannot be read is left to Slurm
+            if job.array_id:
+                waiting = hostlist.task_ranges(job.array_tasks_waiting) if job.state == "PENDING" else ()
+                if sum(map(len, waiting)) > 1:
+                    common[job.array_id] = (job.id, waiting)
+                else:
+                    task = next(chain(*waiting), job.array_task_id or 0)
+                    own[ids.task_id(job.array_id, task)] = job.id
     return own, common
 
 
@@ -64,11 +66,11 @@ def splits(tasks: list[int], common: Common) -> list[str]:
     by_array: dict[int, list[int]] = {}
     for job_id in tasks:
         array, task = ids.split(job_id)
-        if array in common and task in common[array][1]:
+        if task is not None and array in common and any(task in some for some in common[array][1]):
             by_array.setdefault(array, []).append(task)
     commands = []
     for array, wanted in by_array.items():
-        if len(wanted) == len(common[array][1]):
+        if len(wanted) == sum(map(len, common[array][1])):
             wanted = wanted[:-1]
         commands.append(f"hold {array}_[{hostlist.compact(wanted)}]")
     return commands

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire
 from cpsched_bridge.adapters.slurm.transport.pyslurm.commands import Commands, unreachable
 from cpsched_bridge.adapters.slurm.transport.pyslurm.reading import Reading
-from cpsched_bridge.adapters.slurm.transport.pyslurm.scontrol import kill_with_parent
+from cpsched_bridge.children import begin
 
 Calls = dict[str, Callable[..., Any]]
 
@@ -58,18 +57,10 @@ def serve(channel: socket.socket, module: str) -> None:
             return
 
 
-def die_with(parent: int) -> None:
-    """Have the kernel end this process when its parent ends; leave at once if that has happened already."""
-    kill_with_parent()
-    if os.getppid() != parent:
-        os._exit(0)
-
-
 def main(arguments: list[str]) -> None:
     """Run as a process."""
-    die_with(int(arguments[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries may print; nothing but the socket is ours
+    begin(int(arguments[1]))
+    os.environ["SLURM_BITSTR_LEN"] = "0"  # the tasks of an array in full, not cut off at 64 characters
     module = arguments[2] if len(arguments) > 2 else "pyslurm"
     serve(socket.socket(fileno=int(arguments[0])), module)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
 import time
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire
-from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.children import Child
+from cpsched_bridge.errors import BackendDied, BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+
+CHILD = "cpsched_bridge.adapters.slurm.transport.pyslurm.child"
 
 ERRORS: dict[str, type[BackendError]] = {
     "unavailable": BackendUnavailable,
@@ -25,15 +25,14 @@ class Client:
     def __init__(self, module: str = "pyslurm", environment: dict[str, str] | None = None) -> None:
         self._module = module
         self._environment = environment
-        self._process: subprocess.Popen[bytes] | None = None
-        self._channel: socket.socket | None = None
+        self._child: Child | None = None
         self.starts = 0
         """Children started so far."""
 
     @property
     def pid(self) -> int | None:
         """The child's process id, if there is one."""
-        return self._process.pid if self._process else None
+        return None if self._child is None else self._child.pid
 
     def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
         """The answer of the child. Raises `BackendError`: also when no answer comes within `deadline_s` seconds."""
@@ -48,7 +47,7 @@ class Client:
             raise BackendTimeout(f"{name}: no answer from the pyslurm process in {deadline_s:g} s: killed") from None
         except (wire.Closed, OSError) as error:
             status = self.close()
-            raise BackendTimeout(f"{name}: the pyslurm process died (exit status {status}): {error}") from error
+            raise BackendDied(f"{name}: the pyslurm process died (exit status {status}): {error}") from error
         except ValueError as error:
             self.close()
             raise BackendUnavailable(f"{name}: the pyslurm process sent no message: {error}") from error
@@ -58,46 +57,20 @@ class Client:
 
     def _running(self) -> socket.socket:
         """A channel to a live child, which is started if there is none."""
-        if self._process is not None and self._process.poll() is not None:
+        if self._child is not None and not self._child.alive():
             self.close()
-        if self._channel is None:
-            self._start()
-        assert self._channel is not None
-        return self._channel
-
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        try:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "cpsched_bridge.adapters.slurm.transport.pyslurm.child",
-                    str(theirs.fileno()),
-                    str(os.getpid()),
-                    self._module,
-                ],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=None if self._environment is None else {**os.environ, **self._environment},
-                start_new_session=True,
-            )
-        except OSError as error:
-            ours.close()
-            raise BackendUnavailable(f"the pyslurm process cannot be started: {error}") from error
-        finally:
-            theirs.close()
-        self._channel = ours
-        self.starts += 1
+        if self._child is None:
+            try:
+                self._child = Child(CHILD, self._module, environment=self._environment)
+            except OSError as error:
+                raise BackendUnavailable(f"the pyslurm process cannot be started: {error}") from error
+            self.starts += 1
+        return self._child.channel
 
     def close(self) -> int | None:
         """Kill the child; returns its exit status, if there was a child."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-        if self._process is None:
+        if self._child is None:
             return None
-        self._process.kill()
-        status = self._process.wait()
-        self._process = None
+        status = self._child.kill()
+        self._child = None
         return status

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.records import Record
-from cpsched_bridge.adapters.slurm.translation import states
+from cpsched_bridge.adapters.slurm.translation import ids, states
 from cpsched_bridge.adapters.slurm.transport.pyslurm.arrays import numbers as numbers_of
+from cpsched_bridge.adapters.slurm.transport.pyslurm.reading import has_plugin
+from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import value_of
 from cpsched_bridge.adapters.slurm.transport.pyslurm.scontrol import scontrol
 from cpsched_bridge.ports import Hold
 
@@ -31,6 +33,7 @@ class Commands:
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
         self._looked: dict[int, Any] = {}
+        self._guarded = False
 
     def start(self, orders: list[Record]) -> list[list[str]]:
         """Pin and release each of `orders` (job, nodes, tasks_per_node), if still pending and held."""
@@ -51,7 +54,7 @@ class Commands:
         return self._cleared(orders, numbers, outcomes)
 
     def _hold(self, number: int, order: Record) -> None:
-        if self._ours(number).priority != 0:
+        if value_of(self._ours(number), "priority") != 0:
             self._modify(number, priority=0)
 
     def hand_back(self, orders: list[Record]) -> list[list[str]]:
@@ -67,28 +70,38 @@ class Commands:
     def _prepare(self, number: int, order: Record) -> None:
         """Hold the job while its pin is taken off, so that it does not start half undone."""
         job = self._ours(number)
-        if order["clear"] and job.priority != 0:
+        if order["clear"] and value_of(job, "priority") != 0:
             self._modify(number, priority=0)
 
     def _release(self, number: int, order: Record) -> None:
-        if self._pending(number).priority == 0:
+        job = self._pending(number)
+        if value_of(job, "priority") == 0 and value_of(job, "state_reason") not in states.LASTING_HOLDS:
             self._modify(number, priority=RELEASE)
 
     def _ours(self, number: int) -> Any:
         """The record of the job, which must be pending and not held by its owner, else `Refused`."""
         job = self._pending(number)
-        if states.hold_by(job.priority, job.state_reason, job.admin_comment, job.comment) is Hold.USER:
+        hold = states.hold_by(
+            value_of(job, "priority"),
+            value_of(job, "state_reason"),
+            value_of(job, "admin_comment"),
+            value_of(job, "comment"),
+            value_of(job, "requeue_count"),
+            self._guarded,
+        )
+        if hold is Hold.USER:
             raise Refused("is held by its owner, or by an administrator")
         return job
 
     def _pending(self, number: int) -> Any:
         job = self._looked.get(number) or self._pyslurm.Job.load(number)
-        if job.state != "PENDING":
-            raise Refused(f"is {job.state}")
+        state = value_of(job, "state")
+        if state != states.PENDING:
+            raise Refused(f"is {state}")
         return job
 
     def _held(self, number: int) -> None:
-        priority = self._ours(number).priority
+        priority = value_of(self._ours(number), "priority")
         if priority != 0:
             raise Refused(f"is not held (priority {priority})")
 
@@ -122,34 +135,42 @@ class Commands:
             return ["refused", str(error)]
         except self._pyslurm.RPCError as error:
             return ["unknown" if unreachable(error) else "refused", str(error)]
+        except Exception as error:
+            # Whatever is odd about this job, the others of the batch are none the worse for it.
+            return ["refused", f"{type(error).__name__}: {error}"]
         return ["done", ""]
 
     def _cleared(self, orders: list[Record], numbers: dict[int, int], outcomes: list[list[str]]) -> list[list[str]]:
         """`outcomes` after the pins of those that are done were cleared, in one run of scontrol.
 
-        A hold of a job that has just started is answered with success too: so each is looked at once more before.
+        A hold of a job that has just started is answered with success too: so each is looked at once more before. An
+        array's task is named as such: under the bare number of an array a change would be meant for its running tasks
+        too, and is refused.
         """
         wanted = [at for at, order in enumerate(orders) if order["clear"] and outcomes[at][0] == "done"]
         if not wanted:
             return outcomes
         try:
-            held = {job.id for job in self._jobs() if job.state == "PENDING" and job.priority == 0}
+            held = {job.id for job in self._jobs() if job.state == states.PENDING and job.priority == 0}
         except self._pyslurm.RPCError as error:
             for at in wanted:
                 outcomes[at] = ["unknown", f"held, but its pin is not cleared: {error}"]
             return outcomes
-        number = {at: numbers[orders[at]["job"]] for at in wanted}
-        ready = [at for at in wanted if number[at] in held]
-        complaints = scontrol([f"update JobId={number[at]} {orders[at]['clear']}" for at in ready])
+        ready = [at for at in wanted if numbers[orders[at]["job"]] in held]
+        labels = [ids.label(orders[at]["job"]) for at in ready]
+        found = scontrol(
+            [f"update JobId={label} {orders[at]['clear']}" for label, at in zip(labels, ready, strict=True)]
+        )
+        complaints = dict(zip(ready, found, strict=True))
         for at in wanted:
-            if at not in ready:
+            if at not in complaints:
                 outcomes[at] = ["refused", "is not pending and held any more"]
-            elif number[at] in complaints or -1 in complaints:
-                detail = complaints.get(number[at], complaints.get(-1, ""))
-                outcomes[at] = ["unknown", f"held, but its pin is not cleared: {detail}"]
+            elif complaints[at]:
+                outcomes[at] = ["unknown", f"held, but its pin is not cleared: {complaints[at]}"]
         return outcomes
 
     def _numbers(self, orders: list[Record], *, separate: bool) -> dict[int, int]:
+        self._guarded = has_plugin(self._pyslurm.slurmctld.Config.load())
         return numbers_of([order["job"] for order in orders], self._jobs, separate=separate)
 
     def _jobs(self) -> list[Any]:

@@ -43,7 +43,7 @@ class Reading:
         return {
             **self.hello(),
             "user": user,
-            "admin_level": admin_level(user),
+            **privilege_of(user),
             "clock_ahead_s": controller_s - int(time.time()),
             "clients": version_of(["scontrol", "--version"]),
             "node_versions": sorted({node.slurm_version or "" for node in nodes} - {""}),
@@ -52,6 +52,7 @@ class Reading:
     def snapshot(self) -> Record:
         """Jobs first, nodes last: what starts or ends in between shows in what the nodes have left."""
         slurm = self._pyslurm
+        guarded = has_plugin(slurm.slurmctld.Config.load())
         jobs = job_table(slurm.Jobs.load().values())
         partitions = table(slurm.Partitions.load().values(), PARTITION_FIELDS)
         reservations = table(slurm.Reservations.load().values(), RESERVATION_FIELDS)
@@ -62,6 +63,7 @@ class Reading:
             "partitions": partitions,
             "reservations": reservations,
             "jobs": jobs,
+            "guarded": guarded,
         }
 
     def past(self, since_s: int) -> Record:
@@ -71,14 +73,26 @@ class Reading:
         return table(found.values(), PAST_FIELDS)
 
 
+def has_plugin(config: Any) -> bool:
+    """Whether the controller has loaded the submit plugin; asked anew each time, since a reconfiguration changes it."""
+    return "lua" in (config.job_submit_plugins or ())
+
+
 def version_of(command: list[str]) -> str | None:
     """The last word that a command says of itself: its version."""
-    words = output_of(command).split()
+    words = (output_of(command) or "").split()
     return words[-1] if words else None
 
 
-def admin_level(user: str) -> str | None:
-    """The user's AdminLevel in the accounting database; None where that cannot be asked."""
-    command = ["sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"]
-    words = output_of(command).split()
-    return words[0] if words else None
+def privilege_of(user: str) -> Record:
+    """The user's AdminLevel, and whether the accounting database answers: None where neither side can tell.
+
+    The controller keeps the levels in memory, so that it can be asked while the database is away.
+    """
+    told = output_of(["sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"])
+    if told is not None:
+        words = told.split()
+        return {"admin_level": words[0] if words else "", "accounting_answers": True}
+    kept = output_of(["scontrol", "show", "assoc_mgr", f"users={user}", "flags=users"]) or ""
+    levels = [word.partition("=")[2] for word in kept.split() if word.startswith("AdminLevel=")]
+    return {"admin_level": levels[0] if levels else None, "accounting_answers": False}

@@ -38,7 +38,7 @@ def plain(value: Any) -> Any:
 
 
 def _resources(tres: Any) -> Record:
-    amounts = {name: getattr(tres, name, None) for name in ("cpu", "mem", "node")}
+    amounts = {name: getattr(tres, name, None) for name in ("cpu", "mem", "node", "billing")}
     found = {name: int(amount.count) for name, amount in amounts.items() if amount is not None}
     return found | {f"gres/{name}": int(item.count) for name, item in tres.gres.items()}
 
@@ -51,6 +51,9 @@ def row_of(source: Any, fields: Sequence[str]) -> list[Any]:
 def _read(source: Any, field: str) -> tuple[Any, bool]:
     try:
         return plain(getattr(source, field)), True
+    except UnicodeDecodeError as error:
+        # A user may write any bytes into a name or a comment; the exception holds all of them.
+        return error.object.decode(errors="backslashreplace"), True
     except Exception:
         # A property of the library that cannot cope with this record: its own business, but ours to notice.
         return None, False
@@ -97,7 +100,7 @@ class _Unread:
 def _user_name(job: Any) -> str | None:
     name = _user_names.get(job.user_id)
     if name is None:
-        name = job.user_name
+        name = _read(job, _NAMED_ONCE)[0]
         if name is not None:
             _user_names[job.user_id] = name
     return name
@@ -106,6 +109,14 @@ def _user_name(job: Any) -> str | None:
 _NAME_PLACE = JOB_FIELDS.index(_NAMED_ONCE)
 _WAITING = _Reader((*ALWAYS, *WHILE_PENDING))
 _PLACED = _Reader((*ALWAYS, *WHILE_PLACED))
+
+
+def value_of(source: Any, field: str) -> Any:
+    """One value; raises `ValueError` naming the field where the library cannot read it."""
+    value, ok = _read(source, field)
+    if not ok:
+        raise ValueError(f"its {field} cannot be read")
+    return value
 
 
 def job_row(job: Any) -> list[Any]:
@@ -132,4 +143,4 @@ def records(source: Table) -> list[Record]:
 def cluster_records(snapshot: Record) -> ClusterRecords:
     """A snapshot of tables, as the child sends it, as one reading."""
     tables = {name: records(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
-    return ClusterRecords(now_s=snapshot["now_s"], **tables)
+    return ClusterRecords(now_s=snapshot["now_s"], guarded=snapshot.get("guarded", True), **tables)

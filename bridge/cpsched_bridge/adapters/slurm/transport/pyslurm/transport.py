@@ -21,6 +21,11 @@ class PyslurmTransport:
         self._history_deadline_s = history_deadline_s
         self.client = client or Client()
 
+    @property
+    def child_starts(self) -> int:
+        """Child processes started so far."""
+        return self.client.starts
+
     def config(self) -> Record:
         """See `Transport.config`."""
         config: Record = self._call("hello")["config"]

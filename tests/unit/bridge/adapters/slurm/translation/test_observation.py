@@ -9,6 +9,7 @@ import pytest
 from cpsched.model import Request
 from cpsched_bridge.adapters.slurm.translation import ids
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
+from cpsched_bridge.adapters.slurm.translation.shares import told_at_start
 from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -68,10 +69,22 @@ def test_more_tasks_than_a_node_holds_take_the_fewest_nodes_with_equal_shares() 
     assert (request.units, request.per_unit[0], request.distinct) == (3, 7, True)
 
 
+@pytest.mark.parametrize(
+    ("high", "allowed", "restore"),
+    [(6, None, "1-6"), (6, 4, "1-4"), (3, 4, "1-3"), (3, 1, "1-1"), (None, 4, "1")],
+)
+def test_a_pin_of_several_nodes_gives_their_number_back_within_what_the_partition_allows(
+    high: int | None, allowed: int | None, restore: str
+) -> None:
+    """A number that is more than that would keep the job from starting, though Slurm itself shows it."""
+    record = {"ntasks": 6, "num_nodes": 1, "max_nodes": high, "ntasks_per_node": None}
+    assert told_at_start(record, 3, allowed) == (2, f"TasksPerNode=0 NumNodes={restore} NumTasks=6")
+
+
 def test_a_pin_says_how_to_give_the_record_back() -> None:
     scene, translator = Scene(), Translator()
     translator.observe(scene.read())
-    assert translator.queue.asked[scene.job("six")["id"]].restore == "TasksPerNode=0 NumNodes=1-6 NumTasks=6"
+    assert translator.queue.asked[scene.job("six")["id"]].restore == "TasksPerNode=0 NumTasks=6"
     assert translator.queue.asked[scene.job("first")["id"]].restore == ""
 
 
@@ -117,7 +130,6 @@ def test_any_field_that_is_not_modelled_leaves_the_job(field: str, value: object
     ("name", "why"),
     [
         ("after", "dependency"),
-        ("single", "dependency"),
         ("begin", "begin time"),
         ("too-many", "no 5 node(s)"),
         ("huge", "no 1 node(s)"),
@@ -196,7 +208,10 @@ def test_the_walltime_is_the_limit_else_the_partitions_default_else_its_maximum(
         ({"comment": "note bridge:user-held"}, Hold.USER),
         ({"comment": "bridge:admin-held"}, Hold.USER),
         ({"admin_comment": None}, Hold.USER),
-        ({"admin_comment": None, "comment": "bridge:wait"}, Hold.PLUGIN),
+        ({"admin_comment": None, "comment": "bridge:wait"}, Hold.USER),
+        ({"state_reason": "JobHeldAdmin", "comment": "bridge:wait", "requeue_count": 2}, Hold.PLUGIN),
+        ({"requeue_count": 2}, Hold.USER),
+        ({"state_reason": "BadConstraints"}, Hold.CLUSTER),
         ({"admin_comment": None, "state_reason": "JobHeldAdmin"}, Hold.ADMIN),
         ({"admin_comment": None, "state_reason": "Dependency"}, Hold.ADMIN),
         ({"priority": 100}, Hold.NONE),
@@ -314,7 +329,7 @@ def test_unchanged_records_keep_their_job_objects_and_the_cluster() -> None:
         (a.job, b.job) for a, b in zip(first.pending, second.pending, strict=True) if ids.split(a.job.id)[1] is None
     ]
     assert plain
-    assert all(a is b for a, b in plain if a.ineligible != "begin time")
+    assert all(a is b for a, b in plain if a.ineligible not in ("begin time", "dependency"))
 
 
 def test_a_changed_record_is_translated_anew() -> None:
@@ -329,3 +344,49 @@ def test_a_new_node_makes_a_new_cluster() -> None:
     translator.observe(scene.read())
     scene.rows["nodes"].append({**scene.node("n3"), "name": "n5"})
     assert translator.observe(scene.read()).cluster.node_names[-1] == "n5"
+
+
+def test_a_job_that_was_cancelled_while_it_waited_neither_started_nor_ended() -> None:
+    scene = Scene()
+    over = {"state": "CANCELLED", "start_time": scene.now_s - 5, "end_time": scene.now_s - 5}
+    job = scene.job("two-by-two")
+    job.update(over, allocated_nodes=None)
+    assert not any(e.job.name == "two-by-two" for e in observe(scene).ended)
+    job["allocated_nodes"] = "n2"
+    assert any(e.job.name == "two-by-two" for e in observe(scene).ended), "this one did, within a second"
+
+
+def test_a_dependency_is_met_with_the_reading_in_which_the_other_job_has_ended() -> None:
+    """The record itself, which Slurm looks at once a minute, is unchanged."""
+    scene, translator = Scene(), Translator()
+    on = scene.job("two-by-two")
+    wish = {"after": [], "afterany": [], "aftercorr": [], "afternotok": []}
+    scene.job("first")["dependencies"] = {**wish, "afterok": [f"{on['id']}(unfulfilled)"], "satisfy": "all"}
+    assert pending(scene, "first", translator.observe(scene.read())).job.ineligible == "dependency"
+    on.update(state="COMPLETED", end_time=scene.now_s)
+    assert pending(scene, "first", translator.observe(scene.read())).job.ineligible is None
+
+
+def test_a_reason_is_told_with_whom_it_lies() -> None:
+    scene = Scene()
+    scene.job("first").update(priority=7, state_reason="AssocMaxJobsLimit", account="lab")
+    found = pending(scene, "first")
+    assert found.obstacle is not None
+    assert (found.obstacle.reason, found.obstacle.whom) == ("AssocMaxJobsLimit", "user alice of account lab")
+    assert found.groups[0] == f"job {found.label}"
+    assert found.obstacle.whom in found.groups
+
+
+def test_words_in_a_comment_prove_nothing_without_the_plugin() -> None:
+    scene = Scene()
+    scene.job("first").update(state_reason="JobHeldAdmin", comment="bridge:wait")
+    assert pending(scene, "first").hold is Hold.PLUGIN
+    scene.guarded = False
+    assert pending(scene, "first").hold is Hold.ADMIN
+
+
+@pytest.mark.parametrize("index", [2**31, 2**63, 2**80, -1])
+def test_a_task_that_no_array_can_have_has_the_number_of_its_record(index: int) -> None:
+    scene = Scene()
+    scene.job("first").update(array_id=scene.job("first")["id"], array_task_id=index)
+    assert pending(scene, "first").job.id == scene.job("first")["id"]

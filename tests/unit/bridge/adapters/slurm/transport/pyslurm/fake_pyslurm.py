@@ -47,7 +47,8 @@ JOB = {
     "state_reason": "JobHeldAdmin",
     "priority": 0,
     "admin_comment": "bridge:wait",
-    "comment": None,
+    "comment": "bridge:wait",
+    "requeue_count": 0,
     "array_id": None,
     "array_task_id": None,
     "array_tasks_waiting": None,
@@ -55,8 +56,26 @@ JOB = {
 }
 
 
+class Record:
+    """A job; a fact that reads {"bytes": "fffe"} is no text, and {"broken": words} cannot be read at all."""
+
+    def __init__(self, number: int, facts: dict[str, Any]) -> None:
+        self.id = number
+        self.facts = facts
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.facts:
+            raise AttributeError(name)
+        value = self.facts[name]
+        if isinstance(value, dict) and "bytes" in value:
+            return bytes.fromhex(value["bytes"]).decode()
+        if isinstance(value, dict) and "broken" in value:
+            raise OverflowError(value["broken"])
+        return value
+
+
 def job(number: str, facts: dict[str, Any]) -> Any:
-    return SimpleNamespace(id=int(number), **{**JOB, **facts})
+    return Record(int(number), {**JOB, **facts})
 
 
 class Jobs:
@@ -107,7 +126,12 @@ class Config:
     @staticmethod
     def load() -> Any:
         misbehave("config")
-        return SimpleNamespace(cluster_name="fake", select_type_parameters=["CR_CORE_MEMORY"], version="26.05.5")
+        return SimpleNamespace(
+            cluster_name="fake",
+            select_type_parameters=["CR_CORE_MEMORY"],
+            version="26.05.5",
+            job_submit_plugins=world().get("plugins", ["lua"]),
+        )
 
 
 slurmctld = SimpleNamespace(Config=Config)

@@ -171,6 +171,8 @@ def test_a_start_pins_and_releases_in_one_change(client: Client, fake: Fake) -> 
         ({"state": "RUNNING"}, "RUNNING"),
         ({"priority": 17}, "not held"),
         ({"admin_comment": None, "state_reason": "JobHeldUser"}, "owner"),
+        ({"priority": {"broken": "too large"}}, "priority cannot be read"),
+        ({"requeue_count": {"broken": "too large"}}, "requeue_count cannot be read"),
         ({"comment": "mine bridge:user-held"}, "owner"),
     ],
 )
@@ -181,6 +183,78 @@ def test_only_a_pending_job_held_for_us_is_started(client: Client, fake: Fake, f
     assert [answer[0] for answer in answers] == ["refused", "done", "refused"]
     assert why in answers[0][1]
     assert [number for number, _ in fake.now()["log"]] == [8]
+
+
+ODD = {"bytes": b"abc\xff\xfe".hex()}
+
+
+@pytest.mark.parametrize("command", ["start", "hold", "hand_back"])
+@pytest.mark.parametrize("field", ["comment", "admin_comment", "name"])
+def test_bytes_that_are_no_text_fail_neither_a_reading_nor_a_batch(
+    client: Client, fake: Fake, command: str, field: str
+) -> None:
+    jobs = {str(n): {"priority": 5} if command == "hold" else {} for n in range(1, 31)}
+    jobs["7"][field] = ODD
+    fake.set(jobs=jobs)
+    table = client.call("snapshot", ENOUGH_S)["jobs"]
+    read = {row[table["fields"].index("id")]: row[table["fields"].index(field)] for row in table["rows"]}
+    assert read[7] == "abc\\xff\\xfe"
+    orders = [{**order(n, ["n1"]), "clear": ""} for n in range(1, 31)]
+    answers = [answer[0] for answer in client.call(command, ENOUGH_S, orders=orders)]
+    assert answers[:6] + answers[7:] == ["done"] * 29
+
+
+def test_a_mark_beside_bytes_that_are_no_text_counts(client: Client, fake: Fake) -> None:
+    held = {"comment": {"bytes": b"bridge:admin-held \xff".hex()}}
+    fake.set(jobs={"7": held, "8": {"comment": {"bytes": b"bridge:wait \xff".hex()}}})
+    answers = client.call("start", ENOUGH_S, orders=[order(7, ["n1"]), order(8, ["n1"])])
+    assert [answer[0] for answer in answers] == ["refused", "done"]
+
+
+def test_without_the_plugin_a_comment_proves_nothing(client: Client, fake: Fake) -> None:
+    fake.set(jobs={}, plugins=None)
+    assert client.call("snapshot", ENOUGH_S)["guarded"] is False
+    fake.set(jobs={}, plugins=["lua"])
+    assert client.call("snapshot", ENOUGH_S)["guarded"] is True
+
+
+@pytest.mark.parametrize(("reason", "released"), [("BadConstraints", True), ("JobHoldMaxRequeue", False)])
+def test_a_hand_back_makes_slurm_look_again_but_lifts_no_hold_of_an_administrators_kind(
+    client: Client, fake: Fake, reason: str, released: bool
+) -> None:
+    fake.set(jobs={"7": {"state_reason": reason}})
+    assert client.call("hand_back", ENOUGH_S, orders=[{"job": 7, "clear": ""}]) == [["done", ""]]
+    assert ("log" in fake.now()) is released
+
+
+def test_an_array_that_cannot_be_read_hinders_no_other(client: Client, fake: Fake) -> None:
+    odd = {"array_id": 30, "array_tasks_waiting": "0-99999999999"}
+    fake.set(jobs={"30": odd, "20": {"array_id": 19, "array_task_id": 1}})
+    answers = client.call("start", ENOUGH_S, orders=[order(2 << 32 | 19, ["n1"]), order(5 << 32 | 30, ["n1"])])
+    assert [answer[0] for answer in answers] == ["done", "refused"]
+
+
+def test_pins_of_array_tasks_are_cleared_by_the_tasks_name(client: Client, fake: Fake) -> None:
+    """Under the array's bare number the change would be meant for its running tasks too."""
+    said = scontrol(fake.bin)
+    fake.set(jobs={"19": {"array_id": 19, "array_task_id": 2}, "20": {"array_id": 19, "state": "RUNNING"}})
+    answers = client.call("hold", ENOUGH_S, orders=[{"job": 3 << 32 | 19, "clear": "ReqNodeList="}])
+    assert answers == [["done", ""]]
+    assert said.read_text() == "update JobId=19_2 ReqNodeList=\n"
+
+
+def test_a_complaint_that_names_no_job_is_traced_to_its_job(client: Client, fake: Fake) -> None:
+    (fake.bin / "scontrol").write_text(
+        "#!/bin/sh\n"
+        f"tee -a {fake.bin}/said | grep -q 'JobId=13 ' && printf 'scontrol: error: no \\377 resizing\\n' >&2\n"
+        "exit 0\n"
+    )
+    (fake.bin / "scontrol").chmod(0o755)
+    fake.set(jobs={str(n): {"required_nodes": "n1"} for n in range(1, 21)})
+    orders = [{"job": n, "clear": "ReqNodeList="} for n in range(1, 21)]
+    answers = client.call("hold", ENOUGH_S, orders=orders)
+    assert [n for n, answer in enumerate(answers, start=1) if answer[0] != "done"] == [13]
+    assert answers[12] == ["unknown", "held, but its pin is not cleared: scontrol: error: no \\xff resizing"]
 
 
 def test_a_lost_answer_to_one_change_is_unknown(client: Client, fake: Fake) -> None:

@@ -1,0 +1,117 @@
+"""Whether what a job depends on has happened, read off the other jobs of the same reading.
+
+Slurm looks at the dependencies of held jobs once a minute, and clears those that are met. A job that the bridge holds
+would wait that long. So the bridge looks itself, by the rules of Slurm's `test_job_dependency` (slurmctld's
+job_scheduler.c). The verdict stays Slurm's: a released job does not start before Slurm has tested its dependencies.
+
+The library gives dependencies by kind, as lists of jobs with their state: {"afterok": ["14_7(unfulfilled)"], ...}. It
+loses a `singleton` that is not met yet: where no other kind is named, it must be that one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.translation import ids, states
+
+UNMET = "dependency"
+
+_ON = re.compile(r"(?P<job>\d{1,10})(_(?P<task>\d{1,10}|\*))?(\+(?P<minutes>\d{1,9}))?(\((?P<state>\w+)\))?")
+_PENDING = frozenset({states.PENDING, "CONFIGURING"})
+
+
+def _has_begun(record: Record, minutes: int, now_s: int) -> bool:
+    return record["state"] not in _PENDING and (not minutes or now_s - (record["start_time"] or now_s) >= minutes * 60)
+
+
+def _has_ended(record: Record, minutes: int, now_s: int) -> bool:
+    return record["state"] in states.ENDED
+
+
+def _has_completed(record: Record, minutes: int, now_s: int) -> bool:
+    return bool(record["state"] == states.COMPLETED)
+
+
+def _has_failed(record: Record, minutes: int, now_s: int) -> bool:
+    return record["state"] in states.ENDED and record["state"] != states.COMPLETED
+
+
+KINDS: Mapping[str, Callable[[Record, int, int], bool]] = {
+    "after": _has_begun,
+    "afterany": _has_ended,
+    "afterok": _has_completed,
+    "afternotok": _has_failed,
+    "aftercorr": _has_completed,
+}
+"""By kind of dependency, when a job that is depended on has done what is waited for."""
+
+
+@dataclass(slots=True)
+class Others:
+    """The jobs of one reading, as what is depended on."""
+
+    jobs: Sequence[Record]
+    now_s: int
+    _by_number: dict[int, list[Record]] = field(default_factory=dict)
+    """The records of a job, or of all tasks of an array."""
+
+    def met(self, record: Record) -> bool:
+        """Whether a pending record depends on nothing, or on nothing any more."""
+        wanted = record["dependencies"]
+        if wanted is None:
+            return True
+        if not isinstance(wanted, dict):
+            return False
+        tests = [self._is(kind, on, record) for kind in wanted for on in _each(wanted[kind])]
+        if not tests:
+            return self._is_single(record)
+        return any(tests) if wanted.get("satisfy") == "any" else all(tests)
+
+    def _is(self, kind: str, on: object, record: Record) -> bool:
+        """Whether one dependency is met; not if its kind is unknown here, or if it failed for good."""
+        read, happened = _ON.fullmatch(str(on)), KINDS.get(kind)
+        if read is None or happened is None or read["state"] == "failed":
+            return False
+        task = read["task"]
+        if kind == "aftercorr" and record["array_id"]:
+            task = str(record["array_task_id"] or 0)
+        minutes = int(read["minutes"] or 0)
+        whole = task in (None, "*")
+        found = self._records(int(read["job"]), None if whole else int(task))
+        if not found:
+            return True  # what Slurm no longer knows is depended on no more
+        if kind == "afternotok" and whole:
+            ended = all(_has_ended(each, minutes, self.now_s) for each in found)
+            return ended and any(_has_failed(each, minutes, self.now_s) for each in found)
+        return all(happened(each, minutes, self.now_s) for each in found)
+
+    def _records(self, number: int, task: int | None) -> list[Record]:
+        """The records of a job or an array; of one task, its own or the one that it shares with other waiting tasks."""
+        if not self._by_number:
+            for job in self.jobs:
+                self._by_number.setdefault(job["array_id"] or job["id"], []).append(job)
+        found = self._by_number.get(number, [])
+        if task is None:
+            return found
+        own = [job for job in found if not _waits_with_others(job) and ids.of_record(job) == ids.task_id(number, task)]
+        return own or [job for job in found if _waits_with_others(job)]
+
+    def _is_single(self, record: Record) -> bool:
+        """Whether no other job of the same name and user runs, or waits and came before."""
+        return not any(
+            job["user_id"] == record["user_id"]
+            and job["name"] == record["name"]
+            and (job["state"] in states.OCCUPYING or (job["state"] == states.PENDING and job["id"] < record["id"]))
+            for job in self.jobs
+        )
+
+
+def _each(on: object) -> Iterable[object]:
+    return on if isinstance(on, list) else ()
+
+
+def _waits_with_others(job: Record) -> bool:
+    return bool(job["state"] == states.PENDING and job["array_tasks_waiting"])

@@ -1,0 +1,79 @@
+"""Who decides: the configured policy, and where that hangs or fails, another one in the same cycle.
+
+A policy that fails is tried again in the next cycle, a few times; from then on less and less often. What its failures
+cost is bounded too: it is left alone for ten times as long as its last failure took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cpsched_bridge.cycle.deciding import FALLBACK, Decider
+from cpsched_bridge.cycle.learning import Learner
+from cpsched_bridge.errors import PolicyFailed
+from cpsched_bridge.ports import Observation, Pace
+from cpsched_bridge.report import CycleReport
+from cpsched_bridge.store.ledger import Entry
+
+PATIENCE = 3
+"""Failures in a row after which the policy is tried less often."""
+_TIMES_THE_COST = 10.0
+_LONGEST_S = 600.0
+
+
+@dataclass(slots=True)
+class Deciders:
+    """The configured policy with its lessons, and `fallback`, which stands in for it."""
+
+    first: Decider
+    learner: Learner
+    fallback: Decider | None
+    pace: Pace
+    interval_s: float
+    _failures: int = field(default=0, init=False)
+    _not_before_s: float = field(default=0.0, init=False)
+    """Monotonic time until which the configured policy is not asked again."""
+
+    def decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
+        """Fill the report with a decision; see `Decider.decide`.
+
+        Raises `PolicyFailed` if nobody could decide.
+        """
+        if self.fallback is None:
+            self._ask_first(seen, entries, report)
+            return
+        if self._failures == 0 or self.pace.monotonic_s() >= self._not_before_s:
+            began_s = self.pace.monotonic_s()
+            try:
+                self._ask_first(seen, entries, report)
+            except PolicyFailed as failure:
+                self._note_failure(failure, began_s, report)
+            else:
+                self._note_success(report)
+                return
+        self._ask_fallback(self.fallback, seen, entries, report)
+
+    def _ask_first(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
+        self.learner.teach()
+        self.first.decide(seen, entries, report)
+
+    def _ask_fallback(
+        self, fallback: Decider, seen: Observation, entries: Mapping[int, Entry], report: CycleReport
+    ) -> None:
+        report.fallback, report.policy_failure = True, ""
+        fallback.decide(seen, entries, report)
+
+    def _note_failure(self, failure: PolicyFailed, began_s: float, report: CycleReport) -> None:
+        report.tell(failure.kind, str(failure))
+        if self._failures == 0:
+            report.tell(FALLBACK, f"the fallback decides: {failure.kind}")
+        self._failures += 1
+        now_s = self.pace.monotonic_s()
+        rest_s = self.interval_s * 2.0 ** min(30, self._failures - PATIENCE) if self._failures > PATIENCE else 0.0
+        self._not_before_s = now_s + min(_LONGEST_S, max(rest_s, _TIMES_THE_COST * (now_s - began_s)))
+
+    def _note_success(self, report: CycleReport) -> None:
+        if self._failures:
+            report.tell("fallback_over", f"the configured policy decides again, after {self._failures} failures")
+        self._failures = 0

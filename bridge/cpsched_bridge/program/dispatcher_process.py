@@ -1,0 +1,91 @@
+"""The process in which a dispatcher decides: answers questions over a socket until the bridge is gone.
+
+    python -m cpsched_bridge.program.dispatcher_process FD PARENT_PID
+
+`cpsched_bridge.cycle.apart` starts it, and says why it is a process of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from multiprocessing.connection import Connection
+from typing import Any
+
+from cpsched.catalogue import DISPATCHERS
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.errors import message_of
+from cpsched.model import Cluster, Job, RunningJob, Snapshot
+from cpsched.overrun import Overrun
+from cpsched_bridge.children import begin
+from cpsched_bridge.cycle.apart import Answer, Known, Question
+from cpsched_sim.files import read_json
+
+
+class Rounds:
+    """Makes snapshots of questions; jobs and cluster are remembered from the questions before."""
+
+    def __init__(self, overrun: Overrun) -> None:
+        self._overrun = overrun
+        self._jobs: dict[int, Job] = {}
+        self._cluster: Cluster | None = None
+
+    def snapshot_of(self, question: Question) -> Snapshot:
+        """The snapshot that was asked about, with the same slots as the asker's."""
+        if question.cluster is not None:
+            self._cluster = Cluster(*question.cluster)
+        assert self._cluster is not None
+        known = self._jobs | {job.id: job for job in question.jobs}
+        queue = [known[id] for id in question.queue.tolist()]
+        running = [RunningJob(known[id], start_s, placement) for id, start_s, placement in question.running]
+        self._jobs = {job.id: job for job in (*queue, *(each.job for each in running))}
+        estimates = dict(zip(self._jobs, question.estimate_s.tolist(), strict=True))
+        return Snapshot.of(question.now_s, self._cluster, question.free, queue, running, estimates, self._overrun)
+
+
+def answer(dispatcher: Dispatcher, rounds: Rounds, message: Question | Known) -> Answer:
+    """The answer to one message; whatever the dispatcher raises is told in words."""
+    question = message if isinstance(message, Question) else None
+    snapshot = None if question is None else rounds.snapshot_of(question)
+    try:
+        _know(dispatcher, message if isinstance(message, Known) else message.known)
+        decision = None if snapshot is None or question is None else dispatcher.decide(snapshot, question.need)
+        tell = getattr(dispatcher, "memory", None)
+        return Answer(decision, bool(dispatcher.learns), None if tell is None else tell())
+    except Exception as error:
+        return Answer(failure=f"{type(error).__name__}: {message_of(error)}")
+
+
+def _know(dispatcher: Dispatcher, known: Known) -> None:
+    if known.memory is not None:
+        dispatcher.recall(known.memory)
+    for ended in known.lessons:
+        dispatcher.learn(ended)
+
+
+def serve(channel: Connection[Any, Any]) -> None:
+    """Answer until the other side hangs up."""
+    spec, overrun = channel.recv()
+    dispatcher = DISPATCHERS.build(spec.dispatcher, spec.dispatcher_settings, read_json)
+    rounds = Rounds(overrun)
+    while True:
+        try:
+            question = channel.recv()
+        except EOFError:
+            return
+        reply = answer(dispatcher, rounds, question)
+        try:
+            channel.send(reply)
+        except BrokenPipeError:
+            return
+        except Exception as error:  # an answer that cannot be sent: a decision of no known kind
+            channel.send(Answer(failure=f"what it decided cannot be sent: {type(error).__name__}: {message_of(error)}"))
+
+
+def main() -> None:
+    """Run as a process."""
+    begin(int(sys.argv[2]))
+    serve(Connection(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

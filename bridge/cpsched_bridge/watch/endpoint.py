@@ -1,0 +1,53 @@
+"""A web server in a thread of its own; it answers whatever the loop is waiting for. The only door to uvicorn."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from threading import Thread
+from typing import Any
+
+import uvicorn
+
+from cpsched_bridge.errors import AddressTaken
+
+_MOST_REQUESTS = 64
+"""Requests at a time; more are refused with 503, so that nobody's browser fills the bridge's memory."""
+_START_S = 10.0
+_SWITCH_S = 0.0005
+"""How long the loop may keep the interpreter while a request waits; Python's own 5 ms come up at each step of one."""
+
+
+class Endpoint:
+    """Serves an ASGI application at an address; port 0 takes any free one, and `url` says which."""
+
+    def __init__(self, app: Any, host: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((host, port))
+            self._socket.listen(128)
+        except OSError as error:
+            self._socket.close()
+            raise AddressTaken(f"metrics.port={port}: cannot listen on {host}: {error.strerror}") from error
+        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,
+            limit_concurrency=_MOST_REQUESTS, timeout_graceful_shutdown=1,
+        )  # fmt: skip
+        self._server = uvicorn.Server(config)
+        self._thread = Thread(target=self._server.run, args=([self._socket],), name="watch", daemon=True)
+        self._thread.start()
+        until_s = time.monotonic() + _START_S
+        while not self._server.started and self._thread.is_alive() and time.monotonic() < until_s:
+            time.sleep(0.005)
+        named = f"[{host}]" if family == socket.AF_INET6 else host
+        self.url = f"http://{named}:{self._socket.getsockname()[1]}/"
+
+    def close(self) -> None:
+        """Stop serving; what is being answered has a second left."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()

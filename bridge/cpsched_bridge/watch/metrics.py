@@ -1,0 +1,297 @@
+"""Every metric that the bridge serves, a row each: name, sentence, labels, and how a cycle becomes samples.
+
+Names follow the Prometheus conventions: base units, `_total` counters, no label per job, user or node. A metric with
+labels has at most `most` sets of label values; whatever comes beyond them is counted as `other`. The exporter adds the
+process's own `process_*` metrics (memory, CPU time, open files).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Literal
+
+from cpsched.errors import printable
+from cpsched.metrics import BSLD_BOUND_S, bounded_slowdown
+from cpsched.model import Job
+from cpsched_bridge.report import MODES, OK, PHASES
+from cpsched_bridge.watch import reasons
+from cpsched_bridge.watch.following import Followed
+
+Labels = tuple[str, ...]
+Samples = Iterable[tuple[Labels, float]]
+Kind = Literal["counter", "gauge", "histogram", "summary"]
+
+PARTITIONS = 20
+"""Partitions that have series of their own."""
+OTHER = "other"
+_MOST_LETTERS = 64
+"""Of a partition's name."""
+
+_PHASE_S = (0.01, 0.05, 0.2, 1.0, 5.0)
+_LATENCY_S = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0)
+_WAIT_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0, 604800.0)
+_SLOWDOWN = (1.1, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
+_PROMISE_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0)
+_LOG2 = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row.
+
+    - `name`: as written here; Prometheus sees a counter with `_total` behind it.
+    - `of`: the samples of one cycle, as (label values, value); None where the cycle has nothing to say. A counter goes
+      up by each value, a histogram or summary observes each, a gauge is set, and its label sets that are not named any
+      more go to `absent`.
+    - `most`: label sets that have series of their own.
+    - `known`: label sets that are there before anything happened, so that rates over them begin at 0.
+    - `merged`: what a gauge makes of the values that fall together under `other`.
+    """
+
+    kind: Kind
+    name: str
+    sentence: str
+    of: Callable[[Followed], Samples | None]
+    labels: Labels = ()
+    most: int = 1
+    known: tuple[Labels, ...] = ()
+    buckets: tuple[float, ...] = ()
+    merged: Callable[[float, float], float] = float.__add__
+    absent: float = 0.0
+
+    @property
+    def series_at_most(self) -> int:
+        """How many time series the metric can have, `other` included."""
+        each = {"histogram": len(self.buckets) + 3, "summary": 2}.get(self.kind, 1)
+        closed = not self.labels or len(self.known) == self.most
+        return each * (self.most if closed else self.most + 1)
+
+
+# ------------------------------------------------------------------------------------------------ how samples are made
+
+
+def value(read: Callable[[Followed], float]) -> Callable[[Followed], Samples]:
+    """Samples of one value without labels, in every cycle."""
+    return lambda cycle: [((), float(read(cycle)))]
+
+
+def seen(read: Callable[[Followed], float]) -> Callable[[Followed], Samples | None]:
+    """The same, in cycles that have read the cluster."""
+    return lambda cycle: [((), float(read(cycle)))] if cycle.report.observation is not None else None
+
+
+def each(read: Callable[[Followed], Iterable[float]]) -> Callable[[Followed], Samples]:
+    """A sample without labels for each value."""
+    return lambda cycle: (((), float(one)) for one in read(cycle))
+
+
+def by(read: Callable[[Followed], Iterable[str]]) -> Callable[[Followed], Samples]:
+    """How often each value of one label comes."""
+    return lambda cycle: [((label,), float(times)) for label, times in Counter(read(cycle)).items()]
+
+
+def partition_of(job: Job) -> str:
+    """The first of the job's partitions; `none` where the cluster has no names for them."""
+    return printable(job.queue.partition(",")[0][:_MOST_LETTERS]) or "none"
+
+
+def _queued(cycle: Followed) -> Samples | None:
+    if cycle.report.observation is None:
+        return None
+    return by(lambda cycle: map(partition_of, cycle.report.waiting))(cycle)
+
+
+def _oldest(cycle: Followed) -> Samples | None:
+    observation = cycle.report.observation
+    if observation is None:
+        return None
+    found: defaultdict[str, float] = defaultdict(float)
+    for job in cycle.report.waiting:
+        partition = partition_of(job)
+        found[partition] = max(found[partition], float(observation.now_s - job.submit_s))
+    return [((partition,), age_s) for partition, age_s in found.items()]
+
+
+def _waited(cycle: Followed) -> Samples:
+    for job, start_s in cycle.report.started:
+        yield (partition_of(job),), float(max(0, start_s - job.submit_s))
+
+
+def _slowdowns(cycle: Followed) -> Iterator[tuple[str, float]]:
+    for ended in cycle.report.ended:
+        yield partition_of(ended.job), float(bounded_slowdown(max(0, ended.wait_s), ended.run_s))
+
+
+def _waiting_for(cycle: Followed) -> Samples | None:
+    found = reasons.counted(cycle.report)
+    return None if found is None else [((kind,), float(jobs)) for kind, jobs in found.items()]
+
+
+def _solves(cycle: Followed) -> Samples:
+    if cycle.report.decision is not None:
+        effort = cycle.report.decision.effort
+        yield (effort.path, effort.status or "none"), 1.0
+
+
+def _efforts(read: Callable[[Followed], float]) -> Callable[[Followed], Samples]:
+    """One value for each decision that looked at a job."""
+    return lambda cycle: [((), float(read(cycle)))] if _effort(cycle, "considered") else []
+
+
+def _effort(cycle: Followed, name: str) -> float:
+    return float(getattr(cycle.report.decision.effort, name)) if cycle.report.decision is not None else 0.0
+
+
+def _gaps(cycle: Followed) -> Iterator[float]:
+    """How far the best plan may be from the best possible one, as a share of it."""
+    effort = cycle.report.decision.effort if cycle.report.decision is not None else None
+    if effort is not None and effort.objective is not None and effort.bound is not None:
+        distance, scale = effort.objective - effort.bound, abs(effort.objective)
+        yield max(0.0, min(1.0, distance / scale)) if scale else 0.0
+
+
+def _searched(cycle: Followed) -> float:
+    return float(_effort(cycle, "solver_s") > 0)
+
+
+def _limit_hits(cycle: Followed) -> float:
+    decision = cycle.report.decision
+    proved = decision is None or decision.effort.status in ("", "none", "optimal")
+    return float(not proved) * _searched(cycle)
+
+
+def _promises(cycle: Followed) -> Samples:
+    for kept in cycle.kept:
+        late_s = kept.start_s - kept.first_s
+        yield ("late" if late_s > 0 else "early",), float(abs(late_s))
+
+
+def _predictions(cycle: Followed) -> Samples:
+    for one in cycle.predicted:
+        log2 = math.log2(max(1, one.run_s) / max(1, one.estimate_s))
+        yield ("longer" if log2 > 0 else "shorter",), abs(log2)
+
+
+def _amounts(free: bool) -> Callable[[Followed], Samples | None]:
+    def read(cycle: Followed) -> Samples | None:
+        found = cycle.report.observation
+        if found is None:
+            return None
+        amounts = (found.free if free else found.cluster.capacity).sum(axis=0).tolist()
+        return [((name,), float(amount)) for name, amount in zip(found.cluster.resources, amounts, strict=True)]
+
+    return read
+
+
+def _checks(cycle: Followed) -> Samples | None:
+    if cycle.report.checks is None:
+        return None
+    return [((check.name,), float(check.ok)) for check in cycle.report.checks]
+
+
+def _success(cycle: Followed) -> Samples | None:
+    return [((), cycle.report.at_unix_s)] if cycle.report.result == OK else None
+
+
+def _singles(*words: str) -> tuple[Labels, ...]:
+    return tuple((word,) for word in words)
+
+
+# ---------------------------------------------------------------------------------------------------------- the table
+
+METRICS: tuple[Metric, ...] = (
+    # the loop
+    Metric("counter", "cpsched_cycles", "Cycles by result.", lambda c: [((c.report.result,), 1.0)],
+           ("result",), 8, _singles(OK)),
+    Metric("gauge", "cpsched_last_success_timestamp_seconds", "When the last good cycle ended, Unix time.", _success),
+    Metric("histogram", "cpsched_cycle_phase_duration_seconds", "Time of a cycle by phase; `decide` is the decision.",
+           lambda c: [((phase,), s) for phase, s in c.report.seconds.items()],
+           ("phase",), len(PHASES), _singles(*PHASES), _PHASE_S),
+    Metric("counter", "cpsched_cycle_gap_seconds", "Time that cycles began later than planned, if much later.",
+           value(lambda c: c.report.gap_s)),
+    Metric("gauge", "cpsched_cycle_interval_seconds", "From the start of one cycle to the start of the next, as set.",
+           value(lambda c: c.around.interval_s)),
+    Metric("gauge", "cpsched_mode", "1 for the mode the bridge is in.",
+           lambda c: [((mode,), float(mode == c.report.mode)) for mode in MODES], ("mode",), len(MODES),
+           _singles(*MODES)),
+    Metric("counter", "cpsched_events", "Events by kind, as in the journal.",
+           by(lambda c: (h.kind for h in c.report.happenings)),
+           ("kind",), 16, _singles("start_failed", "start_refused")),
+    Metric("counter", "cpsched_commands", "Commands sent, per job, by kind and result.",
+           lambda c: [((kind, outcome.result), 1.0) for kind, outcome in c.report.outcomes], ("kind", "result"), 9),
+    Metric("counter", "cpsched_child_restarts", "Processes started to reach the cluster, after the first.",
+           value(lambda c: c.child_restarts)),
+    Metric("gauge", "cpsched_journal_size_bytes", "Size of the journal's files.",
+           value(lambda c: c.around.journal_bytes)),
+    Metric("gauge", "cpsched_ledger_size_bytes", "Size of the ledger's files.", value(lambda c: c.around.ledger_bytes)),
+    Metric("gauge", "cpsched_check_ok", "1 where a check of `cpsched doctor` holds.", _checks, ("check",), 12,
+           merged=min, absent=1.0),
+    # decisions
+    Metric("counter", "cpsched_solves", "Decisions by the path taken and the solver's status.", _solves,
+           ("path", "status"), 9),
+    Metric("summary", "cpsched_decision_considered_jobs", "Jobs that a decision looked at.",
+           _efforts(lambda c: _effort(c, "considered"))),
+    Metric("summary", "cpsched_decision_variables", "Variables of a decision's model, 0 without a model.",
+           _efforts(lambda c: _effort(c, "variables"))),
+    Metric("summary", "cpsched_decision_gap_ratio",
+           "Objective less its proved bound, as a share of the objective, of decisions that have both.", each(_gaps)),
+    Metric("counter", "cpsched_decision_searches", "Decisions in which a solver searched.", value(_searched)),
+    Metric("counter", "cpsched_decision_limit_hits", "Searches that ended at their limit, without a proof.",
+           value(_limit_hits)),
+    Metric("gauge", "cpsched_fallback", "1 while the fallback decides in place of the configured policy.",
+           lambda c: [((), float(c.report.fallback))] if c.report.decision is not None else None),
+    Metric("counter", "cpsched_decision_fallbacks", "Decisions that a fallback took in the policy's place.",
+           value(lambda c: c.report.fallback)),
+    # the queue
+    Metric("gauge", "cpsched_queued_jobs", "Jobs that are decided on.", _queued, ("partition",), PARTITIONS),
+    Metric("gauge", "cpsched_oldest_pending_seconds", "Age of the oldest job that is decided on.", _oldest,
+           ("partition",), PARTITIONS, merged=max),
+    Metric("gauge", "cpsched_waiting_jobs",
+           "Pending jobs by the kind of reason for which they wait, also those that are not decided on.",
+           _waiting_for, ("reason",), len(reasons.KINDS), _singles(*reasons.KINDS)),
+    Metric("gauge", "cpsched_pending_jobs", "Pending jobs that are modelled, eligible or not.",
+           seen(lambda c: len(c.report.observation.pending))),  # type: ignore[union-attr]
+    Metric("gauge", "cpsched_unsupported_jobs", "Pending jobs left to the cluster's own scheduler.",
+           seen(lambda c: len(c.report.observation.left))),  # type: ignore[union-attr]
+    Metric("gauge", "cpsched_running_jobs", "Jobs running.",
+           seen(lambda c: len(c.report.observation.running))),  # type: ignore[union-attr]
+    Metric("gauge", "cpsched_starting_jobs", "Jobs released and not yet seen running.",
+           seen(lambda c: c.report.starting)),
+    Metric("gauge", "cpsched_stuck_jobs", "Jobs for which a command is repeated without effect.",
+           seen(lambda c: c.report.stuck)),
+    Metric("gauge", "cpsched_kept_jobs", "Jobs on which a hold of the bridge may be.", seen(lambda c: c.report.kept)),
+    # what jobs get
+    Metric("histogram", "cpsched_job_wait_seconds",
+           "Time in the queue of jobs that started; its count is the number of starts.", _waited,
+           ("partition",), PARTITIONS, buckets=_WAIT_S),
+    Metric("histogram", "cpsched_job_bounded_slowdown_ratio",
+           f"Bounded slowdown ({BSLD_BOUND_S} s) of jobs that ended.", each(lambda c: (s for _, s in _slowdowns(c))),
+           buckets=_SLOWDOWN),
+    Metric("summary", "cpsched_partition_bounded_slowdown_ratio",
+           f"Bounded slowdown ({BSLD_BOUND_S} s) of jobs that ended, by partition.",
+           lambda c: (((partition,), s) for partition, s in _slowdowns(c)), ("partition",), PARTITIONS),
+    Metric("histogram", "cpsched_decision_to_running_seconds", "From a decision to the job seen running.",
+           each(lambda c: c.report.latencies_s), buckets=_LATENCY_S),
+    Metric("counter", "cpsched_started_jobs", "Jobs first seen running.", value(lambda c: len(c.report.started))),
+    Metric("counter", "cpsched_ended_jobs", "Jobs that ran and ended.", value(lambda c: len(c.report.ended))),
+    # predictions and promises
+    Metric("histogram", "cpsched_start_promise_error_seconds",
+           "How far real starts were from the first expected start, `early` (or in time) and `late`.", _promises,
+           ("direction",), 2, _singles("early", "late"), _PROMISE_S),
+    Metric("histogram", "cpsched_prediction_error_log2_ratio",
+           "Binary logarithm of real to predicted run time, without its sign: 1 is a factor of two. `longer` than "
+           "predicted, or `shorter` (or just as long).", _predictions,
+           ("direction",), 2, _singles("longer", "shorter"), _LOG2),
+    # the cluster
+    Metric("gauge", "cpsched_resource_capacity", "Amount of a resource in the cluster.", _amounts(free=False),
+           ("resource",), 8),
+    Metric("gauge", "cpsched_resource_free", "Amount of a resource that is free.", _amounts(free=True),
+           ("resource",), 8),
+    Metric("gauge", "cpsched_build_info", "The version of cpsched.", lambda c: [((version("cpsched"),), 1.0)],
+           ("version",), 1, _singles(version("cpsched"))),
+)  # fmt: skip
+"""The rows; the exporter serves them in this order."""

@@ -1,0 +1,307 @@
+"""What the page is made of: fed with every cycle by the loop, asked by the server's threads.
+
+Taking a cycle in costs little; values for the page are made when somebody looks, once for each round.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from cpsched.fit import used_by
+from cpsched.model import Cluster, Decision, IntArray, Job, RunningJob, Snapshot
+from cpsched_bridge.ports import Observation
+from cpsched_bridge.report import OK, CycleReport
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.watch import reasons
+from cpsched_bridge.watch.following import Followed, Promise, Surroundings
+from cpsched_bridge.watch.page import schema
+from cpsched_bridge.watch.page.outlook import places
+
+PAST_S = 3600
+"""How far back the chart and the history go."""
+AHEAD_S = 24 * 3600
+"""How far ahead jobs are placed."""
+_MOST_PAST = 5000
+_MOST_LETTERS = 500
+_MOST_LINES = 200
+_MOMENT_S = 10
+_MOST_MOMENTS = PAST_S // _MOMENT_S + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A job that has ended."""
+
+    job: Job
+    placement: tuple[tuple[int, int], ...]
+    start_s: int
+    end_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """The last cycle that read the cluster, and the last cycle of all; replaced as a whole."""
+
+    last: CycleReport
+    read: CycleReport
+    observation: Observation
+    free: IntArray
+    promises: Mapping[int, Promise]
+    around: Surroundings
+
+
+@dataclass(slots=True)
+class Board:
+    """The page's memory."""
+
+    settings: Settings
+    _instant: Instant | None = None
+    _running: dict[int, RunningJob] = field(default_factory=dict)
+    _past: deque[Ran] = field(default_factory=lambda: deque(maxlen=_MOST_PAST))
+    _lines: deque[schema.DecisionLine] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
+    _moments: deque[schema.Moment] = field(default_factory=lambda: deque(maxlen=_MOST_MOMENTS))
+    _lock: Lock = field(default_factory=Lock)
+    _building: Lock = field(default_factory=Lock)
+    _view: schema.View | None = None
+
+    def __call__(self, cycle: Followed, promises: Mapping[int, Promise]) -> None:
+        """Take note of one cycle; the loop calls this."""
+        report, seen = cycle.report, cycle.report.observation
+        with self._lock:
+            self._lines.append(_line(report))
+            if seen is not None:
+                self._note_ends(report, seen)
+                # A simulated cluster changes its arrays in place.
+                free = seen.free.copy()
+                self._note_moment(seen, free, len(report.waiting))
+                self._instant = Instant(report, report, seen, free, promises, cycle.around)
+            elif self._instant is not None:
+                self._instant = replace(self._instant, last=report, around=cycle.around)
+
+    def _note_ends(self, report: CycleReport, seen: Observation) -> None:
+        now = {running.job.id: running for running in seen.running}
+        ends = {ended.job.id: ended.end_s for ended in report.ended}
+        for id in self._running.keys() - now.keys():
+            before = self._running[id]
+            self._past.append(Ran(before.job, before.placement, before.start_s, ends.get(id, seen.now_s)))
+        self._running = now
+        while self._past and self._past[0].end_s < seen.now_s - PAST_S:
+            self._past.popleft()
+
+    def _note_moment(self, seen: Observation, free: IntArray, queued: int) -> None:
+        if self._moments and seen.now_s - self._moments[-1].now_s < _MOMENT_S:
+            return
+        total = seen.cluster.capacity.sum(axis=0)
+        shares = 1 - free.sum(axis=0) / np.maximum(total, 1)
+        self._moments.append(schema.Moment(now_s=seen.now_s, in_use=[round(s, 4) for s in shares], queued=queued))
+
+    def round(self) -> int:
+        """The number of the last cycle; 0 before the first that read the cluster."""
+        instant = self._instant
+        return 0 if instant is None else instant.last.number
+
+    def view(self) -> schema.View | None:
+        """Everything, as of the last cycle; None before the first one that read the cluster."""
+        with self._building:
+            with self._lock:
+                instant, past = self._instant, list(self._past)
+                lines, moments = list(self._lines), list(self._moments)
+            if instant is None:
+                return None
+            if self._view is None or self._view.status.round != instant.last.number:
+                self._view = _View(instant, self.settings, past).build(lines[::-1], moments)
+            return self._view
+
+
+def _line(report: CycleReport) -> schema.DecisionLine:
+    effort = report.decision.effort if report.decision is not None else None
+    seen = report.observation
+    gap = None
+    if effort is not None and effort.objective is not None and effort.bound is not None:
+        scale = abs(effort.objective)
+        gap = max(0.0, min(1.0, (effort.objective - effort.bound) / scale)) if scale else 0.0
+    return schema.DecisionLine(
+        round=report.number, at_unix_s=report.at_unix_s, now_s=seen.now_s if seen else None, mode=report.mode,
+        result=report.result, path=effort.path if effort else "", status=effort.status if effort else "",
+        considered=effort.considered if effort else 0, variables=effort.variables if effort else 0, gap=gap,
+        decide_s=report.seconds.get("decide", 0.0), cycle_s=sum(report.seconds.values()),
+        queued=len(report.waiting), running=len(seen.running) if seen else 0, started=len(report.starts),
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _View:
+    """Makes the values of one instant."""
+
+    instant: Instant
+    settings: Settings
+    past: list[Ran]
+
+    @property
+    def hidden(self) -> bool:
+        return self.settings.page.users == "hide"
+
+    def build(self, lines: list[schema.DecisionLine], moments: list[schema.Moment]) -> schema.View:
+        seen, report = self.instant.observation, self.instant.read
+        queue = list(self._queue(report.snapshot, report.decision)) if report.snapshot is not None else []
+        running, aside = list(self._running(seen, report.snapshot)), list(self._aside(seen, report))
+        out = self._unavailable(seen.cluster)
+        return schema.View(
+            status=self._status(len(queue), len(aside), len(out)),
+            queue=queue,
+            running=running,
+            aside=aside,
+            decisions=lines,
+            history=[moment for moment in moments if moment.now_s >= seen.now_s - PAST_S],
+            chart=schema.Chart(
+                now_s=seen.now_s,
+                node_names=list(seen.cluster.node_names),
+                unavailable=out,
+                bars=list(self._bars(seen, report)),
+            ),
+        )
+
+    # ------------------------------------------------------------------------------------------------------- jobs
+
+    def _facts(self, job: Job, label: str = "") -> dict[str, Any]:
+        return {
+            "id": job.id,
+            "label": _valid(label) or str(job.id),
+            "user": self._name(job.user),
+            "account": self._name(job.account),
+            "name": self._name(job.name),
+            "partition": _valid(job.queue),
+        }
+
+    def _name(self, text: str) -> str:
+        """What a user may have written, unless it is to be hidden."""
+        return "" if self.hidden else _valid(text)
+
+    def _queue(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[schema.QueuedJob]:
+        table, promises = snapshot.table, self.instant.promises
+        labels = {pending.job.id: pending.label for pending in self.instant.observation.pending if pending.label}
+        plan = decision.plan_by_job(snapshot) if decision is not None else {}
+        for position, slot in enumerate(snapshot.queue.tolist(), start=1):
+            job, promise = table.jobs[slot], promises.get(table.jobs[slot].id)
+            wait = decision.waits.get(job.id) if decision is not None else None
+            yield schema.QueuedJob.model_construct(
+                **self._facts(job, labels.get(job.id, "")),
+                position=position,
+                units=job.request.units,
+                per_unit=list(job.request.per_unit),
+                submit_s=job.submit_s,
+                walltime_s=job.walltime_s,
+                estimate_s=int(table.estimate_s[slot]),
+                reason=_valid(wait.reason) if wait else "",
+                kind=reasons.kind_of(wait.reason) if wait else "",
+                behind=list(wait.behind) if wait else [],
+                expected_s=plan.get(job.id),
+                first_expected_s=promise.first_s if promise else None,
+                before_s=promise.before_s if promise else None,
+            )
+
+    def _running(self, seen: Observation, snapshot: Snapshot | None) -> Iterable[schema.RunningJob]:
+        ends = _ends(snapshot)
+        names = seen.cluster.node_names
+        for running in sorted(seen.running, key=lambda each: (each.start_s, each.job.id)):
+            job = running.job
+            yield schema.RunningJob.model_construct(
+                **self._facts(job),
+                units=job.request.units,
+                submit_s=job.submit_s,
+                start_s=running.start_s,
+                walltime_s=job.walltime_s,
+                expected_end_s=ends.get(job.id, running.start_s + job.walltime_s),
+                nodes=[(names[node], units) for node, units in running.placement],
+            )
+
+    def _aside(self, seen: Observation, report: CycleReport) -> Iterable[schema.AsideJob]:
+        for left in seen.left:
+            yield schema.AsideJob(
+                id=left.job_id, label=_valid(left.label) or str(left.job_id), user=self._name(left.user),
+                kind="left_to_slurm", reason=_valid(left.reason),
+            )  # fmt: skip
+        decided_on = {job.id for job in report.waiting}
+        for pending in seen.pending:
+            job = pending.job
+            if job.id not in decided_on:
+                kind = reasons.set_aside(pending.hold, pending.job.ineligible)
+                words = {"held_by_owner": "held by its owner", "ineligible": job.ineligible or ""}
+                yield schema.AsideJob(
+                    id=job.id, label=_valid(pending.label) or str(job.id), user=self._name(job.user), kind=kind,
+                    reason=_valid(words.get(kind, "on its way, or not the bridge's to decide on")),
+                )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------- the machine
+
+    def _unavailable(self, cluster: Cluster) -> list[int]:
+        """Nodes with nothing free on which nothing runs."""
+        busy = {node for running in self.instant.observation.running for node, _ in running.placement}
+        return [node for node in np.flatnonzero(self.instant.free.max(axis=1) == 0).tolist() if node not in busy]
+
+    def _resources(self) -> list[schema.Resource]:
+        seen, free = self.instant.observation, self.instant.free.sum(axis=0)
+        used = np.zeros(len(seen.cluster.resources), np.int64)
+        for running in seen.running:
+            for amounts in used_by(running.job.request, running.placement, seen.cluster.capacity).values():
+                used += amounts
+        total = seen.cluster.capacity.sum(axis=0)
+        return [
+            schema.Resource(
+                name=name, capacity=int(total[r]), in_use=int(used[r]), free=int(free[r]),
+                unavailable=max(0, int(total[r] - used[r] - free[r])),
+            )
+            for r, name in enumerate(seen.cluster.resources)
+        ]  # fmt: skip
+
+    def _status(self, queued: int, aside: int, out: int) -> schema.Status:
+        instant, policy = self.instant, self.settings.policy
+        seen, last = instant.observation, instant.last
+        trouble = [h.detail for h in last.happenings if h.kind == last.result][:5] if last.result != OK else []
+        return schema.Status(
+            version=version("cpsched"), round=last.number, at_unix_s=last.at_unix_s, now_s=seen.now_s, mode=last.mode,
+            paused=instant.around.paused or "", result=last.result, trouble=trouble, dispatcher=policy.dispatcher,
+            predictor=policy.predictor, interval_s=self.settings.cycle.interval_s, users_hidden=self.hidden,
+            nodes=seen.cluster.size, unavailable_nodes=out, queued=queued, running=len(seen.running), aside=aside,
+            held=instant.read.kept, resources=self._resources(), reasons=reasons.counted(instant.read) or {},
+        )  # fmt: skip
+
+    # --------------------------------------------------------------------------------------------------- the chart
+
+    def _bars(self, seen: Observation, report: CycleReport) -> Iterable[schema.Bar]:
+        ends = _ends(report.snapshot)
+        for ran in self.past:
+            yield self._bar(ran.job, "past", ran.start_s, ran.end_s, ran.placement)
+        for running in seen.running:
+            end_s = max(seen.now_s + 1, ends.get(running.job.id, running.start_s + running.job.walltime_s))
+            yield self._bar(running.job, "running", running.start_s, end_s, running.placement)
+        if report.snapshot is None or report.decision is None:
+            return
+        jobs = {job.id: job for job in report.waiting}
+        for id, (begin_s, end_s, placement) in places(report.snapshot, report.decision, seen.now_s + AHEAD_S).items():
+            yield self._bar(jobs[id], "planned", begin_s, end_s, placement)
+
+    def _bar(self, job: Job, kind: str, begin_s: int, end_s: int, nodes: Iterable[tuple[int, int]]) -> schema.Bar:
+        user = self._name(job.user)
+        return schema.Bar.model_construct(
+            id=job.id, label=str(job.id), user=user, kind=kind, begin_s=begin_s, end_s=end_s, nodes=list(nodes)
+        )
+
+
+def _valid(text: str) -> str:
+    """`text` of bounded length, with nothing in it that UTF-8 cannot say."""
+    return text[:_MOST_LETTERS].encode("utf-8", "backslashreplace").decode()
+
+
+def _ends(snapshot: Snapshot | None) -> dict[int, int]:
+    """Expected ends of the running jobs, by id."""
+    if snapshot is None:
+        return {}
+    return {snapshot.table.jobs[slot].id: int(snapshot.table.end_s[slot]) for slot in snapshot.running.tolist()}

@@ -1,0 +1,175 @@
+"""What the page shows, as values with a documented schema: `/api` serves these, and the templates are filled with them.
+
+All times ending in `_s` are seconds of the cluster's own clock (Unix time beside Slurm); `at_unix_s` is Unix time.
+Names of users, accounts and jobs are empty where `page.users` is `hide`.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+API_VERSION = 1
+
+
+class Shown(BaseModel):
+    """A value of the page."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Resource(Shown):
+    """How much of one resource there is, and what becomes of it."""
+
+    name: str
+    capacity: int
+    in_use: int = Field(description="Held by running jobs, and by jobs on their way.")
+    unavailable: int = Field(description="Neither in use nor free: drained, down, reserved, or used by unknown jobs.")
+    free: int
+
+
+class JobFacts(Shown):
+    """What every job has."""
+
+    id: int
+    label: str = Field(description="As the cluster's users write it; the id where the cluster has no other.")
+    user: str
+    account: str
+    name: str
+    partition: str
+
+
+class QueuedJob(JobFacts):
+    """A job that is decided on and waits."""
+
+    position: int = Field(description="From 1, in the order of the queue.")
+    units: int
+    per_unit: list[int] = Field(description="Amounts that each unit asks for, in the order of the resources.")
+    submit_s: int
+    walltime_s: int
+    estimate_s: int = Field(description="How long the predictor expects it to run.")
+    reason: str = Field(description="Why it waits, in words; empty if it starts now.")
+    kind: str = Field(description="The kind of that reason, as in the metric cpsched_waiting_jobs.")
+    behind: list[int] = Field(description="Jobs that stand before it.")
+    expected_s: int | None = Field(description="Expected start; null where the dispatcher does not know.")
+    first_expected_s: int | None = Field(description="The first expected start that it was given.")
+    before_s: int | None = Field(description="The expected start one plan earlier.")
+
+
+class RunningJob(JobFacts):
+    """A job that runs."""
+
+    units: int
+    submit_s: int
+    start_s: int
+    walltime_s: int
+    expected_end_s: int
+    nodes: list[tuple[str, int]] = Field(description="Node name, and units there.")
+
+
+class AsideJob(Shown):
+    """A pending job that is not decided on."""
+
+    id: int
+    label: str
+    user: str
+    kind: str = Field(description="ineligible, held_by_owner, set_aside or left_to_slurm.")
+    reason: str
+
+
+class DecisionLine(Shown):
+    """One cycle."""
+
+    round: int
+    at_unix_s: float
+    now_s: int | None
+    mode: str
+    result: str = Field(description="ok, or the name of what failed.")
+    path: str = Field(description="How the decision was reached.")
+    status: str = Field(description="What the solver said.")
+    considered: int
+    variables: int
+    gap: float | None = Field(description="Distance of the best plan from its proved bound, as a share of it.")
+    decide_s: float = Field(description="Seconds that the decision took.")
+    cycle_s: float = Field(description="Seconds of all phases.")
+    queued: int
+    running: int
+    started: int
+
+
+class Status(Shown):
+    """The bridge and the cluster in a few figures."""
+
+    api: int = Field(default=API_VERSION, description="Version of this schema; goes up when a field goes.")
+    version: str
+    round: int
+    at_unix_s: float
+    now_s: int
+    mode: str
+    paused: str = Field(description="Why the bridge stands down; empty if it does not.")
+    result: str
+    trouble: list[str] = Field(description="Why the last cycle was not good; empty if it was.")
+    dispatcher: str
+    predictor: str
+    interval_s: float
+    users_hidden: bool
+    nodes: int
+    unavailable_nodes: int
+    queued: int
+    running: int
+    aside: int
+    held: int = Field(description="Jobs on which a hold of the bridge may be.")
+    resources: list[Resource]
+    reasons: dict[str, int] = Field(description="Pending jobs by the kind of reason for which they wait.")
+
+
+class Bar(Shown):
+    """A job on nodes, from one second to another."""
+
+    id: int
+    label: str
+    user: str
+    kind: str = Field(description="past, running or planned.")
+    begin_s: int
+    end_s: int
+    nodes: list[tuple[int, int]] = Field(description="Index of a node, and units there; empty: not known where.")
+
+
+class Chart(Shown):
+    """What ran, runs and is planned, over nodes and time. Where planned jobs will run is a guess for the eye."""
+
+    now_s: int
+    node_names: list[str]
+    unavailable: list[int] = Field(description="Indices of nodes that are drained, down or reserved.")
+    bars: list[Bar]
+
+
+class Moment(Shown):
+    """How much of each resource was in use at one time."""
+
+    now_s: int
+    in_use: list[float] = Field(description="Shares, in the order of the resources.")
+    queued: int
+
+
+class JobAnswer(Shown):
+    """Why a job waits, or where it runs, in words and as values."""
+
+    id: int
+    label: str
+    state: str = Field(description="queued, running, aside, ended or unknown.")
+    sentences: list[str]
+    queued: QueuedJob | None = None
+    running: RunningJob | None = None
+    aside: AsideJob | None = None
+
+
+class View(Shown):
+    """Everything at one instant."""
+
+    status: Status
+    queue: list[QueuedJob]
+    running: list[RunningJob]
+    aside: list[AsideJob]
+    decisions: list[DecisionLine] = Field(description="The last cycles, the latest first.")
+    history: list[Moment] = Field(description="The past hour, the oldest first.")
+    chart: Chart

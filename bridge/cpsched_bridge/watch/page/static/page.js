@@ -1,0 +1,82 @@
+// Keeps the page up to date: asks for its changing part again and again, and puts it in place of the old one.
+// Without this script the page shows one moment; everything on it is made by the server.
+"use strict";
+(() => {
+  const live = document.getElementById("live"), lost = document.getElementById("lost");
+  const everyMs = 1000 * Number(document.body.dataset.every);
+  let paused = false, tag = "", lostSince = null, fast = null;
+
+  // What the reader has done to the page outlives an update.
+  const remembered = () => ({
+    open: [...live.querySelectorAll("details[id]")].map((each) => [each.id, each.open]),
+    focus: document.activeElement && live.contains(document.activeElement) ? pathOf(document.activeElement) : null,
+    scroll: [...live.querySelectorAll(".scroll")].map((each) => [each.scrollLeft, each.scrollTop]),
+  });
+  // A job's link stands in the chart and in a table: which of them, counted from the first.
+  const pathOf = (element) => {
+    const href = element.getAttribute("href");
+    const path = element.id ? "#" + CSS.escape(element.id) : href ? `a[href="${CSS.escape(href)}"]` : null;
+    return path && [path, [...live.querySelectorAll(path)].indexOf(element)];
+  };
+  const restore = (before) => {
+    for (const [id, open] of before.open) { const each = document.getElementById(id); if (each) each.open = open; }
+    live.querySelectorAll(".scroll").forEach((each, i) => { if (before.scroll[i]) [each.scrollLeft, each.scrollTop] = before.scroll[i]; });
+    if (before.focus) { const each = live.querySelectorAll(before.focus[0])[before.focus[1]]; if (each) each.focus({ preventScroll: true }); }
+  };
+  const busy = () => {
+    const chosen = document.getSelection();
+    const typing = document.activeElement && document.activeElement.matches("input");
+    return paused || document.hidden || typing || (chosen && !chosen.isCollapsed);
+  };
+
+  async function update(address) {
+    const url = new URL(address || location.href);
+    url.searchParams.set("part", "live");
+    url.hash = "";
+    try {
+      const answer = await fetch(url, { headers: tag && !address ? { "If-None-Match": tag } : {}, cache: "no-store", signal: AbortSignal.timeout(20000) });
+      if (answer.status === 304) { found(); return; }
+      if (!answer.ok && answer.status !== 404) throw new Error(`the bridge answers ${answer.status}`);
+      const text = await answer.text();
+      if (!address && busy()) return;
+      tag = answer.headers.get("ETag") || "";
+      const before = remembered();
+      const fresh = new DOMParser().parseFromString(text, "text/html");
+      live.replaceChildren(...(fresh.getElementById("live") || fresh.body).childNodes);
+      restore(before);
+      wire();
+      found();
+    } catch (error) {
+      lostSince = lostSince || new Date();
+      lost.hidden = false;
+      const words = `No answer from the bridge since ${lostSince.toLocaleTimeString()}: what is shown is older. Trying again.`;
+      if (lost.textContent !== words) lost.textContent = words;
+    }
+  }
+  const found = () => { lostSince = null; lost.hidden = true; };
+
+  function wire() {
+    const button = document.getElementById("pause");
+    if (button) {
+      const say = () => { button.setAttribute("aria-pressed", String(paused)); button.textContent = paused ? "Go on updating" : "Pause updates"; };
+      button.addEventListener("click", () => { paused = !paused; say(); });
+      say();
+    }
+    const slider = document.getElementById("at");
+    if (slider) slider.addEventListener("input", () => {
+      clearTimeout(fast);
+      fast = setTimeout(() => {
+        const url = new URL(location.href);
+        url.searchParams.set("at", slider.value);
+        history.replaceState(null, "", url);
+        update(url);
+      }, 120);
+    });
+  }
+
+  wire();
+  if (everyMs > 0) {
+    const again = async () => { if (!busy()) await update(); setTimeout(again, everyMs); };
+    setTimeout(again, everyMs);
+  }
+})();

@@ -1,0 +1,46 @@
+"""The page's HTML, from templates that escape whatever a user wrote. The only door to Jinja."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from cpsched.errors import printable
+from cpsched_bridge.watch.page.words import change, from_now, span
+
+HERE = Path(__file__).resolve().parent
+STATIC = HERE / "static"
+_MOST_LETTERS = 120
+
+
+def shown(text: object) -> str:
+    """A user's words in one line of bounded length; the template escapes them."""
+    words = printable(str(text))
+    return words if len(words) <= _MOST_LETTERS else words[: _MOST_LETTERS - 1] + "…"
+
+
+def percent(share: float | None) -> str:
+    """`12 %`; empty for None."""
+    return "" if share is None else f"{100 * share:.0f} %"
+
+
+def milliseconds(seconds: float) -> str:
+    """`1.2 ms`."""
+    return f"{1e3 * seconds:,.1f} ms"
+
+
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+    lstrip_blocks=True,
+)  # fmt: skip
+_ENVIRONMENT.filters.update(
+    span=span, from_now=from_now, change=change, shown=shown, percent=percent, ms=milliseconds,
+    line=printable, number=lambda value: f"{value:,}",
+)  # fmt: skip
+
+
+def page(name: str, **values: Any) -> str:
+    """A template, filled in. Raises what Jinja raises where a value is missing."""
+    return _ENVIRONMENT.get_template(name).render(values)

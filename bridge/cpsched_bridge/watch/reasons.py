@@ -1,0 +1,61 @@
+"""Why jobs wait, as one of a few kinds: reasons in words have numbers in them, and there is no end of those."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+
+from cpsched_bridge.ports import Hold
+from cpsched_bridge.report import CycleReport
+
+OTHER = "other"
+_KINDS = (
+    ("can never run", "never"),
+    ("not enough", "resources"),
+    ("the nodes that are free are reserved", "reserved"),
+    ("would delay", "reserved"),
+    ("others are first", "priority"),
+    ("jobs that weigh more", "priority"),
+    ("comes after", "priority"),
+)
+"""How a dispatcher's reason begins -> its kind; see `cpsched.reasons`."""
+
+KINDS = (*dict.fromkeys(kind for _, kind in _KINDS), "ineligible", "held_by_owner", "set_aside", "left_to_slurm", OTHER)
+"""Every kind there is:
+
+- `never`: not even the empty cluster could hold the job. `resources`: too little is free. `reserved`: what is free is
+  promised to others. `priority`: others go first. `other`: what a plug-in says in its own words.
+- `ineligible`: a dependency, a begin time, a limit. `held_by_owner`. `set_aside`: not the bridge's, or on its way.
+- `left_to_slurm`: not modelled.
+"""
+
+
+@lru_cache(maxsize=4096)
+def kind_of(reason: str) -> str:
+    """The kind of a dispatcher's reason."""
+    words = reason.removeprefix("not considered: ")
+    return next((kind for beginning, kind in _KINDS if words.startswith(beginning)), OTHER)
+
+
+def counted(report: CycleReport) -> dict[str, int] | None:
+    """How many jobs wait for each kind of reason, every kind named; None where the cluster was not read."""
+    seen = report.observation
+    if seen is None:
+        return None
+    found = Counter[str](dict.fromkeys(KINDS, 0))
+    found["left_to_slurm"] += len(seen.left)
+    if report.decision is not None:
+        for reason, jobs in Counter(wait.reason for wait in report.decision.waits.values()).items():
+            found[kind_of(reason)] += jobs
+    decided_on = {job.id for job in report.waiting}
+    for pending in seen.pending:
+        if pending.job.id not in decided_on:
+            found[set_aside(pending.hold, pending.job.ineligible)] += 1
+    return dict(found)
+
+
+def set_aside(hold: Hold, ineligible: str | None) -> str:
+    """The kind of a pending job that was not decided on."""
+    if hold is Hold.USER:
+        return "held_by_owner"
+    return "ineligible" if ineligible is not None else "set_aside"

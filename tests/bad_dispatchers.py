@@ -1,0 +1,48 @@
+"""Dispatchers that misbehave, to be named in words where a dispatcher is built in another process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+from cpsched.dispatchers.base import Dispatcher
+from tests.fakes import FirstFit
+
+
+class HangsInC(Dispatcher):
+    """Sleeps in a foreign function that holds the interpreter's lock, as a compiled kernel or a solver may."""
+
+    def decide(self, snapshot, need="plan"):
+        ctypes.PyDLL(None).sleep(600)
+
+
+class Moody(Dispatcher):
+    """Does something else at each second."""
+
+    def decide(self, snapshot, need="plan"):
+        if snapshot.now_s == 0:
+            raise RuntimeError("no idea")
+        if snapshot.now_s == 1:
+            return lambda: None
+        if snapshot.now_s == 2:
+            os._exit(7)
+        sys.exit(3)
+
+
+class Counts(FirstFit):
+    """Learns how many jobs have ended, and tells it."""
+
+    learns = True
+
+    def __init__(self):
+        self.count = 0
+
+    def learn(self, ended):
+        self.count += 1
+
+    def memory(self):
+        return {"count": self.count}
+
+    def recall(self, memory):
+        self.count = memory["count"]

@@ -1,0 +1,78 @@
+"""SQLite over which a process can die, and which can be full or read-only."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tests.chaos.site import Fuse
+
+ERRORS = {"full": "database or disk is full", "read-only": "attempt to write a readonly database"}
+_READS = ("select", "pragma")
+
+
+@dataclass
+class Disk:
+    """How the disk is; `trouble` is empty, `full` or `read-only`."""
+
+    fuse: Fuse
+    trouble: str = ""
+    open: list[sqlite3.Connection] = field(default_factory=list)
+
+    def touch(self, statement: str) -> None:
+        """Before a statement is executed."""
+        self.fuse.burn()
+        if self.trouble and not statement.lstrip().lower().startswith(_READS):
+            raise sqlite3.OperationalError(ERRORS[self.trouble])
+
+    @contextmanager
+    def under_sqlite(self) -> Iterator[None]:
+        """Connections that are opened in here are of this disk."""
+        disk, plain = self, sqlite3.connect
+
+        class Connection(sqlite3.Connection):
+            def execute(self, statement, *arguments):
+                disk.touch(statement)
+                return super().execute(statement, *arguments)
+
+            def executemany(self, statement, *arguments):
+                disk.touch(statement)
+                return super().executemany(statement, *arguments)
+
+            def executescript(self, script):
+                there = super().execute("select count(*) from sqlite_master").fetchone()[0]
+                disk.touch("select" if there else script)  # what is there already is not created again
+                return super().executescript(script)
+
+            def __exit__(self, kind, error, trace):
+                disk.fuse.burn()
+                found = super().__exit__(kind, error, trace)
+                disk.fuse.burn()
+                return found
+
+            def commit(self):
+                disk.fuse.burn()
+                super().commit()
+                disk.fuse.burn()
+
+        def connect(*arguments, **options):
+            connection = plain(*arguments, factory=Connection, **options)
+            disk.open.append(connection)
+            return connection
+
+        sqlite3.connect = connect
+        try:
+            yield
+        finally:
+            sqlite3.connect = plain
+
+    def drop(self) -> None:
+        """The process is gone: what was not committed is gone with it."""
+        for connection in self.open:
+            with contextlib.suppress(sqlite3.ProgrammingError):  # it has been closed
+                sqlite3.Connection.rollback(connection)
+            connection.close()
+        self.open.clear()

@@ -1,0 +1,64 @@
+"""What happens, drawn from a seed: steps that name everything by numbers, so that any part of a history is one too."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+STEPS = 160
+
+OFTEN = ("cycle",) * 60 + ("submit",) * 16
+PEOPLE = ("cancel", "owner holds", "owner releases", "admin holds", "admin releases", "requeue", "requeue and hold")
+WORLD = ("node down", "node up", "node up", "clock", "stall", "stall")
+FAULTS = ("unavailable", "refused", "timeout", "half", "one refused", "answer lost", "half done unknown")
+DISK = ("full", "read-only", *("disk is well",) * 6)
+LIFE = ("kill",) * 6 + ("stop", "stop", "release all", "pause", "pause", "pause", *("resume",) * 5)
+LEDGER = ("cut the ledger", "back up the ledger", "restore the ledger")
+
+KINDS = (
+    *OFTEN,
+    *(*PEOPLE, *PEOPLE),
+    *WORLD,
+    *(*FAULTS, *FAULTS),
+    *DISK,
+    *LIFE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happens; `a` and `b` say to whom, where, or when, each step in its own way."""
+
+    kind: str
+    a: int = 0
+    b: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A world and what happens in it."""
+
+    seed: int
+    plugin: bool
+    adopt: bool
+    launch_s: int
+    steps: tuple[Step, ...]
+
+    @property
+    def kills(self) -> int:
+        """How often the bridge is killed."""
+        return sum(step.kind == "kill" for step in self.steps)
+
+
+def history_of(seed: int) -> History:
+    """The history of a seed.
+
+    The ledger is damaged only where the plugin marks the bridge's holds. Without marks nothing but the ledger tells
+    them from an administrator's: there, who loses it has to release by hand, as the manual says.
+    """
+    rng = random.Random(seed)
+    plugin = rng.random() < 0.6
+    kinds = (*KINDS, *LEDGER) if plugin else KINDS
+    steps = [Step("submit", rng.randrange(10**6), rng.randrange(10**6)) for _ in range(rng.randrange(2, 9))]
+    steps += [Step(rng.choice(kinds), rng.randrange(10**6), rng.randrange(10**6)) for _ in range(STEPS)]
+    return History(seed, plugin, not plugin or rng.random() < 0.7, rng.choice((0, 1, 1, 3)), tuple(steps))

@@ -1,0 +1,87 @@
+"""Compares ledger and cluster. Knows the words of the ledger and the truth of the site, not how a bridge works."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cpsched_bridge.store.ledger import Entry, State
+from tests.chaos.site import Site, SiteJob
+
+OURS = ("plugin", "bridge")
+"""Whose holds the bridge must undo in the end."""
+
+HELD_STATES = frozenset({State.HOLDING, State.HELD, State.STARTING, State.ROLLING_BACK, State.HANDING_BACK})
+NOT_RUNNING = frozenset({State.HELD, State.HOLDING, State.HANDING_BACK, State.ROLLING_BACK})
+
+
+def after_a_good_cycle(site: Site, entries: Mapping[int, Entry], arrived: frozenset[int]) -> list[str]:
+    """Where ledger and cluster cannot both be right after a cycle in which nothing failed.
+
+    `arrived` are the jobs that came since the reading of that cycle.
+    """
+    found = []
+    for id, job in site.jobs.items():
+        entry = entries.get(id)
+        if (
+            job.pending
+            and job.held_by in OURS
+            and id not in arrived
+            and (entry is None or entry.state not in HELD_STATES)
+        ):
+            found.append(
+                f"job {id} is held by the {job.held_by}, and the ledger says {entry.state if entry else 'nothing'}"
+            )
+        touchable = job.held_by not in ("owner", "admin")
+        if job.pending and job.pin and touchable and (entry is None or not entry.pinned):
+            found.append(f"job {id} is pinned to {job.pin}, and the ledger does not know")
+    for id, entry in entries.items():
+        job = site.jobs[id]
+        if entry.state is State.RUNNING and not job.running:
+            found.append(f"job {id} is running by the ledger, and {_word(job)}")
+        if entry.state in HELD_STATES and (job.over or job.held_by in ("owner", "admin")):
+            found.append(f"job {id} is {entry.state} by the ledger, and {_word(job)}")
+        if entry.state in NOT_RUNNING and job.running:
+            found.append(f"job {id} is {entry.state} by the ledger, and {_word(job)}")
+    return found
+
+
+def pinned_too_long(site: Site, since_s: int, longest_s: int) -> list[str]:
+    """Jobs that have waited on chosen nodes for too long, while since `since_s` the bridge could have noticed."""
+    return [
+        f"job {id} {_word(job)} since second {job.released_s}"
+        for id, job in site.jobs.items()
+        if job.pending
+        and job.pin
+        and job.held_by == "nobody"
+        and site.time_s - max(job.released_s, since_s) > longest_s
+    ]
+
+
+def after_handing_all_back(site: Site, known: frozenset[int]) -> list[str]:
+    """Jobs of `known` that the bridge has left held or pinned although it says that nothing is in the way."""
+    return [
+        f"job {id} is handed back, and {_word(job)}"
+        for id, job in site.jobs.items()
+        if id in known and job.pending and (job.held_by in OURS or (job.pin and job.held_by == "nobody"))
+    ]
+
+
+def at_the_end(site: Site) -> list[str]:
+    """Jobs that should have run by now, since nothing has been in their way for a long time."""
+    found = []
+    for id, job in site.jobs.items():
+        if not job.over and job.held_by not in ("owner", "admin"):
+            found.append(f"job {id} never ended: {_word(job)}")
+        if job.starts > 1 + job.requeues:
+            found.append(f"job {id} was started {job.starts} times and requeued {job.requeues} times")
+        if job.over == "ended" and not job.starts:
+            found.append(f"job {id} ended and never started")
+    return found
+
+
+def _word(job: SiteJob) -> str:
+    if job.over:
+        return f"has {job.over}"
+    if job.running:
+        return f"runs on {job.placement}"
+    return f"waits, held by {job.held_by}" + (f", pinned to {job.pin}" if job.pin else "")

@@ -1,0 +1,344 @@
+"""Plays a history: a bridge beside a site, its deaths and rebirths, its files, and the judge's look at each of them."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched_bridge.cycle.hand_back import give_all_back
+from cpsched_bridge.cycle.loop import Bridge
+from cpsched_bridge.report import CycleReport
+from cpsched_bridge.store.ledger import Ledger, State
+from tests.bridges import a_bridge
+from tests.builders import a_job
+from tests.chaos import judge
+from tests.chaos.disk import Disk
+from tests.chaos.history import FAULTS, History, Step
+from tests.chaos.site import NODES, Death, Site, SiteBackend, SiteJob
+from tests.fakes import FakePace
+
+CALM_CYCLES = 400
+"""Cycles that follow a history, without faults: what has not run by then never will."""
+START_TIMEOUT_S = 8
+LARGEST_STEP_S = 60
+SPARE_S = 3
+"""Seconds after a start's time is up, in which it must be undone."""
+LONG_PAUSED = 3
+"""Good cycles of a paused bridge after which nothing must be held any more."""
+
+
+@dataclass
+class Verdict:
+    """What a history came to: what is wrong, what happened, and how often each thing did."""
+
+    wrongs: list[str]
+    log: list[str]
+    counts: Counter[str]
+
+
+@dataclass
+class World:
+    """The site, the disk, and a bridge that lives or is to be born with the next cycle."""
+
+    history: History
+    state_dir: Path
+    site: Site = field(init=False)
+    disk: Disk = field(init=False)
+    pace: FakePace = field(default_factory=FakePace)
+    counts: Counter[str] = field(default_factory=Counter)
+    _bridge: Bridge | None = None
+    _next_id: int = 1
+    _arrived: set[int] = field(default_factory=set)
+    _sent: set[int] = field(default_factory=set)
+    _paused: int = 0
+    _good_since_s: int = 0
+    """Since when every cycle was a good one in control, by a steady clock."""
+
+    def __post_init__(self) -> None:
+        self.site = Site(self.history.plugin, self.history.launch_s)
+        self.disk = Disk(self.site.fuse)
+
+    # the bridge's life ----------------------------------------------------------------------------------------
+
+    def _born(self) -> Bridge:
+        if self._bridge is None:
+            self._bridge = a_bridge(
+                self.state_dir,
+                SiteBackend(self.site),
+                EasyDispatcher(),
+                self.pace,
+                start={"timeout_s": START_TIMEOUT_S, "adopt": self.history.adopt, "max_failures": 2},
+                guard={"max_failed_starts": 10**6, "max_failed_decisions": 10**6},
+                heartbeat=self.state_dir / "beat" / "heartbeat",
+            )
+        return self._bridge
+
+    def _bury(self, why: str) -> None:
+        """The process is gone, and everything in its memory."""
+        self.site.note(why)
+        self._sent = self._held_now
+        self.disk.drop()
+        self._bridge = None
+        self.site.fuse.left, self.site.fuse.dead = None, False
+
+    def cycle(self) -> None:
+        """One cycle, a second after the one before; the judge looks at the ledger after it."""
+        self.site.advance(1)
+        self.pace.at_s += 1
+        try:
+            report = self._born().cycle()
+        except Death:
+            self._bury("the bridge is killed")
+            self.counts["killed"] += 1
+            return
+        except sqlite3.Error as error:  # at birth: the service manager tries again
+            self._bury(f"the bridge cannot start: {error}")
+            self.counts["cannot start"] += 1
+            return
+        self.counts[report.result] += 1
+        self.site.note(f"cycle {report.number}: {report.mode} {report.result}")
+        self._look(report)
+
+    @property
+    def _held_now(self) -> set[int]:
+        """The jobs that the bridge holds, or may be sending a hold to, by its ledger as it was when it last lived."""
+        if self._bridge is not None:
+            sending = [State.HELD, State.HOLDING, State.ROLLING_BACK, State.HANDING_BACK]
+            if self.disk.trouble:  # a start may have been undone without a word in the ledger
+                sending.append(State.STARTING)
+            self._sent = {entry.job_id for entry in self._bridge.ledger.entries(*sending)}
+        return self._sent
+
+    def _look(self, report: CycleReport) -> None:
+        bridge = self._born()
+        good = report.result == "ok" and not any(o.result != "done" for _, o in report.outcomes)
+        self._paused = self._paused + 1 if good and report.mode == "paused" else 0
+        if self._paused > LONG_PAUSED:
+            self.site.wrongs += judge.after_handing_all_back(self.site, frozenset(self.site.jobs) - self._arrived)
+        if not (good and report.mode == "control"):
+            self._good_since_s = max(self._good_since_s, self.site.time_s)
+        self.site.wrongs += judge.pinned_too_long(self.site, self._good_since_s, START_TIMEOUT_S + SPARE_S)
+        if good and report.mode == "control":
+            self.site.wrongs += judge.after_a_good_cycle(self.site, bridge.ledger.by_id, frozenset(self._arrived))
+        self._arrived.clear()
+
+    # what happens ---------------------------------------------------------------------------------------------
+
+    def play(self) -> Verdict:
+        """Play the whole history, then a long calm; the verdict."""
+        (self.state_dir / "beat").mkdir()
+        with self.disk.under_sqlite():
+            for step in self.history.steps:
+                self._do(step)
+                if self.site.wrongs:
+                    break
+            else:
+                self._calm_down()
+            self._bury("the end")
+        return Verdict(self.site.wrongs, self.site.log, self.counts)
+
+    def _do(self, step: Step) -> None:
+        if step.kind in FAULTS:
+            self.site.faults.append((step.kind, step.a))
+            return
+        getattr(self, "_" + step.kind.replace(" ", "_").replace("-", "_"))(step)
+
+    def _cycle(self, step: Step) -> None:
+        self.cycle()
+
+    def _submit(self, step: Step) -> None:
+        rng = random.Random(step.a)
+        units, per_unit, walltime_s = rng.choice((1, 1, 1, 2, 3)), rng.choice((1, 2, 3, 4)), rng.choice((5, 20, 60))
+        job = a_job(self._next_id, units, per_unit, walltime_s, submit_s=self.site.now_s, user=f"u{step.b % 3}")
+        self.site.submit(job, rng.randrange(1, walltime_s + 1))
+        self._arrived.add(self._next_id)
+        self._next_id += 1
+
+    def _on(self, step: Step, fits, act) -> None:
+        job: SiteJob | None = self.site.which(step.a, fits)
+        if job is not None:
+            self.counts[step.kind] += 1
+            act(job)
+
+    def _cancel(self, step: Step) -> None:
+        self._on(step, lambda job: not job.over, self.site.cancel)
+
+    def _owner_holds(self, step: Step) -> None:
+        self._on(step, lambda job: job.pending and job.held_by != "admin", lambda job: self.site.hold_for(job, "owner"))
+
+    def _owner_releases(self, step: Step) -> None:
+        self._on(step, lambda job: job.pending and job.held_by == "owner", self.site.release)
+
+    def _admin_holds(self, step: Step) -> None:
+        """Of a job that nobody holds; a second hold over the bridge's changes nothing that anybody could see.
+
+        Without the plugin nobody can tell an administrator's hold from the bridge's own while the bridge holds the job.
+        """
+
+        def fits(job: SiteJob) -> bool:
+            return job.pending and job.held_by == "nobody" and (self.site.plugin or job.job.id not in self._held_now)
+
+        self._on(step, fits, lambda job: self.site.hold_for(job, "admin"))
+
+    def _admin_releases(self, step: Step) -> None:
+        self._on(step, lambda job: job.pending and job.held_by != "nobody", self.site.release)
+
+    def _requeue(self, step: Step) -> None:
+        self._on(step, lambda job: job.running, lambda job: self.site.requeue(job, held=False))
+
+    def _requeue_and_hold(self, step: Step) -> None:
+        def fits(job: SiteJob) -> bool:
+            return job.running and (self.site.plugin or job.job.id not in self._held_now)
+
+        self._on(step, fits, lambda job: self.site.requeue(job, held=True))
+
+    def _node_down(self, step: Step) -> None:
+        if len(self.site.down) < NODES - 1:
+            self.site.node_down(step.a % NODES)
+
+    def _node_up(self, step: Step) -> None:
+        self.site.down.discard(step.a % NODES)
+
+    def _stall(self, step: Step) -> None:
+        """As where a limit of the cluster keeps a job from starting."""
+        self.site.stalls += 1
+
+    def _clock(self, step: Step) -> None:
+        self.site.clock_off_s = max(-self.site.time_s, step.a % (2 * LARGEST_STEP_S + 1) - LARGEST_STEP_S)
+        self._step_the_clock()
+        self.site.note(f"the clock is {self.site.clock_off_s} s off")
+
+    def _step_the_clock(self) -> None:
+        """A start looks younger after a step back, and is noticed to be late so much later."""
+        self._good_since_s = self.site.time_s + 2 * LARGEST_STEP_S
+
+    def _full(self, step: Step) -> None:
+        self._trouble("full")
+
+    def _read_only(self, step: Step) -> None:
+        self._trouble("read-only")
+
+    def _trouble(self, kind: str) -> None:
+        self.disk.trouble = kind
+        shutil.rmtree(self.state_dir / "beat", ignore_errors=True)
+        self.site.note(f"the disk is {kind}")
+
+    def _disk_is_well(self, step: Step) -> None:
+        self.disk.trouble = ""
+        (self.state_dir / "beat").mkdir(exist_ok=True)
+
+    def _kill(self, step: Step) -> None:
+        """At one of the boundaries to come; early ones more often, as a cycle has few of them."""
+        self.site.fuse.left = step.a % (3 + step.b % 40)
+
+    def _stop(self, step: Step) -> None:
+        """In order, as systemd would; the next cycle begins anew."""
+        if self._bridge is None:
+            return
+        try:
+            problems = self._bridge.stop()
+        except Death:
+            self.counts["killed"] += 1
+        else:
+            self.counts["stopped"] += not problems
+            self._look_at_what_is_handed_back(problems)
+        self._bury("the bridge stops")
+
+    def _look_at_what_is_handed_back(self, problems: list[str]) -> None:
+        """Nothing is left held where nothing was in the way, or nothing but the disk."""
+        if not problems or (self.disk.trouble and all("ledger cannot be written" in words for words in problems)):
+            self.site.wrongs += judge.after_handing_all_back(self.site, frozenset(self.site.jobs))
+
+    def _release_all(self, step: Step) -> None:
+        """As `cpsched release-all` does, with the bridge dead."""
+        self._die_now("the bridge dies, and everything is released by hand")
+        self.site.fuse.left = None
+        if not self._ledger_file.exists():
+            return
+        try:
+            ledger = Ledger(self._ledger_file, durable=False)
+        except sqlite3.Error as error:
+            self._bury(f"nothing can be released: {error}")
+            return
+        problems = give_all_back(SiteBackend(self.site), ledger, "release-all")
+        self.counts["released by hand"] += not problems
+        self._look_at_what_is_handed_back(problems)
+        self._bury("all is released")
+
+    def _pause(self, step: Step) -> None:
+        if not self.disk.trouble and self._bridge is not None:
+            self._bridge.pause.pause("for a while")
+
+    def _resume(self, step: Step) -> None:
+        (self.state_dir / "paused").unlink(missing_ok=True)
+
+    # what becomes of the ledger while no bridge lives ---------------------------------------------------------
+
+    @property
+    def _ledger_file(self) -> Path:
+        return self.state_dir / "ledger.sqlite"
+
+    def _die_now(self, words: str) -> None:
+        if self._bridge is not None:
+            self._bury(words)
+
+    def _cut_the_ledger(self, step: Step) -> None:
+        """At any byte, and what the write-ahead log held is gone too."""
+        self._die_now("the bridge dies, and its ledger is cut")
+        if self._ledger_file.exists():
+            size = self._ledger_file.stat().st_size
+            with self._ledger_file.open("r+b") as file:
+                file.truncate(step.a % (size + 1))
+            self.counts[step.kind] += 1
+            self.site.fuse.left = None
+            self.disk.drop()
+
+    def _back_up_the_ledger(self, step: Step) -> None:
+        if self._ledger_file.exists() and self._bridge is None:
+            shutil.copy(self._ledger_file, self.state_dir / "backup")
+
+    def _restore_the_ledger(self, step: Step) -> None:
+        if (self.state_dir / "backup").exists():
+            self._die_now("the bridge dies, and an old ledger is restored")
+            shutil.copy(self.state_dir / "backup", self._ledger_file)
+            self.counts[step.kind] += 1
+
+    # the end --------------------------------------------------------------------------------------------------
+
+    def _calm_down(self) -> None:
+        """Nothing fails any more: what can run must end."""
+        self.site.note("calm")
+        self.site.faults.clear()
+        self.site.stalls = 0
+        self.site.down.clear()
+        self.site.fuse.left, self.site.clock_off_s = None, 0
+        self._step_the_clock()
+        self._disk_is_well(Step("disk is well"))
+        self._resume(Step("resume"))
+        for _ in range(CALM_CYCLES):
+            self.cycle()
+            open_jobs = [
+                job for job in self.site.jobs.values() if not job.over and job.held_by not in ("owner", "admin")
+            ]
+            if self.site.wrongs or not open_jobs:
+                break
+        self.site.wrongs += judge.at_the_end(self.site)
+
+
+def play(history: History) -> Verdict:
+    """Play a history in a directory of its own, in memory where there is one."""
+    memory = Path("/dev/shm")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    try:
+        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+            return World(history, Path(folder)).play()
+    finally:
+        structlog.reset_defaults()

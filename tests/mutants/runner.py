@@ -1,0 +1,115 @@
+"""Runs the tests of a module against one mutant after the other, each in a forked process of its own.
+
+The process that forks has imported the heavy libraries, but nothing of the project: every child imports that anew,
+with the mutant in the module's place.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.util
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutants.operators import Mutant
+
+HEAVY = (
+    *("numpy", "numba", "numba.experimental", "pydantic", "yaml", "structlog", "prometheus_client", "rich.console"),
+    *("rich.table", "typer", "pytest", "hypothesis", "hypothesis.extra.numpy", "pytest_mock", "sqlite3"),
+)
+PROJECT = ("cpsched", "cpsched_sim", "cpsched_bridge")
+_KILLED_AFTER = 4.0
+"""A mutant that takes so many times as long as the tests without one, and some seconds, hangs: it is noticed."""
+_SPARE_S = 10.0
+
+
+class Planted(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports one module from a text instead of its file."""
+
+    def __init__(self, name: str, path: Path, text: str) -> None:
+        self._name, self._path, self._text = name, path, text
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname != self._name:
+            return None
+        places = [str(self._path.parent)] if self._path.name == "__init__.py" else None
+        spec = importlib.util.spec_from_loader(fullname, self, origin=str(self._path), is_package=places is not None)
+        spec.submodule_search_locations = places
+        spec.has_location = True
+        return spec
+
+    def exec_module(self, module):
+        exec(compile(self._text, str(self._path), "exec"), module.__dict__)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the tests noticed a mutant, and how long they took."""
+
+    noticed: bool
+    seconds: float
+
+
+class Runner:
+    """Runs `tests` against texts of the module `name`."""
+
+    def __init__(self, name: str, path: Path, tests: Sequence[str]) -> None:
+        self._name, self._path, self._tests = name, path, list(tests)
+        for heavy in HEAVY:
+            importlib.import_module(heavy)
+        loaded = sorted(set(sys.modules) & set(PROJECT))
+        if loaded:
+            raise RuntimeError(f"{', '.join(loaded)}: must not be imported yet")
+        self._limit_s = 600.0
+
+    def check(self) -> float:
+        """Run the tests without a fault; how long they take. Raises `RuntimeError` if they fail."""
+        verdict = self._run(self._path.read_text())
+        if verdict.noticed:
+            raise RuntimeError(f"{self._name}: its tests fail without any mutant")
+        self._limit_s = _KILLED_AFTER * verdict.seconds + _SPARE_S
+        return verdict.seconds
+
+    def judge(self, mutant: Mutant) -> Verdict:
+        """What the tests say to a mutant."""
+        return self._run(mutant.text)
+
+    def _run(self, text: str) -> Verdict:
+        began_s = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            self._be_tested(text)
+        until_s = began_s + self._limit_s
+        while True:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() > until_s:
+                os.killpg(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                status = -1
+                break
+            time.sleep(0.02)
+        return Verdict(status != 0, time.monotonic() - began_s)
+
+    def _be_tested(self, text: str) -> None:
+        code = 1
+        try:
+            os.setpgid(0, 0)
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(nowhere, stream)
+            sys.meta_path.insert(0, Planted(self._name, self._path, text))
+            import pytest
+
+            # Without pytest's rewriting of assertions, which would import plug-ins' packages itself, from their files.
+            options = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist"]
+            code = int(pytest.main([*options, *self._tests]))
+        finally:
+            os._exit(code)

@@ -1,0 +1,196 @@
+"""Runs a bridge in control of a simulated site, accelerated, and prints what it takes: memory, files, ledger, journal.
+
+    python -m tests.soak [--hours H] [--jobs N] [--queue N] [--child]
+
+The site is a process of its own, as a real one would be: what it remembers is not the bridge's. Its time passes with
+each reading. Jobs are made up as they arrive, always as many as keep the queue at a length; one in twenty is cancelled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import deque
+from pathlib import Path
+
+import structlog
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.model import Cluster, EndedJob, Job, Request, RunningJob
+from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
+from cpsched.predictors.last_two import LastTwoPredictor
+from cpsched_bridge.adapters.mock.remote import RemoteBackend, serve
+from cpsched_bridge.cycle.apart import Apart
+from cpsched_bridge.cycle.pace import RealPace
+from cpsched_bridge.ports import Hold, Observation, Outcome, PendingJob
+from cpsched_bridge.watch.exporter import Exporter
+from tests.bridges import a_bridge
+
+NODES, CORES = 64, 16
+STEP_S = 120
+USERS = 40
+REMEMBERED = 20_000
+"""Ended jobs that the site can still tell of, as a cluster forgets them after a while."""
+LINES = 24
+
+
+class Stream:
+    """A site that remembers no more than it must, behind the calls of `adapters.mock.remote`."""
+
+    def __init__(self, queue: int) -> None:
+        self.now_s, self._queue, self._rng = 0, queue, random.Random(1)
+        self._cluster = Cluster.of([[CORES]] * NODES, ["cores"])
+        self._free = self._cluster.capacity.copy()
+        self._index = {name: node for node, name in enumerate(self._cluster.node_names)}
+        self._pending: dict[int, tuple[Job, Hold, bool]] = {}
+        self._running: dict[int, tuple[RunningJob, int]] = {}
+        self._ended: deque[EndedJob] = deque(maxlen=REMEMBERED)
+        self._ended_count = 0
+        self.jobs = 0
+
+    def _submit(self) -> None:
+        rng = self._rng
+        self.jobs += 1
+        walltime_s = rng.choice((600, 1800, 3600, 7200))
+        request = Request(rng.choice((1, 1, 1, 2, 4)), (rng.choice((1, 2, 4, 8, 16)),))
+        job = Job(self.jobs, self.now_s, walltime_s, request, f"user{rng.randrange(USERS)}", f"job{rng.randrange(500)}")
+        self._pending[job.id] = (job, Hold.PLUGIN, False)
+
+    def read(self, since: int) -> Observation:
+        self.now_s += STEP_S
+        over = [id for id, (_, end_s) in self._running.items() if end_s <= self.now_s]
+        for id in over:
+            running, end_s = self._running.pop(id)
+            for node, units in running.placement:
+                self._free[node] += units * running.job.request.per_unit[0]
+            self._ended.append(EndedJob(running.job, running.start_s, end_s))
+            self._ended_count += 1
+        while len(self._pending) < self._queue:
+            self._submit()
+        if self._rng.random() < 0.05 * len(over):
+            del self._pending[self._rng.choice(list(self._pending))]
+        news = min(len(self._ended), self._ended_count - since)
+        return Observation(
+            self.now_s,
+            self._cluster,
+            self._free.copy(),
+            tuple(PendingJob(*each) for each in self._pending.values()),
+            tuple(running for running, _ in self._running.values()),
+            tuple(list(self._ended)[len(self._ended) - news :]),
+        )
+
+    def history(self):
+        return tuple(self._ended)
+
+    def start(self, orders):
+        return [self._start(order) for order in orders]
+
+    def _start(self, order):
+        id = order.job.id
+        if id not in self._pending:
+            return Outcome(id, "refused", "not pending and held")
+        job = self._pending.pop(id)[0]
+        placement = tuple(sorted((self._index[name], units) for name, units in order.nodes))
+        for node, units in placement:
+            self._free[node] -= units * job.request.per_unit[0]
+        assert (self._free >= 0).all()
+        run_s = self._rng.randrange(1, job.walltime_s + 1)
+        self._running[id] = (RunningJob(job, self.now_s, placement), self.now_s + run_s)
+        return Outcome(id, "done")
+
+    def hold(self, job_ids):
+        return [Outcome(id, "refused", "not pending") for id in job_ids]
+
+    def hand_back(self, job_ids):
+        return [Outcome(id, "done") for id in job_ids]
+
+    def checks(self):
+        return []
+
+
+def resident_mib(pid: int | str = "self") -> float:
+    """Memory that a process has."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.split("VmRSS:")[1].split()[0]) / 1024
+
+
+def size_mib(folder: Path, name: str) -> float:
+    """Size of a database with its log."""
+    return sum(file.stat().st_size for file in folder.glob(f"{name}.sqlite*")) / 2**20
+
+
+def main() -> int:
+    """Run, and print a line per twenty-fourth part."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__.partition("\n")[0])
+    parser.add_argument("--hours", type=float, default=1.0, help="at most so many hours of real time")
+    parser.add_argument("--jobs", type=int, default=10**9, help="at most so many ended jobs")
+    parser.add_argument("--queue", type=int, default=200, help="length of the queue")
+    parser.add_argument("--child", action="store_true", help="the dispatcher in a process of its own")
+    given = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    with tempfile.TemporaryDirectory() as name:
+        return soak(given, Path(name))
+
+
+def soak(given: argparse.Namespace, folder: Path) -> int:
+    """Run in a folder."""
+    socket = folder / "site.sock"
+    site = multiprocessing.get_context("fork").Process(target=serve, args=(Stream(given.queue), socket), daemon=True)
+    site.start()
+    while not socket.exists():
+        time.sleep(0.01)
+    apart = Apart(PolicySpec("easy"), "one-second") if given.child else None
+    policy = Policy(LastTwoPredictor(), apart or EasyDispatcher())
+    exporter, backend = Exporter(), RemoteBackend(socket, deadline_s=60.0)
+    bridge = a_bridge(
+        folder, backend, policy=policy, pace=RealPace(), listeners=(exporter,),
+        journal={"max_mib": 64, "keep_jobs_days": 1}, cycle={"checks_every_s": 0},
+    )  # fmt: skip
+    print(
+        " real h  simulated h   ended jobs   cycles  bridge MiB  child MiB  files  ledger MiB  journal MiB"
+        "  ms CPU a cycle"
+    )
+    began_s, cycles, ended, since = time.monotonic(), 0, 0, (time.process_time(), 0)
+    first_mib, told, step = 0.0, 0, max(1, min(given.jobs, 10**6) // LINES)
+    try:
+        while True:
+            report = bridge.cycle()
+            assert report.result == "ok", report.happenings
+            cycles += 1
+            ended += len(report.ended)
+            hours = (time.monotonic() - began_s) / 3600
+            done = hours >= given.hours or ended >= given.jobs
+            if ended >= told + step or hours >= given.hours * (told / step + 1) / LINES or done:
+                told += step
+                cpu_s, at = time.process_time(), cycles
+                mib = resident_mib()
+                first_mib = first_mib or mib
+                assert report.observation is not None
+                print(
+                    f"{hours:7.2f} {report.observation.now_s / 3600:12.0f} {ended:12} {cycles:8} {mib:11.1f}"
+                    f" {resident_mib(apart.pid) if apart and apart.pid else 0:10.1f}"
+                    f" {len(os.listdir('/proc/self/fd')):6} {size_mib(folder, 'ledger'):11.1f}"
+                    f" {size_mib(folder, 'journal'):12.1f} {1e3 * (cpu_s - since[0]) / (at - since[1]):15.1f}",
+                    flush=True,
+                )
+                since = (cpu_s, at)
+            if done:
+                break
+    finally:
+        backend.close()
+        site.kill()
+        site.join()
+        if apart is not None:
+            apart.close()
+    print(f"memory grew by {resident_mib() - first_mib:.1f} MiB from the first line to the last")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

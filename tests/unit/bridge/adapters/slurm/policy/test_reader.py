@@ -1,0 +1,184 @@
+"""When the policy is read, and that no answer means the last known one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.policy.asking import Answers, Commands
+from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
+from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG
+
+
+class Played:
+    """Answers that a test lays ready; None: still on their way."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.ready: list[Answers | None] = []
+        self.waited: list[bool] = []
+
+    def start(self) -> None:
+        self.asked += 1
+
+    def answer(self, wait: bool = False) -> Answers | None:
+        self.waited.append(wait)
+        return self.ready.pop(0) if self.ready else None
+
+    def close(self) -> None:
+        pass
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def asking() -> Played:
+    return Played()
+
+
+@pytest.fixture
+def reader(asking: Played, clock: Clock) -> PolicyReader:
+    return PolicyReader(asking, clock)
+
+
+def answers(without: Mapping[str, str] | None = None, **changed: str) -> Answers:
+    lost = without or {}
+    return Answers({name: text for name, text in (ALL | changed).items() if name not in lost}, lost)
+
+
+def test_the_first_reading_is_waited_for_and_later_ones_never(
+    reader: PolicyReader, asking: Played, clock: Clock
+) -> None:
+    asking.ready = [answers(), None, answers()]
+    assert reader.look() == []
+    assert reader.picture is not None
+    clock.now_s += 301
+    assert reader.look() == []
+    assert reader.look() == []
+    assert asking.waited == [True, False, False]
+
+
+def test_it_asks_at_the_pace_at_which_priorities_change(reader: PolicyReader, asking: Played, clock: Clock) -> None:
+    asking.ready = [answers(), answers()]
+    reader.look()
+    clock.now_s += 299
+    reader.look()
+    assert asking.asked == 1
+    clock.now_s += 2
+    reader.look()
+    assert asking.asked == 2
+
+
+def test_the_version_grows_only_with_a_new_picture(reader: PolicyReader, asking: Played, clock: Clock) -> None:
+    asking.ready = [answers(), answers(), answers(config=CONFIG.replace("= 1000\n", "= 2000\n"))]
+    versions = []
+    for _ in range(3):
+        reader.look()
+        versions.append(reader.version)
+        clock.now_s += 301
+    assert versions == [1, 1, 2]
+
+
+def test_a_lost_answer_is_told_once_and_the_last_one_stands_in(
+    reader: PolicyReader, asking: Played, clock: Clock
+) -> None:
+    down = {"qos": "sacctmgr: connection refused"}
+    asking.ready = [answers(), answers(down), answers(down), answers()]
+    told, most = [], []
+    for _ in range(4):
+        told += reader.look()
+        assert reader.picture is not None
+        most.append(reader.picture.site.qos["normal"].limits.jobs_a_user)
+        clock.now_s += 301
+    assert most == [2, 2, 2, 2]
+    assert told == [
+        "site policy: no qos: sacctmgr: connection refused; the last known stands in",
+        "site policy: qos is read again",
+    ]
+
+
+def test_a_reading_that_failed_is_tried_again_soon(reader: PolicyReader, asking: Played, clock: Clock) -> None:
+    asking.ready = [answers(), answers({"config": "no answer in 10 s"})]
+    reader.look()
+    clock.now_s += 301
+    reader.look()
+    clock.now_s += 31
+    reader.look()
+    assert asking.asked == 3
+
+
+def test_an_answer_of_an_unknown_form_leaves_the_picture_as_it_was(
+    reader: PolicyReader, asking: Played, clock: Clock
+) -> None:
+    asking.ready = [answers(), answers(state="slurm_load_assoc_mgr_info: Invalid protocol")]
+    reader.look()
+    before = reader.picture
+    clock.now_s += 301
+    (told,) = reader.look()
+    assert "no picture: scontrol show assoc_mgr: shows no root account" in told
+    assert reader.picture is before
+
+
+def test_without_any_answer_at_all_jobs_go_by_arrival(reader: PolicyReader, asking: Played) -> None:
+    asking.ready = [Answers({}, {"config": "scontrol: No such file", "partitions": "scontrol: No such file"})]
+    told = reader.look()
+    assert any("jobs go by arrival until there is one" in line for line in told)
+    assert reader.picture is None
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-S", "-c", code)
+
+
+def test_commands_are_run_together_and_what_stands_in_is_tried() -> None:
+    commands = Commands(
+        30.0, {"a": (python("print('one')"),), "b": (python("raise SystemExit(1)"), python("print(2)"))}
+    )
+    commands.start()
+    found = commands.answer(wait=True)
+    assert found == Answers({"a": "one\n", "b": "2\n"}, {})
+    commands.start()
+    assert commands._tried == {"a": 0, "b": 1}, "what failed before is not asked again"
+    commands.close()
+
+
+def test_a_command_that_fails_or_is_not_there_is_told_by_its_first_line() -> None:
+    failing = python("import sys; print('sinfo: error: no', file=sys.stderr); sys.exit(3)")
+    commands = Commands(30.0, {"a": (failing,), "b": (("/nowhere/sshare",),)})
+    commands.start()
+    found = commands.answer(wait=True)
+    assert found is not None
+    assert found.failures["a"].endswith("sinfo: error: no")
+    assert found.failures["b"] == "/nowhere/sshare: No such file or directory"
+
+
+def test_a_command_that_hangs_is_ended_at_the_deadline_and_nobody_waits_for_it() -> None:
+    commands = Commands(0.3, {"a": (python("import time; time.sleep(600)"),)})
+    commands.start()
+    process = commands._running["a"].process
+    assert commands.answer() is None
+    found = commands.answer(wait=True)
+    assert found == Answers({}, {"a": "no answer in 0.3 s"})
+    assert process.poll() is not None
+
+
+def test_closing_leaves_no_process_behind() -> None:
+    commands = Commands(60.0, {"a": (python("import time; time.sleep(600)"),)})
+    commands.start()
+    process = commands._running["a"].process
+    commands.close()
+    assert process.poll() is not None
+    time.sleep(0)

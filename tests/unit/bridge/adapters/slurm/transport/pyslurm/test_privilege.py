@@ -1,0 +1,58 @@
+"""As whom the bridge speaks: told by the accounting database, or else by the controller; programs are stand-ins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.transport.pyslurm import reading, scontrol
+from cpsched_bridge.adapters.slurm.transport.pyslurm.reading import privilege_of
+
+KEPT = """Current Association Manager state
+
+User Records
+
+UserName=cpsched(2100) DefAccount=root DefWckey= AdminLevel=Operator
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is all of PATH."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
+
+
+def put(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(("told", "level"), [("Administrator", "Administrator"), ("None", "None"), ("", "")])
+def test_the_accounting_database_is_asked_first(programs: Path, told: str, level: str) -> None:
+    put(programs, "sacctmgr", f"echo '{told}'")
+    put(programs, "scontrol", "exit 1")
+    assert privilege_of("cpsched") == {"admin_level": level, "accounting_answers": True}
+
+
+@pytest.mark.parametrize("script", ["exit 1", "sleep 30"])
+def test_the_controller_knows_while_the_database_is_away_or_hangs(
+    programs: Path, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scontrol.output_of, "__defaults__", (0.5,))
+    put(programs, "sacctmgr", script)
+    put(programs, "scontrol", f"cat <<EOF\n{KEPT}EOF")
+    assert privilege_of("cpsched") == {"admin_level": "Operator", "accounting_answers": False}
+
+
+def test_where_nobody_can_tell_that_is_said(programs: Path) -> None:
+    put(programs, "sacctmgr", "exit 1")
+    put(programs, "scontrol", "exit 1")
+    assert privilege_of("cpsched") == {"admin_level": None, "accounting_answers": False}
+
+
+def test_all_programs_fit_into_one_deadline() -> None:
+    """sacctmgr, scontrol and a version: three in one call, whose deadline is ten seconds by default."""
+    assert 3 * scontrol.ASKING_S < 10
+    assert reading.output_of is scontrol.output_of

@@ -1,0 +1,149 @@
+"""A dispatcher in a process of its own: same decisions, and nothing that it does there reaches the bridge."""
+
+import os
+import signal
+
+import pytest
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.errors import DecisionFault
+from cpsched.model import EndedJob
+from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
+from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_bridge.cycle.apart import Apart
+from cpsched_bridge.cycle.deadline import within
+from cpsched_bridge.errors import DecisionTimeout
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+
+@pytest.fixture
+def apart():
+    found = []
+
+    def begin(words):
+        found.append(Apart(PolicySpec(words), "one-second"))
+        return found[-1]
+
+    yield begin
+    for each in found:
+        each.close()
+
+
+def a_scene(now_s=0, first=1, running=()):
+    cluster = a_cluster(4, 4)
+    return a_snapshot(cluster, [a_job(first + i, 1 + i % 2, 3, 50 + i) for i in range(8)], running, now_s)
+
+
+def same(one, other, snapshot):
+    return one.starts_by_job(snapshot) == other.starts_by_job(snapshot) and (
+        one.plan_by_job(snapshot) == other.plan_by_job(snapshot) and one.waits == other.waits
+    )
+
+
+def test_it_decides_as_it_would_here_while_jobs_come_change_and_go(apart):
+    there, here = apart("easy"), EasyDispatcher()
+    cluster = a_cluster(4, 4)
+    outlived = a_running(a_job(90, 1, 2, 5), ((3, 1),), start_s=0)
+    for now_s, jobs in enumerate(
+        [
+            [a_job(i, 1, 3, 50) for i in range(1, 9)],
+            [a_job(i, 1, 3, 50) for i in range(3, 12)],
+            [a_job(i, 2, 3, 70) for i in range(3, 12)],
+        ]
+    ):
+        running = [outlived, a_running(a_job(70 + now_s, 1, 4, 9), ((now_s, 1),), start_s=now_s)]
+        snapshot = a_snapshot(cluster, jobs, running, now_s + 10, {90: 3})
+        assert same(there.decide(snapshot), here.decide(snapshot), snapshot)
+    other = a_scene(now_s=30, first=3)
+    assert same(there.decide(other), here.decide(other), other), "on another cluster"
+    assert there.starts == 1
+
+
+def test_what_goes_wrong_there_is_a_fault_here(apart):
+    policy = Policy(WalltimePredictor(), apart("tests.bad_dispatchers:Moody"))
+    words = (
+        "RuntimeError: no idea",
+        "what it decided cannot be sent",
+        "its process died (exit status 7)",
+        "its process died (exit status 3)",
+    )
+    for now_s, expected in enumerate(words):
+        with pytest.raises(DecisionFault) as raised:
+            policy.decide(a_scene(now_s))
+        assert expected in str(raised.value)
+    assert policy.dispatcher.starts == 2, "one more after the first death; the second one is not replaced yet"
+
+
+def test_a_call_that_holds_the_interpreters_lock_is_ended_and_its_process_gone(apart):
+    dispatcher = apart("tests.bad_dispatchers:HangsInC")
+    pid = dispatcher.pid
+    with pytest.raises(DecisionTimeout):
+        within(0.5, lambda: dispatcher.decide(a_scene()))
+    assert dispatcher.pid is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_what_was_learned_and_told_is_known_to_the_next_process(apart):
+    dispatcher = apart("tests.bad_dispatchers:Counts")
+    assert dispatcher.learns, "until it says otherwise"
+    for id in range(3):
+        dispatcher.learn(EndedJob(a_job(id), 0, 5))
+    dispatcher.decide(a_scene())
+    assert (dispatcher.learns, dispatcher.memory()) == (True, {"count": 3})
+    dispatcher.learn(EndedJob(a_job(9), 0, 5))
+    os.kill(dispatcher.pid, signal.SIGKILL)
+    policy = Policy(WalltimePredictor(), dispatcher)
+    with pytest.raises(DecisionFault, match="its process died"):
+        policy.decide(a_scene())
+    policy.decide(a_scene())
+    assert dispatcher.memory() == {"count": 4}, "the lesson that the dead one did not hear is told again"
+    assert dispatcher.starts == 2
+
+
+def test_what_it_knows_is_asked_for_before_a_decision_with_all_that_ended_until_then(apart):
+    dispatcher = apart("tests.bad_dispatchers:Counts")
+    dispatcher.decide(a_scene())
+    dispatcher.learn(EndedJob(a_job(9), 0, 5))
+    assert dispatcher.memory() == {"count": 1}
+    assert dispatcher.memory() == {"count": 1}, "and told once"
+    dispatcher.decide(a_scene())
+    assert dispatcher.memory() == {"count": 1}
+
+
+def test_what_a_process_knew_before_it_died_is_known_without_a_decision(apart):
+    dispatcher = apart("tests.bad_dispatchers:Counts")
+    dispatcher.recall({"count": 40})
+    dispatcher.learn(EndedJob(a_job(9), 0, 5))
+    assert dispatcher.memory() == {"count": 41}
+
+
+def test_the_process_is_asked_once_a_round_unless_something_ended(apart, monkeypatch):
+    dispatcher = apart("tests.bad_dispatchers:Counts")
+    messages, ask = [], dispatcher._ask
+    monkeypatch.setattr(dispatcher, "_ask", lambda message: messages.append(message) or ask(message))
+    assert dispatcher.memory() == {"count": 0}
+    dispatcher.decide(a_scene())
+    assert dispatcher.memory() == {"count": 0}
+    dispatcher.decide(a_scene())
+    assert len(messages) == 3, "for its memory at the very first, then for decisions"
+    dispatcher.learn(EndedJob(a_job(9), 0, 5))
+    assert dispatcher.memory() == {"count": 1}
+    assert len(messages) == 4
+
+
+def test_recall_begins_anew(apart):
+    dispatcher = apart("tests.bad_dispatchers:Counts")
+    dispatcher.recall({"count": 40})
+    assert dispatcher.memory() == {"count": 40}, "before any decision"
+    dispatcher.learn(EndedJob(a_job(9), 0, 5))
+    assert dispatcher.memory() == {"count": 41}, "what it has learned meanwhile is in it"
+    dispatcher.decide(a_scene())
+    assert dispatcher.memory() == {"count": 41}, "and is learned once"
+
+
+def test_a_dispatcher_that_learns_nothing_says_so(apart):
+    dispatcher = apart("easy")
+    dispatcher.decide(a_scene())
+    assert (dispatcher.learns, dispatcher.memory()) == (False, None)

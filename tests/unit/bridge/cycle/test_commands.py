@@ -1,0 +1,142 @@
+"""What is written down before and after each command, by what came of it."""
+
+import pytest
+
+from cpsched_bridge.cycle.commands import Commands
+from cpsched_bridge.cycle.guard import Allowance
+from cpsched_bridge.cycle.reconcile import Conduct
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.ports import Hold, Outcome
+from cpsched_bridge.report import CycleReport
+from cpsched_bridge.store.ledger import Ledger, State, move
+from tests.builders import a_job
+from tests.fakes import FakeCluster
+
+MANY = 100
+
+
+class Setting:
+    """A ledger with jobs in some states beside a cluster, and commands between them."""
+
+    def __init__(self, path, **states):
+        self.cluster = FakeCluster(lazy=True)
+        self.ledger = Ledger(path / "ledger.sqlite", durable=False)
+        for number, state in states.items():
+            id = int(number[1:])
+            self.cluster.submit(a_job(id), hold=Hold.NONE if state is State.HOLDING else Hold.ADMIN)
+            first = State.HELD if state in (State.HELD, State.STARTING, State.ROLLING_BACK) else state
+            self.ledger.record([move(None, first, 1, "", job_id=id)])
+            if state is State.ROLLING_BACK:
+                self.ledger.record([move(self.ledger.get(id), State.STARTING, 1, "", pinned=True)])
+            if first is not state:
+                self.ledger.record([move(self.ledger.get(id), state, 1, "", pinned=True)])
+        self.commands = Commands(self.cluster, self.ledger, Conduct(max_failures=3))
+        self.report = CycleReport(9, "control", 0.0)
+
+    def answer(self, call, *results):
+        outcomes = [Outcome(id, result, "words") for id, result in zip(self.cluster.jobs, results, strict=True)]
+        self.cluster.faults[call] = [lambda work: outcomes]
+
+    def send(self, allowed=MANY):
+        self.commands.send_intents(frozenset(self.cluster.jobs), Allowance(allowed), 5, self.report)
+
+    def start(self):
+        chosen = [(fake.job, ((0, 1),)) for fake in self.cluster.jobs.values()]
+        self.commands.start(chosen, self.cluster.cluster, 5, self.report)
+
+    def entry(self, id=1):
+        return self.ledger.get(id)
+
+
+@pytest.mark.parametrize("intent", [State.HOLDING, State.ROLLING_BACK])
+@pytest.mark.parametrize(
+    ("result", "becomes", "failures"), [("done", State.HELD, 0), ("refused", None, 1), ("unknown", None, 0)]
+)
+def test_a_hold(tmp_path, intent, result, becomes, failures):
+    setting = Setting(tmp_path, j1=intent)
+    setting.answer("hold", result)
+    setting.send()
+    entry = setting.entry()
+    assert (entry.state, entry.failures) == (becomes or intent, failures)
+    assert entry.pinned == (intent is State.ROLLING_BACK and result != "done"), "a pin is gone with a hold that is done"
+    assert setting.report.outcomes == [("hold", Outcome(1, result, "words"))]
+    if result == "refused":
+        assert entry.why == "hold refused: words"
+
+
+@pytest.mark.parametrize(
+    ("result", "becomes"), [("done", State.FREE), ("refused", State.HANDING_BACK), ("unknown", State.HANDING_BACK)]
+)
+def test_a_hand_back(tmp_path, result, becomes):
+    setting = Setting(tmp_path, j1=State.HANDING_BACK)
+    setting.ledger.record([move(setting.entry(), State.HANDING_BACK, 1, "", pinned=True)])
+    setting.answer("hand_back", result)
+    setting.send()
+    assert (setting.entry().state, setting.entry().pinned) == (becomes, result != "done")
+    assert setting.report.outcomes == [("hand_back", Outcome(1, result, "words"))]
+
+
+@pytest.mark.parametrize(
+    ("result", "becomes", "pinned", "failures"),
+    [("done", State.STARTING, True, 0), ("unknown", State.STARTING, True, 0), ("refused", State.HELD, False, 1)],
+)
+def test_a_start(tmp_path, result, becomes, pinned, failures):
+    setting = Setting(tmp_path, j1=State.HELD)
+    setting.answer("start", result)
+    setting.start()
+    entry = setting.entry()
+    assert (entry.state, entry.pinned, entry.failures) == (becomes, pinned, failures)
+    assert entry.nodes == (("n0", 1),)
+    told = [(h.kind, h.job_id) for h in setting.report.happenings]
+    assert told == ([("start_refused", 1)] if result == "refused" else [])
+    assert setting.ledger.history(1)[-1][1] == 9, "under the number of the round"
+
+
+@pytest.mark.parametrize(
+    ("error", "becomes", "pinned", "result"),
+    [
+        (BackendUnavailable("gone"), State.HELD, False, "refused"),
+        (CommandRefused("no"), State.HELD, False, "refused"),
+        (BackendTimeout("late"), State.STARTING, True, "unknown"),
+    ],
+)
+def test_a_start_that_fails_as_a_whole(tmp_path, error, becomes, pinned, result):
+    setting = Setting(tmp_path, j1=State.HELD, j2=State.HELD)
+    setting.cluster.fail("start", error)
+    with pytest.raises(type(error)):
+        setting.start()
+    for id in (1, 2):
+        entry = setting.entry(id)
+        assert (entry.state, entry.pinned, entry.failures) == (becomes, pinned, 0)
+    assert setting.report.outcomes == [("start", Outcome(id, result, str(error))) for id in (1, 2)]
+
+
+def test_a_third_refusal_in_a_row_leaves_the_job_to_the_cluster(tmp_path):
+    setting = Setting(tmp_path, j1=State.HELD)
+    setting.ledger.record([move(setting.entry(), State.HELD, 1, "", failures=2)])
+    setting.answer("start", "refused")
+    setting.start()
+    assert setting.entry().state is State.HANDING_BACK
+    assert setting.entry().leave == "3 attempts in a row failed, the last one: start refused: words"
+
+
+def test_holds_go_first_and_what_an_allowance_does_not_reach_waits(tmp_path):
+    setting = Setting(tmp_path, j1=State.HANDING_BACK, j2=State.HOLDING, j3=State.HOLDING)
+    setting.send(allowed=2)
+    assert setting.cluster.commands == [("hold", (2, 3))]
+    setting.send(allowed=2)
+    assert setting.cluster.commands[1:] == [("hand_back", (1,))]
+
+
+def test_nothing_is_sent_for_jobs_that_are_not_pending_and_nothing_for_nothing(tmp_path):
+    setting = Setting(tmp_path, j1=State.HOLDING, j2=State.HANDING_BACK)
+    setting.commands.send_intents(frozenset(), Allowance(MANY), 5, setting.report)
+    setting.commands.start([], setting.cluster.cluster, 5, setting.report)
+    assert setting.cluster.commands == []
+
+
+def test_an_outcome_for_a_job_of_which_the_ledger_knows_nothing_is_a_fault_of_the_backend(tmp_path):
+    setting = Setting(tmp_path, j1=State.HOLDING)
+    setting.cluster.faults["hold"] = [lambda work: [Outcome(77, "done")]]
+    with pytest.raises(KeyError, match="job 77 is not in the ledger"):
+        setting.send()

@@ -1,0 +1,153 @@
+"""A round of the bridge within the site's limits: what starts, what waits and why, what is written down."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cpsched.catalogue import dispatcher
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.model import NEVER, NO_STARTS, Decision, Effort
+from cpsched.site.accounts import Accounts, Association, Limits, Site
+from cpsched.site.admission import LimitsNow
+from cpsched.site.limits import Book, Claimant
+from cpsched_bridge.store.redecide import decide_again
+from tests.bridges import a_bridge
+from tests.builders import a_cluster, a_job
+from tests.fakes import FakeCluster
+
+NODES = 100
+
+
+@dataclass
+class LimitedCluster(FakeCluster):
+    """Ada may run two jobs at a time, as the association manager says; the cluster itself would start more."""
+
+    notes: list[str] = field(default_factory=list)
+    stuck: bool = False
+    """Released jobs stay pending."""
+
+    def schedule(self):
+        if not self.stuck:
+            super().schedule()
+
+    def _observe(self):
+        seen = super()._observe()
+        users = (
+            Association("lab", user, limits=Limits(jobs=2) if user == "ada" else Limits()) for user in ("ada", "bob")
+        )
+        book = Book(Site(Accounts((Association("root", parent=-1), *users))))
+
+        def standing(job):
+            return book.standing(Claimant(job.user, job.account, job.queue, "", (("cpu", 1),), 1))
+
+        standings = {pending.job.id: standing(pending.job) for pending in seen.pending}
+        used = book.usage([standing(running.job) for running in seen.running])
+        notes, self.notes = tuple(self.notes), []
+        return replace(seen, limits=LimitsNow(standings, used), notes=notes)
+
+
+def queue(cluster, ada=60, bob=20):
+    cluster.submit(*(a_job(id, user="ada", account="lab") for id in range(1, ada + 1)))
+    cluster.submit(*(a_job(1000 + id, user="bob", account="lab") for id in range(bob)))
+
+
+def running(cluster, user):
+    return [fake.job.id for fake in cluster.jobs.values() if fake.running and fake.job.user == user]
+
+
+def a_limited(tmp_path, **facts):
+    cluster = LimitedCluster(cluster=a_cluster(nodes=NODES), **facts)
+    queue(cluster)
+    return cluster, a_bridge(tmp_path, cluster, dispatcher("easy", {"order": "priority"}))
+
+
+def test_a_user_at_the_limit_delays_nobody_and_no_start_fails(tmp_path):
+    cluster, bridge = a_limited(tmp_path)
+    for _ in range(5):
+        cluster.now_s += 1
+        report = bridge.cycle()
+    assert len(running(cluster, "bob")) == 20
+    assert running(cluster, "ada") == [1, 2]
+    assert report.result == "ok"
+    assert not [happening for happening in report.happenings if "fail" in happening.kind]
+    assert len(report.limited) == 58
+
+
+def test_the_journal_says_which_limit_and_how_full(tmp_path):
+    cluster, bridge = a_limited(tmp_path)
+    cluster.now_s = 1
+    bridge.cycle()
+    (aside,) = [aside for aside in bridge.journal.asides() if aside.job_id == 60]
+    assert aside.kind == "ineligible"
+    assert aside.reason == "AssocMaxJobsLimit: 2 of 2 jobs of user ada in account lab are taken"
+
+
+def test_jobs_that_were_sent_and_do_not_run_yet_count(tmp_path):
+    cluster, bridge = a_limited(tmp_path, stuck=True)
+    for _ in range(3):
+        cluster.now_s += 1
+        bridge.cycle()
+    sent = [id for name, ids in cluster.commands if name == "start" for id in ids if id <= 60]
+    assert sorted(set(sent)) == [1, 2]
+
+
+def test_the_next_one_starts_when_one_has_ended(tmp_path):
+    cluster, bridge = a_limited(tmp_path)
+    for _ in range(3):
+        cluster.now_s += 1
+        bridge.cycle()
+    cluster.end(1)
+    for _ in range(3):
+        cluster.now_s += 1
+        bridge.cycle()
+    assert running(cluster, "ada") == [2, 3]
+
+
+def test_a_round_within_limits_is_decided_again_from_the_journal_alone(tmp_path):
+    from cpsched.policy_spec import PolicySpec
+
+    cluster = LimitedCluster(cluster=a_cluster(nodes=NODES))
+    queue(cluster)
+    spec = PolicySpec.of("easy", settings={"order": "priority"})
+    bridge = a_bridge(tmp_path, cluster, policy=spec.build(), policy_spec=spec)
+    cluster.now_s = 1
+    bridge.cycle()
+    record = bridge.journal.read(bridge.journal.last_round)
+    assert len(record.queue) == 22
+    again = decide_again(record)
+    assert again.starts == record.starts
+
+
+def test_what_an_adapter_notes_is_told_as_an_event(tmp_path):
+    cluster, bridge = a_limited(tmp_path)
+    cluster.notes = ["site policy: no qos: timed out; the last known stands in"]
+    report = bridge.cycle()
+    assert [(h.kind, h.detail) for h in report.happenings if h.kind == "site_policy"] == [
+        ("site_policy", "site policy: no qos: timed out; the last known stands in")
+    ]
+
+
+def test_the_memory_that_is_written_down_is_that_before_the_answer_that_counts(tmp_path):
+    class Remembering(EasyDispatcher):
+        """Its memory is how often it was asked; with an odd number it starts nothing."""
+
+        learns = True
+        asked = 0
+
+        def decide(self, snapshot, need="plan"):
+            self.asked += 1
+            if self.asked % 2:
+                return Decision(NO_STARTS, Effort("nothing"), np.full(len(snapshot.queue), NEVER))
+            return super().decide(snapshot, need)
+
+        def memory(self):
+            return self.asked
+
+    cluster = LimitedCluster(cluster=a_cluster(nodes=1, cores=4))
+    cluster.submit(a_job(1, 1, 4, user="ada", account="lab"), a_job(2, 1, 4, user="ada", account="lab"))
+    cluster.submit(a_job(3, user="ada", account="lab"))
+    bridge = a_bridge(tmp_path, cluster, Remembering())
+    cluster.now_s = 1
+    report = bridge.cycle()
+    assert report.memory == 1
+    assert report.decision.starts_by_job(report.snapshot) != {}

@@ -1,0 +1,199 @@
+"""What the journal and the metrics tell of the bridge itself: beginnings, ends, gaps, jobs that are stuck, checks."""
+
+import sqlite3
+
+import pytest
+
+from cpsched_bridge.cycle.stuck import UNSETTLED
+from cpsched_bridge.errors import BackendUnavailable
+from cpsched_bridge.ports import Check, Hold, Outcome
+from cpsched_bridge.store.ledger import State
+from tests.bridges import Metrics
+from tests.builders import a_job
+from tests.fakes import FakeCluster, FakePace
+
+
+@pytest.fixture
+def metrics():
+    exporter = Metrics()
+    return exporter, exporter.value
+
+
+def told(bridge, *kinds):
+    return [(event.kind, event.detail) for event in bridge.journal.events() if event.kind in kinds]
+
+
+def close(bridge):
+    bridge.ledger.close()
+    bridge.journal.close()
+
+
+def begin(bridge_at, at_s=0.0, **changes):
+    bridge = bridge_at(FakeCluster(), pace=FakePace(at_s=at_s), **changes)
+    bridge.run()
+    return bridge
+
+
+def test_a_first_start_a_restart_and_a_restart_after_a_kill_are_told_apart(bridge_at):
+    first = begin(bridge_at)
+    assert told(first, "started") == [("started", "nothing is known of a bridge before this one")]
+    assert first.journal.events()[-1].kind == "stopped"
+    close(first)
+    second = begin(bridge_at, 61.0)
+    assert told(second, "started")[-1] == ("started", "the bridge before stopped 60 s ago: in order")
+    assert told(second, "unclean_stop") == []
+    close(second)
+    killed = bridge_at(FakeCluster(), pace=FakePace(at_s=100.0))
+    killed.cycle()
+    close(killed)
+    last = begin(bridge_at, 130.0)
+    assert told(last, "unclean_stop") == [
+        ("unclean_stop", "the bridge before was killed or died: its last sign is from 30 s ago")
+    ]
+    assert told(last, "started")[-1][1] == "after an unclean stop"
+
+
+def test_a_kill_is_noticed_where_rounds_follow_the_last_event(bridge_at):
+    close(begin(bridge_at))
+    killed = bridge_at(FakeCluster(), pace=FakePace(at_s=10.0))
+    killed.cycle()
+    close(killed)
+    with sqlite3.connect(killed.settings.state_dir / "journal.sqlite") as db:
+        db.execute("delete from events where round > 1")
+    db.close()
+    assert told(begin(bridge_at, 15.0), "unclean_stop") != []
+
+
+def test_a_stop_tells_what_was_left_undone(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    cluster.drained = {0, 1, 2, 3}
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    for _ in range(3):
+        cluster.fail("hand_back", BackendUnavailable("gone"))
+    bridge.stop()
+    assert told(bridge, "stopped") == [("stopped", "job 1 may still be held: gone")]
+
+
+def test_a_journal_that_cannot_be_asked_or_written_keeps_no_bridge_from_starting_and_stopping(bridge_at, monkeypatch):
+    bridge = bridge_at(FakeCluster())
+
+    def broken(*_):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(bridge.journal, "last_sign", broken)
+    monkeypatch.setattr(bridge.journal, "write_events", broken)
+    assert bridge.run() == []
+
+
+@pytest.mark.parametrize(("late_s", "gap"), [(0.0, False), (20.0, False), (20.1, True), (85.0, True)])
+def test_a_cycle_that_begins_much_later_than_planned_is_told(bridge_at, metrics, late_s, gap):
+    exporter, metric = metrics
+    pace = FakePace(cycles=2)
+    bridge = bridge_at(FakeCluster(), pace=pace, cycle={"interval_s": 2.0}, listeners=(exporter,))
+    wait = pace.wait
+
+    def oversleep(seconds):
+        pace.at_s += late_s
+        return wait(seconds)
+
+    pace.wait = oversleep
+    bridge.run()
+    assert told(bridge, "cycle_gap") == ([("cycle_gap", f"this cycle began {late_s:.1f} s late")] if gap else [])
+    assert metric("cpsched_cycle_gap_seconds_total") == pytest.approx(late_s if gap else 0.0)
+
+
+def test_the_pause_after_failures_is_no_gap(bridge_at):
+    cluster = FakeCluster()
+    for _ in range(8):
+        cluster.fail("observe", BackendUnavailable("gone"))
+    bridge = bridge_at(cluster, pace=FakePace(cycles=40), cycle={"max_backoff_s": 60})
+    bridge.run()
+    assert told(bridge, "cycle_gap") == []
+
+
+STATES = {
+    State.HANDING_BACK: ("hand_back", {"start": {"adopt": False, "stuck_s": 30}}),
+    State.HOLDING: ("hold", {"start": {"stuck_s": 30, "max_failures": 10**6}}),
+}
+
+
+@pytest.mark.parametrize("unsettled", STATES)
+def test_a_command_that_never_comes_true_is_told_once_and_counted_as_long_as_it_lasts(bridge_at, metrics, unsettled):
+    exporter, metric = metrics
+    command, changes = STATES[unsettled]
+    cluster, pace = FakeCluster(), FakePace()
+    cluster.submit(a_job(7), hold=Hold.NONE if unsettled is State.HOLDING else Hold.PLUGIN)
+    bridge = bridge_at(cluster, pace=pace, listeners=(exporter,), **changes)
+    if unsettled is State.HANDING_BACK:
+        bridge.pause.pause("so that it is handed back")
+    counts = []
+    for second in range(0, 50, 5):
+        cluster.now_s = second
+        pace.at_s = 1000.0 + second
+        cluster.faults[command] = [lambda work: [Outcome(7, "refused", "not now")]]
+        bridge.cycle()
+        counts.append(metric("cpsched_stuck_jobs"))
+    assert bridge.ledger.get(7).state is unsettled
+    assert counts == [0] * 7 + [1] * 3, "after more than 30 s"
+    ((_, words),) = told(bridge, "stuck")
+    assert words.startswith(f"{unsettled} for 35 s")
+    pace.at_s, cluster.now_s = 1060.0, 60
+    bridge.cycle()
+    cluster.cancel(7)
+    bridge.cycle()
+    assert metric("cpsched_stuck_jobs") == 0
+
+
+def test_states_in_which_a_job_may_stay_are_not_stuck():
+    assert {State.HELD, State.STARTING, State.RUNNING, State.FREE}.isdisjoint(UNSETTLED)
+    assert State.ROLLING_BACK in UNSETTLED
+
+
+def test_checks_are_repeated_at_a_pace_and_their_changes_told(bridge_at, metrics):
+    exporter, metric = metrics
+    cluster, pace = FakeCluster(), FakePace()
+    cluster.readiness = [Check("clock", True, "the same"), Check("plugin", False, "absent", "install it", False)]
+    bridge = bridge_at(cluster, pace=pace, listeners=(exporter,), cycle={"checks_every_s": 60})
+
+    def at(seconds):
+        pace.at_s = seconds
+        return [(h.kind, h.detail) for h in bridge.cycle().happenings if h.kind.startswith("check_")]
+
+    assert at(0.0) == at(59.9) == []
+    assert metric("cpsched_check_ok", check="clock") is None
+    assert at(60.0) == [("check_failed", "plugin: absent; install it")]
+    assert metric("cpsched_check_ok", check="clock") == 1
+    assert metric("cpsched_check_ok", check="plugin") == 0
+    cluster.readiness[0] = Check("clock", False, "4 s apart")
+    assert at(119.9) == []
+    assert at(120.0) == [("check_failed", "clock: 4 s apart")]
+    cluster.readiness = [Check("clock", False, "9 s apart"), Check("plugin", True, "there")]
+    assert at(180.0) == [("check_failed", "clock: 9 s apart"), ("check_mended", "plugin")]
+    cluster.readiness[0] = Check("clock", True, "the same")
+    assert at(240.0) == [("check_mended", "clock")]
+    assert metric("cpsched_check_ok", check="clock") == 1
+    assert at(300.0) == []
+
+
+def test_checks_that_are_not_answered_are_a_failed_check_and_no_failed_cycle(bridge_at, monkeypatch):
+    cluster, pace = FakeCluster(), FakePace()
+    bridge = bridge_at(cluster, pace=pace, cycle={"checks_every_s": 10})
+
+    def gone():
+        raise BackendUnavailable("gone")
+
+    monkeypatch.setattr(cluster, "checks", gone)
+    pace.at_s = 10.0
+    report = bridge.cycle()
+    assert report.result == "ok"
+    assert [(h.kind, h.detail) for h in report.happenings[-1:]] == [("check_failed", "checks: gone")]
+
+
+def test_no_checks_where_none_are_asked_for(bridge_at, monkeypatch):
+    cluster, pace = FakeCluster(), FakePace()
+    bridge = bridge_at(cluster, pace=pace, cycle={"checks_every_s": 0})
+    monkeypatch.delattr(FakeCluster, "checks")
+    pace.at_s = 10.0**6
+    assert bridge.cycle().result == "ok"

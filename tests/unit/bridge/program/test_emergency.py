@@ -1,0 +1,252 @@
+"""What an administrator does in an emergency works without a byte of free space, and says so where nothing was done."""
+
+import contextlib
+import os
+import resource
+import signal
+import time
+
+import pytest
+import yaml
+
+from cpsched_bridge.cycle.hand_back import UNWRITTEN, give_all_back
+from cpsched_bridge.errors import SettingsError, StillHeld
+from cpsched_bridge.program import assembly, release
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.store import places
+from cpsched_bridge.store.heartbeat import touch
+from cpsched_bridge.store.instance import PauseFile
+from cpsched_bridge.store.ledger import Ledger, State, move
+from tests.bridges import a_bridge
+from tests.builders import a_cluster, a_job
+from tests.fakes import FakeCluster
+
+
+@contextlib.contextmanager
+def no_byte_to_write():
+    """No file may grow: what a full disk is to a program, but for the number of the error."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.fixture
+def stranded(tmp_path, monkeypatch):
+    """Settings and cluster of a dead bridge that held three jobs: two by the plugin's mark, one by its own hold."""
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(a_job(9, walltime_s=10_000))
+    cluster.run_now(9, ((0, 1),))
+    cluster.submit(a_job(1), a_job(2))
+    from cpsched_bridge.ports import Hold
+
+    cluster.submit(a_job(3), hold=Hold.NONE)
+    bridge = a_bridge(tmp_path, cluster)
+    bridge.cycle()
+    assert bridge.ledger.kept() == [1, 2, 3]
+    assert cluster.jobs[3].hold is Hold.ADMIN
+    bridge.ledger.close()
+    bridge.journal.close()
+    monkeypatch.setattr(assembly, "connect", lambda settings, where: cluster)
+    return bridge.settings, cluster
+
+
+def held(cluster):
+    return [id for id, fake in cluster.jobs.items() if fake.pending and fake.hold.value != "none"]
+
+
+def test_release_all_gives_everything_back(stranded):
+    settings, cluster = stranded
+    words = release.release_all(settings, "bridge.yaml", None, False)
+    assert words == "nothing is held by the bridge any more (3 jobs were by its ledger)"
+    assert held(cluster) == []
+    assert Ledger(places.ledger_path(settings)).kept() == []
+
+
+def test_release_all_needs_no_byte_of_free_space(stranded):
+    settings, cluster = stranded
+    with no_byte_to_write():
+        words = release.release_all(settings, "bridge.yaml", None, False)
+    assert held(cluster) == []
+    assert words.startswith("nothing is held by the bridge any more (3 jobs were by its ledger)\nnote: ")
+
+
+def test_release_all_reads_what_is_in_the_write_ahead_log_of_a_bridge_that_was_killed(stranded, tmp_path):
+    settings, cluster = stranded
+    path = places.ledger_path(settings)
+    killed = Ledger(path)
+    killed.record([move(killed.get(1), State.GONE, 9, "cancelled")])
+    copies = {name: (tmp_path / name).read_bytes() for name in ("ledger.sqlite", "ledger.sqlite-wal")}
+    assert copies["ledger.sqlite-wal"]
+    killed.close()
+    for name, content in copies.items():
+        (tmp_path / name).write_bytes(content)
+    with no_byte_to_write():
+        words = release.release_all(settings, "bridge.yaml", None, False)
+    assert "(2 jobs were by its ledger)" in words
+    assert held(cluster) == []
+
+
+def test_release_all_beside_a_damaged_ledger_gives_back_what_is_marked_and_names_the_others(stranded):
+    settings, cluster = stranded
+    path = places.ledger_path(settings)
+    content = bytearray(path.read_bytes())
+    path.write_bytes(b"x" * 100 + content[100:])
+    words = release.release_all(settings, "bridge.yaml", None, False)
+    assert held(cluster) == [3]
+    assert "(0 jobs were by its ledger)" in words
+    assert "set aside as ledger.sqlite.damaged-" in words
+
+
+def test_release_all_says_which_jobs_are_still_held(stranded):
+    settings, cluster = stranded
+    cluster.faults["hand_back"] = [lambda work: []] * 3
+    cluster._hand_back = lambda id: None
+    from cpsched_bridge.ports import Outcome
+
+    cluster.hand_back = lambda ids: [Outcome(id, "refused", "no") for id in ids]
+    with pytest.raises(StillHeld, match=r"job 1 may still be held: no; job 2 .*; job 3"):
+        release.release_all(settings, "bridge.yaml", None, False)
+
+
+def test_a_stop_gives_back_also_what_the_ledger_could_not_be_told(tmp_path):
+    """A job that the plugin held while the disk was full is in no ledger; it is given back nevertheless."""
+    cluster = FakeCluster()
+    cluster.submit(a_job(5))
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger._db.execute("pragma query_only=on")
+    problems = give_all_back(cluster, ledger, "the bridge stops")
+    assert held(cluster) == []
+    assert all(problem.startswith(UNWRITTEN) for problem in problems)
+
+
+def test_a_bridge_stops_in_order_on_a_full_disk(tmp_path):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(*(a_job(id) for id in range(1, 6)))
+    bridge = a_bridge(tmp_path, cluster)
+    bridge.cycle()
+    cluster.submit(a_job(6))
+    with no_byte_to_write():
+        assert bridge.cycle().result == "storage_error"
+        bridge.stop()
+    assert held(cluster) == []
+    assert [fake.starts for fake in cluster.jobs.values()] == [1, 0, 0, 0, 0, 0]
+
+
+def test_a_bridge_goes_on_when_there_is_room_again(tmp_path):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = a_bridge(tmp_path, cluster)
+    with no_byte_to_write():
+        assert [bridge.cycle().result for _ in range(2)] == ["storage_error"] * 2
+        assert cluster.commands == [], "no command without its intent"
+    assert bridge.cycle().result == "ok"
+    assert cluster.jobs[1].running
+    assert bridge.journal.read(bridge.journal.last_round).queue == (a_job(1),)
+
+
+def test_a_pause_needs_no_byte_of_free_space(tmp_path):
+    pause = PauseFile(tmp_path / "paused")
+    with no_byte_to_write():
+        pause.pause("maintenance")
+    assert pause.reason() == "paused"
+    assert os.listdir(tmp_path) == ["paused"]
+    pause.pause("maintenance")
+    assert pause.reason() == "maintenance"
+
+
+UNREADABLE = {
+    "a folder": lambda path: path.mkdir(),
+    "a link to itself": lambda path: path.symlink_to(path),
+    "bytes": lambda path: path.write_bytes(b"\xff\xfe"),
+    "other JSON": lambda path: path.write_text("[1]"),
+    "deep JSON": lambda path: path.write_text("[" * 100_000),
+    "no reason": lambda path: path.write_text("{}"),
+    "nothing": lambda path: path.touch(),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_pause_file_that_cannot_be_read_counts_as_paused(tmp_path, name):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = a_bridge(tmp_path, cluster)
+    UNREADABLE[name](tmp_path / "paused")
+    assert bridge.pause.reason()
+    report = bridge.cycle()
+    assert report.mode == "paused"
+    assert cluster.jobs[1].starts == 0
+
+
+def test_where_no_bridge_has_run_nothing_is_done_and_that_is_no_success(tmp_path):
+    settings = Settings(state_dir=tmp_path / "misytped")
+    for if_stale_s, force in ((None, False), (None, True), (1.0, False)):
+        with pytest.raises(SettingsError, match=r"misytped: holds no ledger\.sqlite, so no bridge has run there"):
+            release.release_all(settings, "bridge.yaml", if_stale_s, force)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("age_s", "done"), [(0, False), (50, False), (-50, False), (70, True), (-70, True)])
+def test_a_heartbeat_is_stale_when_it_is_far_from_now_past_or_future(stranded, age_s, done):
+    settings, cluster = stranded
+    settings.heartbeat_path.write_text("")
+    then = time.time() - age_s
+    os.utime(settings.heartbeat_path, (then, then))
+    words = release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)
+    assert ("nothing to do" in words) is not done
+    assert (held(cluster) == []) is done
+
+
+def test_a_heartbeat_that_beats_is_a_sign_of_life_whatever_its_time(stranded, monkeypatch):
+    settings, cluster = stranded
+    settings.heartbeat_path.write_text("")
+    os.utime(settings.heartbeat_path, (1, 1))
+    monkeypatch.setattr(release.time, "sleep", lambda _: touch(settings.heartbeat_path))
+    words = release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=5)
+    assert words.endswith("s old, and beats: the clock has been set: nothing to do")
+    assert held(cluster) == [1, 2, 3]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+def test_what_root_makes_in_the_state_directory_belongs_to_its_owner(stranded, tmp_path):
+    settings, _ = stranded
+    os.chown(tmp_path, 54321, 54321)
+    other = tmp_path / "of another user"
+    other.touch()
+    os.chown(other, 11111, 11111)
+    release.release_all(settings, "bridge.yaml", None, False)
+    with places.owned(settings):
+        places.pause_file(settings).pause("by root")
+    owners = {path.name: path.stat().st_uid for path in tmp_path.iterdir()}
+    assert owners.pop("of another user") == 11111
+    assert {"lock", "paused", "ledger.sqlite"} <= owners.keys()
+    assert set(owners.values()) == {54321}
+
+
+def test_nobody_but_root_gives_files_away(tmp_path, monkeypatch):
+    settings = Settings(state_dir=tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "chown", lambda *_, **__: pytest.fail("not ours to give"))
+    (tmp_path / "file").touch()
+    with places.owned(settings):
+        pass
+
+
+def test_the_ledger_says_so_where_only_an_empty_one_can_be_had(tmp_path, monkeypatch):
+    settings = Settings(state_dir=tmp_path)
+    places.ledger_path(settings).mkdir()
+    with places.emergency_ledger(settings) as ledger:
+        assert ledger.entries() == []
+        ledger.record([move(None, State.HELD, 0, "held", job_id=1)])
+    assert [h.kind for h in ledger.mishaps] == ["ledger_unreadable", "ledger_unwritable"]
+
+
+def test_settings_of_the_example_are_read(tmp_path):
+    (tmp_path / "bridge.yaml").write_text(yaml.safe_dump({"adapter": "mock", "journal": {"keep_days": 7}}))
+    from cpsched_bridge.settings import load
+
+    assert load(tmp_path / "bridge.yaml").journal.keep_days == 7

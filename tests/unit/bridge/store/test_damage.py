@@ -1,0 +1,228 @@
+"""Damaged files are set aside under another name, which is said, and begun anew; nothing is deleted, nothing raised."""
+
+import sqlite3
+
+import pytest
+
+from cpsched_bridge.errors import DamagedFile
+from cpsched_bridge.ports import Hold
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.store import journal as journals
+from cpsched_bridge.store import ledger as ledgers
+from cpsched_bridge.store import places
+from cpsched_bridge.store.database import set_aside
+from cpsched_bridge.store.journal import FORMAT, Journal
+from cpsched_bridge.store.ledger import Ledger, State, move
+from tests.bridges import a_bridge
+from tests.builders import a_cluster, a_job
+from tests.fakes import FakeCluster
+
+GARBAGE = b"this is no database at all, " * 400
+
+
+def overwritten(path, at=0, length=None):
+    """The file with garbage from a byte on."""
+    content = bytearray(path.read_bytes())
+    end = len(content) if length is None else at + length
+    content[at:end] = (GARBAGE * (1 + (end - at) // len(GARBAGE)))[: end - at]
+    path.write_bytes(content)
+    return bytes(content)
+
+
+def asides(folder, stem):
+    return [path for path in folder.glob(f"{stem}.*") if not path.name.endswith(("-wal", "-shm"))]
+
+
+def a_ledger(path, jobs=3):
+    ledger = Ledger(path)
+    ledger.record([move(None, State.HELD, 5, "held", job_id=id, label=f"{id}_1") for id in range(1, jobs + 1)])
+    return ledger
+
+
+DAMAGE = {"all of it": (0, None), "its head": (0, 100), "its pages": (4096, None)}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_ledger_is_set_aside_at_the_start_and_begun_anew(tmp_path, damage):
+    path = tmp_path / "ledger.sqlite"
+    a_ledger(path, 400).close()
+    content = overwritten(path, *DAMAGE[damage])
+    ledger = Ledger(path)
+    assert ledger.entries() == []
+    ledger.record([move(None, State.HELD, 5, "held", job_id=7)])
+    (aside,) = asides(tmp_path, "ledger.sqlite")
+    assert aside.read_bytes() == content
+    assert [(h.kind, aside.name in h.detail) for h in ledger.mishaps] == [("ledger_damaged", True)]
+    assert Ledger(path).kept() == [7]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("state", "'hold'"), ("nodes", "'['"), ("nodes", "7"), ("failures", "'x'")]
+)
+def test_a_row_that_is_no_entry_is_not_believed_and_what_it_claimed_is_told(tmp_path, column, value):
+    path = tmp_path / "ledger.sqlite"
+    a_ledger(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute(f"update jobs set {column} = {value} where id = 2")
+    with (
+        pytest.raises(DamagedFile, match=r"job 2: .*the bridge sets a damaged file aside"),
+        places.opened_ledger(Settings(state_dir=tmp_path), read_only=True),
+    ):
+        pass
+    ledger = Ledger(path)
+    assert ledger.entries() == []
+    assert "it named as held: 1_1" in ledger.mishaps[0].detail
+    assert "3_1; those without the submit plugin's mark" in ledger.mishaps[0].detail
+
+
+def test_a_ledger_that_is_damaged_while_it_is_used_is_written_anew_from_memory(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    ledger = a_ledger(path, 300)
+    ledger._db.execute("pragma wal_checkpoint(truncate)")
+    ledger._db.execute("pragma cache_size=0")
+    overwritten(path, 4096)
+    ledger._db.close()
+    ledger._db = sqlite3.connect(path)
+    ledger.record([move(ledger.get(1), State.STARTING, 6, "decided", nodes=(("n1", 1),), pinned=True)], 4)
+    assert [h.kind for h in ledger.mishaps] == ["ledger_damaged"]
+    fresh = Ledger(path)
+    assert fresh.entries() == ledger.entries()
+    assert fresh.get(1).state is State.STARTING
+    assert len(fresh.entries(State.HELD)) == 299
+    assert len(fresh.history(1)) == 1
+
+
+def test_a_full_disk_is_no_damage(tmp_path):
+    ledger = a_ledger(tmp_path / "ledger.sqlite")
+    ledger._db.execute("pragma query_only=on")
+    with pytest.raises(sqlite3.OperationalError):
+        ledger.record([move(ledger.get(1), State.FREE, 6, "handed back")])
+    assert asides(tmp_path, "ledger.sqlite") == []
+    assert ledger.get(1).state is State.HELD, "what is not written is not so"
+    with pytest.raises(sqlite3.OperationalError):
+        ledger.record([move(ledger.get(1), State.FREE, 6, "handed back")], unwritten=True)
+    assert ledger.get(1).state is State.FREE, "but in an emergency"
+
+
+def test_jobs_are_taken_up_again_by_their_marks_after_the_ledger_was_damaged(tmp_path):
+    """The submit plugin's mark proves that a job waits for the bridge; another hold is an administrator's."""
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(a_job(1), a_job(2), a_job(3))
+    cluster.submit(a_job(4), hold=Hold.ADMIN)
+    first = a_bridge(tmp_path, cluster)
+    first.cycle()
+    first.ledger.close()
+    overwritten(tmp_path / "ledger.sqlite")
+    second = a_bridge(tmp_path, cluster)
+    report = second.cycle()
+    assert report.result == "ok"
+    assert {e.job_id: e.state for e in second.ledger.entries()} == {2: State.HELD, 3: State.HELD}
+    assert "ledger_damaged" in [event.kind for event in second.journal.events()]
+    cluster.end(1)
+    for _ in range(3):
+        second.cycle()
+    assert [cluster.jobs[id].starts for id in (1, 2, 3, 4)] == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_journal_is_set_aside_and_rounds_go_on(tmp_path, damage):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(*(a_job(id) for id in range(1, 300)))
+    first = a_bridge(tmp_path, cluster)
+    for _ in range(3):
+        first.cycle()
+    first.journal.close()
+    content = overwritten(tmp_path / "journal.sqlite", *DAMAGE[damage])
+    second = a_bridge(tmp_path, cluster)
+    reports = [second.cycle() for _ in range(2)]
+    assert [report.result for report in reports] == ["ok", "ok"]
+    assert list(second.journal.numbers())[-1] == reports[-1].number
+    (aside,) = asides(tmp_path, "journal.sqlite")
+    assert aside.read_bytes()[4096:] == content[4096:]
+    assert [e.kind for e in second.journal.events() if e.kind != "mode"] == ["journal_damaged"]
+
+
+def test_a_journal_that_is_damaged_while_it_is_written_is_begun_anew_with_the_next_round(tmp_path):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(*(a_job(id) for id in range(1, 300)))
+    bridge = a_bridge(tmp_path, cluster)
+    bridge.cycle()
+    bridge.journal._db.execute("pragma wal_checkpoint(truncate)")
+    bridge.journal._db.close()
+    overwritten(tmp_path / "journal.sqlite", 4096)
+    bridge.journal._db = sqlite3.connect(tmp_path / "journal.sqlite")
+    assert [bridge.cycle().result for _ in range(2)] == ["ok", "ok"]
+    assert list(bridge.journal.numbers()) == [2, 3]
+    assert len(bridge.journal.read(3).queue) == 298
+    assert "journal_damaged" in [event.kind for event in bridge.journal.events()]
+    assert len(asides(tmp_path, "journal.sqlite")) == 1
+
+
+def test_a_journal_of_an_earlier_version_is_set_aside_with_a_word_and_rounds_are_counted_on(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("create table rounds (round integer primary key, state blob)")
+        db.execute("insert into rounds values (1234, null)")
+    db.close()
+    with pytest.raises(DamagedFile, match=f"of format 0, not {FORMAT}"):
+        Journal(path, read_only=True)
+    journal = Journal(path)
+    assert journal.last_round == 1234
+    assert [h.kind for h in journal.mishaps] == ["journal_set_aside"]
+    (aside,) = asides(tmp_path, "journal.sqlite")
+    assert aside.name.startswith("journal.sqlite.format-0-")
+    journal.close()
+    assert Journal(path).last_round == 1234
+    assert Journal(path).mishaps == []
+
+
+def test_a_part_of_the_journal_that_is_damaged_is_one_line(bridge_at):
+    bridge = bridge_at(FakeCluster(), mode="shadow")
+    for _ in range(3):
+        bridge.cycle()
+    journal = bridge.journal
+    with journal._db:
+        journal._db.execute("update rounds set data = x'00112233' where round = 2")
+    assert journal.read(1).number == 1
+    with pytest.raises(DamagedFile, match="round=3: the journal is damaged there"):
+        journal.read(3)
+    assert journal.read(1).number == 1
+
+
+def test_nothing_that_was_set_aside_is_overwritten(tmp_path):
+    names = set()
+    for _ in range(3):
+        (tmp_path / "x.sqlite").write_text("x")
+        (tmp_path / "x.sqlite-wal").write_text("wal")
+        names.add(set_aside(tmp_path / "x.sqlite"))
+    assert len(names) == 3
+    assert all(name.exists() and name.with_name(name.name + "-wal").exists() for name in names)
+    assert not (tmp_path / "x.sqlite-wal").exists()
+
+
+@pytest.mark.parametrize("file", ["ledger", "journal"])
+def test_a_file_that_is_damaged_on_a_full_disk_is_begun_anew_when_there_is_room(tmp_path, monkeypatch, file):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(*(a_job(id) for id in range(1, 300)))
+    bridge = a_bridge(tmp_path, cluster)
+    bridge.cycle()
+    store, module = getattr(bridge, file), {"ledger": ledgers, "journal": journals}[file]
+    store._db.execute("pragma wal_checkpoint(truncate)")
+    store._db.close()
+    overwritten(tmp_path / f"{file}.sqlite", 4096)
+    store._db = sqlite3.connect(tmp_path / f"{file}.sqlite")
+
+    def full(path, *_, **__):
+        path.touch()
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "connect", full)
+        for _ in range(3):
+            cluster.end(next(id for id, fake in cluster.jobs.items() if fake.pending))
+            assert bridge.cycle().result == "storage_error"
+    assert [bridge.cycle().result for _ in range(2)] == ["ok", "ok"]
+    assert len(asides(tmp_path, f"{file}.sqlite")) == 1
+    assert f"{file}_damaged" in [event.kind for event in bridge.journal.events()]
+    assert Ledger(tmp_path / "ledger.sqlite").entries() == bridge.ledger.entries()
+    assert bridge.journal.read(bridge.journal.last_round).number == bridge.journal.last_round

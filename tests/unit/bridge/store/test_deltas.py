@@ -1,0 +1,85 @@
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cpsched_bridge.store.deltas import SeriesReader, SeriesWriter, applied, delta, text_of
+
+scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "b", ""]) | st.sampled_from([0.5, 1.0])
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.sampled_from("abcd"), inner, max_size=4),
+    max_leaves=20,
+)
+orders = st.permutations(range(12)).flatmap(lambda order: st.integers(0, 12).map(lambda many: order[:many]))
+
+
+def strictly(value):
+    """JSON text tells true from 1, which `==` does not."""
+    return json.dumps(value, sort_keys=True)
+
+
+@given(st.lists(values, max_size=5))
+@settings(max_examples=300, deadline=None)
+def test_a_series_of_any_values_is_read_back_as_it_was(series):
+    writer, reader = SeriesWriter(), SeriesReader()
+    for value in series:
+        reader.feed(writer.part(value))
+        assert reader.value == value
+        assert strictly(reader.value).replace("1.0", "1") == strictly(value).replace("1.0", "1")
+
+
+@given(orders, orders)
+@settings(max_examples=200, deadline=None)
+def test_any_order_is_made_of_any_other(before, after):
+    kept = list(before)
+    assert applied(before, delta(before, after)) == list(after)
+    assert before == kept, "what is changed is a copy"
+
+
+def test_equal_values_cost_nothing():
+    assert delta({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
+    assert applied([1, 2], None) == [1, 2]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, True), (0, False), ([1, 2], [True, 2]), ({"a": 1}, {"a": True})])
+def test_a_number_is_no_truth(before, after):
+    assert strictly(applied(before, delta(before, after))) == strictly(after)
+    assert strictly(applied(after, delta(after, before))) == strictly(before)
+
+
+def test_an_order_in_which_few_jobs_move_costs_few_numbers():
+    """A search that swaps and inserts a few jobs of 2,000: what is written is proportional to the moves."""
+    rng, before = random.Random(1), list(range(100_000, 102_000))
+    after = list(before)
+    for _ in range(10):
+        after.insert(rng.randrange(2000), after.pop(rng.randrange(2000)))
+    change = delta(before, after)
+    assert applied(before, change) == after
+    assert len(change[1]) <= 10
+    assert len(text_of(change)) < 300
+
+
+def test_one_element_of_many_costs_one_element():
+    free = [[16, 64000] for _ in range(500)]
+    assert delta(free, [*free[:7], [0, 1], *free[8:]]) == [2, [[7, [0, [0, 1]]]]]
+
+
+def test_what_is_all_other_is_written_as_it_is():
+    assert delta([1, 2, 3], [4, 5, 6]) == [0, [4, 5, 6]]
+
+
+@pytest.mark.parametrize("part", [b"", b"\xff" * 20])
+def test_a_damaged_part_is_a_value_error(part):
+    reader = SeriesReader()
+    with pytest.raises(ValueError, match=r"."):
+        reader.feed(part)
+
+
+def test_a_part_out_of_order_is_a_value_error():
+    writer, reader = SeriesWriter(), SeriesReader()
+    writer.part({"a": {"b": list(range(100))}})
+    with pytest.raises(ValueError, match=r"."):
+        reader.feed(writer.part({"a": {"b": list(range(1, 101))}}))

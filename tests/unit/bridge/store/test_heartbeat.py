@@ -1,0 +1,98 @@
+import os
+import time
+
+import pytest
+
+from cpsched_bridge.store import heartbeat
+from cpsched_bridge.store.heartbeat import Heartbeat, age_s, touch
+from tests.bridges import a_bridge
+from tests.builders import a_job
+from tests.fakes import FakeCluster, FakePace
+
+
+@pytest.fixture(autouse=True)
+def booted(monkeypatch):
+    """A host that tells when it was booted; not all containers do."""
+    monkeypatch.setattr(heartbeat, "boot_id", lambda: "this-boot")
+
+
+def test_a_heartbeat_is_as_old_as_its_last_touch(tmp_path):
+    path = tmp_path / "heartbeat"
+    assert age_s(path) is None
+    touch(path)
+    assert 0 <= age_s(path) < 60
+    os.utime(path, (1000, 1000))
+    assert age_s(path) == pytest.approx(time.time() - 1000, abs=60)
+    touch(path)
+    assert 0 <= age_s(path) < 60
+
+
+def test_the_clock_since_boot_counts_so_that_setting_the_clock_changes_nothing(tmp_path, monkeypatch):
+    path, now_s = tmp_path / "heartbeat", time.time()
+    touch(path)
+    monkeypatch.setattr(heartbeat.time, "time", lambda: now_s - 86_400)
+    assert 0 <= age_s(path) < 60
+
+
+def test_after_another_boot_the_files_time_counts(tmp_path, monkeypatch):
+    path, now_s = tmp_path / "heartbeat", time.time()
+    touch(path)
+    monkeypatch.setattr(heartbeat, "boot_id", lambda: "another-boot")
+    monkeypatch.setattr(heartbeat.time, "time", lambda: now_s - 3600)
+    assert -3600 <= age_s(path) < -3500, "in the future: that is told, not hidden"
+
+
+def test_what_is_written_in_a_file_that_somebody_else_touched_does_not_count(tmp_path):
+    path, later = tmp_path / "heartbeat", time.time() + 3600
+    touch(path)
+    os.utime(path, (later, later))
+    assert -3600 <= age_s(path) < -3500
+
+
+@pytest.mark.parametrize("words", [b"", b"\xff", b"a b c", b"a b", b"x" * 10_000])
+def test_whatever_is_in_the_file_its_time_counts(tmp_path, words):
+    path = tmp_path / "heartbeat"
+    path.write_bytes(words)
+    os.utime(path, (1000, 1000))
+    assert age_s(path) == pytest.approx(time.time() - 1000, abs=60)
+
+
+def test_a_heartbeat_needs_no_room(tmp_path, monkeypatch):
+    path = tmp_path / "heartbeat"
+    path.touch()
+    os.utime(path, (1000, 1000))
+    monkeypatch.setattr(heartbeat.os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    touch(path)
+    assert 0 <= age_s(path) < 60
+
+
+def test_trouble_begins_when_the_grace_is_over_and_ends_with_the_next_beat(tmp_path):
+    heart = Heartbeat(tmp_path / "folder" / "heartbeat", grace_s=60)
+    for now_s, trouble in ((0, False), (59, False), (60, True), (100, True)):
+        with pytest.raises(FileNotFoundError):
+            heart.beat(now_s)
+        assert bool(heart.trouble(now_s)) is trouble
+    (tmp_path / "folder").mkdir()
+    heart.beat(110)
+    assert heart.trouble(110) is None
+    assert heart.trouble(1000) is None
+
+
+def test_a_bridge_whose_heartbeat_cannot_be_written_stands_down_and_comes_back_by_itself(tmp_path):
+    """The dead-man timer would release its jobs, again and again, while the bridge holds them anew."""
+    folder = tmp_path / "beats"
+    cluster, pace = FakeCluster(), FakePace()
+    cluster.submit(a_job(1, per_unit=99))
+    bridge = a_bridge(tmp_path, cluster, pace=pace, heartbeat=folder / "heartbeat")
+    found = []
+    for _ in range(4):
+        report = bridge.cycle()
+        found.append((report.mode, report.result))
+        pace.at_s += 30
+    assert found == [("control", "storage_error")] * 2 + [("paused", "storage_error")] * 2
+    assert cluster.jobs[1].hold.value == "none"
+    told = [e.detail for e in bridge.journal.events() if e.kind == "mode"]
+    assert told[-1].startswith(f"paused the heartbeat {folder}/heartbeat cannot be written: No such file")
+    assert bridge.pause.reason() is None, "nobody has to resume it"
+    folder.mkdir()
+    assert [bridge.cycle().mode for _ in range(2)] == ["paused", "control"]

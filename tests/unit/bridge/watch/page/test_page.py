@@ -1,0 +1,222 @@
+"""The status page as a browser without a script gets it, and its JSON."""
+
+import re
+
+import pytest
+
+from cpsched_bridge.errors import BackendTimeout
+from cpsched_bridge.ports import Hold, LeftJob
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.watch.endpoint import Endpoint
+from cpsched_bridge.watch.server import API, Watch
+from tests.builders import a_job
+
+HOSTILE = '<script>alert("x")</script>&\x1b[31m\ud800"\'{{7*7}}'
+
+
+def crowd(site):
+    """One job runs on every node, one waits for all of them, one behind it, and one that its owner holds."""
+    site.cluster.submit(a_job(1, units=3, per_unit=4, walltime_s=600, user="ada", queue="main"))
+    site.cycle()
+    site.cluster.submit(a_job(2, units=3, per_unit=4, walltime_s=300, user="ben", name="wide", submit_s=1000))
+    site.cluster.submit(a_job(3, per_unit=1, walltime_s=9000, user="eve", submit_s=1001))
+    site.cluster.submit(a_job(4), hold=Hold.USER)
+    return site.cycle(1060)
+
+
+def test_it_shows_what_waits_runs_and_is_planned(site):
+    crowd(site)
+    status, headers, text = site.get()
+    assert status == 200
+    assert headers["content-security-policy"].startswith("default-src 'none'")
+    row = re.search(r'<tr><td class="n">1</td>.*?</tr>', text, re.DOTALL)[0]
+    assert "jobs/2" in row
+    assert "ben" in row
+    assert "in 9 min" in row
+    assert "not enough free resources" in row
+    assert re.search(r'class="g-bar g-1 g-running".*?job 1 of ada runs on 3 nodes', text)
+    assert re.search(r'class="g-bar g-2 g-planned".*?job 2 of ben is planned on 3 nodes: begin in 9 min', text)
+
+
+def test_planned_jobs_stand_where_they_fit(site):
+    bars = {bar.id: bar for bar in crowd(site).chart.bars}
+    assert bars[1].kind == "running"
+    assert (bars[2].begin_s, bars[2].end_s) == (1600, 1900)
+    assert bars[2].nodes == [(0, 1), (1, 1), (2, 1)]
+
+
+def test_what_has_ended_stays_for_an_hour_where_it_ran(site):
+    crowd(site)
+    site.cluster.end(1)
+    view = site.cycle(1100)
+    (past,) = [bar for bar in view.chart.bars if bar.kind == "past"]
+    assert (past.id, past.begin_s, past.end_s, past.nodes) == (1, 1000, 1060, [(0, 1), (1, 1), (2, 1)])
+    assert not [bar for bar in site.cycle(1060 + 3601).chart.bars if bar.kind == "past"]
+
+
+def test_an_expected_start_that_moves_says_so(site):
+    crowd(site)
+    site.cycle(1700)  # job 1 has outlived its walltime
+    _, _, text = site.get("jobs/2")
+    assert "later than first expected" in text
+
+
+def test_drained_nodes_are_hatched_and_counted(site):
+    site.cluster.drained = {2}
+    view = site.cycle()
+    assert view.chart.unavailable == [2]
+    assert (view.status.unavailable_nodes, view.status.resources[0].unavailable) == (1, 4)
+    assert 'class="g-out"' in site.get()[2]
+
+
+@pytest.mark.parametrize(
+    ("job", "status", "words"),
+    [
+        ("1", 200, "It runs on n0, n1, n2."),
+        ("2", 200, "number 1 of 2 in the queue"),
+        ("4", 200, "held by owner"),
+        ("9", 200, "array job"),
+        ("77", 404, "neither waits nor runs"),
+        ("%3Cb%3E", 404, "&lt;b&gt;"),
+    ],
+)
+def test_each_job_has_a_page_that_says_why(site, job, status, words):
+    site.cluster.left = [LeftJob(9, "array job")]
+    crowd(site)
+    found, _, text = site.get(f"jobs/{job}")
+    assert found == status
+    assert words in text
+    assert "<b>" not in text
+
+
+def test_hostile_words_of_users_are_text(site):
+    job = a_job(1, per_unit=4, user=HOSTILE, name=HOSTILE, account=HOSTILE, queue=HOSTILE)
+    site.cluster.submit(job, a_job(2, units=3, per_unit=4, user=HOSTILE, name=HOSTILE, queue=HOSTILE, submit_s=1))
+    site.cluster.left = [LeftJob(3, HOSTILE, label=HOSTILE, user=HOSTILE)]
+    site.cycle()
+    site.cycle()
+    for path in ("", "jobs/1", "jobs/2", "jobs/3", "?q=%3Cscript%3E"):
+        status, _, text = site.get(path)
+        assert status == 200
+        assert "<script>" not in text
+        assert "\x1b" not in text
+        assert "49" not in re.findall(r">(\d+)<", text), "a template in a template"
+    assert site.json("queue")[0]["user"].startswith('<script>alert("x")'), "JSON carries what the user wrote"
+    for name in API:
+        assert site.get(f"api/{name}")[0] == 200
+    assert site.get("metrics")[0] == 200
+
+
+def test_names_can_be_hidden_everywhere_and_the_page_says_so(site_with):
+    site = site_with(users="hide")
+    secret = {"user": "ada", "name": "secret-name", "account": "phys-account"}
+    site.cluster.submit(a_job(1, units=3, per_unit=4, **secret), a_job(2, units=3, per_unit=4, submit_s=1, **secret))
+    site.cluster.left = [LeftJob(3, "array", user="ada")]
+    site.cycle()
+    site.cycle()
+    texts = [site.get(path)[2] for path in ("", "jobs/1", "jobs/2", "jobs/3", *(f"api/{name}" for name in API))]
+    for text in texts:
+        assert not re.search("ada|secret-name|phys-account", text)
+    assert "page.users: hide" in texts[0]
+
+
+def test_a_failed_cycle_is_told_beside_what_was_known(site):
+    crowd(site)
+    site.cluster.fail("observe", BackendTimeout("no <answer>"))
+    site.cycle()
+    _, _, text = site.get()
+    assert "The last cycle failed: backend_timeout" in text
+    assert "no &lt;answer&gt;" in text
+    assert "jobs/2" in text
+
+
+def test_before_the_first_cycle_it_says_so(site):
+    assert "has not read the cluster yet" in site.get()[2]
+    assert site.get("api/status")[0] == 503
+
+
+def test_an_unchanged_page_is_not_sent_again(site):
+    crowd(site)
+    tag = site.get("?part=live")[1]["etag"]
+    assert site.get("?part=live", **{"If-None-Match": tag})[0] == 304
+    site.cycle()
+    assert site.get("?part=live", **{"If-None-Match": tag})[0] == 200
+
+
+def test_long_queues_come_in_pages_and_can_be_searched(site):
+    site.cluster.submit(*(a_job(n, units=3, per_unit=4, submit_s=n, user=f"u{n}") for n in range(1, 252)))
+    site.cycle()
+    site.cycle()
+    assert len(re.findall(r'<tr><td class="n">\d', site.get("?page=3")[2].split("h-running")[0])) == 50
+    assert "page 3 of 3" in site.get("?page=99")[2]
+    found = site.get("?q=u77")[2].split("h-running")[0]
+    assert re.findall(r'href="jobs/(\d+)"', found.split('id="queue"')[-1]) == ["77"]
+
+
+NO_SENSE = ("ahead=abc", "ahead=-5", "first=9&last=2", "first=-3", "page=0", "page=" + "9" * 400, "q=" + "x" * 5000)
+
+
+@pytest.mark.parametrize("query", [*NO_SENSE, "first=99999999999999&last=1", "at=1", "ahead=%C2%B2"])
+def test_addresses_that_make_no_sense_get_the_page(site, query):
+    crowd(site)
+    assert site.get(f"?{query}")[0] == 200
+
+
+def test_addresses_on_the_page_are_relative_so_that_any_prefix_works(site):
+    crowd(site)
+    for path, back in (("", ""), ("jobs/2", "../")):
+        text = site.get(path)[2]
+        found = re.findall(r'(?:href|src|action)="([^"]*)"', text)
+        assert f"{back}static/page.css" in found
+        assert not [address for address in found if address.startswith(("/", "http"))]
+
+
+def test_the_schema_describes_every_answer(site):
+    crowd(site)
+    described = site.json("schema")
+    assert set(described) == {*(f"/api/{name}" for name in API), "/api/jobs/ID"}
+    for name in API:
+        answer, schema = site.json(name), described[f"/api/{name}"]
+        properties = (
+            schema.get("properties") or schema["$defs"][schema["items"]["$ref"].rsplit("/", 1)[1]]["properties"]
+        )
+        one = answer[0] if isinstance(answer, list) and answer else answer
+        assert one == [] or set(one) == set(properties)
+    assert site.json("jobs/2")["state"] == "queued"
+
+
+def test_unknown_addresses_are_not_found(site):
+    for path in ("nothing", "api/nothing", "static/../page.js", "static/nothing"):
+        assert site.get(path)[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("settings", "served"),
+    [
+        ({}, True),
+        ({"page": {"enabled": False}}, False),
+        ({"metrics": {"host": "0.0.0.0"}}, False),
+        ({"metrics": {"host": "0.0.0.0"}, "page": {"public": True}}, True),
+        ({"metrics": {"enabled": False}}, True),
+    ],
+)
+def test_it_is_served_on_loopback_unless_somebody_says_otherwise(settings, served):
+    import urllib.request
+
+    watch = Watch(Settings.model_validate(settings))
+    endpoint = Endpoint(watch.app(), "127.0.0.1", 0)
+    try:
+        answer = urllib.request.urlopen(endpoint.url).status if served else None
+    finally:
+        endpoint.close()
+    assert answer == (200 if served else None)
+    assert Settings.model_validate(settings).serves_page is served
+
+
+def test_a_cluster_that_changes_its_arrays_in_place_does_not_change_what_was_seen(site):
+    free = site.cluster.free()
+    site.cluster.free = lambda: free
+    site.cycle()
+    site.cycle()
+    free[:] = 0
+    assert site.watch.board._instant.free.any()
