@@ -19,8 +19,9 @@ loaded, also while it is switched off. Words are separated by single spaces, and
 The bridge may start a held job, and the dead-man timer may give it back to Slurm, only where
   - the admin_comment is bridge:wait, and
   - the comment has neither bridge:user-held nor bridge:admin-held, and
-  - the comment has bridge:wait, or the job was never requeued and its reason is not JobHeldAdmin.
-The last rule leaves out holds of which this plugin is not told, those of `scontrol requeuehold`. Of all other jobs only
+  - the comment has bridge:wait, or the job was never requeued and its reason is not JobHeldAdmin, and
+  - Slurm does not hold the job itself (reason BadConstraints and the like).
+The third rule leaves out holds of which this plugin is not told, those of `scontrol requeuehold`. Of all other jobs only
 the bridge's own ledger can say that the bridge holds them. The bridge's release of a job that its owner or an
 administrator holds is refused here as well. An owner who releases the own hold passes the job on to the bridge; an
 owner cannot release what waits for the bridge.

@@ -22,6 +22,10 @@ def rows(file, query, *values):
         return db.execute(query, values).fetchall()
     except sqlite3.OperationalError:
         return []
+def records():
+    from cpsched_bridge.store.journal import Journal
+    journal = Journal(f"{state}/journal.sqlite", read_only=True)
+    return [journal.read(number) for number in journal.numbers()]
 """
 
 
@@ -158,22 +162,25 @@ class LiveBridge:
             kind for (kind,) in self.read('print(json.dumps(rows("journal", "select kind from events order by seq")))')
         ]
 
+    def commands(self, label: str) -> int:
+        """Transitions of a job in the ledger so far: what it costs, whether or not anything comes of it."""
+        query = "select count(*) from transitions join jobs on jobs.id = job_id where label = ?"
+        found = self.read(f"print(json.dumps(rows('ledger', {query!r}, {label!r})))")
+        return int(found[0][0]) if found else 0
+
     def seconds(self) -> list[dict[str, float]]:
         """Phases of every round, in seconds."""
-        return [
-            json.loads(text)
-            for (text,) in self.read('print(json.dumps(rows("journal", "select seconds from rounds")))')
-        ]
+        return self.read("print(json.dumps([dict(record.seconds) for record in records()]))")
 
     def latencies_s(self) -> list[float]:
         """From each decision to the round in which its job was seen running (the polling interval included)."""
         return self.read(
             """
 when = {}
-for number, at, text in rows("journal", "select round, at_unix_s, seconds from rounds"):
-    phases = json.loads(text)
-    seen = at + phases.get("observe", 0)
-    when[number] = (seen, seen + sum(phases.get(p, 0) for p in ("reconcile", "decide", "verify")))
+for record in records():
+    phases = record.seconds
+    seen = record.at_unix_s + phases.get("observe", 0)
+    when[record.number] = (seen, seen + sum(phases.get(p, 0) for p in ("reconcile", "decide", "verify")))
 decided, found = {}, []
 for number, job, after in rows("ledger", "select round, job_id, after from transitions order by seq"):
     if after == "starting":

@@ -113,7 +113,8 @@ class Slurm:
     def __init__(self) -> None:
         self._python_container: str | None = None
         self._containers: dict[str, str] = {}
-        self._limited: dict[str, set[str]] = {}
+        # What an earlier run may have left behind, if it was interrupted.
+        self._limited: dict[str, set[str]] = {user: {"MaxJobs=-1"} for user in ("alice", "bob")}
 
     # Containers
 
@@ -282,7 +283,9 @@ class Slurm:
         """Limits of a user's association, e.g. ``limit("alice", MaxJobs="2")``; `reset` takes them away."""
         words = [f"{name}={value}" for name, value in limits.items()]
         self.run("sacctmgr", "--immediate", "modify", "user", "where", f"name={user}", "set", *words)
-        self._limited.setdefault(user, set()).update(limits)
+        # What takes a limit away again: of resources each by its name, GrpTRES=cpu=-1.
+        off = {f"{name}={value.rpartition('=')[0]}=-1".replace("==", "=") for name, value in limits.items()}
+        self._limited.setdefault(user, set()).update(off)
 
     def reserve(self, name: str, nodes: str, *, flags: str = "MAINT", minutes: int = 10) -> None:
         """A reservation of root's that begins now; `reset` deletes it."""
@@ -375,7 +378,7 @@ class Slurm:
         self.wait_for_controller()
         self.plugin(on=False)
         for user, names in self._limited.items():
-            words = [f"{name}=-1" for name in names]
+            words = sorted(names)
             self.run("sacctmgr", "--immediate", "modify", "user", "where", f"name={user}", "set", *words)
         self._limited.clear()
         # Components of a het job cannot be cancelled one by one: an error here, but the leader takes them along.

@@ -271,7 +271,7 @@ seen = backend.observe()
 print(json.dumps([kinds, waited, len({first, second, transport.client.pid}), len(seen.cluster.node_names)]))""",
     )
     kinds, waited, children, nodes = told
-    assert kinds == ["BackendTimeout", "BackendTimeout"]
+    assert kinds == ["BackendTimeout", "BackendDied"]
     assert 4 < waited < 8
     assert (children, nodes) == (3, 4)
 

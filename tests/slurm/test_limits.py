@@ -29,9 +29,6 @@ def test_each_qos_meets_its_limit(slurm: Slurm, options: tuple[str, ...], reason
     wait_until(lambda: slurm.job(jobs[2]).reason == reason, 20, f"the reason is {reason}")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the bridge releases jobs over a limit, counts failed starts, and stands down for everybody"
-)
 def test_a_user_at_a_limit_delays_nobody_else(slurm: Slurm) -> None:
     """Sixty jobs of a user who may run two at a time, beside twenty of another: those all run, the bridge stays."""
     slurm.limit("alice", MaxJobs="2")

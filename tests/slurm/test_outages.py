@@ -48,6 +48,7 @@ def test_the_bridge_starts_without_accounting(slurm: Slurm) -> None:
             assert job in bridge.ledger(), "it was the bridge that started it"
         finally:
             bridge.stop()
+            print(f"bridge log, its end:\n{bridge.log()[-4000:]}")
 
 
 def test_a_storm_of_reconfigurations(slurm: Slurm) -> None:

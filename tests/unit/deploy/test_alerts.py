@@ -1,30 +1,68 @@
-"""Prometheus alert rules under deploy/: they speak of metrics that the bridge has."""
+"""Rules and alerts under deploy/prometheus: they speak of metrics that the bridge has, and each alert has a runbook."""
 
 import re
 from pathlib import Path
 
+import pytest
 import yaml
-from prometheus_client import generate_latest
 
 from cpsched_bridge.watch.exporter import Exporter
 
-ALERTS = Path(__file__).resolve().parents[3] / "deploy" / "prometheus" / "alerts.yaml"
+ROOT = Path(__file__).resolve().parents[3]
+RULES, ALERTS = (ROOT / "deploy" / "prometheus" / name for name in ("rules.yaml", "alerts.yaml"))
 
 
-def test_every_metric_in_an_alert_exists() -> None:
-    offered = generate_latest(Exporter().registry).decode()
-    known = set(re.findall(r"^# TYPE (\S+)", offered, re.MULTILINE))
+def rules_of(path):
+    return [rule for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
+
+
+def names_of_alerts():
+    return [rule["alert"] for rule in rules_of(ALERTS)]
+
+
+def offered():
+    """The names of all series that a bridge serves, and of those that are recorded."""
+    known = set(re.findall(r"^# TYPE (\S+)", Exporter().text().decode(), re.MULTILINE))
     known |= {f"{name}{suffix}" for name in known for suffix in ("_sum", "_count", "_bucket")}
-    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
-    assert rules
-    for rule in rules:
-        named = set(re.findall(r"cpsched_\w+", rule["expr"]))
-        assert named <= known, rule["alert"]
-        assert named or "up{" in rule["expr"]
+    return known | {rule["record"] for rule in rules_of(RULES)}
 
 
-def test_every_alert_says_what_it_means() -> None:
-    for group in yaml.safe_load(ALERTS.read_text())["groups"]:
-        for rule in group["rules"]:
-            assert rule["annotations"]["summary"].endswith(".")
-            assert rule["labels"]["severity"] in ("warning", "critical")
+@pytest.mark.parametrize("rule", [*rules_of(RULES), *rules_of(ALERTS)], ids=lambda rule: rule.get("alert", "rule"))
+def test_every_metric_in_a_rule_exists(rule):
+    named = set(re.findall(r"(?:cpsched|process)[_:][\w:]+", rule["expr"]))
+    assert named <= offered()
+    assert named or "up{" in rule["expr"]
+
+
+@pytest.mark.parametrize("rule", rules_of(ALERTS), ids=lambda rule: rule["alert"])
+def test_every_alert_says_how_bad_it_is_what_it_means_and_where_to_read_on(rule):
+    assert rule["labels"]["severity"] in ("warning", "critical")
+    assert rule["annotations"]["summary"].endswith(".")
+    assert rule["annotations"]["description"].endswith(".")
+    assert rule["annotations"]["runbook_url"].endswith(f"/RUNBOOKS.md#{rule['alert'].lower()}")
+
+
+def test_every_alert_has_a_runbook_with_its_severity_and_every_runbook_an_alert():
+    page = (ROOT / "docs" / "runbooks.md").read_text()
+    sections = dict(re.findall(r"^## (\w+)\n\n\*\*(\w+)\.\*\*", page, re.MULTILINE))
+    assert list(sections) == re.findall(r"^## (\w+)", page, re.MULTILINE)
+    assert {name: severity.lower() for name, severity in sections.items()} == {
+        rule["alert"]: rule["labels"]["severity"] for rule in rules_of(ALERTS)
+    }
+
+
+def test_every_alert_has_a_test_in_which_it_fires():
+    tests = yaml.safe_load((ROOT / "tests" / "monitoring" / "alerts_test.yaml").read_text())["tests"]
+    fired = {
+        label
+        for test in tests
+        for check in test["promql_expr_test"]
+        for sample in check.get("exp_samples", ())
+        for label in re.findall(r'"(\w+)"', sample["labels"])
+    }
+    assert fired == set(names_of_alerts())
+
+
+def test_alertmanager_speaks_of_alerts_that_exist():
+    text = (ROOT / "deploy" / "prometheus" / "alertmanager.yml").read_text()
+    assert set(re.findall(r"Cpsched\w+", text)) <= set(names_of_alerts())

@@ -115,6 +115,8 @@ NOT_OURS = {
     "held by both": Job("1", reason="JobHeldAdmin", comment="bridge:wait bridge:user-held bridge:admin-held"),
     "held by an administrator of whom the plugin did not hear": Job("1", reason="JobHeldAdmin"),
     "requeued on hold": Job("1", restartcnt=1),
+    "held by Slurm, since it cannot run as it asks": Job("1", reason="BadConstraints"),
+    "held by Slurm after too many requeues": Job("1", reason="JobHoldMaxRequeue", comment="bridge:wait"),
     "submitted while the plugin was off": Job("1", admin_comment=""),
     "a mark that only resembles ours": Job("1", admin_comment="bridge:waits"),
     "another mark": Job("1", admin_comment="bridge:wait x"),

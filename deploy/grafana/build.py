@@ -1,0 +1,319 @@
+"""The Grafana dashboards, from tables of panels: `python deploy/grafana/build.py` writes them as JSON.
+
+Made with Grafana's own foundation SDK. Grafana loads the JSON files; this program is for those who change them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models.common import (
+    BigValueColorMode,
+    LegendDisplayMode,
+    LegendPlacement,
+    StackingMode,
+)
+
+FOLDER = Path(__file__).resolve().parent / "dashboards"
+DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
+HERE = 'instance=~"$instance"'
+THERE = HERE + ', partition=~"$partition"'
+RATE = "[$__rate_interval]"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A panel: what it is called, what it means, its unit in Grafana's words, and (expression, legend) pairs."""
+
+    title: str
+    description: str
+    unit: str
+    lines: tuple[tuple[str, str], ...]
+    stacked: bool = False
+    bounds: tuple[float, ...] = ()
+    """For single figures: where yellow and red begin."""
+    words: tuple[tuple[str, str, str], ...] = ()
+    """For single figures: value, word, colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A dashboard: single figures on top, then rows of panels."""
+
+    uid: str
+    title: str
+    description: str
+    figures: tuple[Panel, ...]
+    rows: tuple[tuple[str, tuple[Panel, ...]], ...]
+
+
+def shares(metric: str, label: str, more: str = HERE) -> str:
+    """Rate of a metric by a label."""
+    return f"sum by ({label}) (rate({metric}{{{more}}}{RATE}))"
+
+
+def quantile(share: float, metric: str, more: str = HERE, label: str = "") -> str:
+    """A quantile of a histogram."""
+    return f"histogram_quantile({share}, sum by (le{label}) (rate({metric}_bucket{{{more}}}{RATE})))"
+
+
+def mean(metric: str, more: str = HERE, label: str = "") -> str:
+    """The mean of what a histogram or a summary saw."""
+    by = f"by ({label}) " if label else ""
+    return f"sum {by}(rate({metric}_sum{{{more}}}{RATE}))\n/ (sum {by}(rate({metric}_count{{{more}}}{RATE})) > 0)"
+
+
+# ------------------------------------------------------------------------------------------ what an operator sees first
+
+AT_A_GLANCE = (
+    Panel("Mode", "What the bridge does: control starts jobs, shadow only decides, paused gives jobs back.", "none",
+          ((f'sum by (instance) (2 * cpsched_mode{{{HERE}, mode="control"}} or cpsched_mode{{{HERE}, mode="shadow"}})',
+            "{{instance}}"),),
+          words=(("0", "paused", "red"), ("1", "shadow", "blue"), ("2", "control", "green"))),
+    Panel("Since the last good cycle", "Above a minute, CpschedNoGoodCycle fires.", "s",
+          ((f"time() - cpsched_last_success_timestamp_seconds{{{HERE}}}", "{{instance}}"),), bounds=(10, 60)),
+    Panel("Failed cycles", "Share of cycles that failed in ten minutes.", "percentunit",
+          ((f"cpsched:failed_cycles:ratio10m{{{HERE}}}", "{{instance}}"),), bounds=(0.01, 0.05)),
+    Panel("Jobs waiting", "Jobs that are decided on.", "short",
+          ((f"sum(cpsched_queued_jobs{{{THERE}}})", "jobs"),)),
+    Panel("Oldest waiting", "Age of the oldest job that is decided on.", "s",
+          ((f"max(cpsched_oldest_pending_seconds{{{THERE}}})", "age"),), bounds=(3 * 86400, 7 * 86400)),
+    Panel("Held by the bridge", "Jobs on which a hold of the bridge may be.", "short",
+          ((f"sum(cpsched_kept_jobs{{{HERE}}})", "jobs"),)),
+    Panel("Failed starts", "Share of starts in ten minutes that Slurm refused or did not carry out.", "percentunit",
+          ((f"cpsched:failed_starts:ratio10m{{{HERE}}} or vector(0)", "share"),), bounds=(0.02, 0.1)),
+    Panel("Alerts", "Alerts of the bridge that fire now.", "short",
+          (('count(ALERTS{alertname=~"Cpsched.*", alertstate="firing"}) or vector(0)', "firing"),), bounds=(1, 2)),
+)  # fmt: skip
+
+SCHEDULING = Board(
+    "cpsched-scheduling", "cpsched: Scheduling", "What jobs get: waits, slowdown, the queue and the machine.",
+    AT_A_GLANCE,
+    (
+        ("The queue", (
+            Panel("Waiting jobs by reason", "Pending jobs by the kind of reason for which they wait.", "short",
+                  ((f"sum by (reason) (cpsched_waiting_jobs{{{HERE}}})", "{{reason}}"),), stacked=True),
+            Panel("Waiting jobs by partition", "Jobs that are decided on.", "short",
+                  ((f"sum by (partition) (cpsched_queued_jobs{{{THERE}}})", "{{partition}}"),), stacked=True),
+            Panel("Oldest by partition", "Age of the oldest job that is decided on.", "s",
+                  ((f"max by (partition) (cpsched_oldest_pending_seconds{{{THERE}}})", "{{partition}}"),)),
+        )),
+        ("What jobs get", (
+            Panel("Wait", "Time in the queue of the jobs that started: median and 95th percentile.", "s",
+                  ((quantile(0.5, "cpsched_job_wait_seconds", THERE), "median"),
+                   (quantile(0.95, "cpsched_job_wait_seconds", THERE), "95 %"))),
+            Panel("Mean wait by partition", "Time in the queue of the jobs that started.", "s",
+                  ((mean("cpsched_job_wait_seconds", THERE, "partition"), "{{partition}}"),)),
+            Panel("Bounded slowdown", "Response time over run time (10 s at least) of jobs that ended.", "none",
+                  ((quantile(0.5, "cpsched_job_bounded_slowdown_ratio"), "median"),
+                   (quantile(0.95, "cpsched_job_bounded_slowdown_ratio"), "95 %"),
+                   (mean("cpsched_job_bounded_slowdown_ratio"), "mean"))),
+            Panel("Mean bounded slowdown by partition", "Of jobs that ended.", "none",
+                  ((mean("cpsched_partition_bounded_slowdown_ratio", THERE, "partition"), "{{partition}}"),)),
+            Panel("Starts and ends", "Jobs per second.", "ops",
+                  ((f"sum(rate(cpsched_started_jobs_total{{{HERE}}}{RATE}))", "started"),
+                   (f"sum(rate(cpsched_ended_jobs_total{{{HERE}}}{RATE}))", "ended"))),
+            Panel("Starts by partition", "Jobs per second: the count of the waits.", "ops",
+                  ((shares("cpsched_job_wait_seconds_count", "partition", THERE), "{{partition}}"),)),
+        )),
+        ("The machine", (
+            Panel("In use", "Share of each resource that is not free: in use, drained, down or reserved.",
+                  "percentunit",
+                  ((f"1 - sum by (resource) (cpsched_resource_free{{{HERE}}})\n"
+                    f"/ (sum by (resource) (cpsched_resource_capacity{{{HERE}}}) > 0)", "{{resource}}"),)),
+            Panel("Running and on their way", "Jobs that run, and jobs released and not yet seen running.", "short",
+                  ((f"sum(cpsched_running_jobs{{{HERE}}})", "running"),
+                   (f"sum(cpsched_starting_jobs{{{HERE}}})", "starting"))),
+            Panel("Left to Slurm", "Pending jobs that are not modelled, as a share of all.", "percentunit",
+                  ((f"cpsched:left_to_slurm:ratio{{{HERE}}}", "{{instance}}"),)),
+        )),
+    ),
+)  # fmt: skip
+
+DECISIONS = Board(
+    "cpsched-decisions", "cpsched: Decisions", "What a cycle costs, how decisions are reached, and what goes wrong.",
+    AT_A_GLANCE,
+    (
+        ("Time", (
+            Panel("Decision time", "Median, 95th percentile and mean, beside the time between two cycles.", "s",
+                  ((quantile(0.5, "cpsched_cycle_phase_duration_seconds", HERE + ', phase="decide"'), "median"),
+                   (quantile(0.95, "cpsched_cycle_phase_duration_seconds", HERE + ', phase="decide"'), "95 %"),
+                   (mean("cpsched_cycle_phase_duration_seconds", HERE + ', phase="decide"'), "mean"),
+                   (f"max(cpsched_cycle_interval_seconds{{{HERE}}})", "between two cycles"))),
+            Panel("A cycle by phase", "Mean seconds of each phase.", "s",
+                  ((mean("cpsched_cycle_phase_duration_seconds", HERE, "phase"), "{{phase}}"),), stacked=True),
+            Panel("From decision to running", "Until a started job is seen running.", "s",
+                  ((quantile(0.5, "cpsched_decision_to_running_seconds"), "median"),
+                   (quantile(0.95, "cpsched_decision_to_running_seconds"), "95 %"))),
+        )),
+        ("How decisions are reached", (
+            Panel("Paths", "Decisions per second by the path taken and the solver's status.", "ops",
+                  ((shares("cpsched_solves_total", "path, status"), "{{path}} {{status}}"),), stacked=True),
+            Panel("Considered jobs and variables", "Mean size of a decision that looked at a job.", "short",
+                  ((mean("cpsched_decision_considered_jobs"), "jobs"),
+                   (mean("cpsched_decision_variables"), "variables"))),
+            Panel("Gap", "Mean distance of the best plan from its proved bound, as a share of it.", "percentunit",
+                  ((mean("cpsched_decision_gap_ratio"), "gap"),)),
+            Panel("Limits and fallbacks", "Share of searches cut off at their limit, of cycles decided by a fallback.",
+                  "percentunit",
+                  ((f"cpsched:limit_hits:ratio15m{{{HERE}}}", "at the limit"),
+                   (f"cpsched:fallbacks:ratio15m{{{HERE}}}", "fallback"))),
+        )),
+        ("What goes wrong", (
+            Panel("Cycles by result", "Cycles per second.", "ops",
+                  ((shares("cpsched_cycles_total", "result"), "{{result}}"),), stacked=True),
+            Panel("Events", "Events per second by kind, as in the journal.", "ops",
+                  ((shares("cpsched_events_total", "kind"), "{{kind}}"),)),
+            Panel("Commands", "Commands per second, per job, by kind and result.", "ops",
+                  ((shares("cpsched_commands_total", "kind, result"), "{{kind}} {{result}}"),)),
+        )),
+        ("The process", (
+            Panel("Memory", "Resident memory of the bridge.", "bytes",
+                  ((f'process_resident_memory_bytes{{job="cpsched", {HERE}}}', "{{instance}}"),)),
+            Panel("Processor", "CPU seconds per second.", "percentunit",
+                  ((f'rate(process_cpu_seconds_total{{job="cpsched", {HERE}}}{RATE})', "{{instance}}"),)),
+            Panel("Files", "Size of journal and ledger.", "bytes",
+                  ((f"cpsched_journal_size_bytes{{{HERE}}}", "journal {{instance}}"),
+                   (f"cpsched_ledger_size_bytes{{{HERE}}}", "ledger {{instance}}"))),
+            Panel("Restarts of the child", "Processes started to reach the cluster, per second.", "ops",
+                  ((f"rate(cpsched_child_restarts_total{{{HERE}}}{RATE})", "{{instance}}"),)),
+        )),
+    ),
+)  # fmt: skip
+
+
+def directed(share: float, metric: str, direction: str) -> str:
+    """A quantile of one direction."""
+    return quantile(share, metric, f'{HERE}, direction="{direction}"')
+
+
+PREDICTIONS = Board(
+    "cpsched-predictions", "cpsched: Predictions and promises",
+    "Whether run times were predicted well, and expected starts were kept.",
+    AT_A_GLANCE,
+    (
+        ("Predictions", (
+            Panel("Prediction error", "Mean binary logarithm of real to predicted run time, without its sign: 1 is a "
+                  "factor of two.", "none",
+                  ((mean("cpsched_prediction_error_log2_ratio"), "now"),
+                   (f"cpsched:prediction_error_log2:mean1h{{{HERE}}}", "one hour {{instance}}"))),
+            Panel("Longer or shorter than predicted", "Ended jobs per second.", "ops",
+                  ((shares("cpsched_prediction_error_log2_ratio_count", "direction"), "{{direction}}"),), stacked=True),
+            Panel("Within a factor of two", "Share of ended jobs whose run time was predicted so well.", "percentunit",
+                  ((f'sum(rate(cpsched_prediction_error_log2_ratio_bucket{{{HERE}, le="1.0"}}{RATE}))\n'
+                    f"/ (sum(rate(cpsched_prediction_error_log2_ratio_count{{{HERE}}}{RATE})) > 0)", "share"),)),
+        )),
+        ("Promises", (
+            Panel("Late starts", "How much later than first expected: median and 95th percentile.", "s",
+                  ((directed(0.5, "cpsched_start_promise_error_seconds", "late"), "median"),
+                   (directed(0.95, "cpsched_start_promise_error_seconds", "late"), "95 %"))),
+            Panel("Early starts", "How much earlier than first expected.", "s",
+                  ((directed(0.5, "cpsched_start_promise_error_seconds", "early"), "median"),
+                   (directed(0.95, "cpsched_start_promise_error_seconds", "early"), "95 %"))),
+            Panel("Early or late", "Starts per second of jobs that had an expected start.", "ops",
+                  ((shares("cpsched_start_promise_error_seconds_count", "direction"), "{{direction}}"),), stacked=True),
+            Panel("An hour late or more", "Share of starts over six hours; at 25 % CpschedPromisesSlip fires.",
+                  "percentunit", ((f"cpsched:late_starts:ratio6h{{{HERE}}}", "{{instance}}"),)),
+        )),
+    ),
+)  # fmt: skip
+
+BOARDS = (SCHEDULING, DECISIONS, PREDICTIONS)
+
+
+# -------------------------------------------------------------------------------------------------- into Grafana's JSON
+
+
+def targets(panel: Panel) -> list[prometheus.Dataquery]:
+    """The queries of a panel."""
+    return [
+        prometheus.Dataquery().expr(expression).legend_format(legend).ref_id(chr(ord("A") + i)).datasource(DATASOURCE)
+        for i, (expression, legend) in enumerate(panel.lines)
+    ]
+
+
+def figure(panel: Panel, width: int) -> stat.Panel:
+    """A single figure."""
+    made = stat.Panel().title(panel.title).description(panel.description).unit(panel.unit).datasource(DATASOURCE)
+    made = made.height(4).span(width).color_mode(BigValueColorMode.BACKGROUND).targets(targets(panel))
+    steps = [models.Threshold(value=None, color="green")]
+    steps += [models.Threshold(value=b, color=c) for b, c in zip(panel.bounds, ("yellow", "red"), strict=False)]
+    made = made.thresholds(dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(steps))
+    if panel.words:
+        named = {value: models.ValueMappingResult(text=text, color=color) for value, text, color in panel.words}
+        made = made.mappings([models.ValueMap(options=named)])
+    return made
+
+
+def lines(panel: Panel, width: int) -> timeseries.Panel:
+    """A panel of lines over time."""
+    made = timeseries.Panel().title(panel.title).description(panel.description).unit(panel.unit).datasource(DATASOURCE)
+    made = made.height(8).span(width).min(0).fill_opacity(30 if panel.stacked else 5).targets(targets(panel))
+    made = made.legend(
+        common.VizLegendOptions()
+        .display_mode(LegendDisplayMode.LIST)
+        .placement(LegendPlacement.BOTTOM)
+        .show_legend(True)
+    )
+    return made.stacking(common.StackingConfig().mode(StackingMode.NORMAL)) if panel.stacked else made
+
+
+def widths(panels: int) -> list[int]:
+    """Widths of so many panels, at most three beside each other, each row filled."""
+    found: list[int] = []
+    while panels:
+        beside = 2 if panels in (2, 4) else min(3, panels)
+        found += [24 // beside] * beside
+        panels -= beside
+    return found
+
+
+def variables() -> Iterable[dashboard.DatasourceVariable | dashboard.QueryVariable]:
+    """Datasource, instance and partition."""
+    yield dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
+    for name, query in (
+        ("instance", "label_values(cpsched_build_info, instance)"),
+        ("partition", f"label_values(cpsched_queued_jobs{{{HERE}}}, partition)"),
+    ):
+        yield (
+            dashboard.QueryVariable(name)
+            .label(name.capitalize())
+            .datasource(DATASOURCE)
+            .query(query)
+            .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
+            .sort(models.VariableSort.ALPHABETICAL_ASC)
+            .multi(True)
+            .include_all(True)
+            .all_value(".*")
+        )
+
+
+def built(board: Board) -> str:
+    """The dashboard as JSON."""
+    made = dashboard.Dashboard(board.title).uid(board.uid).description(board.description).tags(["cpsched"])
+    made = made.refresh("30s").time("now-6h", "now").timezone("browser").readonly()
+    made = made.link(dashboard.DashboardLink("cpsched").type(models.DashboardLinkType.DASHBOARDS).tags(["cpsched"]))
+    for variable in variables():
+        made = made.with_variable(variable)
+    number = count(1)
+    made = made.with_row(dashboard.Row("At a glance").id(next(number)))
+    for panel in board.figures:
+        made = made.with_panel(figure(panel, 24 // len(board.figures)).id(next(number)))
+    for title, panels in board.rows:
+        made = made.with_row(dashboard.Row(title).id(next(number)))
+        for panel, width in zip(panels, widths(len(panels)), strict=True):
+            made = made.with_panel(lines(panel, width).id(next(number)))
+    return JSONEncoder(sort_keys=True, indent=2).encode(made.build()) + "\n"
+
+
+if __name__ == "__main__":
+    for each in BOARDS:
+        path = FOLDER / f"{each.uid}.json"
+        path.write_text(built(each), encoding="utf-8")
+        print("wrote", path)

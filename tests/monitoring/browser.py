@@ -1,0 +1,45 @@
+"""Debian's Chromium, headless, through its own driver."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+
+from tests.monitoring.stack import missing
+
+PROGRAMS = ("chromium", "chromedriver")
+
+
+@contextlib.contextmanager
+def chromium(width: int = 1400, height: int = 1000, dark: bool = False) -> Iterator[webdriver.Chrome]:
+    """A browser, closed at the end."""
+    options = Options()
+    options.binary_location = "/usr/bin/chromium"
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={width},{height}",
+                 "--hide-scrollbars", "--force-prefers-reduced-motion"):  # fmt: skip
+        options.add_argument(word)
+    if dark:
+        options.add_argument("--force-dark-mode")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    try:
+        if dark:
+            media = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        yield driver
+    finally:
+        driver.quit()
+
+
+def complaints(driver: webdriver.Chrome) -> list[str]:
+    """What the console says, answers that a test asked to be missing left out."""
+    return [entry["message"] for entry in driver.get_log("browser")]
+
+
+def lacks() -> list[str]:
+    """Programs that are not installed."""
+    return missing(*PROGRAMS)

@@ -1,0 +1,99 @@
+"""One Prometheus for all tests here, beside five bridges over simulated clusters, each with a fault of its own.
+
+The rules are those of `deploy/prometheus`, with every length of time a fifteenth.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.monitoring.stack import (
+    ALERTMANAGER,
+    PROMETHEUS,
+    BridgeProcess,
+    Monitoring,
+    Process,
+    missing,
+    running,
+    until,
+)
+
+TIMES_FASTER = 15.0
+BUSY = {"load": 4.0, "days": 1.0, "speed": 60.0}
+CYCLE = {"interval_s": 0.5, "max_backoff_s": 1.0}
+
+
+@dataclass
+class Stage:
+    """The bridges by the fault that they get, and who watches them."""
+
+    monitoring: Monitoring
+    bridges: dict[str, BridgeProcess]
+    site: Process
+    """The simulated cluster that hangs, a process of its own."""
+    began_s: float
+
+    def hang(self) -> None:
+        os.kill(self.site.popen.pid, signal.SIGSTOP)
+
+    def kill(self) -> None:
+        process = self.bridges["killed"].process
+        assert process is not None
+        process.popen.kill()
+
+    def first_told(self, bridge: str, seconds: float) -> set[str]:
+        """The alerts that people are told first about a bridge."""
+        target = self.bridges[bridge].target
+        found: set[str] = until(lambda: self.monitoring.told(target), seconds)
+        return found
+
+
+@pytest.fixture(scope="session")
+def programs() -> None:
+    if lacks := missing(PROMETHEUS, ALERTMANAGER):
+        pytest.skip(f"not installed: {', '.join(lacks)} (make monitoring-packages)")
+
+
+@pytest.fixture(scope="session")
+def stage(programs: None) -> Iterator[Stage]:
+    # Not one of pytest's own folders: other runs on the machine clean those up.
+    with tempfile.TemporaryDirectory(prefix="cpsched-stage-", ignore_cleanup_errors=True) as folder:
+        yield from _staged(Path(folder))
+
+
+def _staged(folder: Path) -> Iterator[Stage]:
+    policy = {"dispatcher": "pcp20", "dispatcher_settings": {"limit_s": 0.05}}
+    easy = {"policy": {"dispatcher": "easy", "predictor": "last-two"}, "cycle": CYCLE, "options": BUSY}
+    bridges = {
+        "well": BridgeProcess(folder / "well", easy),
+        "hung": BridgeProcess(folder / "hung", easy | {"options": BUSY | {
+            "socket": str(folder / "socket")}}),
+        "killed": BridgeProcess(folder / "killed", easy),
+        "refused": BridgeProcess(folder / "refused", easy | {
+            "adapter": "tests.monitoring.refusing", "guard": {"max_failed_starts": 1_000_000}}),
+        "limited": BridgeProcess(folder / "limited", easy | {"policy": policy, "options": BUSY | {"load": 30.0}}),
+    }  # fmt: skip
+    (folder / "site.yaml").write_text(
+        yaml.safe_dump({"adapter": "mock", "options": bridges["hung"].settings["options"]})
+    )
+    site = Process.start(
+        [sys.executable, "-m", "cpsched_bridge.adapters.mock", str(folder / "site.yaml")], folder / "site.log"
+    )
+    monitoring = Monitoring(folder / "prometheus", [b.target for b in bridges.values()], TIMES_FASTER)
+    try:
+        until((folder / "socket").exists, 120)
+        with running(*bridges.values(), monitoring):
+            yield Stage(monitoring, bridges, site, time.monotonic())
+    finally:
+        site.popen.kill()
+        site.popen.wait()

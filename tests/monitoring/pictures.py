@@ -1,0 +1,103 @@
+"""`python -m tests.monitoring.pictures`: pictures of the status page and of the dashboards' panels, from a real run.
+
+The page is photographed in Chromium. Panels are drawn by matplotlib from the answers of a real Prometheus to the
+panels' own expressions, and marked as such: they are not Grafana's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from datetime import datetime
+from pathlib import Path
+
+from tests.monitoring.browser import chromium, lacks
+from tests.monitoring.demo import SETTINGS
+from tests.monitoring.stack import ALERTMANAGER, PROMETHEUS, ROOT, BridgeProcess, Monitoring, missing, running
+
+PICTURES = ROOT / "docs" / "pictures"
+RUN_S = 300
+PANELS = {
+    "cpsched-scheduling": ("Waiting jobs by reason", "Wait", "Mean wait by partition", "In use"),
+    "cpsched-decisions": ("Decision time", "A cycle by phase", "Paths", "Considered jobs and variables"),
+    "cpsched-predictions": ("Prediction error", "Longer or shorter than predicted", "Late starts", "Early or late"),
+}
+
+
+def main() -> int:
+    """Write the pictures."""
+    if missed := [*lacks(), *missing(PROMETHEUS, ALERTMANAGER)]:
+        print(f"not installed: {', '.join(missed)}")
+        return 1
+    with tempfile.TemporaryDirectory(prefix="cpsched-pictures-", ignore_cleanup_errors=True) as name:
+        bridge = BridgeProcess(Path(name) / "bridge", SETTINGS)
+        watchers = Monitoring(Path(name) / "prometheus", [bridge.target])
+        with running(bridge, watchers):
+            time.sleep(RUN_S)
+            photograph(bridge.url)
+            for board, titles in PANELS.items():
+                draw(board, titles, watchers)
+    return 0
+
+
+def photograph(url: str) -> None:
+    """The page by day and by night, and the page of a job that waits."""
+    for name, dark, path, height in (
+        ("page", False, "", 2350),
+        ("page-dark", True, "", 1150),
+        ("page-job", False, "job", 420),
+    ):
+        with chromium(1280, height, dark) as driver:
+            driver.get(url)
+            if path:
+                driver.find_element("css selector", "#queue-table a").click()
+            driver.save_screenshot(str(PICTURES / f"{name}.png"))
+            print("wrote", PICTURES / f"{name}.png")
+
+
+def draw(board: str, titles: tuple[str, ...], watchers: Monitoring) -> None:
+    """Panels of one dashboard from the past minutes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+    from matplotlib.dates import DateFormatter
+
+    content = json.loads((ROOT / "deploy" / "grafana" / "dashboards" / f"{board}.json").read_text())
+    panels = {panel["title"]: panel for panel in content["panels"]}
+    figure, axes = plt.subplots(2, 2, figsize=(12, 6.4), layout="constrained")
+    for axis, title in zip(axes.flat, titles, strict=True):
+        panel = panels[title]
+        for target in panel["targets"]:
+            for series in watchers.query_range(_filled(target["expr"]), RUN_S, 5):
+                labels = series["metric"]
+                words = target["legendFormat"]
+                for label, text in labels.items():
+                    words = words.replace("{{" + label + "}}", text)
+                if not any(float(value) for _, value in series["values"]):
+                    continue
+                points = [(float(at), float(value)) for at, value in series["values"]]
+                axis.plot([datetime.fromtimestamp(at) for at, _ in points], [v for _, v in points], label=words, lw=1.2)
+        axis.set_title(f"{title} ({panel['fieldConfig']['defaults']['unit']})", fontsize=10, loc="left")
+        axis.set_ylim(bottom=0)
+        axis.xaxis.set_major_formatter(DateFormatter("%H:%M"))
+        axis.tick_params(labelsize=7)
+        axis.grid(alpha=0.3)
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(fontsize=7, frameon=False, ncols=2)
+    figure.suptitle(f"{content['title']}: four panels, drawn by matplotlib from Prometheus' answers (not by Grafana)")
+    figure.savefig(PICTURES / f"{board}.png", dpi=80)
+    plt.close(figure)
+    print("wrote", PICTURES / f"{board}.png")
+
+
+def _filled(expression: str) -> str:
+    for name, value in (("$__rate_interval", "1m"), ("$instance", ".*"), ("$partition", ".*")):
+        expression = expression.replace(name, value)
+    return expression
+
+
+if __name__ == "__main__":
+    sys.exit(main())

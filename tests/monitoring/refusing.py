@@ -1,0 +1,26 @@
+"""An adapter for tests: the simulated cluster, whose controller refuses to start jobs for the partition's sake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cpsched_bridge.adapters.mock import Options, local_backend
+from cpsched_bridge.adapters.mock.backend import MockBackend
+from cpsched_bridge.ports import Outcome, StartOrder
+
+__all__ = ["Options", "connect"]
+
+
+class Refusing(MockBackend):
+    """Refuses every other start."""
+
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+        taken = {order.job.id: None for order in orders if order.job.id % 2}
+        outcomes = {o.job_id: o for o in super().start([order for order in orders if order.job.id in taken])}
+        return [outcomes.get(order.job.id) or Outcome(order.job.id, "refused", "for a test") for order in orders]
+
+
+def connect(options: Options) -> Refusing:
+    """See `Adapter.connect`."""
+    made = local_backend(options)
+    return Refusing(made.site, made._clock)

@@ -1,0 +1,212 @@
+"""The status page in a real browser: Debian's Chromium, headless."""
+
+from __future__ import annotations
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched_bridge.program.schedules import Finished, Line
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.watch.endpoint import Endpoint
+from cpsched_bridge.watch.server import Watch, page_routes, served
+from tests.bridges import a_bridge
+from tests.builders import a_cluster, a_job
+from tests.fakes import FakeCluster
+from tests.monitoring.browser import chromium, complaints, lacks
+
+pytestmark = pytest.mark.skipif(bool(lacks()), reason=f"not installed: {lacks()} (make monitoring-packages)")
+HOSTILE = '"><img src=x onerror="document.title=\'stolen\'"><script>document.title="stolen"</script>'
+
+
+class Page:
+    """A bridge over a fake cluster whose page can go away and come back."""
+
+    def __init__(self, folder, **page):
+        self.cluster = FakeCluster(cluster=a_cluster(nodes=4, cores=4), now_s=1000)
+        self.settings = Settings.model_validate({"mode": "control", "page": page})
+        self.watch = Watch(self.settings)
+        self.bridge = a_bridge(folder, self.cluster, EasyDispatcher(), listeners=(self._tell,))
+        self.endpoint = Endpoint(self.watch.app(), "127.0.0.1", 0)
+        self.url = self.endpoint.url
+
+    def _tell(self, report):
+        self.watch(report)
+
+    def cycle(self, to_s=None):
+        self.cluster.now_s = to_s or self.cluster.now_s
+        self.bridge.cycle()
+
+    def stop(self):
+        self.endpoint.close()
+
+    def restart(self):
+        """A new process, as far as a browser can tell: nothing of the old one's memory is left."""
+        self.watch = Watch(self.settings)
+        self.endpoint = Endpoint(self.watch.app(), "127.0.0.1", int(self.url.rsplit(":", 1)[1].rstrip("/")))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture
+def driver(browser):
+    """The browser with an empty page and an empty console."""
+    browser.get("about:blank")
+    browser.get_log("browser")
+    return browser
+
+
+@pytest.fixture
+def page(tmp_path):
+    made = Page(tmp_path)
+    made.cluster.submit(a_job(1, units=4, per_unit=4, walltime_s=600, user="ada"))
+    made.cycle()
+    made.cluster.submit(a_job(2, units=4, per_unit=4, walltime_s=300, user="ben", submit_s=1000))
+    made.cycle(1060)
+    yield made
+    made.stop()
+
+
+def wait(driver, what, seconds=20):
+    return WebDriverWait(driver, seconds).until(lambda _: what())
+
+
+def text_of(driver, id):
+    return driver.find_element(By.ID, id).text
+
+
+def bar(driver, job):
+    """Left, right, top and bottom of a job's bar on the screen."""
+    return driver.execute_script(
+        "const t=[...document.querySelectorAll('.gantt rect title')].find(t=>t.textContent.startsWith(arguments[0]));"
+        "const b=t.parentNode.getBoundingClientRect(); return [b.left,b.right,b.top,b.bottom]", f"job {job} ",
+    )  # fmt: skip
+
+
+def now_line(driver):
+    return driver.execute_script("return document.querySelector('.g-now').getBoundingClientRect().left")
+
+
+def test_it_loads_without_a_word_in_the_console_and_shows_jobs_in_their_places(driver, page):
+    driver.get(page.url)
+    assert text_of(driver, "waiting") == "1"
+    one, two = bar(driver, 1), bar(driver, 2)
+    now = now_line(driver)
+    assert one[0] < now < one[1], "job 1 runs"
+    assert abs(two[0] - one[1]) < 1.5, "job 2 is planned for when job 1 ends"
+    assert two[0] > now
+    assert complaints(driver) == []
+
+
+def test_it_updates_by_itself_and_keeps_what_the_reader_has_opened(driver, page):
+    driver.get(page.url)
+    driver.execute_script("document.getElementById('decisions-details').open = false")
+    driver.find_element(By.CSS_SELECTOR, "#queue-table a").send_keys("")
+    page.cluster.submit(a_job(3, units=4, per_unit=4, user="eve", submit_s=1061))
+    page.cycle(1070)
+    wait(driver, lambda: text_of(driver, "waiting") == "2")
+    assert driver.find_element(By.ID, "decisions-details").get_attribute("open") is None
+    focused = driver.switch_to.active_element.get_attribute("href") or ""
+    assert focused.endswith("jobs/2")
+
+
+def test_updates_can_be_paused(driver, page):
+    driver.get(page.url)
+    driver.find_element(By.ID, "pause").click()
+    before = text_of(driver, "round")
+    page.cycle(1080)
+    import time
+
+    time.sleep(3)
+    assert text_of(driver, "round") == before
+    driver.find_element(By.ID, "pause").click()
+    wait(driver, lambda: text_of(driver, "round") != before)
+
+
+def test_it_survives_a_restart_of_the_bridge(driver, page):
+    driver.get(page.url)
+    page.stop()
+    wait(driver, lambda: "No answer from the bridge" in text_of(driver, "lost"))
+    assert text_of(driver, "waiting") == "1", "what was known stays"
+    page.restart()
+    page.cluster.submit(a_job(3, units=4, per_unit=4, submit_s=1061))
+    page.cycle(1090)
+    wait(driver, lambda: not driver.find_element(By.ID, "lost").is_displayed())
+    wait(driver, lambda: text_of(driver, "waiting") == "2")
+    driver.get_log("browser")  # that the address did not answer is in the console
+
+
+def test_hostile_names_are_shown_and_do_nothing(driver, page):
+    page.cluster.submit(a_job(5, units=4, per_unit=4, user=HOSTILE, name=HOSTILE, submit_s=1062, queue=HOSTILE))
+    page.cycle(1100)
+    for path in ("", "jobs/5"):
+        driver.get(page.url + path)
+        assert "onerror" in driver.find_element(By.TAG_NAME, "body").text
+        assert not driver.find_elements(By.CSS_SELECTOR, "img, #live script")
+        assert driver.title != "stolen"
+    assert complaints(driver) == []
+
+
+def test_a_click_on_a_job_answers_why(driver, page):
+    driver.get(page.url)
+    driver.find_element(By.CSS_SELECTOR, "#queue-table a").click()
+    assert driver.current_url.endswith("/jobs/2")
+    assert "expected to start in 9 min" in driver.find_element(By.CSS_SELECTOR, ".answer").text
+    driver.find_element(By.ID, "back").click()
+    assert driver.current_url == page.url
+
+
+def test_the_keyboard_reaches_everything_and_the_chart_can_be_skipped(driver, page):
+    driver.get(page.url)
+    body = driver.find_element(By.TAG_NAME, "body")
+    body.send_keys(Keys.TAB)
+    skip = driver.switch_to.active_element
+    assert skip.text == "Skip the chart"
+    skip.send_keys(Keys.ENTER)
+    seen = set()
+    for _ in range(12):
+        driver.switch_to.active_element.send_keys(Keys.TAB)
+        seen.add(driver.switch_to.active_element.get_attribute("href") or driver.switch_to.active_element.tag_name)
+    assert f"{page.url}jobs/2" in seen
+    assert driver.find_element(By.CSS_SELECTOR, ".gantt").get_attribute("aria-label").startswith("4 nodes")
+
+
+def luminance(colour):
+    channels = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_stands_out_from_the_page_by_day_and_night(page, dark):
+    with chromium(dark=dark) as driver:
+        driver.get(page.url)
+        colour = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]"
+        back = luminance(driver.execute_script(colour, "body", "backgroundColor"))
+        assert (back < 0.1) is dark
+        for selector in ("body", "header p", "figcaption", "a[href^=jobs]", "thead th"):
+            text = luminance(driver.execute_script(colour, selector, "color"))
+            contrast = (max(text, back) + 0.05) / (min(text, back) + 0.05)
+            assert contrast >= 4.5, selector
+
+
+def test_a_replay_has_a_slider_for_the_time(driver):
+    lines = [Line(1, 0, 0, 100, 1, ((0, 1),)), Line(2, 0, 100, 200, 1, ((0, 1),)), Line(3, 10, 0, 200, 1, ((1, 1),))]
+    endpoint = Endpoint(served(page_routes(Finished("three jobs", ["a", "b"], lines))), "127.0.0.1", 0)
+    try:
+        driver.get(endpoint.url + "?at=50")
+        assert (text_of(driver, "waiting"), text_of(driver, "running-count")) == ("1", "2")
+        driver.execute_script(
+            "const s=document.getElementById('at'); s.value=150; s.dispatchEvent(new Event('input', {bubbles:true}))"
+        )
+        wait(driver, lambda: text_of(driver, "waiting") == "0")
+        assert text_of(driver, "running-count") == "2"
+        assert complaints(driver) == []
+    finally:
+        endpoint.close()

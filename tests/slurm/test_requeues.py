@@ -1,0 +1,72 @@
+"""Jobs that come back: requeued by hand, in storms, and as tasks of arrays, beside siblings that run."""
+
+from __future__ import annotations
+
+import time
+
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import Slurm, wait_until
+
+QUICK = {"start": {"timeout_s": 8}}
+
+
+def test_a_requeued_array_task_runs_again_beside_its_sibling(slurm: Slurm) -> None:
+    """Under the bare number of its array every change of the task would be refused while the sibling runs."""
+    slurm.plugin(on=True)
+    with LiveBridge(slurm, "array-task", **QUICK) as bridge:
+        array = slurm.sbatch("--array=1-2", "-n2", "-t3", "--requeue", script="sleep 40")
+        tasks = [f"{array}_{task}" for task in (1, 2)]
+        wait_until(lambda: _states(slurm, tasks) == ["RUNNING"] * 2, 30, "both tasks run")
+        slurm.scontrol("requeue", tasks[1])
+        _may_begin(slurm, tasks[1])
+        wait_until(lambda: _states(slurm, tasks) == ["RUNNING"] * 2, 30, "the task runs again")
+        assert slurm.record(tasks[1])["Restarts"] == "1"
+        assert "no_effect" not in bridge.events()
+
+
+def test_a_requeued_array_task_goes_back_to_slurm_on_a_pause(slurm: Slurm) -> None:
+    slurm.plugin(on=True)
+    with LiveBridge(slurm, "array-pause", **QUICK) as bridge:
+        array = slurm.sbatch("--array=1-2", "-N1", "-n2", "-t3", "--requeue", script="sleep 60")
+        tasks = [f"{array}_{task}" for task in (1, 2)]
+        wait_until(lambda: _states(slurm, tasks) == ["RUNNING"] * 2, 30, "both tasks run")
+        slurm.scontrol("requeue", tasks[1])
+        wait_until(lambda: slurm.job(tasks[1]).held, 30, "the bridge has taken it over")
+        bridge.cpsched("pause")
+        wait_until(lambda: not slurm.job(tasks[1]).held, 20, "it is Slurm's")
+        assert slurm.job(tasks[1]).required_nodes == ""
+
+
+def test_a_storm_of_requeues(slurm: Slurm) -> None:
+    """Jobs and tasks of arrays, each requeued twice while it runs: all of them end in the end, each where decided."""
+    slurm.plugin(on=True)
+    with LiveBridge(slurm, "requeues", **QUICK) as bridge:
+        jobs = slurm.burst(6, "-n2", "-t1", "--requeue", script="sleep 3")
+        array = slurm.sbatch("--array=0-5", "-n2", "-t1", "--requeue", script="sleep 3")
+        every = [*jobs, *(f"{array}_{task}" for task in range(6))]
+        for _ in range(2):
+            time.sleep(2)
+            running = [job for job, state in zip(every, _states(slurm, every), strict=True) if state == "RUNNING"]
+            for job in running:
+                slurm.run("scontrol", "requeue", job, check=False)
+            for job in running:
+                _may_begin(slurm, job)
+        wait_until(lambda: set(_states(slurm, every)) == {"COMPLETED"}, 90, "all have completed")
+        assert not {"no_effect", "stood_down", "left_to_cluster"} & set(bridge.events())
+        assert any(job.restarts for job in slurm.sacct(every).values())
+
+
+def _may_begin(slurm: Slurm, job: str) -> None:
+    """Slurm lets a requeued job wait for two minutes: not longer than the test."""
+
+    def moved() -> bool:
+        slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+        seen = slurm.record(job)
+        return seen["JobState"] != "PENDING" or seen["Reason"] != "BeginTime"
+
+    wait_until(moved, 20, f"{job} may begin")
+
+
+def _states(slurm: Slurm, identities: list[str]) -> list[str]:
+    seen = slurm.squeue(tasks=True)
+    return [seen[identity].state if identity in seen else "" for identity in identities]

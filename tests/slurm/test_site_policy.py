@@ -1,0 +1,179 @@
+"""The site's own policy on a real cluster: priorities equal to `sprio`, limits that are never exceeded."""
+
+from __future__ import annotations
+
+import random
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import EndedJob, Slurm, wait_until
+
+WEIGHTS = (
+    "PriorityWeightAge=1000", "PriorityWeightFairShare=10000", "PriorityWeightJobSize=5000",
+    "PriorityWeightPartition=700", "PriorityWeightQOS=2000", "PriorityWeightTRES=CPU=300,Mem=50",
+)  # fmt: skip
+QOS = ("normal", "pair", "cores")
+
+
+@contextmanager
+def configured(slurm: Slurm, *lines: str) -> Iterator[None]:
+    """slurm.conf with these lines in place of its own of the same names; as before afterwards."""
+    file = "/etc/slurm/slurm.conf"
+    names = "|".join(line.partition("=")[0] for line in lines)
+    slurm.run("cp", file, f"{file}.before")
+    slurm.run("sh", "-c", f"sed -E -i '/^({names})=/d' {file} && cat >> {file}", stdin="".join(f"{n}\n" for n in lines))
+    try:
+        slurm.restart("slurmctld")
+        yield
+    finally:
+        slurm.run("sh", "-c", f"cat {file}.before > {file}")
+        slurm.restart("slurmctld")
+
+
+@pytest.fixture
+def weighed(slurm: Slurm) -> Iterator[Slurm]:
+    """The cluster with weights on every factor, and QOS of different priorities."""
+    for rank, name in enumerate(QOS):
+        slurm.run("sacctmgr", "--immediate", "modify", "qos", "where", f"name={name}", "set", f"Priority={rank * 10}")
+    with configured(slurm, *WEIGHTS):
+        yield slurm
+    for name in QOS:
+        slurm.run("sacctmgr", "--immediate", "modify", "qos", "where", f"name={name}", "set", "Priority=0")
+
+
+ASK = textwrap.dedent(
+    """
+    import json, time
+    from cpsched_bridge.adapters.slurm.options import Options, connect
+    backend = connect(Options())
+    seen = backend.observe()
+    checks = {check.name: (check.ok, check.detail) for check in backend.checks()}
+    pending = {each.label: each.job.priority for each in seen.pending}
+    print(json.dumps({"checks": checks, "priorities": pending, "notes": seen.notes}))
+    backend.close()
+    """
+)
+"""What a bridge sees: the doctor's comparison, and the priorities that it works out, held jobs included."""
+
+
+def submit_many(slurm: Slurm, count: int) -> list[str]:
+    """Jobs of varied users, QOS, sizes, limits and nice values, in a partition that starts nothing."""
+    draw, jobs = random.Random(7), []
+    for _ in range(count // 10):
+        options = (
+            f"--ntasks={draw.randint(1, 12)}", f"--time={draw.choice((1, 30, 90, 600))}",
+            f"--qos={draw.choice(QOS)}", f"--nice={draw.choice((0, 0, 0, 40, 300))}",
+        )  # fmt: skip
+        jobs += slurm.burst(10, *options, user=draw.choice(("alice", "bob")))
+    return jobs
+
+
+def sprio(slurm: Slurm) -> dict[str, int]:
+    lines = slurm.run("sprio", "--noheader", "--format=%.20i %.20Y").splitlines()
+    return {number: int(priority) for number, priority in map(str.split, lines)}
+
+
+def test_priorities_are_those_of_sprio_and_held_jobs_have_theirs_after_release(weighed: Slurm) -> None:
+    slurm = weighed
+    # Some use, so that fair share tells alice and bob apart.
+    used = slurm.burst(4, "--ntasks=4", script="sleep 5", user="alice")
+    slurm.wait_for_state(used, "COMPLETED", 60)
+    with slurm.partition("main", "DOWN"):
+        jobs = submit_many(slurm, 200)
+        held = jobs[::2]
+        slurm.run("scontrol", "hold", ",".join(held))
+        found = slurm.python(ASK)
+        assert found["notes"] == []
+        ok, detail = found["checks"]["priorities"]
+        assert ok, detail
+        assert f"equal to sprio on {len(jobs) - len(held)} of {len(jobs) - len(held)} jobs" in detail
+        assert not sprio(slurm).keys() & set(held)
+        slurm.run("scontrol", "release", ",".join(held))
+        shown = wait_until(lambda: len(s := sprio(slurm)) >= len(jobs) and s, 60, "sprio shows the released jobs")
+        apart = {job: shown[job] - found["priorities"][job] for job in held}
+        # Under ACCRUE_ALWAYS age goes on; a minute between the two readings is 0.1 of 1000 points in seven days.
+        assert all(-1 <= difference <= 2 for difference in apart.values()), apart
+
+
+def most_at_once(jobs: list[EndedJob], cpus: bool) -> int:
+    """The most jobs, or processors, that ran at a time, from accounting records alone."""
+    changes = []
+    for job in jobs:
+        if job.start_s is not None and job.end_s is not None:
+            amount = job.cpus if cpus else 1
+            changes += [(job.start_s, 1, amount), (job.end_s, 0, -amount)]
+    level = most = 0
+    for _, _, change in sorted(changes):
+        level += change
+        most = max(most, level)
+    return most
+
+
+@pytest.mark.parametrize(
+    ("options", "limits", "cpus", "most"),
+    [
+        (("--qos=pair",), {}, False, 2),
+        (("--qos=cores", "--ntasks=3"), {}, True, 16),
+        ((), {"GrpTRES": "cpu=5"}, True, 5),
+        ((), {"MaxJobs": "3"}, False, 3),
+    ],
+)
+def test_a_limit_is_never_exceeded_and_used_to_the_full(
+    slurm: Slurm, options: tuple[str, ...], limits: dict[str, str], cpus: bool, most: int
+) -> None:
+    """Judged from accounting records by code that knows nothing of the bridge; bob is not slowed by alice."""
+    if limits:
+        slurm.limit("alice", **limits)
+    slurm.plugin(on=True)
+    with LiveBridge(slurm, "policy-limits") as bridge:
+        limited = slurm.burst(12, "--time=1", *options, script="sleep 3")
+        others = slurm.burst(12, "--time=1", script="sleep 3", user="bob")
+        slurm.wait_for_state(others, "COMPLETED", 60)
+        slurm.wait_for_state(limited, "COMPLETED", 120)
+        assert "stood_down" not in bridge.events()
+        assert "start_failed" not in bridge.events()
+    records = slurm.sacct([*limited, *others])
+    reached = most_at_once([records[job] for job in limited], cpus)
+    step = 3 if "--ntasks=3" in options else 1
+    assert most - step < reached <= most
+    waits = [records[job].start_s - records[job].submit_s for job in others if records[job].start_s is not None]
+    assert len(waits) == 12
+    assert max(waits) < 20
+
+
+def test_a_limit_on_wall_time_keeps_a_job_waiting_and_is_told(slurm: Slurm) -> None:
+    slurm.plugin(on=True)
+    with LiveBridge(slurm, "policy-wall") as bridge:
+        job = slurm.sbatch("--qos=quick", "--time=5", script="sleep 1")
+        short = slurm.sbatch("--qos=quick", "--time=1", script="sleep 1")
+        slurm.wait_for_state(short, "COMPLETED", 30)
+        bridge.wait_for_rounds(3)
+        assert slurm.job(job).held
+        assert "QOSMaxWallDurationPerJobLimit" in bridge.cpsched("why", job)
+
+
+def test_pinning_exempts_a_job_from_no_limit(slurm: Slurm) -> None:
+    """A field that an operator changes is marked as set by an administrator, and escapes its limits: nodes are none."""
+    slurm.plugin(on=True)
+    with LiveBridge(slurm, "policy-pin"):
+        first = slurm.burst(2, "--qos=pair", "--time=1", script="sleep 15")
+        slurm.wait_for_state(first, "RUNNING", 30)
+        third = slurm.sbatch("--qos=pair", "--time=1", script="sleep 1")
+        # As a bridge that knows nothing of limits would: nodes and release in one.
+        slurm.scontrol("update", f"JobId={third}", "ReqNodeList=n1")
+        slurm.run("scontrol", "release", third)
+        wait_until(lambda: slurm.job(third).reason.startswith("QOSMaxJobsPerUserLimit"), 20, "Slurm's limit holds")
+
+
+def test_the_bridge_tells_the_policy_it_reads_and_goes_on_without_accounting(slurm: Slurm) -> None:
+    """With slurmdbd away the association manager of slurmctld still answers, and QOS are the last known."""
+    slurm.plugin(on=True)
+    with LiveBridge(slurm, "policy-dbd") as bridge:
+        assert "site policy" in bridge.cpsched("doctor", check=False)
+        with slurm.without("slurmdbd"):
+            job = slurm.sbatch("--time=1", script="sleep 1")
+            slurm.wait_for_state(job, "COMPLETED", 60)

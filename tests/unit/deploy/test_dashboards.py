@@ -1,0 +1,81 @@
+"""The Grafana dashboards: as the program makes them, complete, and of metrics that the bridge has."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.unit.deploy.test_alerts import offered
+
+GRAFANA = Path(__file__).resolve().parents[3] / "deploy" / "grafana"
+FILES = sorted((GRAFANA / "dashboards").glob("*.json"))
+
+
+def panels_of(file):
+    return [panel for panel in json.loads(file.read_text())["panels"] if panel["type"] != "row"]
+
+
+PANELS = [pytest.param(file, panel, id=f"{file.stem}/{panel['title']}") for file in FILES for panel in panels_of(file)]
+
+
+def test_they_are_what_the_program_makes():
+    pytest.importorskip("grafana_foundation_sdk")
+    spec = importlib.util.spec_from_file_location("build", GRAFANA / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    import sys
+
+    sys.modules["build"] = module
+    spec.loader.exec_module(module)
+    for board in module.BOARDS:
+        written = (GRAFANA / "dashboards" / f"{board.uid}.json").read_text()
+        assert written == module.built(board), "python deploy/grafana/build.py"
+    assert len(module.BOARDS) == len(FILES) == 3
+
+
+@pytest.mark.parametrize(("file", "panel"), PANELS)
+def test_every_panel_has_title_description_unit_and_datasource(file, panel):
+    assert panel["title"]
+    assert panel["description"].endswith(".")
+    assert panel["fieldConfig"]["defaults"]["unit"]
+    assert panel["datasource"]["uid"] == "${datasource}"
+
+
+@pytest.mark.parametrize(("file", "panel"), PANELS)
+def test_every_expression_speaks_of_what_is_served_and_selects_the_instance(file, panel):
+    for target in panel["targets"]:
+        expression = target["expr"]
+        named = set(re.findall(r"(?:cpsched|process)[_:][\w:]+", expression))
+        assert named <= offered(), expression
+        assert not re.search(r"rate\([^)]*\[(?!\$__rate_interval)", expression), "a rate over a fixed time"
+        if named:
+            assert expression.count('instance=~"$instance"') >= len(named)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_dashboard_begins_with_the_same_row_and_has_its_variables(file):
+    board = json.loads(file.read_text())
+    assert board["uid"] == file.stem
+    assert [v["name"] for v in board["templating"]["list"]] == ["datasource", "instance", "partition"]
+    first = [panel["title"] for panel in board["panels"][1:9]]
+    assert first == [panel["title"] for panel in json.loads(FILES[0].read_text())["panels"][1:9]]
+    assert {panel["type"] for panel in board["panels"][1:9]} == {"stat"}
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_no_two_panels_lie_on_each_other():
+    for file in FILES:
+        taken = set()
+        for panel in json.loads(file.read_text())["panels"]:
+            at = panel["gridPos"]
+            cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+            assert at["x"] + at["w"] <= 24
+            assert not cells & taken, panel["title"]
+            taken |= cells
+
+
+def test_provisioning_names_the_datasource_by_a_fixed_uid():
+    content = yaml.safe_load((GRAFANA / "provisioning" / "datasources" / "cpsched.yaml").read_text())
+    assert [source["uid"] for source in content["datasources"]] == ["cpsched-prometheus"]
