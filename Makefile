@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test fuzz kernels lint coverage bench docs docs-serve docs-pages picture clean
+.PHONY: help demo test fuzz bounds chaos soak mutants kernels lint coverage bench docs docs-serve docs-pages picture clean
 .DEFAULT_GOAL := test
 
 help:                           ## this list
@@ -18,10 +18,23 @@ demo: kernels                   ## control mode on a simulated cluster, live, in
 	$(BIN)/cpsched demo
 
 test: lint kernels              ## everything that CI checks, but for coverage, the site and the live Slurm tests
-	$(BIN)/python -m pytest -n 2 --ignore tests/slurm tests
+	$(BIN)/python -m pytest -n 2 --ignore tests/slurm --ignore tests/monitoring tests
 
 fuzz: $(VENV)/.installed        ## mutated files through the command line, others each time; CASES=N for each kind of file
 	CPSCHED_FUZZ_CASES=$(or $(CASES),20000) $(BIN)/python -m pytest -n 2 tests/fuzz
+
+bounds: $(VENV)/.installed      ## the property suites with every index of the kernels checked
+	NUMBA_BOUNDSCHECK=1 CPSCHED_CACHE_DIR=$(CURDIR)/build/bounds $(BIN)/python -m pytest -q tests/properties
+
+chaos: kernels                  ## kills at random moments among random faults, KILLS=1000 SEED=1; then real SIGKILLs, a twentieth as many
+	$(BIN)/python -m tests.chaos --kills $(or $(KILLS),1000) --seed $(or $(SEED),1)
+	CPSCHED_SIGKILLS=$$(( $(or $(KILLS),1000) / 20 + 1 )) CPSCHED_SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/integration/test_sigkill.py
+
+soak: kernels                   ## a bridge beside an accelerated site: memory, files, ledger and journal; HOURS=1
+	$(BIN)/python -m tests.soak --hours $(or $(HOURS),1)
+
+mutants: kernels                ## small faults planted into modules: do tests notice? MODULE=cpsched_bridge.cycle.guard SAMPLE=40
+	$(BIN)/python -m tests.mutants --sample $(or $(SAMPLE),0) --seed $(or $(SEED),1) $(MODULE)
 
 kernels: $(VENV)/.installed     # compiled once, before two test processes would each do it
 	$(BIN)/cpsched warm-up
@@ -54,3 +67,4 @@ clean:                          ## everything that these commands made
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .coverage
 
 -include deploy/cluster.mk
+-include deploy/monitoring.mk

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cpsched.catalogue import DISPATCHERS
+from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.listing import Listing
 from cpsched.planning import ORDERS
 from cpsched_sim.oracle import PREDICTORS
@@ -25,6 +26,12 @@ def orders() -> str:
     """The table of orders of the queue."""
     rows = ((code(row.name), row.sentence, code(row.key), code(row.tie) if row.tie else "") for row in ORDERS.values())
     return table(("order", "what it does", "sorted by", "equal ones by"), rows)
+
+
+def objectives() -> str:
+    """The table of what `lookahead` can plan for."""
+    rows = ((code(row.name), row.sentence, code(row.formula)) for row in OBJECTIVES.values())
+    return table(("objective", "what it is best for", "cost of a job"), rows)
 
 
 def _table(listings: Iterable[Listing]) -> str:

@@ -6,23 +6,27 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from docs.scripts import catalogue, exporter, figures, plans, settings
+from docs.scripts import api, catalogue, exporter, family, figures, plans, settings
 
 DOCS = Path(__file__).resolve().parents[1]
 
 PARTS: dict[str, Callable[[], str]] = {
     "dispatchers": catalogue.dispatchers,
     "orders": catalogue.orders,
+    "objectives": catalogue.objectives,
     "predictors": catalogue.predictors,
     "instance": plans.instance_table,
     "settings": settings.tables,
+    "family": family.members,
+    "family words": family.words,
     "figures": figures.figures,
     "exporter": exporter.table_text,
+    "api": api.tables,
     **{f"plan {name}": (lambda name=name: plans.example(name)) for name in plans.SHOWN},
 }
 """Name of a part -> the function that writes it, as Markdown."""
 
-PART = re.compile(r"(<!-- begin generated: ([\w -]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
+PART = re.compile(r"(<!-- begin generated: ([\w +-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
 
 
 def outdated() -> Iterator[tuple[Path, str]]:

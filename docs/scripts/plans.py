@@ -12,11 +12,14 @@ from cpsched import catalogue
 from cpsched.fit import verify
 from cpsched.model import Cluster, Job, Request, RunningJob, Scene, frozen_array
 from cpsched.policy import Policy
+from cpsched.policy_spec import setting_names
 from docs.scripts.markdown import table
 
 SHOWN = (
     "fcfs", "greedy", "easy", "easy-sjbf", "list-reg", "list-sjf", "list-ljf", "list-saf", "list-laf", "list-spf",
-    "sjf", "ljf", "ebf", "prb", "pcp20",
+    "list-priority", "sjf", "ljf", "ebf", "prb",
+    "pcp", "pcp1", "pcp2", "pcp19", "pcp20", "hcp", "hcp1", "hcp2", "hcp19", "cph",
+    "cp-bsld", "cp-af", "cp-awf", "cp-p2sf", "cp-bsld+", "cp-p2sf+", "lookahead",
 )  # fmt: skip
 """The dispatchers that have an example."""
 
@@ -67,7 +70,8 @@ def scene() -> Scene:
 @lru_cache
 def decided(name: str) -> dict[str, int | None]:
     """Minutes from now to the start of each queued job, None where the dispatcher names none."""
-    settings = {"effort": "1000"} if name == "pcp20" else {}
+    searches = "effort" in setting_names(catalogue.DISPATCHERS.find(name))
+    settings = {"effort": "1000"} if searches else {}
     policy = Policy(catalogue.predictor("walltime"), catalogue.dispatcher(name, settings))
     seen = policy.estimated(scene())
     decision = policy.decide(seen)

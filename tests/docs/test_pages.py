@@ -3,7 +3,8 @@
 import re
 
 from cpsched.catalogue import DISPATCHERS
-from docs.scripts import pages, plans
+from cpsched.dispatchers.cp.kit import ConstraintDispatcher
+from docs.scripts import family, pages, plans
 from tests.docs.test_code_blocks import ROOT
 
 
@@ -13,7 +14,7 @@ def test_generated_parts_and_pictures_are_up_to_date():
 
 def test_every_part_stands_on_a_page():
     text = "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
-    assert set(re.findall(r"<!-- begin generated: ([\w -]+) -->", text)) == set(pages.PARTS)
+    assert set(re.findall(r"<!-- begin generated: ([\w +-]+) -->", text)) == set(pages.PARTS)
 
 
 def test_every_dispatcher_has_a_worked_example_and_every_job_of_it_is_answered():
@@ -21,6 +22,12 @@ def test_every_dispatcher_has_a_worked_example_and_every_job_of_it_is_answered()
     queued = {line.name for line in plans.LINES if line.started_min is None}
     for name in plans.SHOWN:
         assert set(plans.decided(name)) == queued
+
+
+def test_the_family_page_knows_the_code_of_every_word():
+    assert family.used() <= set(family.CODE)
+    own = {listing.name for listing in DISPATCHERS.own() if listing.factory is ConstraintDispatcher}
+    assert set(family.ORDER) == own
 
 
 def test_the_drawing_never_shows_two_jobs_on_one_processor():

@@ -1,0 +1,65 @@
+"""The family of constraint programming as one table: what its members differ in, and where the code of each word is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cpsched.catalogue import DISPATCHERS
+from cpsched.dispatchers.cp import by_nodes, by_pool, by_positions, certain, engine, objective, window
+from cpsched.dispatchers.cp import positions as kernels
+from cpsched.dispatchers.cp.answer import allocated
+from cpsched.dispatchers.cp.kit import ConstraintDispatcher
+from cpsched.listing import sentence_of
+from docs.scripts.markdown import code, table
+
+ROOT = Path(__file__).resolve().parents[2]
+COLUMNS = ("jobs", "control", "running", "objective", "priority", "allocation")
+ORDER = ("pcp", "pcp1", "pcp2", "pcp19", "pcp20", "hcp", "hcp1", "hcp2", "hcp19", "cph")
+CODE: dict[tuple[str, str], Callable[..., Any]] = {
+    ("jobs", "all"): kernels.possible,
+    ("jobs", "first"): certain.impossible,
+    ("jobs", "startable"): window.startable,
+    ("control", "doubles"): engine.Run.restart,
+    ("control", "stops"): engine.Run.restart,
+    ("running", "remaining"): window.facts_of,
+    ("running", "at-least-1s"): window.facts_of,
+    **{("objective", name): make for name, make in objective.OBJECTIVES.items()},
+    ("priority", "none"): by_nodes.NodeModel.search,
+    ("priority", "slowdown"): objective.by_slowdown,
+    ("priority", "urgency"): objective.by_urgency,
+    ("allocation", "positions"): by_positions.PositionModel,
+    ("allocation", "nodes"): by_nodes.NodeModel,
+    ("allocation", "best-fit"): allocated,
+    ("allocation", "pools"): by_pool.PoolModel,
+}
+"""Where each word of the table is carried out."""
+
+
+def members() -> str:
+    """One row per dispatcher; each cell links to the row of `words` that says where its code is."""
+    rows = []
+    for name in ORDER:
+        fixed = DISPATCHERS.find(name).fixed
+        cells = [f"[{fixed[column]}](#cp-{column}-{fixed[column]})" for column in COLUMNS]
+        rows.append((f"[{name}](dispatchers.md#{name})", *cells))
+    return table(("name", *COLUMNS), rows)
+
+
+def words() -> str:
+    """One row per word: the first sentence of the code, and its file, function and line."""
+    rows = []
+    for (column, word), what in CODE.items():
+        function = getattr(what, "py_func", what)
+        path = Path(inspect.getsourcefile(function) or "").resolve().relative_to(ROOT)
+        where = code(f"{path}") + ", " + code(function.__qualname__)
+        rows.append((f'<a id="cp-{column}-{word}"></a>{column}', code(word), sentence_of(function), where))
+    return table(("parameter", "word", "what it does", "where"), rows)
+
+
+def used() -> set[tuple[str, str]]:
+    """The words that members of the family have."""
+    listings = [listing for listing in DISPATCHERS.own() if listing.factory is ConstraintDispatcher]
+    return {(column, str(listing.fixed[column])) for listing in listings for column in COLUMNS}
