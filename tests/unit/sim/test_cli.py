@@ -6,8 +6,9 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from cpsched_sim import cli, views
+from cpsched_sim import views
 from cpsched_sim.cli import app
+from cpsched_sim.cli.options import parse_charge
 from cpsched_sim.workloads.eurora import eurora
 from tests.traces import KTH, trace
 from tests.unit.sim.traces.test_swf import line
@@ -192,7 +193,7 @@ def test_kth_equals_the_reference_table(dispatcher, predictor, bsld, af, awf, p2
 
 @pytest.mark.parametrize(("text", "charge"), [("none", None), ("measured", "measured"), ("2.5", 2.5)])
 def test_charges(text, charge):
-    assert cli.parse_charge(text) == charge
+    assert parse_charge(text) == charge
 
 
 def test_the_module_of_the_commands_is_quick_to_import():

@@ -1,0 +1,96 @@
+"""Options that several commands take, and what their texts mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+Trace = Annotated[Path, typer.Argument(help="A trace: SWF, `sacct -P` lines, or cpsched's own format; .gz too.")]
+SystemName = Annotated[
+    str | None, typer.Option("--system", help="A system by name or file; default: what the trace names, else pool.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the dispatcher, the predictor, or overrun."),
+]
+MaxJobs = Annotated[int | None, typer.Option(min=1, help="Replay the first so many jobs only.")]
+Limit = Annotated[float | None, typer.Option(help="Seconds that a decision may take (dispatchers that search).")]
+Effort = Annotated[int | None, typer.Option(help="Deterministic limit instead of seconds.")]
+Objective = Annotated[
+    str | None, typer.Option(help="Short for --set objective=NAME: what lookahead plans for (see its page).")
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of dispatchers that draw.")]
+ChargeText = Annotated[
+    str, typer.Option("--charge", metavar="none|measured|MS", help="What a decision costs on the simulated clock.")
+]
+LaneName = Annotated[
+    Literal["ordinary", "fast"],
+    typer.Option(
+        "--lane", help="fast: the loop compiled too, for list schedulers that learn nothing; the same starts."
+    ),
+]
+Lenient = Annotated[bool, typer.Option("--lenient", help="Skip and count bad lines instead of stopping at the first.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
+FormatName = Annotated[
+    str | None, typer.Option("--format", help="The trace's format by name; default: what its first line looks like.")
+]
+MetricNames = Annotated[
+    list[str] | None,
+    typer.Option("--metric", metavar="NAME", help="Show this metric, too: a plug-in's name, or package.module:METRIC."),
+]
+PolicyPath = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="FILE", help="A site's policy: shares, QOS, limits, weights of priority."),
+]
+OutDir = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the results there.")]
+
+
+def parse_settings(texts: Iterable[str] | None, objective: str | None = None) -> dict[str, str]:
+    """NAME=VALUE texts as a mapping, and the objective where one is given; raises `InvalidValue`."""
+    from cpsched.errors import require
+
+    found: dict[str, str] = {} if objective is None else {"objective": objective}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        require(bool(name and equals), "--set", text, "must be NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def parse_charge(text: str) -> Any:
+    """None, "measured" or milliseconds; raises `InvalidValue`."""
+    from cpsched.errors import InvalidValue
+
+    if text == "none":
+        return None
+    if text == "measured":
+        return text
+    try:
+        if 0 <= (milliseconds := float(text)) < float("inf"):
+            return milliseconds
+    except ValueError:
+        pass
+    raise InvalidValue("--charge", text, "must be none, measured, or milliseconds, not negative")
+
+
+def search_options(limit: float | None, effort: int | None, seed: int | None) -> dict[str, str]:
+    """The settings that only dispatchers with a search understand."""
+    from cpsched.errors import require
+
+    require(limit is None or effort is None, "--limit, --effort", (limit, effort), "only one of them")
+    require(limit is None or limit > 0, "--limit", limit, "must be positive")
+    require(effort is None or effort > 0, "--effort", effort, "must be positive")
+    given = {"limit_s": limit, "effort": effort, "seed": seed}
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def names_of(option: str, text: str) -> list[str]:
+    """Names separated by commas, each once. Raises `InvalidValue` where there is none."""
+    from cpsched.errors import require
+
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    require(bool(names), option, text, "must name one at least")
+    return names

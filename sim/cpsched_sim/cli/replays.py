@@ -1,0 +1,200 @@
+"""`cpsched simulate` and `cpsched compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cpsched_sim.cli.options import (
+    AsJson,
+    ChargeText,
+    Effort,
+    FormatName,
+    LaneName,
+    Lenient,
+    Limit,
+    MaxJobs,
+    MetricNames,
+    Objective,
+    OutDir,
+    PolicyPath,
+    Seed,
+    Settings,
+    SystemName,
+    Trace,
+    names_of,
+    parse_charge,
+    parse_settings,
+    search_options,
+)
+from cpsched_sim.cli.program import app, echo_json, reporting
+from cpsched_sim.shell import all_of, say
+
+if TYPE_CHECKING:
+    from cpsched_sim.experiment import Simulation
+
+
+@app.command()
+@reporting
+def simulate(
+    trace: Trace,
+    system: SystemName = None,
+    dispatcher: Annotated[str, typer.Option(help="A name (`cpsched dispatchers`), or package.module:Class.")] = "easy",
+    predictor: Annotated[
+        str, typer.Option(help="A name (`cpsched predictors`), or package.module:Class.")
+    ] = "walltime",
+    set_: Settings = None,
+    objective: Objective = None,
+    max_jobs: MaxJobs = None,
+    limit: Limit = None,
+    effort: Effort = None,
+    seed: Seed = None,
+    charge: ChargeText = "none",
+    lane: LaneName = "ordinary",
+    out: OutDir = None,
+    as_json: AsJson = False,
+    lenient: Lenient = False,
+    format: FormatName = None,
+    metric: MetricNames = None,
+    policy: PolicyPath = None,
+) -> None:
+    """Replay TRACE and print what the schedule is worth."""
+    from cpsched import metrics
+    from cpsched.policy_spec import PolicySpec
+    from cpsched_sim.experiment import Setup, run, write_results
+    from cpsched_sim.files import check_folder
+    from cpsched_sim.oracle import SIMULATED
+    from cpsched_sim.site.policy_file import load_policy
+    from cpsched_sim.views import print_simulation, progress_bar
+    from cpsched_sim.workloads.load import load, under
+
+    options, settings = search_options(limit, effort, seed), parse_settings(set_, objective)
+    spec = PolicySpec.of(dispatcher, predictor, settings, options, SIMULATED)
+    setup, more = Setup(spec, parse_charge(charge), lane), tuple(map(metrics.metric, metric or ()))
+    setup.build()
+    site = load_policy(policy) if policy is not None else None
+    if out is not None:
+        check_folder(out)
+    with progress_bar(f"{dispatcher} / {predictor}") as show:
+        workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None), format)
+        workload = under(workload, site) if site is not None else workload
+        simulation = run(workload, setup, show, more=more)
+    _warn(simulation)
+    show_it = partial(echo_json, simulation.summary()) if as_json else partial(print_simulation, simulation)
+    all_of(show_it, *([partial(write_results, simulation, out)] if out is not None else []))
+
+
+def _warn(simulation: Simulation) -> None:
+    """Say on stderr what a reader of the figures must know."""
+    for note in simulation.workload.notes:
+        say("note", note)
+    if simulation.left_waiting:
+        refused = next(iter(simulation.schedule.refused.values()), "the dispatcher never chose them")
+        say("warning", f"{simulation.left_waiting} jobs never started: {refused}")
+    for violation in simulation.schedule.violations[:10]:
+        say("warning", f"refused a start that breaks a rule: {violation}")
+
+
+@app.command()
+@reporting
+def compare(
+    trace: Trace,
+    dispatchers: Annotated[str, typer.Option(help="Names, separated by commas.")],
+    predictors: Annotated[str, typer.Option(help="Names, separated by commas.")] = "walltime",
+    baseline: Annotated[
+        str | None, typer.Option(help="Dispatcher, or dispatcher/predictor, that is 100 %; default: the first.")
+    ] = None,
+    system: SystemName = None,
+    set_: Settings = None,
+    objective: Objective = None,
+    max_jobs: MaxJobs = None,
+    limit: Limit = None,
+    effort: Effort = None,
+    seed: Seed = None,
+    charge: ChargeText = "none",
+    lane: LaneName = "ordinary",
+    jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
+    out: OutDir = None,
+    plots: Annotated[
+        bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out, with --policy shares.png.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Take from --out what an earlier run finished, and replay the rest.")
+    ] = False,
+    as_json: AsJson = False,
+    lenient: Lenient = False,
+    format: FormatName = None,
+    metric: MetricNames = None,
+    policy: PolicyPath = None,
+) -> None:
+    """Replay TRACE with every dispatcher and every predictor; --out writes compare.csv and every schedule."""
+    from cpsched import metrics
+    from cpsched.errors import require
+    from cpsched_sim import comparison
+    from cpsched_sim.files import check_folder, write_table
+    from cpsched_sim.processes import Study, compare_in_processes, finished_before
+    from cpsched_sim.report import plots as report
+    from cpsched_sim.site.fairness import site_metrics
+    from cpsched_sim.site.policy_file import load_policy
+    from cpsched_sim.views import print_comparison, progress_bar
+    from cpsched_sim.workloads.load import load, under
+
+    if plots:
+        require(out is not None, "--plots", plots, "needs --out DIR")
+        report.check()
+    require(not resume or out is not None, "--resume", resume, "needs --out DIR")
+    options, settings = search_options(limit, effort, seed), parse_settings(set_, objective)
+    names, more = tuple(metric or ()), tuple(map(metrics.metric, metric or ()))
+    chosen = comparison.combinations(
+        names_of("--dispatchers", dispatchers), names_of("--predictors", predictors), settings, options,
+        parse_charge(charge), lane,
+    )  # fmt: skip
+    comparison.check_baseline(chosen, baseline)
+    site = load_policy(policy) if policy is not None else None
+    if out is not None:
+        check_folder(out)
+    workload = load(trace, system, lenient, max_jobs, format=format)
+    if site is not None:
+        workload = under(workload, site)
+        more = (*more, *site_metrics(site))
+    for note in workload.notes:
+        say("note", note)
+    study = Study(trace, system, max_jobs, lenient, out, format, names, measures=plots, policy=policy)
+    setups = [setup for setup, _ in chosen]
+    done = finished_before(study, setups, workload) if resume else {}
+    if resume:
+        say("note", f"{len(done)} of {len(setups)} combinations were finished before")
+    interrupted = False
+    try:
+        with progress_bar("compare", "combinations") as show:
+            compare_in_processes(study, setups, jobs, show, done)
+    except KeyboardInterrupt:
+        interrupted = True
+    rows = [done[index] for index in sorted(done)]
+    if interrupted:
+        goes_on = "; --resume goes on" if out is not None else ""
+        say("interrupted", f"{len(rows)} of {len(setups)} combinations are finished{goes_on}")
+        if not rows:
+            raise typer.Exit(130)
+    baselines = comparison.baselines(rows, baseline)
+    title = f"{workload.name} on {workload.system}"
+    steps: list[Callable[[], object]] = [
+        partial(echo_json, comparison.as_json(rows, baselines, more))
+        if as_json
+        else partial(print_comparison, title, rows, baselines, more)
+    ]
+    if out is not None:
+        steps.append(partial(write_table, out / "compare.csv", comparison.table_rows(rows, baselines, more)))
+    if out is not None and plots and not interrupted:
+        steps.append(partial(report.write_comparison, rows, out, more, title))
+    for row in rows:
+        if row.error:
+            say("error", f"{row.name}: {row.error}")
+    all_of(*steps)
+    if interrupted:
+        raise typer.Exit(130)
+    if failed := [row for row in rows if row.error]:
+        raise typer.Exit(1 if any(row.summary is None for row in failed) else 2)
