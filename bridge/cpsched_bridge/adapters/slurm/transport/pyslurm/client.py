@@ -47,7 +47,7 @@ class Client:
         return self.answer()
 
     def ask(self, name: str, deadline_s: float, **arguments: Any) -> None:
-        """Make a call without waiting for what comes of it: `answer` tells that, within `deadline_s` seconds from now."""
+        """Make a call without waiting for what comes of it: `answer` tells that, within `deadline_s` seconds."""
         self._asked = name
         self._deadline_s, self._until_s = deadline_s, time.monotonic() + deadline_s
         channel = self._running()
@@ -56,7 +56,10 @@ class Client:
             wire.send(channel, {"call": name, "arguments": arguments})
 
     def answered(self, wait_s: float) -> bool:
-        """Whether the last call has come to something, if need be after `wait_s` seconds: then `answer` has it at once."""
+        """Whether the last call has come to something, at the latest after `wait_s` seconds.
+
+        If so, `answer` has it at once.
+        """
         left_s = self._until_s - time.monotonic()
         if self._child is None or not select([self._child.channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
             return self._child is None or left_s <= wait_s
@@ -82,7 +85,9 @@ class Client:
             yield
         except TimeoutError:
             self.close()
-            raise BackendTimeout(f"{name}: no answer from the pyslurm process in {self._deadline_s:g} s: killed") from None
+            raise BackendTimeout(
+                f"{name}: no answer from the pyslurm process in {self._deadline_s:g} s: killed"
+            ) from None
         except (wire.Closed, OSError) as error:
             status = self.close()
             raise BackendDied(f"{name}: the pyslurm process died (exit status {status}): {error}") from error

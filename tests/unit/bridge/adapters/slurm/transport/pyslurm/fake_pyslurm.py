@@ -1,7 +1,8 @@
 """A stand-in for pyslurm, loaded by the real child process in tests of the protocol.
 
 Its cluster is a JSON file named by FAKE_SLURM: {"jobs": {"7": {...}}, "log": [...]}; "hang", "waits" (until it is
-set otherwise), "crash", "raise" and "starts" make it misbehave. Every change is written back, so that a test and several children see the same cluster.
+set otherwise), "crash", "raise" and "starts" make it misbehave. Every change is written back, so that a test and
+several children see the same cluster.
 """
 
 from __future__ import annotations
