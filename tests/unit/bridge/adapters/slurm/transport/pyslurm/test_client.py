@@ -324,6 +324,26 @@ def test_a_hold_leaves_running_jobs_and_owners_holds_alone(client: Client, fake:
     assert fake.now()["log"] == [[7, {"priority": 0}]]
 
 
+@pytest.mark.parametrize(
+    ("facts", "result"),
+    [
+        ({"admin_comment": None, "comment": "mine"}, "refused"),
+        ({"admin_comment": None, "comment": None}, "refused"),
+        ({"admin_comment": None, "comment": "bridge:wait mine"}, "done"),
+        ({"admin_comment": "bridge:wait", "comment": None, "state_reason": "JobHeldUser"}, "done"),
+    ],
+)
+def test_an_administrators_hold_that_came_first_is_not_taken_for_the_bridges(
+    client: Client, fake: Fake, facts: dict[str, Any], result: str
+) -> None:
+    """The bridge has read that nobody holds the job; by now somebody does, and the plugin has not seen the bridge."""
+    fake.set(jobs={"7": facts})
+    order = {"job": 7, "clear": ""}
+    assert client.call("hold", ENOUGH_S, orders=[order])[0][0] == result
+    fake.set(jobs={"7": facts}, plugins=[])
+    assert client.call("hold", ENOUGH_S, orders=[order])[0][0] == "done", "without the plugin nobody can tell"
+
+
 def scontrol(bin: Path, complaint: str = "") -> Path:
     """A scontrol that writes down what it is told; the file."""
     said = bin / "said"
