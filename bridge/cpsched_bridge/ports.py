@@ -180,7 +180,9 @@ class Backend(Protocol):
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """Hold pending jobs and clear a pin of ours: to adopt a job, to roll a start back, after a requeue.
 
-        A job that runs meanwhile is left alone and `refused`. Never turns a user's hold into ours.
+        A job that runs meanwhile is left alone and `refused`. Never turns a user's hold into ours. A job without a pin
+        that an administrator has held since it was read is `refused` as well, where that can be told.
+        A job that an administrator has held since it was read is `refused`, where that can be told.
         """
         ...
 

@@ -115,7 +115,10 @@ class Commands:
         if outcome.result == "done":
             return move(entry, State.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":
-            return failed(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.conduct)
+            # A hold that was to make the job ours has not: whoever holds it now does not do so for us.
+            ours = entry.state is not State.HOLDING or entry.pinned
+            state = entry.state if ours else State.FREE
+            return failed(entry, state, now_s, f"hold refused: {outcome.detail}", self.conduct)
         return None
 
     def _given_back(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:

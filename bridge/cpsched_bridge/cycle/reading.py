@@ -9,7 +9,7 @@ from cpsched.model import EndedJob
 from cpsched_bridge.ports import Backend, Observation
 from cpsched_bridge.store.ledger import Ledger
 
-LOOK_BACK_EVERY_S = 300
+LOOK_BACK_EVERY_S = 60
 """Seconds of the cluster between two attempts to read a past that could not be read at the start."""
 
 

@@ -82,7 +82,8 @@ class SlurmBackend:
             past = self._transport.past(int(seen.now_s - self._history_days * 86400))
         except BackendError as error:
             # Learning from less is better than not working at all.
-            structlog.get_logger("slurm").warning("no_history", detail=str(error))
+            if not self.history_missing:
+                structlog.get_logger("slurm").warning("no_history", detail=str(error))
             self.history_missing = True
             return translator.remembered(seen)
         self.history_missing = False

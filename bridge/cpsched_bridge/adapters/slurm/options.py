@@ -20,7 +20,10 @@ class Options(Section):
         default=10.0, gt=0, description="How long slurmctld may take to answer; after that pyslurm's process is killed."
     )
     history_deadline_s: float = Field(
-        default=60.0, gt=0, description="The same for the accounting database, asked once at start."
+        default=60.0,
+        gt=0,
+        description="The same for the accounting database, asked once at start, by a process of its own. "
+        "Cycles wait for its answer no longer than `deadline_s`.",
     )
     history_days: float = Field(
         default=7.0, gt=0, description="How far back ended jobs are read at start, to learn run times from."

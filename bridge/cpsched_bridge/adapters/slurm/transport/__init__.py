@@ -46,7 +46,10 @@ class Transport(Protocol):
         ...
 
     def past(self, since_s: int) -> Sequence[Record]:
-        """Records of `PAST_FIELDS`: jobs of the accounting database that ended after `since_s`."""
+        """Records of `PAST_FIELDS`: jobs of the accounting database that ended after `since_s`.
+
+        Raises `BackendTimeout` where the answer takes long. Another call may then have it.
+        """
         ...
 
     def start(self, orders: Sequence[Record]) -> Sequence[Answer]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from select import select
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire
@@ -11,6 +14,9 @@ from cpsched_bridge.children import Child
 from cpsched_bridge.errors import BackendDied, BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
 CHILD = "cpsched_bridge.adapters.slurm.transport.pyslurm.child"
+
+READING_S = 5.0
+"""How long an answer may take to be read that has begun to come."""
 
 ERRORS: dict[str, type[BackendError]] = {
     "unavailable": BackendUnavailable,
@@ -26,6 +32,7 @@ class Client:
         self._module = module
         self._environment = environment
         self._child: Child | None = None
+        self._asked, self._deadline_s, self._until_s = "", 0.0, 0.0
         self.starts = 0
         """Children started so far."""
 
@@ -36,24 +43,57 @@ class Client:
 
     def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
         """The answer of the child. Raises `BackendError`: also when no answer comes within `deadline_s` seconds."""
-        until_s = time.monotonic() + deadline_s
+        self.ask(name, deadline_s, **arguments)
+        return self.answer()
+
+    def ask(self, name: str, deadline_s: float, **arguments: Any) -> None:
+        """Make a call without waiting for what comes of it: `answer` tells that, within `deadline_s` seconds."""
+        self._asked = name
+        self._deadline_s, self._until_s = deadline_s, time.monotonic() + deadline_s
         channel = self._running()
-        try:
+        with self._ending():
             channel.settimeout(deadline_s)
             wire.send(channel, {"call": name, "arguments": arguments})
-            reply = wire.receive(channel, until_s)
+
+    def answered(self, wait_s: float) -> bool:
+        """Whether the last call has come to something, at the latest after `wait_s` seconds.
+
+        If so, `answer` has it at once.
+        """
+        left_s = self._until_s - time.monotonic()
+        if self._child is None or not select([self._child.channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
+            return self._child is None or left_s <= wait_s
+        # An answer that has come is taken, however late it is looked for.
+        self._until_s = max(self._until_s, time.monotonic() + READING_S)
+        return True
+
+    def answer(self) -> Any:
+        """What came of the last call; waits for its deadline. Raises as `call`."""
+        with self._ending():
+            if self._child is None:
+                raise wire.Closed("it has ended before")
+            reply = wire.receive(self._child.channel, self._until_s)
+        if "error" in reply:
+            raise ERRORS[reply["error"]](f"{self._asked}: {reply['detail']}")
+        return reply["result"]
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """End the child where it does not do as it should, and raise what that means for the call."""
+        name = self._asked
+        try:
+            yield
         except TimeoutError:
             self.close()
-            raise BackendTimeout(f"{name}: no answer from the pyslurm process in {deadline_s:g} s: killed") from None
+            raise BackendTimeout(
+                f"{name}: no answer from the pyslurm process in {self._deadline_s:g} s: killed"
+            ) from None
         except (wire.Closed, OSError) as error:
             status = self.close()
             raise BackendDied(f"{name}: the pyslurm process died (exit status {status}): {error}") from error
         except ValueError as error:
             self.close()
             raise BackendUnavailable(f"{name}: the pyslurm process sent no message: {error}") from error
-        if "error" in reply:
-            raise ERRORS[reply["error"]](f"{name}: {reply['detail']}")
-        return reply["result"]
 
     def _running(self) -> socket.socket:
         """A channel to a live child, which is started if there is none."""

@@ -54,8 +54,21 @@ class Commands:
         return self._cleared(orders, numbers, outcomes)
 
     def _hold(self, number: int, order: Record) -> None:
-        if value_of(self._ours(number), "priority") != 0:
+        job = self._ours(number)
+        if value_of(job, "priority") != 0:
             self._modify(number, priority=0)
+        elif not order["clear"] and self._administrators(job):
+            raise Refused("is held by an administrator")
+
+    def _administrators(self, job: Any) -> bool:
+        """Whether a held job without a pin is held by another than the bridge.
+
+        Somebody may hold a job after the bridge has read that nobody does, and before the bridge's own hold arrives.
+        The plugin marks every hold of the bridge's; without a plugin nobody can tell.
+        """
+        if not self._guarded or value_of(job, "admin_comment") == states.WAIT:
+            return False
+        return states.WAIT not in (value_of(job, "comment") or "").split(" ")
 
     def hand_back(self, orders: list[Record]) -> list[list[str]]:
         """Undo pins, then release: what stays pinned would be bound to nodes that no one keeps for it."""

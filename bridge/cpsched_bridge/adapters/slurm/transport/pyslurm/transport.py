@@ -9,21 +9,33 @@ from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.transport import Answer
 from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
 from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import cluster_records, records
+from cpsched_bridge.errors import BackendTimeout
 
 
 class PyslurmTransport:
-    """See `Transport`. `history_deadline_s` is for the accounting database, `deadline_s` for everything else."""
+    """See `Transport`. `history_deadline_s` is for the accounting database, `deadline_s` for everything else.
+
+    The accounting database is asked by a child of its own: pyslurm goes on knocking at one that is gone, and the
+    controller's child would answer nothing meanwhile.
+    """
 
     def __init__(
-        self, deadline_s: float = 10.0, history_deadline_s: float = 60.0, client: Client | None = None
+        self,
+        deadline_s: float = 10.0,
+        history_deadline_s: float = 60.0,
+        client: Client | None = None,
+        accounting: Client | None = None,
     ) -> None:
         self._deadline_s = deadline_s
         self._history_deadline_s = history_deadline_s
         self.client = client or Client()
+        self.accounting = accounting or Client()
+        self._past_wait_s = deadline_s
+        self._past_asked = False
 
     @property
     def child_starts(self) -> int:
-        """Child processes started so far."""
+        """Child processes started so far that speak to the controller."""
         return self.client.starts
 
     def config(self) -> Record:
@@ -41,8 +53,17 @@ class PyslurmTransport:
         return cluster_records(self._call("snapshot"))
 
     def past(self, since_s: int) -> Sequence[Record]:
-        """See `Transport.past`."""
-        return records(self.client.call("past", self._history_deadline_s, since_s=since_s))
+        """See `Transport.past`. The first call waits as long as the controller may take, later ones not at all."""
+        if not self._past_asked:
+            self.accounting.ask("past", self._history_deadline_s, since_s=since_s)
+            self._past_asked = True
+        wait_s, self._past_wait_s = self._past_wait_s, 0.0
+        if not self.accounting.answered(wait_s):
+            raise BackendTimeout(f"past: no answer in {wait_s:g} s, and none yet")
+        self._past_asked = False
+        found = self.accounting.answer()
+        self.accounting.close()  # it is asked once
+        return records(found)
 
     def start(self, orders: Sequence[Record]) -> Sequence[Answer]:
         """See `Transport.start`."""
@@ -59,6 +80,7 @@ class PyslurmTransport:
     def close(self) -> None:
         """See `Transport.close`."""
         self.client.close()
+        self.accounting.close()
 
     def _command(self, name: str, orders: Sequence[Record]) -> list[Answer]:
         return [(result, detail) for result, detail in self._call(name, orders=list(orders))]

@@ -1,7 +1,8 @@
 """A stand-in for pyslurm, loaded by the real child process in tests of the protocol.
 
-Its cluster is a JSON file named by FAKE_SLURM: {"jobs": {"7": {...}}, "log": [...]}; "hang", "crash", "raise" and
-"starts" make it misbehave. Every change is written back, so that a test and several children see the same cluster.
+Its cluster is a JSON file named by FAKE_SLURM: {"jobs": {"7": {...}}, "log": [...]}; "hang", "waits" (until it is
+set otherwise), "crash", "raise" and "starts" make it misbehave. Every change is written back, so that a test and
+several children see the same cluster.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def misbehave(call: str) -> None:
     now = world()
     if now.get("hang") == call:
         time.sleep(600)
+    while world().get("waits") == call:
+        time.sleep(0.05)
     if now.get("crash") == call:
         os.kill(os.getpid(), signal.SIGSEGV)
     if now.get("raise", {}).get(call):
@@ -135,3 +138,13 @@ class Config:
 
 
 slurmctld = SimpleNamespace(Config=Config)
+
+
+class PastJobs:
+    @staticmethod
+    def load(_: Any) -> dict[int, Any]:
+        misbehave("past")
+        return {3: Record(3, {"id": 3})}
+
+
+db = SimpleNamespace(Jobs=PastJobs, JobFilter=SimpleNamespace)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 
 REPOSITORY = Path(__file__).parents[7]
@@ -90,6 +91,59 @@ def test_a_hanging_child_is_killed_at_the_deadline_and_replaced(client: Client, 
     fake.set(jobs={"7": {}})
     assert len(client.call("snapshot", ENOUGH_S)["jobs"]["rows"]) == 1
     assert client.starts == 2
+
+
+def test_a_call_may_be_made_now_and_its_answer_taken_later(client: Client, fake: Fake) -> None:
+    """Also after its deadline, if it came before."""
+    fake.set(jobs={"7": {}})
+    client.ask("snapshot", 2.0)
+    assert client.answered(2.0)
+    time.sleep(2.0)
+    assert len(client.answer()["jobs"]["rows"]) == 1
+
+
+def test_a_call_made_before_is_not_waited_for_longer_than_asked_and_killed_at_its_deadline(
+    client: Client, fake: Fake
+) -> None:
+    client.call("hello", ENOUGH_S)
+    fake.set(jobs={}, hang="jobs")
+    client.ask("snapshot", 1.5)
+    hung = client.pid
+    assert hung
+    assert not client.answered(0.2)
+    assert not gone(hung)
+    assert client.answered(ENOUGH_S)
+    with pytest.raises(BackendTimeout, match="no answer"):
+        client.answer()
+    assert gone(hung)
+
+
+def test_a_child_that_dies_of_a_call_made_before_is_told(client: Client, fake: Fake) -> None:
+    fake.set(jobs={}, crash="jobs")
+    client.ask("snapshot", ENOUGH_S)
+    assert client.answered(ENOUGH_S)
+    with pytest.raises(BackendTimeout, match=f"exit status {-signal.SIGSEGV}"):
+        client.answer()
+
+
+def test_a_slow_accounting_database_holds_up_nothing_and_its_answer_is_taken_when_it_has_come(fake: Fake) -> None:
+    """The controller is asked by another process meanwhile."""
+    controller, accounting = (Client("fake_pyslurm", fake.environment()) for _ in range(2))
+    controller.call("hello", ENOUGH_S)
+    transport = PyslurmTransport(1.0, ENOUGH_S, controller, accounting)
+    fake.set(jobs={"7": {}}, waits="past")
+    for _ in range(2):
+        with pytest.raises(BackendTimeout, match="none yet"):
+            transport.past(0)
+    asked = transport.accounting.pid
+    assert len(transport.read().jobs) == 1
+    fake.set(jobs={"7": {}})
+    assert transport.accounting.answered(ENOUGH_S)
+    assert [record["id"] for record in transport.past(0)] == [3]
+    assert asked is not None
+    assert gone(asked)
+    assert transport.child_starts == 1
+    transport.close()
 
 
 def test_a_crash_in_mid_call_may_have_had_an_effect(client: Client, fake: Fake) -> None:
@@ -268,6 +322,26 @@ def test_a_hold_leaves_running_jobs_and_owners_holds_alone(client: Client, fake:
     answers = client.call("hold", ENOUGH_S, orders=[{"job": n, "clear": ""} for n in (7, 8, 9)])
     assert [answer[0] for answer in answers] == ["done", "refused", "refused"]
     assert fake.now()["log"] == [[7, {"priority": 0}]]
+
+
+@pytest.mark.parametrize(
+    ("facts", "result"),
+    [
+        ({"admin_comment": None, "comment": "mine"}, "refused"),
+        ({"admin_comment": None, "comment": None}, "refused"),
+        ({"admin_comment": None, "comment": "bridge:wait mine"}, "done"),
+        ({"admin_comment": "bridge:wait", "comment": None, "state_reason": "JobHeldUser"}, "done"),
+    ],
+)
+def test_an_administrators_hold_that_came_first_is_not_taken_for_the_bridges(
+    client: Client, fake: Fake, facts: dict[str, Any], result: str
+) -> None:
+    """The bridge has read that nobody holds the job; by now somebody does, and the plugin has not seen the bridge."""
+    fake.set(jobs={"7": facts})
+    order = {"job": 7, "clear": ""}
+    assert client.call("hold", ENOUGH_S, orders=[order])[0][0] == result
+    fake.set(jobs={"7": facts}, plugins=[])
+    assert client.call("hold", ENOUGH_S, orders=[order])[0][0] == "done", "without the plugin nobody can tell"
 
 
 def scontrol(bin: Path, complaint: str = "") -> Path:
