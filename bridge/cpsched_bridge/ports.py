@@ -182,7 +182,6 @@ class Backend(Protocol):
 
         A job that runs meanwhile is left alone and `refused`. Never turns a user's hold into ours. A job without a pin
         that an administrator has held since it was read is `refused` as well, where that can be told.
-        A job that an administrator has held since it was read is `refused`, where that can be told.
         """
         ...
 
