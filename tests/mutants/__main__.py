@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from tests.mutants.operators import Mutant, mutants
@@ -53,8 +54,9 @@ def equivalents(name: str) -> set[tuple[str, str]]:
 def chosen(module: Watched, sample: int, seed: int) -> list[Mutant]:
     """The mutants to be tried: all, or so many of them at random; none that is known to mean the same."""
     same = equivalents(module.name)
-    found = [m for m in mutants(module.path.read_text()) if (m.before, m.after) not in same]
-    return found if not sample or sample >= len(found) else random.Random(seed).sample(found, sample)
+    order = random.Random(seed) if sample else None
+    found = (m for m in mutants(module.path.read_text(), order) if (m.before, m.after) not in same)
+    return list(islice(found, sample or None))
 
 
 def try_module(module: Watched, sample: int, seed: int) -> bool:

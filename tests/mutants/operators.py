@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -119,17 +120,43 @@ class Mutant:
     text: str
 
 
-def mutants(source: str) -> Iterator[Mutant]:
-    """Every fault that can be planted into `source`, in the order of operators, each that means something once."""
-    seen = {_meaning(source)}
+def mutants(source: str, order: random.Random | None = None) -> Iterator[Mutant]:
+    """Every fault that can be planted into `source`, each once; in random order if one is given.
+
+    Each is made when it is asked for: a sample costs no more than its members.
+    """
+    statements = list(_statements(source))
+    spots = [(which, *spot) for which, (_, statement, _) in enumerate(statements) for spot in _spots(statement)]
+    if order is not None:
+        order.shuffle(spots)
+    seen = [{_meaning(statement)} for _, statement, _ in statements]
+    for which, operator, occurrence in spots:
+        before, statement, behind = statements[which]
+        text = mutate_code(statement, OPERATORS[operator](), occurrence)
+        meaning = None if text is None else _meaning(text)
+        if meaning is not None and meaning not in seen[which]:
+            seen[which].add(meaning)
+            yield _mutant(operator, source, before + text + behind)
+
+
+def _spots(statement: str) -> Iterator[tuple[str, int]]:
+    """Each place, as its number, at which an operator can be applied."""
+    nodes = list(ast_nodes(get_ast(statement)))
     for name, operator in OPERATORS.items():
-        count = sum(1 for node in ast_nodes(get_ast(source)) for _ in operator().mutation_positions(node))
-        for occurrence in range(count):
-            text = mutate_code(source, operator(), occurrence)
-            meaning = None if text is None else _meaning(text)
-            if meaning is not None and meaning not in seen:
-                seen.add(meaning)
-                yield _mutant(name, source, text)
+        for occurrence in range(sum(1 for node in nodes for _ in operator().mutation_positions(node))):
+            yield name, occurrence
+
+
+def _statements(source: str) -> Iterator[tuple[str, str, str]]:
+    """Each top-level statement with the text before and behind it: a short text is quick to parse, time and again."""
+    lines = source.splitlines(keepends=True)
+    starts = [_first_line(statement) - 1 for statement in ast.parse(source).body]
+    for start, stop in zip(starts, [*starts[1:], len(lines)], strict=True):
+        yield "".join(lines[:start]), "".join(lines[start:stop]), "".join(lines[stop:])
+
+
+def _first_line(statement: ast.stmt) -> int:
+    return min([statement.lineno, *(mark.lineno for mark in getattr(statement, "decorator_list", []))])
 
 
 def _mutant(name: str, source: str, text: str) -> Mutant:

@@ -1,7 +1,7 @@
 """Runs the tests of a module against one mutant after the other, each in a forked process of its own.
 
-The process that forks has imported the heavy libraries, but nothing of the project: every child imports that anew,
-with the mutant in the module's place.
+The process that forks has imported the heavy libraries, and those modules of the project that do not need the one under
+test: every child imports the rest anew, with the mutant in the module's place.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +32,8 @@ _SPARE_S = 10.0
 class Planted(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports one module from a text instead of its file."""
 
-    def __init__(self, name: str, path: Path, text: str) -> None:
-        self._name, self._path, self._text = name, path, text
+    def __init__(self, name: str, path: Path, text: str, first: Callable[[], None] = lambda: None) -> None:
+        self._name, self._path, self._text, self._first = name, path, text, first
 
     def find_spec(self, fullname, path=None, target=None):
         if fullname != self._name:
@@ -45,6 +45,7 @@ class Planted(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return spec
 
     def exec_module(self, module):
+        self._first()
         exec(compile(self._text, str(self._path), "exec"), module.__dict__)
 
 
@@ -70,7 +71,9 @@ class Runner:
 
     def check(self) -> float:
         """Run the tests without a fault; how long they take. Raises `RuntimeError` if they fail."""
-        verdict = self._run(self._path.read_text())
+        text = self._path.read_text()
+        self._import_what_does_not_need_it(text)
+        verdict = self._run(text)
         if verdict.noticed:
             raise RuntimeError(f"{self._name}: its tests fail without any mutant")
         self._limit_s = _KILLED_AFTER * verdict.seconds + _SPARE_S
@@ -80,11 +83,23 @@ class Runner:
         """What the tests say to a mutant."""
         return self._run(mutant.text)
 
-    def _run(self, text: str) -> Verdict:
+    def _import_what_does_not_need_it(self, text: str) -> None:
+        """What one child has imported when it comes to the module cannot depend on it."""
+        here, there = os.pipe()
+        self._run(text, lambda: _tell(there))
+        os.close(there)
+        with os.fdopen(here) as told:
+            names = told.read().split()
+        for name in names:
+            importlib.import_module(name)
+        if self._name in sys.modules:
+            raise RuntimeError(f"{self._name}: must not be imported yet")
+
+    def _run(self, text: str, first: Callable[[], None] = lambda: None) -> Verdict:
         began_s = time.monotonic()
         child = os.fork()
         if child == 0:
-            self._be_tested(text)
+            self._be_tested(text, first)
         until_s = began_s + self._limit_s
         while True:
             pid, status = os.waitpid(child, os.WNOHANG)
@@ -98,14 +113,14 @@ class Runner:
             time.sleep(0.02)
         return Verdict(status != 0, time.monotonic() - began_s)
 
-    def _be_tested(self, text: str) -> None:
+    def _be_tested(self, text: str, first: Callable[[], None]) -> None:
         code = 1
         try:
             os.setpgid(0, 0)
             nowhere = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
                 os.dup2(nowhere, stream)
-            sys.meta_path.insert(0, Planted(self._name, self._path, text))
+            sys.meta_path.insert(0, Planted(self._name, self._path, text, first))
             import pytest
 
             # Without pytest's rewriting of assertions, which would import plug-ins' packages itself, from their files.
@@ -113,3 +128,14 @@ class Runner:
             code = int(pytest.main([*options, *self._tests]))
         finally:
             os._exit(code)
+
+
+def _tell(pipe: int) -> None:
+    """Write down which modules of the project are imported to their end, and go."""
+    done = [
+        name
+        for name, module in sys.modules.items()
+        if name.partition(".")[0] in PROJECT and not getattr(module.__spec__, "_initializing", False)
+    ]
+    os.write(pipe, "\n".join(done).encode())
+    os._exit(0)

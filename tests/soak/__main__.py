@@ -1,9 +1,10 @@
 """Runs a bridge in control of a simulated site, accelerated, and prints what it takes: memory, files, ledger, journal.
 
-    python -m tests.soak [--hours H] [--jobs N] [--queue N] [--child]
+    python -m tests.soak [--hours H] [--jobs N] [--queue N] [--step S] [--child]
 
 The site is a process of its own, as a real one would be: what it remembers is not the bridge's. Its time passes with
-each reading. Jobs are made up as they arrive, always as many as keep the queue at a length; one in twenty is cancelled.
+each reading: the longer the step, the more jobs a cycle. Jobs are made up as they arrive, always as many as keep the
+queue at a length; one in twenty is cancelled.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import sys
 import tempfile
 import time
 from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import structlog
@@ -29,22 +32,24 @@ from cpsched_bridge.adapters.mock.remote import RemoteBackend, serve
 from cpsched_bridge.cycle.apart import Apart
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.ports import Hold, Observation, Outcome, PendingJob
-from cpsched_bridge.watch.exporter import Exporter
-from tests.bridges import a_bridge
+from tests.bridges import Metrics, a_bridge
 
 NODES, CORES = 64, 16
-STEP_S = 120
 USERS = 40
 REMEMBERED = 20_000
 """Ended jobs that the site can still tell of, as a cluster forgets them after a while."""
 LINES = 24
+COLUMNS = (
+    ("real h", 7), ("simulated h", 11), ("ended jobs", 10), ("cycles", 8), ("bridge MiB", 10), ("child MiB", 9),
+    ("files", 5), ("ledger MiB", 10), ("journal MiB", 11), ("ms CPU a cycle", 14),
+)  # fmt: skip
 
 
 class Stream:
     """A site that remembers no more than it must, behind the calls of `adapters.mock.remote`."""
 
-    def __init__(self, queue: int) -> None:
-        self.now_s, self._queue, self._rng = 0, queue, random.Random(1)
+    def __init__(self, queue: int, step_s: int) -> None:
+        self.now_s, self._queue, self._step_s, self._rng = 0, queue, step_s, random.Random(1)
         self._cluster = Cluster.of([[CORES]] * NODES, ["cores"])
         self._free = self._cluster.capacity.copy()
         self._index = {name: node for node, name in enumerate(self._cluster.node_names)}
@@ -63,7 +68,7 @@ class Stream:
         self._pending[job.id] = (job, Hold.PLUGIN, False)
 
     def read(self, since: int) -> Observation:
-        self.now_s += STEP_S
+        self.now_s += self._step_s
         over = [id for id, (_, end_s) in self._running.items() if end_s <= self.now_s]
         for id in over:
             running, end_s = self._running.pop(id)
@@ -114,6 +119,29 @@ class Stream:
         return []
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a run had come to at one moment, in the order of `COLUMNS`."""
+
+    real_h: float
+    simulated_h: float
+    ended: int
+    cycles: int
+    bridge_mib: float
+    child_mib: float
+    files: int
+    ledger_mib: float
+    journal_mib: float
+    cpu_ms: float
+
+    def text(self) -> str:
+        """The line under the names of the columns."""
+        return " ".join(
+            f"{value:{width}}" if isinstance(value, int) else f"{value:{width}.2f}"
+            for value, (_, width) in zip(astuple(self), COLUMNS, strict=True)
+        )
+
+
 def resident_mib(pid: int | str = "self") -> float:
     """Memory that a process has."""
     text = Path(f"/proc/{pid}/status").read_text()
@@ -131,6 +159,7 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=1.0, help="at most so many hours of real time")
     parser.add_argument("--jobs", type=int, default=10**9, help="at most so many ended jobs")
     parser.add_argument("--queue", type=int, default=200, help="length of the queue")
+    parser.add_argument("--step", type=int, default=120, help="simulated seconds from one reading to the next")
     parser.add_argument("--child", action="store_true", help="the dispatcher in a process of its own")
     given = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
@@ -141,45 +170,48 @@ def main() -> int:
 def soak(given: argparse.Namespace, folder: Path) -> int:
     """Run in a folder."""
     socket = folder / "site.sock"
-    site = multiprocessing.get_context("fork").Process(target=serve, args=(Stream(given.queue), socket), daemon=True)
+    stream = Stream(given.queue, given.step)
+    site = multiprocessing.get_context("fork").Process(target=serve, args=(stream, socket), daemon=True)
     site.start()
     while not socket.exists():
         time.sleep(0.01)
     apart = Apart(PolicySpec("easy"), "one-second") if given.child else None
     policy = Policy(LastTwoPredictor(), apart or EasyDispatcher())
-    exporter, backend = Exporter(), RemoteBackend(socket, deadline_s=60.0)
+    backend = RemoteBackend(socket, deadline_s=60.0)
     bridge = a_bridge(
-        folder, backend, policy=policy, pace=RealPace(), listeners=(exporter,),
+        folder, backend, policy=policy, pace=RealPace(), listeners=(Metrics(),),
         journal={"max_mib": 64, "keep_jobs_days": 1}, cycle={"checks_every_s": 0},
     )  # fmt: skip
-    print(
-        " real h  simulated h   ended jobs   cycles  bridge MiB  child MiB  files  ledger MiB  journal MiB"
-        "  ms CPU a cycle"
-    )
-    began_s, cycles, ended, since = time.monotonic(), 0, 0, (time.process_time(), 0)
-    first_mib, told, step = 0.0, 0, max(1, min(given.jobs, 10**6) // LINES)
+    print(" ".join(f"{name:>{width}}" for name, width in COLUMNS))
+    began_s, since_s, cycles, ended, lines = time.monotonic(), time.process_time(), 0, 0, list[Line]()
+    told_at, step = 0, max(1, min(given.jobs, 10**6) // LINES)
     try:
         while True:
             report = bridge.cycle()
             assert report.result == "ok", report.happenings
+            assert report.observation is not None
             cycles += 1
             ended += len(report.ended)
             hours = (time.monotonic() - began_s) / 3600
             done = hours >= given.hours or ended >= given.jobs
-            if ended >= told + step or hours >= given.hours * (told / step + 1) / LINES or done:
-                told += step
-                cpu_s, at = time.process_time(), cycles
-                mib = resident_mib()
-                first_mib = first_mib or mib
-                assert report.observation is not None
-                print(
-                    f"{hours:7.2f} {report.observation.now_s / 3600:12.0f} {ended:12} {cycles:8} {mib:11.1f}"
-                    f" {resident_mib(apart.pid) if apart and apart.pid else 0:10.1f}"
-                    f" {len(os.listdir('/proc/self/fd')):6} {size_mib(folder, 'ledger'):11.1f}"
-                    f" {size_mib(folder, 'journal'):12.1f} {1e3 * (cpu_s - since[0]) / (at - since[1]):15.1f}",
-                    flush=True,
+            if ended >= told_at + step or hours >= given.hours * (len(lines) + 1) / LINES or done:
+                told_at, before = ended, lines[-1].cycles if lines else 0
+                cpu_ms = 1e3 * (time.process_time() - since_s) / max(1, cycles - before)
+                line = Line(
+                    hours,
+                    report.observation.now_s / 3600,
+                    ended,
+                    cycles,
+                    resident_mib(),
+                    resident_mib(apart.pid) if apart and apart.pid else 0.0,
+                    len(os.listdir("/proc/self/fd")),
+                    size_mib(folder, "ledger"),
+                    size_mib(folder, "journal"),
+                    cpu_ms,
                 )
-                since = (cpu_s, at)
+                lines.append(line)
+                print(line.text(), flush=True)
+                since_s = time.process_time()
             if done:
                 break
     finally:
@@ -188,8 +220,21 @@ def soak(given: argparse.Namespace, folder: Path) -> int:
         site.join()
         if apart is not None:
             apart.close()
-    print(f"memory grew by {resident_mib() - first_mib:.1f} MiB from the first line to the last")
+    for sentence in growth(lines):
+        print(sentence)
     return 0
+
+
+def growth(lines: Sequence[Line]) -> Iterator[str]:
+    """How much of each came to be an hour, real and simulated, from the middle of the run to its end."""
+    first, last = lines[len(lines) // 2], lines[-1]
+    hours, simulated = last.real_h - first.real_h, last.simulated_h - first.simulated_h
+    if not (hours > 0 and simulated > 0):
+        return
+    yield f"growth over the second half, {last.ended - first.ended} jobs:"
+    for (name, width), a, b in list(zip(COLUMNS, astuple(first), astuple(last), strict=True))[4:]:
+        grown = b - a
+        yield f"{name:>{width}}: {grown:+9.2f}, {grown / hours:+9.2f} a real h, {grown / simulated:+9.4f} a simulated h"
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ class Bridge:
     """What happened when the report of its cycle had been told already: part of the next one."""
 
     def __post_init__(self) -> None:
-        self._round = self.journal.last_round
+        self._round = max(self.journal.last_round, self.ledger.last_round())  # the journal may have been set aside
         self._log = structlog.get_logger("bridge")
         self._watch = FailureWatch(self.settings.guard)
         self._heart = Heartbeat(self.settings.heartbeat_path)

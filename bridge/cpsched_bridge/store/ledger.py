@@ -280,6 +280,10 @@ class Ledger:
         query = "select at_s, round, before, after, why from transitions where job_id = ? order by seq"
         return list(self._db.execute(query, (job_id,)))
 
+    def last_round(self) -> int:
+        """The newest round that changed anything, of those that are not forgotten; 0 if there is none."""
+        return int(self._db.execute("select coalesce(max(round), 0) from transitions").fetchone()[0])
+
     def counts(self) -> dict[State, int]:
         """Number of jobs by state."""
         return {state: len(self._in_state[state]) for state in State}

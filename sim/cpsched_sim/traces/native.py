@@ -33,7 +33,7 @@ MAGIC = "# cpsched-trace 1"
 NUMBERS = ("job", "submit_s", "run_s", "walltime_s", "units", "distinct", "exclusive")
 WORDS = ("partition", "user", "name", "queue", "account")
 FIXED = (*NUMBERS, *WORDS)
-_LEAST = {"submit_s": 0, "run_s": 1, "walltime_s": 1, "units": 1}
+_LEAST = {"submit_s": 0, "run_s": 1, "walltime_s": 1}
 
 
 class NativeReader(Reader):

@@ -107,3 +107,36 @@ def test_a_command_without_effect_is_told_and_rested(tmp_path: Path, kind: str) 
     assert IN_VAIN < len(sent) < 15
     assert [h.job_id for report in reports for h in report.happenings if h.kind == "no_effect"] == [1]
     assert bridge.ledger.by_id[1].state is (State.HOLDING if kind == "hold" else State.HANDING_BACK)
+
+
+def test_a_restart_forgets_who_is_put_off_and_one_obstacle_brings_that_back(tmp_path: Path) -> None:
+    """What a bridge has learned of limits may be out of date when the next one begins."""
+    cluster = LimitedCluster()
+    cluster.submit(*(replace(a_job(id), user="alice") for id in range(1, 4)))
+    first = a_bridge(tmp_path, cluster)
+    for _ in range(12):
+        first.cycle()
+        cluster.now_s += 1
+    assert not first.cycle().starts
+    second = a_bridge(tmp_path, cluster)
+    assert set(second.cycle().starts) == {2, 3}
+    cluster.now_s += 1
+    told = [happening.kind for happening in second.cycle().happenings]
+    assert "limit_met" in told
+    assert {entry.failures for entry in second.ledger.entries()} == {0}
+
+
+def test_a_restart_sends_at_once_what_was_sent_in_vain_before(tmp_path: Path) -> None:
+    """A bridge that is started anew, as somebody who mends things does, does not go on resting."""
+    cluster = Deaf(lazy=True)
+    cluster.submit(a_job(1), hold=Hold.NONE)
+    first = a_bridge(tmp_path, cluster)
+    for _ in range(40):
+        first.cycle()
+        cluster.now_s += 1
+    before = len(cluster.commands)
+    first.cycle()
+    assert len(cluster.commands) == before, "it rests"
+    second = a_bridge(tmp_path, cluster)
+    assert not any(happening.kind == "no_effect" for happening in second.cycle().happenings)
+    assert cluster.commands[before:] == [("hold", (1,))]

@@ -10,11 +10,11 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.errors import UnknownRound
-from cpsched_bridge.ports import Outcome
+from cpsched_bridge.ports import Hold, Observation, Outcome, PendingJob
 from cpsched_bridge.report import CycleReport, Happening
 from cpsched_bridge.store import journal as journals
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import Aside
+from cpsched_bridge.store.journal_reader import Aside, PastJob
 from cpsched_bridge.store.redecide import decide_again
 from cpsched_bridge.store.rounds import (
     cluster_from_json,
@@ -303,3 +303,139 @@ def test_space_that_is_given_up_is_given_back(tmp_path):
     assert journal.prune(1e9) == 1
     journal._db.execute("pragma wal_checkpoint(truncate)")
     assert (tmp_path / "journal.sqlite").stat().st_size < before / 4
+
+
+def observed(*pending, cluster=None):
+    cluster = cluster or a_cluster()
+    return Observation(100, cluster, cluster.capacity.copy(), tuple(pending))
+
+
+def named(job, label):
+    return PendingJob(job, Hold.PLUGIN, label=label)
+
+
+def test_past_jobs_keep_name_place_and_times_over_the_rounds_in_which_they_are_seen(tmp_path):
+    """The name is known while the job waits, its nodes while it runs, its end afterwards."""
+    journal = Journal(tmp_path / "journal.sqlite")
+    task, plain = a_job(7, units=3, user="ada", submit_s=5), a_job(8, user="bob")
+    write(journal, 1, a_scene(queue=[task, plain]), observation=observed(named(task, "19_3"), named(plain, "8")))
+    assert (journal.past("7"), journal.past("19_3")) == (None, None)
+    running = [a_running(task, ((0, 2), (2, 1)), start_s=60), a_running(plain, ((1, 1),), start_s=61)]
+    write(journal, 2, a_scene(running=running), started=[(task, 60), (plain, 61)], observation=observed())
+    assert journal.past("19_3") == PastJob(7, 2, "19_3", "ada", 5, 60, None, "n0*2,n2")
+    assert journal.past("8") == PastJob(8, 2, "", "bob", 0, 61, None, "n1")
+    write(journal, 3, a_scene(), ended=[EndedJob(task, 60, 90)], observation=observed())
+    assert journal.past("7") == PastJob(7, 3, "19_3", "ada", 5, 60, 90, "n0*2,n2")
+    assert journal.past("8").end_s is None
+    write(journal, 4, a_scene(), ended=[EndedJob(a_job(9), 95, 96)])
+    assert journal.past("9") == PastJob(9, 4, "", "", 0, 95, 96, ""), "never seen running"
+    assert (journal.name_of(7), journal.name_of(8)) == ("19_3", "8")
+
+
+def test_words_that_are_no_text_are_escaped_wherever_they_are_written(tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite")
+    job = a_job(7, user="u\udcff")
+    write(journal, 1, a_scene(queue=[job]), observation=observed(named(job, "l\udcff")))
+    write(journal, 2, a_scene(running=[a_running(job, ((0, 1),))]), started=[(job, 1)])
+    journal.write_events(0.0, 2, [Happening("odd", "d\udcff", 7)])
+    journal.write_asides([Aside(1, "held", "r\udcff", "l\udcff", "u\udcff")])
+    past = journal.past("7")
+    assert (past.user, past.label) == ("u\\udcff", "l\\udcff")
+    assert [event.detail for event in journal.events()] == ["d\\udcff"]
+    assert journal.asides() == [Aside(1, "held", "r\\udcff", "l\\udcff", "u\\udcff")]
+
+
+def test_the_list_of_jobs_not_decided_on_is_whole_after_an_error_of_the_disk(tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite")
+    first, second, third = (Aside(id, "held", "by its owner") for id in (1, 2, 3))
+    journal.write_asides([first, second])
+    journal._db.execute("pragma query_only=on")
+    with pytest.raises(sqlite3.OperationalError):
+        journal.write_asides([second, third])
+    with pytest.raises(sqlite3.OperationalError):
+        journal.write_events(0.0, 1, [Happening("odd", "")])
+    journal.write_events(0.0, 1, [])
+    journal._db.execute("pragma query_only=off")
+    journal.write_asides([first])
+    assert journal.asides() == [first]
+    before = journal._db.total_changes
+    journal.write_asides([first])
+    assert journal._db.total_changes == before, "an unchanged list is not written"
+    journal.write_asides([third])
+    assert journal.asides() == [third]
+    again = Journal(tmp_path / "journal.sqlite")
+    again.write_asides([second])
+    assert again.asides() == [second], "what an earlier bridge wrote goes"
+
+
+def test_a_segment_ends_when_its_rounds_take_a_sixteenth_of_the_bound(tmp_path):
+    """So that a journal of large rounds is made of segments that can go one by one."""
+    journal = Journal(tmp_path / "journal.sqlite", max_mib=1 / 16)
+    for number in range(1, 13):
+        queue = [a_job(1000 * number + i, user=f"user{number * i}") for i in range(40)]
+        write(journal, number, a_scene(now_s=number, queue=queue))
+    firsts = [row[0] for row in journal._db.execute("select first from segments order by first")]
+    sizes = dict.fromkeys(firsts, 0)
+    last = {}
+    query = """select rounds.segment, length(rounds.data) + length(e.data)
+               from rounds join explanations e using (round) order by round"""
+    for segment, size in journal._db.execute(query):
+        last[segment] = sizes[segment]
+        sizes[segment] += size
+    bound = 2**16 // 16
+    assert len(firsts) > 2
+    assert all(size >= bound for segment, size in sizes.items() if segment != firsts[-1])
+    assert all(before < bound for before in last.values())
+
+
+def test_every_so_many_rounds_those_that_are_too_old_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "SEGMENT_ROUNDS", 1)
+    monkeypatch.setattr(journals, "_PRUNE_EVERY", 4)
+    journal = Journal(tmp_path / "journal.sqlite", keep_days=0.5)
+    kept = []
+    for number in range(1, 10):
+        write(journal, number, a_scene(now_s=number))
+        with journal._db:
+            journal._db.execute("update rounds set at_unix_s = 1e9 - 43200 - 1 where round < 4")
+        kept.append(len(list(journal.numbers())))
+    assert kept == [1, 2, 3, 1, 2, 3, 4, 5, 6]
+
+
+def test_the_newest_segment_stays_however_small_the_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "SEGMENT_ROUNDS", 2)
+    journal = Journal(tmp_path / "journal.sqlite", max_mib=0.001)
+    for number in range(1, 6):
+        write(journal, number, a_scene(now_s=number, queue=[a_job(number)]))
+    assert journal.prune(0.0) == 4
+    assert list(journal.numbers()) == [5]
+    assert journal.prune(0.0) == 0
+    clusters = journal._db.execute("select count(*) from clusters").fetchone()[0]
+    assert (clusters, journal.read(5).queue) == (1, (a_job(5),))
+
+
+def test_a_cluster_of_which_no_round_is_left_goes_too(tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite", max_mib=0.001)
+    write(journal, 1, a_scene(cluster=a_cluster(nodes=3)))
+    write(journal, 2, a_scene(cluster=a_cluster(nodes=5)))
+    journal.prune(0.0)
+    assert journal._db.execute("select count(*) from clusters").fetchone()[0] == 1
+    assert journal.read(2).cluster.size == 5
+
+
+def test_a_round_without_a_decision_is_listed_by_the_name_of_its_failure(tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite")
+    report = CycleReport(3, "control", 1e9, policy_failure="decision_timeout")
+    report.snapshot = POLICY.build().estimated(a_scene(queue=[a_job(1)]))
+    journal.write_round(report, POLICY)
+    (line,) = journal.lines()
+    assert (line.number, line.path, line.queued, line.running, line.starts) == (3, "decision_timeout", 1, 0, 0)
+    assert journal.read(3).queue == (a_job(1),)
+
+
+def test_a_journal_that_was_damaged_begins_with_no_round_before(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    path.write_bytes(b"no database at all" * 100)
+    journal = Journal(path)
+    assert (journal.last_round, list(journal.numbers())) == (0, [])
+    write(journal, 1, a_scene())
+    assert journal.last_round == 1

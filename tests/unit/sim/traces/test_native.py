@@ -115,3 +115,91 @@ def test_so_many_resources_and_no_more(tmp_path, count, holds):
     else:
         with pytest.raises(InvalidTrace, match="must be names of at most"):
             native.NativeReader(path)
+
+
+def a_file(tmp_path, *rows, columns="cores", header=()):
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([native.MAGIC, *header, ",".join([*native.FIXED, columns]), *rows, ""]))
+    return path
+
+
+def read(path):
+    return list(native.NativeReader(path))
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        ("1,0,1,1,1,0,0,,u,n,q,a,1", None),
+        ("1,-1,1,1,1,0,0,,u,n,q,a,1", "submit_s: -1: must be at least 0"),
+        ("1,0,1,0,1,0,0,,u,n,q,a,1", "walltime_s: 0: must be at least 1"),
+        ("x,0,1,1,1,0,0,,u,n,q,a,1", "job: x: must be a whole number"),
+        ("1,0,1,1.5,1,0,0,,u,n,q,a,1", "walltime_s: 1.5: must be a whole number"),
+        ("1,0,1,1,1,no,0,,u,n,q,a,1", "distinct: no: must be a whole number"),
+        ("1,0,1,1,1,0,no,,u,n,q,a,1", "exclusive: no: must be a whole number"),
+        ("1,0,1,1,1,0,0,,u,n,q,a,?", "cores: ?: must be a whole number"),
+        ("1,0,1,1,1,0,0,,u,n,q,a,1,2", "fields: 14: must be 13"),
+        ('1,0,1,1,1,0,0,,u,"n,q,a,1', "must be readable as CSV"),
+        ('1,0,1,1,1,0,0,,u,"n",q,a', "fields: 12: must be 13"),
+    ],
+)
+def test_each_field_on_both_sides_of_its_rule(tmp_path, row, field):
+    path = a_file(tmp_path, row)
+    if field is None:
+        (record,) = read(path)
+        assert (record.id, record.submit_s, record.run_s, record.walltime_s) == (1, 0, 1, 1)
+        assert (record.user, record.name, record.queue, record.account) == ("u", "n", "q", "a")
+        assert record.ask == Units(1, (("cores", 1),), False, False, "")
+    else:
+        with pytest.raises(InvalidTrace) as error:
+            read(path)
+        assert f"{path}:3: " in str(error.value)
+        assert field in str(error.value)
+
+
+def test_blank_lines_mean_nothing_and_quoted_words_are_read(tmp_path):
+    rows = ["", "1,0,1,1,1,0,0,,u,plain,q,a,1", "   ", '2,0,1,1,1,0,0,,u,"a ""b"",c",q,a,1']
+    assert [(record.id, record.name) for record in read(a_file(tmp_path, *rows))] == [(1, "plain"), (2, 'a "b",c')]
+
+
+@pytest.mark.parametrize("columns", ["cores,cores", "cores,", ""])
+def test_each_resource_is_named_once(tmp_path, columns):
+    path = a_file(tmp_path, columns=columns)
+    with pytest.raises(InvalidTrace, match=r":2: columns: .*: must be names of at most \d+ resources, each once"):
+        read(path)
+
+
+def test_the_columns_that_are_always_there_are_not_enough(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(f"{native.MAGIC}\n{','.join(native.FIXED)}\n")
+    with pytest.raises(InvalidTrace, match="then the resources"):
+        native.NativeReader(path)
+
+
+def test_the_header_is_bounded_in_lines_and_in_their_length(tmp_path):
+    many = [f"# k{i}: {i}" for i in range(native.MAX_HEADER_LINES + 5)]
+    header = native.NativeReader(a_file(tmp_path, header=many)).header
+    assert len(header) == native.MAX_HEADER_LINES
+    assert header["k0"] == "0"
+    fits = "# key:" + "x" * (native.MAX_LINE_CHARS - 7)
+    assert native.NativeReader(a_file(tmp_path, header=[fits])).header["key"].startswith("xxx")
+    with pytest.raises(InvalidTrace, match=r"t\.csv:2: "):
+        native.NativeReader(a_file(tmp_path, header=[fits + "xx"]))
+
+
+@pytest.mark.parametrize("field", ["user", "name", "queue", "account"])
+@pytest.mark.parametrize("end", ["\n", "\r", "\nmore", "\u2028more"])
+def test_no_word_with_a_line_break_is_written(tmp_path, field, end):
+    with pytest.raises(Unusable, match="must have no line breaks"):
+        native.write(tmp_path / "t.csv", [RECORD._replace(**{field: f"a{end}"})], RESOURCES, {})
+
+
+def test_a_partition_with_a_line_break_is_not_written(tmp_path):
+    asks = Units(2, (("cores", 4),), partition="a\nb")
+    with pytest.raises(Unusable, match="must have no line breaks"):
+        native.write(tmp_path / "t.csv", [RECORD._replace(ask=asks)], RESOURCES, {})
+
+
+def test_the_first_line_tells_the_format():
+    assert native.NativeReader.recognises(f"{native.MAGIC} \n")
+    assert not native.NativeReader.recognises("# cpsched-trace 2")

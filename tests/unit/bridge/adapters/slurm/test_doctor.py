@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
+from pytest_mock import MockerFixture
 
-from cpsched_bridge.adapters.slurm.doctor import checks_of
+from cpsched.site.accounts import Site
+from cpsched.site.multifactor import Machine, PriorityRules
+from cpsched_bridge.adapters.slurm.doctor import (
+    MOST_NAMED,
+    checks_of,
+    policy_checks,
+    policy_reading,
+    priorities,
+    unmanaged,
+    unmodelled_limits,
+)
+from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
+from cpsched_bridge.adapters.slurm.policy.sprio import Comparison, Difference
+from cpsched_bridge.ports import Check
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 
@@ -87,3 +102,214 @@ def test_without_the_accounting_database_control_mode_starts_with_what_the_contr
     facts = changed(accounting_storage_type="accounting_storage/slurmdbd")
     facts |= {"uid": 2100, "user": "cpsched", "admin_level": level, "accounting_answers": False}
     assert failing(facts) == {"generic resources": False, **expected}
+
+
+def check_of(name: str, facts: dict[str, Any]) -> Check:
+    return next(check for check in checks_of(facts) if check.name == name)
+
+
+GOOD = {
+    "controller": (True, "lab, Slurm 26.05.5"),
+    "privilege": (True, "root: super user"),
+    "accounting": (False, "no accounting database configured"),
+    "versions": (True, "controller 26.05.5, clients here 26.05.5, pyslurm 25.11.2, nodes 26.05.5"),
+    "job shrink": (True, "disabled"),
+    "scheduler intervals": (True, "sched_interval 5 s, bf_interval 5 s"),
+    "preemption": (True, "none, mode OFF"),
+    "node selection": (True, "select/cons_tres CR_CORE_MEMORY"),
+    "generic resources": (False, "tracked"),
+    "clocks": (True, "the controller's clock is +0 s from this host's"),
+    "submit plugin": (False, "JobSubmitPlugins has lua"),
+    "fallback": (False, "sched/backfill"),
+    "start latency": (False, "default_queue_depth 10000, batch_sched_delay 0 s"),
+    "job memory": (False, "MinJobAge 300 s"),
+}
+"""What each check says on a cluster where all is well, and whether control mode needs it."""
+
+
+def test_what_each_check_says_and_which_of_them_control_mode_needs() -> None:
+    facts = changed(accounting_storage_tres=["cpu", "gres/gpu"])
+    assert {c.name: (c.required, c.detail) for c in checks_of(facts)} == GOOD
+    assert all(check.ok and not check.mend for check in checks_of(facts))
+
+
+SHALLOW = {"disable_job_shrink": True, "batch_sched_delay": 0}
+BOUNDARIES: list[tuple[str, dict[str, Any], bool, str]] = [
+    ("job memory", {"min_job_age": 60}, True, "MinJobAge 60 s"),
+    ("job memory", {"min_job_age": 59}, False, "MinJobAge 59 s"),
+    ("job memory", {"min_job_age": None}, False, "MinJobAge 0 s"),
+    ("start latency", {"scheduler_parameters": {**SHALLOW, "default_queue_depth": 1000}}, True, "depth 1000"),
+    ("start latency", {"scheduler_parameters": {**SHALLOW, "default_queue_depth": 999}}, False, "depth 999"),
+    ("start latency", {"scheduler_parameters": SHALLOW}, False, "default_queue_depth 100, batch_sched_delay 0 s"),
+    ("start latency", {"scheduler_parameters": {"default_queue_depth": 5000}}, False, "batch_sched_delay 3 s"),
+    (
+        "start latency",
+        {"scheduler_parameters": {"default_queue_depth": 5000, "batch_sched_delay": 1}},
+        False,
+        "delay 1 s",
+    ),
+    ("start latency", {"scheduler_parameters": None}, False, "default_queue_depth 100, batch_sched_delay 3 s"),
+    ("job shrink", {"scheduler_parameters": None}, False, "allowed"),
+    ("scheduler intervals", {"scheduler_parameters": None}, True, "sched_interval 60 s, bf_interval 30 s"),
+    ("preemption", {"preempt_type": ""}, True, "none, mode OFF"),
+    ("preemption", {"preempt_type": "preempt/none", "preempt_mode": "off"}, True, "preempt/none, mode OFF"),
+    ("preemption", {"preempt_type": "preempt/none", "preempt_mode": None}, True, "preempt/none, mode OFF"),
+    ("preemption", {"preempt_type": "preempt/qos"}, False, "preempt/qos, mode OFF"),
+    ("preemption", {"preempt_mode": "SUSPEND"}, False, "none, mode SUSPEND"),
+    ("node selection", {"select_type_parameters": None}, True, "select/cons_tres "),
+    ("node selection", {"select_type": "select/linear", "select_type_parameters": ["A", "B"]}, False, "linear A, B"),
+    ("generic resources", {"gres_types": None}, True, "tracked"),
+    ("generic resources", {"accounting_storage_tres": None, "gres_types": ["a", "b"]}, False, "gres/a, gres/b"),
+    ("submit plugin", {"job_submit_plugins": ["lua", "other"]}, True, "JobSubmitPlugins has lua"),
+    ("submit plugin", {"job_submit_plugins": ["other"]}, False, "no lua in JobSubmitPlugins"),
+    ("versions", {"version": "26.05.1"}, True, "controller 26.05.1"),
+    ("versions", {"version": "26.04.9"}, False, "controller 26.04.9"),
+    ("versions", {"version": "27.01.0"}, True, "controller 27.01.0"),
+    ("versions", {"version": None}, True, "controller , clients here 26.05.5"),
+    ("accounting", {"accounting_storage_type": "a/slurmdbd"}, True, "a/slurmdbd answers"),
+]
+
+
+@pytest.mark.parametrize(("name", "config", "ok", "words"), BOUNDARIES)
+def test_each_check_on_both_sides_of_its_boundary(name: str, config: dict[str, Any], ok: bool, words: str) -> None:
+    check = check_of(name, changed(**config))
+    assert check.ok is ok
+    assert words in check.detail
+    assert bool(check.mend) is not ok
+
+
+@pytest.mark.parametrize(("ahead_s", "ok"), [(3, True), (-3, True), (4, False), (-4, False)])
+def test_clocks_may_differ_by_three_seconds(ahead_s: int, ok: bool) -> None:
+    assert check_of("clocks", {**Scene().facts, "clock_ahead_s": ahead_s}).ok is ok
+
+
+def test_clients_and_nodes_of_which_no_version_is_known_are_said_to_be_unknown() -> None:
+    check = check_of("versions", {**Scene().facts, "clients": None, "node_versions": []})
+    assert check.ok
+    assert check.detail == "controller 26.05.5, clients here unknown, pyslurm 25.11.2, nodes unknown"
+
+
+@pytest.mark.parametrize(
+    ("uid", "user", "words"),
+    [(0, "root", "root: super user"), (7, "slurm", "slurm: super user"), (7, "ada", "ada: AdminLevel Operator")],
+)
+def test_root_and_the_user_of_slurm_need_no_level(uid: int, user: str, words: str) -> None:
+    facts = changed(slurm_user_name="slurm") | {"uid": uid, "user": user, "admin_level": "Operator"}
+    assert check_of("privilege", facts).detail == words
+    facts["admin_level"] = None
+    assert check_of("privilege", facts).ok is (user != "ada")
+
+
+def test_an_interval_that_is_switched_off_is_named() -> None:
+    facts = changed(scheduler_parameters={"sched_interval": -1, "bf_interval": "-1", "disable_job_shrink": True})
+    assert (
+        check_of("scheduler intervals", facts).mend
+        == "remove sched_interval=-1, bf_interval=-1 from SchedulerParameters"
+    )
+
+
+# ------------------------------------------------------------------------------------------------ the site's policy
+
+
+def a_picture(**fields: Any) -> SitePicture:
+    return dataclasses.replace(SitePicture(), **fields)
+
+
+@pytest.mark.parametrize(
+    ("picture", "failures", "ok", "detail"),
+    [
+        (None, {"config": "refused", "qos": "no"}, False, "refused; no"),
+        (None, {}, False, "no answer"),
+        (a_picture(site=Site(limits_hold=False)), {}, True, "{kind}, 1 associations, 0 QOS, limits not enforced"),
+        (
+            a_picture(site=Site(limits_hold=False)),
+            {"qos": "refused"},
+            True,
+            "{kind}, 1 associations, 0 QOS, limits not enforced",
+        ),
+        (
+            a_picture(site=Site(limits_hold=True)),
+            {"config": "refused"},
+            True,
+            "{kind}, 1 associations, 0 QOS, limits enforced",
+        ),
+        (
+            a_picture(site=Site(limits_hold=True)),
+            {"qos": "refused", "shares": "silent", "partitions": "odd"},
+            False,
+            "{kind}, 1 associations, 0 QOS, limits enforced; no qos (refused), shares (silent)",
+        ),
+    ],
+)
+def test_what_of_the_policy_could_be_read(
+    picture: SitePicture | None, failures: dict[str, str], ok: bool, detail: str
+) -> None:
+    check = policy_reading(picture, failures)
+    assert (check.ok, check.required) == (ok, False)
+    assert check.detail == detail.format(kind=SitePicture().rules.kind)
+
+
+def a_difference(job_id: int) -> Difference:
+    return Difference(job_id, 10, 12, "age", 1.0, 3.0)
+
+
+@pytest.mark.parametrize("count", [1, MOST_NAMED, MOST_NAMED + 1])
+def test_differing_priorities_are_named_up_to_a_bound(count: int) -> None:
+    check = priorities(Comparison(9, tuple(a_difference(id) for id in range(count))), a_picture())
+    assert not check.ok
+    assert not check.required
+    assert check.detail.startswith(f"equal to sprio on {9 - count} of 9 jobs that are not held; job 0: 10 here")
+    assert check.detail.count("job ") == min(count, MOST_NAMED)
+
+
+def test_where_there_is_nothing_to_compare_that_is_said() -> None:
+    basic = a_picture(rules=PriorityRules(kind="basic"))
+    assert priorities(Comparison(0, ()), a_picture()).detail.startswith("no pending job that is not held")
+    assert priorities(Comparison(0, ()), basic).detail == "priority/basic: jobs go in order of arrival"
+    same = priorities(Comparison(2, ()), a_picture())
+    assert (same.ok, same.detail) == (True, "equal to sprio on 2 of 2 jobs that are not held")
+
+
+@pytest.mark.parametrize(
+    ("count", "detail"),
+    [
+        (0, "all that are set are modelled"),
+        (1, "not modelled: l0"),
+        (MOST_NAMED, "not modelled: l0, l1, l2, l3, l4"),
+        (MOST_NAMED + 2, "not modelled: l0, l1, l2, l3, l4 and 2 more"),
+    ],
+)
+def test_limits_that_are_not_modelled_are_named_up_to_a_bound(count: int, detail: str) -> None:
+    check = unmodelled_limits(a_picture(unmodelled=tuple(f"l{i}" for i in range(count))))
+    assert (check.ok, check.required, check.detail) == (not count, False, detail)
+
+
+def test_partitions_in_which_held_and_free_jobs_wait_are_named_up_to_a_bound() -> None:
+    def waiting(partition: str | None, priority: int, state: str = "PENDING") -> dict[str, Any]:
+        return {"state": state, "partition": partition, "priority": priority}
+
+    def detail(*jobs: dict[str, Any]) -> str:
+        records = dataclasses.replace(Scene().read(), jobs=list(jobs))
+        check = unmanaged(records)
+        assert not check.required
+        assert check.ok is (check.detail == "none managed in part")
+        return check.detail
+
+    assert detail(waiting("a", 0), waiting("b", 1)) == "none managed in part"
+    assert detail(waiting("a", 0), waiting("a", 1, "RUNNING")) == "none managed in part"
+    assert detail(waiting("b,a", 0), waiting("a,c", 1)) == "held and free jobs wait side by side in a"
+    assert detail(waiting(None, 0), waiting("", 1)).endswith("side by side in ")
+    names = "abcdef"
+    both = [waiting(",".join(names), 0), waiting(",".join(names), 1)]
+    assert detail(*both).endswith("in a, b, c, d, e")
+
+
+def test_the_machine_beside_which_priorities_are_compared_is_that_of_all_nodes(mocker: MockerFixture) -> None:
+    compared = mocker.patch("cpsched_bridge.adapters.slurm.doctor.compare", return_value=Comparison(0, ()))
+    records = Scene().read()
+    nodes = [{**node, "effective_cpus": cpus} for node, cpus in zip(records.nodes, (8, None, 4, 2), strict=True)]
+    names = [check.name for check in policy_checks(a_picture(), {}, "", dataclasses.replace(records, nodes=nodes))]
+    assert names == ["site policy", "priorities", "limits", "partitions"]
+    assert compared.call_args.args[3] == Machine(4, 14)
+    assert [check.name for check in policy_checks(None, {}, "", records)] == ["site policy"]
+    assert all(not check.mend for check in policy_checks(a_picture(), {}, "", records) if check.ok)
