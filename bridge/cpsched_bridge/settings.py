@@ -32,6 +32,24 @@ class Section(BaseModel):
         return self
 
 
+class PowerSettings(Section):
+    """A cap of power. Dispatchers that plan on pools heed one, others are refused beside it; a fallback knows none."""
+
+    cap_w: int | None = Field(
+        default=None, gt=0, description="The most that all running jobs may draw together, in watts."
+    )
+    watts: dict[str, int] = Field(
+        default_factory=dict,
+        description="What a job is taken to draw for each amount of a resource that it asks for, by resource.",
+    )
+
+    @model_validator(mode="after")
+    def _says_both(self) -> PowerSettings:
+        if (self.cap_w is None) != (not self.watts):
+            raise ValueError("cap_w and watts need each other")
+        return self
+
+
 class PolicySettings(Section):
     """What decides."""
 
@@ -59,6 +77,8 @@ class PolicySettings(Section):
         description="Run the dispatcher in a process that is killed when it hangs; auto: unless it is the fallback.",
     )
 
+    power: PowerSettings = Field(default_factory=PowerSettings)
+
     @property
     def falls_back(self) -> bool:
         """Whether there is somebody else to decide."""
@@ -74,14 +94,24 @@ class PolicySettings(Section):
         return PolicySpec(self.fallback, overrun=self.overrun)
 
     def spec(self) -> PolicySpec:
-        """The same as the policy in words that is built and journalled."""
-        return PolicySpec(
+        """The same as the policy in words that is built and journalled.
+
+        Raises `SettingsError` for a cap of power that the dispatcher would not heed.
+        """
+        spec = PolicySpec(
             self.dispatcher,
             self.predictor,
             _as_texts(self.dispatcher_settings),
             _as_texts(self.predictor_settings),
             self.overrun,
         )
+        if self.power.cap_w is None:
+            return spec
+        capped = spec.capped(self.power.cap_w, self.power.watts)
+        if capped is None:
+            rule = "hcp*, cph, or an allocation after pools"
+            raise SettingsError(f"policy.power: {self.dispatcher} heeds no cap of power: must be {rule}")
+        return capped
 
 
 class CycleSettings(Section):

@@ -54,6 +54,12 @@ class Setup:
     charge: Charge = None
     lane: Lane = "ordinary"
 
+    def on(self, workload: Workload, known: Catalogues = SIMULATED) -> Setup:
+        """The setup under the cap of power of the workload's system, where it has one that the dispatcher heeds."""
+        power = workload.power
+        capped = self.policy.capped(power.cap_w, power.watts, known) if power is not None else None
+        return replace(self, policy=capped) if capped is not None else self
+
     def build(self, jobs: Iterable[TraceJob] = (), known: Catalogues = SIMULATED) -> Policy:
         """The policy, new; what is clairvoyant in it is told of `jobs`. Raises what `PolicySpec.build` raises."""
         policy = self.policy.build(read_json, known)
@@ -216,6 +222,10 @@ def run(
     more: tuple[Metric, ...] = (),
 ) -> Simulation:
     """Replay the workload, under its site's policy if it has one. Raises `Unusable` if no job ran at all."""
+    setup = setup.on(workload, known)
+    if workload.power is not None and "power_cap_w" not in setup.policy.dispatcher_settings:
+        note = f"{short_name(setup.policy.dispatcher)} heeds no cap of power"
+        workload = replace(workload, notes=(*workload.notes, note))
     policy, site = setup.build(workload.jobs, known), workload.site
     schedule = replay(workload.jobs, workload.cluster, policy, setup.charge, progress, setup.lane, site)
     ran = schedule.start_s != NEVER

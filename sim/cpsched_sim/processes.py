@@ -169,7 +169,7 @@ def _finished(study: Study, setup: Setup, workload: Workload, folder: Path) -> R
     try:
         written = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         schedule = _measures_of(folder / "schedule.csv.gz") if study.measures else None
-        expected = {"version": version("cpsched"), **identity(setup, workload)}
+        expected = {"version": version("cpsched"), **identity(setup.on(workload), workload)}
         same = {"version": written["version"], **written["setup"]}
         names = [each.name for each in (*METRICS, *map(metric, study.metrics))]
         if any(same.get(name) != value for name, value in expected.items()) or not set(names) <= written.keys():

@@ -67,7 +67,7 @@ def improve(problem: Problem, answer: Answer, model_name: str, limit: Limit, see
     too_large = dataclasses.replace(answer, path="dive", status="unverified") if guided else Answer(None, "late", False)
     if not limit.covers(make.least_cost_s(problem, answer.plan)):
         return too_large
-    solver = pywrapcp.Solver("cpsched", _parameters())
+    solver = pywrapcp.Solver("cpsched", _parameters(model_name))
     model: Model = make(solver, problem, answer.plan)
     if not limit.covers(model.cost_s):
         return too_large
@@ -90,20 +90,32 @@ def improve(problem: Problem, answer: Answer, model_name: str, limit: Limit, see
     )
 
 
-def _parameters() -> Any:
-    """Without the cumulatives that OR-Tools adds to each diffn unit by unit: ours take jobs as a whole."""
+def _parameters(model_name: str) -> Any:
+    """Without the cumulatives that OR-Tools adds to each diffn unit by unit: ours take jobs as a whole.
+
+    A model with nodes has a cumulative for each node and resource; with time tables alone, which suffice to be right,
+    its propagations are short. With edge finders and disjunctions as well one of them can take a second, and the
+    solver asks for the limit between two decisions only.
+    """
     parameters = pywrapcp.Solver.DefaultSolverParameters()
     parameters.diffn_use_cumulative = False
+    if model_name == "nodes":
+        parameters.use_cumulative_edge_finder = False
+        parameters.use_all_possible_disjunctions = False
+        parameters.use_sequence_high_demand_tasks = False
     return parameters
 
 
 class Budget:
-    """What one search may still spend; the solver asks at every node."""
+    """What one search may still spend; the solver asks at every node.
 
-    def __init__(self, solver: Any, limit: Limit, doubled: int) -> None:
+    Of all there is, `reserve` is kept for what comes after the last search.
+    """
+
+    def __init__(self, solver: Any, limit: Limit, doubled: int, reserve: int) -> None:
         # The solver keeps this callback alive in C++, where no garbage collector sees the cycle.
         self._solver, self._by_effort = weakref.proxy(solver), limit.effort is not None
-        self._until = min(limit.total, self._spent() + (limit.first << doubled))
+        self._until = min(limit.total - reserve, self._spent() + (limit.first << doubled))
         self.crossed = False
         self()
 
@@ -123,6 +135,7 @@ class Run:
         self.plan, self.status = plan, "unverified"
         self.first_s = self.best_s = 0.0
         self._model, self._guided = model, plan is not None
+        self._built_ms = 0
         scaled = Scaled.of(problem.objective, model.facts.now_s, model.horizon_s)
         self._cost = scaled.expression(model)
         self._best: int | None = None
@@ -131,14 +144,18 @@ class Run:
             model.solver.Add(self._cost <= self._best)
 
     def budget(self, limit: Limit, doubled: int = 0) -> Budget:
-        """What the next search gets: the first limit, doubled so many times."""
-        return Budget(self._model.solver, limit, doubled)
+        """What the next search gets: the first limit, doubled so many times.
+
+        A model that took long to build takes as long to take down again, which the limit has to cover, too.
+        """
+        return Budget(self._model.solver, limit, doubled, 0 if limit.effort is not None else self._built_ms)
 
     def restart(self, limit: Limit, random: np.random.Generator) -> None:
         """Verify the plan, then search until the limit, a proof, or what the search control says.
 
         Verifying gets as much as the first search; a search after one that brought nothing has twice as much.
         """
+        self._built_ms = int(self._model.solver.WallTime())
         if self.plan is not None:
             self._verify(self.budget(limit), self.plan)
         idle = turn = 0

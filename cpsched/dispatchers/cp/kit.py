@@ -14,7 +14,14 @@ from cpsched.dispatchers.cp import positions as kernels
 from cpsched.dispatchers.cp import sizes, window
 from cpsched.dispatchers.cp.answer import Answer, allocated, alone, effort_of, nothing_starts, placed
 from cpsched.dispatchers.cp.limit import Control, Limit
-from cpsched.dispatchers.cp.objective import OBJECTIVES, ObjectiveName, PriorityName, in_priority_order
+from cpsched.dispatchers.cp.objective import (
+    OBJECTIVES,
+    Objective,
+    ObjectiveName,
+    PriorityName,
+    heeding_the_site,
+    in_priority_order,
+)
 from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.dispatchers.cp.power import Cap, Power
 from cpsched.dispatchers.cp.window import Jobs, Problem, Running
@@ -48,6 +55,8 @@ class ConstraintDispatcher(Dispatcher):
       plan then.
     - `allocation`: where units go.
 
+    - `site_weight`: how much the site's priority counts in the objective: 0 not at all, 1 as much as the objective's
+      own weights, see `cpsched.site.weighing`.
     - `nodes`: which nodes a dive tries first where the model places units: the highest (pcp20), or those without free
       resources that others in the queue ask for and the job does not (`spare-scarce`, best fit by scarce resource).
 
@@ -79,6 +88,7 @@ class ConstraintDispatcher(Dispatcher):
         priority: PriorityName = "slowdown",
         allocation: Allocation = "positions",
         nodes: Literal["highest", "spare-scarce"] = "highest",
+        site_weight: float = 0.0,
         certain: Literal["yes", "no"] = "yes",
         limit_s: float = 16.0,
         first_limit_s: float = 0.01,
@@ -91,6 +101,7 @@ class ConstraintDispatcher(Dispatcher):
         watts: str = "",
         waits_s: Annotated[Mapping[str, float] | None, FromFile("ewt_file")] = None,
     ) -> None:
+        require(site_weight >= 0, "site_weight", site_weight, "must not be negative")
         require(considered > 0, "considered", considered, "must be positive")
         searched_by = (priority != "none", allocation != "positions" or running == "at-least-1s")
         require(searched_by[0] or allocation == "nodes", "priority", priority, "needs the allocation nodes")
@@ -102,7 +113,7 @@ class ConstraintDispatcher(Dispatcher):
         self._model = _MODEL.get(allocation, "pool")
         self._spare = nodes == "spare-scarce"
         require(not self._spare or self._model != "pool", "nodes", nodes, "needs an allocation in the model")
-        self._certain = certain == "yes"
+        self._certain, self._site_weight = certain == "yes", site_weight
         self._considered, self._seed = considered, seed
         self._cap = Cap.of(power_cap_w, watts)
         require(
@@ -136,12 +147,16 @@ class ConstraintDispatcher(Dispatcher):
         considered = window.consider(facts, slots)
         problem = Problem(
             window.spare_the_scarce(considered, snapshot.queue) if self._spare else considered,
-            self._make(snapshot, slots, self.expected_waits),
+            self._objective(snapshot, slots),
             rest,
             bool((facts.end_s[facts.running] <= facts.now_s).any()),
             self._power(snapshot, facts, np.concatenate((slots, rest))),
         )
         return self._decision(snapshot, problem, self._answer(problem), need)
+
+    def _objective(self, snapshot: Snapshot, slots: IntArray) -> Objective:
+        objective = self._make(snapshot, slots, self.expected_waits)
+        return heeding_the_site(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
 
     def _drawn(self, snapshot: Snapshot) -> IntArray:
         """The queue without jobs that draw more than the cap, or than is left of it where only jobs that fit count."""

@@ -43,8 +43,11 @@ class Limit:
         require(self.effort is None or self.effort > 0, "effort", self.effort, "must be positive")
 
     def covers(self, cost_s: float) -> bool:
-        """Whether a model that takes so many seconds to build and propagate is to be built."""
-        return cost_s <= self.model_s and (self.effort is not None or cost_s <= self.total_s)
+        """Whether a model that takes so many seconds to build and propagate is to be built.
+
+        Taking it down takes as long again.
+        """
+        return cost_s <= self.model_s and (self.effort is not None or 2 * cost_s <= self.total_s)
 
     @property
     def total(self) -> int:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from cpsched._jit import Column, Floats, inner, kernel
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.model import IntArray, Snapshot
+from cpsched.site.weighing import site_factors
 
 if TYPE_CHECKING:
     from cpsched.dispatchers.cp.engine import Model
@@ -100,6 +101,20 @@ def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
     bounded_s = np.maximum(table.estimate_s[jobs], _BOUND_S)
     due_s = table.submit_s[jobs] + bounded_s - table.estimate_s[jobs]
     return _since(snapshot.now_s, due_s, 1.0 / (len(jobs) * bounded_s), 1.0)
+
+
+def heeding_the_site(objective: Objective, snapshot: Snapshot, jobs: IntArray, site_weight: float) -> Objective:
+    """`objective` with each weight multiplied by what the site's priority is worth, see `cpsched.site.weighing`.
+
+    The constant, which no plan changes, stays as it is.
+    """
+    return objective._replace(weight=objective.weight * factors(snapshot, jobs, site_weight, objective.weight))
+
+
+def factors(snapshot: Snapshot, jobs: IntArray, site_weight: float, own: FloatArray) -> FloatArray:
+    """By what the site multiplies the weight `own` of each of `jobs`."""
+    table = snapshot.table
+    return site_factors(table.tier[jobs], table.priority[jobs], site_weight, own)
 
 
 def areas(snapshot: Snapshot, jobs: IntArray) -> FloatArray:

@@ -12,7 +12,7 @@ from cpsched.dispatchers.cp import certain as shortcuts
 from cpsched.dispatchers.cp import positions as kernels
 from cpsched.dispatchers.cp import relaxation, window
 from cpsched.dispatchers.cp.answer import Answer, allocated, effort_of, nothing_starts
-from cpsched.dispatchers.cp.objective import OBJECTIVES, Objective, areas
+from cpsched.dispatchers.cp.objective import OBJECTIVES, FloatArray, Objective, areas, factors, heeding_the_site
 from cpsched.dispatchers.cp.positions import Facts
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.dispatchers.expected_waits import ExpectedWaits
@@ -30,6 +30,8 @@ class PerObjectiveDispatcher(Dispatcher):
     """Plans the whole queue on pools for the least `objective`, and starts the jobs whose time is now.
 
     - `objective`: bsld, af or awf, sums over the queued jobs; or p2sf, a ratio of such sums.
+    - `site_weight`: how much the site's priority counts: 0 not at all, 1 as much as the objective's own weights, see
+      `cpsched.site.weighing`. (In p2sf it multiplies the processors, which are that ratio's weights.)
     - `plans`: list plans by order, separated by commas (`spf,saf,sjf`). The solver improves each of them and plans
       from scratch, too; the best of all is taken (debs24: CP-BSLD+, CP-P2SF+).
     - `limit_s`: seconds of the solver in a round, shared by its plans. Without a plan by then, the round is decided by
@@ -47,15 +49,18 @@ class PerObjectiveDispatcher(Dispatcher):
         self,
         objective: Metric = "bsld",
         plans: str = "",
+        site_weight: float = 0.0,
         limit_s: float = 20.0,
         effort: int | None = None,
         certain: Literal["yes", "no"] = "yes",
         allocation: Allocation = "best-fit",
         seed: int = 0,
     ) -> None:
+        require(site_weight >= 0, "site_weight", site_weight, "must not be negative")
         require(limit_s > 0, "limit_s", limit_s, "must be positive")
         require(effort is None or effort > 0, "effort", effort, "must be positive")
         self._metric: Metric = objective
+        self._site_weight = site_weight
         self._orders = tuple(name.strip() for name in plans.split(",") if name.strip())
         for name in self._orders:
             require(name in ORDERS, "plans", name, f"must be orders of the queue: {', '.join(ORDERS)}")
@@ -82,7 +87,9 @@ class PerObjectiveDispatcher(Dispatcher):
 
     def _objective(self, snapshot: Snapshot, slots: IntArray) -> Objective:
         """The sum to minimise; for the ratio one that puts jobs in a sensible order."""
-        return OBJECTIVES["awf" if self._metric == "p2sf" else self._metric](snapshot, slots, ExpectedWaits({}))
+        name = "awf" if self._metric == "p2sf" else self._metric
+        objective = OBJECTIVES[name](snapshot, slots, ExpectedWaits({}))
+        return heeding_the_site(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
 
     def _answer(self, snapshot: Snapshot, problem: Problem) -> Answer:
         """The certain answer where there is one; else what the solver says."""
@@ -104,7 +111,7 @@ class PerObjectiveDispatcher(Dispatcher):
         budget = sat.Budget(self._limit_s / (len(hints) + 1), effort, self._seed)
         first = answer.plan.start_s if answer.plan is not None and answer.plan.start_s[0] >= facts.now_s else None
         if self._metric == "p2sf":
-            submit_s, processors = snapshot.table.submit_s[facts.jobs], _processors(facts)
+            submit_s, processors = snapshot.table.submit_s[facts.jobs], self._heights(snapshot, facts)
             shown = _in_queue_order(snapshot, facts, "reg")
             starts = [hint for hint in (shown if shown is not None else first, *hints) if hint is not None]
             if not starts:
@@ -131,8 +138,16 @@ class PerObjectiveDispatcher(Dispatcher):
     def _ratio(self, snapshot: Snapshot, facts: Facts, start_s: IntArray) -> float:
         """P2SF of the planned jobs."""
         wait = (start_s - snapshot.table.submit_s[facts.jobs]).astype(np.float64)
-        response, r = wait + facts.estimate_s[facts.jobs], _processors(facts)
+        response, r = wait + facts.estimate_s[facts.jobs], self._heights(snapshot, facts)
         return float(0.75 * (r * (response**4 - wait**4)).sum() / (r * (response**3 - wait**3)).sum())
+
+    def _heights(self, snapshot: Snapshot, facts: Facts) -> FloatArray:
+        """Processors by job, weighed by the site: the r of P2SF."""
+        processors = np.maximum(1, facts.units[facts.jobs] * facts.per_unit[facts.jobs, 0]).astype(np.float64)
+        if not self._site_weight:
+            return processors
+        weighed: FloatArray = processors * factors(snapshot, facts.jobs, self._site_weight, processors)
+        return weighed
 
     @staticmethod
     def _by_list(snapshot: Snapshot, answer: Answer, considered: int, need: Need) -> Decision:
@@ -160,11 +175,6 @@ def _in_queue_order(snapshot: Snapshot, facts: Facts, order: str) -> IntArray | 
     at = dict(zip(snapshot.queue.tolist(), plan_s.tolist(), strict=True))
     starts = np.array([at[slot] for slot in facts.jobs.tolist()], np.int64)
     return None if (starts == NEVER).any() else starts
-
-
-def _processors(facts: Facts) -> IntArray:
-    found: IntArray = np.maximum(1, facts.units[facts.jobs] * facts.per_unit[facts.jobs, 0])
-    return found
 
 
 def _densest_first(snapshot: Snapshot, slots: IntArray, objective: Objective) -> IntArray:

@@ -189,21 +189,23 @@ def _searched(model: Any, budget: Budget, share: float = 1.0) -> tuple[Any, str]
 # ------------------------------------------------------------------------------------------------------------- P2SF
 
 
-def p2sf(problem: Pooled, submit_s: IntArray, processors: IntArray, start_s: IntArray) -> float:
+def p2sf(problem: Pooled, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray) -> float:
     """3/4 * sum r (F^4 - W^4) / sum r (F^3 - W^3), with wait W and response time F (debs24 equation 6)."""
     upper, lower = _moments(problem, submit_s, processors, start_s)
     return float(0.75 * upper.sum() / lower.sum())
 
 
 def _moments(
-    problem: Pooled, submit_s: IntArray, processors: IntArray, start_s: IntArray
+    problem: Pooled, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     wait = (start_s - submit_s).astype(np.float64)
-    response, r = wait + problem.duration_s, processors.astype(np.float64)
+    response, r = wait + problem.duration_s, np.asarray(processors, np.float64)
     return r * (response**4 - wait**4), r * (response**3 - wait**3)
 
 
-def solve_p2sf(problem: Pooled, submit_s: IntArray, processors: IntArray, budget: Budget, hint_s: IntArray) -> Found:
+def solve_p2sf(
+    problem: Pooled, submit_s: IntArray, processors: npt.ArrayLike, budget: Budget, hint_s: IntArray
+) -> Found:
     """The least P2SF: Dinkelbach's algorithm on costs that are tabulated over the start time, linear between entries.
 
     For a ratio l of a plan at hand, a plan whose sum of r (F^4 - W^4) - l r (F^3 - W^3) is below 0 has a smaller ratio.

@@ -64,6 +64,7 @@ def instances_record(
     check_folder(out.parent)
     with progress_bar(f"{dispatcher} / {predictor}") as show:
         workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None), format)
+        setup = setup.on(workload)
         policy = setup.build(workload.jobs)
         policy.dispatcher = recording = Recording(policy.dispatcher, contended, every, most)
         replay(workload.jobs, workload.cluster, policy, progress=show)

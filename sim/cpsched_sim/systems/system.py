@@ -7,6 +7,7 @@
       thin: { count: 1152, prefix: t, each: { cores: 20, memory_mib: 65536 } }
     partitions: { "1": [thin] }                # partition of the trace -> node types it may use; others: all nodes
     units: { rule: gcd, cores_per_node: 20 }   # how processors become units
+    power: { cap_w: 40000, watts: { cores: 8 } }   # if there is a cap: all jobs together, and a job for each amount
 
 Rules for a job that asks for C processors and nothing else (`distinct: true`: units on nodes of their own):
 
@@ -81,6 +82,14 @@ class UnitRule(BaseModel):
         return processors // each, each
 
 
+class Power(BaseModel):
+    """What all running jobs may draw together, and what a job is taken to draw for each amount that it asks for."""
+
+    model_config = _STRICT
+    cap_w: Annotated[int, Field(gt=0, le=MAX_AMOUNT)]
+    watts: Annotated[Mapping[str, Amount], Field(min_length=1)]
+
+
 class SystemFile(BaseModel):
     """The content of a system file."""
 
@@ -91,6 +100,7 @@ class SystemFile(BaseModel):
     node_types: Mapping[Name, NodeType] = Field(default_factory=dict)
     partitions: Mapping[Name, Annotated[Sequence[str], Field(min_length=1)]] = Field(default_factory=dict)
     units: UnitRule
+    power: Power | None = None
 
     @model_validator(mode="after")
     def _names_what_it_has(self) -> SystemFile:
@@ -108,6 +118,8 @@ class SystemFile(BaseModel):
         for name, types in self.partitions.items():
             if missing := set(types) - set(self.node_types):
                 raise ValueError(f"partitions.{name} names {', '.join(sorted(missing))}, not in node_types")
+        if self.power is not None and (strange := set(self.power.watts) - known):
+            raise ValueError(f"power.watts names {', '.join(sorted(strange))}, not in resources")
         if not self.node_types and self.units.rule != "pool":
             raise ValueError("node_types may be left out with the unit rule pool only")
         if self.units.memory != "none" and "memory_mib" not in known:

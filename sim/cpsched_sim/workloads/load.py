@@ -17,7 +17,7 @@ from cpsched_sim.errors import InvalidTrace, Unusable, shown
 from cpsched_sim.files import sha256_of
 from cpsched_sim.reading.glance import look_at
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
-from cpsched_sim.systems.system import Boundless, System, SystemFile, load_system, named_system
+from cpsched_sim.systems.system import Boundless, Power, System, SystemFile, load_system, named_system
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.traces.record import Reader, Record
 from cpsched_sim.traces.swf import SwfReader
@@ -42,6 +42,8 @@ class Workload:
     """What it was read from: trace_sha256, system_sha256, max_jobs, lenient. Empty where it was made in memory."""
     site: SitePolicy | None = None
     """The policy that it is replayed under, whose accounts hold the users of its jobs."""
+    power: Power | None = None
+    """The cap of the system, which dispatchers that plan on pools heed."""
 
 
 def under(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workload:
@@ -112,7 +114,8 @@ def load(
         "max_jobs": max_jobs,
         "lenient": lenient,
     }
-    return Workload(shown(path.name), target.name, target.cluster, jobs, reader.header, notes, origin)
+    power = target.file.power
+    return Workload(shown(path.name), target.name, target.cluster, jobs, reader.header, notes, origin, power=power)
 
 
 def load_jobs(

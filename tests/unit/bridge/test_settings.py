@@ -106,3 +106,18 @@ def test_every_setting_has_a_sentence(section):
     for name, field in section.model_fields.items():
         is_section = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
         assert is_section or (field.description or "").endswith("."), name
+
+
+def test_a_cap_of_power_goes_to_a_dispatcher_that_heeds_it(tmp_path):
+    text = "policy: {{dispatcher: {}, power: {{cap_w: 100, watts: {{cores: 8, gpus: 120}}}}}}"
+    spec = load(written(tmp_path, text.format("hcp19"))).policy.spec()
+    assert spec.dispatcher_settings == {"power_cap_w": "100", "watts": "cores=8,gpus=120"}
+    for deaf in ("easy", "pcp20"):
+        with pytest.raises(SettingsError, match=f"policy.power: {deaf} heeds no cap of power"):
+            load(written(tmp_path, text.format(deaf))).policy.spec()
+
+
+@pytest.mark.parametrize("half", ["{cap_w: 100}", "{watts: {cores: 8}}"])
+def test_a_cap_needs_to_know_what_jobs_draw(tmp_path, half):
+    with pytest.raises(SettingsError, match="cap_w and watts need each other"):
+        load(written(tmp_path, f"policy: {{power: {half}}}"))

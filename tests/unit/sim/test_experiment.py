@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from cpsched.predictors.profile import ProfilePredictor
 from cpsched_sim.errors import Unusable
 from cpsched_sim.experiment import Setup, run, write_results
 from cpsched_sim.oracle import SIMULATED, OraclePredictor
+from cpsched_sim.systems.system import Power
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -98,3 +100,20 @@ def test_figures_are_plain_numbers_for_json():
     summary = run(a_workload(ran(1), ran(2)), Setup()).summary()
     assert not any(isinstance(value, np.generic) for value in summary.values())
     json.dumps(summary)
+
+
+def test_the_cap_of_a_system_is_heeded_by_dispatchers_on_pools_and_noted_for_others():
+    """Two jobs of 16 W under a cap of 20 W, on room for both."""
+    workload = replace(a_workload(ran(1, units=2), ran(2, units=2)), power=Power(cap_w=20, watts={"cores": 8}))
+    heeding = run(workload, Setup(PolicySpec("hcp19")))
+    assert heeding.schedule.start_s.tolist() == [0, 10]
+    assert heeding.setup.policy.settings() == {"power_cap_w": "20", "watts": "cores=8"}
+    deaf = run(workload, Setup(PolicySpec("easy")))
+    assert deaf.schedule.start_s.tolist() == [0, 0]
+    assert deaf.workload.notes == ("a note", "easy heeds no cap of power")
+
+
+def test_a_cap_that_is_set_goes_before_that_of_the_system():
+    workload = replace(a_workload(ran(1, units=2), ran(2, units=2)), power=Power(cap_w=20, watts={"cores": 8}))
+    setup = Setup(PolicySpec.of("hcp19", settings={"power_cap_w": 32}))
+    assert run(workload, setup).schedule.start_s.tolist() == [0, 0]

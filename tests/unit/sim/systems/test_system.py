@@ -147,3 +147,27 @@ def test_unknown_systems_list_the_known_ones(tmp_path):
         load_system("marconi")
     with pytest.raises(Unusable, match=r"gone\.yaml: No such file"):
         load_system(str(tmp_path / "gone.yaml"))
+
+
+POWER = TWO_TYPES + "power: { cap_w: 100, watts: { cores: 8 } }\n"
+
+
+def test_a_system_may_have_a_cap_of_power():
+    power = a_system(POWER).file.power
+    assert (power.cap_w, power.watts) == (100, {"cores": 8})
+    assert a_system().file.power is None
+
+
+@pytest.mark.parametrize(
+    ("power", "rule"),
+    [
+        ("{ cap_w: 0, watts: { cores: 8 } }", "power.cap_w: 0"),
+        ("{ cap_w: 5 }", "power.watts"),
+        ("{ cap_w: 5, watts: {} }", "power.watts"),
+        ("{ cap_w: 5, watts: { gpus: 8 } }", "power.watts names gpus, not in resources"),
+    ],
+)
+def test_a_cap_of_power_that_makes_no_sense_is_refused(power, rule):
+    with pytest.raises(InvalidSystem) as error:
+        parse_system(Path("x.yaml"), TWO_TYPES + f"power: {power}\n")
+    assert rule in str(error.value)
