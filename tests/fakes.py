@@ -11,7 +11,7 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.fit import used_by
 from cpsched.model import Cluster, Decision, Effort, EndedJob, Job, Need, Placement, RunningJob, Snapshot, Starts, Wait
 from cpsched_bridge.errors import BackendError
-from cpsched_bridge.ports import Check, Hold, LeftJob, Observation, Outcome, PendingJob, StartOrder
+from cpsched_bridge.ports import Check, Hold, LeftJob, Observation, Outage, Outcome, PendingJob, StartOrder
 from tests.builders import a_cluster
 
 
@@ -50,6 +50,7 @@ class FakeCluster:
     own_scheduler: bool = False
     jobs: dict[int, FakeJob] = field(default_factory=dict)
     drained: set[int] = field(default_factory=set)
+    outages: tuple[Outage, ...] = ()
     left: list[LeftJob] = field(default_factory=list)
     commands: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     faults: dict[str, list[Callable[[Callable[[], object]], object]]] = field(default_factory=dict)
@@ -134,6 +135,7 @@ class FakeCluster:
             tuple(RunningJob(f.job, f.start_s or 0, f.placement) for f in jobs if f.running),
             tuple(news),
             tuple(self.left),
+            outages=self.outages,
         )
 
     def history(self) -> Sequence[EndedJob]:

@@ -88,6 +88,19 @@ class LeftJob:
     held_for_us: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Nodes that take no jobs for a time, now or later; for people who look at the plan."""
+
+    kind: Literal["reserved", "drained", "down"]
+    name: str
+    """In the cluster's words: the reservation's name, or the nodes' state."""
+    nodes: tuple[int, ...]
+    from_s: int
+    to_s: int | None
+    """None: nobody knows."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
     """One consistent reading of a cluster.
@@ -98,7 +111,8 @@ class Observation:
     previous reading of this backend object, in order of their ends; a job may come twice after a reconnect.
     A job that is in none of the lists is gone (cancelled before it ran, or forgotten by the cluster).
     `limits` says how the pending jobs stand to the site's limits; None where the adapter knows of none. `notes` are
-    told as events: what could not be read, and what stands in for it.
+    told as events: what could not be read, and what stands in for it. `outages` say why and until when nodes take no
+    jobs, and which nodes will take none later; nothing is decided by them.
     """
 
     now_s: int
@@ -110,6 +124,7 @@ class Observation:
     left: tuple[LeftJob, ...] = ()
     limits: LimitsNow | None = None
     notes: tuple[str, ...] = ()
+    outages: tuple[Outage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched_bridge.ports import Outage
 from cpsched_bridge.program.schedules import Finished, Line
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
@@ -89,6 +90,14 @@ def bar(driver, job):
     )  # fmt: skip
 
 
+def hatched(driver, words):
+    """Left and right of what is hatched and says these words."""
+    return driver.execute_script(
+        "const t=[...document.querySelectorAll('.gantt .g-out title')].find(t=>t.textContent===arguments[0]);"
+        "const b=t.parentNode.getBoundingClientRect(); return [b.left,b.right]", words,
+    )  # fmt: skip
+
+
 def now_line(driver):
     return driver.execute_script("return document.querySelector('.g-now').getBoundingClientRect().left")
 
@@ -101,6 +110,24 @@ def test_it_loads_without_a_word_in_the_console_and_shows_jobs_in_their_places(d
     assert one[0] < now < one[1], "job 1 runs"
     assert abs(two[0] - one[1]) < 1.5, "job 2 is planned for when job 1 ends"
     assert two[0] > now
+    assert complaints(driver) == []
+
+
+def test_maintenance_and_drained_nodes_stand_in_the_chart_at_their_time_and_are_listed(driver, page):
+    """A maintenance from the end of job 1 until that of job 2; nobody knows how long a node stays drained."""
+    page.cluster.outages = (
+        Outage("reserved", "update", (3,), 1600, 1900),
+        Outage("drained", "IDLE+DRAIN", (2,), 1060, None),
+    )
+    page.cycle(1061)
+    driver.get(page.url)
+    left, right = hatched(driver, "reserved update")
+    assert abs(left - bar(driver, 1)[1]) < 1.5
+    assert right > left + 20
+    assert abs(hatched(driver, "drained IDLE+DRAIN")[0] - now_line(driver)) < 1.5
+    table = text_of(driver, "outages-table")
+    for words in ("reserved update 1 n3 in 8 min 59 s in 13 min 59 s", "drained IDLE+DRAIN 1 n2 before now not known"):
+        assert words in table
     assert complaints(driver) == []
 
 

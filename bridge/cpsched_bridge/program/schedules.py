@@ -81,7 +81,7 @@ class Finished:
         """Everything that runs between two instants, seen from `now_s`."""
         shown = np.flatnonzero((self._starts < to_s) & (self._ends > from_s))
         bars = [self._bar(self.lines[i], now_s) for i in shown.tolist()]
-        return schema.Chart(now_s=now_s, node_names=list(self.node_names), unavailable=[], bars=bars)
+        return schema.Chart(now_s=now_s, node_names=list(self.node_names), unavailable=[], outages=[], bars=bars)
 
     def _bar(self, line: Line, now_s: int) -> schema.Bar:
         assert line.start_s is not None

@@ -6,13 +6,23 @@ from pathlib import Path
 
 from pydantic import Field
 
+from cpsched.model import Cluster
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import RunningClock
 from cpsched_bridge.adapters.mock.remote import RemoteBackend
-from cpsched_bridge.adapters.mock.site import Site
+from cpsched_bridge.adapters.mock.site import Maintenance, Site
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.ports import Backend
 from cpsched_bridge.settings import Section
+
+
+class MaintenanceOptions(Section):
+    """Nodes of the simulated site that are given no job for a time."""
+
+    name: str = Field(default="maintenance", description="What the site calls it.")
+    nodes: tuple[str, ...] = Field(description="Node names.")
+    from_s: int = Field(description="When it begins, in seconds after the first job arrived.")
+    for_s: int = Field(gt=0, description="How long it lasts.")
 
 
 class Options(Section):
@@ -29,6 +39,9 @@ class Options(Section):
     max_jobs: int | None = Field(default=None, gt=0, description="Submit only so many jobs.")
     speed: float = Field(default=1.0, gt=0, description="Seconds at the site per real second.")
     plugin: bool = Field(default=True, description="New jobs arrive held for the bridge, as with the submit plugin.")
+    maintenance: tuple[MaintenanceOptions, ...] = Field(
+        default=(), description="When which nodes are given no job: a list of `name`, `nodes`, `from_s`, `for_s`."
+    )
     socket: Path | None = Field(
         default=None,
         description="Ask a site in another process there (`python -m cpsched_bridge.adapters.mock FILE`).",
@@ -58,4 +71,19 @@ def local_backend(options: Options) -> MockBackend:
         cluster = System(load_system("eurora")).cluster
         jobs = eurora_jobs(options.days, options.seed, options.load)[: options.max_jobs]
     start_s = min((item.job.submit_s for item in jobs), default=0)
-    return MockBackend(Site(cluster, jobs, options.plugin), RunningClock(options.speed, start_s))
+    site = Site(cluster, jobs, options.plugin, maintenance=_maintenance(options, cluster, start_s))
+    return MockBackend(site, RunningClock(options.speed, start_s))
+
+
+def _maintenance(options: Options, cluster: Cluster, start_s: int) -> list[Maintenance]:
+    index = {name: node for node, name in enumerate(cluster.node_names)}
+    for each in options.maintenance:
+        if unknown := [name for name in each.nodes if name not in index]:
+            raise SettingsError(f"options.maintenance: {unknown[0]}: there is no such node")
+    return [
+        Maintenance(
+            each.name, tuple(sorted({index[name] for name in each.nodes})), start_s + each.from_s,
+            start_s + each.from_s + each.for_s,
+        )
+        for each in options.maintenance
+    ]  # fmt: skip

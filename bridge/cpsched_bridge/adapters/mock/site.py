@@ -13,10 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.model import Cluster, EndedJob, Placement, Starts
-from cpsched_bridge.ports import Hold, LeftJob, Observation, Outcome, PendingJob, StartOrder
+from cpsched.model import Cluster, EndedJob, IntArray, Placement, Starts
+from cpsched_bridge.ports import Hold, LeftJob, Observation, Outage, Outcome, PendingJob, StartOrder
 from cpsched_sim.cluster.state import SimulatedCluster
 from cpsched_sim.traces.job import TraceJob
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """Nodes that are given no job from `from_s` until `to_s`; what runs there runs on."""
+
+    name: str
+    nodes: tuple[int, ...]
+    from_s: int
+    to_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +44,15 @@ class Site:
     `starts` counts how often each job was started, `repeated` the orders to start one that had been started before.
     """
 
-    def __init__(self, cluster: Cluster, trace: Sequence[TraceJob], plugin: bool = True, launch_s: int = 0) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        trace: Sequence[TraceJob],
+        plugin: bool = True,
+        launch_s: int = 0,
+        maintenance: Sequence[Maintenance] = (),
+    ) -> None:
+        self._maintenance = tuple(maintenance)
         self._state = SimulatedCluster(cluster)
         self._arrivals = deque(sorted(trace, key=lambda item: item.job.submit_s))
         self._hold_of_new = Hold.PLUGIN if plugin else Hold.NONE
@@ -62,6 +80,7 @@ class Site:
         """When the next job arrives, is launched or ends; None when nothing is left to happen by itself."""
         times = [self._arrivals[0].job.submit_s] if self._arrivals else []
         times += [pin.from_s for pin in self._pins.values() if pin.from_s > self.now_s]
+        times += [each.to_s for each in self._maintenance if each.to_s > self.now_s]
         end_s = self._state.next_end_s()
         return min([*times, end_s]) if end_s is not None else min(times, default=None)
 
@@ -92,7 +111,14 @@ class Site:
         scene = self._state.scene()
         pending = tuple(PendingJob(job, self._holds[job.id], job.id in self._pins) for job in scene.queue)
         ended, left = tuple(self.ended[since:]), tuple(self._left)
-        return Observation(scene.now_s, scene.cluster, scene.free, pending, scene.running, ended, left)
+        outages = tuple(
+            Outage("reserved", each.name, each.nodes, each.from_s, each.to_s)
+            for each in self._maintenance
+            if each.to_s > self.now_s
+        )
+        return Observation(
+            scene.now_s, scene.cluster, self._open(scene.free), pending, scene.running, ended, left, outages=outages
+        )
 
     def start(self, orders: Sequence[StartOrder]) -> list[Outcome]:
         """See `Backend.start`; a job whose nodes are free runs at once."""
@@ -125,6 +151,9 @@ class Site:
         unknown = [name for name, _ in order.nodes if name not in self._node_index]
         if unknown:
             return Outcome(id, "refused", f"no such node: {unknown[0]}")
+        shut = [name for name, _ in order.nodes if self._node_index[name] in self._shut()]
+        if shut:
+            return Outcome(id, "refused", f"under maintenance: {shut[0]}")
         self._holds[id], self._pins[id] = Hold.NONE, Pin(order.nodes, self.now_s + self._launch_s)
         self._start_pinned(id)
         return Outcome(id, "done")
@@ -156,8 +185,23 @@ class Site:
             return
         snapshot = self._state.snapshot()
         queue = [slot for slot in snapshot.queue.tolist() if snapshot.table.jobs[slot].id in released]
-        snapshot = dataclasses.replace(snapshot, queue=np.array(queue, dtype=np.int64))
+        free = self._open(snapshot.free)
+        snapshot = dataclasses.replace(snapshot, queue=np.array(queue, dtype=np.int64), free=free)
         self._run(self._scheduler.decide(snapshot, "starts").starts.placements())
+
+    def _shut(self) -> set[int]:
+        """Nodes under maintenance now."""
+        now_s = self.now_s
+        return {node for each in self._maintenance if each.from_s <= now_s < each.to_s for node in each.nodes}
+
+    def _open(self, free: IntArray) -> IntArray:
+        """What is free on nodes that are not under maintenance."""
+        shut = self._shut()
+        if not shut:
+            return free
+        left = free.copy()
+        left[sorted(shut)] = 0
+        return left
 
     def _released(self) -> set[int]:
         return {id for id, hold in self._holds.items() if hold is Hold.NONE and id not in self._pins}

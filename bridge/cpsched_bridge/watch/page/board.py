@@ -164,6 +164,7 @@ class _View:
                 now_s=seen.now_s,
                 node_names=list(seen.cluster.node_names),
                 unavailable=out,
+                outages=list(self._outages(seen, out)),
                 bars=list(self._bars(seen, report)),
             ),
         )
@@ -246,6 +247,19 @@ class _View:
         busy = {node for running in self.instant.observation.running for node, _ in running.placement}
         return [node for node in np.flatnonzero(self.instant.free.max(axis=1) == 0).tolist() if node not in busy]
 
+    def _outages(self, seen: Observation, out: list[int]) -> Iterable[schema.Outage]:
+        """What the cluster says of nodes that take no jobs, and what is left to say of those that have nothing free.
+
+        A reservation is named for its user where nobody names it, so that its name is hidden with users' names.
+        """
+        told: set[int] = set()
+        for each in seen.outages:
+            told |= set(each.nodes) if each.from_s <= seen.now_s else set()
+            name = self._name(each.name) if each.kind == "reserved" else _valid(each.name)
+            yield schema.Outage(kind=each.kind, name=name, nodes=list(each.nodes), from_s=each.from_s, to_s=each.to_s)
+        if rest := [node for node in out if node not in told]:
+            yield schema.Outage(kind="unknown", name="", nodes=rest, from_s=seen.now_s, to_s=None)
+
     def _resources(self) -> list[schema.Resource]:
         seen, free = self.instant.observation, self.instant.free.sum(axis=0)
         used = np.zeros(len(seen.cluster.resources), np.int64)
@@ -285,7 +299,8 @@ class _View:
         if report.snapshot is None or report.decision is None:
             return
         jobs = {job.id: job for job in report.waiting}
-        for id, (begin_s, end_s, placement) in places(report.snapshot, report.decision, seen.now_s + AHEAD_S).items():
+        planned = places(report.snapshot, report.decision, seen.now_s + AHEAD_S, seen.outages)
+        for id, (begin_s, end_s, placement) in planned.items():
             yield self._bar(jobs[id], "planned", begin_s, end_s, placement)
 
     def _bar(self, job: Job, kind: str, begin_s: int, end_s: int, nodes: Iterable[tuple[int, int]]) -> schema.Bar:

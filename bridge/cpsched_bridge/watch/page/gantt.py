@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import printable
-from cpsched_bridge.watch.page.schema import Bar, Chart
+from cpsched_bridge.watch.page.schema import Bar, Chart, Outage
 from cpsched_bridge.watch.page.words import from_now, span
 
 MOST_ROWS = 64
@@ -27,6 +27,10 @@ _BINS = 300
 """Steps of time in which the use of a group is shown."""
 _TICKS_S = (60, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
 _COLOURS = 8
+_OUT = {"reserved": "reserved", "drained": "drained", "down": "down", "unknown": "drained, down or reserved"}
+
+Span = tuple[int, int, Sequence[int]]
+"""From one second to another, on nodes with these indices."""
 _MOST_LETTERS = 60
 
 STYLE = """
@@ -123,10 +127,13 @@ def summary(chart: Chart, window: Window) -> str:
         if bar.end_s > window.from_s and bar.begin_s < window.to_s:
             kinds[bar.kind] += 1
     nodes = window.last - window.first
+    shut = {node for each in _outages(chart, window) for node in each.nodes if window.first <= node < window.last}
     return (
         f"{nodes} node{'s' * (nodes != 1)} from {span(chart.now_s - window.from_s)} ago "
         f"until {span(window.to_s - chart.now_s)} from now: {kinds['running']} jobs running, "
-        f"{kinds['planned']} planned, {kinds['past']} ended. The tables on this page list them."
+        f"{kinds['planned']} planned, {kinds['past']} ended"
+        + (f"; {len(shut)} of the nodes drained, down or reserved for a time" if shut else "")
+        + ". The tables on this page list them."
     )
 
 
@@ -179,21 +186,30 @@ def _row(y: float, window: Window) -> str:
     return f'<rect class="g-row" x="{_LEFT}" y="{y}" width="{_WIDTH - _LEFT - _RIGHT}" height="{window.row:.1f}"/>'
 
 
-def _out(chart: Chart, window: Window, y: float, share: float = 1.0) -> str:
-    """Hatching from now on: what is drained now, nobody knows for how long."""
-    x = window.x(chart.now_s)
-    wide, high = max(0.0, _WIDTH - _RIGHT - x), window.row * share
+def _out(outage: Outage, window: Window, y: float) -> str:
+    """Hatching while a node takes no jobs; to the edge of the drawing where nobody knows for how long."""
+    left, right = window.x(outage.from_s), window.x(_end_s(outage, window))
+    words = f"{outage.kind} {printable(outage.name)[:_MOST_LETTERS]}" if outage.name else _OUT[outage.kind]
     return (
-        f'<rect class="g-out" x="{x:.1f}" y="{y + window.row - high:.1f}" width="{wide:.1f}" height="{high:.1f}">'
-        "<title>drained, down or reserved</title></rect>"
+        f'<rect class="g-out" x="{left:.1f}" y="{y}" width="{max(1.0, right - left):.1f}" height="{window.row:.1f}">'
+        f"<title>{escape(words)}</title></rect>"
     )
+
+
+def _end_s(outage: Outage, window: Window) -> int:
+    return window.to_s if outage.to_s is None else outage.to_s
+
+
+def _outages(chart: Chart, window: Window) -> list[Outage]:
+    """Those that are in the window."""
+    return [each for each in chart.outages if each.from_s < window.to_s and _end_s(each, window) > window.from_s]
 
 
 # ----------------------------------------------------------------------------------------------------- node by node
 
 
 def _single(chart: Chart, window: Window, bars: Sequence[Bar], links: Links) -> Iterable[str]:
-    out = set(chart.unavailable)
+    outages = _outages(chart, window)
     by_node: dict[int, list[Bar]] = {node: [] for node in range(window.first, window.last)}
     for bar in bars:
         for node, _ in bar.nodes:
@@ -203,8 +219,7 @@ def _single(chart: Chart, window: Window, bars: Sequence[Bar], links: Links) -> 
         y = _TOP + i * (window.row + _GAP)
         yield _row(y, window)
         yield _label(y, window.row, chart.node_names[node])
-        if node in out:
-            yield _out(chart, window, y)
+        yield from (_out(outage, window, y) for outage in outages if node in outage.nodes)
         for bar, (lane, lanes) in zip(on_it, lanes_of(on_it), strict=True):
             high = window.row / lanes
             yield _bar(bar, chart, window, y + lane * high, high, links)
@@ -271,39 +286,37 @@ def _said(bar: Bar, now_s: int) -> str:
 
 def _grouped(chart: Chart, window: Window, bars: Sequence[Bar], links: Links) -> Iterable[str]:
     parts = groups(window)
-    run = use_of(bars, window, parts, ("past", "running"))
-    plan = use_of(bars, window, parts, ("planned",))
-    out = np.zeros(len(chart.node_names), dtype=np.int64)
-    out[chart.unavailable] = 1
+    run = use_of(_spans(bars, ("past", "running")), window, parts)
+    plan = use_of(_spans(bars, ("planned",)), window, parts)
+    outages = _outages(chart, window)
+    out = use_of([(each.from_s, _end_s(each, window), each.nodes) for each in outages], window, parts)
     for i, (first, last) in enumerate(parts):
         y = _TOP + i * (window.row + _GAP)
         yield _row(y, window)
         names = chart.node_names
         words = names[first] if last - first == 1 else f"{names[first]} – {names[last - 1]}"
         yield _label(y, window.row, words, links.nodes(first, last), f", {last - first} nodes")
-        drained = int(out[first:last].sum()) / (last - first)
-        if drained:
-            yield _out(chart, window, y, drained)
+        yield _area(out[i], y, window.row, "g-out", f"{words}: {_OUT['unknown']}")
         both = np.minimum(1.0, run[i] + plan[i])
         yield _area(both, y, window.row, "g-plan", f"{words}: in use and planned")
         yield _area(run[i], y, window.row, "g-use", f"{words}: in use")
 
 
-def use_of(
-    bars: Iterable[Bar], window: Window, parts: Sequence[tuple[int, int]], kinds: Sequence[str]
-) -> npt.NDArray[np.float64]:
-    """float64[groups, bins]: the share of each group's nodes on which a job of these kinds is, over time."""
+def _spans(bars: Iterable[Bar], kinds: Sequence[str]) -> Iterable[Span]:
+    return ((bar.begin_s, bar.end_s, [node for node, _ in bar.nodes]) for bar in bars if bar.kind in kinds)
+
+
+def use_of(spans: Iterable[Span], window: Window, parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
+    """float64[groups, bins]: the share of each group's nodes that one of the spans is on, over time."""
     step_s = (window.to_s - window.from_s) / _BINS
     size = parts[0][1] - parts[0][0]
     nodes = window.last - window.first
-    # Where jobs begin (+1) and end (-1), node by node; a node with several jobs counts once.
+    # Where spans begin (+1) and end (-1), node by node; a node with several of them counts once.
     change = np.zeros((nodes, _BINS + 1), dtype=np.int32)
-    for bar in bars:
-        if bar.kind not in kinds:
-            continue
-        begin = min(_BINS - 1, max(0, int((bar.begin_s - window.from_s) / step_s)))
-        end = min(_BINS, max(begin + 1, round((bar.end_s - window.from_s) / step_s)))
-        at = [node - window.first for node, _ in bar.nodes if window.first <= node < window.last]
+    for begin_s, end_s, on in spans:
+        begin = min(_BINS - 1, max(0, int((begin_s - window.from_s) / step_s)))
+        end = min(_BINS, max(begin + 1, round((end_s - window.from_s) / step_s)))
+        at = [node - window.first for node in on if window.first <= node < window.last]
         change[at, begin] += 1
         change[at, end] -= 1
     busy = np.cumsum(change, axis=1)[:, :_BINS] > 0

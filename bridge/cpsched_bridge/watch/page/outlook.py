@@ -7,18 +7,22 @@ schedule that holds together; the dispatcher may place the jobs elsewhere when t
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection, Sequence
 
 from cpsched.fit import room_by_node, used_by
 from cpsched.model import NEVER, Decision, IntArray, Placement, Request, Snapshot
+from cpsched_bridge.ports import Outage
 
 MOST_JOBS = 400
 """Planned jobs that are placed."""
 
 
-def places(snapshot: Snapshot, decision: Decision, until_s: int) -> dict[int, tuple[int, int, Placement]]:
+def places(
+    snapshot: Snapshot, decision: Decision, until_s: int, outages: Sequence[Outage] = ()
+) -> dict[int, tuple[int, int, Placement]]:
     """Job id -> (begin, end, placement) of jobs planned to start before `until_s`, jobs that start now among them.
 
-    The placement is empty where the job fits nowhere at that time.
+    The placement is empty where the job fits nowhere at that time. No job is placed where it would meet an outage.
     """
     table, capacity = snapshot.table, snapshot.cluster.capacity
     free = snapshot.free.copy()
@@ -38,7 +42,8 @@ def places(snapshot: Snapshot, decision: Decision, until_s: int) -> dict[int, tu
             _, _, request, placement = heapq.heappop(ends)
             _give(free, request, placement, capacity)
         job, end_s = table.jobs[slot], start_s + int(table.estimate_s[slot])
-        placement = _somewhere(job.request, snapshot, free)
+        shut = {node for out in outages if start_s < (out.to_s or NEVER) and out.from_s < end_s for node in out.nodes}
+        placement = _somewhere(job.request, snapshot, free, shut)
         if placement:
             _take(free, job.request, placement, capacity)
             heapq.heappush(ends, (end_s, slot, job.request, placement))
@@ -59,9 +64,10 @@ def _planned(
     ]
 
 
-def _somewhere(request: Request, snapshot: Snapshot, free: IntArray) -> Placement:
-    """The first nodes that have room; empty where there is not enough."""
+def _somewhere(request: Request, snapshot: Snapshot, free: IntArray, shut: Collection[int]) -> Placement:
+    """The first nodes that have room and are not shut; empty where there is not enough."""
     room = room_by_node(request, snapshot.cluster, free)
+    room[list(shut)] = 0
     if int(room.sum()) < request.units:
         return ()
     rest, found = request.units, []

@@ -134,12 +134,23 @@ class Bar(Shown):
     nodes: list[tuple[int, int]] = Field(description="Index of a node, and units there; empty: not known where.")
 
 
+class Outage(Shown):
+    """Nodes that take no jobs for a time, now or later."""
+
+    kind: str = Field(description="reserved, drained, down, or unknown.")
+    name: str = Field(description="In the cluster's words: the reservation's name, or the nodes' state.")
+    nodes: list[int] = Field(description="Indices of the nodes.")
+    from_s: int
+    to_s: int | None = Field(description="null where nobody knows.")
+
+
 class Chart(Shown):
     """What ran, runs and is planned, over nodes and time. Where planned jobs will run is a guess for the eye."""
 
     now_s: int
     node_names: list[str]
     unavailable: list[int] = Field(description="Indices of nodes that are drained, down or reserved.")
+    outages: list[Outage]
     bars: list[Bar]
 
 

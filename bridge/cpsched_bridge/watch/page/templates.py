@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from cpsched_bridge.watch.page.words import change, from_now, span
 HERE = Path(__file__).resolve().parent
 STATIC = HERE / "static"
 _MOST_LETTERS = 120
+_MOST_NODES = 8
 
 
 def shown(text: object) -> str:
@@ -31,13 +33,20 @@ def milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:,.1f} ms"
 
 
+def nodes(indices: Sequence[int], names: Sequence[str]) -> str:
+    """`node01, node02, node03 and 5 more`."""
+    first = ", ".join(shown(names[index]) for index in indices[:_MOST_NODES])
+    more = len(indices) - _MOST_NODES
+    return f"{first} and {more:,} more" if more > 0 else first
+
+
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
     lstrip_blocks=True,
 )  # fmt: skip
 _ENVIRONMENT.filters.update(
     span=span, from_now=from_now, change=change, shown=shown, percent=percent, ms=milliseconds,
-    line=printable, number=lambda value: f"{value:,}",
+    line=printable, nodes=nodes, number=lambda value: f"{value:,}",
 )  # fmt: skip
 
 

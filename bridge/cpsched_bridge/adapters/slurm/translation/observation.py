@@ -11,6 +11,7 @@ from cpsched_bridge.adapters.slurm.translation import arrays, ids, states
 from cpsched_bridge.adapters.slurm.translation.ended import Ended, all_ended, of_database
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.nodes import available, free_on, overcommitted
+from cpsched_bridge.adapters.slurm.translation.outages import outages_of
 from cpsched_bridge.adapters.slurm.translation.partitions import Partitions
 from cpsched_bridge.adapters.slurm.translation.queue import Queue, Surroundings
 from cpsched_bridge.adapters.slurm.translation.reservations import reservations_of
@@ -53,6 +54,7 @@ class Translator:
             running=tuple(coming_back(job, usable) for job in running),
             ended=ended,
             left=tuple(left),
+            outages=outages_of(seen.nodes, reservations, seen.now_s),
         )
 
     def remembered(self, seen: ClusterRecords) -> list[EndedJob]:

@@ -8,7 +8,7 @@ import pytest
 
 from cpsched_bridge.watch.page.gantt import MOST_ROWS, Links, Window, draw, groups, lanes_of, use_of
 from cpsched_bridge.watch.page.pages import clock
-from cpsched_bridge.watch.page.schema import Bar, Chart
+from cpsched_bridge.watch.page.schema import Bar, Chart, Outage
 from cpsched_bridge.watch.page.words import change, from_now, span
 
 
@@ -16,9 +16,24 @@ def a_bar(id, begin_s, end_s, nodes=((0, 1),), kind="running", user="ada"):
     return Bar(id=id, label=str(id), user=user, kind=kind, begin_s=begin_s, end_s=end_s, nodes=list(nodes))
 
 
-def a_chart(*bars, nodes=2, now_s=1000, unavailable=()):
+def a_chart(*bars, nodes=2, now_s=1000, outages=()):
     names = [f"n{i}" for i in range(nodes)]
-    return Chart(now_s=now_s, node_names=names, unavailable=list(unavailable), bars=list(bars))
+    return Chart(now_s=now_s, node_names=names, unavailable=[], outages=list(outages), bars=list(bars))
+
+
+def an_outage(from_s, to_s, nodes=(0,), kind="reserved", name="update"):
+    return Outage(kind=kind, name=name, nodes=list(nodes), from_s=from_s, to_s=to_s)
+
+
+def hatched(svg):
+    """(left, right, top, title) of what is hatched node by node."""
+    svg_ = "{http://www.w3.org/2000/svg}"
+    found = [rect for rect in ElementTree.fromstring(svg).iter(f"{svg_}rect") if rect.get("class") == "g-out"]
+    x = [(float(rect.get("x")), float(rect.get("width"))) for rect in found]
+    return [
+        (left, left + wide, float(rect.get("y")), rect.find(f"{svg_}title").text)
+        for rect, (left, wide) in zip(found, x, strict=True)
+    ]
 
 
 def rectangles(svg):
@@ -67,7 +82,9 @@ def test_bars_are_cut_to_the_window_and_those_outside_are_left_out():
 
 
 def test_many_nodes_are_drawn_in_groups_with_links_to_their_nodes():
-    chart = a_chart(*(a_bar(n, 900, 1100, [(n, 1)]) for n in range(1000)), nodes=1000, unavailable=[7])
+    chart = a_chart(
+        *(a_bar(n, 900, 1100, [(n, 1)]) for n in range(1000)), nodes=1000, outages=[an_outage(900, None, [7])]
+    )
     window = Window.around(chart, 100, 300)
     svg = draw(chart, window, Links(nodes=lambda first, last: f"?first={first}&last={last}"), alone=True)
     ElementTree.fromstring(svg)
@@ -81,9 +98,45 @@ def test_many_nodes_are_drawn_in_groups_with_links_to_their_nodes():
 def test_the_use_of_a_group_is_the_share_of_its_busy_nodes():
     chart = a_chart(a_bar(1, 900, 1100, [(0, 1), (1, 1)]), a_bar(2, 900, 1000), nodes=4)
     window = Window(900, 1300, 0, 4)
-    shares = use_of(chart.bars, window, [(0, 4)], ("running",))[0]
+    shares = use_of([(bar.begin_s, bar.end_s, [n for n, _ in bar.nodes]) for bar in chart.bars], window, [(0, 4)])[0]
     assert np.allclose(shares[:149], 0.5), "two jobs on one node count once"
     assert np.allclose(shares[151:], 0.0)
+
+
+def test_nodes_are_hatched_while_they_take_no_jobs():
+    """A maintenance to come has both ends; a drained node is hatched to the edge, since nobody knows until when."""
+    chart = a_chart(outages=[an_outage(1100, 1200), an_outage(1000, None, [1], "drained", "IDLE+DRAIN")])
+    window = Window.around(chart, 100, 300)
+    to_come, now = hatched(draw(chart, window, alone=True))
+    assert to_come[:2] == pytest.approx((window.x(1100), window.x(1200)), abs=0.1)
+    assert now[:2] == pytest.approx((window.x(1000), window.x(window.to_s)), abs=0.1)
+    assert now[2] > to_come[2], "each on its own node"
+    assert (to_come[3], now[3]) == ("reserved update", "drained IDLE+DRAIN")
+    assert "2 of the nodes drained, down or reserved for a time" in draw(chart, window)
+
+
+def test_what_is_over_or_beyond_the_window_is_not_hatched():
+    chart = a_chart(outages=[an_outage(500, 900), an_outage(1300, 1400)])
+    assert hatched(draw(chart, Window.around(chart, 100, 300), alone=True)) == []
+
+
+def test_groups_are_hatched_by_the_share_of_nodes_that_take_no_jobs():
+    chart = a_chart(nodes=640, outages=[an_outage(1100, 1200, range(5))])
+    svg = draw(chart, Window.around(chart, 100, 300), alone=True)
+    (path,) = [each for each in ElementTree.fromstring(svg).iter() if each.get("class") == "g-out"]
+    window = Window.around(chart, 100, 300)
+    xs = [float(x) for x in re.findall(r"H([\d.]+)", path.get("d"))]
+    assert xs[0] == pytest.approx(window.x(1100), abs=4)
+    assert xs[1] == pytest.approx(window.x(1200), abs=4)
+    high, low = (float(y) for y in re.findall(r"V([\d.]+)", path.get("d"))[1:3])
+    assert low - high == pytest.approx(window.row / 2, abs=0.1), "five of the ten nodes of the first group"
+
+
+def test_names_of_reservations_are_escaped():
+    chart = a_chart(outages=[an_outage(900, 1100, name='<b>"&')])
+    svg = draw(chart, Window.around(chart, 100, 300), alone=True)
+    assert "<b>" not in svg
+    ElementTree.fromstring(svg)
 
 
 def test_names_of_users_are_escaped():

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from cpsched_bridge.errors import BackendTimeout
-from cpsched_bridge.ports import Hold, LeftJob
+from cpsched_bridge.ports import Hold, LeftJob, Outage
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.server import API, Watch
@@ -66,7 +66,49 @@ def test_drained_nodes_are_hatched_and_counted(site):
     view = site.cycle()
     assert view.chart.unavailable == [2]
     assert (view.status.unavailable_nodes, view.status.resources[0].unavailable) == (1, 4)
-    assert 'class="g-out"' in site.get()[2]
+    (outage,) = view.chart.outages
+    assert (outage.kind, outage.nodes, outage.to_s) == ("unknown", [2], None), "the cluster did not say why"
+    text = site.get()[2]
+    assert 'class="g-out"' in text
+    assert "not known" in re.search(r'id="outages-table".*?</table>', text, re.S)[0]
+
+
+def test_maintenance_is_in_the_chart_in_a_table_and_in_the_json_before_and_while_it_lasts(site):
+    """Until it begins its nodes are available; while it lasts they are told once, with its end."""
+    site.cluster.outages = (Outage("reserved", "new kernel", (1, 2), 1600, 5200),)
+    assert site.cycle(1000).chart.unavailable == []
+    table = re.search(r'id="outages-table".*?</table>', site.get()[2], re.S)[0]
+    for words in ("reserved", "new kernel", "n1, n2", "in 10 min", "in 1 h 10 min"):
+        assert words in table
+    site.cluster.drained = {1, 2}
+    assert site.cycle(1700).chart.unavailable == [1, 2]
+    (told,) = site.json("plan")["outages"]
+    assert told == {"kind": "reserved", "name": "new kernel", "nodes": [1, 2], "from_s": 1600, "to_s": 5200}
+    site.cluster.outages, site.cluster.drained = (), set()
+    site.cycle(5300)
+    assert "outages-table" not in site.get()[2]
+
+
+def test_planned_jobs_are_not_placed_where_they_would_meet_a_maintenance(site):
+    """The job would begin on the first node when all are free again, and run for longer than that one is open."""
+    site.cluster.submit(a_job(1, units=3, per_unit=4, walltime_s=600))
+    site.cycle()
+    site.cluster.submit(a_job(2, per_unit=4, walltime_s=300, submit_s=1000))
+    before = next(bar for bar in site.cycle(1060).chart.bars if bar.id == 2)
+    assert [node for node, _ in before.nodes] == [0]
+    site.cluster.outages = (Outage("reserved", "update", (0,), before.begin_s + 60, 90_000),)
+    after = next(bar for bar in site.cycle(1070).chart.bars if bar.id == 2)
+    assert [node for node, _ in after.nodes] == [1]
+
+
+def test_the_name_of_a_reservation_is_hidden_with_those_of_users(site_with):
+    """Slurm calls a reservation after its user where nobody gives it a name."""
+    site = site_with(users="hide")
+    site.cluster.outages = (Outage("reserved", "ada_12", (0,), 900, 2000), Outage("down", "DOWN", (1,), 900, None))
+    site.cycle()
+    for path in ("", "api/plan"):
+        assert "ada_12" not in site.get(path)[2]
+        assert "DOWN" in site.get(path)[2]
 
 
 @pytest.mark.parametrize(

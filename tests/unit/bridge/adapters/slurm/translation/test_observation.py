@@ -275,6 +275,29 @@ def test_free_is_what_usable_nodes_have_left() -> None:
     }
 
 
+def test_outages_are_reservations_active_or_to_come_and_nodes_that_take_no_jobs() -> None:
+    """n1 is drained, n4 reserved, n3 soon."""
+    scene = Scene()
+    rows = {row["name"]: row for row in scene.rows["reservations"]}
+    told = {each.nodes: each for each in observe(scene).outages}
+    assert set(told) == {(0,), (2,), (3,)}
+    assert (told[(0,)].kind, told[(0,)].to_s) == ("drained", None)
+    for node, begun in (((2,), False), ((3,), True)):
+        row = rows[told[node].name]
+        assert (told[node].kind, told[node].from_s, told[node].to_s) == ("reserved", row["start_time"], row["end_time"])
+        assert (told[node].from_s <= scene.now_s) is begun
+
+
+def test_nodes_under_an_active_reservation_are_told_once_and_nodes_of_one_state_together() -> None:
+    scene = Scene()
+    for name, state in (("n4", "IDLE+MAINTENANCE+DRAIN"), ("n1", "DOWN+NOT_RESPONDING"), ("n2", "DOWN+NOT_RESPONDING")):
+        scene.node(name)["state"] = state
+    told = [(each.kind, each.name, each.nodes) for each in observe(scene).outages if each.from_s <= scene.now_s]
+    assert [kind for kind, _, nodes in told if nodes == (3,)] == ["reserved"]
+    assert ("down", "DOWN+NOT_RESPONDING", (0, 1)) in told
+    assert len(told) == 2
+
+
 @pytest.mark.parametrize(
     "state",
     ["IDLE+DRAIN", "DOWN+NOT_RESPONDING", "IDLE+NOT_RESPONDING", "MIXED+MAINTENANCE", "IDLE+POWERED_DOWN", "UNKNOWN"],

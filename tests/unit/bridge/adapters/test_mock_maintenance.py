@@ -1,0 +1,55 @@
+"""A maintenance of the simulated site: its nodes are given no job while it lasts, by nobody."""
+
+import pytest
+
+from cpsched_bridge.adapters.mock import Options, local_backend
+from cpsched_bridge.adapters.mock.site import Maintenance, Site
+from cpsched_bridge.errors import SettingsError
+from cpsched_bridge.ports import StartOrder
+from cpsched_sim.traces.job import TraceJob
+from tests.builders import a_cluster, a_job
+
+
+def a_site(*jobs, plugin=True):
+    """Two nodes; the first is under maintenance from second 100 to 200."""
+    trace = [TraceJob(job, run_s=50) for job in jobs]
+    return Site(a_cluster(nodes=2, cores=4), trace, plugin, maintenance=[Maintenance("update", (0,), 100, 200)])
+
+
+@pytest.mark.parametrize(
+    ("now_s", "free", "told"), [(99, [4, 4], 1), (100, [0, 4], 1), (199, [0, 4], 1), (200, [4, 4], 0)]
+)
+def test_its_nodes_have_nothing_free_while_it_lasts_and_it_is_told_until_it_is_over(now_s, free, told):
+    site = a_site()
+    site.advance(now_s)
+    seen = site.observe()
+    assert seen.free[:, 0].tolist() == free
+    assert len(seen.outages) == told
+
+
+def test_a_start_on_its_nodes_is_refused():
+    job = a_job(1)
+    site = a_site(job)
+    site.advance(150)
+    (refused,) = site.start([StartOrder(job, (("n0", 1),))])
+    assert (refused.result, refused.detail) == ("refused", "under maintenance: n0")
+    (done,) = site.start([StartOrder(job, (("n1", 1),))])
+    assert done.result == "done"
+
+
+def test_the_sites_own_scheduler_waits_for_its_end():
+    site = a_site(a_job(1, units=2, per_unit=4, submit_s=120), plugin=False)
+    site.advance(199)
+    assert site.pending == 1
+    assert site.next_event_s() == 200
+    site.advance(200)
+    assert site.pending == 0
+
+
+def test_it_is_set_up_by_node_names():
+    maintenance = {"name": "update", "nodes": ["node02", "node01"], "from_s": 0, "for_s": 60}
+    options = {"days": 0.01, "maintenance": [maintenance]}
+    (told,) = local_backend(Options.model_validate(options)).observe().outages
+    assert (told.name, told.nodes, told.to_s - told.from_s) == ("update", (0, 1), 60)
+    with pytest.raises(SettingsError, match="nobody: there is no such node"):
+        local_backend(Options.model_validate(options | {"maintenance": [maintenance | {"nodes": ["nobody"]}]}))
