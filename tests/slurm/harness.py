@@ -32,6 +32,9 @@ NODES = ("n1", "n2", "n3", "n4")
 GPU_NODES = ("n3", "n4")
 
 
+CONF = "/etc/slurm/slurm.conf"
+
+
 class CommandFailed(AssertionError):
     """A command in a container ended with a non-zero status: the message has its output."""
 
@@ -112,6 +115,8 @@ class Slurm:
 
     def __init__(self) -> None:
         self._python_container: str | None = None
+        self.head = "slurmctld"
+        """The service in whose container commands run that name none."""
         self._containers: dict[str, str] = {}
         # What an earlier run may have left behind, if it was interrupted.
         self._limited: dict[str, set[str]] = {user: {"MaxJobs=-1"} for user in ("alice", "bob")}
@@ -138,13 +143,14 @@ class Slurm:
     def run(
         self,
         *command: str,
-        service: str = "slurmctld",
+        service: str | None = None,
         user: str = "root",
         stdin: str | None = None,
         check: bool = True,
         timeout_s: float = 120,
     ) -> str:
         """Run a command in a service's container; its standard output."""
+        service = service or self.head
         home = "/" if user == "root" else ("/tmp" if user == "cpsched" else f"/home/{user}")
         interactive = ["--interactive"] if stdin is not None else []
         return docker(
@@ -332,10 +338,67 @@ class Slurm:
 
     def configure(self, line: str, *, instead_of: str) -> None:
         """Change one line of slurm.conf, found by a pattern, and have the daemons read it."""
-        file = "/etc/slurm/slurm.conf"
-        edit = f"sed 's|{instead_of}.*|{line}|' {file} >/tmp/new.conf && cat /tmp/new.conf >{file}"
+        edit = f"sed 's|{instead_of}.*|{line}|' {CONF} >/tmp/new.conf && cat /tmp/new.conf >{CONF}"
         self.run("bash", "-c", f"{edit} && scontrol reconfigure")
         self.wait_for_controller()
+
+    @contextmanager
+    def configured(self, *lines: str, anew: bool = False) -> Iterator[None]:
+        """slurm.conf with these lines in place of its own of the same names; as before afterwards.
+
+        `anew`: with settings that Slurm takes only at a start of slurmctld.
+        """
+        names = "|".join(sorted({line.partition("=")[0] for line in lines}))
+        edit = f"sed -E '/^({names})=/d' {CONF}.before > {CONF} && cat >> {CONF}"
+        self.run("sh", "-c", f"cp {CONF} {CONF}.before && {edit}", stdin="".join(f"{line}\n" for line in lines))
+        self._read_configuration(anew)
+        try:
+            yield
+        finally:
+            self.run("sh", "-c", f"cat {CONF}.before > {CONF}")
+            self._read_configuration(anew)
+
+    def _read_configuration(self, anew: bool) -> None:
+        self.scontrol("reconfigure")
+        if anew:
+            self.restart("slurmctld")
+        self.wait_for_controller()
+
+    @contextmanager
+    def backup_controller(self, timeout_s: int) -> Iterator[None]:
+        """A second slurmctld on the host `backup`, which takes over `timeout_s` seconds after the first has gone.
+
+        Both have fixed addresses in slurm.conf: the name of a container that is down is not known to anybody.
+        """
+        network = docker("network", "inspect", f"{PROJECT}_default", "--format", "{{(index .IPAM.Config 0).Subnet}}")
+        net = network.strip().rpartition(".")[0]
+        hosts = (f"SlurmctldHost=slurmctld({net}.4)", f"SlurmctldHost=backup({net}.5)")
+        volumes = {
+            "secrets": "/srv/secrets",
+            "etc-slurm": "/etc/slurm",
+            "home": "/home",
+            "slurm-state": "/var/spool/slurmctld",
+        }
+        backup = ""
+        with self.configured(*hosts, f"SlurmctldTimeout={timeout_s}", anew=True):
+            try:
+                backup = docker(
+                    "run", "--detach", "--init", "--label", f"cpsched.cluster={PROJECT}", "--dns=127.0.0.1",
+                    "--network", f"{PROJECT}_default", f"--ip={net}.5", "--hostname=backup",
+                    *(f"--volume={PROJECT}_{name}:{path}" for name, path in volumes.items()),
+                    f"cpsched/slurm:{TAG}", "client", "slurmctld", "-D",
+                ).strip()  # fmt: skip
+                wait_until(lambda: self.controllers() == ["UP", "UP"], 30, "both controllers answer")
+                yield
+            finally:
+                if backup:
+                    print(docker("logs", "--tail=40", backup, check=False))
+                    docker("rm", "--force", backup, check=False)
+                self.head = "slurmctld"
+
+    def controllers(self) -> list[str]:
+        """UP or DOWN of each slurmctld of slurm.conf, in its order."""
+        return re.findall(r"is (UP|DOWN)", self.run("scontrol", "ping", check=False))
 
     def python_container(self) -> str:
         """A container of the bridge's image in the cluster's network: the project at /src, munge beside it."""

@@ -34,9 +34,6 @@ def test_accounting_killed_and_back_beside_the_bridge(slurm: Slurm, service: str
         assert {bridge.ledger()[job].state for job in jobs} <= {"running", "ended"}
 
 
-@pytest.mark.xfail(
-    strict=False, reason="the bridge starts in control mode without slurmdbd only where the controller answers in time"
-)
 def test_the_bridge_starts_without_accounting(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     bridge = LiveBridge(slurm, "start-without", **QUICK)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -19,27 +18,12 @@ WEIGHTS = (
 QOS = ("normal", "pair", "cores")
 
 
-@contextmanager
-def configured(slurm: Slurm, *lines: str) -> Iterator[None]:
-    """slurm.conf with these lines in place of its own of the same names; as before afterwards."""
-    file = "/etc/slurm/slurm.conf"
-    names = "|".join(line.partition("=")[0] for line in lines)
-    slurm.run("cp", file, f"{file}.before")
-    slurm.run("sh", "-c", f"sed -E -i '/^({names})=/d' {file} && cat >> {file}", stdin="".join(f"{n}\n" for n in lines))
-    try:
-        slurm.restart("slurmctld")
-        yield
-    finally:
-        slurm.run("sh", "-c", f"cat {file}.before > {file}")
-        slurm.restart("slurmctld")
-
-
 @pytest.fixture
 def weighed(slurm: Slurm) -> Iterator[Slurm]:
     """The cluster with weights on every factor, and QOS of different priorities."""
     for rank, name in enumerate(QOS):
         slurm.run("sacctmgr", "--immediate", "modify", "qos", "where", f"name={name}", "set", f"Priority={rank * 10}")
-    with configured(slurm, *WEIGHTS):
+    with slurm.configured(*WEIGHTS):
         yield slurm
     for name in QOS:
         slurm.run("sacctmgr", "--immediate", "modify", "qos", "where", f"name={name}", "set", "Priority=0")

@@ -12,9 +12,11 @@ from cpsched.site.multifactor import Machine
 from cpsched_bridge.adapters.slurm.doctor import checks_of, policy_checks
 from cpsched_bridge.adapters.slurm.policy import sprio
 from cpsched_bridge.adapters.slurm.policy.asking import Commands
+from cpsched_bridge.adapters.slurm.policy.boost import boosts
 from cpsched_bridge.adapters.slurm.policy.ranking import Ranking
 from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.translation import arrays, states
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.transport import Answer, Transport
 from cpsched_bridge.errors import BackendDied, BackendError, BackendTimeout, CommandRefused
@@ -38,9 +40,17 @@ class SlurmBackend:
     cleared.
     """
 
-    def __init__(self, transport: Transport, history_days: float = 7.0, policy: PolicyReader | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        history_days: float = 7.0,
+        policy: PolicyReader | None = None,
+        most_boost: int = 0,
+    ) -> None:
         self._transport = transport
         self._policy = policy
+        self._most_boost = most_boost
+        self._seen: ClusterRecords | None = None
         self._ranking = Ranking()
         self._ranked_by = 0
         self._history_days = history_days
@@ -61,7 +71,7 @@ class SlurmBackend:
         translator = self._ready()
         for job_id in pinned:
             self._restores.setdefault(job_id, "")
-        records = self._transport.read()
+        records = self._seen = self._transport.read()
         observation = translator.observe(records, self._restores.keys() | set(pinned))
         observation = self._within_policy(observation, records)
         for pending in observation.pending:
@@ -92,14 +102,37 @@ class SlurmBackend:
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         """See `Backend.start`."""
         translator = self._ready()
+        nices = self._nices(orders)
         sent: list[Record] = []
         for order in orders:
-            asked = translator.queue.asked.get(order.job.id)
+            number = order.job.id
+            asked = translator.queue.asked.get(number)
             tasks_per_node = asked.tasks_per_node if asked else 0
-            self._restores[order.job.id] = asked.restore if asked else ""
-            nodes = [name for name, _ in order.nodes]
-            sent.append({"job": order.job.id, "nodes": nodes, "tasks_per_node": tasks_per_node})
+            self._restores[number] = asked.restore if asked else ""
+            sent.append({"job": number, "nodes": [name for name, _ in order.nodes], "tasks_per_node": tasks_per_node})
+            if number in nices:
+                own, raised = nices[number]
+                sent[-1]["nice"] = raised
+                self._restores[number] = f"{self._restores[number]} Nice={own}".lstrip()
         return self._send(self._transport.start, sent)
+
+    def _nices(self, orders: Sequence[StartOrder]) -> dict[int, tuple[int, int]]:
+        """By job number, its own nice value and the one to start it with, where it must pass unmanaged jobs."""
+        picture = self._policy.picture if self._policy is not None else None
+        if not self._most_boost or self._seen is None or picture is None or picture.rules.kind == "basic":
+            return {}
+        wanted = {order.job.id: order.job.priority for order in orders}
+        records = {
+            number: record
+            for record in self._seen.jobs
+            if record["state"] == states.PENDING
+            for number in arrays.numbers_of(record)
+            if number in wanted
+        }
+        starts = {number: (record, wanted[number]) for number, record in records.items()}
+        needed = boosts(starts, self._seen, picture, self._most_boost)
+        own = {number: int(records[number].get("nice") or 0) for number in needed}
+        return {number: (own[number], own[number] - points) for number, points in needed.items()}
 
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """See `Backend.hold`."""

@@ -116,7 +116,8 @@ def unmanaged(records: ClusterRecords) -> Check:
         "partitions",
         not mixed,
         f"held and free jobs wait side by side in {', '.join(mixed[:MOST_NAMED])}" if mixed else "none managed in part",
-        "let the bridge hold every job of a partition: an unmanaged one that waits blocks released jobs below it",
+        "let the bridge hold every job of a partition: an unmanaged one that waits blocks released jobs below it, "
+        "unless options.boost allows to raise those above it",
         required=False,
     )
 

@@ -36,10 +36,17 @@ class Options(Section):
         gt=0,
         description="How long Slurm's commands may take to tell the site's policy; the last known stands in then.",
     )
+    boost: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000_000,
+        description="By how many points of priority a start may be raised (by `Nice`), so that jobs that nobody "
+        "manages do not block it; 0: never.",
+    )
 
 
 def connect(options: Options) -> SlurmBackend:
     """The backend; the cluster is reached with the first call."""
     reader = PolicyReader(Commands(options.policy_deadline_s), time.monotonic) if options.site_policy else None
     transport = PyslurmTransport(options.deadline_s, options.history_deadline_s)
-    return SlurmBackend(transport, options.history_days, reader)
+    return SlurmBackend(transport, options.history_days, reader, options.boost)

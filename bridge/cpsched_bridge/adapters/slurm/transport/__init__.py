@@ -56,7 +56,7 @@ class Transport(Protocol):
         """Pin and release jobs that are still pending and held, each in one change of its record.
 
         An order reads {"job": number, "nodes": names, "tasks_per_node": number or 0}; tasks per node are set where
-        they are not 0.
+        they are not 0. An order with "nice" sets that value too.
         """
         ...
 

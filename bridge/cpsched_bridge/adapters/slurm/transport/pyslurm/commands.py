@@ -36,7 +36,7 @@ class Commands:
         self._guarded = False
 
     def start(self, orders: list[Record]) -> list[list[str]]:
-        """Pin and release each of `orders` (job, nodes, tasks_per_node), if still pending and held."""
+        """Pin and release each of `orders` (job, nodes, tasks_per_node, perhaps nice), if still pending and held."""
         numbers = self._numbers(orders, separate=True)
         return self._each(self._start, orders, numbers)
 
@@ -45,6 +45,8 @@ class Commands:
         changes: Record = {"required_nodes": order["nodes"], "priority": RELEASE}
         if order["tasks_per_node"]:
             changes["ntasks_per_node"] = order["tasks_per_node"]
+        if "nice" in order:
+            changes["nice"] = order["nice"]
         self._modify(number, **changes)
 
     def hold(self, orders: list[Record]) -> list[list[str]]:

@@ -1,0 +1,40 @@
+"""A controller that dies while jobs flow: the bridge goes on with the backup, and then with the first again."""
+
+from __future__ import annotations
+
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import Slurm, wait_until
+
+TAKES_OVER_S = 6
+"""SlurmctldTimeout: how long the backup waits for the first controller."""
+
+
+def test_a_controller_dies_and_comes_back(slurm: Slurm) -> None:
+    """No job is lost, started twice, or held by nobody, with either controller."""
+    with slurm.backup_controller(TAKES_OVER_S):
+        slurm.plugin(on=True)
+        slurm.head = "n1"
+        with LiveBridge(slurm, "failover", cycle={"max_backoff_s": 4.0}, start={"timeout_s": 20}) as bridge:
+            long = slurm.burst(2, "-N1", "-n16", "-t5", script="sleep 30")
+            slurm.wait_for_state(long, "RUNNING", 30)
+            jobs = slurm.burst(16, "-N1", "-n8", "-t1", script="sleep 2")
+            slurm.kill("slurmctld")  # its host is gone: nobody refuses a connection
+            wait_until(lambda: slurm.controllers() == ["DOWN", "UP"] and answers(slurm), 90, "the backup took over")
+            jobs += slurm.burst(4, "-n4", "-t1", script="sleep 1")
+            slurm.wait_for_state(jobs, "COMPLETED", 120)
+            bridge.wait_for_rounds(2)
+
+            slurm.start("slurmctld")
+            wait_until(lambda: slurm.controllers() == ["UP", "UP"] and answers(slurm), 60, "the first is back")
+            jobs += slurm.burst(4, "-n4", "-t1", script="sleep 1")
+            slurm.wait_for_state([*long, *jobs], "COMPLETED", 90)
+            bridge.wait_for_rounds(2)
+            assert "stood_down" not in bridge.events()
+            assert {bridge.ledger()[job].state for job in [*long, *jobs]} == {"ended"}
+        wait_until(lambda: len(slurm.sacct([*long, *jobs])) == 26, 30, "accounting has all")
+        assert {job.restarts for job in slurm.sacct([*long, *jobs]).values()} == {0}
+
+
+def answers(slurm: Slurm) -> bool:
+    """Whether the controller in charge tells of jobs."""
+    return "JOBID" in slurm.run("timeout", "5", "squeue", check=False)
