@@ -1,0 +1,165 @@
+"""One translator over readings that change sees each of them as a fresh one would, and tells of each end once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.translation.observation import Translator
+from cpsched_bridge.ports import Observation
+from tests.unit.bridge.adapters.slurm.scenes import Scene
+
+
+def plain(seen: Observation) -> dict[str, Any]:
+    """What an observation says of nodes and pending jobs, with node sets by the names of their nodes."""
+    names = seen.cluster.node_names
+    sets = [tuple(n for n, ok in zip(names, mask, strict=True) if ok) for mask in seen.cluster.node_sets]
+
+    def spelled(job: Any) -> Any:
+        request = dataclasses.replace(job.request, node_set=0)
+        return dataclasses.replace(job, request=request), sets[job.request.node_set]
+
+    return {
+        "nodes": (names, seen.cluster.resources, seen.cluster.capacity.tolist()),
+        "free": seen.free.tolist(),
+        "pending": [(p.label, p.hold, p.pinned, p.obstacle, p.groups, *spelled(p.job)) for p in seen.pending],
+        "left": seen.left,
+        "running": [(r.start_s, r.placement, r.job.id) for r in seen.running],
+    }
+
+
+def partition(name: str, **facts: Any) -> Callable[[Scene], None]:
+    return lambda scene: scene.partition(name).update(facts)
+
+
+def job(name: str, **facts: Any) -> Callable[[Scene], None]:
+    return lambda scene: scene.job(name).update(facts)
+
+
+def node(name: str, **facts: Any) -> Callable[[Scene], None]:
+    return lambda scene: scene.node(name).update(facts)
+
+
+def later(seconds: int) -> Callable[[Scene], None]:
+    def change(scene: Scene) -> None:
+        scene.now_s += seconds
+
+    return change
+
+
+def featured(scene: Scene) -> None:
+    scene.node("n3")["active_features"] = scene.job("features")["constraints"][0].split("&")
+
+
+def begun(scene: Scene) -> None:
+    scene.now_s = scene.job("begin")["eligible_time"]
+
+
+def a_reservation(scene: Scene) -> None:
+    first = scene.rows["reservations"][0]
+    times = {"start_time": scene.now_s + 60, "end_time": scene.now_s + 9000}
+    scene.rows["reservations"].append({**first, "name": "fresh", "nodes": "n2", **times})
+
+
+def moved_reservation(scene: Scene) -> None:
+    scene.rows["reservations"][-1]["nodes"] = "n2,n3"
+
+
+def without_reservations(scene: Scene) -> None:
+    scene.rows["reservations"] = []
+
+
+def unguarded(scene: Scene) -> None:
+    scene.guarded = False
+
+
+def fewer_nodes(scene: Scene) -> None:
+    scene.rows["nodes"] = [each for each in scene.rows["nodes"] if each["name"] != "n4"]
+
+
+CHANGES: dict[str, Callable[[Scene], None]] = {
+    "a partition is set DOWN": partition("main", state="DOWN"),
+    "and UP again": partition("main", state="UP"),
+    "a partition's greatest time shrinks": partition("main", max_time=1),
+    "and its nodes": partition("main", max_time=None, nodes="n[2-3]"),
+    "a partition's account": partition("main", allowed_accounts=["physics"]),
+    "which all may use again": partition("main", allowed_accounts=["ALL"]),
+    "a time limit is changed": job("first", time_limit=3),
+    "an amount is changed": job("six", memory_per_cpu=None, memory_per_node=123),
+    "a job asks for what is not modelled": job("first", licenses=["matlab:1"]),
+    "and no longer": job("first", licenses=None),
+    "a job is put into another partition": job("six", partition="nowhere"),
+    "a job gets a node list": job("two-nodes", required_nodes="n2,n3"),
+    "a job has no partition": job("memory", partition=None),
+    "a job's begin time comes": begun,
+    "a reservation appears": a_reservation,
+    "it takes more nodes": moved_reservation,
+    "its time comes": later(61),
+    "all reservations go": without_reservations,
+    "an administrator holds a job": job("first", state_reason="JobHeldAdmin"),
+    "the plugin says that the bridge does": job("first", comment="bridge:wait"),
+    "the plugin is gone": unguarded,
+    "a node is drained": node("n2", state="IDLE+DRAIN"),
+    "and resumed": node("n2", state="IDLE"),
+    "a node gets memory": node("n3", real_memory=99_000),
+    "a node keeps memory to itself": node("n3", memory_reserved_for_system=1000),
+    "a node gets a feature": featured,
+    "a node has threads": node("n4", threads_per_core=2),
+    "a node has GPUs": node("n4", configured_gres={"gpu": 3}),
+    "a node's GPUs have a type": node("n4", configured_gres={"gpu:a100": 3}),
+    "a node goes": fewer_nodes,
+}
+
+
+def test_a_translator_that_has_seen_other_readings_sees_what_a_fresh_one_sees() -> None:
+    scene, translator = Scene(), Translator()
+    before = plain(translator.observe(scene.read()))
+    for name, change in CHANGES.items():
+        change(scene)
+        seen = plain(translator.observe(scene.read()))
+        assert seen == plain(Translator().observe(scene.read())), name
+        assert seen != before, f"{name}: the change shows"
+        assert plain(translator.observe(scene.read())) == seen, f"{name}: and stays"
+        before = seen
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "TIMEOUT"])
+def test_an_end_is_told_once_with_the_times_of_the_record_however_often_it_is_read(state: str) -> None:
+    scene, translator = Scene(), Translator()
+    translator.observe(scene.read())
+    start_s, end_s = scene.now_s - 40, scene.now_s + 5
+    scene.job("gpu-node").update(state=state, start_time=start_s, end_time=end_s, allocated_nodes="n2,n3", priority=1)
+    told = [each for _ in range(3) for each in translator.observe(scene.read()).ended]
+    assert [(e.job.name, e.start_s, e.end_s) for e in told] == [("gpu-node", start_s, end_s)]
+    assert told[0].job.request.units == 2, "under the request that it had while it waited"
+    again = translator.remembered(scene.read())
+    assert ("gpu-node", end_s) in [(e.job.name, e.end_s) for e in again]
+    assert [e.end_s for e in again] == sorted(e.end_s for e in again)
+
+
+def test_a_job_that_the_controller_has_forgotten_is_forgotten_with_all_that_was_kept_for_it() -> None:
+    scene, translator = Scene(), Translator()
+    translator.observe(scene.read())
+    assert len(translator._jobs) > 30
+    scene.only("first")
+    translator.observe(scene.read())
+    assert list(translator._jobs) == [scene.job("first")["id"]]
+    assert list(translator.queue.asked) == list(translator.queue._known) == [scene.job("first")["id"]]
+    assert translator.queue.limits._most == {}
+    scene.rows["jobs"] = []
+    assert translator.observe(scene.read()).pending == ()
+    assert (translator._jobs, translator.queue._known, translator.queue.asked) == ({}, {}, {})
+
+
+def test_jobs_come_in_order_of_arrival_and_of_their_numbers_within_a_second() -> None:
+    scene = Scene().only("first", "six", "memory")
+    numbers = {name: scene.job(name)["id"] for name in ("first", "six", "memory")}
+    scene.job("first")["submit_time"] = 300
+    scene.job("six")["submit_time"] = 200
+    scene.job("memory")["submit_time"] = 200
+    scene.rows["jobs"].reverse()
+    seen = [p.job.id for p in Translator().observe(scene.read()).pending]
+    assert seen == [*sorted((numbers["six"], numbers["memory"])), numbers["first"]]
