@@ -55,7 +55,7 @@ def boxes_do_not_overlap(variables: Variables, r: int, fixed: Boxes) -> None:
 def units_start_when_their_positions_are_free(variables: Variables, r: int, steps: Stairs) -> None:
     """s >= free_from[y]: what diffn would say of a unit and the boxes of running jobs, in one Element per unit."""
     solver, stride = variables.solver, int(variables.stride[r])
-    bottom, flat = steps.free_from[steps.kind_of, 0].tolist(), steps.free_from.reshape(-1).tolist()
+    flat = steps.free_from.reshape(-1).tolist()
     if not any(flat):
         return
     kinds = steps.kind_of.tolist()
@@ -64,7 +64,8 @@ def units_start_when_their_positions_are_free(variables: Variables, r: int, step
             if r not in unit.size:
                 continue
             if unit.place[r].Bound():
-                solver.Add(start >= solver.Element(bottom, unit.node))
+                at = steps.free_from[steps.kind_of, unit.place[r].Value()]
+                solver.Add(start >= solver.Element(at.tolist(), unit.node))
             else:
                 kind = solver.Element(kinds, unit.node)
                 solver.Add(start >= solver.Element(flat, (kind * stride + unit.place[r]).Var()))

@@ -6,12 +6,15 @@ y = stride * x + p with node x and position p inside of it, p + dy <= capacity: 
 and sharing x among the resources of a unit puts it on one node. That replaces the two Element constraints per unit
 and resource by arithmetic, and means the same.
 
+A unit has a position to choose in a resource only where that can make a difference: see `chosen`.
+
 Positions of a resource are counted in its *grain*, the largest amount of which all that asks for it, holds it or has it
 is a multiple. Times are seconds from now. Nodes that no considered job may use are left out of the lists.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,13 +112,17 @@ def variables(solver: Any, facts: Facts, horizon_s: int, leaf: Plan) -> Variable
     grain = _grains(facts, nodes)
     stride = np.where(asked, facts.capacity[nodes].max(axis=0) // grain, 0)
     found = Variables(solver, facts, nodes, stride, grain, horizon_s, [], [])
+    by_all = taken_by_all(facts)
     for j, slot in enumerate(slots.tolist()):
         found.start.append(solver.IntVar(0, horizon_s - found.estimate_s(j)))
         allowed = by_shape[_shape(facts, slot)][nodes]
         whole = bool(facts.sharing[slot] & EXCLUSIVE)
         count = int(leaf.parts[j]) if whole else int(facts.units[slot])
-        make = _whole_node if whole else _unit
-        found.units.append([make(found, slot, allowed) for _ in range(count)])
+        if whole:
+            found.units.append([_whole_node(found, slot, allowed) for _ in range(count)])
+        else:
+            free = chosen(facts, slot, by_all)
+            found.units.append([_unit(found, slot, allowed, free) for _ in range(count)])
     return found
 
 
@@ -145,8 +152,32 @@ def _node_variable(variables: Variables, allowed: BoolArray) -> Any:
     return variables.solver.IntVar(np.flatnonzero(allowed).tolist())
 
 
-def _unit(variables: Variables, slot: int, allowed: BoolArray) -> Unit:
-    """One unit: `per_unit` positions inside of one node, in each resource it asks for."""
+def taken_by_all(facts: Facts) -> BoolArray:
+    """Resources of which every considered and every running job takes something: bool[R]."""
+    slots = np.concatenate((facts.jobs, facts.running))
+    whole = (facts.sharing[slots] & EXCLUSIVE) != 0
+    found: BoolArray = ((facts.per_unit[slots] > 0) | whole[:, None]).all(axis=0)
+    return found
+
+
+def chosen(facts: Facts, slot: int, by_all: BoolArray) -> list[int]:
+    """The resources in which a unit of `slot` has a position of its own to choose.
+
+    In a resource that it takes whole there is one position. Where everybody takes of that resource, too (`by_all`), the
+    unit is alone on its node: in the other resources any position is as good as the highest, which it gets then.
+    """
+    asked, capacity = facts.per_unit[slot], facts.capacity[eligible(facts, slot)]
+    if facts.sharing[slot] & EXCLUSIVE:
+        return []
+    takes_whole = (capacity == asked).all(axis=0) & (asked > 0)
+    settled = takes_whole
+    if (takes_whole & by_all).any():
+        settled = settled | (capacity.min(axis=0) == capacity.max(axis=0))
+    return np.flatnonzero((asked > 0) & ~settled).tolist()  # type: ignore[no-any-return]
+
+
+def _unit(variables: Variables, slot: int, allowed: BoolArray, free: Sequence[int]) -> Unit:
+    """One unit: `per_unit` positions inside of one node, in each resource it asks for; to choose in those of `free`."""
     solver, facts = variables.solver, variables.facts
     unit = Unit(_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
@@ -157,9 +188,9 @@ def _unit(variables: Variables, slot: int, allowed: BoolArray) -> Unit:
         largest, smallest = int(capacity[allowed].max()), int(capacity[allowed].min())
         stride = int(variables.stride[r])
         unit.size[r] = dy
-        if dy == largest:
-            unit.place[r] = solver.IntConst(0)
-            unit.position[r] = (unit.node * stride).Var()
+        if r not in free:
+            unit.place[r] = solver.IntConst(largest - dy)
+            unit.position[r] = (unit.node * stride + (largest - dy)).Var()
             continue
         unit.place[r] = solver.IntVar(0, largest - dy)
         unit.position[r] = (unit.node * stride + unit.place[r]).Var()

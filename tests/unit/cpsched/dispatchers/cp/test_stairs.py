@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from ortools.constraint_solver import pywrapcp
@@ -118,3 +120,38 @@ def test_a_unit_may_not_start_before_its_positions_are_free(
 ) -> None:
     """The pool has room for all of these: only the staircase can refuse."""
     assert accepted(per_unit, node, place, start_s) is right
+
+
+def places(snapshot: Snapshot) -> list[list[tuple[int, int]]]:
+    """Of the first unit of each job, the range of its position on the node by resource."""
+    model = model_of(snapshot)  # it holds the solver, which holds the places
+    return [[(place.Min(), place.Max()) for place in units[0].place.values()] for units in model.units]
+
+
+def test_a_unit_that_leaves_nobody_beside_it_has_no_position_to_choose() -> None:
+    """It takes all cores, of which everybody takes some: its memory is at the top. The other chooses in both."""
+    cluster = a_cluster(nodes=2, cores=4, memory=16)
+    jobs = [a_job(1, per_unit=(4, 5)), a_job(2, per_unit=(3, 6))]
+    assert places(a_snapshot(cluster, jobs)) == [[(0, 0), (11, 11)], [(0, 1), (0, 10)]]
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_beside_a_job_of_memory_alone_it_has_one(running: bool) -> None:
+    cluster = a_cluster(nodes=2, cores=4, memory=16)
+    jobs, beside = [a_job(1, per_unit=(4, 5))], a_job(2, per_unit=(0, 1))
+    snapshot = (
+        a_snapshot(cluster, jobs, [a_running(beside, ((0, 1),))]) if running else a_snapshot(cluster, [*jobs, beside])
+    )
+    assert places(snapshot)[0] == [(0, 0), (0, 11)]
+
+
+@pytest.mark.parametrize("share", [1e-3, 0.0])
+def test_a_unit_alone_on_its_node_finds_room_above_what_is_out_of_service(share: float, mocker) -> None:
+    """Of the one node's memory 10 of 16 are out of service: a job of all cores and 6 fits, beside a longer queue."""
+    mocker.patch.object(by_positions, "_PAIR_S", share)  # as stairs, then as boxes
+    cluster = a_cluster(nodes=1, cores=4, memory=16)
+    jobs = [a_job(1, per_unit=(4, 6), walltime_s=50), a_job(2, per_unit=(4, 3), walltime_s=20)]
+    snapshot = replace(a_snapshot(cluster, jobs), free=np.array([[4, 6]]))
+    decision = pcp20(effort=5000, certain="no").decide(snapshot)
+    assert (decision.effort.path, decision.effort.status) == ("solver", "optimal")
+    assert decision.plan_by_job(snapshot) == {1: 20, 2: 0}
