@@ -1,10 +1,12 @@
 """What the journal costs: bytes and CPU time a round, beside a queue of 2,000 jobs that moves.
 
-    python -m tests.benchmarks.journal [--segments 2] [--queued 2000] [DISPATCHER]...
+    python -m tests.benchmarks.journal [--segments 2] [--queued 2000] [--priorities 300] [DISPATCHER]...
 
 One cycle a second; every two seconds a job ends, others start in its place, and as many are submitted. `remembers` is a
 dispatcher that keeps an order of the whole queue between rounds and changes it a little each time. A month is 30 days.
 What grows is measured, whole segments of rounds; plan and reasons, which only the newest rounds keep, stand apart.
+With `--priorities`, all jobs are ranked anew every so many seconds, by age and their user's fair share, as beside a
+Slurm whose PriorityCalcPeriod is that.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import tempfile
 import time
 from argparse import ArgumentParser
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ from cpsched_bridge.store.rounds import decision_to_json, plain
 
 MONTH_S = 30 * 86400
 NODES = 256
+USERS = 60
 HEADINGS = ("bytes a round", "GB a month", "CPU ms a round", "explained MiB", "decided again")
 
 
@@ -63,8 +67,9 @@ class Remembers(Dispatcher):
 class World:
     """A full cluster and a queue, second by second."""
 
-    def __init__(self, queued: int) -> None:
-        self._rng, self._queued, self._made = random.Random(1), queued, 0
+    def __init__(self, queued: int, period_s: int = 0) -> None:
+        self._rng, self._queued, self._made, self._period_s = random.Random(1), queued, 0, period_s
+        self._fair_share = [random.Random(user).random() for user in range(USERS)]
         self.cluster = Cluster.of([[16, 64_000]] * NODES, ["cores", "memory_mib"])
         self.free, self.queue, self.running = self.cluster.capacity.copy(), [], []  # type: ignore[var-annotated]
         self.now_s = 0
@@ -79,6 +84,8 @@ class World:
             ended.append(EndedJob(over.job, over.start_s, self.now_s))
         while len(self.queue) < self._queued:
             self.queue.append(self._new_job())
+        if self._period_s and self.now_s % self._period_s == 0:
+            self._rank()
         free, queue, running = self.free.copy(), tuple(self.queue), tuple(self.running)
         return Scene(self.now_s, self.cluster, free, queue, running), ended
 
@@ -95,13 +102,24 @@ class World:
         for node, units in each.placement:
             self.free[node] -= sign * units * np.array(each.job.request.per_unit)
 
+    def _rank(self) -> None:
+        """Ages have grown, and the fair share of every user has moved a little."""
+        self._fair_share = [min(1.0, max(0.0, share + self._rng.gauss(0, 0.002))) for share in self._fair_share]
+        self.queue = [replace(job, priority=self._priority(job.submit_s, int(job.user[4:]))) for job in self.queue]
+
+    def _priority(self, submit_s: int, user: int) -> int:
+        if not self._period_s:
+            return 0
+        return int(10_000 * (self.now_s - submit_s) / (7 * 86_400) + 100_000 * self._fair_share[user])
+
     def _new_job(self) -> Job:
         self._made += 1
         choose, cores = self._rng.choice, self._rng.choice([1, 2, 4, 8, 16])
         request = Request(choose([1, 1, 1, 2, 4, 8, 16]), (cores, 2000 * cores))
-        walltime_s, user = choose([600, 3600, 7200, 36_000, 86_400]), self._rng.randrange(60)
+        walltime_s, user = choose([600, 3600, 7200, 36_000, 86_400]), self._rng.randrange(USERS)
         names = (f"user{user:02}", f"run-{self._made % 977}.sh", "batch", f"project{user % 12}")
-        return Job(1_000_000 + self._made, self.now_s, walltime_s, request, *names)
+        priority = self._priority(self.now_s, user)
+        return Job(1_000_000 + self._made, self.now_s, walltime_s, request, *names, priority=priority)
 
 
 def lasting_bytes(journal: Journal) -> int:
@@ -120,22 +138,23 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--segments", type=int, default=2)
     parser.add_argument("--queued", type=int, default=2000)
+    parser.add_argument("--priorities", type=int, default=0)
     parser.add_argument("names", nargs="*", metavar="DISPATCHER", default=["easy", "remembers", "list-reg", "pcp20"])
     asked = parser.parse_args(words)
     first, rounds = 3 * SEGMENT_ROUNDS, asked.segments * SEGMENT_ROUNDS
     print(f"{asked.queued} queued, {NODES} nodes, {rounds} rounds after {first} to warm up")
     print(f"{'dispatcher':12}" + "".join(f"{heading:>16}" for heading in HEADINGS))
     for name in asked.names:
-        print(measured(name, asked.queued, first, rounds), flush=True)
+        print(measured(name, asked.queued, first, rounds, asked.priorities), flush=True)
 
 
-def measured(name: str, queued: int, first: int, rounds: int) -> str:
+def measured(name: str, queued: int, first: int, rounds: int, period_s: int = 0) -> str:
     """The line of one dispatcher."""
     own = name == "remembers"
     settings = {"effort": "50"} if name == "pcp20" else {"reservations": "100"} if name == "list-reg" else {}
     spec = PolicySpec(f"{__name__}:Remembers" if own else name, "walltime", settings)
     policy = Policy(WalltimePredictor(), Remembers()) if own else spec.build()
-    world, sizes, spent_s = World(queued), [0, 0], 0.0
+    world, sizes, spent_s = World(queued, period_s), [0, 0], 0.0
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "journal.sqlite")
         begun: list[tuple[Job, int]] = []

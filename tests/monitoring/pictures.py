@@ -15,10 +15,18 @@ from pathlib import Path
 
 from tests.monitoring.browser import chromium, lacks
 from tests.monitoring.demo import SETTINGS
-from tests.monitoring.stack import ALERTMANAGER, PROMETHEUS, ROOT, BridgeProcess, Monitoring, missing, running
+from tests.monitoring.stack import ALERTMANAGER, PROMETHEUS, ROOT, BridgeProcess, Monitoring, ask, missing, running
 
 PICTURES = ROOT / "docs" / "pictures"
 RUN_S = 300
+_SPEED = 60
+PLANS = {
+    "policy": {"dispatcher": "lookahead", "predictor": "walltime"},
+    "options": SETTINGS["options"] | {"maintenance": [{
+        "name": "new kernel", "nodes": [f"node{n}" for n in range(25, 33)], "from_s": RUN_S * _SPEED + 10_800,
+        "for_s": 7200}]},
+}  # fmt: skip
+"""The page shows a dispatcher that plans the whole queue; the dashboards one with a solver."""
 PANELS = {
     "cpsched-scheduling": ("Waiting jobs by reason", "Wait", "Mean wait by partition", "In use"),
     "cpsched-decisions": ("Decision time", "A cycle by phase", "Paths", "Considered jobs and variables"),
@@ -33,10 +41,11 @@ def main() -> int:
         return 1
     with tempfile.TemporaryDirectory(prefix="cpsched-pictures-", ignore_cleanup_errors=True) as name:
         bridge = BridgeProcess(Path(name) / "bridge", SETTINGS)
+        planning = BridgeProcess(Path(name) / "planning", PLANS)
         watchers = Monitoring(Path(name) / "prometheus", [bridge.target])
-        with running(bridge, watchers):
+        with running(bridge, planning, watchers):
             time.sleep(RUN_S)
-            photograph(bridge.url)
+            photograph(planning.url)
             for board, titles in PANELS.items():
                 draw(board, titles, watchers)
     return 0
@@ -45,16 +54,20 @@ def main() -> int:
 def photograph(url: str) -> None:
     """The page by day and by night, and the page of a job that waits."""
     for name, dark, path, height in (
-        ("page", False, "", 2350),
+        ("page", False, "", 2300),
         ("page-dark", True, "", 1150),
         ("page-job", False, "job", 420),
     ):
         with chromium(1280, height, dark) as driver:
-            driver.get(url)
-            if path:
-                driver.find_element("css selector", "#queue-table a").click()
+            driver.get(url + (f"jobs/{_waiting(url)}" if path else ""))
             driver.save_screenshot(str(PICTURES / f"{name}.png"))
             print("wrote", PICTURES / f"{name}.png")
+
+
+def _waiting(url: str) -> int:
+    """The job that is expected to wait longest."""
+    queue = ask(url + "api/queue")
+    return int(max(queue, key=lambda job: (bool(job["reason"]), job["expected_s"] or 0))["id"])
 
 
 def draw(board: str, titles: tuple[str, ...], watchers: Monitoring) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -75,7 +76,8 @@ def page(tmp_path):
 
 
 def wait(driver, what, seconds=20):
-    return WebDriverWait(driver, seconds).until(lambda _: what())
+    """Until `what` holds; the page may put new elements in place of those that it looks at."""
+    return WebDriverWait(driver, seconds, ignored_exceptions=[StaleElementReferenceException]).until(lambda _: what())
 
 
 def text_of(driver, id):
@@ -114,7 +116,7 @@ def test_it_loads_without_a_word_in_the_console_and_shows_jobs_in_their_places(d
 
 
 def test_maintenance_and_drained_nodes_stand_in_the_chart_at_their_time_and_are_listed(driver, page):
-    """A maintenance from the end of job 1 until that of job 2; nobody knows how long a node stays drained."""
+    """A maintenance from the end of job 1, half as long as that; nobody knows how long a node stays drained."""
     page.cluster.outages = (
         Outage("reserved", "update", (3,), 1600, 1900),
         Outage("drained", "IDLE+DRAIN", (2,), 1060, None),
@@ -122,8 +124,9 @@ def test_maintenance_and_drained_nodes_stand_in_the_chart_at_their_time_and_are_
     page.cycle(1061)
     driver.get(page.url)
     left, right = hatched(driver, "reserved update")
-    assert abs(left - bar(driver, 1)[1]) < 1.5
-    assert right > left + 20
+    begin, end, *_ = bar(driver, 1)
+    assert abs(left - end) < 1.5
+    assert abs((right - left) - (end - begin) / 2) < 1.5
     assert abs(hatched(driver, "drained IDLE+DRAIN")[0] - now_line(driver)) < 1.5
     table = text_of(driver, "outages-table")
     for words in ("reserved update 1 n3 in 8 min 59 s in 13 min 59 s", "drained IDLE+DRAIN 1 n2 before now not known"):
@@ -204,10 +207,47 @@ def test_the_keyboard_reaches_everything_and_the_chart_can_be_skipped(driver, pa
     assert driver.find_element(By.CSS_SELECTOR, ".gantt").get_attribute("aria-label").startswith("4 nodes")
 
 
+def test_a_narrow_window_scrolls_chart_and_tables_and_not_the_page(driver, page):
+    page.cluster.outages = (Outage("reserved", "update", (3,), 1600, 1900),)
+    page.cycle(1062)
+    before = driver.get_window_size()
+    try:
+        driver.set_window_size(500, 900)
+        driver.get(page.url)
+        wide, window = driver.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+        assert wide <= window
+        label = driver.find_element(By.CSS_SELECTOR, ".gantt .g-text")
+        assert label.size["height"] >= 8, "words in the chart can be read"
+    finally:
+        driver.set_window_size(before["width"], before["height"])
+
+
+def test_words_at_the_edges_of_the_chart_are_not_cut_off(driver, page):
+    driver.get(page.url)
+    left, right, *ends = driver.execute_script(
+        "const s=document.querySelector('.gantt').getBoundingClientRect();"
+        "const t=[...document.querySelectorAll('.gantt .g-text')].map(e=>e.getBoundingClientRect());"
+        "return [s.left, s.right, Math.min(...t.map(b=>b.left)), Math.max(...t.map(b=>b.right))]"
+    )
+    assert left <= ends[0]
+    assert ends[1] <= right
+
+
 def luminance(colour):
     channels = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
     linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_labels_stand_out_from_all_colours_of_bars(driver, page):
+    driver.get(page.url)
+    for colour in range(8):
+        fill = driver.execute_script(
+            "const r=document.createElementNS('http://www.w3.org/2000/svg','rect');"
+            "r.setAttribute('class', arguments[0]);"
+            "document.querySelector('.gantt').append(r); return getComputedStyle(r).fill", f"g-bar g-{colour}",
+        )  # fmt: skip
+        assert 1.05 / (luminance(fill) + 0.05) >= 4.5, f"white on {fill}"
 
 
 @pytest.mark.parametrize("dark", [False, True])

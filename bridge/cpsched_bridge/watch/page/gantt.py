@@ -22,6 +22,8 @@ MOST_ROWS = 64
 _MOST_BARS = 4000
 """Bars of one drawing; with more, groups are drawn."""
 _LEFT, _RIGHT, _TOP, _BOTTOM, _WIDTH = 130, 12, 26, 8, 1200
+_EDGE = 20
+"""A word in the middle of which is so near the edge would be cut off."""
 _LEAST_ROW, _MOST_ROW, _GAP = 18, 120, 3
 _BINS = 300
 """Steps of time in which the use of a group is shown."""
@@ -39,9 +41,9 @@ STYLE = """
 .g-hatched { stroke: #7a828a; stroke-width: 2 }
 .g-bar { stroke-width: 0 } .g-past { opacity: .45 }
 .g-planned { fill-opacity: .25; stroke-width: 1.2; stroke-dasharray: 3 2 }
-.g-0 { fill: #4477aa; stroke: #4477aa } .g-1 { fill: #ee6677; stroke: #ee6677 } .g-2 { fill: #228833; stroke: #228833 }
-.g-3 { fill: #b59a1a; stroke: #b59a1a } .g-4 { fill: #2b8ca8; stroke: #2b8ca8 } .g-5 { fill: #aa3377; stroke: #aa3377 }
-.g-6 { fill: #5b5b8f; stroke: #5b5b8f } .g-7 { fill: #c05e1a; stroke: #c05e1a }
+.g-0 { fill: #4477aa; stroke: #4477aa } .g-1 { fill: #cf3f52; stroke: #cf3f52 } .g-2 { fill: #228833; stroke: #228833 }
+.g-3 { fill: #857000; stroke: #857000 } .g-4 { fill: #1d7690; stroke: #1d7690 } .g-5 { fill: #aa3377; stroke: #aa3377 }
+.g-6 { fill: #5b5b8f; stroke: #5b5b8f } .g-7 { fill: #b4550f; stroke: #b4550f }
 .g-label { fill: #fff; font: 10px sans-serif; stroke: none; pointer-events: none }
 .g-labelp { fill: #333; font: 10px sans-serif; stroke: none; pointer-events: none }
 .g-use { fill: #4477aa } .g-plan { fill: #4477aa; fill-opacity: .3 }
@@ -49,7 +51,8 @@ STYLE = """
 .g-back { fill: #16191d } .g-row { fill: #23282e } .g-text, .g-labelp { fill: #d6dade } .g-grid { stroke: #454c54 }
 .g-now { stroke: #ff6b6b } .g-use, .g-plan { fill: #6ea8dc } }
 """
-"""Colours that people with any kind of colour vision tell apart (Paul Tol's), for light and dark."""
+"""Colours for light and dark after Paul Tol, who chose them for any kind of colour vision; so dark that white labels
+stand out from all of them (4.5 to 1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +129,11 @@ def summary(chart: Chart, window: Window) -> str:
     for bar in chart.bars:
         if bar.end_s > window.from_s and bar.begin_s < window.to_s:
             kinds[bar.kind] += 1
-    nodes = window.last - window.first
+    nodes, running = window.last - window.first, kinds["running"]
     shut = {node for each in _outages(chart, window) for node in each.nodes if window.first <= node < window.last}
     return (
         f"{nodes} node{'s' * (nodes != 1)} from {span(chart.now_s - window.from_s)} ago "
-        f"until {span(window.to_s - chart.now_s)} from now: {kinds['running']} jobs running, "
+        f"until {span(window.to_s - chart.now_s)} from now: {running} job{'s' * (running != 1)} running, "
         f"{kinds['planned']} planned, {kinds['past']} ended"
         + (f"; {len(shut)} of the nodes drained, down or reserved for a time" if shut else "")
         + ". The tables on this page list them."
@@ -156,7 +159,9 @@ def _axis(chart: Chart, window: Window, height: float) -> Iterable[str]:
         sign = "−" if ahead_s < 0 else "+" if window.live else ""
         words = f"{sign}{_short(abs(ahead_s))}" if ahead_s else "now" if window.live else "0"
         yield f'<path class="g-grid" d="M{x:.1f} {_TOP - 6}V{height - _BOTTOM:.1f}"/>'
-        yield f'<text class="g-text" text-anchor="middle" x="{x:.1f}" y="{_TOP - 10}">{words}</text>'
+        anchor = "end" if x > _WIDTH - _EDGE else "middle"
+        x = min(x, _WIDTH - 2) if anchor == "end" else x
+        yield f'<text class="g-text" text-anchor="{anchor}" x="{x:.1f}" y="{_TOP - 10}">{words}</text>'
 
 
 def _short(seconds: int) -> str:

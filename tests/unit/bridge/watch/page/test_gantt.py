@@ -148,7 +148,7 @@ def test_names_of_users_are_escaped():
 def test_it_says_in_words_what_it_shows():
     chart = a_chart(a_bar(1, 900, 1100), a_bar(2, 1100, 1200, kind="planned"))
     label = re.search(r'aria-label="([^"]*)"', draw(chart, Window.around(chart, 3600, 3600)))[1]
-    assert "1 jobs running, 1 planned, 0 ended" in label
+    assert "1 job running, 1 planned, 0 ended" in label
 
 
 @pytest.mark.parametrize(

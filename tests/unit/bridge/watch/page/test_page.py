@@ -1,6 +1,7 @@
 """The status page as a browser without a script gets it, and its JSON."""
 
 import re
+import urllib.request
 
 import pytest
 
@@ -10,6 +11,7 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.server import API, Watch
 from tests.builders import a_job
+from tests.fakes import FakeCluster
 
 HOSTILE = '<script>alert("x")</script>&\x1b[31m\ud800"\'{{7*7}}'
 
@@ -160,6 +162,18 @@ def test_names_can_be_hidden_everywhere_and_the_page_says_so(site_with):
     for text in texts:
         assert not re.search("ada|secret-name|phys-account", text)
     assert "page.users: hide" in texts[0]
+
+
+@pytest.mark.parametrize("mode", ["shadow", "control"])
+def test_shadow_mode_says_that_nothing_is_started(bridge_at, mode):
+    watch = Watch(Settings.model_validate({"mode": mode}))
+    bridge_at(FakeCluster(), mode=mode, listeners=(watch,)).cycle()
+    endpoint = Endpoint(watch.app(), "127.0.0.1", 0)
+    try:
+        text = urllib.request.urlopen(endpoint.url).read().decode()
+    finally:
+        endpoint.close()
+    assert ("writes nothing to the cluster" in text) is (mode == "shadow")
 
 
 def test_a_failed_cycle_is_told_beside_what_was_known(site):
