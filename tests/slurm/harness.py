@@ -408,7 +408,7 @@ class Slurm:
             mounts.append(f"--volume=cpsched-kernels-{TAG}:/var/cache/cpsched")  # compiled kernels outlive the cluster
             settings = (
                 "PYTHONPATH=/src:/src/sim:/src/bridge",
-                "PYTHONDONTWRITEBYTECODE=1",
+                "PYTHONPYCACHEPREFIX=/var/cache/cpsched/pyc",  # /src is read-only
                 "NUMBA_CACHE_DIR=/var/cache/cpsched",
             )
             self._python_container = docker(

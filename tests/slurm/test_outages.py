@@ -36,12 +36,12 @@ def test_accounting_killed_and_back_beside_the_bridge(slurm: Slurm, service: str
 
 def test_the_bridge_starts_without_accounting(slurm: Slurm) -> None:
     slurm.plugin(on=True)
-    bridge = LiveBridge(slurm, "start-without", **QUICK)
+    bridge = LiveBridge(slurm, "start-without", **{**QUICK, "options": {}})
     with slurm.without("slurmdbd"):
         bridge.start(wait=False)
         try:
             job = slurm.sbatch("-n2", "-t1", script="sleep 1")
-            slurm.wait_for_state(job, "COMPLETED", 30)
+            slurm.wait_for_state(job, "COMPLETED", 50)
             assert job in bridge.ledger(), "it was the bridge that started it"
         finally:
             bridge.stop()

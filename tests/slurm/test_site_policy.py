@@ -129,6 +129,38 @@ def test_a_limit_is_never_exceeded_and_used_to_the_full(
     assert max(waits) < 20
 
 
+def test_processor_minutes_are_never_exceeded(slurm: Slurm) -> None:
+    """A job that could use more than is left does not start; judged from accounting, and bob is not slowed.
+
+    Each job uses about 5 of alice's 40 processor minutes, and could use 32. So they run one by one, and the last of
+    them wait although processors are free.
+    """
+    with slurm.configured("AccountingStorageEnforce=limits,qos,safe", "PriorityCalcPeriod=1"):
+        slurm.run("sacctmgr", "--immediate", "modify", "user", "where", "name=alice", "set", "RawUsage=0")
+        slurm.limit("alice", GrpTRESMins="cpu=40")
+        slurm.plugin(on=True)
+        with LiveBridge(slurm, "policy-minutes") as bridge:
+            limited = slurm.burst(9, "-N2", "-n32", "--time=1", script="sleep 10")
+            others = slurm.burst(6, "-n2", "--time=1", script="sleep 2", user="bob")
+            slurm.wait_for_state(others, "COMPLETED", 60)
+
+            def all_wait() -> bool:
+                states = [job.state for job in slurm.squeue().values() if job.id in limited]
+                return "PENDING" in states and set(states) == {"PENDING", "COMPLETED"} and at_the_limit()
+
+            def at_the_limit() -> bool:
+                return "AssocGrpCPUMinutesLimit" in bridge.cpsched("why", limited[-1])
+
+            wait_until(all_wait, 150, "the rest of alice's jobs wait for minutes", every_s=2.0)
+            assert "stood_down" not in bridge.events()
+    records = slurm.sacct([*limited, *others])
+    ran = [job for job in (records[number] for number in limited) if job.start_s is not None]
+    used_s = sum(job.cpus * (job.end_s - job.start_s) for job in ran if job.end_s and job.start_s)
+    assert 5 * 60 < used_s <= 40 * 60
+    assert most_at_once(ran, cpus=True) == 32
+    assert max(records[job].start_s - records[job].submit_s for job in others) < 20  # type: ignore[operator]
+
+
 def test_a_limit_on_wall_time_keeps_a_job_waiting_and_is_told(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, "policy-wall") as bridge:

@@ -146,6 +146,8 @@ class SlurmBackend:
 
     def checks(self) -> Sequence[Check]:
         """See `Backend.checks`."""
+        if self._policy is not None:
+            self._policy.begin()  # its commands run meanwhile
         try:
             facts = self._transport.facts()
         except BackendError as error:

@@ -34,6 +34,12 @@ class PolicyReader:
     _asked: bool = False
     _texts: dict[str, str] = field(default_factory=dict)
 
+    def begin(self) -> None:
+        """Ask for the first picture, unless that has been done: the first `look` then waits for less."""
+        if self._due_s is None and not self._asked:
+            self.asking.start()
+            self._asked = True
+
     def look(self) -> list[str]:
         """Ask if it is time to, take what has come; returns what is to be told, a line each.
 

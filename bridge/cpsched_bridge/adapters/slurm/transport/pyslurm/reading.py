@@ -36,14 +36,13 @@ class Reading:
         }
 
     def facts(self) -> Record:
-        """What the doctor asks for: configuration, versions, privilege, clocks."""
+        """What the doctor asks for: configuration, versions, clocks, as whom; nothing that needs accounting."""
         user = pwd.getpwuid(os.getuid()).pw_name
         controller_s = int(self._pyslurm.slurmctld.diag().request_time)
         nodes = self._pyslurm.Nodes.load().values()
         return {
             **self.hello(),
             "user": user,
-            **privilege_of(user),
             "clock_ahead_s": controller_s - int(time.time()),
             "clients": version_of(["scontrol", "--version"]),
             "node_versions": sorted({node.slurm_version or "" for node in nodes} - {""}),
@@ -82,17 +81,3 @@ def version_of(command: list[str]) -> str | None:
     """The last word that a command says of itself: its version."""
     words = (output_of(command) or "").split()
     return words[-1] if words else None
-
-
-def privilege_of(user: str) -> Record:
-    """The user's AdminLevel, and whether the accounting database answers: None where neither side can tell.
-
-    The controller keeps the levels in memory, so that it can be asked while the database is away.
-    """
-    told = output_of(["sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"])
-    if told is not None:
-        words = told.split()
-        return {"admin_level": words[0] if words else "", "accounting_answers": True}
-    kept = output_of(["scontrol", "show", "assoc_mgr", f"users={user}", "flags=users"]) or ""
-    levels = [word.partition("=")[2] for word in kept.split() if word.startswith("AdminLevel=")]
-    return {"admin_level": levels[0] if levels else None, "accounting_answers": False}

@@ -12,7 +12,7 @@ SCONTROL_S = 20.0
 SEARCH_S = 4.0
 """How long one call may look for the commands that scontrol complains of."""
 ASKING_S = 2.5
-"""How long a program may take that only tells something: several of them must fit into the deadline of one call."""
+"""How long a program may take that only tells something."""
 
 
 def scontrol(commands: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.transport import Answer
 from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.privilege import privilege_of
 from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import cluster_records, records
 from cpsched_bridge.errors import BackendTimeout
 
@@ -46,6 +47,9 @@ class PyslurmTransport:
     def facts(self) -> Record:
         """See `Transport.facts`."""
         facts: Record = self._call("facts")
+        facts = privilege_of(facts["user"]) | facts
+        if not facts["accounting_answers"]:
+            self._past_wait_s = 0.0
         return facts
 
     def read(self) -> ClusterRecords:
@@ -53,7 +57,10 @@ class PyslurmTransport:
         return cluster_records(self._call("snapshot"))
 
     def past(self, since_s: int) -> Sequence[Record]:
-        """See `Transport.past`. The first call waits as long as the controller may take, later ones not at all."""
+        """See `Transport.past`. The first call waits as long as the controller may take, later ones not at all.
+
+        Nor does the first, where `facts` have found that accounting does not answer.
+        """
         if not self._past_asked:
             self.accounting.ask("past", self._history_deadline_s, since_s=since_s)
             self._past_asked = True

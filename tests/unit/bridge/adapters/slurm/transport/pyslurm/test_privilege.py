@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.pyslurm import reading, scontrol
-from cpsched_bridge.adapters.slurm.transport.pyslurm.reading import privilege_of
+from cpsched_bridge.adapters.slurm.transport.pyslurm import scontrol
+from cpsched_bridge.adapters.slurm.transport.pyslurm.privilege import privilege_of
 
 KEPT = """Current Association Manager state
 
@@ -50,9 +50,3 @@ def test_where_nobody_can_tell_that_is_said(programs: Path) -> None:
     put(programs, "sacctmgr", "exit 1")
     put(programs, "scontrol", "exit 1")
     assert privilege_of("cpsched") == {"admin_level": None, "accounting_answers": False}
-
-
-def test_all_programs_fit_into_one_deadline() -> None:
-    """sacctmgr, scontrol and a version: three in one call, whose deadline is ten seconds by default."""
-    assert 3 * scontrol.ASKING_S < 10
-    assert reading.output_of is scontrol.output_of
