@@ -23,6 +23,7 @@ HEAVY = (
     *("numpy", "numba", "numba.experimental", "pydantic", "yaml", "structlog", "prometheus_client", "rich.console"),
     *("rich.table", "typer", "pytest", "hypothesis", "hypothesis.extra.numpy", "pytest_mock", "sqlite3"),
 )
+PLUGINS = ("-p", "pytest_mock", "-p", "_hypothesis_pytestplugin")
 PROJECT = ("cpsched", "cpsched_sim", "cpsched_bridge")
 _KILLED_AFTER = 4.0
 """A mutant that takes so many times as long as the tests without one, and some seconds, hangs: it is noticed."""
@@ -124,7 +125,8 @@ class Runner:
             import pytest
 
             # Without pytest's rewriting of assertions, which would import plug-ins' packages itself, from their files.
-            options = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist"]
+            os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # looking for them takes as long as many a test
+            options = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", *PLUGINS]
             code = int(pytest.main([*options, *self._tests]))
         finally:
             os._exit(code)

@@ -42,6 +42,7 @@ LINES = 24
 COLUMNS = (
     ("real h", 7), ("simulated h", 11), ("ended jobs", 10), ("cycles", 8), ("bridge MiB", 10), ("child MiB", 9),
     ("files", 5), ("ledger MiB", 10), ("journal MiB", 11), ("ms CPU a cycle", 14),
+    ("ms CPU of a fixed sum", 21),
 )  # fmt: skip
 
 
@@ -133,6 +134,8 @@ class Line:
     ledger_mib: float
     journal_mib: float
     cpu_ms: float
+    sum_ms: float
+    """How quick the machine was: what else runs on it makes all CPU times longer."""
 
     def text(self) -> str:
         """The line under the names of the columns."""
@@ -146,6 +149,13 @@ def resident_mib(pid: int | str = "self") -> float:
     """Memory that a process has."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.split("VmRSS:")[1].split()[0]) / 1024
+
+
+def fixed_sum_ms() -> float:
+    """CPU time of always the same work."""
+    began_s = time.process_time()
+    sum(i * i for i in range(300_000))
+    return 1e3 * (time.process_time() - began_s)
 
 
 def size_mib(folder: Path, name: str) -> float:
@@ -208,6 +218,7 @@ def soak(given: argparse.Namespace, folder: Path) -> int:
                     size_mib(folder, "ledger"),
                     size_mib(folder, "journal"),
                     cpu_ms,
+                    fixed_sum_ms(),
                 )
                 lines.append(line)
                 print(line.text(), flush=True)

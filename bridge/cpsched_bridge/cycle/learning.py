@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -23,7 +23,8 @@ class Learner:
 
     policy: Policy
     limit_s: float
-    _known: dict[tuple[int, int], None] = field(default_factory=dict)
+    _known: OrderedDict[tuple[int, int], None] = field(default_factory=OrderedDict)
+    """Oldest first; the oldest of a plain dictionary is found behind the traces of all that were before it."""
     _untaught: deque[EndedJob] = field(default_factory=deque)
     _running: frozenset[int] | None = None
 
@@ -37,7 +38,7 @@ class Learner:
                 fresh.append(each)
         self._untaught.extend(fresh)
         while len(self._known) > _REMEMBERED:
-            del self._known[next(iter(self._known))]
+            self._known.popitem(last=False)
         return fresh
 
     def teach(self) -> None:

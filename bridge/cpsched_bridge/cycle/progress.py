@@ -31,6 +31,7 @@ class Progress:
             if transition.before is State.STARTING:
                 self._note_start(transition, now_s, report)
         for transition in transitions:
+            self._decided_at_s.pop(transition.entry.job_id, None)  # also where the start was refused at once
             _tell(transition, report)
 
     def _note_start(self, transition: Transition, now_s: float, report: CycleReport) -> None:

@@ -305,7 +305,8 @@ class Journal(JournalReader):
 
     def _drop_before(self, first_kept: int) -> int:
         with self._db:
-            self._db.execute("delete from segments where first < ?", (first_kept,))
+            if not self._db.execute("delete from segments where first < ?", (first_kept,)).rowcount:
+                return 0  # without looking through all that is there
             dropped = self._db.execute("delete from rounds where round < ?", (first_kept,)).rowcount
             for table in ("explanations", "events", "past"):
                 self._db.execute(f"delete from {table} where round < ?", (first_kept,))

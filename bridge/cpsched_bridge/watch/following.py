@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from cpsched.model import NEVER
@@ -70,7 +71,7 @@ class Following:
 
     promises: dict[int, Promise] = field(default_factory=dict)
     """By job id. Replaced, never changed: another thread may read it."""
-    _estimates: dict[int, int] = field(default_factory=dict)
+    _estimates: OrderedDict[int, int] = field(default_factory=OrderedDict)
     _restarts: int = 0
 
     def follow(self, report: CycleReport, around: Surroundings | None = None) -> Followed:
@@ -103,7 +104,7 @@ class Following:
             if table.jobs[slot].id in begun:
                 known.setdefault(table.jobs[slot].id, int(table.estimate_s[slot]))
         while len(known) > FORGOTTEN_AFTER:
-            del known[next(iter(known))]
+            known.popitem(last=False)
 
     def _note_promises(self, report: CycleReport) -> None:
         """The plan of this cycle beside what was promised before; a cycle without a plan changes nothing."""
