@@ -26,6 +26,9 @@ _INTERVAL_S = 4e-5
 class NodeModel:
     """See `engine.Model`."""
 
+    own_search_proves = False
+    """It gives up starts that it has tried once, and never asks whether other places would have allowed them."""
+
     def __init__(self, solver: Any, problem: Problem, plan: Plan | None) -> None:
         facts = problem.facts
         self.solver, self.facts, self.horizon_s = solver, facts, problem.horizon_s
@@ -121,9 +124,9 @@ class NodeModel:
             left[node] = left.get(node, 0) - 1
         return self.present[j], values
 
-    def search(self, plan: Plan, rank: Sequence[int] | None, complete: bool) -> Any:
+    def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> Any:
         """The guided search; without ranks the default search of the solver: all starts first, then all intervals."""
-        if rank is not None:
+        if plan is not None and rank is not None:
             return NodeSearch(self, plan, rank, complete)
         solver, present = self.solver, [variable for each in self.present for variable in each]
         starts = solver.Phase(self.tasks, solver.INTERVAL_DEFAULT)

@@ -20,6 +20,8 @@ _TASK_S = 2e-5
 class PoolModel:
     """See `engine.Model`."""
 
+    own_search_proves = True
+
     def __init__(self, solver: Any, problem: Problem, plan: Plan | None) -> None:
         facts = problem.facts
         self.solver, self.facts, self.horizon_s = solver, facts, problem.horizon_s

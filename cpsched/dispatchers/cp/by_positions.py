@@ -23,6 +23,8 @@ _STEP_S = 1.5e-7
 class PositionModel:
     """See `engine.Model`; variables, constraints and search are in the modules of those names."""
 
+    own_search_proves = True
+
     def __init__(self, solver: Any, problem: Problem, plan: Plan) -> None:
         self.solver, self.facts, self.horizon_s = solver, problem.facts, problem.horizon_s
         self._parts = int(plan.parts.sum())

@@ -8,6 +8,7 @@ searches by a shaken order.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from ortools.constraint_solver import pywrapcp
 
+from cpsched.dispatchers.cp import alike, window
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.by_nodes import NodeModel
 from cpsched.dispatchers.cp.by_pool import PoolModel
@@ -23,6 +25,7 @@ from cpsched.dispatchers.cp.limit import Limit
 from cpsched.dispatchers.cp.objective import Scaled, delay
 from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.dispatchers.cp.window import Problem, copy_of
+from cpsched.model import IntArray
 
 
 class Model(Protocol):
@@ -34,6 +37,9 @@ class Model(Protocol):
     start: list[Any]
     """By job, seconds from now."""
 
+    own_search_proves: bool
+    """Whether the search without ranks, where it ends, has seen everything."""
+
     @property
     def cost_s(self) -> float:
         """What building and the first propagation are expected to take."""
@@ -44,7 +50,7 @@ class Model(Protocol):
     def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
         """The variables of the places of job `j`, and their values in `plan`."""
 
-    def search(self, plan: Plan, rank: Sequence[int], complete: bool) -> Any:
+    def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> Any:
         """A decision builder."""
 
     def read(self, search: Any) -> Plan:
@@ -60,10 +66,14 @@ def improve(problem: Problem, answer: Answer, model_name: str, limit: Limit, see
     Status `optimal`: proved; `feasible`: found or verified by the solver; `unverified`: the limit came first, the
     plan is the one at hand. Path `dive`: the model would be too large for the limit, the plan at hand decides.
 
-    Without `guided` the solver searches in its own way and is shown no plan. Path `late`: the limit came before a first
-    plan; `infeasible`: the model has none.
+    Without `guided` the solver searches in its own way and is shown no plan; where that ends and proves nothing, the
+    guided search goes on, in the order of the jobs. Path `late`: the limit came before a first plan; `infeasible`: the
+    model has none.
     """
     make = MODELS[model_name]
+    same = alike.groups(problem.facts, problem.objective) if problem.in_order else []
+    if same and answer.plan is not None and guided:
+        answer = dataclasses.replace(answer, plan=alike.in_order(answer.plan, same))
     too_large = dataclasses.replace(answer, path="dive", status="unverified") if guided else Answer(None, "late", False)
     if not limit.covers(make.least_cost_s(problem, answer.plan)):
         return too_large
@@ -71,7 +81,7 @@ def improve(problem: Problem, answer: Answer, model_name: str, limit: Limit, see
     model: Model = make(solver, problem, answer.plan)
     if not limit.covers(model.cost_s):
         return too_large
-    run = Run(model, problem, answer.plan if guided else None)
+    run = Run(model, problem, answer.plan if guided else None, same)
     if not run.budget(limit).crossed:
         model.post()
         run.restart(limit, np.random.default_rng(seed))
@@ -131,13 +141,17 @@ class Budget:
 class Run:
     """The restarts of one call: the best plan so far, None before the first, and what the solver said of it."""
 
-    def __init__(self, model: Model, problem: Problem, plan: Plan | None) -> None:
+    def __init__(self, model: Model, problem: Problem, plan: Plan | None, same: Sequence[IntArray] = ()) -> None:
         self.plan, self.status = plan, "unverified"
         self.first_s = self.best_s = 0.0
         self._model, self._guided = model, plan is not None
         self._built_ms = 0
         scaled = Scaled.of(problem.objective, model.facts.now_s, model.horizon_s)
         self._cost = scaled.expression(model)
+        self._same = same
+        for group in same:
+            for first, second in itertools.pairwise(group.tolist()):
+                model.solver.Add(model.start[first] <= model.start[second])
         self._best: int | None = None
         if plan is not None:
             self._best = scaled.value(plan.start_s)
@@ -158,16 +172,21 @@ class Run:
         self._built_ms = int(self._model.solver.WallTime())
         if self.plan is not None:
             self._verify(self.budget(limit), self.plan)
-        idle = turn = 0
+        idle, turn, own = 0, 0, not self._guided
         while self.plan is None or idle < limit.restarts:
             budget = self.budget(limit, idle)
             if budget.crossed:
                 return
             complete = turn % 2 == 0 or not self._guided
-            better = self._improved_by(self._search(turn, random, complete), budget)
-            if complete and not budget.crossed:
-                self.status = "optimal" if self.plan is not None else "infeasible"
+            better = self._improved_by(self._search(turn, random, complete, own), budget)
+            if self._best == 0:
+                self.status = "optimal"
                 return
+            if not budget.crossed:
+                if complete and (not own or self._model.own_search_proves):
+                    self.status = "optimal" if self.plan is not None else "infeasible"
+                    return
+                own = False
             if limit.control == "doubles" and self.plan is not None:
                 return
             idle = 0 if better else idle + 1
@@ -188,13 +207,15 @@ class Run:
             self.first_s = self.best_s = solver.WallTime() / 1000
         solver.EndSearch()
 
-    def _search(self, turn: int, random: np.random.Generator, complete: bool) -> Any:
+    def _search(self, turn: int, random: np.random.Generator, complete: bool, own: bool) -> Any:
+        if own:
+            return self._model.search(self.plan, None, True)
         if self.plan is None or not self._guided:
-            return self._model.search(self.plan, None, True)  # type: ignore[arg-type]
+            blank = window.empty_plan(self._model.facts)
+            return self._model.search(blank, range(len(self._model.start)), True)
         return self._model.search(copy_of(self.plan), self._rank(self.plan, turn, random), complete)
 
-    @staticmethod
-    def _rank(plan: Plan, turn: int, random: np.random.Generator) -> list[int]:
+    def _rank(self, plan: Plan, turn: int, random: np.random.Generator) -> list[int]:
         """Who goes first among those that can start first: as in the best plan; every other restart shaken."""
         noise = random.normal(0.0, max(2.0, len(plan.start_s) / 8), len(plan.start_s))
         place = np.empty(len(noise))
@@ -202,6 +223,8 @@ class Run:
         order = np.argsort(place + (noise if turn > 0 else 0), kind="stable")
         rank = np.empty(len(noise), np.int64)
         rank[order] = np.arange(len(noise))
+        for group in self._same:
+            rank[group] = np.sort(rank[group])
         found: list[int] = rank.tolist()
         return found
 

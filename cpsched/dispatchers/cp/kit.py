@@ -60,6 +60,9 @@ class ConstraintDispatcher(Dispatcher):
     - `nodes`: which nodes a dive tries first where the model places units: the highest (pcp20), or those without free
       resources that others in the queue ask for and the job does not (`spare-scarce`, best fit by scarce resource).
 
+    - `equal_jobs`: whether jobs of the same request, estimate and cost start in order of priority in the solver's model
+      (`in-order`), which leaves it fewer plans to search.
+
     What bounds a call, and what it may save:
 
     - `limit_s` is the most that a call may take, in seconds; then it ends with the best plan there is. Path `late`:
@@ -89,6 +92,7 @@ class ConstraintDispatcher(Dispatcher):
         allocation: Allocation = "positions",
         nodes: Literal["highest", "spare-scarce"] = "highest",
         site_weight: float = 0.0,
+        equal_jobs: Literal["any-order", "in-order"] = "any-order",
         certain: Literal["yes", "no"] = "yes",
         limit_s: float = 16.0,
         first_limit_s: float = 0.01,
@@ -111,6 +115,7 @@ class ConstraintDispatcher(Dispatcher):
         self._make, self._priority = OBJECTIVES[objective], priority
         self._allocation: Allocation = allocation
         self._model = _MODEL.get(allocation, "pool")
+        self._in_order = equal_jobs == "in-order"
         self._spare = nodes == "spare-scarce"
         require(not self._spare or self._model != "pool", "nodes", nodes, "needs an allocation in the model")
         self._certain, self._site_weight = certain == "yes", site_weight
@@ -151,6 +156,7 @@ class ConstraintDispatcher(Dispatcher):
             rest,
             bool((facts.end_s[facts.running] <= facts.now_s).any()),
             self._power(snapshot, facts, np.concatenate((slots, rest))),
+            self._in_order,
         )
         return self._decision(snapshot, problem, self._answer(problem), need)
 

@@ -40,6 +40,8 @@ class Problem:
     rest: IntArray
     overdue: bool
     power: Power | None = None
+    in_order: bool = False
+    """Whether interchangeable jobs start in the order in which they are considered, see `alike`."""
 
     @property
     def horizon_s(self) -> int:

@@ -139,6 +139,16 @@ def test_jobs_beyond_the_first_m_block_hcp_where_they_do_not_fit_together() -> N
     assert len(started("hcp1", snapshot, considered="2")) == 1
 
 
+@pytest.mark.parametrize("name", ["pcp", "pcp1", "pcp2"])
+def test_what_the_solvers_own_search_gives_up_is_searched_on(name: str) -> None:
+    """It puts all starts first, and takes none back because of places: whole nodes have no room beside the others."""
+    queue = [a_job(1, units=2), a_job(2, units=2, per_unit=2), a_job(3, units=2, exclusive=True)]
+    running = [a_running(a_job(9, per_unit=3, walltime_s=15), ((0, 1),))]
+    decision = decided(name, a_snapshot(a_cluster(nodes=2, cores=4), queue, running), certain="no")
+    assert (decision.effort.path, decision.effort.status) == ("solver", "optimal")
+    assert len(decision.starts) > 0
+
+
 def test_a_round_without_a_plan_ends_and_says_so() -> None:
     """The solver's own search gets one branch: nothing starts while something runs, else one job alone."""
     queue = [a_job(i, units=2, per_unit=2, walltime_s=10 * i, distinct=True) for i in range(1, 6)]

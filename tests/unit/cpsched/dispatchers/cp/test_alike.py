@@ -1,0 +1,61 @@
+"""Interchangeable jobs: which they are, and that their order costs nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cpsched import catalogue
+from cpsched.dispatchers.cp import alike, window
+from cpsched.dispatchers.cp.objective import slowdown
+from cpsched.dispatchers.cp.positions import Facts, Plan
+from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.fit import verify
+from cpsched.model import IntArray, Snapshot
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+
+def a_queue() -> Snapshot:
+    """Jobs 1, 3 and 5 are of a kind; 2 is longer, 4 asks for more, 6 may not share nodes."""
+    kinds = {1: {}, 2: {"walltime_s": 30}, 3: {}, 4: {"per_unit": 2}, 5: {}, 6: {"exclusive": True}}
+    queue = [a_job(i, **({"units": 2, "per_unit": 1, "walltime_s": 20} | kind)) for i, kind in kinds.items()]
+    running = [a_running(a_job(9, per_unit=3, walltime_s=15), ((0, 1),))]
+    return a_snapshot(a_cluster(nodes=2, cores=4), queue, running, now_s=10)
+
+
+def considered(snapshot: Snapshot) -> tuple[Facts, list[IntArray]]:
+    facts = window.consider(window.facts_of(snapshot), snapshot.queue)
+    return facts, alike.groups(facts, slowdown(snapshot, snapshot.queue, ExpectedWaits({})))
+
+
+def test_alike_are_jobs_of_the_same_request_estimate_and_cost() -> None:
+    _, groups = considered(a_queue())
+    assert [group.tolist() for group in groups] == [[0, 2, 4]]
+
+
+def test_exchanged_jobs_take_each_others_starts_and_places() -> None:
+    facts, groups = considered(a_queue())
+    plan = window.first_leaf(facts)
+    plan.start_s[[0, 2, 4]] = 50, 10, 30
+    plan.node[:2], plan.node[4:6], plan.node[8:10] = 0, 1, (0, 1)
+    found = alike.in_order(plan, groups)
+    assert found.start_s[[0, 2, 4]].tolist() == [10, 30, 50]
+    assert [found.node[at : at + 2].tolist() for at in (0, 4, 8)] == [[1, 1], [0, 1], [0, 0]]
+    for name in {*Plan._fields} - {"first"}:
+        others = [1, 3, 5] if len(getattr(plan, name)) == 6 else [2, 3, 6, 7, 10, 11]
+        assert np.array_equal(getattr(found, name)[others], getattr(plan, name)[others]), name
+
+
+@pytest.mark.parametrize("name", ["pcp", "pcp2", "pcp19", "pcp20", "hcp19"])
+def test_in_order_proves_the_same_objective(name: str) -> None:
+    snapshot = a_queue()
+    by_mode = {}
+    for mode in ("any-order", "in-order"):
+        settings = {"effort": "200000", "certain": "no", "equal_jobs": mode}
+        by_mode[mode] = decision = catalogue.dispatcher(name, settings).decide(snapshot)
+        assert verify(decision, snapshot) == []
+        assert (decision.effort.path, decision.effort.status) == ("solver", "optimal")
+    assert by_mode["in-order"].effort.objective == pytest.approx(by_mode["any-order"].effort.objective)
+    assert by_mode["in-order"].effort.branches <= by_mode["any-order"].effort.branches
+    plan = by_mode["in-order"].plan_by_job(snapshot)
+    assert plan[1] <= plan[3] <= plan[5]
