@@ -190,6 +190,10 @@ class PageSettings(Section):
 
     enabled: bool = Field(default=True, description="Serve the page, and its JSON under /api.")
     public: bool = Field(default=False, description="Serve the page also where metrics.host is not a loopback address.")
+    hosts: tuple[str, ...] = Field(
+        default=(),
+        description="Names by which a reverse proxy asks for the page, beside addresses and localhost; any if public.",
+    )
     users: Literal["show", "hide"] = Field(
         default="show", description="hide: no names of users, accounts and jobs, on the page and in its JSON."
     )

@@ -54,12 +54,12 @@ def main() -> int:
 def photograph(url: str) -> None:
     """The page by day and by night, and the page of a job that waits."""
     for name, dark, path, height in (
-        ("page", False, "", 2300),
+        ("page", False, "?first=16&last=40", 1750),
         ("page-dark", True, "", 1150),
         ("page-job", False, "job", 420),
     ):
         with chromium(1280, height, dark) as driver:
-            driver.get(url + (f"jobs/{_waiting(url)}" if path else ""))
+            driver.get(url + (f"jobs/{_waiting(url)}" if path == "job" else path))
             driver.save_screenshot(str(PICTURES / f"{name}.png"))
             print("wrote", PICTURES / f"{name}.png")
 

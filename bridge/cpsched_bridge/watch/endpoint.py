@@ -9,14 +9,38 @@ from threading import Thread
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cpsched_bridge.errors import AddressTaken
 
-_MOST_REQUESTS = 64
-"""Requests at a time; more are refused with 503, so that nobody's browser fills the bridge's memory."""
+MOST_CONNECTIONS = 64
+"""Open connections; for one more, the one on which nothing was asked for the longest time is closed."""
+
 _START_S = 10.0
 _SWITCH_S = 0.0005
 """How long the loop may keep the interpreter while a request waits; Python's own 5 ms come up at each step of one."""
+
+
+class _Connection(H11Protocol):
+    """A connection that has to make room where there are too many, so that clients who say nothing, or never read
+    their answer, keep nobody out: neither Prometheus nor a reader.
+    """
+
+    since_s = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        """See `asyncio.Protocol`."""
+        super().connection_made(transport)
+        self.since_s = self.loop.time()
+        if len(self.connections) > MOST_CONNECTIONS:
+            oldest: Any = min(self.connections, key=lambda each: each.since_s)  # type: ignore[union-attr]
+            self.connections.discard(oldest)
+            oldest.transport.abort()
+
+    def on_response_complete(self) -> None:
+        """An answer was sent: the connection counts as a new one."""
+        self.since_s = self.loop.time()
+        super().on_response_complete()
 
 
 class Endpoint:
@@ -35,7 +59,7 @@ class Endpoint:
         sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,
-            limit_concurrency=_MOST_REQUESTS, timeout_graceful_shutdown=1,
+            http=_Connection, timeout_graceful_shutdown=1,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         self._thread = Thread(target=self._server.run, args=([self._socket],), name="watch", daemon=True)

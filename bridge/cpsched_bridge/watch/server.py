@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
+from ipaddress import ip_address
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 from starlette.applications import Starlette
@@ -37,6 +39,9 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
+_MISDIRECTED = (
+    "the page is for this machine's addresses and localhost; other names belong into the setting page.hosts\n"
+)
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 API: dict[str, tuple[Any, Callable[[schema.View], Any]]] = {
@@ -73,7 +78,8 @@ class Watch:
         """The application to serve."""
         routes = self._metrics() if self._settings.metrics.enabled else []
         if self._settings.serves_page:
-            routes += page_routes(_Live(self.board))
+            page = self._settings.page
+            routes += page_routes(_Live(self.board), None if page.public else page.hosts)
         return served(routes)
 
     def _metrics(self) -> list[Route]:
@@ -128,14 +134,18 @@ class _Live:
 
 
 def served(routes: Sequence[Route]) -> Starlette:
-    """An application of these routes."""
+    """An application of these routes. A wrong address is not found: a redirect would name the bridge's own address."""
     app = Starlette(routes=list(routes))
+    app.router.redirect_slashes = False
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
     return app
 
 
-def page_routes(views: Views) -> list[Route]:
-    """The status page and its JSON. Plain functions: each runs in a thread of the server's pool."""
+def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
+    """The status page and its JSON. Plain functions: each runs in a thread of the server's pool.
+
+    They are for those who asked for an address of this machine, for localhost or for one of `hosts`; None: for all.
+    """
 
     def at(request: Request) -> schema.View | None:
         return views.at(Asked.of(request.query_params).at)
@@ -180,13 +190,38 @@ def page_routes(views: Views) -> list[Route]:
         content, kind = _FILES[name]
         return Response(content, media_type=kind, headers=_HEADERS)
 
-    return [
-        Route("/", index),
-        Route("/jobs/{job}", job),
-        Route("/api/jobs/{job}", api_job),
-        Route("/api/{name}", api),
-        Route("/static/{name}", static),
-    ]
+    found = {"/": index, "/jobs/{job}": job, "/api/jobs/{job}": api_job, "/api/{name}": api, "/static/{name}": static}
+    return [Route(path, _for_hosts(page, hosts)) for path, page in found.items()]
+
+
+Page = Callable[[Request], Response]
+
+
+def _for_hosts(page: Page, hosts: Sequence[str] | None) -> Page:
+    def checked(request: Request) -> Response:
+        host = request.headers.get("host", "")
+        return (
+            page(request) if hosts is None or _is_ours(host, hosts) else PlainTextResponse(_MISDIRECTED, 421, _HEADERS)
+        )
+
+    return checked
+
+
+def _is_ours(host: str, hosts: Sequence[str]) -> bool:
+    """Whether a request's Host is an address, localhost, or one of `hosts`.
+
+    Any web site can have its own name lead to the reader's machine, and its scripts then ask for this page by that
+    name (DNS rebinding); the browser takes the answer for the site's.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    try:
+        ip_address(name)
+    except ValueError:
+        return name == "localhost" or name in (each.lower() for each in hosts)
+    return True
 
 
 def _files() -> Mapping[str, tuple[bytes, str]]:

@@ -5,6 +5,7 @@ Taking a cycle in costs little; values for the page are made when somebody looks
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -185,6 +186,10 @@ class _View:
         """What a user may have written, unless it is to be hidden."""
         return "" if self.hidden else _valid(text)
 
+    def _why(self, reason: str) -> str:
+        """A reason; where names are hidden, without whom it concerns (`AssocMaxJobsLimit: 2 of ...`)."""
+        return _valid(re.split("[:(]", reason)[0].strip() if self.hidden else reason)
+
     def _queue(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[schema.QueuedJob]:
         table, promises = snapshot.table, self.instant.promises
         labels = {pending.job.id: pending.label for pending in self.instant.observation.pending if pending.label}
@@ -227,7 +232,7 @@ class _View:
         for left in seen.left:
             yield schema.AsideJob(
                 id=left.job_id, label=_valid(left.label) or str(left.job_id), user=self._name(left.user),
-                kind="left_to_slurm", reason=_valid(left.reason),
+                kind="left_to_slurm", reason=self._why(left.reason),
             )  # fmt: skip
         decided_on = {job.id for job in report.waiting}
         for pending in seen.pending:
@@ -237,7 +242,7 @@ class _View:
                 words = {"held_by_owner": "held by its owner", "ineligible": job.ineligible or ""}
                 yield schema.AsideJob(
                     id=job.id, label=_valid(pending.label) or str(job.id), user=self._name(job.user), kind=kind,
-                    reason=_valid(words.get(kind, "on its way, or not the bridge's to decide on")),
+                    reason=self._why(words.get(kind, "on its way, or not the bridge's to decide on")),
                 )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------- the machine

@@ -37,7 +37,7 @@ _MOST_LETTERS = 60
 
 STYLE = """
 .g-back { fill: #fff } .g-row { fill: #f1f3f5 } .g-text { fill: #333; font: 11px sans-serif }
-.g-grid { stroke: #c9ced3; stroke-width: 1 } .g-now { stroke: #c62828; stroke-width: 2 } .g-out { fill: url(#g-hatch) }
+.g-grid { stroke: #c9ced3; stroke-width: 1 } .g-now { stroke: #c62828; stroke-width: 2 } .g-out { fill: url(#g-hatch); pointer-events: none }
 .g-hatched { stroke: #7a828a; stroke-width: 2 }
 .g-bar { stroke-width: 0 } .g-past { opacity: .45 }
 .g-planned { fill-opacity: .25; stroke-width: 1.2; stroke-dasharray: 3 2 }
@@ -224,10 +224,11 @@ def _single(chart: Chart, window: Window, bars: Sequence[Bar], links: Links) -> 
         y = _TOP + i * (window.row + _GAP)
         yield _row(y, window)
         yield _label(y, window.row, chart.node_names[node])
-        yield from (_out(outage, window, y) for outage in outages if node in outage.nodes)
         for bar, (lane, lanes) in zip(on_it, lanes_of(on_it), strict=True):
             high = window.row / lanes
             yield _bar(bar, chart, window, y + lane * high, high, links)
+        # Over the bars: a job that runs into a maintenance is what people look for.
+        yield from (_out(outage, window, y) for outage in outages if node in outage.nodes)
 
 
 def lanes_of(bars: Sequence[Bar]) -> list[tuple[int, int]]:

@@ -1,5 +1,7 @@
 """What is served over HTTP by a running endpoint."""
 
+import socket
+import threading
 import urllib.error
 import urllib.request
 
@@ -7,7 +9,7 @@ import pytest
 
 from cpsched_bridge.errors import AddressTaken, BackendTimeout
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.watch.endpoint import Endpoint
+from cpsched_bridge.watch.endpoint import MOST_CONNECTIONS, Endpoint
 from cpsched_bridge.watch.server import Watch
 from tests.fakes import FakeCluster
 
@@ -78,3 +80,111 @@ def test_metrics_can_be_off():
         assert get(endpoint, "metrics")[0] == 404
     finally:
         endpoint.close()
+
+
+# ------------------------------------------------------------------------------------------- those who mean it badly
+
+
+def address(endpoint):
+    return "127.0.0.1", int(endpoint.url.rsplit(":", 1)[1].rstrip("/"))
+
+
+@pytest.fixture
+def crowd(endpoint):
+    """Opens connections that begin with these bytes, and say nothing more."""
+    opened = []
+
+    def come(number, said=b""):
+        for _ in range(number):
+            opened.append(socket.create_connection(address(endpoint), timeout=5))
+            opened[-1].sendall(said)
+
+    yield come
+    for connection in opened:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET / HTTP/1.1\r\nHost: x", b"GET /api/schema HTTP/1.1\r\nHost: localhost\r\n\r\n"]
+)
+def test_clients_that_keep_their_connections_do_not_keep_others_out(endpoint, crowd, said):
+    """Some say nothing, some stop in the middle of a request, some never read their answer."""
+    crowd(MOST_CONNECTIONS + 40, said)
+    for path in ("metrics", "healthz"):
+        assert get(endpoint, path)[0] in (200, 503)
+        assert get(endpoint, path)[2].strip() not in ("", "Service Unavailable")
+
+
+def test_no_more_connections_are_kept_than_there_is_room_for(endpoint, crowd):
+    crowd(MOST_CONNECTIONS + 40)
+    assert get(endpoint, "metrics")[0] == 200
+    assert len(endpoint._server.server_state.connections) <= MOST_CONNECTIONS
+
+
+def test_it_ends_although_clients_keep_their_connections(watch):
+    endpoint = Endpoint(watch.app(), "127.0.0.1", 0)
+    clients = [socket.create_connection(address(endpoint), timeout=5) for _ in range(20)]
+    closing = threading.Thread(target=endpoint.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
+    for client in clients:
+        client.close()
+
+
+def answer_to(endpoint, request):
+    """The first line and the headers of the answer to these bytes."""
+    with socket.create_connection(address(endpoint), timeout=10) as client:
+        client.sendall(request)
+        found = b""
+        while b"\r\n\r\n" not in found and (part := client.recv(4096)):
+            found += part
+    return found.decode("latin-1")
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:9764", "127.0.0.1:9764", "[::1]:9764", "10.0.0.1"])
+@pytest.mark.parametrize("path", ["/", "/jobs/1", "/api/queue", "/api/jobs/1"])
+def test_addresses_and_localhost_get_the_page(endpoint, path, host):
+    assert "421" not in answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split("\r\n")[0]
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:9764", "localhost.evil.example", "127.0.0.1.evil.example", "[", "a b"]
+)
+@pytest.mark.parametrize("path", ["/", "/jobs/1", "/api/queue", "/api/jobs/1"])
+def test_somebody_elses_name_for_this_address_does_not_get_the_page(endpoint, path, host):
+    """A browser asks so where a web site has its own name lead to the reader's machine (DNS rebinding)."""
+    first = answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split("\r\n")[0]
+    assert first.split(" ")[1] in ("421", "400")
+
+
+@pytest.mark.parametrize("page", [{"hosts": ["Cluster.Example"]}, {"public": True}])
+def test_a_proxys_name_and_a_public_page_are_answered(page):
+    endpoint = Endpoint(Watch(Settings.model_validate({"page": page})).app(), "127.0.0.1", 0)
+    try:
+        said = answer_to(endpoint, b"GET / HTTP/1.1\r\nHost: Cluster.example:443\r\n\r\n")
+        assert said.startswith("HTTP/1.1 200 ")
+    finally:
+        endpoint.close()
+
+
+def test_metrics_are_asked_for_by_any_name(endpoint):
+    assert answer_to(endpoint, b"GET /metrics HTTP/1.1\r\nHost: head1.example\r\n\r\n").startswith("HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "path", ["/jobs/1/", "/api/queue/", "//evil.example/jobs/1", "/static/../page.py", "/static/%2e%2e/templates.py"]
+)
+def test_no_address_leads_anywhere_else(endpoint, path):
+    """A redirect would name the address of the bridge behind a proxy, or what the client said it was."""
+    said = answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert said.startswith("HTTP/1.1 404 ")
+    assert "location:" not in said.lower()
+
+
+@pytest.mark.parametrize("size", [1000, 60_000, 200_000])
+def test_an_address_of_any_length_is_answered_shortly(endpoint, size):
+    said = answer_to(endpoint, b"GET /jobs/" + b"9" * size + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert said.split(" ")[1] in ("200", "400", "404")
+    assert len(said) < 3000
+    assert get(endpoint, "metrics")[0] == 200

@@ -103,6 +103,19 @@ def test_planned_jobs_are_not_placed_where_they_would_meet_a_maintenance(site):
     assert [node for node, _ in after.nodes] == [1]
 
 
+def test_what_a_limit_says_of_users_is_hidden_with_their_names(site_with):
+    site = site_with(users="hide")
+    limit = "AssocMaxJobsLimit: 2 of 2 jobs of user ada in account physics are taken"
+    site.cluster.submit(
+        a_job(1, user="ada", ineligible=limit), a_job(2, user="ada", ineligible="QOSGrpCpuLimit (user ada)")
+    )
+    site.cluster.left = [LeftJob(3, "cannot be read: user ada", user="ada")]
+    site.cycle()
+    for path in ("", "jobs/1", "jobs/2", "jobs/3", *(f"api/{name}" for name in API), "api/jobs/1", "api/jobs/3"):
+        assert "ada" not in site.get(path)[2], path
+    assert [job["reason"] for job in site.json("aside")] == ["cannot be read", "AssocMaxJobsLimit", "QOSGrpCpuLimit"]
+
+
 def test_the_name_of_a_reservation_is_hidden_with_those_of_users(site_with):
     """Slurm calls a reservation after its user where nobody gives it a name."""
     site = site_with(users="hide")
