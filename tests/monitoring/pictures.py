@@ -20,6 +20,8 @@ from tests.monitoring.stack import ALERTMANAGER, PROMETHEUS, ROOT, BridgeProcess
 PICTURES = ROOT / "docs" / "pictures"
 RUN_S = 300
 _SPEED = 60
+_UNITS = {"s": ", seconds", "percentunit": ", as a share", "ops": ", a second", "short": "", "none": ""}
+"""Grafana's units in words."""
 PLANS = {
     "policy": {"dispatcher": "lookahead", "predictor": "walltime"},
     "options": SETTINGS["options"] | {"maintenance": [{
@@ -93,7 +95,7 @@ def draw(board: str, titles: tuple[str, ...], watchers: Monitoring) -> None:
                     continue
                 points = [(float(at), float(value)) for at, value in series["values"]]
                 axis.plot([datetime.fromtimestamp(at) for at, _ in points], [v for _, v in points], label=words, lw=1.2)
-        axis.set_title(f"{title} ({panel['fieldConfig']['defaults']['unit']})", fontsize=10, loc="left")
+        axis.set_title(title + _UNITS[panel["fieldConfig"]["defaults"]["unit"]], fontsize=10, loc="left")
         axis.set_ylim(bottom=0)
         axis.xaxis.set_major_formatter(DateFormatter("%H:%M"))
         axis.tick_params(labelsize=7)

@@ -298,6 +298,8 @@ def gantt(
     from cpsched_sim.cli import look_here_too
 
     require(serve or out is not None, "--out", "none", "must be given, or --serve")
+    for name, given in (("--from", from_), ("--to", to)):
+        require(given is None or out is not None, name, given, "is for --out; the page has a slider")
     look_here_too()
     found = drawing.opened(file, system, dispatcher, predictor, max_jobs)
     if out is not None:

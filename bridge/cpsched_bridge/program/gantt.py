@@ -15,6 +15,7 @@ from cpsched_bridge.program.schedules import Finished
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.page import gantt
 from cpsched_bridge.watch.page.gantt import Window
+from cpsched_bridge.watch.page.words import span
 from cpsched_bridge.watch.server import page_routes, served
 from cpsched_sim.experiment import Setup, run
 from cpsched_sim.files import write_whole
@@ -50,6 +51,7 @@ def write(found: Finished, out: Path, from_text: str | None, to_text: str | None
     begin_s, end_s = found.slider.from_s, found.slider.to_s
     from_s = begin_s + seconds("--from", from_text, 0)
     to_s = begin_s + seconds("--to", to_text, end_s - begin_s)
+    require(from_s < end_s, "--from", from_text or from_s, f"must be before the end, {span(end_s - begin_s)} later")
     require(to_s > from_s, "--to", to_text or to_s - begin_s, "must be after --from")
     require(out.suffix in (".svg", ".html"), "--out", out, "must end in .svg or .html")
     chart = found.chart(from_s, to_s, begin_s)
@@ -72,7 +74,7 @@ def _document(title: str, drawing: str) -> str:
 
 def serve(found: Finished, port: int) -> None:
     """Serve the page over the schedule on loopback until Ctrl-C or SIGTERM. Raises `AddressTaken`."""
-    endpoint = Endpoint(served(page_routes(found)), "127.0.0.1", port)
+    endpoint = Endpoint(served(page_routes(found)), "127.0.0.1", port, "--port")
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())

@@ -44,9 +44,12 @@ class _Connection(H11Protocol):
 
 
 class Endpoint:
-    """Serves an ASGI application at an address; port 0 takes any free one, and `url` says which."""
+    """Serves an ASGI application at an address; port 0 takes any free one, and `url` says which.
 
-    def __init__(self, app: Any, host: str, port: int) -> None:
+    `setting` is what an error calls the port.
+    """
+
+    def __init__(self, app: Any, host: str, port: int, setting: str = "metrics.port") -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -55,7 +58,7 @@ class Endpoint:
             self._socket.listen(128)
         except OSError as error:
             self._socket.close()
-            raise AddressTaken(f"metrics.port={port}: cannot listen on {host}: {error.strerror}") from error
+            raise AddressTaken(f"{setting}={port}: cannot listen on {host}: {error.strerror}") from error
         sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,

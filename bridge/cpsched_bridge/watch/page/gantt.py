@@ -37,7 +37,8 @@ _MOST_LETTERS = 60
 
 STYLE = """
 .g-back { fill: #fff } .g-row { fill: #f1f3f5 } .g-text { fill: #333; font: 11px sans-serif }
-.g-grid { stroke: #c9ced3; stroke-width: 1 } .g-now { stroke: #c62828; stroke-width: 2 } .g-out { fill: url(#g-hatch); pointer-events: none }
+.g-grid { stroke: #c9ced3; stroke-width: 1 } .g-now { stroke: #c62828; stroke-width: 2 }
+.g-out { fill: url(#g-hatch); pointer-events: none }
 .g-hatched { stroke: #7a828a; stroke-width: 2 }
 .g-bar { stroke-width: 0 } .g-past { opacity: .45 }
 .g-planned { fill-opacity: .25; stroke-width: 1.2; stroke-dasharray: 3 2 }

@@ -88,6 +88,8 @@ def test_a_schedule_is_drawn_between_two_times(written, tmp_path):
     [
         ("2h", "1h", "g.svg", "--to=1h: must be after --from"),
         ("x", None, "g.svg", "--from=x: must be seconds"),
+        ("10d", None, "g.svg", "--from=10d: must be before the end, "),
+        ("10d", "11d", "g.svg", "--from=10d: must be before the end, "),
         (None, None, "g.png", "must end in .svg or .html"),
     ],
 )
