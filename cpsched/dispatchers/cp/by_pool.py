@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.certain import pools
 from cpsched.dispatchers.cp.positions import Plan
 from cpsched.dispatchers.cp.search import Guided
@@ -65,8 +64,7 @@ class PoolModel:
 
     def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> Guided:
         """Schedule or postpone; without ranks in priority order."""
-        shown = plan if plan is not None else window.empty_plan(self.facts)
-        return Guided(self, shown, rank if rank is not None else range(len(self.start)), complete)
+        return Guided(self, plan, rank, complete)
 
     def read(self, search: Guided) -> Plan:
         """The plan of the solution that `search` stands on."""

@@ -62,7 +62,7 @@ class PositionModel:
         """The variables of the places of job `j`, and their values in `plan`."""
         return values_of(self.variables, plan, j)
 
-    def search(self, plan: Plan, rank: Sequence[int], complete: bool) -> Guided:
+    def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> Guided:
         """The guided search."""
         return Search(self, self.variables, plan, rank, complete)
 

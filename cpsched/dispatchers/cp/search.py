@@ -18,6 +18,7 @@ import numpy as np
 from ortools.constraint_solver import pywrapcp
 
 from cpsched.dispatchers.cp import positions as kernels
+from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.positions import Plan
 from cpsched.dispatchers.cp.variables import Unit, Variables
 from cpsched.model import EXCLUSIVE
@@ -62,14 +63,17 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
     """The decision builder; `plan` holds the leaf it stands on when the solver reports a solution.
 
     `rank` says who goes first among the jobs that can start first (by job, smallest first; the paper: priority). What
-    this class decides are starts; a model with places says in `parts` what comes after the start of a job.
+    this class decides are starts; a model with places says in `parts` what comes after the start of a job. Without a
+    plan the leaf is empty at first; without ranks jobs go in their own order.
     """
 
-    def __init__(self, model: Model, plan: Plan, rank: Sequence[int], complete: bool) -> None:
+    def __init__(self, model: Model, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> None:
         super().__init__()
-        self._model, self._rank, self._complete = model, rank, complete
-        self.plan = plan
-        self._depth = model.solver.IntVar(0, len(rank))
+        jobs = len(model.start)
+        self._model, self._complete = model, complete
+        self._rank = rank if rank is not None else range(jobs)
+        self.plan = plan if plan is not None else window.empty_plan(model.facts)
+        self._depth = model.solver.IntVar(0, jobs)
         self._trail: list[int] = []
         self._offered = False
         self._kept: list[Any] = []
@@ -134,7 +138,9 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
 class Search(Guided):
     """The search of the position model: each unit on the highest positions (pcp20 section 3)."""
 
-    def __init__(self, model: Model, variables: Variables, plan: Plan, rank: Sequence[int], complete: bool) -> None:
+    def __init__(
+        self, model: Model, variables: Variables, plan: Plan | None, rank: Sequence[int] | None, complete: bool
+    ) -> None:
         super().__init__(model, plan, rank, complete)
         self._variables = variables
 
