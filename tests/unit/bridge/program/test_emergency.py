@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from cpsched_bridge.cycle.hand_back import UNWRITTEN, give_all_back
-from cpsched_bridge.errors import SettingsError, StillHeld
+from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, SettingsError, StillHeld
+from cpsched_bridge.ports import Hold, Outcome
 from cpsched_bridge.program import assembly, release
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import places
@@ -42,8 +43,6 @@ def stranded(tmp_path, monkeypatch):
     cluster.submit(a_job(9, walltime_s=10_000))
     cluster.run_now(9, ((0, 1),))
     cluster.submit(a_job(1), a_job(2))
-    from cpsched_bridge.ports import Hold
-
     cluster.submit(a_job(3), hold=Hold.NONE)
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
@@ -106,8 +105,6 @@ def test_release_all_says_which_jobs_are_still_held(stranded):
     settings, cluster = stranded
     cluster.faults["hand_back"] = [lambda work: []] * 3
     cluster._hand_back = lambda id: None
-    from cpsched_bridge.ports import Outcome
-
     cluster.hand_back = lambda ids: [Outcome(id, "refused", "no") for id in ids]
     with pytest.raises(StillHeld, match=r"job 1 may still be held: no; job 2 .*; job 3"):
         release.release_all(settings, "bridge.yaml", None, False)
@@ -250,3 +247,111 @@ def test_settings_of_the_example_are_read(tmp_path):
     from cpsched_bridge.settings import load
 
     assert load(tmp_path / "bridge.yaml").journal.keep_days == 7
+
+
+def refusing(cluster, ids=None):
+    """The cluster refuses to release these jobs; all where none are named."""
+    give = cluster._hand_back
+    cluster._hand_back = lambda id: Outcome(id, "refused", "no") if ids is None or id in ids else give(id)
+
+
+@pytest.mark.parametrize(("count", "words"), [(5, ""), (6, "; and 1 more"), (8, "; and 3 more")])
+def test_release_all_names_five_jobs_that_are_still_held_and_counts_the_others(tmp_path, monkeypatch, count, words):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(*(a_job(id, per_unit=4) for id in range(1, count + 1)))
+    bridge = a_bridge(tmp_path, cluster)
+    bridge.cycle()
+    bridge.ledger.close()
+    refusing(cluster)
+    monkeypatch.setattr(assembly, "connect", lambda settings, where: cluster)
+    with pytest.raises(StillHeld) as error:
+        release.release_all(bridge.settings, "bridge.yaml", None, False)
+    named = "; ".join(f"job {id} may still be held: no" for id in range(1, 6))
+    assert str(error.value) == named + words
+    asked = [ids for kind, ids in cluster.commands if kind == "hand_back"]
+    assert len(asked) == 3, "tried three times"
+    assert len(held(cluster)) == count
+
+
+def test_what_is_released_at_the_second_attempt_is_no_problem(stranded):
+    settings, cluster = stranded
+    cluster.fail("hand_back", BackendTimeout("no answer"))
+    words = release.release_all(settings, "bridge.yaml", None, False)
+    assert words == "nothing is held by the bridge any more (3 jobs were by its ledger)"
+    assert len([kind for kind, _ in cluster.commands if kind == "hand_back"]) == 2
+
+
+def test_jobs_that_are_released_are_written_down_though_others_are_not(stranded):
+    settings, cluster = stranded
+    refusing(cluster, {2})
+    with pytest.raises(StillHeld, match=r"^job 2 may still be held: no$"):
+        release.release_all(settings, "bridge.yaml", None, False)
+    assert held(cluster) == [2]
+    ledger = Ledger(places.ledger_path(settings))
+    states = {entry.job_id: (entry.state, entry.pinned) for entry in ledger.entries()}
+    assert states[1] == states[3] == (State.FREE, False)
+    assert states[2][0] is State.HANDING_BACK
+
+
+def test_a_cluster_that_cannot_be_read_is_given_back_what_the_ledger_names_and_that_is_said(stranded):
+    settings, cluster = stranded
+    for _ in range(3):
+        cluster.fail("observe", BackendTimeout("no answer"))
+    with pytest.raises(StillHeld, match=r"^the cluster cannot be read, the submit plugin may hold more: no answer$"):
+        release.release_all(settings, "bridge.yaml", None, False)
+    assert held(cluster) == []
+    assert Ledger(places.ledger_path(settings)).get(1).state is State.FREE
+
+
+def test_release_all_beside_a_living_bridge_only_where_that_is_forced_or_its_heartbeat_is_stale(stranded):
+    settings, cluster = stranded
+    alive = places.lock(settings)
+    settings.heartbeat_path.write_text("")
+    os.utime(settings.heartbeat_path, (1, 1))
+    with pytest.raises(AlreadyRunning, match=r"use `cpsched pause` while it works, or --force"):
+        release.release_all(settings, "bridge.yaml", None, False)
+    assert held(cluster) == [1, 2, 3]
+    assert "3 jobs were" in release.release_all(settings, "bridge.yaml", None, True)
+    assert held(cluster) == []
+    cluster.jobs[1].hold = Hold.PLUGIN
+    release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)
+    assert held(cluster) == []
+    alive.release()
+
+
+def test_release_all_leaves_neither_lock_nor_connection(stranded):
+    settings, cluster = stranded
+    closed = []
+    cluster.close = lambda: closed.append(True)
+    release.release_all(settings, "bridge.yaml", None, False)
+    places.lock(settings).release()
+    refusing(cluster)
+    cluster.jobs[1].hold = Hold.PLUGIN
+    with pytest.raises(StillHeld):
+        release.release_all(settings, "bridge.yaml", None, False)
+    places.lock(settings).release()
+    assert closed == [True, True]
+
+
+def test_without_a_heartbeat_there_is_no_sign_of_life(stranded):
+    settings, cluster = stranded
+    settings.heartbeat_path.unlink(missing_ok=True)
+    release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=60)
+    assert held(cluster) == []
+
+
+def test_a_heartbeat_that_is_young_enough_says_how_old_it_is(stranded):
+    settings, _ = stranded
+    touch(settings.heartbeat_path)
+    assert release.release_all(settings, "bridge.yaml", 60.0, False) == "the heartbeat is 0 s old: nothing to do"
+
+
+def test_a_lock_that_cannot_be_made_keeps_nobody_from_releasing(stranded, monkeypatch):
+    settings, cluster = stranded
+
+    def full(_):
+        raise SettingsError("no room for a lock")
+
+    monkeypatch.setattr(places, "lock", full)
+    release.release_all(settings, "bridge.yaml", None, False)
+    assert held(cluster) == []

@@ -15,6 +15,7 @@ from cpsched_bridge.report import CycleReport, Happening
 from cpsched_bridge.store import journal as journals
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import Aside, PastJob
+from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.redecide import decide_again
 from cpsched_bridge.store.rounds import (
     cluster_from_json,
@@ -439,3 +440,34 @@ def test_a_journal_that_was_damaged_begins_with_no_round_before(tmp_path):
     assert (journal.last_round, list(journal.numbers())) == (0, [])
     write(journal, 1, a_scene())
     assert journal.last_round == 1
+
+
+@pytest.mark.parametrize(("age_s", "left"), [(43_199.75, [1, 2]), (43_200.0, [1, 2]), (43_200.25, [2])])
+def test_a_round_is_kept_for_as_many_days_as_are_set_to_the_second(tmp_path, monkeypatch, age_s, left):
+    monkeypatch.setattr(journals, "SEGMENT_ROUNDS", 1)
+    journal = Journal(tmp_path / "journal.sqlite", keep_days=0.5)
+    for number in (1, 2):
+        write(journal, number, a_scene(now_s=number))
+    with journal._db:
+        journal._db.execute("update rounds set at_unix_s = ? where round = 1", (1e9 - age_s,))
+    journal.prune(1e9)
+    assert list(journal.numbers()) == left
+
+
+def test_a_journal_of_just_the_bound_keeps_all_its_rounds(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "SEGMENT_ROUNDS", 1)
+    journal = Journal(tmp_path / "journal.sqlite")
+    for number in (1, 2):
+        write(journal, number, a_scene(now_s=number))
+    journal._max_bytes = journal.size_bytes()
+    assert journal.prune(0.0) == 0
+    journal._max_bytes -= 1
+    assert journal.prune(0.0) == 1
+
+
+def test_a_round_need_not_reach_the_disk_at_once(tmp_path):
+    """That of the ledger must: a lost round costs nothing but its explanation."""
+    journal, ledger = Journal(tmp_path / "journal.sqlite"), Ledger(tmp_path / "ledger.sqlite")
+    normal, full = 1, 2
+    assert journal._db.execute("pragma synchronous").fetchone()[0] == normal
+    assert ledger._db.execute("pragma synchronous").fetchone()[0] == full
