@@ -11,6 +11,7 @@ comes in two forms:
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -83,16 +84,33 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         del self._trail[self._depth.Min() :]
         if self._trail and (decision := self.parts(self._trail[-1])) is not None:
             return self._keep(decision)
+        return self._next_start()
+
+    def _next_start(self) -> Any:
+        """The start of the job that can start first. Jobs that have no room at their earliest are postponed.
+
+        The solver is told where each ends up, not every step on the way: each telling sets off a propagation.
+        """
         facts, placed = self._model.facts, self._placed()
         while True:
             waiting = [(s.Min(), self._rank[j], j) for j, s in enumerate(self._model.start) if not placed[j]]
             if not waiting:
                 return None
-            tau, _, j = min(waiting)
-            chance = kernels.next_chance(facts, self.plan, placed, j, facts.now_s + tau) - facts.now_s
-            if self.fits(j, tau, placed):
+            heapq.heapify(waiting)
+            late: dict[int, int] = {}
+            while True:
+                tau, rank, j = waiting[0]
+                chance = kernels.next_chance(facts, self.plan, placed, j, facts.now_s + tau) - facts.now_s
+                if self.fits(j, tau, placed):
+                    break
+                if chance > self._model.horizon_s:
+                    self._model.solver.Fail()
+                late[j] = chance
+                heapq.heapreplace(waiting, (chance, rank, j))
+            if not late:
                 return self._keep(Start(self, j, tau, chance))
-            self.postpone(j, chance)
+            for other, at in late.items():
+                self.postpone(other, at)
 
     def fits(self, j: int, tau: int, placed: Any) -> bool:
         """Whether job `j` can start at `tau` beside those placed; where places are found, the plan has them then."""
