@@ -86,7 +86,7 @@ def test_a_schedule_is_drawn_between_two_times(written, tmp_path):
 @pytest.mark.parametrize(
     ("from_", "to", "out", "message"),
     [
-        ("2h", "1h", "g.svg", "--to=1h: must be after --from"),
+        ("120", "1m", "g.svg", "--to=1m: must be after --from"),
         ("x", None, "g.svg", "--from=x: must be seconds"),
         ("10d", None, "g.svg", "--from=10d: must be before the end, "),
         ("10d", "11d", "g.svg", "--from=10d: must be before the end, "),
