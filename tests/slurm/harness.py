@@ -33,6 +33,8 @@ GPU_NODES = ("n3", "n4")
 
 
 CONF = "/etc/slurm/slurm.conf"
+RENDERED = "/etc/slurm/.rendered/slurm.conf"
+"""The same file as it was written when the cluster came up."""
 
 
 class CommandFailed(AssertionError):
@@ -343,26 +345,26 @@ class Slurm:
         self.wait_for_controller()
 
     @contextmanager
-    def configured(self, *lines: str, anew: bool = False) -> Iterator[None]:
+    def configured(self, *lines: str, nodes: bool = False) -> Iterator[None]:
         """slurm.conf with these lines in place of its own of the same names; as before afterwards.
 
-        `anew`: with settings that Slurm takes only at a start of slurmctld.
+        slurmctld is started anew: a reconfiguration fails now and then without a word (slurmscriptd is interrupted).
+        `nodes`: with settings that concern the nodes too.
         """
         names = "|".join(sorted({line.partition("=")[0] for line in lines}))
         edit = f"sed -E '/^({names})=/d' {CONF}.before > {CONF} && cat >> {CONF}"
         self.run("sh", "-c", f"cp {CONF} {CONF}.before && {edit}", stdin="".join(f"{line}\n" for line in lines))
-        self._read_configuration(anew)
+        self._started_anew(nodes)
         try:
             yield
         finally:
-            self.run("sh", "-c", f"cat {CONF}.before > {CONF}")
-            self._read_configuration(anew)
+            self.run("sh", "-c", f"cat {CONF}.before > {CONF}", service="n1")
+            self._started_anew(nodes)
 
-    def _read_configuration(self, anew: bool) -> None:
-        self.scontrol("reconfigure")
-        if anew:
-            self.restart("slurmctld")
-        self.wait_for_controller()
+    def _started_anew(self, nodes: bool) -> None:
+        self.restart("slurmctld")
+        for node in NODES if nodes else ():
+            self.run("pkill", "-HUP", "-f", "^slurmd -D", service=node)  # one that was so before has another name
 
     @contextmanager
     def backup_controller(self, timeout_s: int) -> Iterator[None]:
@@ -380,7 +382,7 @@ class Slurm:
             "slurm-state": "/var/spool/slurmctld",
         }
         backup = ""
-        with self.configured(*hosts, f"SlurmctldTimeout={timeout_s}", anew=True):
+        with self.configured(*hosts, f"SlurmctldTimeout={timeout_s}", nodes=True):
             try:
                 backup = docker(
                     "run", "--detach", "--init", "--label", f"cpsched.cluster={PROJECT}", "--dns=127.0.0.1",
@@ -395,6 +397,13 @@ class Slurm:
                     print(docker("logs", "--tail=40", backup, check=False))
                     docker("rm", "--force", backup, check=False)
                 self.head = "slurmctld"
+
+    def wait_until_saved(self, job: str) -> None:
+        """Until slurmctld has written down the jobs as they are: what it has not dies with it. Changes a job for that."""
+        now_s = time.time()
+        self.scontrol("update", f"JobId={job}", "Extra=saved")
+        written = ("stat", "--format=%Y", "/var/spool/slurmctld/job_state")
+        wait_until(lambda: int(self.run(*written, service="slurmctld")) > now_s, 30, "the jobs are saved")
 
     def controllers(self) -> list[str]:
         """UP or DOWN of each slurmctld of slurm.conf, in its order."""
@@ -438,6 +447,10 @@ class Slurm:
                 docker("unpause", identity)
             elif state != "running" and service not in ("bridge", "deadman"):
                 docker("start", identity)
+        self.head = "slurmctld"
+        put_back = f"cmp -s {CONF} {RENDERED} || {{ cat {RENDERED} >{CONF} && echo edited; }}"
+        if self.run("sh", "-c", put_back, service="n1"):
+            self._started_anew(nodes=True)
         self.wait_for_controller()
         self.plugin(on=False)
         for user, names in self._limited.items():
