@@ -112,7 +112,8 @@ def _give_back(entry: Entry | None, pending: PendingJob, now_s: int) -> Transiti
     if entry is not None and entry.state is State.STARTING and _held_since_the_start(pending):
         return _held_by_administrator(entry, now_s)
     pinned = pending.pinned or (entry is not None and entry.pinned)
-    kept = (entry is not None and entry.state in KEPT) or (pinned and pending.hold is Hold.NONE)
+    lost = entry is not None and entry.state is State.GONE and pending.hold is Hold.ADMIN  # ours, see `_was_lost`
+    kept = lost or (entry is not None and entry.state in KEPT) or (pinned and pending.hold is Hold.NONE)
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s) if entry is not None and kept else None
     if pending.hold is Hold.USER or not (kept or pending.hold is Hold.PLUGIN):

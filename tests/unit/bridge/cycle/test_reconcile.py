@@ -1,4 +1,6 @@
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -330,3 +332,48 @@ def test_a_start_is_late_after_its_time_and_not_before(now_s, late):
     assert (found is not None) == late
     if late:
         assert (found.state, found.failures, found.why) == (State.ROLLING_BACK, 1, "not running after 11 s")
+
+
+TABLE = Path(__file__).with_name("reconcile_table.txt")
+"""What becomes of a pending job: every state in the ledger, every hold, with a pin and without, and every conduct."""
+
+CONDUCTS = {
+    "adopt": CONDUCT,
+    "no adopt": replace(CONDUCT, adopt=False),
+    "give back": replace(CONDUCT, controlling=False),
+}
+
+
+def outcome(state, leave, hold, pinned, conduct):
+    """The transition in words, of a job with one failure and a pin by the ledger, in its state for a second."""
+    entry = an_entry(state, since_s=99, pinned=True, failures=1, leave=leave, label="1_1") if state else None
+    each = PendingJob(a_job(1), hold, pinned, "1_1")
+    (transition,) = reconcile(entry, seen(pending=[each]), conduct) or [None]
+    if transition is None:
+        return "stays"
+    now = transition.entry
+    assert (transition.before, now.job_id, now.since_s) == (state, 1, 100)
+    words = [now.state.value, "pinned" if now.pinned else "no pin", f"{now.failures} failed", now.label or "no label"]
+    return ", ".join([*words, f"why: {now.why}", f"leave: {now.leave}" if now.leave else "not left"])
+
+
+def table():
+    """A line for each case; cases that differ by the conduct alone and come to the same are one line."""
+    left = [(State.FREE, "no more"), (State.GONE, "no more")]
+    for state, leave in [(None, ""), *((state, "") for state in State), *left]:
+        for hold, pinned in product(Hold, (True, False)):
+            of = {name: outcome(state, leave, hold, pinned, conduct) for name, conduct in CONDUCTS.items()}
+            known = f"{state.value if state else 'unknown'}{' (left)' if leave else ''}"
+            case = f"{known}, {hold.value}, {'pinned' if pinned else 'free'}"
+            for found in dict.fromkeys(of.values()):
+                names = [name for name in of if of[name] == found]
+                yield f"{case} | {'always' if len(names) == len(of) else ' or '.join(names)} | {found}"
+
+
+def test_the_table_of_pending_jobs_is_as_written_down():
+    """Changed on purpose: `python -m tests.unit.bridge.cycle.test_reconcile`, then read the difference."""
+    assert list(table()) == TABLE.read_text().splitlines()
+
+
+if __name__ == "__main__":
+    TABLE.write_text("\n".join(table()) + "\n")
