@@ -87,7 +87,7 @@ AT_A_GLANCE = (
     Panel("Held by the bridge", "Jobs on which a hold of the bridge may be.", "short",
           ((f"sum(cpsched_kept_jobs{{{HERE}}})", "jobs"),)),
     Panel("Failed starts", "Share of starts in ten minutes that Slurm refused or did not carry out.", "percentunit",
-          ((f"cpsched:failed_starts:ratio10m{{{HERE}}} or vector(0)", "share"),), bounds=(0.02, 0.1)),
+          ((f"max(cpsched:failed_starts:ratio10m{{{HERE}}}) or vector(0)", "share"),), bounds=(0.02, 0.1)),
     Panel("Alerts", "Alerts of the bridge that fire now.", "short",
           (('count(ALERTS{alertname=~"Cpsched.*", alertstate="firing"}) or vector(0)', "firing"),), bounds=(1, 2)),
 )  # fmt: skip

@@ -33,6 +33,13 @@ def expressions():
                 yield pytest.param(target["expr"], id=f"{file.stem}/{panel['title']}/{target['refId']}")
 
 
+def figures():
+    for file in sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json")):
+        for panel in json.loads(file.read_text())["panels"]:
+            if panel["type"] == "stat":
+                yield pytest.param([target["expr"] for target in panel["targets"]], id=f"{file.stem}/{panel['title']}")
+
+
 def rules():
     for name in ("rules.yaml", "alerts.yaml"):
         for group in yaml.safe_load((DEPLOY / name).read_text())["groups"]:
@@ -46,6 +53,13 @@ def test_a_panel_has_data(stage: Stage, expression: str):
     found = stage.monitoring.query(substituted(expression, "|".join(bridges)))
     assert found or any(part in expression for part in MAY_BE_EMPTY)
     assert not [each for each in found if each["value"][1] in ("NaN", "+Inf", "-Inf")] or "histogram" in expression
+
+
+@pytest.mark.parametrize("expressions", figures())
+def test_a_figure_is_one_number_for_one_bridge(stage: Stage, expressions: list[str]):
+    """`x or vector(0)` would be two where x has labels."""
+    target = stage.bridges["refused"].target
+    assert sum(len(stage.monitoring.query(substituted(each, target))) for each in expressions) == 1
 
 
 @pytest.mark.parametrize("rule", rules())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 import time
+from asyncio import CancelledError
 from threading import Thread
 from typing import Any
 
@@ -19,6 +21,14 @@ MOST_CONNECTIONS = 64
 _START_S = 10.0
 _SWITCH_S = 0.0005
 """How long the loop may keep the interpreter while a request waits; Python's own 5 ms come up at each step of one."""
+
+
+def _worth_telling(record: logging.LogRecord) -> bool:
+    """Whether a line of the server's log is: that an answer was given up at the end is not, with a traceback each."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], CancelledError)
+
+
+logging.getLogger("uvicorn.error").addFilter(_worth_telling)
 
 
 class _Connection(H11Protocol):

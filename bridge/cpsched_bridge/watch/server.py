@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
 from ipaddress import ip_address
+from threading import Lock
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -42,6 +43,7 @@ _HEADERS = {
 _MISDIRECTED = (
     "the page is for this machine's addresses and localhost; other names belong into the setting page.hosts\n"
 )
+_MOST_MADE = 16
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 API: dict[str, tuple[Any, Callable[[schema.View], Any]]] = {
@@ -145,7 +147,10 @@ def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
     """The status page and its JSON. Plain functions: each runs in a thread of the server's pool.
 
     They are for those who asked for an address of this machine, for localhost or for one of `hosts`; None: for all.
+    One page is made at a time, and one that was made for the same question is sent again: however many readers there
+    are, the loop has to share the interpreter with one of them.
     """
+    at_a_time, made = Lock(), dict[str, str]()
 
     def at(request: Request) -> schema.View | None:
         return views.at(Asked.of(request.query_params).at)
@@ -157,8 +162,11 @@ def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
         tag = _tag(view, str(request.query_params))
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag, **_HEADERS})
-        text = pages.index(view, Asked.of(request.query_params), "", part, views.slider)
-        return HTMLResponse(text, headers={"ETag": tag, **_HEADERS})
+        if tag not in made:
+            if len(made) >= _MOST_MADE:
+                made.clear()
+            made[tag] = pages.index(view, Asked.of(request.query_params), "", part, views.slider)
+        return HTMLResponse(made[tag], headers={"ETag": tag, **_HEADERS})
 
     def job(request: Request) -> Response:
         view, asked = at(request), request.path_params["job"]
@@ -191,20 +199,20 @@ def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
         return Response(content, media_type=kind, headers=_HEADERS)
 
     found = {"/": index, "/jobs/{job}": job, "/api/jobs/{job}": api_job, "/api/{name}": api, "/static/{name}": static}
-    return [Route(path, _for_hosts(page, hosts)) for path, page in found.items()]
+    return [Route(path, _guarded(page, hosts, at_a_time)) for path, page in found.items()]
 
 
 Page = Callable[[Request], Response]
 
 
-def _for_hosts(page: Page, hosts: Sequence[str] | None) -> Page:
-    def checked(request: Request) -> Response:
-        host = request.headers.get("host", "")
-        return (
-            page(request) if hosts is None or _is_ours(host, hosts) else PlainTextResponse(_MISDIRECTED, 421, _HEADERS)
-        )
+def _guarded(page: Page, hosts: Sequence[str] | None, at_a_time: Lock) -> Page:
+    def guarded(request: Request) -> Response:
+        if hosts is not None and not _is_ours(request.headers.get("host", ""), hosts):
+            return PlainTextResponse(_MISDIRECTED, 421, _HEADERS)
+        with at_a_time:
+            return page(request)
 
-    return checked
+    return guarded
 
 
 def _is_ours(host: str, hosts: Sequence[str]) -> bool:

@@ -1,7 +1,10 @@
 """The status page as a browser without a script gets it, and its JSON."""
 
 import re
+import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 
 import pytest
 
@@ -9,6 +12,7 @@ from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Hold, LeftJob, Outage
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
+from cpsched_bridge.watch.page import pages
 from cpsched_bridge.watch.server import API, Watch
 from tests.builders import a_job
 from tests.fakes import FakeCluster
@@ -289,3 +293,26 @@ def test_a_cluster_that_changes_its_arrays_in_place_does_not_change_what_was_see
     site.cycle()
     free[:] = 0
     assert site.watch.board._instant.free.any()
+
+
+def test_however_many_readers_one_page_is_made_at_a_time_and_the_same_one_once(site, monkeypatch):
+    crowd(site)
+    made, together, at_once = [], [], Lock()
+
+    def slow(view, asked, *rest, real=pages.index):
+        together.append(at_once.acquire(blocking=False))
+        time.sleep(0.01)
+        made.append(asked.q)
+        if together[-1]:
+            at_once.release()
+        return real(view, asked, *rest)
+
+    monkeypatch.setattr(pages, "index", slow)
+    with ThreadPoolExecutor(12) as readers:
+        answers = list(readers.map(lambda n: site.get(f"?q=user{n % 4}"), range(24)))
+    assert {status for status, _, _ in answers} == {200}
+    assert all(together), "no two at the same time"
+    assert sorted(made) == ["user0", "user1", "user2", "user3"]
+    site.cycle(1061)
+    site.get("?q=user0")
+    assert len(made) == 5, "another round is another page"
