@@ -1,7 +1,7 @@
 # Included by the top-level Makefile: the test cluster (deploy/cluster says what each command does).
 
 
-.PHONY: cluster cluster-down cluster-wide cluster-demo cluster-compare cluster-figures test-slurm test-systemd systemd-security
+.PHONY: cluster cluster-down cluster-wide cluster-demo cluster-compare cluster-shares cluster-figures test-slurm test-systemd systemd-security
 
 cluster: ## the four-node test cluster, up and idle
 	deploy/cluster build
@@ -19,6 +19,9 @@ cluster-demo: cluster ## a mixed workload of sbatch jobs, placed by the bridge
 
 cluster-compare: cluster $(VENV)/.installed ## the same jobs under Slurm's own backfill and under the bridge, side by side; about ten minutes
 	$(BIN)/python -m tests.slurm.compare
+
+cluster-shares: cluster $(VENV)/.installed ## two accounts with shares 80:20 under Slurm's own backfill and under the bridge: what each uses over time; about twenty minutes
+	$(BIN)/python -m tests.slurm.shares
 
 cluster-figures: cluster-wide $(VENV)/.installed ## on 500 nodes: a burst of 200 starts, a cycle beside 1,000 queued jobs
 	$(BIN)/python -m tests.slurm.figures

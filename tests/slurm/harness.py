@@ -399,7 +399,10 @@ class Slurm:
                 self.head = "slurmctld"
 
     def wait_until_saved(self, job: str) -> None:
-        """Until slurmctld has written down the jobs as they are: what it has not dies with it. Changes a job for it."""
+        """Until slurmctld has written down the jobs as they are: what it has not dies with it.
+
+        `job` is changed for that (its Extra), since nothing is written while nothing changes.
+        """
         now_s = time.time()
         self.scontrol("update", f"JobId={job}", "Extra=saved")
         written = ("stat", "--format=%Y", "/var/spool/slurmctld/job_state")

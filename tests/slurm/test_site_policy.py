@@ -136,7 +136,9 @@ def test_processor_minutes_are_never_exceeded(slurm: Slurm) -> None:
     them wait although processors are free.
     """
     with slurm.configured("AccountingStorageEnforce=limits,qos,safe", "PriorityCalcPeriod=1"):
-        slurm.run("sacctmgr", "--immediate", "modify", "user", "where", "name=alice", "set", "RawUsage=0")
+        slurm.run(
+            "sacctmgr", "--immediate", "modify", "user", "where", "name=alice", "account=lab", "set", "RawUsage=0"
+        )
         slurm.limit("alice", GrpTRESMins="cpu=40")
         slurm.plugin(on=True)
         with LiveBridge(slurm, "policy-minutes") as bridge:
@@ -183,6 +185,26 @@ def test_pinning_exempts_a_job_from_no_limit(slurm: Slurm) -> None:
         slurm.scontrol("update", f"JobId={third}", "ReqNodeList=n1")
         slurm.run("scontrol", "release", third)
         wait_until(lambda: slurm.job(third).reason.startswith("QOSMaxJobsPerUserLimit"), 20, "Slurm's limit holds")
+
+
+@pytest.mark.parametrize("boost", [0, 10_000_000])
+def test_a_job_that_nobody_manages_blocks_a_start_unless_it_may_be_raised(slurm: Slurm, boost: int) -> None:
+    """It waits for all nodes. A pinned job below it runs longer than backfill has room for."""
+    running = slurm.sbatch("-N1", "-n16", "--time=5", "--nodelist=n1", script="sleep 120")
+    slurm.wait_for_state(running, "RUNNING", 20)
+    blocker = slurm.sbatch("-N4", "-n64", "--time=5", script="sleep 1")
+    wait_until(lambda: slurm.job(blocker).reason == "Resources", 20, "it waits for nodes")
+    slurm.plugin(on=True)
+    options = {"boost": boost}
+    with LiveBridge(slurm, f"boost-{boost}", start={"adopt": False, "timeout_s": 8}, options=options) as bridge:
+        job = slurm.sbatch("-N1", "-n2", "--time=20", "--nice=7", script="sleep 30")
+        if boost:
+            slurm.wait_for_state(job, "RUNNING", 30)
+            assert int(slurm.record(job)["Nice"]) < 0
+        else:
+            wait_until(lambda: "start_failed" in bridge.events(), 60, "it could not start", every_s=1.0)
+            assert slurm.record(job)["Nice"] == "7"
+        assert slurm.job(blocker).state == "PENDING"
 
 
 def test_the_bridge_tells_the_policy_it_reads_and_goes_on_without_accounting(slurm: Slurm) -> None:

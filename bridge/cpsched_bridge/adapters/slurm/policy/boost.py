@@ -42,7 +42,9 @@ def boosts(
         above = [name for name in near if _tier(name, picture) >= _tier(own, picture)]
         if not above or any(_tier(name, picture) > _tier(own, picture) for name in above):
             continue
-        needed = max(highest[name] for name in above) + 1 - max(1, priority - lost)
+        # Priorities below 1 are shown as 1, and the job's own nice value is what brings one there.
+        points = (priority if priority > 1 else -max(0, record.get("nice") or 0)) - lost
+        needed = max(highest[name] for name in above) + 1 - points
         if 0 < needed <= most:
             found[number] = needed
     return found

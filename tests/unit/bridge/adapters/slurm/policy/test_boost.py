@@ -23,7 +23,7 @@ from tests.unit.bridge.adapters.slurm.test_adapter import Played, order
 
 STEADY = PriorityRules(weights=Weights(age=100), always_accrues=True)
 TIERS = {"main": PartitionPolicy(tier=1), "fast": PartitionPolicy(tier=5), "late": PartitionPolicy(tier=0)}
-MINE = {"partition": "main"}
+MINE: dict[str, Any] = {"partition": "main"}
 
 
 def free(**facts: Any) -> dict[str, Any]:
@@ -79,7 +79,12 @@ def test_a_start_that_needs_more_than_is_allowed_is_not_raised_at_all() -> None:
 
 def test_age_that_starts_over_at_the_release_is_made_good() -> None:
     assert raised(free(), rules=PriorityRules(weights=Weights(age=100))) == 301
-    assert raised(free(), priority=50, rules=PriorityRules(weights=Weights(age=100))) == 500
+    assert raised(free(), priority=50, rules=PriorityRules(weights=Weights(age=100))) == 551
+
+
+def test_a_job_that_its_owner_has_put_to_the_end_is_raised_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MINE, "nice", 7)
+    assert raised(free(priority=1), priority=1) == 9
 
 
 @pytest.mark.parametrize("most", [0, 10**6])
