@@ -28,6 +28,7 @@ bounds: $(VENV)/.installed      ## the property suites with every index of the k
 
 chaos: kernels                  ## kills at random moments among random faults, KILLS=1000 SEED=1; then real SIGKILLs, a twentieth as many
 	$(BIN)/python -m tests.chaos --kills $(or $(KILLS),1000) --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.chaos --kills $(or $(KILLS),1000) --seed $(or $(SEED),1) --blind
 	CPSCHED_SIGKILLS=$$(( $(or $(KILLS),1000) / 20 + 1 )) CPSCHED_SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/integration/test_sigkill.py
 
 soak: kernels                   ## a bridge beside an accelerated site: memory, files, ledger and journal; HOURS=1

@@ -1,6 +1,6 @@
 """Plays histories until the bridge has been killed so many times; exit code 1 if one of them goes wrong.
 
-python -m tests.chaos [--kills N] [--seed N] [--histories N]
+python -m tests.chaos [--kills N] [--seed N] [--histories N] [--blind]
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.chaos.history import History, history_of
+from tests.chaos.history import History, blinded, history_of
 from tests.chaos.shrink import shrunk
 from tests.chaos.world import play
 
@@ -21,7 +21,8 @@ SHOWN = 60
 
 def tell(history: History) -> None:
     """Print what went wrong, the command that repeats it, and the shortest history found that does too."""
-    print(f"seed {history.seed} goes wrong; again: python -m tests.chaos --seed {history.seed} --histories 1")
+    options = f"--seed {history.seed} --histories 1"
+    print(f"seed {history.seed} goes wrong; again, with --blind where it was given: python -m tests.chaos {options}")
     short = shrunk(history, lambda each: bool(play(each).wrongs))
     verdict = play(short)
     print(f"{len(short.steps)} of {len(history.steps)} steps are enough, with {short}".partition(", steps=")[0] + ")")
@@ -36,13 +37,14 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000, help="stop after so many kills")
     parser.add_argument("--seed", type=int, default=1, help="seed of the first history; the next has the next seed")
     parser.add_argument("--histories", type=int, default=10**9, help="stop after so many histories")
+    parser.add_argument("--blind", action="store_true", help="with readings that do not show all of the bridge's jobs")
     given = parser.parse_args()
     counts: Counter[str] = Counter()
     began_s, wrong = time.process_time(), 0
     for seed in itertools.count(given.seed):
         if counts["killed"] >= given.kills or counts["histories"] >= given.histories:
             break
-        history = history_of(seed)
+        history = blinded(history_of(seed)) if given.blind else history_of(seed)
         verdict = play(history)
         counts += verdict.counts
         counts["histories"] += 1

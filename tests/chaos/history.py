@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 STEPS = 160
+BLIND = 8
+"""Readings of a blinded history that do not show all there is."""
 
 OFTEN = ("cycle",) * 60 + ("submit",) * 16
 PEOPLE = ("cancel", "owner holds", "owner releases", "admin holds", "admin releases", "requeue", "requeue and hold")
@@ -62,3 +64,13 @@ def history_of(seed: int) -> History:
     steps = [Step("submit", rng.randrange(10**6), rng.randrange(10**6)) for _ in range(rng.randrange(2, 9))]
     steps += [Step(rng.choice(kinds), rng.randrange(10**6), rng.randrange(10**6)) for _ in range(STEPS)]
     return History(seed, plugin, not plugin or rng.random() < 0.7, rng.choice((0, 1, 1, 3)), tuple(steps))
+
+
+def blinded(history: History) -> History:
+    """The same world with readings in it that do not show a job of the bridge: the cluster loses sight of it."""
+    rng = random.Random(f"{history.seed}, blinded")
+    steps = list(history.steps)
+    for _ in range(BLIND):
+        at = rng.randrange(len(steps))
+        steps[at:at] = [Step("lose sight", rng.randrange(10**6)), Step("cycle")]
+    return replace(history, steps=tuple(steps))

@@ -82,6 +82,8 @@ class Site:
     log: list[str] = field(default_factory=list)
     faults: list[tuple[str, int]] = field(default_factory=list)
     """Faults of the next commands or readings: (kind, a number that says where in the batch)."""
+    unseen: int | None = None
+    """A job of the bridge that the next reading does not show, though nothing happened to it."""
     stalls: int = 0
     """So many of the next starts are not carried out."""
     fuse: Fuse = field(default_factory=Fuse)
@@ -195,7 +197,9 @@ class Site:
         return shown[job.held_by]
 
     def reading(self, since: int) -> Observation:
-        jobs = sorted(self.jobs.values(), key=lambda each: (each.job.submit_s, each.job.id))
+        shown = [each for each in self.jobs.values() if each.job.id != self.unseen]
+        jobs = sorted(shown, key=lambda each: (each.job.submit_s, each.job.id))
+        self.unseen = None
         return Observation(
             self.now_s,
             self.cluster,

@@ -7,7 +7,7 @@ import pytest
 
 from cpsched_bridge.cycle import commands, hand_back, reconcile, snapshots
 from cpsched_bridge.store.ledger import Ledger, State
-from tests.chaos.history import Step, history_of
+from tests.chaos.history import Step, blinded, history_of
 from tests.chaos.shrink import shrunk
 from tests.chaos.world import play
 
@@ -38,6 +38,15 @@ def test_a_hundred_kills_lose_repeat_and_strand_nothing():
     }
     assert happened <= set(counts), "the histories hit what they are to hit"
     assert counts["ok"] > 10 * counts["killed"]
+
+
+def test_jobs_that_the_cluster_loses_sight_of_for_a_reading_are_neither_lost_nor_stranded():
+    counts: Counter[str] = Counter()
+    for seed in range(1, 9):
+        verdict = play(blinded(history_of(seed)))
+        assert verdict.wrongs == [], f"python -m tests.chaos --blind --seed {seed} --histories 1"
+        counts += verdict.counts
+    assert counts["lose sight"] > 10
 
 
 def test_a_history_is_the_same_each_time():

@@ -57,6 +57,8 @@ class World:
     _bridge: Bridge | None = None
     _next_id: int = 1
     _arrived: set[int] = field(default_factory=set)
+    _lost: set[int] = field(default_factory=set)
+    """Jobs that the reading of the last cycle did not show, or that the next one will not."""
     _sent: set[int] = field(default_factory=set)
     _paused: int = 0
     _good_since_s: int = 0
@@ -93,6 +95,9 @@ class World:
         """One cycle, a second after the one before; the judge looks at the ledger after it."""
         self.site.advance(1)
         self.pace.at_s += 1
+        if self.site.unseen is None:
+            self._lost.clear()
+        self._arrived |= self._lost
         try:
             report = self._born().cycle()
         except Death:
@@ -115,7 +120,7 @@ class World:
             if self.disk.trouble:  # a start may have been undone without a word in the ledger
                 sending.append(State.STARTING)
             self._sent = {entry.job_id for entry in self._bridge.ledger.entries(*sending)}
-        return self._sent
+        return self._sent | self._lost
 
     def _look(self, report: CycleReport) -> None:
         bridge = self._born()
@@ -211,6 +216,16 @@ class World:
         """As where a limit of the cluster keeps a job from starting."""
         self.site.stalls += 1
 
+    def _lose_sight(self, step: Step) -> None:
+        """Of one that the bridge holds: what it does about others that it does not see is no question."""
+
+        def lose(job: SiteJob) -> None:
+            self._lost.add(job.job.id)
+            self.site.unseen = job.job.id
+            self.site.note(f"the cluster loses sight of job {job.job.id}")
+
+        self._on(step, lambda job: job.pending and job.held_by in judge.OURS, lose)
+
     def _clock(self, step: Step) -> None:
         self.site.clock_off_s = max(-self.site.time_s, step.a % (2 * LARGEST_STEP_S + 1) - LARGEST_STEP_S)
         self._step_the_clock()
@@ -241,6 +256,7 @@ class World:
 
     def _stop(self, step: Step) -> None:
         """In order, as systemd would; the next cycle begins anew."""
+        self.site.unseen = None
         if self._bridge is None:
             return
         try:
@@ -260,7 +276,7 @@ class World:
     def _release_all(self, step: Step) -> None:
         """As `cpsched release-all` does, with the bridge dead."""
         self._die_now("the bridge dies, and everything is released by hand")
-        self.site.fuse.left = None
+        self.site.fuse.left, self.site.unseen = None, None
         if not self._ledger_file.exists():
             return
         try:

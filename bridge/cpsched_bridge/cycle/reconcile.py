@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cpsched.model import Cluster, Job, RunningJob
+from cpsched.model import Cluster, EndedJob, Job, RunningJob
 from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
 from cpsched_bridge.store.ledger import KEPT, Entry, State, Transition, move
 
@@ -42,7 +42,7 @@ def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation,
     now_s = seen.now_s
     found: dict[int, Transition | None] = {}
     for ended in seen.ended:
-        found[ended.job.id] = _ended(known.get(ended.job.id), now_s)
+        found[ended.job.id] = _ended(known.get(ended.job.id), ended, now_s)
     for left in seen.left:
         found[left.job_id] = _left(known.get(left.job_id), left, now_s)
     for pending in seen.pending:
@@ -68,9 +68,14 @@ def _absent(entry: Entry, now_s: int) -> Transition:
     return move(entry, state, now_s, "no longer known to the cluster")
 
 
-def _ended(entry: Entry | None, now_s: int) -> Transition | None:
+_WAITING = frozenset({State.HOLDING, State.HELD, State.HANDING_BACK})
+
+
+def _ended(entry: Entry | None, ended: EndedJob, now_s: int) -> Transition | None:
     if entry is None or entry.state is State.ENDED:
         return None
+    if entry.state in _WAITING and ended.end_s < entry.since_s:  # the end of an earlier run tells nothing of this one
+        return _absent(entry, now_s)
     return move(entry, State.ENDED, now_s, "ended", pinned=False)
 
 

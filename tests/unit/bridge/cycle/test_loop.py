@@ -3,6 +3,7 @@
 import sqlite3
 
 import pytest
+import structlog
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Effort, EndedJob, Starts
@@ -476,3 +477,13 @@ def test_a_ledger_that_takes_nothing_makes_no_stop_undo_an_administrators_hold(b
     bridge.stop()
     assert [fake.hold for fake in cluster.jobs.values()] == [Hold.ADMIN, Hold.NONE]
     assert cluster.jobs[2].pin == (), "the other one is handed back"
+
+
+@pytest.mark.parametrize(("mode", "jobs", "told"), [("control", 2, [2]), ("control", 0, []), ("shadow", 2, [])])
+def test_the_log_tells_of_starts_that_are_sent_and_of_no_others(bridge_at, mode, jobs, told):
+    cluster = FakeCluster()
+    cluster.submit(*(a_job(id) for id in range(1, jobs + 1)))
+    with structlog.testing.capture_logs() as logs:
+        bridge_at(cluster, mode=mode).cycle()
+    assert [line["jobs"] for line in logs if line["event"] == "starts"] == told
+    assert {line["log_level"] for line in logs if line["event"] in ("starts", "mode")} <= {"info"}

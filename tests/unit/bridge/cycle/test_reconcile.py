@@ -254,8 +254,8 @@ def test_whatever_stands_in_the_ledger_a_pending_job_ends_up_with_one_master(ent
         assert state not in KEPT
 
 
-def ended(id=1):
-    return EndedJob(a_job(id), 5, 50)
+def ended(id=1, end_s=95):
+    return EndedJob(a_job(id), 5, end_s)
 
 
 @pytest.mark.parametrize("state", [None, *State])
@@ -266,6 +266,18 @@ def test_a_job_that_ended_is_over_once(state):
         assert found is None
     else:
         assert (found.state, found.pinned, found.since_s) == (State.ENDED, False, 100)
+
+
+@pytest.mark.parametrize("state", [State.HOLDING, State.HELD, State.HANDING_BACK])
+def test_the_end_of_an_earlier_run_is_not_that_of_a_job_which_waits_again(state):
+    """A first reading tells of old ends too; one that does not show the job itself must not make it somebody else's."""
+    gone = after(an_entry(state, since_s=95), seen(ended=[ended(end_s=94)]))
+    assert gone.state is State.GONE
+    assert (
+        after(an_entry(state, since_s=95), seen(ended=[ended(end_s=94)], pending=[pending(Hold.USER)])).state
+        is State.FREE
+    )
+    assert after(gone, seen(101, pending=[pending(Hold.ADMIN)])).state is State.HOLDING
 
 
 @pytest.mark.parametrize("state", [None, *State])

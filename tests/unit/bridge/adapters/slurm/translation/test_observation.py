@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cpsched.model import Request
-from cpsched_bridge.adapters.slurm.translation import ids
+from cpsched_bridge.adapters.slurm.translation import arrays, ids
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.translation.shares import told_at_start
 from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
@@ -413,3 +413,85 @@ def test_a_task_that_no_array_can_have_has_the_number_of_its_record(index: int) 
     scene = Scene()
     scene.job("first").update(array_id=scene.job("first")["id"], array_task_id=index)
     assert pending(scene, "first").job.id == scene.job("first")["id"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"oversubscribe": "FORCE:2"}, "oversubscribed nodes (FORCE:2)"),
+        ({"max_cpus_per_node": 4}, "limits per node"),
+        ({"max_cpus_per_socket": 4}, "limits per node"),
+        ({"max_memory_per_node": 4}, "limits per node"),
+        ({"max_memory_per_cpu": 4}, "limits per node"),
+        ({"is_user_exclusive": True}, "nodes exclusive to a user"),
+        ({"requires_reservation": True}, "closed to ordinary jobs"),
+        ({"is_root_only": True}, "closed to ordinary jobs"),
+        ({"nodes": "n[1-"}, "its nodes cannot be read"),
+    ],
+)
+def test_jobs_of_a_partition_that_is_not_modelled_are_left_to_slurm(change: dict[str, Any], why: str) -> None:
+    scene = Scene()
+    assert pending(scene, "first").job.queue == "main"
+    scene.partition("main").update(change)
+    assert left(scene, "first").reason == f"partition main: {why}"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"partition": "nowhere"}, "unknown partition nowhere"),
+        ({"partition": "main,long"}, "several partitions"),
+        ({"partition": None}, "unknown partition None"),
+        ({"required_nodes": "n1"}, "its owner chose its nodes"),
+        ({"array_id": 7, "array_tasks_waiting": "1-x"}, "its waiting tasks cannot be read"),
+        ({"time_limit": "soon"}, "cannot be read: "),
+    ],
+)
+def test_a_record_that_cannot_be_decided_on_is_left_with_the_reason(change: dict[str, Any], why: str) -> None:
+    scene = Scene().only("first", "six")
+    number = scene.job("first")["id"]
+    scene.job("first").update(change)
+    seen = observe(scene)
+    found = {job.job_id: job for job in seen.left}[number]
+    assert found.reason.startswith(why)
+    assert (found.label, found.user, found.held_for_us) == (str(number), "alice", True)
+    assert [p.label for p in seen.pending] == [str(scene.job("six")["id"])], "the other one is not concerned"
+
+
+@pytest.mark.parametrize(("active", "free"), [(0, 2), (1, 1), (2, 0), (3, 0)])
+def test_so_many_tasks_of_an_array_may_start_as_its_limit_leaves(active: int, free: int) -> None:
+    scene = Scene().only("throttled")
+    array = scene.job("throttled")
+    array.update(array_tasks_waiting="0-9", array_tasks_parallel=2)
+    for task in range(active):
+        running = {**array, "id": 900 + task, "array_task_id": 20 + task, "array_tasks_waiting": None}
+        running |= {"state": "RUNNING", "allocated_nodes": "n2", "start_time": scene.now_s}
+        scene.rows["jobs"].append(running)
+    tasks = [p.job for p in observe(scene).pending]
+    assert [job.ineligible for job in tasks] == [None] * free + [arrays.FULL] * (10 - free)
+    assert len({job.id for job in tasks}) == 10
+
+
+@pytest.mark.parametrize(("ahead_s", "why"), [(1, "begin time"), (0, None), (-1, None)])
+def test_a_job_waits_until_its_begin_time(ahead_s: int, why: str | None) -> None:
+    scene = Scene().only("first")
+    scene.job("first")["eligible_time"] = scene.now_s + ahead_s
+    assert pending(scene, "first").job.ineligible == why
+    scene.job("first")["eligible_time"] = None
+    assert pending(scene, "first").job.ineligible is None
+
+
+@pytest.mark.parametrize(
+    ("starts_in_s", "nodes"),
+    [(299, {"n1", "n2", "n4"}), (300, {"n1", "n2", "n3", "n4"}), (0, {"n1", "n2", "n3", "n4"})],
+)
+def test_a_reservation_is_in_the_way_if_it_begins_while_the_job_would_run(starts_in_s: int, nodes: set[str]) -> None:
+    """One that has begun keeps its nodes by having nothing free there."""
+    scene = Scene()
+    first = scene.rows["reservations"][0]
+    times = {"start_time": scene.now_s + starts_in_s, "end_time": scene.now_s + 9000}
+    scene.rows["reservations"] = [{**first, "name": "r", "nodes": "n3", **times}]
+    scene.job("first")["time_limit"] = 5
+    seen = observe(scene)
+    assert allowed(seen, pending(scene, "first", seen)) == nodes
+    assert (seen.free[2].tolist() == [0, 0, 0]) is (starts_in_s == 0)
