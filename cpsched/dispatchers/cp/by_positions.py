@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cpsched.dispatchers.cp import constraints
+from cpsched.dispatchers.cp import constraints, window
 from cpsched.dispatchers.cp.positions import Plan
 from cpsched.dispatchers.cp.search import Guided, Search, values_of
 from cpsched.dispatchers.cp.variables import Boxes, Stairs, occupied, stairs, variables
@@ -62,9 +62,11 @@ class PositionModel:
         """The variables of the places of job `j`, and their values in `plan`."""
         return values_of(self.variables, plan, j)
 
-    def search(self, plan: Plan, rank: Sequence[int], complete: bool) -> Guided:
-        """The guided search."""
-        return Search(self, self.variables, plan, rank, complete)
+    def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> Guided:
+        """The guided search; without ranks in priority order."""
+        shown = plan if plan is not None else window.empty_plan(self.facts)
+        ranks = rank if rank is not None else range(len(self.start))
+        return Search(self, self.variables, shown, ranks, complete)
 
     def read(self, search: Guided) -> Plan:
         """The plan of the solution that `search` stands on."""

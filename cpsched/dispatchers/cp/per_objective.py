@@ -143,7 +143,9 @@ class PerObjectiveDispatcher(Dispatcher):
 
     def _heights(self, snapshot: Snapshot, facts: Facts) -> FloatArray:
         """Processors by job, weighed by the site: the r of P2SF."""
-        processors = np.maximum(1, facts.units[facts.jobs] * facts.per_unit[facts.jobs, 0]).astype(np.float64)
+        processors: FloatArray = np.maximum(1, facts.units[facts.jobs] * facts.per_unit[facts.jobs, 0]).astype(
+            np.float64
+        )
         if not self._site_weight:
             return processors
         weighed: FloatArray = processors * factors(snapshot, facts.jobs, self._site_weight, processors)

@@ -173,7 +173,7 @@ def chosen(facts: Facts, slot: int, by_all: BoolArray) -> list[int]:
     settled = takes_whole
     if (takes_whole & by_all).any():
         settled = settled | (capacity.min(axis=0) == capacity.max(axis=0))
-    return np.flatnonzero((asked > 0) & ~settled).tolist()  # type: ignore[no-any-return]
+    return np.flatnonzero((asked > 0) & ~settled).tolist()
 
 
 def _unit(variables: Variables, slot: int, allowed: BoolArray, free: Sequence[int]) -> Unit:
