@@ -52,6 +52,8 @@ def _spelled(annotation: object) -> str:
         return " or ".join(_spelled(member) for member in members)
     if origin is dict:
         return "mapping"
+    if origin is tuple:
+        return f"list of {_spelled(members[0])}"
     return "path"
 
 
@@ -60,4 +62,6 @@ def _default(field: FieldInfo) -> object:
     value = field.get_default(call_default_factory=True)
     if value is None:
         return "null"
+    if isinstance(value, tuple):
+        return list(value)
     return str(value).lower() if isinstance(value, bool) else value

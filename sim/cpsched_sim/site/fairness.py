@@ -19,7 +19,7 @@ WINDOW_S = 86_400
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AccountUse:
-    """Use by account over windows of `WINDOW_S`, from the first submission on.
+    """Use by account over windows of time, from the first submission on.
 
     - `accounts`: the names; `used`: float64[A, K], processor seconds in each of K windows.
     - `due`: float64[A, K], the part of the window's use that was due to each account: by its share, but no more than
@@ -58,8 +58,8 @@ def shares_of(policy: SitePolicy) -> dict[str, float]:
     return found
 
 
-def account_use(measures: Measures, shares: Mapping[str, float]) -> AccountUse:
-    """Use of the jobs that ran, by account and window, and what was due.
+def account_use(measures: Measures, shares: Mapping[str, float], window_s: int = WINDOW_S) -> AccountUse:
+    """Use of the jobs that ran, by account and window of `window_s` seconds, and what was due.
 
     What all of them used in a window is divided anew: by shares, but nobody is due more than the jobs of the account
     that were in the system could have used in that window. What one account leaves goes to the others, by shares.
@@ -68,11 +68,11 @@ def account_use(measures: Measures, shares: Mapping[str, float]) -> AccountUse:
     at = {name: place for place, name in enumerate(names)}
     row = np.array([at[job.account] for job in measures.jobs], np.int64)
     begin_s, end_s = int(measures.submit_s.min()), int(measures.end_s.max())
-    count = max(1, -(-(end_s - begin_s) // WINDOW_S))
+    count = max(1, -(-(end_s - begin_s) // window_s))
     used, due = np.zeros((len(names), count)), np.zeros((len(names), count))
     share = np.array([shares.get(name, 0.0) for name in names])
     for k in range(count):
-        low, high = begin_s + k * WINDOW_S, begin_s + (k + 1) * WINDOW_S
+        low, high = begin_s + k * window_s, begin_s + (k + 1) * window_s
         there = np.flatnonzero((measures.submit_s < high) & (measures.end_s > low))
         start_s, end, processors = measures.start_s[there], measures.end_s[there], measures.processors[there]
         ran_s = np.clip(np.minimum(end, high) - np.maximum(start_s, low), 0, None)

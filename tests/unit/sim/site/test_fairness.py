@@ -52,7 +52,9 @@ def test_what_one_leaves_is_divided_among_the_others_by_shares():
 
 
 def test_use_is_split_where_a_window_ends():
-    use = account_use(measures(("a", "physics", 0, WINDOW_S - 10, WINDOW_S + 30, 2)), {"physics": 1.0})
+    jobs = measures(("a", "physics", 0, WINDOW_S - 10, WINDOW_S + 30, 2))
+    assert account_use(jobs, {"physics": 1.0}, 7 * WINDOW_S).used.tolist() == [[80.0]], "one long window"
+    use = account_use(jobs, {"physics": 1.0})
     assert use.used.tolist() == [[20, 60]]
 
 
