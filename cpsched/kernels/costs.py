@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from cpsched.handles import FixedReals
 from cpsched.kernels.jit import bare, inner
-from cpsched.kernels.search_state import Objective, Search
+from cpsched.kernels.search_state import OUT, Objective, Search
 from cpsched.kernels.state import Site
 
 HOUR = 3600.0
+
+BOUND_FROM = 0.5
+"""The bound of the longest wait holds for jobs that have waited for this share of it: far plans rest on estimates."""
 
 
 @inner
@@ -43,12 +46,13 @@ def powered(x: float, power: int) -> float:
 
 @inner
 def price(site: Site, search: Search, objective: Objective, position: int, start_s: int) -> float:
-    """What it costs to start the job at a queue position at a second; nothing where that is now."""
-    delay_s = float(start_s - site.now_s)
+    """What it costs to start the job at a queue position at a second; nothing where that is now, `OUT` past a bound."""
+    delay_s, waited_s = float(start_s - site.now_s), float(site.now_s - site.jobs.submit_s[site.queue[position]])
+    if waited_s + delay_s > search.bound_s and waited_s >= BOUND_FROM * search.bound_s:
+        return OUT
     if objective.power == 0:
         return float(search.weight[position] * delay_s)
-    jobs, slot = site.jobs, site.queue[position]
-    W, E = (site.now_s - jobs.submit_s[slot]) / HOUR, search.expected[position] / HOUR
+    W, E = waited_s / HOUR, search.expected[position] / HOUR
     later, now = W + delay_s / HOUR, powered(W + E, objective.power) - powered(W, objective.power)
     rise = powered(later + E, objective.power) - powered(later, objective.power) - now
     return float(search.weight[position] * rise)

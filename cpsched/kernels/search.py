@@ -120,9 +120,25 @@ def decode(site: Site, search: Search, objective: Objective, first: int, limit: 
 
 
 @inner
+def longest_wait(site: Site, search: Search, objective: Objective, which: int, counted: bool) -> int:
+    """The longest that a job waits in all, past and planned, in the plan of a candidate."""
+    candidate(site, search, which)
+    decode(site, search, objective, 0, OUT, counted)
+    submit_s, longest_s = site.jobs.submit_s, 0
+    for k in range(search.head):
+        if search.trial_starts[k] != NEVER:
+            longest_s = max(longest_s, search.trial_starts[k] - submit_s[site.queue[search.trial[k]]])
+    return int(longest_s)
+
+
+@inner
 def best_candidate(site: Site, search: Search, objective: Objective, counted: bool) -> float:
     """Let the best candidate be the best order; returns the cost of its head."""
     best, head_cost = OUT, OUT
+    if objective.bounded:
+        for which in (FIRST_COME, LAST):
+            if (search.candidates >> which) & 1:
+                search.bound_s = min(search.bound_s, longest_wait(site, search, objective, which, counted))
     for which in range(SMITH + 1):
         if not (search.candidates >> which) & 1:
             continue
@@ -165,7 +181,7 @@ def open_search(site: Site, search: Search, objective: Objective, site_weight: F
     weigh(site, search, objective, site_weight)
     search.drawn = mixed(search.seed) + mixed(site.now_s)
     search.decoded = search.able = search.valid = 0
-    search.winner = -1
+    search.winner, search.bound_s = -1, NEVER
     eventually = 0
     if counted:
         eventually = fill_held(site)
@@ -225,6 +241,32 @@ def remember(site: Site, search: Search) -> None:
 
 
 @inner
+def carry_out(site: Site, search: Search, whole: bool, counted: bool) -> None:
+    """See `carry_out_counted`."""
+    if counted:
+        carry_out_counted(site, search, whole)
+    else:
+        carry_out_placed(site, search, whole)
+
+
+@inner
+def plan_all(site: Site, search: Search, objective: Objective, answer: int, whole: bool, counted: bool) -> None:
+    """Find an order and carry it out; where nothing can start that is the last order, planned with `whole` alone."""
+    if answer == SEARCHED:
+        improve(site, search, objective, best_candidate(site, search, objective, counted), counted)
+        carry_out(site, search, whole, counted)
+        return
+    candidate(site, search, LAST)
+    for k in range(search.able):
+        search.order[k] = search.trial[k]
+    if whole:
+        decode(site, search, objective, 0, OUT, counted)
+        accept(search, 0)
+        search.valid = search.head
+        carry_out(site, search, whole, counted)
+
+
+@inner
 def search_counted(site: Site, search: Search, objective: Objective, whole: bool) -> int:
     """The whole round on a pool."""
     answer = certain_counted(site, search)
@@ -238,18 +280,7 @@ def search_counted(site: Site, search: Search, objective: Objective, whole: bool
         available += site.machine.free[node, 0]
     make_rows(search, site.active + 2 * search.able + 4)
     search.points[0] = profile_of(site, available, search.times[0], search.level[0])
-    if answer == NONE_START:
-        candidate(site, search, LAST)
-        if whole:
-            decode(site, search, objective, 0, OUT, True)
-        for k in range(search.able):
-            search.order[k] = search.trial[k]
-        if whole:
-            accept(search, 0)
-            carry_out_counted(site, search, whole)
-        return answer
-    improve(site, search, objective, best_candidate(site, search, objective, True), True)
-    carry_out_counted(site, search, whole)
+    plan_all(site, search, objective, answer, whole, True)
     return answer
 
 
@@ -260,20 +291,8 @@ def search_placed(site: Site, search: Search, objective: Objective, whole: bool)
     site.trial.lasting = 0
     mark(site, search, 0)
     answer = certain_placed(site, search)
-    if answer == SEARCHED:
-        best = best_candidate(site, search, objective, False)
-        improve(site, search, objective, best, False)
-        carry_out_placed(site, search, whole)
-    elif answer == NONE_START:
-        candidate(site, search, LAST)
-        if whole:
-            decode(site, search, objective, 0, OUT, False)
-        for k in range(search.able):
-            search.order[k] = search.trial[k]
-        if whole:
-            accept(search, 0)
-            search.valid = search.head
-            carry_out_placed(site, search, whole)
+    if answer != ALL_START:
+        plan_all(site, search, objective, answer, whole, False)
     close_trial(site.trial)
     return answer
 

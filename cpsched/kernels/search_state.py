@@ -17,6 +17,8 @@ class Objective(Handle):
 
     power: int
     """0: the cost grows linearly with the start; otherwise it is r (F^power - W^power)."""
+    bounded: int
+    """Whether plans are bounded, see `Search.bound_s`."""
     parameters: FixedReals
     """Exponent of r, exponent of E, factor and seconds of ageing, least E; then for the reserve its share of the
     machine, the E above which a job must leave it free, and the wait up to which it must."""
@@ -48,6 +50,8 @@ class Search(Handle, grows=True):
     """Jobs that come first, in order of arrival."""
     fixed: int
     """Jobs at the front that the search leaves where they are."""
+    bound_s: int
+    """A plan in which a job that has waited for half of this waits longer in all is given up; `NEVER`: no bound."""
     valid: int
     """On nodes: so many jobs of the best order are placed at present."""
     winner: int
@@ -98,7 +102,7 @@ def new_search(limit: int, horizon: int, covered: int, candidates: int, overdue_
     return Search(
         limit=limit, horizon=horizon, covered=covered, candidates=candidates, overdue_s=overdue_s, seed=seed,
         drawn=0, decoded=0, able=0, head=0, overdue=0, fixed=0, valid=0, winner=-1, ordered=0,
-        weight=np.zeros(0), expected=np.zeros(0), spent=np.zeros(0), trial_spent=np.zeros(0),
+        bound_s=0, weight=np.zeros(0), expected=np.zeros(0), spent=np.zeros(0), trial_spent=np.zeros(0),
         times=np.zeros((0, 0), np.int64), level=np.zeros((0, 0), np.int64),
         **{name: none() for name in (
             "reserve", "amount", "order", "trial", "spare", "starts", "trial_starts", "where", "slots", "row",

@@ -44,3 +44,18 @@ def test_more_search_costs_no_more(objective, snapshot):
         known = plan_s != NEVER
         costs.append(float((weight[known] * (plan_s[known] - snapshot.now_s)).sum()))
     assert costs[0] >= costs[1] >= costs[2]
+
+
+@settings(max_examples=50, deadline=None)
+@given(snapshots())
+def test_the_default_lets_no_job_that_waited_for_long_wait_longer_than_all_do_by_arrival(snapshot):
+    """The bound of the longest wait holds for every plan that a search settles on."""
+    submit_s = snapshot.table.submit_s[snapshot.queue]
+    decision = Lookahead().decide(snapshot)
+    by_arrival_s = Lookahead(candidates=2, effort=0).decide(snapshot).plan_s
+    known = by_arrival_s != NEVER
+    if decision.effort.path != "searched" or not known.any():
+        return
+    longest_s = (by_arrival_s - submit_s)[known].max()
+    old = known & (2 * (snapshot.now_s - submit_s) >= longest_s)
+    assert (decision.plan_s - submit_s)[old].max(initial=0) <= longest_s

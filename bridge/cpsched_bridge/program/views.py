@@ -155,8 +155,20 @@ def _promise(job: Job, record: RoundRecord) -> list[str]:
         return []
     if first_s == present_s:
         return [f"expected then as first told: cluster second {first_s}"]
-    slip = f"{span(present_s - first_s)} later" if present_s > first_s else f"{span(first_s - present_s)} earlier"
-    return [f"first told cluster second {first_s}, now {present_s}: {slip}"]
+    if first_s > present_s:
+        return [f"first told cluster second {first_s}, now {present_s}: {span(first_s - present_s)} earlier"]
+    slip = f"first told cluster second {first_s}, now {present_s}: {span(present_s - first_s)} later"
+    return [slip, _overtaken(job, record, present_s)]
+
+
+def _overtaken(job: Job, record: RoundRecord, present_s: int) -> str:
+    """Why a job is expected later than first told, as far as a round shows it."""
+    before = [each.job for each in record.running]
+    before += [each for each in record.queue if record.plan.get(each.id, present_s) < present_s]
+    later = [each.id for each in before if each.submit_s > job.submit_s]
+    if later:
+        return f"submitted later, and running or planned before it: {_names(record, later)}"
+    return "no job submitted later goes before it: jobs run longer than expected, or nodes are missing"
 
 
 def _names(record: RoundRecord, ids: Sequence[int], most: int = 8) -> str:

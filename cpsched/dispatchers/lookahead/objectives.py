@@ -20,6 +20,8 @@ DAY_S = 86_400
 class Row:
     """An objective: the price of a second that a job waits is r^`r` E^`e` (1 + `ageing` (W / `aged_s`)^2).
 
+    - `bounded`: a job that has waited for half of the bound may wait no longer than it in a plan, past and planned.
+      The bound is the longest such wait by arrival, or in the order of the last round, whichever is shorter.
     - `power`: where it is not 0 the cost is not linear: r^`r` (F^power - (F - E)^power), as in PaSF of debs24.
     - `least_s`: E counts as at least so much.
     - `reserve`: a job with E above `reserve_above_s` that waited less than `reserve_until_s` is planned only where this
@@ -33,6 +35,7 @@ class Row:
     e: float = 0.0
     ageing: float = 0.0
     aged_s: int = DAY_S
+    bounded: bool = False
     power: int = 0
     least_s: int = 10
     reserve: float = 0.0
@@ -48,6 +51,7 @@ class Row:
             factors.append(f"(1 + {self.ageing:g} (W / {self.aged_s // 3600} h)^2)")
         factors.append(f"(F^{self.power} - (F - E)^{self.power})" if self.power else "(s - now)")
         aside = f"; {self.reserve:.0%} of the machine kept free beside new long jobs" if self.reserve else ""
+        aside += "; bound of the longest wait" if self.bounded else ""
         return " ".join(factors) + aside
 
     def compiled(self) -> Objective:
@@ -56,13 +60,13 @@ class Row:
             self.r, self.e, self.ageing, self.aged_s, self.least_s, self.reserve, self.reserve_above_s,
             self.reserve_until_s,
         )  # fmt: skip
-        return Objective(self.power, np.array(parameters, np.float64))
+        return Objective(self.power, int(self.bounded), np.array(parameters, np.float64))
 
 
 OBJECTIVES: dict[str, Row] = {
     row.name: row
     for row in (
-        Row("default", "Waits by size, with ageing: good in all measures at once", r=1.0, e=0.5, ageing=4.0),
+        Row("default", "Waits by size, with ageing: good in all measures", r=1.0, e=0.5, ageing=4.0, bounded=True),
         Row("slowdown", "Mean slowdown, with ageing", e=-0.5, ageing=1.0, aged_s=2 * DAY_S),
         Row("af", "Mean response time (AF)", effort=300),
         Row("awf", "Mean response time weighted by area (AWF)", r=1.0, e=1.0, effort=100),

@@ -201,3 +201,24 @@ def test_why_shows_what_a_job_was_first_told(first_s, words, tmp_path, capsys):
     told = dataclasses.replace(record, starts={}, plan={1: 1000}, memory=memory)
     lines = "\n".join(views._why_in_round(1, told))
     assert (words in lines) if words else ("told" not in lines)
+
+
+@pytest.mark.parametrize(
+    ("submitted_s", "plan", "words"),
+    [
+        (5, {1: 1000, 2: 900}, "submitted later, and running or planned before it: 2"),
+        (5, {1: 1000, 2: 1100}, "no job submitted later goes before it"),
+        (0, {1: 1000, 2: 900}, "no job submitted later goes before it"),
+    ],
+)
+def test_why_names_the_jobs_that_overtook_one_whose_start_slipped(submitted_s, plan, words, tmp_path):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1, user="ada"))
+    cluster.submit(a_job(2, user="bob", submit_s=submitted_s))
+    bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
+    bridge.cycle()
+    record = dataclasses.replace(bridge.journal.read(1), starts={}, running=(), plan=plan)
+    slipped = dataclasses.replace(record, memory={"first_s": {"1": 800}})
+    assert any(line.startswith(words) for line in views._why_in_round(1, slipped))
+    on_time = dataclasses.replace(record, memory={"first_s": {"1": 1000}})
+    assert not any("submitted later" in line for line in views._why_in_round(1, on_time))

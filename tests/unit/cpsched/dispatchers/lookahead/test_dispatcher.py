@@ -93,6 +93,21 @@ def test_an_overdue_job_is_planned_before_all_others(cluster):
     assert started(Lookahead("slowdown", overdue_h=9).decide(snapshot), snapshot) == {0}
 
 
+def test_by_default_a_job_that_waited_for_long_is_not_made_the_one_that_waits_longest(cluster):
+    """By arrival nobody waits longer than the wide job has by now; five short jobs would be worth more."""
+    queue = jobs_for(cluster, (4, 100, 0), *((4, 20, 1000) for _ in range(5)))
+    snapshot = a_snapshot(cluster, queue, now_s=1000)
+    assert 0 not in started(Lookahead("slowdown").decide(snapshot), snapshot)
+    assert started(Lookahead().decide(snapshot), snapshot) == {0}
+
+
+def test_the_bound_of_the_longest_wait_leaves_alone_who_waited_for_less_than_half_of_it(cluster):
+    """By arrival the last of fifteen short jobs waits for 380 s; the long one, after all of them, for 450 s."""
+    queue = jobs_for(cluster, (4, 100, 0), *((4, 20, 150) for _ in range(15)))
+    snapshot = a_snapshot(cluster, queue, now_s=150)
+    assert Lookahead().decide(snapshot).plan_by_job(snapshot)[0] == 450
+
+
 def test_a_job_that_can_never_run_delays_nobody(cluster):
     queue = jobs_for(cluster, (9, 10, 0), (4, 30, 0), (4, 40, 0))
     snapshot = a_snapshot(cluster, queue)
