@@ -76,13 +76,26 @@ def policy_of(spec: PolicySpec) -> Policy:
     return spec.build(read_json)
 
 
-def in_site_order(settings: Settings) -> PolicySpec:
-    """The policy in words; on a real Slurm a dispatcher that may go by any order goes by the site's, unless told to."""
-    spec = settings.policy.spec()
-    knows = {parameter.name: parameter.default for parameter in DISPATCHERS.find(spec.dispatcher).parameters()}
-    if settings.adapter != "slurm" or knows.get("order") != "reg" or "order" in spec.dispatcher_settings:
+def for_the_site(spec: PolicySpec, adapter: str) -> PolicySpec:
+    """The same policy; on a real Slurm the site's priorities count in it, unless its settings say how they do.
+
+    A dispatcher that may go by any order goes by the site's; one that weighs jobs gives the site's priorities as much
+    weight as its own objective.
+    """
+    if adapter != "slurm":
         return spec
-    return replace(spec, dispatcher_settings={**spec.dispatcher_settings, "order": "priority"})
+    offered = {parameter.name: parameter.default for parameter in DISPATCHERS.find(spec.dispatcher).parameters()}
+    heeding = {"order": "priority"} if offered.get("order") == "reg" else {}
+    if "site_weight" in offered:
+        heeding["site_weight"] = "1"
+    return replace(spec, dispatcher_settings={**heeding, **spec.dispatcher_settings})
+
+
+def fallback_of(settings: Settings) -> Policy | None:
+    """Who decides where the policy hangs or fails; None: nobody does."""
+    if not settings.policy.falls_back:
+        return None
+    return policy_of(for_the_site(settings.policy.fallback_spec(), settings.adapter))
 
 
 @contextmanager
@@ -126,9 +139,8 @@ def surroundings(settings: Settings, backend: Backend) -> Surroundings:
 
 def run(settings: Settings, where: str) -> list[str]:
     """Run a bridge until a signal ends it; what kept held jobs from being given back, a line each."""
-    spec = in_site_order(settings)
-    policy = policy_of(spec)
-    fallback = policy_of(settings.policy.fallback_spec()) if settings.policy.falls_back else None
+    spec = for_the_site(settings.policy.spec(), settings.adapter)
+    policy, fallback = policy_of(spec), fallback_of(settings)
     held_lock = lock(settings)
     backend = connect(settings, where)
     try:

@@ -75,7 +75,7 @@ def bridge(config: Config = DEFAULT_CONFIG) -> None:
 @app.command()
 @reporting
 def demo(
-    dispatcher: Annotated[str, typer.Option(help="Who decides; see `cpsched dispatchers`.")] = "pcp20",
+    dispatcher: Annotated[str, typer.Option(help="Who decides; see `cpsched dispatchers`.")] = "lookahead",
     baseline: Annotated[str, typer.Option(help="Whom to compare with, on the same jobs.")] = "easy",
     jobs: Annotated[int, typer.Option(min=1, help="How many jobs the morning has.")] = 2000,
     seconds: Annotated[float, typer.Option(min=0, help="How long the live part lasts, about.")] = 30.0,

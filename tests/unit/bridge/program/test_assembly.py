@@ -8,7 +8,7 @@ import structlog
 from cpsched_bridge.adapters import mock, slurm
 from cpsched_bridge.errors import BackendUnavailable, NotReady, SettingsError, Unreachable
 from cpsched_bridge.ports import Check
-from cpsched_bridge.program.assembly import adapter_of, checked, connect, in_site_order, policy_of
+from cpsched_bridge.program.assembly import adapter_of, checked, connect, fallback_of, for_the_site, policy_of
 from cpsched_bridge.settings import PolicySettings, Settings
 from cpsched_bridge.watch.systemd import Systemd
 from tests.fakes import FakeCluster, FakePace
@@ -138,16 +138,26 @@ def test_what_is_missing_is_said_and_keeps_nobody_from_working(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("adapter", "policy", "order"),
+    ("adapter", "policy", "heeding"),
     [
-        ("slurm", {}, "priority"),
-        ("slurm", {"dispatcher": "greedy"}, "priority"),
-        ("slurm", {"dispatcher_settings": {"order": "reg"}}, "reg"),
-        ("slurm", {"dispatcher": "list-saf"}, None),
-        ("slurm", {"dispatcher": "pcp20"}, None),
-        ("mock", {}, None),
+        ("slurm", {}, {"site_weight": "1"}),
+        ("slurm", {"dispatcher": "pcp20"}, {"site_weight": "1"}),
+        ("slurm", {"dispatcher_settings": {"site_weight": 0}}, {"site_weight": "0"}),
+        ("slurm", {"dispatcher": "easy"}, {"order": "priority"}),
+        ("slurm", {"dispatcher": "greedy"}, {"order": "priority"}),
+        ("slurm", {"dispatcher": "easy", "dispatcher_settings": {"order": "reg"}}, {"order": "reg"}),
+        ("slurm", {"dispatcher": "list-saf"}, {}),
+        ("mock", {}, {}),
+        ("mock", {"dispatcher": "easy"}, {}),
     ],
 )
-def test_on_a_real_slurm_the_sites_order_is_kept_unless_told_otherwise(adapter, policy, order):
+def test_on_a_real_slurm_the_sites_priorities_count_unless_told_otherwise(adapter, policy, heeding):
     settings = Settings.model_validate({"adapter": adapter, "policy": policy})
-    assert in_site_order(settings).dispatcher_settings.get("order") == order
+    assert for_the_site(settings.policy.spec(), settings.adapter).dispatcher_settings == heeding
+
+
+@pytest.mark.parametrize(("adapter", "order"), [("slurm", "priority"), ("mock", "reg")])
+def test_so_they_do_in_the_fallback(adapter, order):
+    fallback = fallback_of(Settings.model_validate({"adapter": adapter}))
+    assert fallback.dispatcher.scheme.order == order
+    assert fallback_of(Settings.model_validate({"adapter": adapter, "policy": {"fallback": "none"}})) is None
