@@ -1,7 +1,7 @@
 # Included by the top-level Makefile: the test cluster (deploy/cluster says what each command does).
 
 
-.PHONY: cluster cluster-down cluster-wide cluster-demo cluster-compare cluster-shares cluster-figures test-slurm test-systemd systemd-security
+.PHONY: cluster cluster-down cluster-wide cluster-demo cluster-compare cluster-shares cluster-figures test-slurm test-systemd test-cluster-monitoring systemd-security
 
 cluster: ## the four-node test cluster, up and idle
 	deploy/cluster build
@@ -31,6 +31,10 @@ test-slurm: $(VENV)/.installed ## a fresh cluster, tests/slurm against it, down 
 
 test-systemd: $(VENV)/.installed ## the units under a real systemd beside a fresh cluster; skipped without a Docker engine
 	WIDE_NODES=0 PYTEST="$(BIN)/python -m pytest" deploy/test-slurm tests/slurm/test_systemd.py
+
+test-cluster-monitoring: cluster ## Prometheus and Alertmanager beside the bridge of the test cluster: they see it, and all rules are in order
+	deploy/cluster bridge
+	deploy/cluster monitoring
 
 systemd-security: ## what systemd-analyze says of the units, into docs/systemd-security.md; the systemd host must be up
 	deploy/systemd-security >docs/systemd-security.md

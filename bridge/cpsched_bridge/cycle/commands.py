@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.cycle.guard import Allowance
-from cpsched_bridge.cycle.reconcile import Conduct, failed
+from cpsched_bridge.cycle.reconcile import HOLD_REFUSED, Conduct, failed
 from cpsched_bridge.cycle.retries import IN_VAIN, Retries
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Backend, Outcome, Result, StartOrder
@@ -115,10 +115,7 @@ class Commands:
         if outcome.result == "done":
             return move(entry, State.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":
-            # A hold that was to make the job ours has not: whoever holds it now does not do so for us.
-            ours = entry.state is not State.HOLDING or entry.pinned
-            state = entry.state if ours else State.FREE
-            return failed(entry, state, now_s, f"hold refused: {outcome.detail}", self.conduct)
+            return failed(entry, entry.state, now_s, f"{HOLD_REFUSED}{outcome.detail}", self.conduct)
         return None
 
     def _given_back(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:

@@ -18,6 +18,9 @@ from cpsched.model import Cluster, EndedJob, Job, RunningJob
 from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
 from cpsched_bridge.store.ledger import KEPT, Entry, State, Transition, move
 
+HOLD_REFUSED = "hold refused: "
+"""How the reason of an entry begins whose hold was refused: whoever holds the job then does not do so for us."""
+
 
 @dataclass(frozen=True, slots=True)
 class Conduct:
@@ -116,6 +119,8 @@ def _give_back(entry: Entry | None, pending: PendingJob, now_s: int) -> Transiti
         return _held_by_user(entry, now_s)
     if entry is not None and entry.state is State.STARTING and _held_since_the_start(pending):
         return _held_by_administrator(entry, now_s)
+    if entry is not None and _held_instead(entry, pending):
+        return _held_by_administrator(entry, now_s)
     pinned = pending.pinned or (entry is not None and entry.pinned)
     lost = entry is not None and entry.state is State.GONE and pending.hold is Hold.ADMIN  # ours, see `_was_lost`
     kept = lost or (entry is not None and entry.state in KEPT) or (pinned and pending.hold is Hold.NONE)
@@ -176,6 +181,8 @@ def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) ->
         return _held_by_user(entry, now_s)
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
+    if _held_instead(entry, pending):
+        return _held_by_administrator(entry, now_s)
     if pending.hold is Hold.NONE or pending.pinned:
         return None
     return move(entry, State.HELD, now_s, "held", pinned=False)
@@ -249,6 +256,12 @@ def _was_lost(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -
 def _held_since_the_start(pending: PendingJob) -> bool:
     """Whether somebody has held a job that we started: pin and release are one command, so the hold came later."""
     return pending.hold is Hold.ADMIN and pending.pinned
+
+
+def _held_instead(entry: Entry, pending: PendingJob) -> bool:
+    """Whether somebody held a job before our own hold of it arrived, which was refused for that."""
+    adopting = entry.state is State.HOLDING and not entry.pinned
+    return adopting and pending.hold is Hold.ADMIN and entry.why.startswith(HOLD_REFUSED)
 
 
 def _held_by_administrator(entry: Entry, now_s: int) -> Transition:

@@ -57,8 +57,6 @@ def test_a_hold(tmp_path, intent, result, becomes, failures):
     setting.answer("hold", result)
     setting.send()
     entry = setting.entry()
-    if (intent, result) == (State.HOLDING, "refused"):
-        becomes = State.FREE  # it is not ours: whoever holds it
     assert (entry.state, entry.failures) == (becomes or intent, failures)
     assert entry.pinned == (intent is State.ROLLING_BACK and result != "done"), "a pin is gone with a hold that is done"
     assert setting.report.outcomes == [("hold", Outcome(1, result, "words"))]

@@ -154,6 +154,23 @@ def test_a_roll_back_is_not_over_while_the_pin_is_on():
     assert after(an_entry(State.ROLLING_BACK), seen(pending=[pending(Hold.ADMIN, pinned=True)])) is None
 
 
+@pytest.mark.parametrize("conduct", [Conduct(), Conduct(controlling=False)])
+@pytest.mark.parametrize(
+    ("facts", "free"),
+    [
+        ({"why": "hold refused: is held by an administrator"}, True),
+        ({"why": "adopted"}, False),
+        ({"why": "hold refused: is RUNNING", "pinned": True}, False),
+    ],
+)
+def test_a_hold_that_came_before_a_refused_one_of_ours_is_not_ours(conduct, facts, free):
+    entry = replace(an_entry(State.HOLDING), **facts)
+    result = after(entry, seen(pending=[pending(Hold.ADMIN)]), conduct)
+    assert (result.state is State.FREE) is free
+    if free:
+        assert after(result, seen(pending=[pending(Hold.ADMIN)]), conduct) is None
+
+
 def test_a_job_released_by_someone_else_is_not_held_again():
     free = after(an_entry(State.HELD), seen(pending=[pending(Hold.NONE)]))
     assert free.leave == "released by someone else"

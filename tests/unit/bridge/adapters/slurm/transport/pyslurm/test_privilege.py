@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cpsched_bridge.adapters.slurm.transport.pyslurm import scontrol
+from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
 from cpsched_bridge.adapters.slurm.transport.pyslurm.privilege import privilege_of
+from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
+from cpsched_bridge.errors import BackendTimeout
 
 KEPT = """Current Association Manager state
 
@@ -50,3 +54,39 @@ def test_where_nobody_can_tell_that_is_said(programs: Path) -> None:
     put(programs, "sacctmgr", "exit 1")
     put(programs, "scontrol", "exit 1")
     assert privilege_of("cpsched") == {"admin_level": None, "accounting_answers": False}
+
+
+class Waits(Client):
+    """Never answers; notes how long it was waited for."""
+
+    waited_s: list[float]
+
+    def ask(self, name: str, deadline_s: float, **arguments: Any) -> None:
+        pass
+
+    def answered(self, wait_s: float) -> bool:
+        self.waited_s.append(wait_s)
+        return False
+
+
+class Facts(Client):
+    """A controller's child that tells as whom it speaks."""
+
+    def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
+        return {"user": "cpsched"}
+
+
+@pytest.mark.parametrize(("script", "waited_s"), [("echo Operator", [7.0, 0.0]), ("exit 1", [0.0, 0.0])])
+def test_the_past_is_waited_for_once_and_not_where_accounting_is_known_to_be_away(
+    programs: Path, script: str, waited_s: list[float]
+) -> None:
+    put(programs, "sacctmgr", script)
+    put(programs, "scontrol", f"cat <<EOF\n{KEPT}EOF")
+    accounting = Waits()
+    accounting.waited_s = []
+    transport = PyslurmTransport(7.0, client=Facts(), accounting=accounting)
+    assert transport.facts()["admin_level"] == "Operator"
+    for _ in range(2):
+        with pytest.raises(BackendTimeout, match="none yet"):
+            transport.past(0)
+    assert accounting.waited_s == waited_s
