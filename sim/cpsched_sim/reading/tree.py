@@ -163,7 +163,7 @@ class _Values:
 
     def _text(self, node: yaml.Node) -> str:
         text: str = node.value
-        if not all(c.isprintable() or c in "\n\t" or c.isspace() for c in text) or "\0" in text:
+        if not all(c.isprintable() or c in "\n\t" or c.isspace() for c in text):
             raise self._wrong(node, "text", text, "must not hold control characters")
         return text
 

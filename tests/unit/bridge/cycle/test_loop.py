@@ -1,12 +1,14 @@
 """The loop against a cluster that misbehaves in every way the ports allow."""
 
 import sqlite3
+from dataclasses import replace
 
 import pytest
 import structlog
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Effort, EndedJob, Starts
+from cpsched_bridge.cycle import loop
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Hold, LeftJob, Outcome
 from cpsched_bridge.store.ledger import State
@@ -487,3 +489,48 @@ def test_the_log_tells_of_starts_that_are_sent_and_of_no_others(bridge_at, mode,
         bridge_at(cluster, mode=mode).cycle()
     assert [line["jobs"] for line in logs if line["event"] == "starts"] == told
     assert {line["log_level"] for line in logs if line["event"] in ("starts", "mode")} <= {"info"}
+
+
+def test_jobs_that_are_long_over_are_forgotten_every_so_many_rounds(bridge_at, monkeypatch):
+    monkeypatch.setattr(loop, "_FORGET_EVERY", 3)
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), a_job(2))
+    bridge = bridge_at(cluster, journal={"keep_jobs_days": 2})
+    bridge.cycle()
+    cluster.end(1)
+    bridge.cycle()
+    cluster.now_s = 2 * 86400 + 1
+    known = []
+    for _ in range(4):
+        bridge.cycle()
+        known.append(sorted(bridge.ledger.by_id))
+        cluster.now_s += 1
+    assert known == [[2], [2], [2], [2]], "in round 3, for the first is over for more than two days and the second runs"
+    assert bridge.ledger.history(1) == []
+
+
+class Noting(FakeCluster):
+    def _observe(self):
+        return replace(super()._observe(), notes=("sacctmgr refused", "sshare silent"))
+
+
+def test_what_a_reading_notes_of_the_sites_policy_is_told(bridge_at):
+    told = [(h.kind, h.detail) for h in bridge_at(Noting()).cycle().happenings if h.kind != "mode"]
+    assert told == [("site_policy", "sacctmgr refused"), ("site_policy", "sshare silent")]
+
+
+class Told:
+    """A service manager that writes down what it is told."""
+
+    def __init__(self):
+        self.words = []
+
+    def notify(self, *words):
+        self.words.append(words)
+
+
+def test_the_service_manager_is_told_of_readiness_mode_and_the_end(bridge_at):
+    bridge = bridge_at(FakeCluster())
+    bridge.systemd = Told()
+    bridge.run()
+    assert bridge.systemd.words == [("READY=1", "STATUS=control"), ("STATUS=control",), ("STOPPING=1",)]

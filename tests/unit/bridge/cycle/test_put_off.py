@@ -210,3 +210,16 @@ def test_a_user_at_a_limit_keeps_it_filled_with_few_vain_starts(limit: int) -> N
     assert set(world.states.values()) == {State.ENDED}
     assert world.now_s - 100 <= 3 * 40 * 5 / limit
     assert vain <= 40 + 2 * 40
+
+
+def test_an_end_counts_for_the_same_user_or_account_and_to_have_no_account_is_to_share_none() -> None:
+    for user, account, counts in (("alice", "other", True), ("eve", "lab", True), ("eve", "other", False)):
+        world = World()
+        world.jobs[20] = replace(a_job(20), user=user, account=account)
+        world.step(met={1: LIMIT})
+        assert (1 in world.free(ended=(20,))) is counts
+    world = World()
+    world.jobs = {id: replace(job, account="") for id, job in world.jobs.items()}
+    world.jobs[20] = replace(a_job(20), user="eve")
+    world.step(met={1: Obstacle("MaxJobs", "user alice of account ")})
+    assert 1 not in world.free(ended=(20,))

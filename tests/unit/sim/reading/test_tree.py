@@ -78,6 +78,8 @@ def test_nesting_is_bounded(tmp_path):
         return "[" * depth + "]" * depth
 
     assert parsed(tmp_path, nested(MAX_YAML_DEPTH)).content is not None
+    mappings = "{a: " * MAX_YAML_DEPTH + "1" + "}" * MAX_YAML_DEPTH
+    assert parsed(tmp_path, mappings).content is not None
     assert f":1: yaml: nesting: must not be deeper than {MAX_YAML_DEPTH}" in refused(
         tmp_path, nested(MAX_YAML_DEPTH + 1)
     )
