@@ -119,13 +119,13 @@ def _parameters(model_name: str) -> Any:
 class Budget:
     """What one search may still spend; the solver asks at every node.
 
-    Of all there is, `reserve` is kept for what comes after the last search.
+    Of all there is, `reserve` is kept for what comes after the last search. A search gets `least` at least.
     """
 
-    def __init__(self, solver: Any, limit: Limit, doubled: int, reserve: int) -> None:
+    def __init__(self, solver: Any, limit: Limit, doubled: int, reserve: int, least: int = 0) -> None:
         # The solver keeps this callback alive in C++, where no garbage collector sees the cycle.
         self._solver, self._by_effort = weakref.proxy(solver), limit.effort is not None
-        self._until = min(limit.total - reserve, self._spent() + (limit.first << doubled))
+        self._until = min(limit.total - reserve, self._spent() + max(least, limit.first << doubled))
         self.crossed = False
         self()
 
@@ -164,14 +164,20 @@ class Run:
         """
         return Budget(self._model.solver, limit, doubled, 0 if limit.effort is not None else self._built_ms)
 
+    def _verifying(self, limit: Limit) -> Budget:
+        """Verifying is one propagation of the whole model, for which the first search may be too short."""
+        built_ms = 0 if limit.effort is not None else self._built_ms
+        return Budget(self._model.solver, limit, 0, built_ms, built_ms)
+
     def restart(self, limit: Limit, random: np.random.Generator) -> None:
         """Verify the plan, then search until the limit, a proof, or what the search control says.
 
-        Verifying gets as much as the first search; a search after one that brought nothing has twice as much.
+        Verifying gets as much as the first search, and as building took at least; a search after one that brought
+        nothing has twice as much.
         """
         self._built_ms = int(self._model.solver.WallTime())
         if self.plan is not None:
-            self._verify(self.budget(limit), self.plan)
+            self._verify(self._verifying(limit), self.plan)
         idle, turn, own = 0, 0, not self._guided
         while self.plan is None or idle < limit.restarts:
             budget = self.budget(limit, idle)

@@ -38,6 +38,15 @@ def test_a_search_gets_its_share_of_what_is_left() -> None:
     assert budget()
 
 
+def test_verifying_a_large_model_may_take_longer_than_the_first_search() -> None:
+    solver, limit = Clock(), Limit(10.0, 0.01, 2)
+    short, verifying = Budget(solver, limit, 0, 200), Budget(solver, limit, 0, 200, 200)
+    solver.ms = 199
+    assert (short(), verifying()) == (True, False)
+    solver.ms = 200
+    assert verifying()
+
+
 def test_a_limit_covers_a_model_that_can_be_built_and_taken_down_within_it() -> None:
     limit = Limit(10.0, 1.0, 2, model_s=16.0)
     assert limit.covers(5.0)
