@@ -179,6 +179,6 @@ def test_facts_that_are_not_there_are_empty_and_a_user_without_a_name_has_a_numb
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_job_of_which_nothing_makes_sense_keeps_its_nodes_to_itself(nodes: int) -> None:
-    job = unreadable_job(a_record(submit_time="never", cpus="?"), 5, a_machine(threads_per_core=2), nodes)
-    assert job.request == Request(nodes, (2, 0), distinct=nodes > 1, exclusive=True)
+    job = unreadable_job(a_record(submit_time="never", cpus="?"), 5, a_machine(), nodes)
+    assert job.request == Request(nodes, (1, 0), distinct=nodes > 1, exclusive=True)
     assert (job.submit_s, job.walltime_s) == (0, FOREVER_S)
