@@ -162,6 +162,10 @@ class Check:
     """True: it may hold later without a change of the configuration, such as a service that is away."""
 
 
+HELD_BY_ADMINISTRATOR = "is held by an administrator"
+"""Why `Backend.hold` refuses a job that somebody has held since it was read."""
+
+
 class Backend(Protocol):
     """A cluster that the bridge stands beside.
 

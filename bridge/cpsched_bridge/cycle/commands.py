@@ -14,7 +14,7 @@ from cpsched_bridge.cycle.guard import Allowance
 from cpsched_bridge.cycle.reconcile import HOLD_REFUSED, Conduct, failed
 from cpsched_bridge.cycle.retries import IN_VAIN, Retries
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import Backend, Outcome, Result, StartOrder
+from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR, Backend, Outcome, Result, StartOrder
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import Entry, Ledger, State, Transition, move
 
@@ -115,7 +115,10 @@ class Commands:
         if outcome.result == "done":
             return move(entry, State.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":
-            return failed(entry, entry.state, now_s, f"{HOLD_REFUSED}{outcome.detail}", self.conduct)
+            why = f"{HOLD_REFUSED}{outcome.detail}"
+            if outcome.detail == HELD_BY_ADMINISTRATOR:  # no failure: the next reading shows whose the job is
+                return move(entry, entry.state, now_s, why)
+            return failed(entry, entry.state, now_s, why, self.conduct)
         return None
 
     def _given_back(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:

@@ -15,7 +15,7 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm.arrays import numbers as nu
 from cpsched_bridge.adapters.slurm.transport.pyslurm.reading import has_plugin
 from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import value_of
 from cpsched_bridge.adapters.slurm.transport.pyslurm.scontrol import scontrol
-from cpsched_bridge.ports import Hold
+from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR, Hold
 
 RELEASE = 0xFFFFFFFF
 """A priority of INFINITE releases a held job: Slurm computes its priority anew."""
@@ -60,7 +60,7 @@ class Commands:
         if value_of(job, "priority") != 0:
             self._modify(number, priority=0)
         elif not order["clear"] and self._administrators(job):
-            raise Refused("is held by an administrator")
+            raise Refused(HELD_BY_ADMINISTRATOR)
 
     def _administrators(self, job: Any) -> bool:
         """Whether a held job without a pin is held by another than the bridge.
