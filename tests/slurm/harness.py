@@ -413,7 +413,10 @@ class Slurm:
         return re.findall(r"is (UP|DOWN)", self.run("scontrol", "ping", check=False))
 
     def python_container(self) -> str:
-        """A container of the bridge's image in the cluster's network: the project at /src, munge beside it."""
+        """A container of the bridge's image in the cluster's network: the project at /src, munge beside it.
+
+        All kernels are compiled in it, so that no bridge of a test does that in a cycle.
+        """
         if self._python_container is None or not docker("ps", "-q", "--filter", f"id={self._python_container}").strip():
             volumes = {"secrets": "/srv/secrets", "etc-slurm": "/etc/slurm", "bridge-state": "/var/lib/cpsched"}
             mounts = [f"--volume={PROJECT}_{name}:{path}" for name, path in volumes.items()]
@@ -433,6 +436,10 @@ class Slurm:
             wait_until(lambda: "yes" in docker(*ready, check=False), 30, "munge runs beside the test's python")
             own = ("chown", "cpsched:", "/var/lib/cpsched", "/var/cache/cpsched")
             docker("exec", self._python_container, *own)
+            warm_up = "from cpsched_bridge.program.cli import main; main()"
+            docker(
+                "exec", "--user", "cpsched", self._python_container, "python", "-c", warm_up, "warm-up", timeout_s=600
+            )
         return self._python_container
 
     def python(self, code: str, *arguments: str, user: str = "cpsched", timeout_s: float = 120) -> Any:

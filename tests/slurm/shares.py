@@ -6,11 +6,13 @@ records alone, the share of account `major` in all processor seconds since the b
 Slurm looks at what was used once a minute (the shortest PriorityCalcPeriod), and whoever is behind then has the whole
 cluster until the next look. The share is off by up to a minute's work of the cluster for Slurm; a bridge reads the
 factors at the same pace, a little later. So it swings around 0.8, ever less as the time over which it is taken grows.
+The exit code is 1 where it is farther off at the end than one such look can explain.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +21,8 @@ from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import EndedJob, Slurm
 
 ACCOUNTS = {"alice": ("major", 80), "bob": ("minor", 20)}
+DUE = 0.8
+"""Of all use, to account `major`."""
 WEIGHTS = (
     "PriorityWeightFairShare=100000",
     "PriorityWeightAge=0",
@@ -30,6 +34,8 @@ RUN_S = 8
 QUEUED = 8
 """Jobs that each account keeps waiting: enough for the seconds between two submissions."""
 EVERY_S = 30
+LOOK_S = 60 * (1 + 1)
+"""Slurm's own pace, and the bridge's after it: for so long the cluster may work for whom nothing is due."""
 
 
 @contextmanager
@@ -100,18 +106,20 @@ def under(slurm: Slurm, dispatcher: str | None, seconds: float) -> list[tuple[in
 def main() -> None:
     """Run as a command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=6)
+    parser.add_argument("--minutes", type=float, default=6, help="of load, under each")
     parser.add_argument("--dispatcher", action="append", help="default: easy and lookahead")
     wanted = parser.parse_args()
-    slurm = Slurm()
+    slurm, seconds, far_off = Slurm(), 60 * wanted.minutes, False
     print("share of account major (80 of 100 shares) in all use since the beginning, after so many seconds", flush=True)
     try:
         for dispatcher in (None, *(wanted.dispatcher or ["easy", "lookahead"])):
             name = f"bridge, {dispatcher}" if dispatcher else "Slurm's own backfill"
-            words = " ".join(f"{mark}: {value:.2f}" for mark, value in under(slurm, dispatcher, 60 * wanted.minutes))
-            print(f"{name:24} {words}", flush=True)
+            found = under(slurm, dispatcher, seconds)
+            print(f"{name:24} {' '.join(f'{mark}: {value:.2f}' for mark, value in found)}", flush=True)
+            far_off |= abs(found[-1][1] - DUE) > LOOK_S / seconds
     finally:
         slurm.close()
+    sys.exit(far_off)
 
 
 if __name__ == "__main__":
