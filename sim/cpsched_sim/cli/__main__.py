@@ -2,4 +2,5 @@
 
 from cpsched_sim.cli import app
 
-app(prog_name="cpsched")
+if __name__ == "__main__":  # `cpsched warm-up` imports every module
+    app(prog_name="cpsched")
