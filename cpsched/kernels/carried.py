@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cpsched.handles import FixedColumn
 from cpsched.kernels.fit import taken_on
-from cpsched.kernels.groups import add_edited, grouped, leave_out_empty, line_key, mixed, move_node
+from cpsched.kernels.groups import add_edited, grouped, line_key, mark_blocks, mixed, move_node
 from cpsched.kernels.jit import bare, inner
 from cpsched.kernels.state import Carried, Site, longer
 
@@ -81,12 +83,25 @@ def compact(carried: Carried) -> None:
     groups, known = carried.groups, carried.known
     if groups.count <= 2 * groups.peopled + 64 + len(groups.of) // 256:
         return
-    renamed = leave_out_empty(groups)
-    for g in range(len(renamed)):
-        if renamed[g] >= 0:
-            known[renamed[g]] = known[g]
-    groups.peopled = groups.count
-    index_groups(carried, groups.count)
+    kind, size, first, length, at, free = groups.kind, groups.size, groups.first, groups.length, groups.at, groups.free
+    renamed, n, step = np.empty(groups.count, np.int64), 0, 0
+    for g in range(groups.count):
+        if size[g] == 0:
+            continue
+        begin, renamed[g] = first[g], n
+        kind[n], size[n], first[n], length[n], known[n] = kind[g], size[g], step, length[g], known[g]
+        for i in range(length[n]):
+            at[step] = at[begin + i]
+            for r in range(free.shape[1]):
+                free[step, r] = free[begin + i, r]
+            step += 1
+        n += 1
+    of = groups.of
+    for node in range(len(of)):
+        of[node] = renamed[of[node]]
+    mark_blocks(of, groups.near)
+    groups.count, groups.steps, groups.peopled = n, step, n
+    index_groups(carried, n)
 
 
 @inner

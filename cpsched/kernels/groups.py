@@ -281,18 +281,15 @@ def occupy_nodes(site: Site, slot: int, count: int, start_s: int, end_s: int) ->
 
 
 @inner
-def leave_out_empty(groups: Groups) -> IntArray:
-    """Number the groups that have nodes anew, in order, with lines of their own; the others are forgotten.
-
-    Returns the new number of each group, -1 for those without nodes.
-    """
+def leave_out_empty(groups: Groups) -> None:
+    """Number the groups that have nodes anew, in order, with lines of their own; the others are forgotten."""
     kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
     old_at, old_free, resources = groups.at, groups.free, groups.free.shape[1]
     steps, n, to = 0, 0, 0
     for g in range(groups.count):
         steps += length[g] if size[g] > 0 else 0
     at, free = np.empty(2 * steps, np.int64), np.empty((2 * steps, resources), np.int64)
-    renamed = np.full(groups.count, -1, np.int64)
+    renamed = np.empty(groups.count, np.int64)
     for g in range(groups.count):
         if size[g] == 0:
             continue
@@ -309,7 +306,6 @@ def leave_out_empty(groups: Groups) -> IntArray:
         of[node] = renamed[of[node]]
     mark_blocks(of, groups.near)
     groups.at, groups.free, groups.count, groups.steps = at, free, n, to
-    return renamed
 
 
 @inner
