@@ -1,0 +1,20 @@
+"""Groups of nodes that are carried from round to round through a crowded morning: split, merged and numbered anew.
+
+`make bounds` runs this with every index checked.
+"""
+
+import pytest
+
+from cpsched_sim import simulate
+from cpsched_sim.systems.system import System, load_system
+from cpsched_sim.workloads.eurora import eurora_jobs
+from cpsched_sim.workloads.load import Workload
+
+
+@pytest.mark.parametrize("dispatcher", ["easy", "list-reg"])
+def test_a_crowded_morning_is_replayed_without_breaking_a_rule(dispatcher):
+    cluster = System(load_system("eurora")).cluster
+    jobs = eurora_jobs(days=0.2, seed=0, load=8)
+    result = simulate(Workload("made up", "eurora", cluster, jobs, {}, ()), dispatcher, "last-two")
+    assert not result.schedule.violations
+    assert result.left_waiting == 0
