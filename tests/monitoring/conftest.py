@@ -72,7 +72,7 @@ def stage(programs: None) -> Iterator[Stage]:
 
 
 def _staged(folder: Path) -> Iterator[Stage]:
-    policy = {"dispatcher": "pcp20", "dispatcher_settings": {"limit_s": 0.05}}
+    policy = {"dispatcher": "pcp20", "dispatcher_settings": {"limit_s": 0.2}}
     easy = {"policy": {"dispatcher": "easy", "predictor": "last-two"}, "cycle": CYCLE, "options": BUSY}
     bridges = {
         "well": BridgeProcess(folder / "well", easy),
