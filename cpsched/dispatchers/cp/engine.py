@@ -157,17 +157,12 @@ class Run:
             self._best = scaled.value(plan.start_s)
             model.solver.Add(self._cost <= self._best)
 
-    def budget(self, limit: Limit, doubled: int = 0) -> Budget:
-        """What the next search gets: the first limit, doubled so many times.
+    def budget(self, limit: Limit, doubled: int = 0, least_ms: int = 0) -> Budget:
+        """What the next search gets: the first limit, doubled so many times, or `least_ms` where that is more.
 
         A model that took long to build takes as long to take down again, which the limit has to cover, too.
         """
-        return Budget(self._model.solver, limit, doubled, 0 if limit.effort is not None else self._built_ms)
-
-    def _verifying(self, limit: Limit) -> Budget:
-        """Verifying is one propagation of the whole model, for which the first search may be too short."""
-        built_ms = 0 if limit.effort is not None else self._built_ms
-        return Budget(self._model.solver, limit, 0, built_ms, built_ms)
+        return Budget(self._model.solver, limit, doubled, self._built_ms, least_ms)
 
     def restart(self, limit: Limit, random: np.random.Generator) -> None:
         """Verify the plan, then search until the limit, a proof, or what the search control says.
@@ -175,9 +170,11 @@ class Run:
         Verifying gets as much as the first search, and as building took at least; a search after one that brought
         nothing has twice as much.
         """
-        self._built_ms = int(self._model.solver.WallTime())
+        if limit.effort is None:
+            self._built_ms = int(self._model.solver.WallTime())
         if self.plan is not None:
-            self._verify(self._verifying(limit), self.plan)
+            # One propagation of the whole model, for which the first search may be too short.
+            self._verify(self.budget(limit, least_ms=self._built_ms), self.plan)
         idle, turn, own = 0, 0, not self._guided
         while self.plan is None or idle < limit.restarts:
             budget = self.budget(limit, idle)
