@@ -88,6 +88,10 @@ class Listing:
     fixed: Mapping[str, object] = field(default_factory=dict)
     origin: str = ""
 
+    def defaults(self) -> dict[str, Any]:
+        """What each parameter is where nobody sets it, by name."""
+        return {parameter.name: parameter.default for parameter in self.parameters()}
+
     def parameters(self) -> tuple[Parameter, ...]:
         """What may be set, with defaults. Arguments that no text can spell are left out."""
         factory = self.factory

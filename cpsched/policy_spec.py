@@ -114,9 +114,7 @@ class PolicySpec:
 
         `watts` is what a job draws for each amount of a resource. What is set already stays. Raises `UnknownName`.
         """
-        offered = {
-            parameter.name: parameter.default for parameter in known.dispatchers.find(self.dispatcher).parameters()
-        }
+        offered = known.dispatchers.find(self.dispatcher).defaults()
         allocation = self.dispatcher_settings.get("allocation", offered.get("allocation"))
         if "power_cap_w" not in offered or allocation in ("positions", "nodes"):
             return None

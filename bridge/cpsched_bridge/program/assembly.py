@@ -84,7 +84,7 @@ def for_the_site(spec: PolicySpec, adapter: str) -> PolicySpec:
     """
     if adapter != "slurm":
         return spec
-    offered = {parameter.name: parameter.default for parameter in DISPATCHERS.find(spec.dispatcher).parameters()}
+    offered = DISPATCHERS.find(spec.dispatcher).defaults()
     heeding = {"order": "priority"} if offered.get("order") == "reg" else {}
     if "site_weight" in offered:
         heeding["site_weight"] = "1"

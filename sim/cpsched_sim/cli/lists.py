@@ -43,8 +43,9 @@ def _list(title: str, known: Catalogue[Any], as_json: bool) -> None:
         if isinstance(found, Broken):
             say("error", found.error)
             continue
-        parameters = {parameter.name: parameter.default for parameter in found.parameters()}
-        rows.append({"name": found.name, "summary": found.summary, "parameters": parameters, "source": found.source})
+        rows.append(
+            {"name": found.name, "summary": found.summary, "parameters": found.defaults(), "source": found.source}
+        )
     if as_json:
         typer.echo(json.dumps({title: rows}, default=str))
     else:
