@@ -17,8 +17,8 @@ cluster-wide: ## WIDE_NODES=500 slurmds in one container
 cluster-demo: cluster ## a mixed workload of sbatch jobs, placed by the bridge
 	deploy/demo
 
-cluster-compare: cluster $(VENV)/.installed ## the same jobs under Slurm's own backfill and under the bridge, side by side; about ten minutes
-	$(BIN)/python -m tests.slurm.compare
+cluster-compare: cluster $(VENV)/.installed ## the same jobs under Slurm's own backfill and under the bridge, side by side; SEEDS=1, a quarter of an hour for each
+	$(BIN)/python -m tests.slurm.compare --seeds $(or $(SEEDS),1)
 
 cluster-shares: cluster $(VENV)/.installed ## two accounts with shares 80:20 under Slurm's own backfill and under the bridge: what each uses over time; about twenty minutes
 	$(BIN)/python -m tests.slurm.shares

@@ -1,8 +1,9 @@
 """The same jobs under Slurm's own backfill and under the bridge, on the same cluster, one after the other.
 
-`make cluster`, then `python -m tests.slurm.compare [--jobs N] [--dispatcher NAME]...`: submits a seeded mix as ordinary
-users at seeded moments, waits for all of it, and prints mean wait, mean and 95th percentile of the bounded slowdown,
-and makespan, from the accounting records.
+`make cluster`, then `python -m tests.slurm.compare [--jobs N] [--seeds N] [--dispatcher NAME]...`: submits a seeded mix
+as ordinary users at seeded moments, waits for all of it, and prints mean and longest wait, mean and 95th percentile of
+the bounded slowdown, and makespan, from the accounting records. After more than one seed come the means over the seeds
+with their standard deviations, and in how many seeds a dispatcher was better than Slurm.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from cpsched.metrics import bounded_slowdown
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import EndedJob, Slurm, wait_until
+from tests.slurm.harness import Slurm, wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,26 @@ def submit(slurm: Slurm, jobs: list[Submission]) -> list[str]:
     return slurm.run("bash", "-s", user="root", stdin="\n".join(lines), timeout_s=900).split()
 
 
-def measure(slurm: Slurm, jobs: list[Submission], name: str) -> dict[str, EndedJob]:
-    """Run all to their ends, and print what came of it."""
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one run of a workload came to; times in seconds."""
+
+    wait: float
+    longest: float
+    slowdown: float
+    late_slowdown: float
+    span: float
+
+    def row(self) -> list[float]:
+        """The columns of a line, in order."""
+        return [self.wait, self.longest, self.slowdown, self.late_slowdown, self.span]
+
+
+COLUMNS = ("mean wait s", "longest s", "mean slowdown", "p95 slowdown", "makespan s")
+
+
+def measure(slurm: Slurm, jobs: list[Submission]) -> Figures:
+    """Run all to their ends, and say what came of it."""
     ids = submit(slurm, jobs)
     wait_until(lambda: not slurm.run("squeue", "-h").strip(), 900, "all jobs have ended", every_s=1.0)
     ran = slurm.sacct(ids)
@@ -66,38 +85,60 @@ def measure(slurm: Slurm, jobs: list[Submission], name: str) -> dict[str, EndedJ
         slowdowns.append(float(bounded_slowdown(waits[-1], job.end_s - job.start_s)))
     span_s = max(job.end_s or 0 for job in ran.values()) - min(job.submit_s for job in ran.values())
     late = sorted(slowdowns)[int(0.95 * (len(slowdowns) - 1))]
-    print(
-        f"{name:24} {statistics.mean(waits):10.1f} {statistics.mean(slowdowns):13.2f} {late:12.2f} {span_s:10d}",
-        flush=True,
-    )
-    return ran
+    return Figures(statistics.mean(waits), max(waits), statistics.mean(slowdowns), late, span_s)
+
+
+def line(name: str, cells: list[str]) -> str:
+    """One line of the table."""
+    return f"{name:24} " + " ".join(f"{cell:>15}" for cell in cells)
+
+
+def summary(found: dict[str, list[Figures]]) -> list[str]:
+    """Means over the seeds with standard deviations, and how often a dispatcher did better than Slurm (the first)."""
+    lines = [line("mean +- deviation", list(COLUMNS))]
+    first = next(iter(found.values()))
+    for name, runs in found.items():
+        columns = list(zip(*(run.row() for run in runs), strict=True))
+        lines.append(line(name, [f"{statistics.mean(of):.1f} +- {statistics.stdev(of):.1f}" for of in columns]))
+        if runs is not first:
+            pairs = [zip(mine.row(), theirs.row(), strict=True) for mine, theirs in zip(runs, first, strict=True)]
+            better = [sum(wins) for wins in zip(*([a < b for a, b in pair] for pair in pairs), strict=True)]
+            lines.append(line("  better than Slurm in", [f"{count} of {len(runs)}" for count in better]))
+    return lines
 
 
 def main() -> None:
     """Run as a command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=150)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=1, help="how many workloads, of seeds 1, 2, ...")
     parser.add_argument("--pause", type=float, default=0.7, help="mean seconds between two submissions")
-    parser.add_argument("--dispatcher", action="append", help="default: easy and pcp20")
+    parser.add_argument("--dispatcher", action="append", help="default: easy, pcp20 and lookahead")
     parser.add_argument("--predictor", default="walltime")
     wanted = parser.parse_args()
     slurm = Slurm()
-    jobs = workload(wanted.jobs, wanted.seed, wanted.pause)
-    print(
-        f"{len(jobs)} jobs, seed {wanted.seed}\n{'':24} mean wait s mean slowdown p95 slowdown makespan s", flush=True
-    )
+    found: dict[str, list[Figures]] = {}
+
+    def run(name: str, jobs: list[Submission]) -> None:
+        found.setdefault(name, []).append(measure(slurm, jobs))
+        print(line(name, [f"{cell:.1f}" for cell in found[name][-1].row()]), flush=True)
+
     try:
-        slurm.reset()
-        slurm.plugin(on=False)
-        measure(slurm, jobs, "Slurm's own backfill")
-        for dispatcher in wanted.dispatcher or ["easy", "pcp20"]:
+        for seed in range(1, wanted.seeds + 1):
+            jobs = workload(wanted.jobs, seed, wanted.pause)
+            print(line(f"{len(jobs)} jobs, seed {seed}", list(COLUMNS)), flush=True)
             slurm.reset()
-            slurm.plugin(on=True)
-            policy = {"dispatcher": dispatcher, "predictor": wanted.predictor}
-            with LiveBridge(slurm, "compare", policy=policy) as bridge:
-                measure(slurm, jobs, f"bridge, {dispatcher}")
-                bridge.wait_for_rounds(1)
+            slurm.plugin(on=False)
+            run("Slurm's own backfill", jobs)
+            for dispatcher in wanted.dispatcher or ["easy", "pcp20", "lookahead"]:
+                slurm.reset()
+                slurm.plugin(on=True)
+                policy = {"dispatcher": dispatcher, "predictor": wanted.predictor}
+                with LiveBridge(slurm, "compare", policy=policy) as bridge:
+                    run(f"bridge, {dispatcher}", jobs)
+                    bridge.wait_for_rounds(1)
+        if wanted.seeds > 1:
+            print("\n".join(summary(found)))
     finally:
         slurm.close()
 
