@@ -54,7 +54,8 @@ class PolicySettings(Section):
     """What decides."""
 
     dispatcher: str = Field(
-        default="easy", description="Dispatcher by name (`cpsched dispatchers` lists them) or package.module:Class."
+        default="lookahead",
+        description="Dispatcher by name (`cpsched dispatchers` lists them) or package.module:Class.",
     )
     dispatcher_settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="Its parameters by name, as `cpsched dispatchers` lists them."

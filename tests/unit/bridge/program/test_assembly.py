@@ -140,15 +140,15 @@ def test_what_is_missing_is_said_and_keeps_nobody_from_working(monkeypatch):
 @pytest.mark.parametrize(
     ("adapter", "policy", "heeding"),
     [
-        ("slurm", {}, {"order": "priority"}),
-        ("slurm", {"dispatcher": "lookahead"}, {"site_weight": "1"}),
+        ("slurm", {}, {"site_weight": "1"}),
         ("slurm", {"dispatcher": "pcp20"}, {"site_weight": "1"}),
-        ("slurm", {"dispatcher": "lookahead", "dispatcher_settings": {"site_weight": 0}}, {"site_weight": "0"}),
+        ("slurm", {"dispatcher_settings": {"site_weight": 0}}, {"site_weight": "0"}),
+        ("slurm", {"dispatcher": "easy"}, {"order": "priority"}),
         ("slurm", {"dispatcher": "greedy"}, {"order": "priority"}),
         ("slurm", {"dispatcher": "easy", "dispatcher_settings": {"order": "reg"}}, {"order": "reg"}),
         ("slurm", {"dispatcher": "list-saf"}, {}),
         ("mock", {}, {}),
-        ("mock", {"dispatcher": "lookahead"}, {}),
+        ("mock", {"dispatcher": "easy"}, {}),
     ],
 )
 def test_on_a_real_slurm_the_sites_priorities_count_unless_told_otherwise(adapter, policy, heeding):
