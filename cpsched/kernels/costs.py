@@ -5,10 +5,11 @@ r are the processors of a job, E how long it is expected to run, W how long it h
 
 from __future__ import annotations
 
-from cpsched.handles import FixedReals
+from cpsched.handles import FixedColumn, FixedReals, Reals
 from cpsched.kernels.jit import bare, inner
 from cpsched.kernels.search_state import OUT, Objective, Search
 from cpsched.kernels.state import Site
+from cpsched.model import NEVER
 
 HOUR = 3600.0
 
@@ -56,3 +57,28 @@ def price(site: Site, search: Search, objective: Objective, position: int, start
     later, now = W + delay_s / HOUR, powered(W + E, objective.power) - powered(W, objective.power)
     rise = powered(later + E, objective.power) - powered(later, objective.power) - now
     return float(search.weight[position] * rise)
+
+
+@inner
+def priced(
+    site: Site, search: Search, objective: Objective, order: FixedColumn, starts: FixedColumn, spent: Reals
+) -> float:
+    """The cost of the head of an order that was decoded; `spent` is written anew."""
+    total = 0.0
+    for k in range(search.head):
+        if starts[k] != NEVER:
+            total += price(site, search, objective, order[k], starts[k])
+        spent[k + 1] = total
+    return float(total)
+
+
+@inner
+def priced_as_before(site: Site, search: Search, objective: Objective, k: int, total: float, limit: float) -> float:
+    """The cost of a plan on trial that is the best one from place `k` on, where it has cost `total`."""
+    starts, order, spent = search.starts, search.order, search.trial_spent
+    search.same = k
+    for i in range(k, search.head):
+        if starts[i] != NEVER:
+            total += price(site, search, objective, order[i], starts[i])
+        spent[i + 1] = total
+    return float(total) if total <= limit else OUT

@@ -6,13 +6,13 @@ from which they moved, and the groups behind are forgotten.
 
 from __future__ import annotations
 
-from cpsched.kernels.costs import price
+from cpsched.kernels.costs import price, priced_as_before
 from cpsched.kernels.fit import taken_on
 from cpsched.kernels.groups import move_node
 from cpsched.kernels.jit import inner
 from cpsched.kernels.lines import fill_units, rank_by_latest
 from cpsched.kernels.nodes import commit, make_room_by_group, reserve, starts_now
-from cpsched.kernels.search_state import OUT, Objective, Search
+from cpsched.kernels.search_state import OUT, Objective, Search, hold
 from cpsched.kernels.state import Site
 from cpsched.model import NEVER
 
@@ -84,21 +84,36 @@ def return_to(site: Site, search: Search, k: int) -> None:
 
 
 @inner
+def holding(site: Site, position: int, start_s: int, moves: int) -> int:
+    """A number for what the job at a queue position, placed last, holds; before it so many nodes had moved."""
+    trial = site.trial
+    nodes, units, places = trial.nodes, trial.units, 0
+    for i in range(trial.moves - moves):
+        places = places * 0x5851F42D4C957F2D + (nodes[i] << 24) + units[i]
+    return hold(position, start_s, places)
+
+
+@inner
 def decode_placed(site: Site, search: Search, objective: Objective, first: int, limit: float) -> float:
     """The cost of the order on trial, `OUT` where it is more than `limit`; up to place `first` it is the best order.
 
-    A job that can never run costs nothing. Afterwards `valid` is `first`, the jobs behind are still placed.
+    A job that can never run costs nothing. Afterwards `valid` is `first`, the jobs behind are still placed. Once the
+    same jobs hold the same as in the best plan, and the rest of the order is the same, the rest is known.
     """
-    order, starts, spent = search.trial, search.trial_starts, search.trial_spent
+    order, starts, spent, known = search.trial, search.trial_starts, search.trial_spent, search.trial_known
     return_to(site, search, first)
-    total = search.spent[first] if first > 0 else 0.0
+    total, held = search.spent[first], search.known[first]
+    search.same = search.head
     for k in range(first, search.head):
         mark(site, search, k)
-        position = order[k]
+        if k >= search.upto and held == search.known[k]:
+            return priced_as_before(site, search, objective, k, total, limit)
+        position, moves = order[k], site.trial.moves
         starts[k] = place(site, position)
         if starts[k] != NEVER:
             total += price(site, search, objective, position, starts[k])
-        spent[k + 1] = total
+            held += holding(site, position, starts[k], moves)
+        spent[k + 1], known[k + 1] = total, held
         if total > limit:
             mark(site, search, k + 1)
             return OUT

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from cpsched.kernels.costs import price
+from cpsched.kernels.costs import price, priced_as_before
 from cpsched.kernels.jit import inner
 from cpsched.kernels.pool import start_now
 from cpsched.kernels.profile import earliest, occupy, starts_now
-from cpsched.kernels.search_state import OUT, Objective, Search
+from cpsched.kernels.search_state import OUT, Objective, Search, hold
 from cpsched.kernels.state import Site
 from cpsched.model import NEVER
 
 
 @inner
 def decode_counted(site: Site, search: Search, objective: Objective, first: int, limit: float) -> float:
-    """The cost of the order on trial, `OUT` where it is more than `limit`; up to place `first` it is the best order."""
+    """The cost of the order on trial, `OUT` where it is more than `limit`; up to place `first` it is the best order.
+
+    Once the same jobs have the same starts as in the best plan, and the rest of the order is the same, the rest is
+    known.
+    """
     order, amount, reserve, estimate_s, queue = (
         search.trial, search.amount, search.reserve, site.jobs.estimate_s, site.queue,
     )  # fmt: skip
     times, level, points, row = search.times, search.level, search.points, search.trial_row
-    starts, spent = search.trial_starts, search.trial_spent
-    at, total = search.row[first], search.spent[first] if first > 0 else 0.0
+    starts, spent, known = search.trial_starts, search.trial_spent, search.trial_known
+    at, total, held = search.row[first], search.spent[first], search.known[first]
+    search.same = search.head
     for k in range(first, search.head):
+        if k >= search.upto and held == search.known[k]:
+            return priced_as_before(site, search, objective, k, total, limit)
         position, n = order[k], points[at]
         duration_s, need = estimate_s[queue[position]], amount[position]
         wanted = max(need, min(need + reserve[position], level[at, n - 1]))
@@ -32,7 +39,8 @@ def decode_counted(site: Site, search: Search, objective: Objective, first: int,
         for i in range(n):
             times[to, i], level[to, i] = times[at, i], level[at, i]
         points[to] = occupy(times[to], level[to], n, start_s, start_s + duration_s, need)
-        starts[k], spent[k + 1], at = start_s, total, to
+        held += hold(position, start_s, need)
+        starts[k], spent[k + 1], known[k + 1], at = start_s, total, held, to
     return float(total)
 
 

@@ -37,6 +37,7 @@ def shift(order: Column, from_: int, to: int) -> None:
 def reinsert(search: Search, low: int, high: int) -> int:
     """Take a tenth of the places [low, high) out and put it back anywhere; returns the first that changed."""
     order, taken, n, first = search.trial, search.spare, high, high
+    search.upto = high
     out = max(2, (high - low) // 10)
     for i in range(out):
         place = low + drawn(search, n - low)
@@ -55,13 +56,17 @@ def reinsert(search: Search, low: int, high: int) -> int:
 
 @inner
 def move(search: Search) -> int:
-    """Let `trial` be the best order with one change behind the fixed jobs; returns the first place that changed."""
+    """Let `trial` be the best order with one change behind the fixed jobs; returns the first place that changed.
+
+    `search.upto` is the first place behind the last that changed.
+    """
     order, trial, low, high = search.order, search.trial, search.fixed, search.head
     for k in range(high):
         trial[k] = order[k]
     dice, a, b = drawn(search, 100), low + drawn(search, high - low), low + drawn(search, high - low)
     if dice < UPTO[ADJACENT]:
         a = min(a, high - 2)
+        search.upto = a + 2
         trial[a], trial[a + 1] = trial[a + 1], trial[a]
         return a
     if dice < UPTO[PUSH_BACK]:
@@ -70,8 +75,10 @@ def move(search: Search) -> int:
         elif dice >= UPTO[INSERTION]:
             b = low
         shift(trial, a, b)
+        search.upto = max(a, b) + 1
         return min(a, b)
     if dice < UPTO[SWAP]:
+        search.upto = max(a, b) + 1
         trial[a], trial[b] = trial[b], trial[a]
         return min(a, b)
     return reinsert(search, low, high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.handles import Column, FixedColumn, FixedReals, Reals
-from cpsched.kernels.costs import weigh
+from cpsched.kernels.costs import priced, weigh
 from cpsched.kernels.decode_nodes import carry_out_placed, decode_placed, mark
 from cpsched.kernels.decode_pool import carry_out_counted, decode_counted
 from cpsched.kernels.fit import asks_more_than
@@ -93,6 +93,7 @@ def candidate(site: Site, search: Search, which: int) -> None:
     elif which == LARGEST_AREA:
         found = sorted_positions(LAF, site)
     arrange(site, search, found)
+    search.upto = search.head
 
 
 @inner
@@ -120,10 +121,8 @@ def decode(site: Site, search: Search, objective: Objective, first: int, limit: 
 
 
 @inner
-def longest_wait(site: Site, search: Search, objective: Objective, which: int, counted: bool) -> int:
-    """The longest that a job waits in all, past and planned, in the plan of a candidate."""
-    candidate(site, search, which)
-    decode(site, search, objective, 0, OUT, counted)
+def longest_wait(site: Site, search: Search) -> int:
+    """The longest that a job waits in all, past and planned, in the plan on trial."""
     submit_s, longest_s = site.jobs.submit_s, 0
     for k in range(search.head):
         if search.trial_starts[k] != NEVER:
@@ -132,27 +131,66 @@ def longest_wait(site: Site, search: Search, objective: Objective, which: int, c
 
 
 @inner
+def is_tried(search: Search, which: int) -> bool:
+    """Whether a candidate is one of those to try."""
+    return bool((search.candidates >> which) & 1)
+
+
+@inner
+def accept_whole(search: Search) -> None:
+    """Let the order on trial be the best one, with what stands behind the head."""
+    accept(search, 0)
+    for k in range(search.head, search.able):
+        search.order[k] = search.trial[k]
+
+
+@inner
+def bounding_candidates(site: Site, search: Search, objective: Objective, counted: bool) -> tuple[float, float]:
+    """Bound the longest wait by the plans of the last order and of arrival; let the cheaper one be the best order.
+
+    Returns its cost, and that of its head alone. Each is decoded once: only prices depend on the bound.
+    """
+    best, head_cost, bound_s = OUT, OUT, NEVER
+    for which in (LAST, FIRST_COME):
+        if is_tried(search, which):
+            candidate(site, search, which)
+            decode(site, search, objective, 0, OUT, counted)
+            bound_s = min(bound_s, longest_wait(site, search))
+            if which == LAST:
+                accept_whole(search)
+    search.bound_s = bound_s
+    if is_tried(search, LAST):
+        cost = priced(site, search, objective, search.order, search.starts, search.spent)
+        behind = tail_cost(site, search, search.order)
+        if cost + behind < best:
+            best, head_cost, search.winner = cost + behind, cost, LAST
+    if is_tried(search, FIRST_COME) and head_cost > 0.0:
+        cost = priced(site, search, objective, search.trial, search.trial_starts, search.trial_spent)
+        behind = tail_cost(site, search, search.trial)
+        if cost + behind < best:
+            best, head_cost, search.winner = cost + behind, cost, FIRST_COME
+            accept_whole(search)
+    return float(best), float(head_cost)
+
+
+@inner
 def best_candidate(site: Site, search: Search, objective: Objective, counted: bool) -> float:
     """Let the best candidate be the best order; returns the cost of its head."""
-    best, head_cost = OUT, OUT
+    best, head_cost, others = OUT, OUT, LAST
     if objective.bounded:
-        for which in (FIRST_COME, LAST):
-            if (search.candidates >> which) & 1:
-                search.bound_s = min(search.bound_s, longest_wait(site, search, objective, which, counted))
-    for which in range(SMITH + 1):
-        if not (search.candidates >> which) & 1:
+        best, head_cost = bounding_candidates(site, search, objective, counted)
+        others = SHORTEST_JOB
+    for which in range(others, SMITH + 1):
+        if head_cost == 0.0:
+            break
+        if not is_tried(search, which):
             continue
         candidate(site, search, which)
         behind = tail_cost(site, search, search.trial)
         cost = decode(site, search, objective, 0, best - behind, counted)
         if cost + behind < best:
             best, head_cost, search.winner = cost + behind, cost, which
-            accept(search, 0)
-            for k in range(search.head, search.able):
-                search.order[k] = search.trial[k]
-            search.valid = search.head
-        if head_cost == 0.0:
-            break
+            accept_whole(search)
     return float(head_cost)
 
 
@@ -169,7 +207,6 @@ def improve(site: Site, search: Search, objective: Objective, best: float, count
         if cost <= best:
             best = cost
             accept(search, first)
-            search.valid = search.head
     return best
 
 
@@ -181,7 +218,8 @@ def open_search(site: Site, search: Search, objective: Objective, site_weight: F
     weigh(site, search, objective, site_weight)
     search.drawn = mixed(search.seed) + mixed(site.now_s)
     search.decoded = search.able = search.valid = 0
-    search.winner, search.bound_s = -1, NEVER
+    search.winner, search.bound_s, search.known[0] = -1, NEVER, 0
+    search.spent[0] = 0.0
     eventually = 0
     if counted:
         eventually = fill_held(site)
@@ -262,7 +300,6 @@ def plan_all(site: Site, search: Search, objective: Objective, answer: int, whol
     if whole:
         decode(site, search, objective, 0, OUT, counted)
         accept(search, 0)
-        search.valid = search.head
         carry_out(site, search, whole, counted)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.handles import Column, FixedReals, Handle, Matrix, Reals
+from cpsched.kernels.groups import mixed
 from cpsched.kernels.jit import inner
 from cpsched.kernels.state import longer, no_entries
 
@@ -74,6 +75,14 @@ class Search(Handle, grows=True):
     spent: Reals
     """What the jobs of the best order before a position cost."""
     trial_spent: Reals
+    known: Column
+    """A number for what the jobs of the best order before a position hold, and when; the same for the same holdings,
+    in whatever order they were given."""
+    trial_known: Column
+    upto: int
+    """From this place on the order on trial is the best one."""
+    same: int
+    """From this place on the plan on trial is known to be that of the best order."""
     where: Column
     """Queue positions by slot, plus one; zero between two uses."""
     slots: Column
@@ -101,12 +110,13 @@ def new_search(limit: int, horizon: int, covered: int, candidates: int, overdue_
     none = no_entries
     return Search(
         limit=limit, horizon=horizon, covered=covered, candidates=candidates, overdue_s=overdue_s, seed=seed,
-        drawn=0, decoded=0, able=0, head=0, overdue=0, fixed=0, valid=0, winner=-1, ordered=0,
+        drawn=0, decoded=0, able=0, head=0, overdue=0, fixed=0, valid=0, winner=-1, ordered=0, upto=0, same=0,
         bound_s=0, weight=np.zeros(0), expected=np.zeros(0), spent=np.zeros(0), trial_spent=np.zeros(0),
         times=np.zeros((0, 0), np.int64), level=np.zeros((0, 0), np.int64),
         **{name: none() for name in (
-            "reserve", "amount", "order", "trial", "spare", "starts", "trial_starts", "where", "slots", "row",
-            "trial_row", "points", "at_moves", "at_groups", "at_steps", "at_started", "at_failed", "at_slotted",
+            "reserve", "amount", "order", "trial", "spare", "starts", "trial_starts", "known", "trial_known", "where",
+            "slots", "row", "trial_row", "points", "at_moves", "at_groups", "at_steps", "at_started", "at_failed",
+            "at_slotted",
         )},
     )  # fmt: skip
 
@@ -128,6 +138,7 @@ def make_room_for(search: Search, count: int, slots: int) -> None:
     search.spare = longer(search.spare, 0, room)
     search.starts, search.trial_starts = longer(search.starts, 0, room), longer(search.trial_starts, 0, room)
     search.row, search.trial_row = longer(search.row, 0, room), longer(search.trial_row, 0, room)
+    search.known, search.trial_known = longer(search.known, 0, room), longer(search.trial_known, 0, room)
     search.at_moves, search.at_groups = longer(search.at_moves, 0, room), longer(search.at_groups, 0, room)
     search.at_steps, search.at_started = longer(search.at_steps, 0, room), longer(search.at_started, 0, room)
     search.at_failed, search.at_slotted = longer(search.at_failed, 0, room), longer(search.at_slotted, 0, room)
@@ -149,9 +160,19 @@ def make_rows(search: Search, points: int) -> None:
 
 @inner
 def accept(search: Search, first: int) -> None:
-    """Let the order on trial be the best one; both are the same before position `first`."""
+    """Let the order on trial be the best one; both are the same before place `first`, their plans from `same` on."""
     order, trial, starts, trial_starts = search.order, search.trial, search.starts, search.trial_starts
     spent, trial_spent, row, trial_row = search.spent, search.trial_spent, search.row, search.trial_row
+    known, trial_known = search.known, search.trial_known
     for k in range(first, search.head):
-        order[k], starts[k], spent[k + 1] = trial[k], trial_starts[k], trial_spent[k + 1]
-        row[k + 1], trial_row[k + 1] = trial_row[k + 1], row[k + 1]
+        spent[k + 1] = trial_spent[k + 1]
+        if k < search.same:
+            order[k], starts[k], known[k + 1] = trial[k], trial_starts[k], trial_known[k + 1]
+            row[k + 1], trial_row[k + 1] = trial_row[k + 1], row[k + 1]
+    search.valid = search.same
+
+
+@inner
+def hold(position: int, start_s: int, places: int) -> int:
+    """A number for a job that holds something from a second on; `places` says what."""
+    return mixed(mixed(mixed(position) + start_s) + places)
