@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -134,6 +135,7 @@ def test_a_process_that_cannot_be_started_leaves_nothing_open(monkeypatch: pytes
         raise OSError("no more processes")
 
     monkeypatch.setattr(subprocess, "Popen", refused)
+    gc.collect()  # what other tests left open is not to be closed in between
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="no more processes") as error:
         Child("talker")

@@ -163,3 +163,28 @@ def test_a_damaged_file_that_is_only_read_is_left_where_it_is(tmp_path, stem):
         MADE[stem](path, read_only=True)
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes() == GARBAGE
+
+
+@pytest.mark.parametrize(
+    ("jobs", "words"), [(0, ""), (1, "7_1"), (2, "7_1, 8"), (50, "56"), (51, "56 and 1 more"), (53, "56 and 3 more")]
+)
+def test_what_a_damaged_ledger_named_as_held_is_told_up_to_fifty_by_name(tmp_path, jobs, words):
+    """By the label that people use where there is one; jobs on which no hold of ours can be are not named."""
+    path = tmp_path / "ledger.sqlite"
+    ledger = Ledger(path)
+    kept = [move(None, State.HELD, 0, "", job_id=id, label="7_1" if id == 7 else "") for id in range(7, 7 + jobs)]
+    over = move(None, State.HELD, 0, "", job_id=1)
+    ledger.record([over, *kept])
+    ledger.record([move(over.entry, State.GONE, 1, "")])
+    ledger._db.execute("update jobs set nodes = 'no list' where id = 1")
+    ledger._db.commit()
+    ledger.close()
+    (mishap,) = Ledger(path).mishaps
+    detail = mishap.detail
+    if not jobs:
+        assert "named" not in detail
+        return
+    named = detail.partition("; it named as held: ")[2].partition("; those without the submit plugin's mark")[0]
+    assert named.endswith(words)
+    assert named.startswith("7_1")
+    assert named.count(",") == min(jobs, 50) - 1

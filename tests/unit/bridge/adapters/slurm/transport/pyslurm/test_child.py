@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import socket
 import sys
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cpsched_bridge import children
 from cpsched_bridge.adapters.slurm.transport.pyslurm import child, wire
 from cpsched_bridge.adapters.slurm.transport.pyslurm.client import ERRORS
 
@@ -123,4 +125,20 @@ def test_a_child_makes_ready_and_serves_the_socket_that_it_was_given(
     child.main([str(fd), "1234", *more])
     assert done == [("begin", 1234), (fd, module, None)]
     assert os.environ["SLURM_BITSTR_LEN"] == "0", "so that the tasks of an array are told in full"
+    ours.close()
+
+
+def test_a_child_that_is_run_as_a_program_takes_its_words_from_the_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[int] = []
+    ours, theirs = socket.socketpair()
+    wire.send(ours, {"call": "hello", "arguments": {}})
+    ours.shutdown(socket.SHUT_WR)
+    monkeypatch.setattr(children, "begin", begun.append)
+    monkeypatch.setattr(sys, "argv", ["child.py", str(theirs.detach()), "1234", "no_such_pyslurm"])
+    monkeypatch.delitem(sys.modules, child.__name__)
+    runpy.run_module(child.__name__, run_name="__main__")
+    assert begun == [1234]
+    assert "no_such_pyslurm" in wire.receive(ours)["detail"]
     ours.close()
