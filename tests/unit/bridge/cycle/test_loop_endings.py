@@ -6,6 +6,7 @@ import threading
 import pytest
 import structlog
 
+from cpsched_bridge.cycle import loop
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Hold, LeftJob, Outcome
 from cpsched_bridge.report import Happening
@@ -269,6 +270,21 @@ def test_a_bridge_without_a_snapshot_writes_no_round(bridge_at):
     bridge.cycle()
     bridge.cycle()
     assert list(bridge.journal.numbers()) == [1, 3]
+
+
+@pytest.mark.parametrize("call", ["record", "forget"])
+def test_a_cycle_that_fails_before_it_decides_tells_that_and_nothing_else(bridge_at, monkeypatch, call):
+    """The cluster has been read, but there is nothing yet that could be written down as a round."""
+    monkeypatch.setattr(loop, "_FORGET_EVERY", 1)
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    monkeypatch.setattr(bridge.ledger, call, full)
+    report = bridge.cycle()
+    assert (report.result, report.snapshot) == ("storage_error", None)
+    assert report.observation is not None
+    assert [happening.kind for happening in report.happenings] == ["mode", "storage_error"]
+    assert list(bridge.journal.numbers()) == []
 
 
 def test_a_log_that_takes_nothing_costs_no_cycle(tmp_path):

@@ -188,11 +188,11 @@ def test_a_reason_lies_with_each_task_by_its_own_name() -> None:
 def test_jobs_come_in_order_of_arrival_and_of_number_and_those_without_a_time_first() -> None:
     scene = one()
     template = scene.job("first")
-    order = ((3, 70), (1, 70), (2, 60), (9, None), (4, 10**9))
+    order = ((8, 1), (3, 70), (1, 70), (2, 60), (9, None), (4, 10**9))
     scene.rows["jobs"] = [{**template, "id": id, "submit_time": time} for id, time in order]
     scene.rows["jobs"].append({**template, "id": 5, "state": "RUNNING", "allocated_nodes": "n2"})
     seen = observe(scene)
-    assert [p.job.id for p in seen.pending] == [9, 2, 1, 3, 4]
+    assert [p.job.id for p in seen.pending] == [9, 8, 2, 1, 3, 4]
     assert [r.job.id for r in seen.running] == [5]
 
 
