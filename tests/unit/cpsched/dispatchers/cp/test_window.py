@@ -156,3 +156,13 @@ def test_no_more_jobs_are_considered_than_are_asked_for(most: int) -> None:
     snapshot = a_snapshot(a_cluster(), [a_job(1), a_job(2, per_unit=9), a_job(3), a_job(4)])
     found = window.startable(window.facts_of(snapshot), snapshot.queue, most)
     assert ids(snapshot, found) == [1, 3, 4][:most]
+
+
+@pytest.mark.parametrize(("gpus", "order"), [(3, [0, 1]), (4, [1, 0]), (5, [1, 0])])
+def test_scarce_is_what_is_asked_for_beside_what_is_free(gpus: int, order: list[int]) -> None:
+    """One node has four GPUs, another an FPGA that one job asks for: so many GPUs are scarcer, fewer are not."""
+    cluster = Cluster.of([[4, 4, 0], [4, 0, 1]], ["cores", "gpus", "fpgas"])
+    queue = [a_job(1, per_unit=(1, 0, 0)), a_job(2, units=gpus, per_unit=(1, 1, 0)), a_job(3, per_unit=(1, 0, 1))]
+    snapshot = a_snapshot(cluster, queue)
+    facts = window.consider(window.facts_of(snapshot), snapshot.queue[:1])
+    assert tried(window.spare_the_scarce(facts, snapshot.queue), 0) == order
