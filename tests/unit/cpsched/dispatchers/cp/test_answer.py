@@ -128,6 +128,14 @@ def test_what_a_pool_starts_and_nodes_have_no_room_for_has_no_start_and_is_count
     assert decision.plan_by_job(snapshot) == plan
 
 
+def test_on_an_idle_cluster_what_finds_room_starts_beside_what_does_not() -> None:
+    snapshot = a_queue()
+    facts = considered(snapshot)
+    decision = allocated(snapshot, facts, a_plan(facts, 100, 100, 100), EFFORT, "plan", "best-fit")
+    assert set(decision.starts_by_job(snapshot)) == {1, 2}
+    assert (decision.effort.path, decision.effort.unplaced) == ("solver", 1)
+
+
 @pytest.mark.parametrize(("allocation", "node"), [("first-fit", 0), ("best-fit", 3)])
 def test_the_node_of_a_small_job_is_the_first_or_the_fullest(allocation: str, node: int) -> None:
     snapshot = a_queue(running=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from ortools.constraint_solver import pywrapcp
 
 from cpsched.dispatchers.cp.objective import (
     OBJECTIVES,
@@ -82,7 +85,7 @@ def test_a_job_is_late_after_the_expected_wait_of_its_queue(submit_s: int, since
 
 def test_a_delay_costs_nothing_until_it_counts_and_its_weight_for_each_second_after() -> None:
     objective = Objective(np.array([2.0, 0.5]), np.array([10, 20]), 7.0)
-    starts = {(0, 0): 0.0, (10, 20): 0.0, (11, 20): 2.0, (10, 21): 0.5, (9, 22): 1.0, (13, 24): 8.0}
+    starts = {(0, 0): 0.0, (10, 20): 0.0, (11, 20): 2.0, (10, 21): 0.5, (9, 22): 1.0, (13, 24): 8.0, (0, 30): 5.0}
     for start_s, cost in starts.items():
         assert delay(objective, np.array(start_s)) == cost
 
@@ -143,3 +146,14 @@ def test_the_solvers_weights_are_whole_and_as_large_as_sixty_bits_allow(
 def test_the_solvers_value_of_a_plan_is_its_delays_in_whole_weights() -> None:
     scaled = Scaled((3, 5), (10, 20), 8)
     assert [scaled.value(np.array(start_s)) for start_s in ((10, 20), (9, 0), (11, 20), (12, 23))] == [0, 0, 3, 21]
+
+
+@pytest.mark.parametrize(("starts", "cost"), [((0, 0, 0), 0), ((2, 3, 4), 6), ((2, 4, 4), 11), ((1, 9, 7), 3 + 30 + 7)])
+def test_the_solver_counts_a_delay_from_when_it_matters(starts: tuple[int, ...], cost: int) -> None:
+    """Starts are seconds from now; the second job's delay counts after three seconds, the third one's after six."""
+    solver = pywrapcp.Solver("by hand")
+    fixed = [solver.IntVar(start, start) for start in starts]
+    scaled = Scaled((3, 5, 7), (100, 103, 106), 100)
+    found = scaled.expression(SimpleNamespace(solver=solver, start=fixed))  # type: ignore[arg-type]
+    assert (found.Min(), found.Max()) == (cost, cost)
+    assert scaled.value(np.array(starts) + 100) == cost
