@@ -18,6 +18,8 @@ _COMPARISONS = (
     *("Eq_NotEq", "NotEq_Eq", "Lt_LtE", "Lt_GtE", "LtE_Lt", "LtE_Gt", "Gt_GtE", "Gt_LtE", "GtE_Gt", "GtE_Lt"),
     *("Is_IsNot", "IsNot_Is"),
 )
+_COMPILES = frozenset({"kernel", "inner"})
+"""Decorators of what is compiled: see `cpsched._jit`."""
 _SUMS = (
     *("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "FloorDiv_Mul", "Mod_Mul", "Pow_Mul"),
     *("BitOr_BitAnd", "BitAnd_BitOr"),
@@ -123,10 +125,11 @@ class Mutant:
 def mutants(source: str, order: random.Random | None = None) -> Iterator[Mutant]:
     """Every fault that can be planted into `source`, each once; in random order if one is given.
 
-    Each is made when it is asked for: a sample costs no more than its members.
+    Compiled kernels are left alone. Each is made when it is asked for: a sample costs no more than its members.
     """
     statements = list(_statements(source))
-    spots = [(which, *spot) for which, (_, statement, _) in enumerate(statements) for spot in _spots(statement)]
+    plain = ((which, text) for which, (_, text, _) in enumerate(statements) if not _is_compiled(text))
+    spots = [(which, *spot) for which, text in plain for spot in _spots(text)]
     if order is not None:
         order.shuffle(spots)
     seen = [{_meaning(statement)} for _, statement, _ in statements]
@@ -137,6 +140,13 @@ def mutants(source: str, order: random.Random | None = None) -> Iterator[Mutant]
         if meaning is not None and meaning not in seen[which]:
             seen[which].add(meaning)
             yield _mutant(operator, source, before + text + behind)
+
+
+def _is_compiled(statement: str) -> bool:
+    """Whether a statement is a kernel: what runs is machine code that was compiled from the file."""
+    node = ast.parse(statement).body[0]
+    marks = {getattr(mark, "id", "") for mark in getattr(node, "decorator_list", [])}
+    return not _COMPILES.isdisjoint(marks)
 
 
 def _spots(statement: str) -> Iterator[tuple[str, int]]:

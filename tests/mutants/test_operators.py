@@ -42,6 +42,14 @@ def test_every_mutant_is_another_program():
         assert "int | None" in mutant.text, "annotations are left alone"
 
 
+def test_compiled_kernels_are_left_alone():
+    plain = SOURCE.replace("def pick", "def other")
+    for mark in ("@kernel\n", "@inner\n"):
+        both = [mutant.line for mutant in mutants(plain + SOURCE.replace("def pick", f"{mark}def pick"))]
+        assert both == [mutant.line for mutant in mutants(plain)]
+    assert [m.line for m in mutants(SOURCE.replace("def pick", "@cache\ndef pick"))] != []
+
+
 @pytest.mark.parametrize("name", ["DropOperand", "DropStatement", "InverseIn"])
 def test_our_own_operators_do_as_their_examples_say(name):
     for example in OPERATORS[name].examples():

@@ -21,6 +21,14 @@ from cpsched_bridge.store.ledger import KEPT, Entry, State
 T = TypeVar("T")
 NOT_LIMITED: Mapping[int, str] = MappingProxyType({})
 
+_NOT_OURS = {
+    Hold.NONE: "not the bridge's: nobody holds it, the cluster's own scheduler may start it",
+    Hold.PLUGIN: "held for the bridge, which has not taken it up yet",
+    Hold.ADMIN: "not the bridge's: held by an administrator",
+    Hold.CLUSTER: "not the bridge's: held by the cluster itself",
+}
+"""Of a job that the ledger does not know, why it is not decided on."""
+
 
 def scene_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool) -> Scene:
     """The scene to decide on, by the ledger's `entries`.
@@ -107,5 +115,5 @@ def _why_aside(pending: PendingJob, entry: Entry | None, limit: str | None = Non
     if limit is not None:
         return "ineligible", limit
     if entry is None:
-        return "held" if pending.hold is Hold.ADMIN else "free", "not the bridge's: held by an administrator"
+        return "held" if pending.hold is Hold.ADMIN else "free", _NOT_OURS[pending.hold]
     return entry.state.value, entry.leave or entry.why

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -320,10 +321,10 @@ def _claims(path: Path) -> str:
     """Which jobs a damaged ledger says that it held, as far as it can be read: words for people, not to be acted on."""
     found: list[str] = []
     try:
-        db = connect(path, durable=False, read_only=True)
         kept = ",".join(f"'{state}'" for state in sorted(KEPT))
-        for id, label in db.execute(f"select id, label from jobs where state in ({kept})"):
-            found.append(str(label or id))
+        with closing(connect(path, durable=False, read_only=True)) as db:
+            for id, label in db.execute(f"select id, label from jobs where state in ({kept})"):
+                found.append(str(label or id))
     except sqlite3.Error:
         pass
     if not found:

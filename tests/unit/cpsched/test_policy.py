@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from cpsched import policy as policies
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import DecisionFault, InvalidValue
 from cpsched.model import NO_STARTS, Decision, Effort, EndedJob, JobTable, Scene, Starts, Wait
@@ -268,3 +269,119 @@ def test_starts_of_the_wrong_form_are_no_value():
     ]:
         with pytest.raises(InvalidValue, match=message):
             Starts(*columns)
+
+
+@pytest.mark.parametrize(("before", "kept"), [(7, 8), (8, 1)])
+def test_estimates_are_kept_up_to_a_spare_beyond_twice_the_jobs_of_a_scene(monkeypatch, before, kept):
+    """With one job in the scene, and a spare of five: seven are kept, eight are too many."""
+    monkeypatch.setattr(policies, "_SPARE", 5)
+    policy = Policy(WalltimePredictor(), Spy())
+    decide(policy, [a_job(id) for id in range(1, before + 1)])
+    assert len(policy._estimates) == before
+    decide(policy, [a_job(99)])
+    assert len(policy._estimates) == kept
+
+
+def test_jobs_that_may_not_start_are_not_predicted_and_running_ones_are():
+    policy = Policy(WalltimePredictor(), Spy())
+    decide(policy, [a_job(1), a_job(2, ineligible="waits for job 1")], [a_running(a_job(3), ((0, 1),))])
+    assert sorted(policy._estimates) == [1, 3]
+
+
+def test_a_job_that_ended_has_no_estimate_any_more():
+    policy = Policy(WalltimePredictor(), Spy())
+    assert not policy.learns
+    decide(policy, [a_job(1), a_job(2)])
+    assert policy.learns, "or estimates would pile up"
+    policy.learn(EndedJob(a_job(1), 0, 5))
+    assert sorted(policy._estimates) == [2]
+    policy.learn(EndedJob(a_job(77), 0, 5))
+    policy.learn(EndedJob(a_job(2), 0, 5))
+    assert not policy.learns
+
+
+@pytest.mark.parametrize(
+    ("predictor", "dispatcher", "learns"),
+    [
+        (WalltimePredictor(), Diary(False), (False, False, False)),
+        (LastTwoPredictor(), Diary(False), (True, False, True)),
+        (WalltimePredictor(), Diary(True), (False, True, True)),
+        (LastTwoPredictor(), Diary(True), (True, True, True)),
+    ],
+)
+def test_a_policy_learns_if_a_part_of_it_does(predictor, dispatcher, learns):
+    policy = Policy(predictor, dispatcher)
+    assert (policy.predictor_learns, policy.dispatcher_learns, policy.learns) == learns
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        Decision(NO_STARTS, EFFORT, None, {}),
+        Decision(NO_STARTS, EFFORT, np.array([100]), {1: Wait("later")}),
+        Decision(NO_STARTS, EFFORT, np.array([2**60]), {}),
+    ],
+)
+def test_a_plan_of_now_or_later_or_none_is_right(decision):
+    policy = Policy(WalltimePredictor(), Answering(decision))
+    assert policy.decide(policy.estimated(a_scene())) is decision
+
+
+def test_a_plan_that_nobody_asked_for_is_not_looked_at():
+    class Asked(Spy):
+        def decide(self, snapshot, need="plan"):
+            self.need = need
+            return Decision(NO_STARTS, EFFORT, [1])
+
+    policy = Policy(WalltimePredictor(), Asked())
+    snapshot = policy.estimated(a_scene())
+    policy.decide(snapshot, "starts")
+    assert policy.dispatcher.need == "starts"
+    with pytest.raises(DecisionFault, match="plan_s"):
+        policy.decide(snapshot)
+    assert policy.dispatcher.need == "plan"
+
+
+def test_a_fault_of_both_parts_is_told_of_the_predictor():
+    policy = Policy(Forgetful(), Answering(RuntimeError("forgot")))
+    with pytest.raises(DecisionFault, match=r"^predictor Forgetful: RuntimeError: no room$"):
+        policy.learn(EndedJob(a_job(9), 0, 20))
+
+
+def test_a_part_is_what_it_can_do_and_not_what_it_derives_from():
+    class Able:
+        learns = False
+
+        def decide(self, snapshot, need="plan"):
+            return Decision(NO_STARTS, EFFORT)
+
+        def learn(self, ended):
+            self.told = ended
+
+    policy, last = Policy(WalltimePredictor(), Able()), EndedJob(a_job(9), 0, 20)
+    policy.learn(last)
+    assert policy.dispatcher.told is last
+    assert policy.memory() is None
+    with pytest.raises(DecisionFault, match=r"^dispatcher Able: AttributeError"):
+        policy.recall({})
+
+
+def test_what_was_told_is_recalled():
+    class Recalls(Spy):
+        def recall(self, memory):
+            self.known = memory
+
+    policy = Policy(WalltimePredictor(), Recalls())
+    policy.recall({"pages": 3})
+    assert policy.dispatcher.known == {"pages": 3}
+
+
+def test_a_running_job_that_outlived_its_estimate_ends_as_the_policy_says():
+    seen = {}
+    for overrun in ("one-second", "double"):
+        policy = Policy(LastTwoPredictor(), Spy(), overrun)
+        decide(policy, [], [a_running(a_job(1, walltime_s=10), ((0, 1),))], now_s=12)
+        snapshot = policy.dispatcher.seen
+        seen[overrun] = snapshot.table.end_s[snapshot.running].tolist()
+    assert seen["one-second"] == [13]
+    assert seen["double"] != [13]

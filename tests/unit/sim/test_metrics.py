@@ -133,3 +133,8 @@ def test_a_makespan_of_nothing_divides_nothing_by_nothing():
     assert (nothing.makespan_s, nothing.utilization(4), nothing.mean_queue_length()) == (0, 0.0, 0.0)
     assert measures((5, 5, 6, 4)).utilization(4) == 1.0
     assert measures((5, 7, 8, 4)).utilization(4) == pytest.approx(1 / 3)
+
+
+def test_where_nobody_says_how_large_the_machine_is_it_has_no_processors_and_jobs_are_left_out():
+    assert (TWO.machine, TWO.jobs) == (0, ())
+    assert Measures.of([EndedJob(a_job(1), 0, 5)]).machine == 0

@@ -64,3 +64,14 @@ def test_what_was_used_longest_ago_is_forgotten_first():
     assert [predictor.predict(facts(name=name)) for name in names] == [1000, 10, 10]
     with pytest.raises(InvalidValue, match="remember=0: must be positive"):
         ProfilePredictor(remember=0)
+
+
+def test_what_was_learned_again_was_used_last():
+    predictor = learned(*((facts(name=name), 10) for name in ("a", "b", "a", "c")), remember=2)
+    assert [predictor.predict(facts(name=name)) for name in ("a", "b", "c")] == [10, 1000, 10]
+
+
+def test_a_predictor_may_remember_one_profile_of_a_user():
+    predictor = learned((facts(name="a"), 10), (facts(name="b"), 20), remember=1)
+    assert [predictor.predict(facts(name=name)) for name in ("a", "b")] == [1000, 20]
+    assert ProfilePredictor().remember == 10_000

@@ -2,6 +2,7 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.model import EndedJob
+from cpsched.predictors import quantile as quantiles
 from cpsched.predictors.quantile import QuantilePredictor, at_quantile
 from tests.builders import a_job
 
@@ -65,3 +66,113 @@ def test_the_weighed_quantile(quantile, value):
 def test_settings_that_make_no_sense_are_named(settings, message):
     with pytest.raises(InvalidValue, match=message):
         QuantilePredictor(**settings)
+
+
+def heard(monkeypatch, predictor, job):
+    """What a prediction is the quantile of: (share, weight) of the site and of each of the user's jobs."""
+    asked = []
+
+    def noted(weighed, quantile):
+        asked.append((list(weighed), quantile))
+        return 0.5
+
+    monkeypatch.setattr(quantiles, "at_quantile", noted)
+    assert predictor.predict(job) == max(1, round(job.walltime_s / 2))
+    monkeypatch.undo()
+    ((weighed, quantile),) = asked
+    assert quantile == predictor.quantile
+    return weighed
+
+
+@pytest.mark.parametrize(
+    ("facts", "weight"),
+    [
+        ({}, 1.0),
+        ({"walltime_s": 101}, 0.2),
+        ({"units": 2}, 0.5),
+        ({"name": "other"}, 0.4),
+        ({"walltime_s": 99, "units": 2}, 0.1),
+        ({"walltime_s": 99, "units": 2, "name": "other"}, 0.04),
+    ],
+)
+def test_what_differs_makes_a_job_count_for_less(monkeypatch, facts, weight):
+    predictor = taught(0.5, 30, name="run")
+    job = a_job(99, **{"user": "ada", "name": "run", "walltime_s": 100, **facts})
+    assert heard(monkeypatch, predictor, job) == [(0.3, 3.0), (0.3, pytest.approx(weight))]
+
+
+def test_the_site_counts_three_and_each_earlier_job_less_by_half_in_ten(monkeypatch):
+    predictor = taught(0.5, *range(1, 22))
+    site, *weighed = heard(monkeypatch, predictor, a_job(99, user="ada"))
+    assert site == (0.01, 3.0), "as at the first job, at which it was looked at"
+    assert [share for share, _ in weighed] == [run_s / 100 for run_s in range(21, 0, -1)], "the last one first"
+    assert [weight for _, weight in weighed] == [pytest.approx(0.5 ** (age / 10)) for age in range(21)]
+    assert (weighed[10][1], weighed[20][1]) == (0.5, 0.25)
+
+
+def test_so_many_jobs_of_a_user_are_remembered(monkeypatch):
+    for remember in (1, 3):
+        predictor = QuantilePredictor(remember=remember)
+        for run_s in (10, 20, 30, 40):
+            predictor.learn(EndedJob(a_job(user="ada"), 0, run_s))
+        weighed = heard(monkeypatch, predictor, a_job(99, user="ada"))[1:]
+        assert [share for share, _ in weighed] == [0.4, 0.3, 0.2][:remember]
+    default = QuantilePredictor()
+    for _ in range(50):
+        default.learn(EndedJob(a_job(user="ada"), 0, 10))
+    assert len(heard(monkeypatch, default, a_job(99, user="ada"))) == 1 + 40
+    assert default.quantile == 0.8
+
+
+def test_a_job_without_a_user_tells_of_the_site_alone(monkeypatch):
+    predictor = QuantilePredictor()
+    predictor.learn(EndedJob(a_job(user=""), 0, 40))
+    assert heard(monkeypatch, predictor, a_job(99, user="")) == [(0.4, 3.0)]
+
+
+def test_the_site_is_looked_at_with_the_first_job_and_every_fifty():
+    predictor = QuantilePredictor(1.0)
+    seen = []
+    for run_s in [10, *[20] * 49, *[30] * 50, 40]:
+        predictor.learn(EndedJob(a_job(user="ada"), 0, run_s))
+        seen.append(predictor.predict(a_job(99, user="bob", walltime_s=100)))
+    assert seen == [10] * 50 + [30] * 50 + [40]
+
+
+def test_the_site_is_known_by_its_last_four_hundred_jobs():
+    predictor = QuantilePredictor(1.0)
+    for run_s in [90, *[10] * 450]:
+        predictor.learn(EndedJob(a_job(user="ada"), 0, run_s))
+    assert predictor.predict(a_job(99, user="bob", walltime_s=100)) == 10
+    predictor = QuantilePredictor(1.0)
+    for run_s in [90, *[10] * 350]:
+        predictor.learn(EndedJob(a_job(user="ada"), 0, run_s))
+    assert predictor.predict(a_job(99, user="bob", walltime_s=100)) == 90
+
+
+@pytest.mark.parametrize(
+    ("walltime_s", "run_s", "seconds"), [(100, 0, 1), (1, 1, 1), (3, 50, 2), (10, 25, 2), (10, 35, 4)]
+)
+def test_a_prediction_is_a_whole_second_and_at_least_one(walltime_s, run_s, seconds):
+    predictor = taught(1.0, run_s)
+    assert predictor.predict(a_job(99, user="bob", walltime_s=walltime_s)) == seconds
+
+
+def test_who_learns_says_so_and_bounds_are_inclusive_where_they_are_meant_to_be():
+    assert QuantilePredictor(1.0, 1).learns
+    assert QuantilePredictor(0.001).quantile == 0.001
+
+
+@pytest.mark.parametrize(
+    ("weighed", "quantile", "value"),
+    [
+        ([(5.0, 1.0)], 0.01, 5.0),
+        ([(1.0, 1.0), (2.0, 1.0)], 0.5, 1.0),
+        ([(1.0, 1.0), (2.0, 1.0)], 0.51, 2.0),
+        ([(1.0, 3.0), (2.0, 1.0)], 0.75, 1.0),
+        ([(1.0, 3.0), (2.0, 1.0)], 0.76, 2.0),
+        ([(2.0, 0.0), (1.0, 0.0)], 0.5, 1.0),
+    ],
+)
+def test_the_weighed_quantile_is_the_least_value_that_reaches_the_share(weighed, quantile, value):
+    assert at_quantile(weighed, quantile) == value

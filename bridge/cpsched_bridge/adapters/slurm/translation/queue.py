@@ -28,7 +28,7 @@ class Surroundings:
     reservations: tuple[Reservation, ...]
     pinned: Collection[int]
     """Jobs whose node list is the bridge's own."""
-    guarded: bool = True
+    guarded: bool
     """Whether the submit plugin is loaded: only then do its words in a job's comment prove anything."""
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cpsched.dispatchers.cp.engine import Budget
 from cpsched.dispatchers.cp.limit import Limit
+from cpsched.errors import InvalidValue
 
 
 class Clock:
@@ -53,3 +56,50 @@ def test_a_limit_covers_a_model_that_can_be_built_and_taken_down_within_it() -> 
     assert not limit.covers(5.1)
     assert Limit(10.0, 1.0, 2, effort=100, model_s=16.0).covers(16.0)
     assert not Limit(100.0, 1.0, 2, model_s=16.0).covers(16.1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"total_s": 0.0}, "limit_s=0.0: must be positive"),
+        ({"total_s": -1.0}, "limit_s=-1.0: must be positive"),
+        ({"first_s": 0.0}, "first_limit_s=0.0: must be positive"),
+        ({"restarts": 0}, "restarts=0: must be positive"),
+        ({"model_s": -0.1}, "model_s=-0.1: must not be negative"),
+        ({"effort": 0}, "effort=0: must be positive"),
+    ],
+)
+def test_limits_that_make_no_sense_are_named(changes: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        Limit(**{"total_s": 1.0, "first_s": 1.0, "restarts": 1, **changes})  # type: ignore[arg-type]
+
+
+def test_the_least_limits_are_limits() -> None:
+    least = Limit(0.001, 0.0001, 1, effort=1, model_s=0.0)
+    assert (least.total, least.first, least.covers(0.0), least.covers(0.001)) == (1, 1, True, False)
+    assert (Limit(1.0, 1.0, 1).model_s, Limit(1.0, 1.0, 1).control, Limit(1.0, 1.0, 1).effort) == (0.1, "stops", None)
+
+
+@pytest.mark.parametrize(
+    ("total_s", "first_s", "effort", "total", "first"),
+    [
+        (16.0, 0.01, None, 16_000, 10),
+        (0.5, 2.0, None, 500, 2000),
+        (1.0, 0.0001, None, 1000, 1),
+        (16.0, 0.01, 800, 800, 100),
+        (16.0, 0.01, 15, 15, 1),
+        (16.0, 0.01, 16, 16, 2),
+        (16.0, 0.01, 7, 7, 1),
+    ],
+)
+def test_all_there_is_and_the_share_of_the_first_search(
+    total_s: float, first_s: float, effort: int | None, total: int, first: int
+) -> None:
+    limit = Limit(total_s, first_s, 1, effort)
+    assert (limit.total, limit.first) == (total, first)
+
+
+def test_a_model_is_not_built_in_a_limit_that_it_would_outlast() -> None:
+    assert Limit(2.0, 1.0, 1, model_s=1.0).covers(1.0)
+    assert not Limit(1.9, 1.0, 1, model_s=1.0).covers(1.0)
+    assert not Limit(9.0, 1.0, 1, model_s=1.0, effort=5).covers(1.1)

@@ -144,11 +144,12 @@ def test_a_job_that_the_controller_has_forgotten_is_forgotten_with_all_that_was_
     scene, translator = Scene(), Translator()
     translator.observe(scene.read())
     assert len(translator._jobs) > 30
+    assert len(translator._running._known) == 4
     scene.only("first")
     translator.observe(scene.read())
     assert list(translator._jobs) == [scene.job("first")["id"]]
     assert list(translator.queue.asked) == list(translator.queue._known) == [scene.job("first")["id"]]
-    assert translator.queue.limits._most == {}
+    assert (translator.queue.limits._most, translator._running._known) == ({}, {})
     scene.rows["jobs"] = []
     assert translator.observe(scene.read()).pending == ()
     assert (translator._jobs, translator.queue._known, translator.queue.asked) == ({}, {}, {})

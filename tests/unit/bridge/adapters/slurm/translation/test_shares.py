@@ -1,0 +1,242 @@
+"""How a job is split over nodes: tables of what is asked, what each share takes, and what is left to Slurm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cpsched_bridge.adapters.slurm.translation.machine import Machine
+from cpsched_bridge.adapters.slurm.translation.shares import (
+    Shares,
+    nodes_asked,
+    share_allocated,
+    share_asked,
+    shares_asked,
+    told_at_start,
+)
+from cpsched_bridge.adapters.slurm.translation.unmodelled import NotModelled
+from tests.unit.bridge.adapters.slurm.translation.test_machine import a_node
+
+EVENLY = "tasks do not divide evenly over nodes"
+RANGE = "range of node counts"
+WHOLE_JOB = "GPUs counted for the whole job"
+NOT_UNDERSTOOD = "asks for generic resources in a way not understood"
+
+
+def a_machine(nodes: int = 4, counts_memory: bool = True, **facts: Any) -> Machine:
+    """Nodes of 8 cores, 1000 MiB and 2 GPUs."""
+    configured = {"configured_gres": {"gpu": 2}, **facts}
+    return Machine.of([a_node(f"n{i}", **configured) for i in range(nodes)], counts_memory)
+
+
+def asked(**facts: Any) -> dict[str, Any]:
+    """A pending record: one task of one core and 100 MiB on one node."""
+    return {
+        "ntasks": 1,
+        "num_nodes": 1,
+        "max_nodes": 1,
+        "ntasks_per_node": None,
+        "cpus_per_task": 1,
+        "min_cpus_per_node": None,
+        "memory_per_node": None,
+        "memory_per_cpu": 100,
+        "gres_per_node": None,
+        "tres_per_task": None,
+        "requested_tres": None,
+        **facts,
+    }
+
+
+@pytest.mark.parametrize(
+    ("tasks", "low", "high", "per_node", "expected"),
+    [
+        (1, 1, 1, None, (1, 1)),
+        (4, 2, 2, None, (2, 2)),
+        (4, 2, 2, 1, (2, 2)),
+        (4, None, 1, None, (1, 1)),
+        (4, 0, 1, None, (1, 1)),
+        (4, 1, 4, None, (1, None)),
+        (4, 2, 4, None, (2, None)),
+        (4, 1, None, None, (1, None)),
+        (4, None, None, None, (1, None)),
+        (4, 3, None, None, (3, None)),
+        (4, 1, 4, 2, (2, 2)),
+        (4, 1, None, 1, (4, 4)),
+        (4, 1, None, 4, (1, 1)),
+        (4, 1, 3, None, RANGE),
+        (4, 1, 5, None, RANGE),
+        (4, 1, 2, 2, RANGE),
+        (4, 1, 4, 3, EVENLY),
+        (4, 1, None, 5, EVENLY),
+        (2, 2, 2, 3, (2, 2)),
+    ],
+)
+def test_how_many_nodes_a_record_asks_for(
+    tasks: int, low: int | None, high: int | None, per_node: int | None, expected: tuple[int, int | None] | str
+) -> None:
+    record = asked(ntasks=tasks, num_nodes=low, max_nodes=high, ntasks_per_node=per_node)
+    if isinstance(expected, str):
+        with pytest.raises(NotModelled, match=expected):
+            nodes_asked(record)
+    else:
+        assert nodes_asked(record) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "nodes", "amounts"),
+    [
+        ({}, 1, (1, 100, 0)),
+        ({"ntasks": 4}, 1, (4, 400, 0)),
+        ({"ntasks": 4}, 2, (2, 200, 0)),
+        ({"ntasks": 4, "cpus_per_task": 3}, 2, (6, 600, 0)),
+        ({"min_cpus_per_node": 5}, 1, (5, 500, 0)),
+        ({"ntasks": 6, "min_cpus_per_node": 5}, 1, (6, 600, 0)),
+        ({"min_cpus_per_node": 0}, 1, (1, 100, 0)),
+        ({"memory_per_node": 70}, 1, (1, 70, 0)),
+        ({"memory_per_node": 0}, 1, (1, 0, 0)),
+        ({"ntasks": 4, "memory_per_node": 70}, 2, (2, 70, 0)),
+        ({"memory_per_cpu": 0}, 1, (1, 0, 0)),
+        ({"gres_per_node": {"gres:gpu": 2}}, 1, (1, 100, 2)),
+        ({"ntasks": 4, "gres_per_node": {"gres:gpu": 1}}, 2, (2, 200, 1)),
+        ({"ntasks": 4, "tres_per_task": {"gres/gpu": 1}}, 2, (2, 200, 2)),
+        ({"tres_per_task": {"cpu": 4}}, 1, (1, 100, 0)),
+        ({"ntasks": 2, "gres_per_node": {"gpu": 1}, "tres_per_task": {"gres/gpu": 1}}, 2, (1, 100, 2)),
+        ({"requested_tres": {"cpu": 1, "gres/gpu": 2}}, 1, (1, 100, 2)),
+        ({"requested_tres": {"cpu": 1, "mem": 100}}, 1, (1, 100, 0)),
+        ({"gres_per_node": {"gpu": 2}, "requested_tres": {"gres/gpu": 2}}, 1, (1, 100, 2)),
+        ({"ntasks": 2, "gres_per_node": {"gpu": 2}, "requested_tres": {"gres/gpu": 4}}, 2, (1, 100, 2)),
+        ({"gres_per_node": {"gpu": 2}, "requested_tres": {"gres/shard": 9}}, 1, (1, 100, 2)),
+        ({"ntasks": 2, "requested_tres": {"gres/gpu": 2}}, 2, WHOLE_JOB),
+        ({"gres_per_node": {"gpu": 2}, "requested_tres": {"gres/gpu": 1}}, 1, NOT_UNDERSTOOD),
+        ({"ntasks": 2, "gres_per_node": {"gpu": 2}, "requested_tres": {"gres/gpu": 2}}, 2, NOT_UNDERSTOOD),
+        ({"gres_per_node": {"fpga": 1}}, 1, "generic resources that no node has"),
+        ({"memory_per_cpu": None}, 1, "all memory of a node"),
+    ],
+)
+def test_what_one_share_takes(facts: dict[str, Any], nodes: int, amounts: tuple[int, ...] | str) -> None:
+    if isinstance(amounts, str):
+        with pytest.raises(NotModelled, match=amounts):
+            share_asked(asked(**facts), a_machine(), nodes)
+    else:
+        assert share_asked(asked(**facts), a_machine(), nodes) == amounts
+
+
+def test_memory_of_which_nothing_is_said_is_none_where_slurm_does_not_count_it() -> None:
+    machine = a_machine(counts_memory=False)
+    assert share_asked(asked(memory_per_cpu=None), machine, 1) == (1, 0, 0)
+    assert share_asked(asked(), machine, 1) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(("tasks", "cores", "memory_mib"), [(1, 2, 200), (2, 2, 200), (3, 4, 400)])
+def test_cores_are_whole_and_memory_goes_with_them(tasks: int, cores: int, memory_mib: int) -> None:
+    """Nodes of two threads a core: what is asked per CPU counts for the thread that nobody else can use, too."""
+    assert share_asked(asked(ntasks=tasks), a_machine(threads_per_core=2), 1) == (cores, memory_mib, 0)
+
+
+def test_gpus_of_a_type_counted_for_the_whole_job_are_left_to_slurm_where_nodes_have_types() -> None:
+    machine = a_machine(configured_gres={"gpu:a100": 2})
+    with pytest.raises(NotModelled, match=r"pyslurm does not tell of which type"):
+        share_asked(asked(requested_tres={"gres/gpu": 1}), machine, 1)
+    assert share_asked(asked(gres_per_node={"gpu:a100": 1}), machine, 1) == (1, 100, 1, 1)
+    other = a_machine(configured_gres={"gpu": 2, "gpux:a": 1})
+    assert share_asked(asked(requested_tres={"gres/gpu": 1}), other, 1) == (1, 100, 1, 0, 0), "of another name"
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({}, Shares(1, (1, 100, 0), True)),
+        ({"ntasks": 8, "max_nodes": 8}, Shares(1, (8, 800, 0), True)),
+        ({"ntasks": 9, "max_nodes": 9}, Shares(3, (3, 300, 0), True)),
+        ({"ntasks": 12, "max_nodes": 12}, Shares(2, (6, 600, 0), True)),
+        ({"ntasks": 12, "max_nodes": 12, "num_nodes": 3}, Shares(3, (4, 400, 0), True)),
+        ({"ntasks": 11, "max_nodes": 11}, Shares(1, (11, 1100, 0), False)),
+        ({"ntasks": 33, "max_nodes": 33}, Shares(1, (33, 3300, 0), False)),
+        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, Shares(4, (1, 100, 0), True)),
+        ({"ntasks": 5, "num_nodes": 5, "max_nodes": 5}, Shares(5, (1, 100, 0), False)),
+        ({"ntasks": 32, "num_nodes": 4, "max_nodes": 4}, Shares(4, (8, 800, 0), True)),
+        ({"ntasks": 36, "num_nodes": 4, "max_nodes": 4}, Shares(4, (9, 900, 0), False)),
+        ({"ntasks": 3, "num_nodes": 2, "max_nodes": 2}, EVENLY),
+        ({"ntasks": 0}, "asks for no tasks"),
+        ({"ntasks": -3}, "asks for no tasks"),
+        ({"ntasks": 2, "num_nodes": 3, "max_nodes": None}, "more nodes than tasks"),
+        ({"ntasks": 2, "num_nodes": 2, "max_nodes": None}, Shares(2, (1, 100, 0), True)),
+    ],
+)
+def test_a_job_is_split_over_the_nodes_it_asks_for_else_over_the_fewest_that_hold_it(
+    facts: dict[str, Any], expected: Shares | str
+) -> None:
+    """Four nodes of 8 cores. What fits nowhere is told on the fewest nodes that were asked for."""
+    if isinstance(expected, str):
+        with pytest.raises(NotModelled, match=expected):
+            shares_asked(asked(**facts), a_machine(), 0)
+    else:
+        assert shares_asked(asked(**facts), a_machine(), 0) == expected
+
+
+@pytest.mark.parametrize(
+    ("tasks", "expected"),
+    [(16, Shares(2, (8, 800, 0), True)), (24, Shares(1, (24, 2400, 0), False)), (4, Shares(1, (4, 400, 0), True))],
+)
+def test_only_nodes_of_the_node_set_count(tasks: int, expected: Shares) -> None:
+    machine = a_machine()
+    row = machine.node_set(np.array([True, False, True, False]), "two of four")
+    assert shares_asked(asked(ntasks=tasks, max_nodes=tasks), machine, row) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "nodes", "amounts"),
+    [
+        ({}, 1, (8, 800, 0)),
+        ({}, 2, (4, 400, 0)),
+        ({"cpus": 9, "allocated_tres": {"mem": 801}}, 2, (5, 401, 0)),
+        ({"cpus": None}, 1, (1, 800, 0)),
+        ({"cpus": 0}, 1, (1, 800, 0)),
+        ({"cpus": None, "allocated_tres": {"cpu": 1}}, 2, (1, 0, 0)),
+        ({"allocated_tres": {"mem": 800, "gres/gpu": 3}}, 2, (4, 400, 2)),
+        ({"allocated_tres": {"mem": 800, "gres/fpga": 3}}, 2, (4, 400, 0)),
+        ({"allocated_tres": None, "requested_tres": {"mem": 600, "gres/gpu": 2}}, 2, (4, 300, 1)),
+        ({"allocated_tres": {}, "requested_tres": {"mem": 600}}, 2, (4, 300, 0)),
+        ({"allocated_tres": {"mem": 800}, "requested_tres": {"mem": 600, "gres/gpu": 2}}, 2, (4, 400, 0)),
+        ({"allocated_tres": None, "requested_tres": None}, 2, (4, 0, 0)),
+        ({"allocated_tres": None}, 2, (4, 0, 0)),
+        ({"gres_per_node": {"gpu": 1}}, 2, (4, 400, 1)),
+        ({"gres_per_node": {"gpu": 1}, "tres_per_task": {"gres/gpu": 2}}, 2, (4, 400, 1)),
+        ({"ntasks": 4, "tres_per_task": {"gres/gpu": 1}}, 2, (4, 400, 2)),
+        ({"ntasks": 3, "tres_per_task": {"gres/gpu": 1}}, 2, (4, 400, 2)),
+        ({"allocated_tres": {"gres/gpu": 1}, "gres_per_node": {"gpu": 2}}, 1, (8, 0, 1)),
+    ],
+)
+def test_what_one_share_of_an_allocated_job_takes_rounded_up(
+    facts: dict[str, Any], nodes: int, amounts: tuple[int, ...]
+) -> None:
+    """Where accounting does not track what a job got, what it asked for counts."""
+    record = {"cpus": 8, "allocated_tres": {"mem": 800}, "ntasks": 1, **facts}
+    assert share_allocated(record, a_machine(), nodes) == amounts
+
+
+@pytest.mark.parametrize(
+    ("facts", "nodes", "most", "told"),
+    [
+        ({"ntasks": 1, "max_nodes": 1}, 1, None, (0, "")),
+        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, 4, None, (0, "")),
+        ({"ntasks": 8, "num_nodes": 4, "max_nodes": 4}, 4, None, (2, "TasksPerNode=0 NumTasks=8")),
+        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4, "ntasks_per_node": 2}, 2, None, (0, "")),
+        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4}, 1, None, (4, "TasksPerNode=0 NumTasks=4")),
+        ({"ntasks": 4, "num_nodes": 4, "max_nodes": None}, 4, None, (1, "TasksPerNode=0 NumTasks=4")),
+        ({"ntasks": 6, "num_nodes": None, "max_nodes": 6}, 1, None, (6, "TasksPerNode=0 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": None, "max_nodes": 6}, 2, 4, (3, "TasksPerNode=0 NumNodes=1-4 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 1, "max_nodes": 6}, 2, None, (3, "TasksPerNode=0 NumNodes=1-6 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 1, "max_nodes": 6}, 2, 0, (3, "TasksPerNode=0 NumNodes=1-1 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 2, "max_nodes": 6}, 3, 1, (2, "TasksPerNode=0 NumNodes=2-2 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 1, "max_nodes": 6}, 2, 9, (3, "TasksPerNode=0 NumNodes=1-6 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 1, "max_nodes": None}, 2, 4, (3, "TasksPerNode=0 NumNodes=1 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 2, "max_nodes": None}, 3, None, (2, "TasksPerNode=0 NumNodes=2 NumTasks=6")),
+    ],
+)
+def test_what_slurm_must_be_told_and_how_that_is_taken_back(
+    facts: dict[str, Any], nodes: int, most: int | None, told: tuple[int, str]
+) -> None:
+    assert told_at_start(asked(**facts), nodes, most) == told

@@ -1,0 +1,254 @@
+"""What the client makes of a child that answers, is late, has ended or cannot be started: a child of the test's own."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.transport.pyslurm import client as clients
+from cpsched_bridge.adapters.slurm.transport.pyslurm import wire
+from cpsched_bridge.adapters.slurm.transport.pyslurm.client import READING_S, Client
+from cpsched_bridge.errors import BackendDied, BackendTimeout, BackendUnavailable, CommandRefused
+
+
+class Child:
+    """Stands where a process would: the test holds its end of the socket, and says whether it lives."""
+
+    made: ClassVar[list[Child]] = []
+    refused = False
+
+    def __init__(self, module: str, *words: str, environment: dict[str, str] | None = None) -> None:
+        if Child.refused:
+            raise OSError("no more processes")
+        self.channel, self.end = socket.socketpair()
+        self.end.settimeout(10.0)
+        self.words, self.environment = (module, *words), environment
+        self.pid, self.lives, self.killed = 1000 + len(Child.made), True, 0
+        Child.made.append(self)
+
+    def alive(self) -> bool:
+        return self.lives
+
+    def kill(self) -> int:
+        self.killed += 1
+        self.channel.close()
+        return -9
+
+
+class Clock:
+    """A clock that the test sets, in the client and in what reads from its channel."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
+    monkeypatch.setattr(Child, "made", [])
+    monkeypatch.setattr(Child, "refused", False)
+    monkeypatch.setattr(clients, "Child", Child)
+    yield Child.made
+    for child in Child.made:
+        child.channel.close()
+        child.end.close()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(clients, "time", found)
+    monkeypatch.setattr(wire, "time", found)
+    return found
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What the client waits for, how long, and whether it comes."""
+    found = SimpleNamespace(comes=False, seconds=[])
+
+    def select(read: Any, write: Any, odd: Any, seconds: float) -> tuple[Any, Any, Any]:
+        found.seconds.append(seconds)
+        return (read if found.comes else []), [], []
+
+    monkeypatch.setattr(clients, "select", select)
+    return found
+
+
+def test_a_child_is_started_with_the_first_call_and_stays(children: list[Child]) -> None:
+    client = Client("some_pyslurm", {"A": "b"})
+    assert (client.pid, client.starts, client.close()) == (None, 0, None)
+    for number in range(3):
+        client.ask("hello", 5.0, number=number)
+        assert wire.receive(children[0].end) == {"call": "hello", "arguments": {"number": number}}
+        wire.send(children[0].end, {"result": number})
+        assert client.answer() == number
+    assert (len(children), client.starts, client.pid) == (1, 1, 1000)
+    assert children[0].words == (clients.CHILD, "some_pyslurm")
+    assert children[0].environment == {"A": "b"}
+    assert client.close() == -9
+    assert (client.pid, client.close(), children[0].killed) == (None, None, 1)
+
+
+def test_without_a_word_it_is_pyslurm_in_the_bridges_own_environment(children: list[Child]) -> None:
+    Client().ask("hello", 5.0)
+    assert (children[0].words, children[0].environment) == ((clients.CHILD, "pyslurm"), None)
+
+
+def test_a_child_that_has_ended_between_calls_is_replaced(children: list[Child]) -> None:
+    client = Client()
+    client.ask("hello", 5.0)
+    children[0].lives = False
+    client.ask("hello", 5.0)
+    assert (client.starts, client.pid, children[0].killed, children[1].killed) == (2, 1001, 1, 0)
+
+
+def test_a_child_that_cannot_be_started_is_no_controller(
+    children: list[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client()
+    monkeypatch.setattr(Child, "refused", True)
+    with pytest.raises(BackendUnavailable, match="the pyslurm process cannot be started: no more processes"):
+        client.call("hello", 5.0)
+    assert (client.starts, client.pid) == (0, None)
+    monkeypatch.setattr(Child, "refused", False)
+    client.ask("hello", 5.0)
+    assert client.starts == 1
+
+
+@pytest.mark.parametrize(
+    ("asked_ago_s", "wait_s", "waited_s", "over"),
+    [
+        (0.0, 2.0, 2.0, False),
+        (0.0, 0.0, 0.0, False),
+        (0.0, 0.5, 0.5, False),
+        (0.0, 4.9, 4.9, False),
+        (0.0, 5.0, 5.0, True),
+        (0.0, 9.0, 5.0, True),
+        (4.0, 0.5, 0.5, False),
+        (4.0, 2.0, 1.0, True),
+        (5.0, 0.0, 0.0, True),
+        (7.0, 3.0, 0.0, True),
+        (7.0, 0.0, 0.0, True),
+    ],
+)
+def test_an_answer_is_not_waited_for_beyond_what_is_asked_nor_beyond_its_deadline(
+    children: list[Child],
+    clock: Clock,
+    waits: SimpleNamespace,
+    asked_ago_s: float,
+    wait_s: float,
+    waited_s: float,
+    over: bool,
+) -> None:
+    """A call of 5 seconds, to which no answer comes: it has come to something once its time is over."""
+    client = Client()
+    client.ask("hello", 5.0)
+    clock.now_s += asked_ago_s
+    assert client.answered(wait_s) is over
+    assert waits.seconds == [pytest.approx(waited_s)]
+
+
+@pytest.mark.parametrize(
+    ("asked_ago_s", "left_s"), [(0.0, 60.0), (54.0, 6.0), (55.0, READING_S), (59.0, READING_S), (90.0, READING_S)]
+)
+def test_an_answer_that_has_begun_to_come_may_be_read_however_late_it_is_looked_for(
+    children: list[Child], clock: Clock, waits: SimpleNamespace, asked_ago_s: float, left_s: float
+) -> None:
+    client = Client()
+    client.ask("hello", 60.0)
+    wire.send(children[0].end, {"result": "late"})
+    clock.now_s += asked_ago_s
+    waits.comes = True
+    assert client.answered(0.0)
+    assert client._until_s - clock.now_s == pytest.approx(left_s)
+    assert client.answer() == "late"
+
+
+def test_an_answer_that_nobody_looked_for_in_time_is_none(children: list[Child], clock: Clock) -> None:
+    client = Client()
+    client.ask("hello", 60.0)
+    wire.send(children[0].end, {"result": "late"})
+    clock.now_s += 60.0
+    with pytest.raises(BackendTimeout, match=r"^hello: no answer from the pyslurm process in 60 s: killed$"):
+        client.answer()
+    assert (children[0].killed, client.pid) == (1, None)
+
+
+def test_without_a_child_a_call_has_come_to_nothing_and_that_at_once(children: list[Child], clock: Clock) -> None:
+    client = Client()
+    client.ask("past", 5.0)
+    client.close()
+    assert client.answered(1.0)
+    assert client.answered(0.0)
+    with pytest.raises(
+        BackendDied, match=r"^past: the pyslurm process died \(exit status None\): it has ended before$"
+    ):
+        client.answer()
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "words"),
+    [
+        ({"error": "unavailable", "detail": "gone"}, BackendUnavailable, "hold: gone"),
+        ({"error": "timeout", "detail": "slow"}, BackendTimeout, "hold: slow"),
+        ({"error": "refused", "detail": "no"}, CommandRefused, "hold: no"),
+    ],
+)
+def test_an_error_that_the_child_tells_costs_no_child(
+    children: list[Child], reply: dict[str, str], error: type[Exception], words: str
+) -> None:
+    client = Client()
+    client.ask("hold", 5.0)
+    wire.send(children[0].end, reply)
+    with pytest.raises(error, match=f"^{words}$"):
+        client.answer()
+    assert (children[0].killed, client.pid) == (0, 1000)
+
+
+def test_a_child_that_hangs_up_has_died(children: list[Child]) -> None:
+    client = Client()
+    client.ask("hold", 5.0)
+    children[0].end.close()
+    with pytest.raises(BackendDied, match=r"^hold: the pyslurm process died \(exit status -9\): "):
+        client.answer()
+    assert (children[0].killed, client.pid) == (1, None)
+
+
+def test_a_child_that_has_died_unseen_takes_no_call(children: list[Child]) -> None:
+    client = Client()
+    client.ask("hello", 5.0)
+    children[0].end.close()
+    with pytest.raises(BackendDied, match=r"^start: the pyslurm process died"):
+        client.ask("start", 5.0)
+    assert (children[0].killed, client.pid) == (1, None)
+
+
+def test_what_is_no_message_costs_the_child(children: list[Child]) -> None:
+    client = Client()
+    client.ask("hello", 5.0)
+    children[0].end.sendall(wire.HEADER.pack(3) + b"abc")
+    with pytest.raises(BackendUnavailable, match=r"^hello: the pyslurm process sent no message: "):
+        client.answer()
+    assert (children[0].killed, client.pid) == (1, None)
+
+
+def test_a_child_that_takes_no_message_is_not_waited_for_beyond_the_deadline(children: list[Child]) -> None:
+    client = Client()
+    with pytest.raises(BackendTimeout, match=r"^hello: no answer from the pyslurm process in 0.05 s: killed$"):
+        client.ask("hello", 0.05, words="x" * 10_000_000)
+    assert (children[0].killed, client.pid) == (1, None)
+
+
+def test_a_call_is_a_question_and_its_answer(children: list[Child], monkeypatch: pytest.MonkeyPatch) -> None:
+    client, done = Client(), []
+    monkeypatch.setattr(client, "ask", lambda name, deadline_s, **arguments: done.append((name, deadline_s, arguments)))
+    monkeypatch.setattr(client, "answer", lambda: "answered")
+    assert client.call("hold", 3.0, orders=[1]) == "answered"
+    assert done == [("hold", 3.0, {"orders": [1]})]

@@ -1,0 +1,301 @@
+"""How the loop ends and begins again: stops, kept jobs, interrupts, a pause that ends, and what a report counts."""
+
+import sqlite3
+import threading
+
+import pytest
+import structlog
+
+from cpsched_bridge.cycle import loop
+from cpsched_bridge.errors import BackendUnavailable
+from cpsched_bridge.ports import Hold, LeftJob, Outcome
+from cpsched_bridge.report import Happening
+from cpsched_bridge.store.ledger import State
+from tests.bridges import a_bridge
+from tests.builders import a_cluster, a_job
+from tests.fakes import FakeCluster, FakePace
+
+
+def full(*_, **__):
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+def blocked():
+    """A cluster of one core with three jobs: after a cycle the first runs, and two are held."""
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(a_job(1), a_job(2), a_job(3))
+    return cluster
+
+
+def told(bridge, *kinds):
+    return [event.detail for event in bridge.journal.events() if event.kind in kinds]
+
+
+@pytest.mark.parametrize(("on_stop", "hold"), [("hand-back", Hold.NONE), ("keep", Hold.PLUGIN)])
+def test_a_stop_gives_held_jobs_back_unless_they_are_to_be_kept(bridge_at, on_stop, hold):
+    cluster = blocked()
+    bridge = bridge_at(cluster, on_stop=on_stop)
+    bridge.cycle()
+    assert bridge.stop() == []
+    assert [cluster.jobs[id].hold for id in (2, 3)] == [hold, hold]
+    assert told(bridge, "stopped") == ["in order"]
+
+
+def test_a_shadow_that_stops_touches_no_job_that_somebody_holds_for_it(bridge_at):
+    cluster = blocked()
+    bridge = bridge_at(cluster, mode="shadow", on_stop="hand-back")
+    bridge.cycle()
+    assert bridge.stop() == []
+    assert cluster.commands == []
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_gives_held_jobs_back_and_the_log_names_those_that_stay(bridge_at, end):
+    cluster, pace = blocked(), FakePace()
+    bridge = bridge_at(cluster, pace=pace)
+    give = cluster._hand_back
+    cluster._hand_back = lambda id: Outcome(id, "refused", "no") if id == 3 else give(id)
+
+    def interrupted(seconds):
+        raise end
+
+    pace.wait = interrupted
+    with structlog.testing.capture_logs() as lines, pytest.raises(end):
+        bridge.run()
+    assert [cluster.jobs[id].hold for id in (2, 3)] == [Hold.NONE, Hold.PLUGIN]
+    assert [(line["log_level"], line["detail"]) for line in lines if line["event"] == "still_held"] == [
+        ("error", "job 3 may still be held: no")
+    ]
+    assert told(bridge, "stopped") == ["job 3 may still be held: no"]
+
+
+def test_a_loop_outside_of_the_main_thread_says_that_decisions_have_no_limit(bridge_at):
+    def lines_of(run):
+        with structlog.testing.capture_logs() as lines:
+            run(bridge_at(FakeCluster()).run)
+        return [line["log_level"] for line in lines if line["event"] == "no_decision_deadline"]
+
+    def aside(work):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    assert lines_of(aside) == ["warning"]
+    assert lines_of(lambda run: run()) == []
+
+
+@pytest.mark.parametrize(
+    ("later_s", "ago"), [(-5.0, "0 s ago"), (0.0, "0 s ago"), (0.4, "0 s ago"), (0.6, "1 s ago"), (1.0, "1 s ago")]
+)
+def test_a_restart_says_how_long_ago_the_stop_was_and_never_less_than_nothing(bridge_at, later_s, ago):
+    """Also where the clock was set back in between."""
+    first = bridge_at(FakeCluster(), pace=FakePace(at_s=100.0))
+    first.stop()
+    first.ledger.close()
+    first.journal.close()
+    second = bridge_at(FakeCluster(), pace=FakePace(at_s=100.0 + later_s))
+    second.run()
+    assert told(second, "started") == [f"the bridge before stopped {ago}: in order"]
+
+
+def test_failures_from_before_a_resume_and_from_the_pause_do_not_count_after_it(bridge_at):
+    """A bridge that is resumed gets all its attempts again; those that failed while it was paused are nobody's."""
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster, guard={"max_failed_decisions": 3})
+    bridge.policy.dispatcher.decide = lambda snapshot, need: None
+    modes = [bridge.cycle().mode for _ in range(6)]
+    assert modes == ["control"] * 3 + ["paused"] * 3
+    bridge.pause.resume()
+    assert [bridge.cycle().mode for _ in range(4)] == ["control"] * 3 + ["paused"]
+    assert told(bridge, "stood_down") == ["3 decisions in a row failed"] * 2
+
+
+@pytest.mark.parametrize("mode", ["shadow", "paused"])
+def test_only_a_bridge_in_control_stands_down(bridge_at, mode):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster, mode="shadow" if mode == "shadow" else "control", guard={"max_failed_decisions": 1})
+    bridge.policy.dispatcher.decide = lambda snapshot, need: None
+    if mode == "paused":
+        bridge.pause.pause("maintenance")
+    assert [bridge.cycle().mode for _ in range(3)] == [mode] * 3
+    assert told(bridge, "stood_down") == []
+    assert bridge.pause.reason() == (None if mode == "shadow" else "maintenance")
+
+
+def test_a_good_decision_forgets_the_bad_ones_before_it(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), a_job(2))
+    bridge = bridge_at(cluster, guard={"max_failed_decisions": 3})
+    decide = bridge.policy.dispatcher.decide
+    for good in (False, False, True, False, False, True):
+        bridge.policy.dispatcher.decide = decide if good else (lambda snapshot, need: None)
+        report = bridge.cycle()
+        assert (report.mode, report.result) == ("control", "ok" if good else "decision_failed")
+
+
+def test_a_change_of_mode_is_told_once_with_its_reason(bridge_at):
+    bridge = bridge_at(FakeCluster())
+    bridge.cycle()
+    bridge.cycle()
+    bridge.pause.pause("maintenance")
+    bridge.cycle()
+    bridge.cycle()
+    bridge.pause.resume()
+    bridge.cycle()
+    assert told(bridge, "mode") == ["control", "paused maintenance", "control"]
+
+
+def test_a_report_counts_what_is_kept_and_what_is_on_its_way(bridge_at):
+    cluster = blocked()
+    cluster.lazy = True
+    cluster.submit(a_job(4), hold=Hold.USER)
+    bridge = bridge_at(cluster)
+    first = bridge.cycle()
+    assert (first.starting, first.kept) == (1, 3)
+    cluster.schedule()
+    second = bridge.cycle()
+    assert (second.starting, second.kept) == (0, 2)
+    cluster.end(1)
+    third = bridge.cycle()
+    assert (third.starting, third.kept) == (1, 2)
+
+
+def test_a_report_tells_the_time_of_every_phase_that_ran(bridge_at):
+    """The clock goes on by a second with each look at it; a phase looks twice at least."""
+    cluster, pace = FakeCluster(), FakePace()
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster, pace=pace)
+
+    def ticking():
+        pace.at_s += 1.0
+        return pace.at_s
+
+    pace.monotonic_s = ticking
+    assert set(bridge.cycle().seconds) == {"observe", "reconcile", "decide", "verify", "apply", "journal"}
+    cluster.fail("observe", BackendUnavailable("gone"))
+    report = bridge.cycle()
+    assert set(report.seconds) == {"observe", "journal"}
+    assert min(report.seconds.values()) >= 1.0
+
+
+def test_rounds_are_counted_on_from_ledger_or_journal_whichever_knows_more(bridge_at, tmp_path):
+    first = bridge_at(blocked())
+    for _ in range(5):
+        first.cycle()
+    first.ledger.close()
+    first.journal.close()
+    again = bridge_at(FakeCluster())
+    assert again.cycle().number == 6
+    again.ledger.close()
+    again.journal.close()
+    for path in tmp_path.glob("journal.sqlite*"):
+        path.unlink()
+    assert bridge_at(FakeCluster()).cycle().number == 7, "in round 6 the jobs were seen to be gone"
+
+
+def test_the_log_warns_of_what_happens_and_tells_of_mode_and_start_in_passing(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(7))
+    cluster.before("start", lambda: cluster.cancel(7))
+    with structlog.testing.capture_logs() as lines:
+        bridge_at(cluster).run()
+    levels = {line["event"]: line["log_level"] for line in lines}
+    assert levels == {"started": "info", "mode": "info", "start_refused": "warning", "starts": "info"}
+    (refused,) = (line for line in lines if line["event"] == "start_refused")
+    assert (refused["round"], refused["job"]) == (1, 7)
+    (starts,) = (line for line in lines if line["event"] == "starts")
+    assert (starts["jobs"], starts["waiting"]) == (1, 1)
+
+
+@pytest.mark.parametrize("store", ["ledger", "journal"])
+def test_what_befell_a_file_is_told_until_it_is_written_down(bridge_at, store):
+    bridge = bridge_at(FakeCluster())
+    bridge.cycle()
+    mishap = Happening("odd", "something befell the file")
+    getattr(bridge, store).mishaps.append(mishap)
+    write = bridge.journal.write_events
+    bridge.journal.write_events = full
+    assert bridge.cycle().result == "storage_error"
+    assert getattr(bridge, store).mishaps == [mishap]
+    bridge.journal.write_events = write
+    assert mishap in bridge.cycle().happenings
+    assert told(bridge, "odd") == ["something befell the file"]
+    assert mishap not in bridge.cycle().happenings
+
+
+@pytest.mark.parametrize(
+    ("state", "commands"), [("waiting", [("hold", (1,))]), ("left", [("hand_back", (1,))]), ("gone", [])]
+)
+def test_what_the_ledger_intends_is_sent_for_jobs_that_wait_or_are_left_and_for_no_others(bridge_at, state, commands):
+    """A bridge died after it had written down that it would hold a job, or hand one back."""
+    cluster = FakeCluster()
+    cluster.drained = {0, 1, 2, 3}
+    cluster.submit(a_job(1), hold=Hold.NONE if state == "waiting" else Hold.PLUGIN)
+    if state == "left":
+        cluster.left.append(LeftJob(1, "heterogeneous job", held_for_us=True))
+    if state == "gone":
+        cluster.cancel(1)
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    assert cluster.commands == commands
+
+
+def test_what_one_cycle_may_send_is_spent_on_intents_first(bridge_at):
+    cluster = FakeCluster(cluster=a_cluster(nodes=4, cores=16))
+    cluster.submit(a_job(1), a_job(2))
+    cluster.submit(a_job(3), hold=Hold.NONE)
+    bridge = bridge_at(cluster, cycle={"max_commands": 2})
+    bridge.cycle()
+    assert cluster.commands == [("hold", (3,)), ("start", (1,))]
+    assert bridge.ledger.get(2).state is State.HELD
+
+
+def test_a_failed_write_of_a_round_does_not_keep_its_events_from_being_written(bridge_at, monkeypatch):
+    cluster = FakeCluster()
+    bridge = bridge_at(cluster)
+    monkeypatch.setattr(bridge.journal, "write_round", full)
+    report = bridge.cycle()
+    assert report.result == "storage_error"
+    assert told(bridge, "storage_error") == ["database or disk is full"]
+    assert not bridge.settings.heartbeat_path.exists()
+
+
+def test_a_bridge_without_a_snapshot_writes_no_round(bridge_at):
+    cluster = FakeCluster()
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    cluster.fail("observe", BackendUnavailable("gone"))
+    bridge.cycle()
+    bridge.cycle()
+    assert list(bridge.journal.numbers()) == [1, 3]
+
+
+@pytest.mark.parametrize("call", ["record", "forget"])
+def test_a_cycle_that_fails_before_it_decides_tells_that_and_nothing_else(bridge_at, monkeypatch, call):
+    """The cluster has been read, but there is nothing yet that could be written down as a round."""
+    monkeypatch.setattr(loop, "_FORGET_EVERY", 1)
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    monkeypatch.setattr(bridge.ledger, call, full)
+    report = bridge.cycle()
+    assert (report.result, report.snapshot) == ("storage_error", None)
+    assert report.observation is not None
+    assert [happening.kind for happening in report.happenings] == ["mode", "storage_error"]
+    assert list(bridge.journal.numbers()) == []
+
+
+def test_a_log_that_takes_nothing_costs_no_cycle(tmp_path):
+    """Standard error is closed, or its disk is full."""
+
+    class Silent:
+        def __getattr__(self, _):
+            raise OSError("no space left on device")
+
+    bridge = a_bridge(tmp_path, blocked())
+    bridge._log = Silent()
+    assert bridge.cycle().result == "ok"
+    bridge.backend.faults["observe"] = [lambda work: 1 / 0]
+    assert bridge.cycle().result == "internal_error"

@@ -1,0 +1,190 @@
+"""A file that was begun anew is like any other: and an attempt that fails leaves no connection and no file behind."""
+
+import sqlite3
+from types import SimpleNamespace
+
+import pytest
+
+from cpsched_bridge.report import Happening
+from cpsched_bridge.store import journal as journals
+from cpsched_bridge.store import ledger as ledgers
+from cpsched_bridge.store.journal import Journal
+from cpsched_bridge.store.journal_reader import Aside
+from cpsched_bridge.store.ledger import Ledger, State, move
+
+GARBAGE = b"this is no database at all, " * 400
+
+MODULES = {"ledger": ledgers, "journal": journals}
+MADE = {"ledger": Ledger, "journal": Journal}
+
+
+def write(store, number):
+    if isinstance(store, Ledger):
+        store.record([move(None, State.HELD, 5, "held", job_id=number)], number)
+    else:
+        store.write_events(0.0, number, [Happening("odd", f"event {number}")])
+
+
+def written(store):
+    if isinstance(store, Ledger):
+        return [entry.job_id for entry in store.entries()]
+    return [event.round for event in store.events()]
+
+
+def is_closed(db):
+    try:
+        db.execute("select 1")
+    except sqlite3.ProgrammingError:
+        return True
+    return False
+
+
+@pytest.fixture(params=["ledger", "journal"])
+def file(request, tmp_path, monkeypatch):
+    """One of the two files in use; `opened` lists the connections made since, and `damage` makes it garbage."""
+    path, module = tmp_path / f"{request.param}.sqlite", MODULES[request.param]
+    connect, opened = module.connect, []
+
+    def noted(*args, **kwargs):
+        opened.append(connect(*args, **kwargs))
+        return opened[-1]
+
+    monkeypatch.setattr(module, "connect", noted)
+    store = MADE[request.param](path)
+    write(store, 1)
+
+    def damage():
+        store._db.execute("pragma wal_checkpoint(truncate)")
+        store._db.close()
+        path.write_bytes(GARBAGE)
+        store._db = sqlite3.connect(path)
+
+    def asides():
+        return [each for each in tmp_path.glob("*.damaged-*") if not each.name.endswith(("-wal", "-shm"))]
+
+    return SimpleNamespace(path=path, module=module, store=store, opened=opened, damage=damage, asides=asides)
+
+
+def test_a_file_that_was_begun_anew_is_not_set_aside_because_the_disk_is_full(file):
+    file.damage()
+    write(file.store, 2)
+    assert len(file.asides()) == 1
+    file.store._db.execute("pragma query_only=on")
+    with pytest.raises(sqlite3.OperationalError):
+        write(file.store, 3)
+    file.store._db.execute("pragma query_only=off")
+    assert len(file.asides()) == 1, "it is whole"
+    write(file.store, 4)
+    assert written(file.store)[-2:] == [2, 4]
+    assert written(MADE[file.path.stem](file.path)) == written(file.store)
+
+
+def test_a_file_that_is_damaged_twice_is_set_aside_twice(file):
+    for number in (2, 3):
+        file.damage()
+        write(file.store, number)
+    assert len(file.asides()) == 2
+    assert [mishap.kind for mishap in file.store.mishaps] == [f"{file.path.stem}_damaged"] * 2
+    assert all(
+        aside.name in mishap.detail for aside, mishap in zip(sorted(file.asides()), file.store.mishaps, strict=True)
+    )
+
+
+def test_an_attempt_to_begin_anew_that_fails_leaves_no_connection_open(file, monkeypatch):
+    file.damage()
+    before = len(file.opened)
+    with monkeypatch.context() as patched:
+        patched.setattr(file.module, "_SCHEMA", "no sql at all")
+        for number in (2, 3):
+            with pytest.raises(sqlite3.OperationalError):
+                write(file.store, number)
+    tried = file.opened[before:]
+    assert len(tried) == 2
+    assert all(is_closed(db) for db in tried)
+    write(file.store, 4)
+    assert written(file.store)[-1] == 4
+
+
+def test_a_file_that_cannot_be_opened_leaves_no_connection_open(file, monkeypatch):
+    monkeypatch.setattr(file.module, "_SCHEMA", "no sql at all")
+    before = len(file.opened)
+    with pytest.raises(sqlite3.OperationalError):
+        MADE[file.path.stem](file.path)
+    assert len(file.opened) == before + 1
+    assert is_closed(file.opened[-1])
+    assert file.asides() == []
+
+
+@pytest.mark.parametrize("stem", ["ledger", "journal"])
+def test_no_connection_to_a_file_that_was_set_aside_stays_open(tmp_path, monkeypatch, stem):
+    module, path = MODULES[stem], tmp_path / f"{stem}.sqlite"
+    path.write_bytes(GARBAGE)
+    connect, opened = module.connect, []
+
+    def noted(*args, **kwargs):
+        opened.append(connect(*args, **kwargs))
+        return opened[-1]
+
+    monkeypatch.setattr(module, "connect", noted)
+    store = MADE[stem](path)
+    assert [db for db in opened if not is_closed(db)] == [store._db]
+
+
+def test_what_is_written_first_to_a_journal_begun_anew_is_whole(tmp_path):
+    """The list of jobs that are set aside is written as what changed: there is nothing yet that it could change."""
+    journal = Journal(tmp_path / "journal.sqlite")
+    first, second = Aside(1, "held", "by its owner"), Aside(2, "held", "by its owner")
+    journal.write_asides([first])
+    journal._db.execute("pragma wal_checkpoint(truncate)")
+    journal._db.close()
+    (tmp_path / "journal.sqlite").write_bytes(GARBAGE)
+    journal._db = sqlite3.connect(tmp_path / "journal.sqlite")
+    journal.write_asides([first, second])
+    assert journal.asides() == [first, second]
+
+
+@pytest.mark.parametrize("stem", ["ledger", "journal"])
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_file_that_is_not_there_or_is_empty_is_made_without_a_word(tmp_path, stem, content):
+    path = tmp_path / f"{stem}.sqlite"
+    if content is not None:
+        path.write_bytes(content)
+    store = MADE[stem](path)
+    write(store, 1)
+    assert store.mishaps == []
+    assert written(MADE[stem](path)) == [1]
+
+
+@pytest.mark.parametrize("stem", ["ledger", "journal"])
+def test_a_damaged_file_that_is_only_read_is_left_where_it_is(tmp_path, stem):
+    path = tmp_path / f"{stem}.sqlite"
+    path.write_bytes(GARBAGE)
+    with pytest.raises(sqlite3.DatabaseError):
+        MADE[stem](path, read_only=True)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes() == GARBAGE
+
+
+@pytest.mark.parametrize(
+    ("jobs", "words"), [(0, ""), (1, "7_1"), (2, "7_1, 8"), (50, "56"), (51, "56 and 1 more"), (53, "56 and 3 more")]
+)
+def test_what_a_damaged_ledger_named_as_held_is_told_up_to_fifty_by_name(tmp_path, jobs, words):
+    """By the label that people use where there is one; jobs on which no hold of ours can be are not named."""
+    path = tmp_path / "ledger.sqlite"
+    ledger = Ledger(path)
+    kept = [move(None, State.HELD, 0, "", job_id=id, label="7_1" if id == 7 else "") for id in range(7, 7 + jobs)]
+    over = move(None, State.HELD, 0, "", job_id=1)
+    ledger.record([over, *kept])
+    ledger.record([move(over.entry, State.GONE, 1, "")])
+    ledger._db.execute("update jobs set nodes = 'no list' where id = 1")
+    ledger._db.commit()
+    ledger.close()
+    (mishap,) = Ledger(path).mishaps
+    detail = mishap.detail
+    if not jobs:
+        assert "named" not in detail
+        return
+    named = detail.partition("; it named as held: ")[2].partition("; those without the submit plugin's mark")[0]
+    assert named.endswith(words)
+    assert named.startswith("7_1")
+    assert named.count(",") == min(jobs, 50) - 1
