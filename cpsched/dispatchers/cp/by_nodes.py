@@ -17,7 +17,7 @@ from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.dispatchers.cp.search import Guided, Take
 from cpsched.dispatchers.cp.sizes import intervals_on, with_intervals
 from cpsched.dispatchers.cp.window import Problem
-from cpsched.model import EXCLUSIVE
+from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 _INTERVAL_S = 4e-5
 """Building and first propagation, by optional interval."""
@@ -160,10 +160,9 @@ class NodeSearch(Guided):
         super().__init__(model, plan, rank, complete)
         self._nodes = model
 
-    def fits(self, j: int, tau: int, placed: Any) -> bool:
-        """In the incomplete form, whether the dive's kernel finds places; else the solver finds out."""
-        facts = self._nodes.facts
-        return self._complete or kernels.put_at(facts, self.plan, placed, j, facts.now_s + tau)
+    def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
+        """In the incomplete form the dive's kernel finds places; else the solver finds out."""
+        return super().first(placed, earliest_s) if self._complete else self.first_with_room(placed, earliest_s)
 
     def parts(self, j: int) -> Any:
         """See `Guided.parts`."""

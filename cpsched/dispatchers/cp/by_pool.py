@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from cpsched.dispatchers.cp.certain import pools
+from cpsched.dispatchers.cp.constraints import no_more_than_free
 from cpsched.dispatchers.cp.positions import Plan
 from cpsched.dispatchers.cp.search import Guided
 from cpsched.dispatchers.cp.window import Problem
@@ -46,17 +45,9 @@ class PoolModel:
         for slot in self._problem.rest.tolist():
             duration_s = int(self.facts.estimate_s[slot])
             tasks.append(solver.FixedInterval(self.horizon_s - duration_s, duration_s, ""))
+        moment_s = (pools.moment_s - self.facts.now_s).tolist()
         for k in range(pools.demand.shape[1]):
-            demands, steps = pools.demand[:, k].tolist(), np.diff(pools.capacity[:, k]).tolist()
-            held = [
-                (solver.FixedInterval(0, int(until_s) - self.facts.now_s, ""), amount)
-                for until_s, amount in zip(pools.moment_s[1:].tolist(), steps, strict=True)
-                if amount > 0
-            ]
-            taking = [*zip(tasks, demands, strict=True), *held]
-            asked = [(task, amount) for task, amount in taking if amount > 0]
-            total = int(pools.capacity[-1, k])
-            solver.Add(solver.Cumulative([task for task, _ in asked], [amount for _, amount in asked], total, ""))
+            no_more_than_free(solver, tasks, pools.demand[:, k].tolist(), moment_s, pools.capacity[:, k].tolist())
 
     def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
         """No job has places."""

@@ -37,12 +37,19 @@ def all_start(facts: Facts) -> Answer | None:
 def bound_met(facts: Facts, objective: Objective, seed: int) -> Answer:
     """The first leaf, improved by branch and bound on the problem without places; certain where that proves it.
 
+    Where all jobs are interchangeable their best relaxed plan is known without a search.
+
     A plan whose delays cost as much as those of the best relaxed plan is optimal. If not certain, the answer holds the
     best plan found, also by dives in shaken order, to search on from.
     """
     plan = window.first_leaf(facts)
     relaxed = relaxation.relax(facts, True)
+    bound = relaxation.one_by_one(facts, relaxed, objective)
+    if _meets(bound, objective, plan):
+        return Answer(plan, "bound-met", True, bound, "optimal")
+    least = bound
     _, _, bound = relaxation.branch(facts, relaxed, objective, plan, window.empty_plan(facts), _NODES, _DIVES)
+    bound = max(bound, least)
     if not _meets(bound, objective, plan):
         plan = shaken(facts, plan, objective, np.random.default_rng(seed))
     met = _meets(bound, objective, plan)

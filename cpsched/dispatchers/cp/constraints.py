@@ -9,7 +9,7 @@ durations, which is that capacity; it cannot prune anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,6 +106,17 @@ def no_more_than_there_is(variables: Variables, r: int, fixed: Boxes) -> None:
     total = int(facts.capacity[variables.nodes, r].sum() // variables.grain[r])
     if tasks:
         solver.Add(solver.Cumulative(tasks, demands, total, ""))
+
+
+def no_more_than_free(
+    solver: Any, tasks: Sequence[Any], demands: Sequence[int], moment_s: Sequence[int], free: Sequence[int]
+) -> None:
+    """Cumulative over `tasks` where from each of the moments on, seconds from now, so much is free; that only grows."""
+    asked = [(task, amount) for task, amount in zip(tasks, demands, strict=True) if amount > 0]
+    for until_s, before, after in zip(moment_s[1:], free, free[1:], strict=False):
+        if after > before:
+            asked.append((solver.FixedInterval(0, until_s, ""), after - before))
+    solver.Add(solver.Cumulative([task for task, _ in asked], [amount for _, amount in asked], free[-1], ""))
 
 
 def distinct_units_on_distinct_nodes(variables: Variables, j: int) -> None:

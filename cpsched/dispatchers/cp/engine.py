@@ -21,6 +21,7 @@ from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.by_nodes import NodeModel
 from cpsched.dispatchers.cp.by_pool import PoolModel
 from cpsched.dispatchers.cp.by_positions import PositionModel
+from cpsched.dispatchers.cp.by_slots import SlotModel, all_alike
 from cpsched.dispatchers.cp.limit import Limit
 from cpsched.dispatchers.cp.objective import Scaled, delay
 from cpsched.dispatchers.cp.positions import Facts, Plan
@@ -57,7 +58,7 @@ class Model(Protocol):
         """The plan of the solution that the solver stands on."""
 
 
-MODELS: dict[str, Any] = {"positions": PositionModel, "nodes": NodeModel, "pool": PoolModel}
+MODELS: dict[str, Any] = {"positions": PositionModel, "slots": SlotModel, "nodes": NodeModel, "pool": PoolModel}
 
 
 def improve(problem: Problem, answer: Answer, model_name: str, limit: Limit, seed: int, guided: bool = True) -> Answer:
@@ -70,6 +71,8 @@ def improve(problem: Problem, answer: Answer, model_name: str, limit: Limit, see
     guided search goes on, in the order of the jobs. Path `late`: the limit came before a first plan; `infeasible`: the
     model has none.
     """
+    if model_name == "positions" and all_alike(problem.facts):
+        model_name = "slots"
     make = MODELS[model_name]
     same = alike.groups(problem.facts, problem.objective) if problem.in_order else []
     if same and answer.plan is not None and guided:
@@ -103,12 +106,14 @@ def improve(problem: Problem, answer: Answer, model_name: str, limit: Limit, see
 def _parameters(model_name: str) -> Any:
     """Without the cumulatives that OR-Tools adds to each diffn unit by unit: ours take jobs as a whole.
 
+    Elements have no tables of range minima: with 1,173 nodes these took half of building, and brought no more branches.
     A model with nodes has a cumulative for each node and resource; with time tables alone, which suffice to be right,
     its propagations are short. With edge finders and disjunctions as well one of them can take a second, and the
     solver asks for the limit between two decisions only.
     """
     parameters = pywrapcp.Solver.DefaultSolverParameters()
     parameters.diffn_use_cumulative = False
+    parameters.use_element_rmq = False
     if model_name == "nodes":
         parameters.use_cumulative_edge_finder = False
         parameters.use_all_possible_disjunctions = False
@@ -145,7 +150,7 @@ class Run:
         self.plan, self.status = plan, "unverified"
         self.first_s = self.best_s = 0.0
         self._model, self._guided = model, plan is not None
-        self._built_ms = 0
+        self._built_ms = self._least_ms = 0
         scaled = Scaled.of(problem.objective, model.facts.now_s, model.horizon_s)
         self._cost = scaled.expression(model)
         self._same = same
@@ -157,24 +162,26 @@ class Run:
             self._best = scaled.value(plan.start_s)
             model.solver.Add(self._cost <= self._best)
 
-    def budget(self, limit: Limit, doubled: int = 0, least_ms: int = 0) -> Budget:
+    def budget(self, limit: Limit, doubled: int = 0) -> Budget:
         """What the next search gets: the first limit, doubled so many times, or `least_ms` where that is more.
 
         A model that took long to build takes as long to take down again, which the limit has to cover, too.
         """
-        return Budget(self._model.solver, limit, doubled, self._built_ms, least_ms)
+        return Budget(self._model.solver, limit, doubled, self._built_ms, self._least_ms)
 
     def restart(self, limit: Limit, random: np.random.Generator) -> None:
         """Verify the plan, then search until the limit, a proof, or what the search control says.
 
-        Verifying gets as much as the first search, and as building took at least; a search after one that brought
-        nothing has twice as much.
+        A search gets as much as the first limit, or as building the model and verifying the plan took, where that is
+        more: every search begins with a propagation of the whole model, and a model is not built to take no branch of
+        it. After a search that brought nothing the next has twice the first limit.
         """
         if limit.effort is None:
-            self._built_ms = int(self._model.solver.WallTime())
+            self._built_ms = self._least_ms = int(self._model.solver.WallTime())
         if self.plan is not None:
-            # One propagation of the whole model, for which the first search may be too short.
-            self._verify(self.budget(limit, least_ms=self._built_ms), self.plan)
+            self._verify(self.budget(limit), self.plan)
+        if limit.effort is None:
+            self._least_ms = int(self._model.solver.WallTime())
         idle, turn, own = 0, 0, not self._guided
         while self.plan is None or idle < limit.restarts:
             budget = self.budget(limit, idle)

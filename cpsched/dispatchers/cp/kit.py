@@ -67,8 +67,9 @@ class ConstraintDispatcher(Dispatcher):
 
     - `limit_s` is the most that a call may take, in seconds; then it ends with the best plan there is. Path `late`:
       there is none, and nothing starts. Where no job runs that could change that, the first that fits starts alone.
-    - `first_limit_s` is what the first search gets. A search after one that brought nothing gets twice as much. The
-      papers give the first search 1 s, because their first plan came out of it.
+    - `first_limit_s` is what the first search gets, or as much as building the model and verifying the plan took, where
+      that is more. A search after one that brought nothing gets twice `first_limit_s`. The papers give the first search
+      1 s, because their first plan came out of it.
     - `restarts` in a row that bring nothing end the call. (cp19 calls these three delta_max, delta and k.)
     - `effort` takes the place of the seconds: a number of branches of the solver. Then no clock is read, and the same
       snapshot and the same `seed` give the same decision.

@@ -266,16 +266,17 @@ def put_part(facts: Facts, plan: Plan, moment: Moment, slot: int, part: int, nod
 
 
 @inner
-def put(facts: Facts, plan: Plan, moment: Moment, j: int) -> bool:
+def put(facts: Facts, plan: Plan, moment: Moment, room_of: IntArray, j: int) -> bool:
     """Place job `j`: each part on the first node of its walk that still takes it; the paper's largest value first.
 
-    Where not all parts find room, none is placed. `moment.left` is not changed: see `occupy`.
+    `room_of` says how many of its units each node takes now, see `recount`. Where not all parts find room, none is
+    placed. `moment.left` is not changed: see `occupy`.
     """
     slot = facts.jobs[j]
     whole = facts.sharing[slot] & EXCLUSIVE
     wanted, part = facts.units[slot], plan.first[j]
     for node in facts.walks[facts.walk_of[j]]:
-        room = min(wanted, units_on(facts, moment.left, node, slot))
+        room = min(wanted, room_of[node])
         while room > 0 and put_part(facts, plan, moment, slot, part, node):
             plan.units[part] = room if whole else 1
             wanted -= plan.units[part]
@@ -387,7 +388,7 @@ def dive(facts: Facts, plan: Plan, order: Column, only_now: bool) -> int:
         for j in order:
             if plan.start_s[j] >= 0 or rooms[kind_of[j]] < facts.units[facts.jobs[j]]:
                 continue
-            if put(facts, plan, moment, j):
+            if put(facts, plan, moment, room[kind_of[j]], j):
                 plan.start_s[j] = tau
                 present[j] = True
                 waiting -= 1
@@ -424,12 +425,58 @@ def at(facts: Facts, plan: Plan, placed: BoolArray, tau: int) -> Moment:
 
 
 @kernel
-def put_at(facts: Facts, plan: Plan, placed: Flags, j: int, tau: int) -> bool:
-    """Write start `tau` and the place of job `j` beside those `placed` into the plan; False where it does not fit."""
-    if not put(facts, plan, at(facts, plan, placed, tau), j):
-        return False
-    plan.start_s[j] = tau
-    return True
+def next_to_start(
+    facts: Facts, plan: Plan, placed: Flags, earliest_s: FixedColumn, order: FixedColumn
+) -> tuple[int, IntArray]:
+    """The first of the jobs not `placed` that can start, of equals the first in `order`, and how far jobs are put off.
+
+    `earliest_s` says before which moment a job cannot start, by job; no job placed starts later than any of these. A
+    job that has no room beside those placed has none until one of them or a running job ends. The second result is by
+    job the moment to which it is put off on the way, -1 where it is not; `PLENTY` stands for never. The place of the
+    job found is written into the plan. Job -1: nobody waits, or everybody who goes first waits for ever.
+    """
+    J = len(facts.jobs)
+    at_s, put_off = earliest_s.copy(), np.full(J, -1, np.int64)
+    tau = PLENTY
+    for j in range(J):
+        if not placed[j]:
+            tau = min(tau, at_s[j])
+    if tau == PLENTY:
+        return -1, put_off
+    moment, present = at(facts, plan, placed, tau), np.zeros(J, np.bool_)
+    next_running = 0
+    while next_running < len(facts.running) and facts.end_s[facts.running[next_running]] <= tau:
+        next_running += 1
+    for j in range(J):
+        present[j] = placed[j] and plan.start_s[j] + facts.estimate_s[facts.jobs[j]] > tau
+    shapes, kind_of = shapes_of(facts)
+    room, rooms = np.zeros((len(shapes), len(facts.free)), np.int64), np.zeros(len(shapes), np.int64)
+    touched = np.ones(len(facts.free), np.bool_)
+    recount(facts, moment, shapes, touched, room, rooms)
+    while True:
+        # Who does not fit at this moment waits for the next end of a job that is there.
+        later = next_end(facts, plan, present, next_running)
+        for j in order:
+            if placed[j] or at_s[j] > tau:
+                continue
+            if rooms[kind_of[j]] >= facts.units[facts.jobs[j]] and put(facts, plan, moment, room[kind_of[j]], j):
+                plan.start_s[j] = tau
+                return j, put_off
+            at_s[j] = put_off[j] = later
+
+        # On to the next moment at which somebody could start.
+        tau = PLENTY
+        for j in range(J):
+            if not placed[j]:
+                tau = min(tau, at_s[j])
+        if tau == PLENTY:
+            return -1, put_off
+        next_running = end_running(facts, moment, touched, next_running, tau)
+        for j in range(J):
+            if present[j] and plan.start_s[j] + facts.estimate_s[facts.jobs[j]] <= tau:
+                present[j] = False
+                vacate(plan, moment, touched, j)
+        recount(facts, moment, shapes, touched, room, rooms)
 
 
 @kernel

@@ -261,6 +261,44 @@ def alike_jobs(facts: Facts, objective: Objective) -> IntArray:
 
 
 @kernel
+def one_by_one(facts: Facts, relaxed: Relaxation, objective: Objective) -> float:
+    """Where all jobs are interchangeable: what the delays of the best relaxed plan cost; else 0, which bounds nothing.
+
+    One after the other starts as early as it can. Let g be those starts, s those of another plan, both ascending, and k
+    the first with s[k] < g[k]. When s[k] comes, as many jobs run beside the k-th as there is room for: m that started
+    less than one duration before, so that g[k-m] > s[k] - d. Then s[k-m], no earlier than g[k-m], is one of m + 1 that
+    run at s[k] in the other plan, which has no room for them.
+    """
+    J = len(facts.jobs)
+    for first in alike_jobs(facts, objective):
+        if first != 0:
+            return 0.0
+    duration_s, tau, total = facts.estimate_s[facts.jobs[0]], facts.now_s, 0.0
+    start_s = np.empty(J, np.int64)
+    ended = 0
+    for k in range(J):
+        while True:
+            while ended < k and start_s[ended] + duration_s <= tau:
+                ended += 1
+            e = np.searchsorted(relaxed.moment_s, tau, side="right") - 1
+            fits = True
+            for c in range(relaxed.demand.shape[1]):
+                fits &= (k - ended + 1) * relaxed.demand[0, c] <= relaxed.capacity[e, c]
+            if fits:
+                break
+            tau = PLENTY
+            if e + 1 < len(relaxed.moment_s):
+                tau = relaxed.moment_s[e + 1]
+            if ended < k:
+                tau = min(tau, start_s[ended] + duration_s)
+            if tau == PLENTY:
+                return 0.0
+        start_s[k] = tau
+        total += cost_of(objective, 0, tau)
+    return total
+
+
+@kernel
 def branch(
     facts: Facts, relaxed: Relaxation, objective: Objective, best: Plan, trial: Plan, most: int, dives: int
 ) -> tuple[int, bool, float]:

@@ -11,7 +11,6 @@ comes in two forms:
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from cpsched.dispatchers.cp import positions as kernels
 from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.positions import Plan
 from cpsched.dispatchers.cp.variables import Unit, Variables
-from cpsched.model import EXCLUSIVE
+from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 if TYPE_CHECKING:
     from cpsched.dispatchers.cp.engine import Model
@@ -72,7 +71,8 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         super().__init__()
         jobs = len(model.start)
         self._model, self._complete = model, complete
-        self._rank = rank if rank is not None else range(jobs)
+        self._order = np.arange(jobs) if rank is None else np.argsort(rank, kind="stable")
+        self._order.setflags(write=False)
         self.plan = plan if plan is not None else window.empty_plan(model.facts)
         self._depth = model.solver.IntVar(0, jobs)
         self._trail: list[int] = []
@@ -91,30 +91,36 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
 
         The solver is told where each ends up, not every step on the way: each telling sets off a propagation.
         """
-        facts, placed = self._model.facts, self._placed()
+        facts, placed, start = self._model.facts, self._placed(), self._model.start
         while True:
-            waiting = [(s.Min(), self._rank[j], j) for j, s in enumerate(self._model.start) if not placed[j]]
-            if not waiting:
+            earliest_s = np.array([s.Min() for s in start], np.int64) + facts.now_s
+            j, put_off_s = self.first(placed, window.fixed(earliest_s))
+            late = np.flatnonzero(put_off_s >= 0)
+            if j < 0 and len(late) == 0:
                 return None
-            heapq.heapify(waiting)
-            late: dict[int, int] = {}
-            while True:
-                tau, rank, j = waiting[0]
-                chance = kernels.next_chance(facts, self.plan, placed, j, facts.now_s + tau) - facts.now_s
-                if self.fits(j, tau, placed):
-                    break
-                if chance > self._model.horizon_s:
-                    self._model.solver.Fail()
-                late[j] = chance
-                heapq.heapreplace(waiting, (chance, rank, j))
-            if not late:
-                return self._keep(Start(self, j, tau, chance))
-            for other, at in late.items():
-                self.postpone(other, at)
+            if j >= 0 and len(late) == 0:
+                tau = int(self.plan.start_s[j])
+                chance = kernels.next_chance(facts, self.plan, placed, j, tau)
+                return self._keep(Start(self, j, tau - facts.now_s, chance - facts.now_s))
+            at = put_off_s[late] - facts.now_s
+            if at.max() > self._model.horizon_s:
+                self._model.solver.Fail()
+            self._put_off(late.tolist(), at.tolist())
 
-    def fits(self, j: int, tau: int, placed: Any) -> bool:
-        """Whether job `j` can start at `tau` beside those placed; where places are found, the plan has them then."""
-        return True
+    def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
+        """Who of those not `placed` can start first, -1 for nobody, and how far others are put off; see the kernel.
+
+        Here nobody is: whether there is room, the solver finds out.
+        """
+        waiting = np.where(placed, kernels.PLENTY, earliest_s)[self._order]
+        j = -1 if placed.all() else int(self._order[np.argmin(waiting)])
+        if j >= 0:
+            self.plan.start_s[j] = earliest_s[j]
+        return j, np.full(len(placed), -1, np.int64)
+
+    def first_with_room(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
+        """The same, where the dive's kernel finds places, which the plan has then."""
+        return kernels.next_to_start(self._model.facts, self.plan, placed, earliest_s, self._order)
 
     def parts(self, j: int) -> Any:
         """The next decision on the places of job `j`, None where it has them all."""
@@ -125,10 +131,20 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         self._kept.append(decision)
         return decision
 
-    def _placed(self) -> Any:
-        placed = np.zeros(len(self._rank), np.bool_)
+    def _placed(self) -> BoolArray:
+        placed: BoolArray = np.zeros(len(self._order), np.bool_)
         placed[self._trail] = True
         return placed
+
+    def _put_off(self, jobs: Sequence[int], at: Sequence[int]) -> None:
+        """No job of `jobs` starts before its moment: of the least difference, for one propagation of all."""
+        start = self._model.start
+        if len(jobs) < 3:
+            for j, moment in zip(jobs, at, strict=True):
+                self.postpone(j, moment)
+            return
+        least = self._model.solver.Min([(start[j] - moment).Var() for j, moment in zip(jobs, at, strict=True)])
+        least.SetMin(0)
 
     def open(self, j: int, tau: int) -> None:
         """Post start `tau` of job `j`; its parts come next."""
@@ -162,10 +178,9 @@ class Search(Guided):
         super().__init__(model, plan, rank, complete)
         self._variables = variables
 
-    def fits(self, j: int, tau: int, placed: Any) -> bool:
-        """Whether the dive's kernel finds positions."""
-        facts = self._variables.facts
-        return kernels.put_at(facts, self.plan, placed, j, facts.now_s + tau)
+    def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
+        """See `Guided.first`."""
+        return self.first_with_room(placed, earliest_s)
 
     def parts(self, j: int) -> Any:
         """See `Guided.parts`."""

@@ -113,6 +113,7 @@ def variables(solver: Any, facts: Facts, horizon_s: int, leaf: Plan) -> Variable
     stride = np.where(asked, facts.capacity[nodes].max(axis=0) // grain, 0)
     found = Variables(solver, facts, nodes, stride, grain, horizon_s, [], [])
     by_all = taken_by_all(facts)
+    free: dict[tuple[int, ...], list[int]] = {}
     for j, slot in enumerate(slots.tolist()):
         found.start.append(solver.IntVar(0, horizon_s - found.estimate_s(j)))
         allowed = by_shape[_shape(facts, slot)][nodes]
@@ -121,8 +122,10 @@ def variables(solver: Any, facts: Facts, horizon_s: int, leaf: Plan) -> Variable
         if whole:
             found.units.append([_whole_node(found, slot, allowed) for _ in range(count)])
         else:
-            free = chosen(facts, slot, by_all)
-            found.units.append([_unit(found, slot, allowed, free) for _ in range(count)])
+            shape = _shape(facts, slot)
+            if shape not in free:
+                free[shape] = chosen(facts, slot, by_all)
+            found.units.append([_unit(found, slot, allowed, free[shape]) for _ in range(count)])
     return found
 
 

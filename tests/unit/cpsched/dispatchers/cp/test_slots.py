@@ -1,0 +1,104 @@
+"""Rounds in which all units are alike: slots in place of positions, which proves the same and asks for no places."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cpsched.dispatchers.cp import engine, relaxation, window
+from cpsched.dispatchers.cp.by_slots import all_alike
+from cpsched.dispatchers.cp.objective import slowdown
+from cpsched.dispatchers.cp.recipes.pcp20 import pcp20
+from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.fit import verify
+from cpsched.model import Cluster, Decision, Job, Snapshot
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+
+def a_round(seed: int, **sharing: bool) -> Snapshot:
+    """Nodes of 5 and 8 positions, of which others hold some; jobs of several units of 2 contend for the rest."""
+    random = np.random.default_rng(seed)
+    cluster = Cluster.of([[5], [8], [5]], ["cores"])
+    running = [
+        a_running(a_job(90 + n, per_unit=int(random.integers(1, 4)), walltime_s=int(random.integers(5, 60))), ((n, 1),))
+        for n in range(3)
+    ]
+    queue = [
+        a_job(
+            i, units=int(random.integers(1, 4)), per_unit=2, walltime_s=int(random.integers(5, 60)), **sharing
+        )
+        for i in range(1, 5)
+    ]  # fmt: skip
+    return a_snapshot(cluster, queue, running)
+
+
+def considered(*jobs: Job, cluster: Cluster | None = None) -> bool:
+    snapshot = a_snapshot(cluster or Cluster.of([[4], [8]], ["cores"]), list(jobs))
+    return all_alike(window.consider(window.facts_of(snapshot), snapshot.queue))
+
+
+def test_units_are_alike_whatever_their_number_and_their_time() -> None:
+    assert considered(a_job(1, per_unit=2), a_job(2, units=3, per_unit=2, walltime_s=7))
+
+
+def test_units_of_different_amounts_are_not() -> None:
+    assert not considered(a_job(1, per_unit=2), a_job(2, per_unit=1))
+
+
+def test_units_that_may_not_share_a_node_are_alike_only_where_a_node_has_room_for_one() -> None:
+    assert not considered(a_job(1, per_unit=4, distinct=True))
+    assert considered(a_job(1, per_unit=5, distinct=True))
+
+
+def test_whole_nodes_are_alike_only_where_each_holds_as_many_units() -> None:
+    assert not considered(a_job(1, per_unit=2, exclusive=True))
+    assert considered(a_job(1, per_unit=2, exclusive=True), cluster=a_cluster(nodes=2, cores=4))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_slots_and_positions_prove_the_same_objective(seed: int, mocker) -> None:
+    def decided(by_slots: bool) -> Decision:
+        mocker.patch.object(engine, "all_alike", all_alike if by_slots else lambda facts: False)
+        decision = pcp20(effort=20_000, certain="no").decide(snapshot)
+        assert verify(decision, snapshot) == []
+        return decision
+
+    snapshot = a_round(seed)
+    slots, positions = decided(by_slots=True), decided(by_slots=False)
+    assert (slots.effort.path, slots.effort.status) == ("solver", "optimal")
+    assert positions.effort.status == "optimal"
+    assert slots.effort.objective == pytest.approx(positions.effort.objective)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_where_jobs_are_interchangeable_their_best_plan_is_known_without_a_search(seed: int) -> None:
+    """One after the other: what the tree without places proves, where it is small enough to be exhausted."""
+    random = np.random.default_rng(seed)
+    running = [
+        a_running(a_job(90 + n, per_unit=int(random.integers(1, 4)), walltime_s=int(random.integers(5, 60))), ((n, 1),))
+        for n in range(3)
+    ]
+    queue = [a_job(i, units=2, per_unit=2, walltime_s=20) for i in range(1, 6)]
+    snapshot = a_snapshot(a_cluster(nodes=3, cores=5), queue, running)
+    facts = window.consider(window.facts_of(snapshot), snapshot.queue)
+    relaxed = relaxation.relax(facts, True)
+    objective = slowdown(snapshot, facts.jobs, ExpectedWaits(None))
+    plan, trial = window.first_leaf(facts), window.empty_plan(facts)
+    _, exhausted, bound = relaxation.branch(facts, relaxed, objective, plan, trial, 1_000_000, relaxation.NO_PLACES)
+    assert exhausted
+    assert relaxation.one_by_one(facts, relaxed, objective) == pytest.approx(bound)
+
+
+def test_where_jobs_differ_nothing_is_known() -> None:
+    snapshot = a_snapshot(a_cluster(nodes=1, cores=2), [a_job(1, per_unit=2), a_job(2, per_unit=2, walltime_s=3)])
+    facts = window.consider(window.facts_of(snapshot), snapshot.queue)
+    objective = slowdown(snapshot, facts.jobs, ExpectedWaits(None))
+    assert relaxation.one_by_one(facts, relaxation.relax(facts, True), objective) == 0.0
+
+
+def test_many_equal_jobs_are_answered_with_certainty() -> None:
+    """Thirty jobs of 2 nodes on 5: the tree over them has no end in sight, and what they cost is known at once."""
+    queue = [a_job(i, units=2, per_unit=4, walltime_s=50) for i in range(1, 31)]
+    running = [a_running(a_job(90, per_unit=4, walltime_s=70), ((0, 1),))]
+    decision = pcp20().decide(a_snapshot(a_cluster(nodes=5, cores=4), queue, running))
+    assert (decision.effort.path, decision.effort.status) == ("bound-met", "optimal")
