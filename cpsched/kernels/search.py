@@ -6,7 +6,7 @@ import numpy as np
 
 from cpsched.handles import Column, FixedColumn, FixedReals, Reals
 from cpsched.kernels.costs import priced, weigh
-from cpsched.kernels.decode_nodes import carry_out_placed, decode_placed, mark
+from cpsched.kernels.decode_nodes import carry_out_placed, decode_placed, mark, take_back
 from cpsched.kernels.decode_pool import carry_out_counted, decode_counted
 from cpsched.kernels.fit import asks_more_than
 from cpsched.kernels.groups import mixed
@@ -17,6 +17,7 @@ from cpsched.kernels.orders import LAF, SAF, SJF, SPF, sorted_positions
 from cpsched.kernels.pool import amount_of, fill_held, open_draft, place_starts, profile_of, start_now
 from cpsched.kernels.search_state import OUT, Objective, Search, accept, make_room_for, make_rows
 from cpsched.kernels.state import Site, longer
+from cpsched.kernels.totals import open_totals
 from cpsched.model import NEVER, IntArray
 
 LAST, FIRST_COME, SHORTEST_JOB, SMALLEST_AREA, SHORTEST_SMALL, LARGEST_AREA, SMITH = range(7)
@@ -329,6 +330,9 @@ def search_placed(site: Site, search: Search, objective: Objective, whole: bool)
     mark(site, search, 0)
     answer = certain_placed(site, search)
     if answer != ALL_START:
+        if answer == SEARCHED or whole:
+            take_back(site, search, 0)
+            open_totals(site, search)
         plan_all(site, search, objective, answer, whole, False)
     close_trial(site.trial)
     return answer

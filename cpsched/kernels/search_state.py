@@ -96,6 +96,13 @@ class Search(Handle, grows=True):
     """Breakpoints of each row."""
     times: Matrix
     level: Matrix
+    total_times: Matrix
+    """On nodes: when what all nodes together have free changes, before each job; see `cpsched.kernels.totals`."""
+    total_free: Matrix
+    """What they have free then, all resources of a breakpoint side by side."""
+    total_points: Column
+    asked: Column
+    """What a job asks for in all, by resource."""
     at_moves: Column
     """On nodes: entries of `trial.moved` in use before each job."""
     at_groups: Column
@@ -113,10 +120,11 @@ def new_search(limit: int, horizon: int, covered: int, candidates: int, overdue_
         drawn=0, decoded=0, able=0, head=0, overdue=0, fixed=0, valid=0, winner=-1, ordered=0, upto=0, same=0,
         bound_s=0, weight=np.zeros(0), expected=np.zeros(0), spent=np.zeros(0), trial_spent=np.zeros(0),
         times=np.zeros((0, 0), np.int64), level=np.zeros((0, 0), np.int64),
+        total_times=np.zeros((0, 0), np.int64), total_free=np.zeros((0, 0), np.int64),
         **{name: none() for name in (
             "reserve", "amount", "order", "trial", "spare", "starts", "trial_starts", "known", "trial_known", "where",
             "slots", "row", "trial_row", "points", "at_moves", "at_groups", "at_steps", "at_started", "at_failed",
-            "at_slotted",
+            "at_slotted", "total_points", "asked",
         )},
     )  # fmt: skip
 
