@@ -85,6 +85,7 @@ def return_to(site: Site, search: Search, k: int) -> None:
     take_back(site, search, min(search.valid, k))
     for i in range(search.valid, k):
         mark(site, search, i)
+        search.placed += 1
         place_at(site, search, search.order[i], search.starts[i], i)
     mark(site, search, k)
     search.valid = k
@@ -115,6 +116,7 @@ def decode_placed(site: Site, search: Search, objective: Objective, first: int, 
         mark(site, search, k)
         if k >= search.upto and held == search.known[k]:
             return priced_as_before(site, search, objective, k, total, limit)
+        search.placed += 1
         position, moves = order[k], site.trial.moves
         starts[k] = place(site, search, position, k, k + 1)
         if starts[k] != NEVER:
