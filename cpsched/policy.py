@@ -151,6 +151,15 @@ class Policy:
         except Exception as error:
             raise fault_of("dispatcher", self.dispatcher, error) from error
 
+    def took(self, seconds: float) -> None:
+        """Tell the dispatcher how long its last decision took; raises `DecisionFault` where it fails at that."""
+        try:
+            tell = getattr(self.dispatcher, "took", None)
+            if tell is not None:
+                tell(seconds)
+        except Exception as error:
+            raise fault_of("dispatcher", self.dispatcher, error) from error
+
     def recall(self, memory: Any) -> None:
         """Have the dispatcher know what an earlier `memory` said; raises `DecisionFault` where it fails at that."""
         try:

@@ -37,6 +37,12 @@ class Dispatcher(ABC):
     def learn(self, ended: EndedJob) -> None:
         """Take note of a job that ended."""
 
+    def took(self, seconds: float) -> None:
+        """Take note of how long the last decision took, where the caller measures it: the core reads no clock.
+
+        What is made of it must be part of `memory`.
+        """
+
     def memory(self) -> Any:
         """What the next decision depends on besides its snapshot, as JSON; None: nothing, or it cannot tell.
 

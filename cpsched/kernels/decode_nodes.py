@@ -14,6 +14,7 @@ from cpsched.kernels.lines import fill_units, rank_by_latest
 from cpsched.kernels.nodes import commit, make_room_by_group, reserve, starts_now
 from cpsched.kernels.search_state import OUT, Objective, Search, hold
 from cpsched.kernels.state import Site
+from cpsched.kernels.totals import bound_by_totals, take_from_totals
 from cpsched.model import NEVER
 
 
@@ -46,30 +47,36 @@ def take_back(site: Site, search: Search, k: int) -> None:
 
 
 @inner
-def place(site: Site, position: int) -> int:
-    """Give a job its earliest slot beside all that is placed; returns its start, NEVER where it has none."""
-    slot = site.queue[position]
+def place(site: Site, search: Search, position: int, k: int, to: int) -> int:
+    """Give a job its earliest slot beside all that is placed; returns its start, NEVER where it has none.
+
+    Row `k` of the totals says what is free in all, row `to` is written.
+    """
     make_room_by_group(site.trial)
-    if starts_now(site, slot):
-        commit(site, position, site.now_s, False)
-        return site.now_s
-    start_s = reserve(site, slot)
+    slot, moves = site.queue[position], site.trial.moves
+    start_s = bound_by_totals(site, search, k, slot)
     if start_s != NEVER:
-        commit(site, position, start_s, True)
+        if start_s == site.now_s and starts_now(site, slot):
+            commit(site, position, start_s, False)
+        else:
+            start_s = reserve(site, slot, start_s)
+            if start_s != NEVER:
+                commit(site, position, start_s, True)
+    take_from_totals(site, search, k, to, slot, start_s, moves)
     return int(start_s)
 
 
 @inner
-def place_at(site: Site, position: int, start_s: int) -> None:
+def place_at(site: Site, search: Search, position: int, start_s: int, k: int) -> None:
     """Place a job where `place` found a slot for it before."""
-    slot = site.queue[position]
-    if start_s == NEVER:
-        return
-    make_room_by_group(site.trial)
-    fill_units(site, slot, start_s, start_s + site.jobs.estimate_s[slot])
-    if start_s > site.now_s:
-        rank_by_latest(site, slot, start_s)
-    commit(site, position, start_s, start_s > site.now_s)
+    slot, moves = site.queue[position], site.trial.moves
+    if start_s != NEVER:
+        make_room_by_group(site.trial)
+        fill_units(site, slot, start_s, start_s + site.jobs.estimate_s[slot])
+        if start_s > site.now_s:
+            rank_by_latest(site, slot, start_s)
+        commit(site, position, start_s, start_s > site.now_s)
+    take_from_totals(site, search, k, k + 1, slot, start_s, moves)
 
 
 @inner
@@ -78,7 +85,8 @@ def return_to(site: Site, search: Search, k: int) -> None:
     take_back(site, search, min(search.valid, k))
     for i in range(search.valid, k):
         mark(site, search, i)
-        place_at(site, search.order[i], search.starts[i])
+        search.placed += 1
+        place_at(site, search, search.order[i], search.starts[i], i)
     mark(site, search, k)
     search.valid = k
 
@@ -108,8 +116,9 @@ def decode_placed(site: Site, search: Search, objective: Objective, first: int, 
         mark(site, search, k)
         if k >= search.upto and held == search.known[k]:
             return priced_as_before(site, search, objective, k, total, limit)
+        search.placed += 1
         position, moves = order[k], site.trial.moves
-        starts[k] = place(site, position)
+        starts[k] = place(site, search, position, k, k + 1)
         if starts[k] != NEVER:
             total += price(site, search, objective, position, starts[k])
             held += holding(site, position, starts[k], moves)
@@ -133,9 +142,11 @@ def carry_out_placed(site: Site, search: Search, whole: bool) -> None:
     for k in range(search.head, search.able):
         make_room_by_group(trial)
         if starts_now(site, site.queue[order[k]]):
+            moves = trial.moves
             commit(site, order[k], site.now_s, False)
+            take_from_totals(site, search, search.head, search.head, site.queue[order[k]], site.now_s, moves)
     trial.lasting = 1
     if whole:
         for k in range(search.head, min(search.able, search.covered)):
             if draft.plan_s[order[k]] == NEVER:
-                draft.plan_s[order[k]] = place(site, order[k])
+                draft.plan_s[order[k]] = place(site, search, order[k], search.head, search.head)

@@ -28,6 +28,7 @@ def decode_counted(site: Site, search: Search, objective: Objective, first: int,
     for k in range(first, search.head):
         if k >= search.upto and held == search.known[k]:
             return priced_as_before(site, search, objective, k, total, limit)
+        search.placed += 1
         position, n = order[k], points[at]
         duration_s, need = estimate_s[queue[position]], amount[position]
         wanted = max(need, min(need + reserve[position], level[at, n - 1]))

@@ -126,16 +126,20 @@ def starts_now(site: Site, slot: int) -> bool:
 
 
 @inner
-def reserve(site: Site, slot: int) -> int:
+def reserve(site: Site, slot: int, from_s: int) -> int:
     """The earliest second at which a job can start beside all that is planned so far; NEVER where there is none.
+
+    The caller knows that it cannot start now, nor before `from_s`.
 
     Ranks the nodes: those that hold their units latest come first, so that nodes free now stay so for others.
     """
-    start_s = first_slot(site, slot, not_before(site, slot))
-    if start_s == NEVER:
-        return NEVER
+    start_s, duration_s, need = max(from_s, not_before(site, slot)), site.jobs.estimate_s[slot], site.jobs.units[slot]
+    if start_s == site.now_s or fill_units(site, slot, start_s, start_s + duration_s) < need:
+        start_s = first_slot(site, slot, start_s + 1)
+        if start_s == NEVER:
+            return NEVER
+        fill_units(site, slot, start_s, start_s + duration_s)
     note_slot(site, slot, start_s)
-    fill_units(site, slot, start_s, start_s + site.jobs.estimate_s[slot])
     rank_by_latest(site, slot, start_s)
     return int(start_s)
 
@@ -263,7 +267,7 @@ def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
             if fill_units(site, slot, NEVER - 1, NEVER) >= site.jobs.units[slot]:
                 break
         elif trial.reserved < reservations:
-            start_s = reserve(site, slot)
+            start_s = reserve(site, slot, site.now_s)
         if start_s == NEVER:
             continue
         commit(site, position, start_s, start_s > site.now_s or best_fit)

@@ -6,7 +6,7 @@ import numpy as np
 
 from cpsched.handles import Column, FixedColumn, FixedReals, Reals
 from cpsched.kernels.costs import priced, weigh
-from cpsched.kernels.decode_nodes import carry_out_placed, decode_placed, mark
+from cpsched.kernels.decode_nodes import carry_out_placed, decode_placed, mark, take_back
 from cpsched.kernels.decode_pool import carry_out_counted, decode_counted
 from cpsched.kernels.fit import asks_more_than
 from cpsched.kernels.groups import mixed
@@ -15,8 +15,9 @@ from cpsched.kernels.moves import move
 from cpsched.kernels.nodes import close_trial, commit, make_room_by_group, open_trial, starts_now
 from cpsched.kernels.orders import LAF, SAF, SJF, SPF, sorted_positions
 from cpsched.kernels.pool import amount_of, fill_held, open_draft, place_starts, profile_of, start_now
-from cpsched.kernels.search_state import OUT, Objective, Search, accept, make_room_for, make_rows
+from cpsched.kernels.search_state import OUT, POOL_JOBS, Objective, Search, accept, make_room_for, make_rows
 from cpsched.kernels.state import Site, longer
+from cpsched.kernels.totals import open_totals
 from cpsched.model import NEVER, IntArray
 
 LAST, FIRST_COME, SHORTEST_JOB, SMALLEST_AREA, SHORTEST_SMALL, LARGEST_AREA, SMITH = range(7)
@@ -137,6 +138,12 @@ def is_tried(search: Search, which: int) -> bool:
 
 
 @inner
+def is_spent(search: Search, counted: bool) -> bool:
+    """Whether as many jobs were placed in this round as may be."""
+    return bool(search.placed >= (POOL_JOBS * search.work if counted else search.work))
+
+
+@inner
 def accept_whole(search: Search) -> None:
     """Let the order on trial be the best one, with what stands behind the head."""
     accept(search, 0)
@@ -181,7 +188,7 @@ def best_candidate(site: Site, search: Search, objective: Objective, counted: bo
         best, head_cost = bounding_candidates(site, search, objective, counted)
         others = SHORTEST_JOB
     for which in range(others, SMITH + 1):
-        if head_cost == 0.0:
+        if head_cost == 0.0 or (head_cost < OUT and is_spent(search, counted)):
             break
         if not is_tried(search, which):
             continue
@@ -200,7 +207,7 @@ def improve(site: Site, search: Search, objective: Objective, best: float, count
     if search.head - search.fixed < 2:
         return best
     for _ in range(search.limit):
-        if best == 0.0:
+        if best == 0.0 or is_spent(search, counted):
             break
         first = move(search)
         cost = decode(site, search, objective, first, best, counted)
@@ -217,7 +224,7 @@ def open_search(site: Site, search: Search, objective: Objective, site_weight: F
     make_room_for(search, n, len(site.jobs.units))
     weigh(site, search, objective, site_weight)
     search.drawn = mixed(search.seed) + mixed(site.now_s)
-    search.decoded = search.able = search.valid = 0
+    search.decoded = search.placed = search.able = search.valid = 0
     search.winner, search.bound_s, search.known[0] = -1, NEVER, 0
     search.spent[0] = 0.0
     eventually = 0
@@ -329,6 +336,9 @@ def search_placed(site: Site, search: Search, objective: Objective, whole: bool)
     mark(site, search, 0)
     answer = certain_placed(site, search)
     if answer != ALL_START:
+        if answer == SEARCHED or whole:
+            take_back(site, search, 0)
+            open_totals(site, search)
         plan_all(site, search, objective, answer, whole, False)
     close_trial(site.trial)
     return answer

@@ -12,6 +12,9 @@ from cpsched.kernels.state import longer, no_entries
 OUT = 1e300
 """The cost of a plan that was given up because it costs more than the best one."""
 
+POOL_JOBS = 20
+"""Jobs are placed so many times faster on a pool than on nodes, about."""
+
 
 class Objective(Handle):
     """What a search minimises; see `cpsched.dispatchers.lookahead.objectives`."""
@@ -30,6 +33,9 @@ class Search(Handle, grows=True):
 
     limit: int
     """The most orders that are decoded after the candidates."""
+    work: int
+    """Once so many jobs were placed in a round, in all orders together, no other order is decoded; on a pool
+    `POOL_JOBS` times as many."""
     horizon: int
     """The most jobs that are decoded and searched."""
     covered: int
@@ -43,6 +49,8 @@ class Search(Handle, grows=True):
     """State of the random generator."""
     decoded: int
     """Orders decoded in this round."""
+    placed: int
+    """Jobs placed in this round, in all those orders together."""
     able: int
     """Jobs that can run at all."""
     head: int
@@ -96,6 +104,13 @@ class Search(Handle, grows=True):
     """Breakpoints of each row."""
     times: Matrix
     level: Matrix
+    total_times: Matrix
+    """On nodes: when what all nodes together have free changes, before each job; see `cpsched.kernels.totals`."""
+    total_free: Matrix
+    """What they have free then, all resources of a breakpoint side by side."""
+    total_points: Column
+    asked: Column
+    """What a job asks for in all, by resource."""
     at_moves: Column
     """On nodes: entries of `trial.moved` in use before each job."""
     at_groups: Column
@@ -105,18 +120,19 @@ class Search(Handle, grows=True):
     at_slotted: Column
 
 
-def new_search(limit: int, horizon: int, covered: int, candidates: int, overdue_s: int, seed: int) -> Search:
+def new_search(limit: int, work: int, horizon: int, covered: int, candidates: int, overdue_s: int, seed: int) -> Search:
     """A search that has no order yet."""
     none = no_entries
     return Search(
-        limit=limit, horizon=horizon, covered=covered, candidates=candidates, overdue_s=overdue_s, seed=seed,
-        drawn=0, decoded=0, able=0, head=0, overdue=0, fixed=0, valid=0, winner=-1, ordered=0, upto=0, same=0,
-        bound_s=0, weight=np.zeros(0), expected=np.zeros(0), spent=np.zeros(0), trial_spent=np.zeros(0),
+        limit=limit, work=work, horizon=horizon, covered=covered, candidates=candidates, overdue_s=overdue_s,
+        seed=seed, placed=0, drawn=0, decoded=0, able=0, head=0, overdue=0, fixed=0, valid=0, winner=-1, ordered=0,
+        upto=0, same=0, bound_s=0, weight=np.zeros(0), expected=np.zeros(0), spent=np.zeros(0), trial_spent=np.zeros(0),
         times=np.zeros((0, 0), np.int64), level=np.zeros((0, 0), np.int64),
+        total_times=np.zeros((0, 0), np.int64), total_free=np.zeros((0, 0), np.int64),
         **{name: none() for name in (
             "reserve", "amount", "order", "trial", "spare", "starts", "trial_starts", "known", "trial_known", "where",
             "slots", "row", "trial_row", "points", "at_moves", "at_groups", "at_steps", "at_started", "at_failed",
-            "at_slotted",
+            "at_slotted", "total_points", "asked",
         )},
     )  # fmt: skip
 

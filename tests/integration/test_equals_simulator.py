@@ -31,7 +31,7 @@ def a_day(jobs, seed):
     return cluster, [TraceJob(replace(item.job, submit_s=item.job.submit_s * 3 // 2), item.run_s) for item in morning]
 
 
-def bridge_run(tmp_path, record, cluster, jobs):
+def bridge_run(tmp_path, record, cluster, jobs, pace=EventPace):
     """(bridge, job id -> (start second, placement), starts counted by job) of a whole run."""
     site = Site(cluster, jobs)
     starts = {}
@@ -43,7 +43,7 @@ def bridge_run(tmp_path, record, cluster, jobs):
     bridge = a_bridge(
         tmp_path,
         MockBackend(site, StandingClock(site)),
-        pace=EventPace(site),
+        pace=pace(site),
         listeners=(note,),
         policy_spec=record,
         policy=record.build(),
@@ -77,3 +77,26 @@ def test_every_recorded_round_decides_the_same_again(tmp_path, record):
     assert len(rounds) > 1000
     assert [r for r in rounds if not r.same] == []
     assert sum(len(r.starts) for r in rounds) == 1000
+
+
+class UnevenPace(EventPace):
+    """A clock that is read as if a decision took a twentieth of a second or up to seven times as long."""
+
+    readings = 0
+    read_s = 0.0
+
+    def monotonic_s(self):
+        """Later by another while each time."""
+        self.readings += 1
+        self.read_s += 0.05 * (1 + self.readings % 7)
+        return self.read_s
+
+
+def test_rounds_decided_under_a_limit_of_time_decide_the_same_again_without_the_clock(tmp_path):
+    """How long decisions took is in the journal as the work that was left, and in no other way."""
+    cluster, jobs = loaded_morning(1500, seed=8)
+    record = PolicySpec("lookahead", "walltime", {"limit_s": "0.05"}, {}, "one-second")
+    bridge, _, _ = bridge_run(tmp_path, record, cluster, jobs, UnevenPace)
+    read = [bridge.journal.read(number) for number in list(bridge.journal.numbers())]
+    assert len({round.memory["work"] for round in read}) > 10
+    assert [r for r in map(decide_again, read) if not r.same] == []

@@ -11,7 +11,7 @@ from cpsched_sim.workloads.eurora import eurora_jobs
 from cpsched_sim.workloads.load import Workload
 
 
-@pytest.mark.parametrize("dispatcher", ["easy", "list-reg"])
+@pytest.mark.parametrize("dispatcher", ["easy", "list-reg", "lookahead"])
 def test_a_crowded_morning_is_replayed_without_breaking_a_rule(dispatcher):
     cluster = System(load_system("eurora")).cluster
     jobs = eurora_jobs(days=0.2, seed=0, load=8)

@@ -83,7 +83,10 @@ class Decider:
 
         def decide(of: Snapshot) -> Decision:
             memories.append(plain(self.policy.memory()))
-            return self.policy.decide(of, "plan")
+            began_s = self.pace.monotonic_s()
+            decision = self.policy.decide(of, "plan")
+            self.policy.took(self.pace.monotonic_s() - began_s)
+            return decision
 
         if seen.limits is None:
             return Round(snapshot, decide(snapshot), {}), memories[0]

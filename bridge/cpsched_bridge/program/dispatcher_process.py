@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -48,7 +49,13 @@ def answer(dispatcher: Dispatcher, rounds: Rounds, message: Question | Known) ->
     snapshot = None if question is None else rounds.snapshot_of(question)
     try:
         _know(dispatcher, message if isinstance(message, Known) else message.known)
-        decision = None if snapshot is None or question is None else dispatcher.decide(snapshot, question.need)
+        decision = None
+        if snapshot is not None and question is not None:
+            began_s = time.perf_counter()
+            decision = dispatcher.decide(snapshot, question.need)
+            took = getattr(dispatcher, "took", None)
+            if took is not None:
+                took(time.perf_counter() - began_s)
         tell = getattr(dispatcher, "memory", None)
         return Answer(decision, bool(dispatcher.learns), None if tell is None else tell())
     except Exception as error:

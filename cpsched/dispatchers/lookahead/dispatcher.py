@@ -12,7 +12,7 @@ from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName
 from cpsched.dispatchers.lookahead.reserving import by_walltime, named_by
 from cpsched.errors import require
 from cpsched.kernels.search import ALL_START, NONE_START, go_on_from, look_ahead, ordered
-from cpsched.kernels.search_state import new_search
+from cpsched.kernels.search_state import POOL_JOBS, new_search
 from cpsched.kernels.state import planned, starts_of
 from cpsched.listing import Listing
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts
@@ -29,6 +29,12 @@ PHRASES = Phrases(unplanned="would delay a job that has a plan", no_plan="not pl
 
 ALL_CANDIDATES = 127
 
+LEAST_WORK = 100
+"""So much work is done in any case, if the queue is worth it."""
+
+JUDGED_FROM = 50
+"""A round in which fewer jobs were placed says nothing of how long a placement takes."""
+
 
 class Lookahead(Dispatcher):
     """Plans the whole queue: an order is decoded into a plan, in which every job gets its earliest slot that delays
@@ -37,6 +43,11 @@ class Lookahead(Dispatcher):
     - `objective`: what the plan is to be best for, see `cpsched.dispatchers.lookahead.objectives`.
     - `effort`: how many orders are decoded in the search of a round, after the candidates; None: what suits the
       objective. No clock is read: the same snapshot, `seed` and history give the same decision.
+    - `work`: once so many jobs were placed on nodes in a round, in all orders together, no other order is tried: a
+      long queue takes little longer than a short one. On a pool, which is faster, twenty times as many.
+    - `limit_s`: about how long a decision may take, in seconds, where the caller says how long the last ones took
+      (`took`; the bridge does). `work` is then what fits, and part of the memory: a recorded round is decided again as
+      it was. None: `work` stays as it is.
     - `horizon`: so many jobs, the first of an order, are searched. `covered`: so many get a planned start; those behind
       start where they delay none that has one, and are told that they have no plan.
     - `overdue_h`: a job that waited longer, in hours, is planned before all others, by arrival: no job starves.
@@ -54,6 +65,8 @@ class Lookahead(Dispatcher):
         self,
         objective: ObjectiveName = "default",
         effort: int | None = None,
+        work: int = 1500,
+        limit_s: float | None = None,
         horizon: int = 100,
         covered: int = 1000,
         overdue_h: float = 168.0,
@@ -64,6 +77,8 @@ class Lookahead(Dispatcher):
     ) -> None:
         require(objective in OBJECTIVES, "objective", objective, f"must be one of {', '.join(OBJECTIVES)}")
         require(effort is None or effort >= 0, "effort", effort, "must not be negative")
+        require(work > 0, "work", work, "must be positive")
+        require(limit_s is None or limit_s > 0, "limit_s", limit_s, "must be positive")
         require(horizon > 0, "horizon", horizon, "must be positive")
         require(covered >= horizon, "covered", covered, f"must be at least horizon={horizon}")
         require(overdue_h > 0, "overdue_h", overdue_h, "must be positive")
@@ -73,7 +88,9 @@ class Lookahead(Dispatcher):
         row = OBJECTIVES[objective]
         self._row, self._site_weight = row, site_weight
         self._objective, decodes = row.compiled(), row.effort if effort is None else effort
-        self._search = new_search(decodes, horizon, covered, candidates, overdue_s, seed)
+        self._search = new_search(decodes, work, horizon, covered, candidates, overdue_s, seed)
+        self._most_work, self._limit_s = work, limit_s
+        self._jobs_per_work = 1
         self._by_walltime = reserve_by == "walltime"
         self._jobs: object = None
         """The jobs whose slots the order of the search names."""
@@ -90,6 +107,7 @@ class Lookahead(Dispatcher):
         planned_on, slots = by_walltime(snapshot) if self._by_walltime else (snapshot, None)
         site = planned_on.site or site_of(planned_on)
         self._meet(planned_on)
+        self._jobs_per_work = POOL_JOBS if snapshot.cluster.counted else 1
         expected = table.estimate_s[queue].astype(np.float64)
         came = look_ahead(
             site, self._search, self._objective, expected, self._site_factors(snapshot, expected),
@@ -104,20 +122,33 @@ class Lookahead(Dispatcher):
         self._promise(snapshot, plan_s)
         return Decision(starts, cost, plan_s, explain(snapshot, starts, plan_s, PHRASES))
 
-    def memory(self) -> dict[str, Any]:
-        """The last order, as job ids, and the starts that jobs were first told, by job id.
+    def took(self, seconds: float) -> None:
+        """Let the next round place as many jobs as fit into `limit_s`, at the pace of this one; at most twice as many.
 
-        Only the order bears on decisions; the others are there to be shown beside the present plan.
+        A slow round counts at once.
+        """
+        search = self._search
+        if self._limit_s is None or seconds <= 0 or search.placed < JUDGED_FROM:
+            return
+        fit = search.placed / self._jobs_per_work * self._limit_s / seconds
+        search.work = min(max(LEAST_WORK, min(int(fit), 2 * search.work)), self._most_work)
+
+    def memory(self) -> dict[str, Any]:
+        """The last order, as job ids, and the starts that jobs were first told, by job id; with `limit_s` also `work`.
+
+        Order and work bear on decisions; the others are there to be shown beside the present plan.
         """
         if self._jobs is not None:
             jobs: Any = self._jobs
             self._order = [jobs[slot].id for slot in ordered(self._search).tolist()]
-        return {"order": self._order, "first_s": {str(id): start_s for id, start_s in self._first_s.items()}}
+        told = {"order": self._order, "first_s": {str(id): start_s for id, start_s in self._first_s.items()}}
+        return told if self._limit_s is None else told | {"work": self._search.work}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Go on from the order and the promises of `memory`."""
+        """Go on from the order, the promises and the work of `memory`."""
         self._order, self._jobs = list(memory["order"]), None
         self._first_s = {int(id): start_s for id, start_s in memory["first_s"].items()}
+        self._search.work = memory.get("work", self._most_work)
 
     def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray) -> FloatArray:
         """By what the site multiplies the weight of each queued job, float64[Q]; no entries where all weigh alike."""

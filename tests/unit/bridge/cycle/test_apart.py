@@ -147,3 +147,16 @@ def test_a_dispatcher_that_learns_nothing_says_so(apart):
     dispatcher = apart("easy")
     dispatcher.decide(a_scene())
     assert (dispatcher.learns, dispatcher.memory()) == (False, None)
+
+
+def test_how_long_a_decision_took_is_measured_where_it_is_taken():
+    """Under a limit that nothing keeps, the next round is left less work."""
+    spec = PolicySpec.of("lookahead", settings={"limit_s": "1e-9", "objective": "af"})
+    there = Apart(spec, "one-second")
+    try:
+        most = there.memory()["work"]
+        crowd = [a_job(i, 3, (1,), 50 + 37 * i % 90) for i in range(20)]
+        there.decide(a_snapshot(a_cluster(1, 4), crowd))
+        assert there.memory()["work"] < most
+    finally:
+        there.close()

@@ -151,11 +151,72 @@ def test_need_of_starts_alone_starts_the_same(cluster):
     assert decisions[1].plan_s is None
 
 
+def a_crowd(cluster):
+    """Twenty jobs for four cores."""
+    return a_snapshot(cluster, jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20))))
+
+
+def test_once_so_many_jobs_were_placed_no_other_order_is_tried(cluster):
+    snapshot = a_crowd(cluster)
+    some = 10 if cluster.counted else 200
+    tried = [Lookahead("af", work=work).decide(snapshot).effort.branches for work in (1, some, 10_000)]
+    assert tried[0] == 1
+    assert tried[0] < tried[1] < tried[2] == 307
+
+
+def test_a_slow_machine_tries_fewer_orders_and_a_faster_one_more_again(cluster):
+    snapshot, dispatcher = a_crowd(cluster), Lookahead("af", limit_s=0.1)
+    most = dispatcher.memory()["work"]
+    quick = dispatcher.decide(snapshot).effort.branches
+    dispatcher.took(10)
+    least = dispatcher.memory()["work"]
+    slow = dispatcher.decide(snapshot).effort.branches
+    assert least < most
+    assert slow < quick
+    for _ in range(20):
+        before = dispatcher.memory()["work"]
+        dispatcher.decide(snapshot)
+        dispatcher.took(1e-9)
+        assert dispatcher.memory()["work"] in (2 * before, before, most)
+    assert dispatcher.memory()["work"] == most
+
+
+def test_a_round_that_says_nothing_of_the_pace_leaves_the_work_as_it_is(cluster):
+    dispatcher = Lookahead("af", limit_s=0.1)
+    work = dispatcher.memory()["work"]
+    dispatcher.decide(a_snapshot(cluster, jobs_for(cluster, (2, 100, 0), (2, 30, 0))))
+    dispatcher.took(10)
+    dispatcher.decide(a_crowd(cluster))
+    dispatcher.took(0)
+    assert dispatcher.memory()["work"] == work
+
+
+def test_what_fits_into_the_limit_is_remembered_and_nothing_else_of_the_clock(cluster):
+    snapshot, first = a_crowd(cluster), Lookahead("af", limit_s=0.1)
+    first.decide(snapshot)
+    first.took(10)
+    second = Lookahead("af", limit_s=0.1)
+    second.recall(json.loads(json.dumps(first.memory())))
+    one, other = first.decide(snapshot), second.decide(snapshot)
+    assert one.effort == other.effort
+    assert one.plan_s.tolist() == other.plan_s.tolist()
+
+
+def test_without_a_limit_no_clock_has_a_say(cluster):
+    snapshot, dispatcher = a_crowd(cluster), Lookahead("af")
+    dispatcher.decide(snapshot)
+    dispatcher.took(1e6)
+    assert "work" not in dispatcher.memory()
+    assert dispatcher.decide(snapshot).effort.branches > 50
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"objective": "best"}, "objective=best: must be one of"),
         ({"effort": "-1"}, "effort=-1: must not be negative"),
+        ({"work": "0"}, "work=0: must be positive"),
+        ({"limit_s": "0"}, "limit_s=0.0: must be positive"),
         ({"horizon": "0"}, "horizon=0: must be positive"),
         ({"covered": "5"}, "covered=5: must be at least horizon=100"),
         ({"overdue_h": "0"}, "overdue_h=0.0: must be positive"),

@@ -1,0 +1,134 @@
+"""What all nodes together have free over time: a second before which a job cannot start, without a look at the nodes.
+
+Row `k` of a search holds this as it is before the job at place `k` of the order: breakpoints, and what is free of each
+resource from each on. A row that is full takes no more jobs: it then says too much, and stays a bound.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.handles import Column, FixedColumn
+from cpsched.kernels.fit import taken_on
+from cpsched.kernels.jit import bare, inner
+from cpsched.kernels.profile import lower_bound
+from cpsched.kernels.search_state import Search
+from cpsched.kernels.state import Site
+from cpsched.model import EXCLUSIVE, NEVER
+
+
+@bare
+def holds(free: FixedColumn, k: int, amounts: FixedColumn) -> bool:
+    """Whether all of some amounts are free from breakpoint `k` on."""
+    n = len(amounts)
+    for r in range(n):  # noqa: SIM110  (a loop compiles to better code than a generator)
+        if free[k * n + r] < amounts[r]:
+            return False
+    return True
+
+
+@bare
+def earliest_total(times: FixedColumn, free: FixedColumn, count: int, duration_s: int, amounts: FixedColumn) -> int:
+    """The first second from which all amounts are free for a duration; NEVER for none."""
+    k = 0
+    while k < count:
+        if not holds(free, k, amounts):
+            k += 1
+            continue
+        end_s, j = times[k] + duration_s, k + 1
+        while j < count and times[j] < end_s and holds(free, j, amounts):
+            j += 1
+        if j == count or times[j] >= end_s:
+            return int(times[k])
+        k = j + 1
+    return NEVER
+
+
+@bare
+def break_total(times: Column, free: Column, count: int, at_s: int, resources: int) -> int:
+    """Make `at_s`, not before the first breakpoint, one with what is free at the one before; returns the new count."""
+    at = lower_bound(times, count, at_s)
+    if at < count and times[at] == at_s:
+        return count
+    for k in range(count, at, -1):
+        times[k] = times[k - 1]
+    for i in range((count + 1) * resources - 1, (at + 1) * resources - 1, -1):
+        free[i] = free[i - resources]
+    times[at] = at_s
+    for r in range(resources):
+        free[at * resources + r] = free[(at - 1) * resources + r]
+    return count + 1
+
+
+@inner
+def open_totals(site: Site, search: Search) -> None:
+    """Let row 0 be the machine as it is, with what running jobs give back."""
+    jobs, machine, available, resources = site.jobs, site.machine, site.trial.available, len(site.trial.available)
+    rows, points = search.head + 1, site.active + 2 * search.head + 4
+    if search.total_times.shape[0] < rows or search.total_times.shape[1] < points:
+        rows, points = max(2 * rows, search.total_times.shape[0]), max(2 * points, search.total_times.shape[1])
+        search.total_times = np.empty((rows, points), np.int64)
+        search.total_free = np.empty((rows, points * resources), np.int64)
+        search.total_points = np.empty(rows, np.int64)
+    if len(search.asked) < resources:
+        search.asked = np.empty(resources, np.int64)
+    times, free, n = search.total_times[0], search.total_free[0], 1
+    times[0] = site.now_s
+    for r in range(resources):
+        free[r] = available[r]
+    place_node, place_units, running = jobs.places.node, jobs.places.units, site.running
+    for i in range(site.active):
+        slot = running[i]
+        if jobs.end_s[slot] > times[n - 1]:
+            times[n] = jobs.end_s[slot]
+            for r in range(resources):
+                free[n * resources + r] = free[(n - 1) * resources + r]
+            n += 1
+        for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
+            for r in range(resources):
+                free[(n - 1) * resources + r] += taken_on(jobs, slot, machine, place_node[at], place_units[at], r)
+    search.total_points[0] = n
+
+
+@inner
+def bound_by_totals(site: Site, search: Search, k: int, slot: int) -> int:
+    """A second before which a job cannot start beside those before place `k`; NEVER where it cannot start at all."""
+    jobs, asked = site.jobs, search.asked
+    for r in range(len(asked)):
+        asked[r] = jobs.units[slot] * jobs.per_unit[slot, r]
+    return earliest_total(
+        search.total_times[k], search.total_free[k], search.total_points[k], jobs.estimate_s[slot], asked
+    )
+
+
+@inner
+def take_from_totals(site: Site, search: Search, k: int, to: int, slot: int, start_s: int, moves: int) -> None:
+    """Let row `to` be row `k` with a job, placed last, beside; before it so many nodes had moved."""
+    jobs, machine, trial, asked = site.jobs, site.machine, site.trial, search.asked
+    times, free, n, resources = search.total_times[to], search.total_free[to], search.total_points[k], len(asked)
+    if to != k:
+        from_times, from_free = search.total_times[k], search.total_free[k]
+        for i in range(n):
+            times[i] = from_times[i]
+        for i in range(n * resources):
+            free[i] = from_free[i]
+    search.total_points[to] = n
+    if start_s == NEVER or n + 2 > len(times):
+        return
+    for r in range(resources):
+        asked[r] = jobs.units[slot] * jobs.per_unit[slot, r]
+    if jobs.sharing[slot] & EXCLUSIVE:
+        for r in range(resources):
+            asked[r] = 0
+            for i in range(trial.moves - moves):
+                taken = taken_on(jobs, slot, machine, trial.nodes[i], trial.units[i], r)
+                asked[r] += taken
+    end_s = start_s + jobs.estimate_s[slot]
+    n = break_total(times, free, n, start_s, resources)
+    n = break_total(times, free, n, end_s, resources)
+    i = lower_bound(times, n, start_s)
+    while times[i] < end_s:
+        for r in range(resources):
+            free[i * resources + r] -= asked[r]
+        i += 1
+    search.total_points[to] = n
