@@ -50,3 +50,37 @@ def test_what_took_effect_is_forgotten_after_a_while() -> None:
     for now_s in range(IN_VAIN - 1):
         assert retries.note("hand_back", [7], 100 + now_s) == []
     assert retries.note("hand_back", [7], 200) == [7]
+
+
+def test_what_was_never_sent_is_due_and_what_was_sent_a_few_times_too() -> None:
+    retries = Retries()
+    assert retries.due("hold", 7, 0)
+    for now_s in range(IN_VAIN - 1):
+        assert retries.note("hold", [7], now_s) == []
+        assert retries.due("hold", 7, now_s)
+    assert retries.note("hold", [7], 10) == [7], "the fifth"
+    assert [retries.due("hold", 7, now_s) for now_s in (10, 11)] == [False, True]
+    assert retries.note("hold", [7], 11) == [], "told once"
+    assert [retries.due("hold", 7, now_s) for now_s in (12, 13)] == [False, True]
+
+
+def test_each_job_is_told_with_the_batch_in_which_it_has_been_in_vain() -> None:
+    retries = Retries()
+    for now_s in range(2):
+        retries.note("hold", [7], now_s)
+    for now_s in range(2, 4):
+        assert retries.note("hold", [7, 8], now_s) == []
+    assert retries.note("hold", [7, 8], 4) == [7]
+    assert retries.note("hold", [7, 8], 5) == []
+    assert retries.note("hold", [7, 8], 7) == [8]
+    assert retries.note("hold", [8], 9) == []
+
+
+def test_a_command_is_remembered_for_half_a_minute_after_its_rest_and_as_long_as_it_is_intended() -> None:
+    for rest_s in (REMEMBERED_S - 1, REMEMBERED_S):
+        retries = Retries()
+        for now_s in range(IN_VAIN - 1):
+            retries.note("hold", [7, 8], now_s)
+        last_s = IN_VAIN - 2
+        retries.intend([8], last_s + rest_s)
+        assert retries.note("hold", [7, 8], 100) == ([7, 8] if rest_s < REMEMBERED_S else [8])

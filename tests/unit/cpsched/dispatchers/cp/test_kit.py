@@ -281,3 +281,18 @@ def test_a_recipe_is_its_parts_and_its_limits() -> None:
     dispatcher = row.build()
     assert (dispatcher._jobs, dispatcher._limit.control, dispatcher._running) == ("all", "doubles", "remaining")
     assert (dispatcher._model, dispatcher._limit.restarts, dispatcher._priority) == ("nodes", 7, "urgency")
+
+
+@pytest.mark.parametrize(("overdue_s", "shown"), [(0, True), (40, False)])
+def test_a_plan_beyond_the_horizon_that_overdue_jobs_have_shortened_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, overdue_s: int, shown: bool
+) -> None:
+    """Two jobs of 50 s one after the other end at second 100; the horizon is that, less what is overdue."""
+    asked = Asked(monkeypatch)
+    running = [a_running(a_job(9, walltime_s=100 - overdue_s), ((1, 1),))]
+    queue = [a_job(id, units=4, per_unit=3, walltime_s=50) for id in (1, 2)]
+    snapshot = a_snapshot(a_cluster(nodes=4), queue, running, now_s=100)
+    ConstraintDispatcher(certain="no", allocation="nodes", running="remaining").decide(snapshot)
+    (problem,) = asked.problems
+    assert problem.horizon_s == 100 - overdue_s
+    assert asked.shown == [shown]
