@@ -352,3 +352,23 @@ def test_words_say_what_a_job_asks_for_where_that_is_not_one():
     book = Book(site(Limits(group_tres={"cpu": 1500})))
     (check,) = book.standing(asks(cpu=1200)).checks
     assert check.says(1000) == ("QOSGrpCpuLimit: 1,000 of 1,500 cpu of QOS normal are taken, the job asks for 1,200")
+
+
+def test_what_a_qos_says_of_the_wall_time_of_all_counts_before_what_associations_say():
+    spent = Spent(association_wall_min={0: 10.0})
+    assert verdict(site(root=Limits(group_wall_min=5)), asks(), (), spent) == "AssocGrpWallLimit"
+    assert verdict(site(Limits(group_wall_min=99), root=Limits(group_wall_min=5)), asks(), (), spent) is None
+
+
+@pytest.mark.parametrize("kind", ["group_running_minutes", "group_tres", "group_tres_minutes", "tres", "tres_minutes"])
+@pytest.mark.parametrize("names", [("gres/gpu", "cpu"), ("cpu", "gres/gpu")])
+def test_a_resource_that_a_job_does_not_ask_for_keeps_no_other_from_being_looked_at(kind, names):
+    at = site(Limits(**{kind: dict.fromkeys(names, 3)}), safe=True)
+    assert "cpu" in verdict(at, asks()).lower()
+
+
+def test_a_resource_that_an_earlier_qos_has_settled_keeps_no_other_from_being_looked_at():
+    part = Limits(group_running_minutes={"cpu": 9999}, group_tres_minutes={"cpu": 9999}, group_tres={"cpu": 9999})
+    for kind in ("group_running_minutes", "group_tres_minutes", "group_tres"):
+        own = Limits(**{kind: {"cpu": 1, "node": 0}})
+        assert "node" in verdict(site(own, part=part, safe=True), asks()).lower()
