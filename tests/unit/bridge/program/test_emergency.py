@@ -4,6 +4,7 @@ import contextlib
 import os
 import resource
 import signal
+import sqlite3
 import time
 
 import pytest
@@ -355,3 +356,27 @@ def test_a_lock_that_cannot_be_made_keeps_nobody_from_releasing(stranded, monkey
     monkeypatch.setattr(places, "lock", full)
     release.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
+
+
+@pytest.mark.parametrize(
+    ("age_s", "done"), [(59.9, False), (60.0, False), (60.1, True), (-59.9, False), (-60.0, False), (-60.1, True)]
+)
+def test_a_heartbeat_of_just_the_age_that_counts_is_not_stale(stranded, monkeypatch, age_s, done):
+    settings, cluster = stranded
+    monkeypatch.setattr(places, "heartbeat_age_s", lambda _: age_s)
+    words = release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)
+    assert (words == f"the heartbeat is {age_s:.0f} s old: nothing to do") is not done
+    assert (held(cluster) == []) is done
+
+
+def test_release_all_notes_that_the_ledger_took_nothing_once_for_each_time(stranded, monkeypatch):
+    settings, cluster = stranded
+
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Ledger, "_write", full)
+    words = release.release_all(settings, "bridge.yaml", None, False)
+    assert held(cluster) == []
+    note = "note: the ledger cannot be written: database or disk is full"
+    assert words.split("\n") == ["nothing is held by the bridge any more (3 jobs were by its ledger)", note, note]

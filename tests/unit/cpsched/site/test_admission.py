@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.dispatchers.lists import ListDispatcher
 from cpsched.fit import verify
-from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort, Job, Request, Snapshot
+from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort, Job, Request, Snapshot, Starts
 from cpsched.site.accounts import Accounts, Association, Limits, Qos, Site
-from cpsched.site.admission import LimitsNow, admit, decide_within
+from cpsched.site.admission import LimitsNow, admit, decide_within, keeps, standings_of
 from cpsched.site.limits import Book, Claimant
 
 NONE = Limits()
@@ -195,3 +196,96 @@ def test_the_decision_is_the_dispatchers_own_on_the_queue_that_is_written_down()
     _, found = started(*scene(jobs, Limits(jobs_a_user=3)))
     again = EasyDispatcher(order="priority").decide(found.snapshot)
     assert np.array_equal(again.plan_s, found.decision.plan_s)
+
+
+class Noting(EasyDispatcher):
+    """Notes which jobs it is asked about."""
+
+    def __init__(self):
+        super().__init__(order="priority")
+        self.asked = []
+
+    def decide(self, snapshot, need="plan"):
+        self.asked.append([job.id for job in snapshot.queued_jobs()])
+        return super().decide(snapshot, need)
+
+
+def test_nobody_is_asked_twice_where_those_that_start_fill_the_limit():
+    noting = Noting()
+    jobs = [job(1), job(2), job(3, "bob", cores=9)]
+    ids, _ = started(*scene(jobs, Limits(jobs_a_user=1)), noting)
+    assert (ids, noting.asked) == ([1], [[1, 3]])
+
+
+def test_a_job_that_does_not_fit_leaves_its_room_under_the_limit_to_the_next_one():
+    noting = Noting()
+    jobs = [job(1, cores=9), job(2), job(3), job(4, "bob", cores=9)]
+    ids, found = started(*scene(jobs, Limits(jobs_a_user=1)), noting)
+    assert (ids, found.answer, noting.asked) == ([2], 1, [[1, 4], [1, 2, 4]])
+    assert found.limited == {3: "QOSMaxJobsPerUserLimit: 1 of 1 jobs of user ada in QOS normal are taken"}
+
+
+def test_the_answer_that_counts_is_named_by_its_number():
+    """The first, unless a second one was asked for and keeps the limits; a site without limits gets the first, too."""
+    jobs = [job(1), job(2), job(3)]
+    assert started(*scene(jobs, Limits(jobs_a_user=1)), Counting())[1].answer == 0
+    assert started(*scene(jobs, Limits(jobs_a_user=1)), Noting())[1].answer == 0
+    assert started(*scene(jobs), Noting())[1].answer == 0
+
+
+def standing_for(limits, user="ada"):
+    book = Book(Site(qos={"normal": Qos("normal", limits=limits)}))
+    return book.standing(claim(job(1, user))), book
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
+def test_whoever_comes_first_the_positions_are_told_in_the_order_of_the_queue(order):
+    standing, book = standing_for(Limits(group_jobs=2))
+    found = admit([standing] * 3, book.usage([]), order)
+    assert found.positions.tolist() == sorted(order[:2])
+    assert list(found.refused) == order[2:]
+    assert found.refused[order[2]] == "QOSGrpJobsLimit: 2 of 2 jobs of QOS normal are taken"
+
+
+def test_refusals_are_put_into_words_where_somebody_reads_them():
+    full, book = standing_for(Limits(group_jobs=0))
+    barred, other = standing_for(Limits(wall_min=1))
+    assert admit([full], book.usage([]), [0], whole=False).refused == {0: "limit"}
+    assert admit([barred], other.usage([]), [0], whole=False).refused == {0: barred.barred}
+
+
+def test_a_job_under_no_limit_has_no_standing():
+    free = Book(Site(qos={"normal": Qos("normal")})).standing(claim(job(1)))
+    full, _ = standing_for(Limits(group_jobs=0))
+    barred, _ = standing_for(Limits(wall_min=1))
+    snapshot, _ = scene([job(id) for id in (1, 2, 3, 4)])
+    assert standings_of(snapshot, LimitsNow({1: free, 2: full, 3: barred})) == [None, full, barred, None]
+
+
+@pytest.mark.parametrize(
+    ("used", "ids", "kept"), [(0, (1, 2), True), (1, (1, 2), False), (1, (1,), True), (2, (1,), False)]
+)
+def test_starts_keep_a_limit_one_after_the_other(used, ids, kept):
+    standing, _ = standing_for(Limits(group_jobs=2))
+    snapshot, _ = scene([job(id) for id in (1, 2, 3)])
+    limits = LimitsNow({1: standing, 2: standing}, [used])
+    starts = Starts.of({int(snapshot.queue[id - 1]): ((0, 1),) for id in ids})
+    assert keeps(snapshot, starts, limits) is kept
+    assert limits.used == [used], "what is counted on the way is a copy"
+    nobodys = Starts.of({int(snapshot.queue[2]): ((0, 1),)})
+    assert keeps(snapshot, nobodys, limits)
+
+
+def test_a_barred_job_that_starts_all_the_same_breaks_its_limit():
+    barred, book = standing_for(Limits(wall_min=1))
+    snapshot, _ = scene([job(1)])
+    starts = Starts.of({int(snapshot.queue[0]): ((0, 1),)})
+    assert not keeps(snapshot, starts, LimitsNow({1: barred}, book.usage([])))
+
+
+def test_jobs_on_their_way_are_counted_beside_and_change_nothing_that_was_counted():
+    standing, _ = standing_for(Limits(group_jobs=9))
+    limits = LimitsNow({1: standing, 2: standing}, [3])
+    assert limits.beside([1, 2, 77]).used == [5]
+    assert limits.beside([]).used == [3]
+    assert limits.used == [3]

@@ -239,3 +239,136 @@ def test_reasons_have_slurms_names(owner, scope, tres, expected):
 def test_a_limit_is_not_negative():
     with pytest.raises(InvalidValue, match=r"limits\.tres"):
         Limits(tres={"cpu": -1})
+
+
+@pytest.mark.parametrize("where", ["qos", "account"])
+@pytest.mark.parametrize(
+    ("limits", "safe", "counts"),
+    [
+        (NONE, False, False),
+        (NONE, True, False),
+        (Limits(group_jobs=1, wall_min=5, group_tres={"cpu": 1}, tres_minutes={"cpu": 1}), True, False),
+        (Limits(group_running_minutes={"cpu": 1}), False, True),
+        (Limits(running_minutes_a_user={"cpu": 1}), False, True),
+        (Limits(running_minutes_an_account={"cpu": 1}), False, True),
+        (Limits(group_tres_minutes={"cpu": 1}), False, False),
+        (Limits(group_tres_minutes={"cpu": 1}), True, True),
+    ],
+)
+def test_how_long_jobs_may_still_run_matters_where_a_limit_on_minutes_counts_them(where, limits, safe, counts):
+    assert Book(site(**{where: limits}, safe=safe)).counts_time is counts
+
+
+@pytest.mark.parametrize("spent", [None, {}, {"cpu": 0.0}, {"mem": 9.0}])
+def test_of_a_limit_of_nothing_all_is_spent(spent):
+    at = site(Limits(group_tres_minutes={"cpu": 0}))
+    found = Book(at, Spent(qos_minutes={"normal": spent} if spent is not None else {})).standing(asks())
+    assert found.barred == "QOSGrpCPUMinutesLimit: 0 of 0 cpu minutes of QOS normal are spent"
+    assert verdict(site(Limits(group_tres_minutes={"cpu": 1})), asks()) is None
+    assert verdict(site(Limits(group_tres_minutes={"gres/gpu": 0})), asks()) is None, "it asks for none"
+
+
+@pytest.mark.parametrize(("safe", "takes"), [(False, ()), (True, ((0, 240),))])
+def test_minutes_are_counted_of_running_jobs_only_where_the_site_is_safe(safe, takes):
+    standing = Book(site(Limits(group_tres_minutes={"cpu": 1000}), safe=safe)).standing(asks())
+    assert standing.takes == takes
+    assert [(check.amount, check.limit) for check in standing.checks] == ([(240, 1000)] if safe else [])
+
+
+@pytest.mark.parametrize(
+    ("limits", "job", "words"),
+    [
+        (Limits(wall_min=59), asks(), "QOSMaxWallDurationPerJobLimit: 60 minutes are more than the 59 of QOS normal"),
+        (Limits(tres={"cpu": 3}), asks(), "QOSMaxCpuPerJobLimit: 4 cpu are more than the 3 of QOS normal"),
+        (
+            Limits(tres_a_node={"cpu": 3}),
+            asks(cpu=8, node=2),
+            "QOSMaxCpuPerNode: 4 cpu are more than the 3 of QOS normal",
+        ),
+        (
+            Limits(tres_minutes={"cpu": 239}),
+            asks(),
+            "QOSMaxCpuMinutesPerJobLimit: 240 cpu are more than the 239 of QOS normal",
+        ),
+    ],
+)
+def test_what_bars_a_job_is_told_with_both_numbers(limits, job, words):
+    assert Book(site(limits)).standing(job).barred == words
+
+
+def test_the_first_thing_that_bars_a_job_is_told():
+    limits = Limits(wall_min=59, tres={"cpu": 3})
+    assert Book(site(limits)).standing(asks()).barred.startswith("QOSMaxWallDurationPerJobLimit")
+
+
+@pytest.mark.parametrize("where", ["qos", "user"])
+@pytest.mark.parametrize("kind", ["tres", "tres_a_node", "tres_minutes"])
+def test_a_job_that_asks_for_none_of_a_resource_is_within_a_limit_of_none(where, kind):
+    at = site(**{where: Limits(**{kind: {"gres/gpu": 0}})})
+    assert verdict(at, asks()) is None
+    assert verdict(at, asks(gres_gpu=1)) is not None
+
+
+@pytest.mark.parametrize(("gpus", "barred"), [(0, True), (1, True), (2, False), (3, False)])
+def test_what_a_job_must_ask_for_at_least(gpus, barred):
+    book = Book(site(Limits(least_tres={"gres/gpu": 2})))
+    words = book.standing(asks(gres_gpu=gpus)).barred
+    told = f"QOSMinGRES: {gpus} gres/gpu are less than the 2 of QOS normal"
+    assert words == (told if barred else None)
+    assert verdict(site(user=Limits(least_tres={"gres/gpu": 2})), asks()) is None, "an association sets no such limit"
+
+
+@pytest.mark.parametrize(
+    ("factor", "cores", "most"),
+    [(None, 4, 4), (0.0, 4, 4), (-1.0, 4, 4), (0.5, 8, 4), (0.6, 7, 4), (2.0, 2, 4), (1.0, 4, 4)],
+)
+@pytest.mark.parametrize("kind", ["tres", "group_tres"])
+def test_a_factor_multiplies_the_limits_of_associations_if_it_is_one(factor, cores, most, kind):
+    """Fractions are cut off."""
+    at = site(user=Limits(**{kind: {"cpu": cores}}), limit_factor=factor)
+    assert verdict(at, asks(cpu=most)) is None
+    assert verdict(at, asks(cpu=most + 1)) is not None
+
+
+def test_of_several_qos_the_first_that_has_a_factor_counts():
+    rows = (Association("root", parent=-1), Association("lab", "ada", parent=0, limits=Limits(tres={"cpu": 4})))
+    for part, own, most in ((2.0, 9.0, 8), (None, 3.0, 12), (2.0, None, 8)):
+        known = {"normal": Qos("normal", limit_factor=own), "main-part": Qos("main-part", limit_factor=part)}
+        at = Site(Accounts(rows), known, {"main": "main-part"})
+        assert verdict(at, asks(cpu=most)) is None
+        assert verdict(at, asks(cpu=most + 1)) == "AssocMaxCpuPerJobLimit"
+
+
+def test_jobs_that_ask_for_the_same_share_a_standing_and_sums_keep_their_numbers():
+    book = Book(site(Limits(jobs_a_user=2, group_jobs=9)))
+    ada, bob = book.standing(asks()), book.standing(asks("bob"))
+    assert book.standing(asks()) is ada
+    assert book.counters == 3
+    assert book.usage([ada, ada, bob]) == [3, 2, 1]
+    assert book.usage([]) == [0, 0, 0]
+
+
+def test_words_say_what_a_job_asks_for_where_that_is_not_one():
+    book = Book(site(Limits(group_tres={"cpu": 1500})))
+    (check,) = book.standing(asks(cpu=1200)).checks
+    assert check.says(1000) == ("QOSGrpCpuLimit: 1,000 of 1,500 cpu of QOS normal are taken, the job asks for 1,200")
+
+
+def test_what_a_qos_says_of_the_wall_time_of_all_counts_before_what_associations_say():
+    spent = Spent(association_wall_min={0: 10.0})
+    assert verdict(site(root=Limits(group_wall_min=5)), asks(), (), spent) == "AssocGrpWallLimit"
+    assert verdict(site(Limits(group_wall_min=99), root=Limits(group_wall_min=5)), asks(), (), spent) is None
+
+
+@pytest.mark.parametrize("kind", ["group_running_minutes", "group_tres", "group_tres_minutes", "tres", "tres_minutes"])
+@pytest.mark.parametrize("names", [("gres/gpu", "cpu"), ("cpu", "gres/gpu")])
+def test_a_resource_that_a_job_does_not_ask_for_keeps_no_other_from_being_looked_at(kind, names):
+    at = site(Limits(**{kind: dict.fromkeys(names, 3)}), safe=True)
+    assert "cpu" in verdict(at, asks()).lower()
+
+
+def test_a_resource_that_an_earlier_qos_has_settled_keeps_no_other_from_being_looked_at():
+    part = Limits(group_running_minutes={"cpu": 9999}, group_tres_minutes={"cpu": 9999}, group_tres={"cpu": 9999})
+    for kind in ("group_running_minutes", "group_tres_minutes", "group_tres"):
+        own = Limits(**{kind: {"cpu": 1, "node": 0}})
+        assert "node" in verdict(site(own, part=part, safe=True), asks()).lower()

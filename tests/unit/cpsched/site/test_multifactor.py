@@ -143,3 +143,48 @@ def test_age_counts_from_what_the_job_would_have_accrued_unheld(submit_s, begin_
 def test_weights_that_make_no_sense_are_refused(wrong):
     with pytest.raises(InvalidValue):
         Weights(**wrong)
+
+
+@pytest.mark.parametrize(("nodes", "cpus", "counts"), [(0, 5, False), (5, 0, False), (-1, 5, False), (1, 1, True)])
+@pytest.mark.parametrize("weights", [Weights(), Weights(favor_small=True), Weights(size_over_time=True)])
+def test_a_machine_without_nodes_or_processors_measures_nothing(nodes, cpus, counts, weights):
+    columns = (np.array([value]) for value in (1, 0, 1))
+    found = size_factor(*columns, weights, Machine(nodes, cpus))[0]
+    assert found == (0.0 if not counts or weights.favor_small else 1.0)
+
+
+@pytest.mark.parametrize("name", ["age", "fair_share", "job_size", "partition", "qos", "association"])
+def test_a_weight_may_be_nothing_and_not_less(name):
+    assert getattr(Weights(**{name: 0}), name) == 0
+    with pytest.raises(InvalidValue, match=f"weights.{name}=-1: must not be negative"):
+        Weights(**{name: -1})
+
+
+def test_weights_that_nobody_sets():
+    weights = Weights(tres={"cpu": 0.0}, max_age_s=1)
+    assert (weights.age, weights.fair_share, weights.job_size, weights.partition) == (0, 0, 0, 0)
+    assert (weights.qos, weights.association, weights.favor_small, weights.size_over_time) == (0, 0, False, False)
+    assert (weights.raw_partition, weights.raw_qos, weights.raw_association, weights.raw_tres) == (False,) * 4
+    assert Weights().max_age_s == 7 * DAY_S
+
+
+def test_each_factor_counts_its_weight_and_nice_is_taken_off():
+    found = points(
+        candidates(accrue_s=NOW_S - DAY_S, fair_share=0.5, nodes=10, partition=0.25, qos=0.1, association=0.2, tres=3.5,
+                   site=4, nice=6),
+        Weights(age=7, fair_share=10, job_size=3, partition=8, qos=20, association=30),
+        TEN_NODES,
+        NOW_S,
+    )  # fmt: skip
+    told = {name: getattr(found, name)[0] for name in found.__slots__}
+    assert told == pytest.approx(
+        {"age": 1.0, "association": 6.0, "fair_share": 5.0, "job_size": 3.0, "partition": 2.0, "qos": 2.0, "tres": 3.5,
+         "site": 4.0, "nice": 6.0}
+    )  # fmt: skip
+    assert found.total()[0] == 20
+
+
+@pytest.mark.parametrize(("amount", "there", "points_"), [(0, 32, 0.0), (8, 32, 25.0), (8, 0, 0.0), (8, None, 0.0)])
+def test_a_resource_that_the_partition_has_none_of_counts_for_nothing(amount, there, points_):
+    present = {} if there is None else {"cpu": there}
+    assert tres_points({"cpu": amount}, present, Weights(tres={"cpu": 100})) == points_

@@ -217,3 +217,72 @@ def test_a_limit_that_is_over_before_the_first_search_leaves_the_plan_unverified
     assert found.status in ("unverified", "feasible")
     assert found.plan.start_s.tolist() == plan.start_s.tolist()
     assert found.bound == 1.0, "what was proved before stays"
+
+
+@pytest.mark.parametrize(("guided", "own"), [(True, False), (False, False), (False, True)])
+@pytest.mark.parametrize("found", [True, False])
+def test_a_search_is_shown_the_best_plan_where_it_was_shown_one_at_first(guided: bool, own: bool, found: bool) -> None:
+    """Else it begins with an empty leaf, in the order of the jobs; the solver's own gets no order at all."""
+    problem, plan = a_problem()
+    asked: list[tuple[Any, Any, bool]] = []
+    run = Played([])
+    run.plan, run._guided, run._same = plan if found else None, guided, []
+    run._model = SimpleNamespace(
+        facts=problem.facts, start=[0, 0, 0], search=lambda leaf, rank, whole: asked.append((leaf, rank, whole))
+    )
+    Run._search(run, 0, Drawn(0.0, 0.0, 0.0), False, own)  # type: ignore[arg-type]
+    ((leaf, rank, whole),) = asked
+    if own:
+        assert (leaf, rank, whole) == (run.plan, None, True)
+    elif guided and found:
+        assert (leaf.start_s.tolist(), list(rank), whole) == ([0, 30, 50], [0, 1, 2], False)
+        assert leaf is not plan, "what the search does to it is not done to the best plan"
+    else:
+        assert (leaf.start_s.tolist(), list(rank), whole) == ([-1, -1, -1], [0, 1, 2], True)
+
+
+def a_run(plan: Plan | None, same: list[list[int]]) -> Run:
+    problem, leaf = a_problem()
+    solver = engine.pywrapcp.Solver("by hand")
+    model = engine.MODELS["positions"](solver, problem, leaf)
+    model.post()
+    return Run(model, problem, plan, [np.array(group) for group in same])
+
+
+@pytest.mark.parametrize(
+    ("start_s", "status"), [((0, 30, 50), "feasible"), ((30, 10, 0), "feasible"), ((0, 5, 50), "unverified")]
+)
+def test_a_plan_is_verified_by_the_solver_as_a_whole(start_s: tuple[int, ...], status: str) -> None:
+    """Jobs of 30, 20 and 10 s, each of which takes the whole node: two at a time are no plan."""
+    _, plan = a_problem()
+    plan.start_s[:] = start_s
+    run = a_run(plan, [])
+    run._verify(run.budget(Limit(60.0, 1.0, 2, effort=50_000)), plan)
+    assert run.status == status
+
+
+@pytest.mark.parametrize(
+    ("same", "start_s", "holds"),
+    [
+        ([], (9, 5, 1), True),
+        ([[0, 1, 2]], (1, 5, 9), True),
+        ([[0, 1, 2]], (5, 5, 5), True),
+        ([[0, 1, 2]], (1, 9, 5), False),
+        ([[0, 2]], (9, 1, 5), False),
+        ([[0, 2]], (5, 1, 9), True),
+        ([[1, 2]], (9, 6, 5), False),
+    ],
+)
+def test_jobs_alike_start_in_order_in_the_solvers_model(
+    same: list[list[int]], start_s: tuple[int, ...], holds: bool
+) -> None:
+    problem, _ = a_problem()
+    solver = engine.pywrapcp.Solver("by hand")
+    start = [solver.IntVar(0, 60) for _ in range(3)]
+    model = SimpleNamespace(solver=solver, start=start, facts=problem.facts, horizon_s=60)
+    Run(model, problem, None, [np.array(group) for group in same])  # type: ignore[arg-type]
+    leaf = solver.Assignment()
+    for variable, value in zip(start, start_s, strict=True):
+        leaf.Add(variable)
+        leaf.SetValue(variable, value)
+    assert bool(solver.CheckAssignment(leaf)) is holds

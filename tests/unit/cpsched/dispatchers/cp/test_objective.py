@@ -157,3 +157,12 @@ def test_the_solver_counts_a_delay_from_when_it_matters(starts: tuple[int, ...],
     found = scaled.expression(SimpleNamespace(solver=solver, start=fixed))  # type: ignore[arg-type]
     assert (found.Min(), found.Max()) == (cost, cost)
     assert scaled.value(np.array(starts) + 100) == cost
+
+
+@pytest.mark.parametrize(("after_s", "start", "cost"), [(0, 1, 2), (1, 0, 0), (1, 1, 0), (1, 2, 2), (2, 1, 0)])
+def test_a_delay_of_a_second_counts_and_none_before(after_s: int, start: int, cost: int) -> None:
+    solver = pywrapcp.Solver("by hand")
+    found = Scaled((2,), (100 + after_s,), 100).expression(
+        SimpleNamespace(solver=solver, start=[solver.IntVar(start, start)])  # type: ignore[arg-type]
+    )
+    assert (found.Min(), found.Max()) == (cost, cost)
