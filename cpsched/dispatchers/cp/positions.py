@@ -410,10 +410,9 @@ def dive(facts: Facts, plan: Plan, order: Column, only_now: bool) -> int:
 
 
 @inner
-def at(facts: Facts, plan: Plan, placed: BoolArray, tau: int) -> Moment:
-    """The cluster at `tau` with the jobs `placed`, all of which start by then."""
+def at(facts: Facts, plan: Plan, placed: BoolArray, tau: int, touched: BoolArray) -> Moment:
+    """The cluster at `tau` with the jobs `placed`, all of which start by then; nodes that are not as now are noted."""
     moment = at_first(facts, plan)
-    touched = np.zeros(len(facts.free), np.bool_)
     end_running(facts, moment, touched, 0, tau)
     for j in range(len(facts.jobs)):
         if placed[j] and plan.start_s[j] + facts.estimate_s[facts.jobs[j]] > tau:
@@ -425,8 +424,25 @@ def at(facts: Facts, plan: Plan, placed: BoolArray, tau: int) -> Moment:
 
 
 @kernel
+def room_now(facts: Facts) -> tuple[IntArray, IntArray]:
+    """How many units each node takes now, by kind of unit among the considered jobs [K, N]; the kind of each [J]."""
+    shapes, kind_of = shapes_of(facts)
+    room = np.empty((len(shapes), len(facts.free)), np.int64)
+    for k in range(len(shapes)):
+        for node in range(len(facts.free)):
+            room[k, node] = units_on(facts, facts.free, node, shapes[k])
+    return room, kind_of
+
+
+@kernel
 def next_to_start(
-    facts: Facts, plan: Plan, placed: Flags, earliest_s: FixedColumn, order: FixedColumn
+    facts: Facts,
+    plan: Plan,
+    placed: Flags,
+    earliest_s: FixedColumn,
+    order: FixedColumn,
+    now: FixedMatrix,
+    kind_of: FixedColumn,
 ) -> tuple[int, IntArray]:
     """The first of the jobs not `placed` that can start, of equals the first in `order`, and how far jobs are put off.
 
@@ -443,15 +459,16 @@ def next_to_start(
             tau = min(tau, at_s[j])
     if tau == PLENTY:
         return -1, put_off
-    moment, present = at(facts, plan, placed, tau), np.zeros(J, np.bool_)
+    touched, present = np.zeros(len(facts.free), np.bool_), np.zeros(J, np.bool_)
+    moment = at(facts, plan, placed, tau, touched)
     next_running = 0
     while next_running < len(facts.running) and facts.end_s[facts.running[next_running]] <= tau:
         next_running += 1
     for j in range(J):
         present[j] = placed[j] and plan.start_s[j] + facts.estimate_s[facts.jobs[j]] > tau
-    shapes, kind_of = shapes_of(facts)
-    room, rooms = np.zeros((len(shapes), len(facts.free)), np.int64), np.zeros(len(shapes), np.int64)
-    touched = np.ones(len(facts.free), np.bool_)
+    room, rooms, shapes = now.copy(), now.sum(axis=1), np.empty(len(now), np.int64)
+    for j in range(J):
+        shapes[kind_of[j]] = facts.jobs[j]
     recount(facts, moment, shapes, touched, room, rooms)
     while True:
         # Who does not fit at this moment waits for the next end of a job that is there.
@@ -534,7 +551,7 @@ def next_spot(facts: Facts, plan: Plan, placed: Flags, j: int, done: int, top: i
 
     Writes the place of that part into the plan.
     """
-    moment, slot = at(facts, plan, placed, tau), facts.jobs[j]
+    moment, slot = at(facts, plan, placed, tau, np.zeros(len(facts.free), np.bool_)), facts.jobs[j]
     wanted = facts.units[slot]
 
     # The parts that have a place hold it.
@@ -599,7 +616,7 @@ def gap_below(
     facts: Facts, plan: Plan, placed: Flags, j: int, done: int, node: int, r: int, ceiling: int, tau: int
 ) -> int:
     """The highest free positions of `node` below `ceiling` for one more part of job `j`, -1 if there are none."""
-    moment, slot = at(facts, plan, placed, tau), facts.jobs[j]
+    moment, slot = at(facts, plan, placed, tau, np.zeros(len(facts.free), np.bool_)), facts.jobs[j]
     for part in range(plan.first[j], plan.first[j] + done):
         moment.older[part] = moment.newest[plan.node[part]]
         moment.newest[plan.node[part]] = part

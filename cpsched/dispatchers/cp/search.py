@@ -75,6 +75,7 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         self._order.setflags(write=False)
         self.plan = plan if plan is not None else window.empty_plan(model.facts)
         self._depth = model.solver.IntVar(0, jobs)
+        self._room: tuple[IntArray, IntArray] | None = None
         self._trail: list[int] = []
         self._offered = False
         self._kept: list[Any] = []
@@ -120,7 +121,10 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
 
     def first_with_room(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
         """The same, where the dive's kernel finds places, which the plan has then."""
-        return kernels.next_to_start(self._model.facts, self.plan, placed, earliest_s, self._order)
+        if self._room is None:
+            room, kind_of = kernels.room_now(self._model.facts)
+            self._room = window.fixed(room), window.fixed(kind_of)
+        return kernels.next_to_start(self._model.facts, self.plan, placed, earliest_s, self._order, *self._room)
 
     def parts(self, j: int) -> Any:
         """The next decision on the places of job `j`, None where it has them all."""

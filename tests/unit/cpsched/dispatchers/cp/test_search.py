@@ -21,7 +21,8 @@ def next_of(
     flags = np.zeros(len(facts.jobs), np.bool_)
     flags[placed] = True
     columns = (window.fixed(np.array(column, np.int64)) for column in (earliest_s, order))
-    return kernels.next_to_start(facts, plan, flags, *columns)
+    now, kind_of = map(window.fixed, kernels.room_now(facts))
+    return kernels.next_to_start(facts, plan, flags, *columns, now, kind_of)
 
 
 def a_round() -> Facts:
