@@ -140,7 +140,7 @@ def test_why_tells_what_a_job_waits_for(bridge, config):
     assert bridge.end(signal.SIGINT) == 0
     last = cpsched("journal", "list", "--last", 1, "--config", config).splitlines()[-1].split()[0]
     shown = cpsched("journal", "show", last, "--config", config)
-    assert "easy" in shown
+    assert "lookahead" in shown
     job = re.search(r"queue *\n.*\n *(\d+) ", shown)[1]
     assert f"job {job}:" in cpsched("why", job, "--config", config)
     unknown = cpsched("why", "99999999", "--config", config, check=False)
