@@ -65,13 +65,13 @@ def open_totals(site: Site, search: Search) -> None:
     """Let row 0 be the machine as it is, with what running jobs give back."""
     jobs, machine, available, resources = site.jobs, site.machine, site.trial.available, len(site.trial.available)
     rows, points = search.head + 1, site.active + 2 * search.head + 4
+    if len(search.asked) != resources:
+        search.asked, search.total_times = np.empty(resources, np.int64), np.empty((0, 0), np.int64)
     if search.total_times.shape[0] < rows or search.total_times.shape[1] < points:
         rows, points = max(2 * rows, search.total_times.shape[0]), max(2 * points, search.total_times.shape[1])
         search.total_times = np.empty((rows, points), np.int64)
         search.total_free = np.empty((rows, points * resources), np.int64)
         search.total_points = np.empty(rows, np.int64)
-    if len(search.asked) < resources:
-        search.asked = np.empty(resources, np.int64)
     times, free, n = search.total_times[0], search.total_free[0], 1
     times[0] = site.now_s
     for r in range(resources):
