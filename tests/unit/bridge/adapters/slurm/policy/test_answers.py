@@ -297,3 +297,12 @@ def test_an_account_that_is_named_twice_or_hangs_on_nothing_is_there_once_or_not
     accounts = picture_of(ALL | {"state": "\n".join([STATE, *more])}).site.accounts
     named = sorted((each.account, each.user) for each in accounts.associations)
     assert named == [("biology", ""), ("biology", "bob"), ("physics", ""), ("physics", "ada"), ("root", "")]
+
+
+@pytest.mark.parametrize(
+    ("said", "spent"), [("N(12.50)", 12.5), ("60(7)", 7.0), ("N", 0.0), ("", 0.0), ("N(none)", 0.0)]
+)
+def test_wall_time_that_is_spent_stands_in_brackets_or_is_nothing(said: str, spent: float) -> None:
+    text = STATE.replace("GrpWall=N(12.50)", f"GrpWall={said}").replace("GrpWall=N(33.25)", f"GrpWall={said}")
+    found = picture_of(ALL | {"state": text}).spent
+    assert set(found.association_wall_min.values()) == set(found.qos_wall_min.values()) == {spent}
