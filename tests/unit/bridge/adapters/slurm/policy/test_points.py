@@ -1,4 +1,4 @@
-"""What of a record counts for a job's priority and for limits, fact by fact, and what stands in where one is missing."""
+"""What of a record counts for priority and for limits, fact by fact, and what stands in where one is missing."""
 
 from __future__ import annotations
 
@@ -205,3 +205,13 @@ def test_running_jobs_count_by_what_they_hold_and_are_forgotten_when_they_have_e
     first = ranks.running[1]
     assert ranks.used(rows[:1], NOW_S) == [4]
     assert ranks.running == {1: first}
+
+
+@pytest.mark.parametrize(("walltime_s", "minutes"), [(1, 1), (59, 1), (60, 1), (61, 2), (120, 2), (6000, 100)])
+def test_a_time_limit_counts_in_minutes_rounded_up(walltime_s: int, minutes: int) -> None:
+    limits = Limits(group_running_minutes={"node": 10**6})
+    picture = dataclasses.replace(PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)}))
+    pending = [PendingJob(a_job(1, walltime_s=walltime_s), Hold.PLUGIN)]
+    ranks = Ranks.by(picture)
+    ranks.rank(Surroundings(pending, {1: a_record()}, MACHINE, NOW_S, Clearances()), pending)
+    assert [check.amount for check in ranks.standings[1].checks] == [2 * minutes]
