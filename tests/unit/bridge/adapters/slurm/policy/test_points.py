@@ -13,14 +13,15 @@ from cpsched.site.multifactor import Machine, PriorityRules, Weights
 from cpsched_bridge.adapters.slurm.policy.answers import PartitionPolicy, SitePicture
 from cpsched_bridge.adapters.slurm.policy.ranking import (
     Clearances,
+    Ranking,
     Ranks,
     Surroundings,
     accrue_of,
     points_of,
     tres_of_record,
 )
-from cpsched_bridge.ports import Hold, PendingJob
-from tests.builders import a_job
+from cpsched_bridge.ports import Hold, Observation, PendingJob
+from tests.builders import a_cluster, a_job
 
 NOW_S = 10_000
 SITE = Site(
@@ -215,3 +216,29 @@ def test_a_time_limit_counts_in_minutes_rounded_up(walltime_s: int, minutes: int
     ranks = Ranks.by(picture)
     ranks.rank(Surroundings(pending, {1: a_record()}, MACHINE, NOW_S, Clearances()), pending)
     assert [check.amount for check in ranks.standings[1].checks] == [2 * minutes]
+
+
+def test_jobs_that_have_left_the_queue_are_forgotten_and_those_that_stay_keep_their_rank() -> None:
+    ranking = Ranking()
+    ranking.use(PICTURE)
+    cluster = a_cluster()
+
+    def applied(*ids: int, now_s: int = NOW_S) -> Observation:
+        waiting = tuple(PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in ids)
+        seen = Observation(now_s, cluster, cluster.capacity.copy(), waiting)
+        return ranking.applied(seen, [a_record(id=id, array_id=None, array_tasks_waiting=None) for id in ids], MACHINE)
+
+    first = applied(1, 2, 3)
+    assert sorted(ranking._now.known) == sorted(ranking._now.standings) == [1, 2, 3]
+    known = ranking._now.known[2]
+    second = applied(2, 3)
+    assert sorted(ranking._now.known) == sorted(ranking._now.standings) == [2, 3]
+    assert ranking._now.known[2] is known
+    assert [each.job.priority for each in second.pending] == [each.job.priority for each in first.pending[1:]]
+    assert sorted(applied(2, 3, 4).limits.standings) == [2, 3, 4]  # type: ignore[union-attr]
+    before = ranking._now
+    applied(2, 3, 4, now_s=NOW_S + 299)
+    assert ranking._now is before
+    applied(2, 3, 4, now_s=NOW_S + 300)
+    assert ranking._now is not before, "all are ranked anew when the period is over"
+    assert sorted(ranking._now.known) == [2, 3, 4]

@@ -220,7 +220,7 @@ def test_all_answers_that_are_missing_are_named(reader: PolicyReader, asking: Pl
 
 
 @pytest.mark.parametrize(("ahead_s", "asked"), [(29.9, 1), (30.0, 2)])
-def test_a_reading_that_failed_is_tried_again_soon(
+def test_a_reading_that_failed_is_tried_again_after_half_a_minute(
     reader: PolicyReader, asking: Played, clock: Clock, ahead_s: float, asked: int
 ) -> None:
     asking.ready = [answers({"qos": "refused"})]
