@@ -10,6 +10,7 @@ import pytest
 
 from cpsched.site.accounts import Accounts, Association, Limits, Qos, Site
 from cpsched.site.multifactor import Machine, PriorityRules, Weights
+from cpsched_bridge.adapters.slurm.policy import ranking as rankings
 from cpsched_bridge.adapters.slurm.policy.answers import PartitionPolicy, SitePicture
 from cpsched_bridge.adapters.slurm.policy.ranking import (
     Clearances,
@@ -64,6 +65,7 @@ PLAIN = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("facts", "changed"),
     [
@@ -242,3 +244,17 @@ def test_jobs_that_have_left_the_queue_are_forgotten_and_those_that_stay_keep_th
     applied(2, 3, 4, now_s=NOW_S + 300)
     assert ranking._now is not before, "all are ranked anew when the period is over"
     assert sorted(ranking._now.known) == [2, 3, 4]
+
+
+def test_ranks_that_take_longer_than_a_period_are_finished_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One job a cycle, and a cycle a period: what was begun is gone on with, not begun anew."""
+    monkeypatch.setattr(rankings, "A_CYCLE", 1)
+    ranking, cluster = Ranking(), a_cluster()
+    ranking.use(dataclasses.replace(PICTURE, period_s=1))
+    waiting = tuple(PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in (1, 2, 3))
+    records = [a_record(id=id, array_id=None, array_tasks_waiting=None) for id in (1, 2, 3)]
+    seen = []
+    for now_s in range(NOW_S, NOW_S + 8):
+        ranking.applied(Observation(now_s, cluster, cluster.capacity.copy(), waiting), records, MACHINE)
+        seen.append(ranking._now)
+    assert len({id(each) for each in seen}) >= 3

@@ -249,3 +249,20 @@ def test_what_is_on_its_way_ends_with_the_reader(reader: PolicyReader, asking: P
     asking.close = lambda: closed.append(True)  # type: ignore[method-assign]
     reader.close()
     assert closed == [True]
+
+
+def test_what_is_lost_and_what_is_back_are_told_when_they_are(
+    reader: PolicyReader, asking: Played, clock: Clock
+) -> None:
+    asking.ready = [
+        answers(),
+        answers({"qos": "no"}),
+        answers({"qos": "no", "shares": "no"}),
+        answers({"shares": "no"}),
+    ]
+    told = []
+    for _ in range(5):
+        told.append([line.removeprefix("site policy: ").partition(":")[0] for line in reader.look()])
+        clock.now_s += 301
+        asking.ready = asking.ready or [answers()]
+    assert told == [[], ["no qos"], ["no shares"], ["qos is read again"], ["shares is read again"]]
