@@ -104,14 +104,12 @@ def unmodelled_limits(picture: SitePicture) -> Check:
 
 def unmanaged(records: ClusterRecords) -> Check:
     """A job that nobody holds and that does not fit blocks all released jobs below it in its partition."""
-    free: dict[str, int] = {}
-    held: dict[str, int] = {}
+    free: set[str] = set()
+    held: set[str] = set()
     for record in records.jobs:
         if record["state"] == "PENDING":
-            for name in (record["partition"] or "").split(","):
-                counts = free if record["priority"] else held
-                counts[name] = counts.get(name, 0) + 1
-    mixed = sorted(free.keys() & held.keys())
+            (free if record["priority"] else held).update((record["partition"] or "").split(","))
+    mixed = sorted(free & held)
     return Check(
         "partitions",
         not mixed,

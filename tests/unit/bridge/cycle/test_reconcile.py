@@ -406,3 +406,29 @@ def test_the_table_of_pending_jobs_is_as_written_down():
 
 if __name__ == "__main__":
     TABLE.write_text("\n".join(table()) + "\n")
+
+
+@pytest.mark.parametrize(("end_s", "earlier"), [(94, True), (95, False), (96, False)])
+@pytest.mark.parametrize("state", [state for state in State if state is not State.ENDED])
+def test_the_end_of_an_earlier_run_ends_no_job_that_waits_again(state, end_s, earlier):
+    """The entry is of second 95. A job that waits and is seen no more has been cancelled; one that ran has ended."""
+    entry = an_entry(state, since_s=95)
+    observation = seen(ended=(EndedJob(a_job(1), 10, end_s),))
+    (transition,) = reconciling.reconcile({1: entry}, frozenset({1}), observation, CONDUCT)
+    waits = state in (State.HOLDING, State.HELD, State.HANDING_BACK)
+    assert transition.entry.state is (State.GONE if waits and earlier else State.ENDED)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "1 x 1 for 100 s in any queue"),
+        ({"queue": "long"}, "1 x 1 for 100 s in long"),
+        ({"units": 3, "per_unit": (2, 5), "walltime_s": 7}, "3 x 2+5 for 7 s in any queue"),
+        ({"exclusive": True, "queue": "q"}, "1 x 1 exclusively for 100 s in q"),
+    ],
+)
+def test_what_a_job_asks_for_in_words_that_change_with_it(facts, words):
+    held = replace(pending(Hold.CLUSTER), job=a_job(1, **facts))
+    found = after(an_entry(State.HELD), seen(pending=(held,)))
+    assert found.leave == f"the cluster holds it: no reason given, while it asks for {words}"

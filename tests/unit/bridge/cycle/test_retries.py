@@ -84,3 +84,12 @@ def test_a_command_is_remembered_for_half_a_minute_after_its_rest_and_as_long_as
         last_s = IN_VAIN - 2
         retries.intend([8], last_s + rest_s)
         assert retries.note("hold", [7, 8], 100) == ([7, 8] if rest_s < REMEMBERED_S else [8])
+
+
+def test_commands_of_another_kind_do_not_add_up() -> None:
+    retries = Retries()
+    for now_s in range(IN_VAIN - 1):
+        retries.note("hold", [7], now_s)
+    for now_s in range(IN_VAIN - 1):
+        assert retries.note("start", [7], 10 + now_s) == []
+    assert retries.note("start", [7], 20) == [7]

@@ -372,3 +372,13 @@ def test_a_resource_that_an_earlier_qos_has_settled_keeps_no_other_from_being_lo
     for kind in ("group_running_minutes", "group_tres_minutes", "group_tres"):
         own = Limits(**{kind: {"cpu": 1, "node": 0}})
         assert "node" in verdict(site(own, part=part, safe=True), asks()).lower()
+
+
+@pytest.mark.parametrize("safe", [True, False])
+@pytest.mark.parametrize("where", ["qos", "account"])
+@pytest.mark.parametrize("kind", ["group_running_minutes", "group_tres", "group_tres_minutes"])
+def test_a_job_that_asks_for_none_of_a_resource_takes_nothing_of_it(kind, where, safe):
+    book = Book(site(**{where: Limits(**{kind: {"gres/gpu": 5}})}, safe=safe))
+    standing = book.standing(asks())
+    assert (standing.takes, standing.checks, standing.barred) == ((), (), None)
+    assert book.standing(asks(gres_gpu=1)).checks != () or kind == "group_tres_minutes"

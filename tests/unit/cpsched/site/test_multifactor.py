@@ -10,6 +10,7 @@ from cpsched.site.multifactor import (
     FIRST_BASIC,
     Candidates,
     Machine,
+    PriorityRules,
     Weights,
     accrue_since,
     age_factor,
@@ -67,6 +68,8 @@ def test_age_grows_to_one_in_a_week_and_counts_from_nothing_before_it_accrues(ac
         (Weights(size_over_time=True), 1, 64, 60, 64 / 60 / 320),
         (Weights(size_over_time=True, favor_small=True), 1, 64, 60, 1 - 64 / 60 / 320),
         (Weights(size_over_time=True), 10, 320, 0, 1.0),
+        (Weights(size_over_time=True), 1, 640, 1, 1.0),
+        (Weights(size_over_time=True, favor_small=True), 1, 640, 1, 0.0),
     ],
 )
 def test_the_size_of_a_job(weights, nodes, cpus, limit_min, expected):
@@ -188,3 +191,14 @@ def test_each_factor_counts_its_weight_and_nice_is_taken_off():
 def test_a_resource_that_the_partition_has_none_of_counts_for_nothing(amount, there, points_):
     present = {} if there is None else {"cpu": there}
     assert tres_points({"cpu": amount}, present, Weights(tres={"cpu": 100})) == points_
+
+
+def test_rules_that_nobody_sets():
+    rules = PriorityRules()
+    assert (rules.kind, rules.always_accrues, rules.weights) == ("multifactor", False, Weights())
+    assert part_of_largest(1, 4) == 0.25, "a part, unless it is asked for as it is"
+
+
+@pytest.mark.parametrize(("value", "largest", "part"), [(1, 1, 1.0), (0, 1, 0.0), (1, -1, 0.0), (5, 2, 2.5)])
+def test_a_part_of_the_largest_on_both_sides_of_nothing(value, largest, part):
+    assert part_of_largest(value, largest) == part

@@ -57,3 +57,38 @@ def test_of_a_snapshot_and_of_nothing():
 def test_a_negative_weight_is_refused():
     with pytest.raises(InvalidValue):
         site_factors(TIER, PRIORITY, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("priority", "rank"),
+    [
+        ([3, 1, 2], [1.0, -1.0, 0.0]),
+        ([1, 2, 2, 3, 3, 3], [0 - 2.5, 1.5 - 2.5, 1.5 - 2.5, 4 - 2.5, 4 - 2.5, 4 - 2.5]),
+        ([9, 1, 1, 1, 1, 5], [5 - 2.5, 1.5 - 2.5, 1.5 - 2.5, 1.5 - 2.5, 1.5 - 2.5, 4 - 2.5]),
+    ],
+)
+@pytest.mark.parametrize("weight", [0.5, 1.0])
+def test_jobs_of_a_rank_share_the_middle_of_their_places(priority, rank, weight):
+    """By hand: exp(weight x spread x rank / its standard deviation), scaled to a mean of 1; the spread is 1 here."""
+    expected = np.exp(weight * np.array(rank) / np.std(rank))
+    found = site_factors(np.zeros(len(rank), np.int64), np.array(priority), weight)
+    assert found == pytest.approx(expected / expected.mean())
+
+
+@pytest.mark.parametrize("own", [[0.0, 0.0, 0.0], [2.0, 2.0, 2.0], [0.0, 5.0, 0.0], None])
+def test_where_own_weights_tell_no_jobs_apart_priorities_spread_by_one(own):
+    found = site_factors(TIER[:3], np.array([5, 9, 7]), 1.0, own)
+    assert np.argsort(found).tolist() == [0, 2, 1]
+    assert np.log(found).std() == pytest.approx(1.0)
+
+
+def test_own_weights_of_nothing_are_left_out_of_the_spread():
+    found = site_factors(TIER[:4], np.array([5, 9, 7, 8]), 1.0, [0.0, 1.0, np.e**2, 0.0])
+    assert np.log(found).std() == pytest.approx(1.0)
+    wide = site_factors(TIER[:4], np.array([5, 9, 7, 8]), 1.0, [0.0, 1.0, np.e**6, 0.0])
+    assert np.log(wide).std() == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_jobs_that_the_site_does_not_tell_apart_are_worth_the_same(jobs):
+    assert site_factors(TIER[:jobs], np.full(jobs, 7), 1.0, OWN[:jobs]).tolist() == [1.0] * jobs

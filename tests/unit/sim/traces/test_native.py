@@ -203,3 +203,12 @@ def test_a_partition_with_a_line_break_is_not_written(tmp_path):
 def test_the_first_line_tells_the_format():
     assert native.NativeReader.recognises(f"{native.MAGIC} \n")
     assert not native.NativeReader.recognises("# cpsched-trace 2")
+
+
+@pytest.mark.parametrize("line", ["#system:eurora", "# system: eurora", "#  system :  eurora  ", "#system: eurora"])
+def test_blanks_around_the_words_of_the_header_do_not_count(tmp_path, line):
+    path = tmp_path / "t.csv"
+    native.write(path, [RECORD], ("cores",), {})
+    text = path.read_text().partition("\n")
+    path.write_text(f"{text[0]}\n{line}\n{text[2]}")
+    assert native.NativeReader(path).header["system"] == "eurora"

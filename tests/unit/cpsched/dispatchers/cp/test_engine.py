@@ -177,11 +177,11 @@ def test_of_jobs_alike_the_first_goes_first_however_they_are_shaken() -> None:
 
 
 def a_problem() -> tuple[Problem, Plan]:
-    """One core at a time for three jobs of 30, 20 and 10 s, planned in the order in which they came."""
+    """At second 100, one at a time: three jobs of 30, 20 and 10 s, planned in the order in which they came."""
     queue = [a_job(id, per_unit=4, walltime_s=10 * (4 - id)) for id in (1, 2, 3)]
-    snapshot = a_snapshot(a_cluster(nodes=1), queue)
+    snapshot = a_snapshot(a_cluster(nodes=1), queue, now_s=100)
     facts = window.consider(window.facts_of(snapshot), snapshot.queue)
-    objective = Objective(np.ones(3), np.zeros(3, np.int64), 0.0)
+    objective = Objective(np.ones(3), np.full(3, 100), 0.0)
     return Problem(facts, objective, snapshot.queue[:0], overdue=False), window.first_leaf(facts)
 
 
@@ -193,7 +193,7 @@ def test_the_best_plan_is_found_and_proved_with_or_without_one_to_begin_with(mod
     found = improve(problem, Answer(plan, "dive", False, 1.0), model, limit, 0, guided)
     assert (found.path, found.status, found.bound) == ("solver", "optimal", 40.0)
     assert found.plan is not None
-    assert found.plan.start_s.tolist() == [30, 10, 0]
+    assert found.plan.start_s.tolist() == [130, 110, 100]
     assert 0 <= found.first_s <= found.best_s <= found.solver_s
     assert found.branches > 0
 
@@ -235,7 +235,7 @@ def test_a_search_is_shown_the_best_plan_where_it_was_shown_one_at_first(guided:
     if own:
         assert (leaf, rank, whole) == (run.plan, None, True)
     elif guided and found:
-        assert (leaf.start_s.tolist(), list(rank), whole) == ([0, 30, 50], [0, 1, 2], False)
+        assert (leaf.start_s.tolist(), list(rank), whole) == ([100, 130, 150], [0, 1, 2], False)
         assert leaf is not plan, "what the search does to it is not done to the best plan"
     else:
         assert (leaf.start_s.tolist(), list(rank), whole) == ([-1, -1, -1], [0, 1, 2], True)
@@ -250,7 +250,8 @@ def a_run(plan: Plan | None, same: list[list[int]]) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("start_s", "status"), [((0, 30, 50), "feasible"), ((30, 10, 0), "feasible"), ((0, 5, 50), "unverified")]
+    ("start_s", "status"),
+    [((100, 130, 150), "feasible"), ((130, 110, 100), "feasible"), ((100, 105, 150), "unverified")],
 )
 def test_a_plan_is_verified_by_the_solver_as_a_whole(start_s: tuple[int, ...], status: str) -> None:
     """Jobs of 30, 20 and 10 s, each of which takes the whole node: two at a time are no plan."""
@@ -286,3 +287,28 @@ def test_jobs_alike_start_in_order_in_the_solvers_model(
         leaf.Add(variable)
         leaf.SetValue(variable, value)
     assert bool(solver.CheckAssignment(leaf)) is holds
+
+
+@pytest.mark.parametrize(
+    ("model", "off"),
+    [
+        ("positions", {"diffn_use_cumulative"}),
+        ("pool", {"diffn_use_cumulative"}),
+        (
+            "nodes",
+            {
+                "diffn_use_cumulative",
+                "use_cumulative_edge_finder",
+                "use_all_possible_disjunctions",
+                "use_sequence_high_demand_tasks",
+            },
+        ),
+    ],
+)
+def test_what_the_solver_adds_of_its_own_is_off_where_it_takes_long(model: str, off: set[str]) -> None:
+    names = ("diffn_use_cumulative", "use_cumulative_edge_finder", "use_all_possible_disjunctions",
+             "use_sequence_high_demand_tasks")  # fmt: skip
+    found = engine._parameters(model)
+    default = engine.pywrapcp.Solver.DefaultSolverParameters()
+    assert {name for name in names if not getattr(found, name)} == off
+    assert all(getattr(default, name) for name in names), "or there would be nothing to switch off"

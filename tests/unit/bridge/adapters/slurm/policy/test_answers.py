@@ -10,7 +10,7 @@ from cpsched.errors import InvalidValue
 from cpsched.site.accounts import Limits
 from cpsched.site.fair_share import fair_tree
 from cpsched_bridge.adapters.slurm.policy.answers import PartitionPolicy, Unreadable, picture_of
-from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, SHARES_TEXT, STATE
+from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, SHARES_TEXT, STATE, association
 
 
 def test_weights_and_flags() -> None:
@@ -156,3 +156,153 @@ def test_fair_tree_worked_out_here_is_what_that_slurm_showed() -> None:
     usage = [used.get(row.user, 0.0) for row in found.site.accounts.associations]
     factors = fair_tree(tree, usage)
     assert {at: factors[at] for at in found.fair_share} == pytest.approx(found.fair_share)
+
+
+def configured(**settings: str) -> dict[str, str]:
+    """The replies with other settings: a line is replaced, or added where there is none."""
+    lines = [line for line in CONFIG.splitlines() if line.partition("=")[0].strip() not in settings]
+    return ALL | {"config": "\n".join([*lines, *(f"{name} = {value}" for name, value in settings.items())])}
+
+
+@pytest.mark.parametrize(
+    ("flags", "raw"),
+    [
+        ("", (False, False, False, False)),
+        ("NO_NORMAL_PART", (True, False, False, False)),
+        ("NO_NORMAL_QOS", (False, True, False, False)),
+        ("NO_NORMAL_ASSOC", (False, False, True, False)),
+        ("NO_NORMAL_TRES", (False, False, False, True)),
+        ("NO_NORMAL_ALL", (True, True, True, True)),
+        ("NO_NORMAL_QOS,NO_NORMAL_TRES", (False, True, False, True)),
+    ],
+)
+def test_which_factors_are_taken_as_they_are(flags: str, raw: tuple[bool, ...]) -> None:
+    found = picture_of(configured(PriorityFlags=flags)).rules
+    weights = found.weights
+    assert (weights.raw_partition, weights.raw_qos, weights.raw_association, weights.raw_tres) == raw
+    assert (weights.size_over_time, found.always_accrues) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("said", "small"),
+    [("Yes", True), ("YES", True), ("1", True), ("true", True), ("No", False), ("0", False), ("", False)],
+)
+def test_whether_small_jobs_are_favoured(said: str, small: bool) -> None:
+    assert picture_of(configured(PriorityFavorSmall=said)).rules.weights.favor_small is small
+
+
+@pytest.mark.parametrize(
+    ("settings", "age", "fair_share", "association", "max_age_s", "period_s"),
+    [
+        ({}, 1000, 10_000, 0, 7 * 86_400, 300),
+        ({"PriorityMaxAge": "1-00:00:00", "PriorityCalcPeriod": "00:01:00"}, 1000, 10_000, 0, 86_400, 60),
+        ({"PriorityMaxAge": "(null)", "PriorityCalcPeriod": "(null)"}, 1000, 10_000, 0, 7 * 86_400, 300),
+        ({"PriorityWeightAge": "(null)", "PriorityWeightAssoc": "7"}, 0, 10_000, 7, 7 * 86_400, 300),
+        ({"PriorityWeightFairShare": "(null)", "PriorityWeightFairshare": "3"}, 1000, 3, 0, 7 * 86_400, 300),
+        ({"PriorityWeightFairShare": "5", "PriorityWeightFairshare": "3"}, 1000, 5, 0, 7 * 86_400, 300),
+    ],
+)
+def test_settings_and_what_they_are_where_slurm_names_none(
+    settings: dict[str, str], age: int, fair_share: int, association: int, max_age_s: int, period_s: int
+) -> None:
+    found = picture_of(configured(**settings))
+    weights = found.rules.weights
+    assert (weights.age, weights.fair_share, weights.association) == (age, fair_share, association)
+    assert (weights.max_age_s, found.period_s) == (max_age_s, period_s)
+
+
+@pytest.mark.parametrize(
+    ("enforced", "hold", "safe"),
+    [("all", True, False), ("safe", True, True), ("limits", True, False), ("", False, False)],
+)
+def test_limits_hold_where_one_of_three_words_says_so(enforced: str, hold: bool, safe: bool) -> None:
+    site = picture_of(configured(AccountingStorageEnforce=enforced)).site
+    assert (site.limits_hold, site.safe) == (hold, safe)
+
+
+def test_what_is_not_modelled_is_told_where_limits_hold() -> None:
+    odd = {"state": STATE.replace("MaxJobsAccrue= ", "MaxJobsAccrue=3 ", 1)}
+    words = "UsageThreshold=0.250000 of QOS part-fast"
+    found = picture_of(ALL | odd).unmodelled
+    assert len(found) == 2
+    assert found[0].startswith("MaxJobsAccrue")
+    assert found[1] == words
+    assert picture_of(configured(AccountingStorageEnforce="associations") | odd).unmodelled == ()
+
+
+@pytest.mark.parametrize("flag", ["Relative", "EnforceUsageThreshold"])
+def test_a_flag_of_a_qos_that_is_not_modelled_is_told(flag: str) -> None:
+    found = picture_of(ALL | {"qos": ALL["qos"].replace("normal|10||", f"normal|10|{flag}|")})
+    assert f"flag {flag.lower()} of QOS normal" in found.unmodelled
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("PartitionName=x", PartitionPolicy(1, 1, "", {})),
+        ("PartitionName=x QoS=(null) TRES=(null)", PartitionPolicy(1, 1, "", {})),
+        ("PartitionName=x PriorityTier=7 PriorityJobFactor=0 TRES=N/A", PartitionPolicy(7, 0, "", {})),
+        ("PartitionName=x QoS=q PriorityTier=many TRES=cpu=3", PartitionPolicy(0, 1, "q", {"cpu": 3})),
+    ],
+)
+def test_what_a_partition_does_not_say_is_as_slurm_has_it(line: str, found: PartitionPolicy) -> None:
+    seen = picture_of(ALL | {"partitions": f"a line without a name\n{line}"})
+    assert seen.partitions == {"x": found}
+    assert seen.highest_factor == found.factor
+    assert picture_of(ALL | {"partitions": ""}).highest_factor == 1
+
+
+def shares(factor: str) -> dict[int, float]:
+    rows = f'{{"shares": {{"shares": [{{"id": 3, "fairshare": {{"factor": {factor}}}}}]}}}}'
+    return dict(picture_of(ALL | {"shares": rows}).fair_share)
+
+
+@pytest.mark.parametrize(
+    ("factor", "value"),
+    [
+        ("0.5", 0.5),
+        ("0", 0.0),
+        ("null", 0.0),
+        ('{"set": true, "number": 0.5}', 0.5),
+        ('{"set": false, "number": 0.5}', 0.0),
+        ('{"number": 0.5}', 0.5),
+        ('{"set": true}', 0.0),
+        ("-1", None),
+    ],
+)
+def test_a_factor_of_fair_share_is_a_number_or_wrapped_in_whether_it_is_set(factor: str, value: float | None) -> None:
+    found = shares(factor)
+    assert list(found.values()) == ([] if value is None else [value])
+
+
+@pytest.mark.parametrize(("said", "value"), [("0.5", 0.5), (" 0.5", 0.5), ("0", 0.0), ("", None), ("none", None)])
+def test_a_factor_of_fair_share_as_text(said: str, value: float | None) -> None:
+    found = picture_of(ALL | {"shares": f"ID|FairShare\n 3|{said}\n"}).fair_share
+    assert list(found.values()) == ([] if value is None else [value])
+    assert picture_of(ALL | {"shares": ""}).fair_share == {}
+
+
+def test_without_a_state_there_is_no_fair_share_and_nothing_spent() -> None:
+    found = picture_of(ALL | {"state": ""})
+    assert (found.site.limits_hold, found.fair_share, found.unmodelled, found.period_s) == (False, {}, (), 300)
+    assert found.spent.qos_minutes == {}
+
+
+def test_an_account_that_is_named_twice_or_hangs_on_nothing_is_there_once_or_not_at_all() -> None:
+    more = [
+        association("physics", id=77, parent="root(1)"),
+        association("lost", id=78, parent="nowhere(9)"),
+        association("root", id=79, parent="physics(2)"),
+    ]
+    accounts = picture_of(ALL | {"state": "\n".join([STATE, *more])}).site.accounts
+    named = sorted((each.account, each.user) for each in accounts.associations)
+    assert named == [("biology", ""), ("biology", "bob"), ("physics", ""), ("physics", "ada"), ("root", "")]
+
+
+@pytest.mark.parametrize(
+    ("said", "spent"), [("N(12.50)", 12.5), ("60(7)", 7.0), ("N", 0.0), ("", 0.0), ("N(none)", 0.0)]
+)
+def test_wall_time_that_is_spent_stands_in_brackets_or_is_nothing(said: str, spent: float) -> None:
+    text = STATE.replace("GrpWall=N(12.50)", f"GrpWall={said}").replace("GrpWall=N(33.25)", f"GrpWall={said}")
+    found = picture_of(ALL | {"state": text}).spent
+    assert set(found.association_wall_min.values()) == set(found.qos_wall_min.values()) == {spent}

@@ -182,3 +182,87 @@ def test_closing_leaves_no_process_behind() -> None:
     commands.close()
     assert process.poll() is not None
     time.sleep(0)
+
+
+def test_what_was_begun_is_not_begun_again_and_after_a_picture_there_is_nothing_to_begin(
+    reader: PolicyReader, asking: Played, clock: Clock
+) -> None:
+    for _ in range(3):
+        reader.begin()
+    assert asking.asked == 1
+    asking.ready = [None, answers()]
+    reader.look()
+    reader.look()
+    assert (asking.asked, reader.picture is not None) == (1, True)
+    reader.begin()
+    assert asking.asked == 1, "the next picture is asked for when it is due"
+    clock.now_s += 301
+    reader.look()
+    assert asking.asked == 2
+
+
+@pytest.mark.parametrize("name", ["config", "partitions"])
+def test_an_answer_that_nothing_can_be_made_without_is_named(reader: PolicyReader, asking: Played, name: str) -> None:
+    asking.ready = [answers({name: "refused"})]
+    told = reader.look()
+    assert told == [
+        f"site policy: no {name}: refused; jobs go by arrival until there is one",
+        f"site policy: no picture: no {name}; jobs go by arrival until there is one",
+    ]
+    assert (reader.picture, reader.version) == (None, 0)
+
+
+def test_all_answers_that_are_missing_are_named(reader: PolicyReader, asking: Played) -> None:
+    asking.ready = [Answers({}, {})]
+    assert reader.look() == [
+        "site policy: no picture: no config and no partitions; jobs go by arrival until there is one"
+    ]
+
+
+@pytest.mark.parametrize(("ahead_s", "asked"), [(29.9, 1), (30.0, 2)])
+def test_a_reading_that_failed_is_tried_again_after_half_a_minute(
+    reader: PolicyReader, asking: Played, clock: Clock, ahead_s: float, asked: int
+) -> None:
+    asking.ready = [answers({"qos": "refused"})]
+    reader.look()
+    clock.now_s += ahead_s
+    reader.look()
+    assert asking.asked == asked
+
+
+@pytest.mark.parametrize(("period", "ahead_s"), [("00:01:00", 60.0), ("00:05:00", 300.0), ("01:00:00", 300.0)])
+def test_a_picture_is_renewed_at_the_pace_of_the_site_but_every_five_minutes_at_least(
+    reader: PolicyReader, asking: Played, clock: Clock, period: str, ahead_s: float
+) -> None:
+    asking.ready = [answers(config=CONFIG.replace("00:05:00", period))]
+    reader.look()
+    clock.now_s += ahead_s - 0.1
+    reader.look()
+    assert asking.asked == 1
+    clock.now_s += 0.1
+    reader.look()
+    assert asking.asked == 2
+
+
+def test_what_is_on_its_way_ends_with_the_reader(reader: PolicyReader, asking: Played) -> None:
+    closed: list[bool] = []
+    asking.close = lambda: closed.append(True)  # type: ignore[method-assign]
+    reader.close()
+    assert closed == [True]
+
+
+def test_what_is_lost_and_what_is_back_are_told_when_they_are(
+    reader: PolicyReader, asking: Played, clock: Clock
+) -> None:
+    asking.ready = [
+        answers(),
+        answers({"qos": "no"}),
+        answers({"qos": "no", "shares": "no"}),
+        answers({"shares": "no"}),
+    ]
+    told = []
+    for _ in range(5):
+        told.append([line.removeprefix("site policy: ").partition(":")[0] for line in reader.look()])
+        clock.now_s += 301
+        asking.ready = asking.ready or [answers()]
+    assert told == [[], ["no qos"], ["no shares"], ["qos is read again"], ["shares is read again"]]

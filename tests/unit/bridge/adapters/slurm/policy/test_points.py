@@ -1,0 +1,260 @@
+"""What of a record counts for priority and for limits, fact by fact, and what stands in where one is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cpsched.site.accounts import Accounts, Association, Limits, Qos, Site
+from cpsched.site.multifactor import Machine, PriorityRules, Weights
+from cpsched_bridge.adapters.slurm.policy import ranking as rankings
+from cpsched_bridge.adapters.slurm.policy.answers import PartitionPolicy, SitePicture
+from cpsched_bridge.adapters.slurm.policy.ranking import (
+    Clearances,
+    Ranking,
+    Ranks,
+    Surroundings,
+    accrue_of,
+    points_of,
+    tres_of_record,
+)
+from cpsched_bridge.ports import Hold, Observation, PendingJob
+from tests.builders import a_cluster, a_job
+
+NOW_S = 10_000
+SITE = Site(
+    Accounts(
+        (
+            Association("root", parent=-1),
+            Association("lab", "ada", parent=0, priority=30),
+            Association("lab", "", parent=0, priority=40),
+            Association("", "ada", parent=0, priority=10),
+        )
+    ),
+    {"normal": Qos("normal", priority=5), "fast": Qos("fast", priority=20)},
+)
+WEIGHTS = Weights(age=0, fair_share=100, job_size=1000, partition=50, qos=200, association=80, tres={"cpu": 320.0})
+PICTURE = SitePicture(
+    SITE,
+    PriorityRules("multifactor", WEIGHTS),
+    fair_share={1: 0.25, 3: 0.75},
+    partitions={"main": PartitionPolicy(3, 2, "", {"cpu": 32}), "other": PartitionPolicy(1, 8)},
+)
+MACHINE = Machine(nodes=10, cpus=320)
+
+
+def a_record(**facts: Any) -> dict[str, Any]:
+    return {
+        "id": 1, "account": "lab", "user_name": "ada", "user_id": 1001, "partition": "main", "qos": "normal",
+        "num_nodes": 2, "cpus": 16, "time_limit": 60, "nice": 7, "requested_tres": {"cpu": 16, "node": 2},
+        "state": "PENDING", **facts,
+    }  # fmt: skip
+
+
+def told(picture: SitePicture = PICTURE, **facts: Any) -> dict[str, float]:
+    found = points_of([a_record(**facts)], picture, MACHINE, NOW_S, [0])
+    return {name: float(getattr(found, name)[0]) for name in found.__slots__}
+
+
+PLAIN = {
+    "age": 0.0, "association": 60.0, "fair_share": 25.0, "job_size": 1000 * (0.2 + 0.05) / 2, "partition": 12.5,
+    "qos": 50.0, "tres": 160.0, "site": 0.0, "nice": 7.0,
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("facts", "changed"),
+    [
+        ({}, {}),
+        ({"account": None}, {"fair_share": 75.0, "association": 20.0}),
+        ({"account": "nowhere"}, {"fair_share": 0.0, "association": 0.0}),
+        ({"user_name": None}, {"fair_share": 0.0, "association": 0.0}),
+        ({"partition": None}, {"partition": 6.25, "tres": 0.0}),
+        ({"partition": "other"}, {"partition": 50.0, "tres": 0.0}),
+        ({"qos": None}, {"qos": 0.0}),
+        ({"qos": "fast"}, {"qos": 200.0}),
+        ({"nice": None}, {"nice": 0.0}),
+        ({"nice": -50}, {"nice": -50.0}),
+        ({"num_nodes": None}, {"job_size": 1000 * (0.1 + 0.05) / 2}),
+        ({"num_nodes": 4}, {"job_size": 1000 * (0.4 + 0.05) / 2}),
+        ({"cpus": None}, {"job_size": 200.0}),
+        ({"cpus": 0}, {"job_size": 200.0}),
+        ({"cpus": 32}, {"job_size": 1000 * (0.2 + 0.1) / 2}),
+        ({"requested_tres": {"cpu": 32}}, {"tres": 320.0}),
+        ({"requested_tres": None}, {"tres": 160.0}),
+    ],
+)
+def test_each_fact_counts_for_its_factor(facts: dict[str, Any], changed: dict[str, float]) -> None:
+    assert told(**facts) == pytest.approx(PLAIN | changed)
+
+
+@pytest.mark.parametrize(("limit", "minutes"), [(60, 60), (1, 1), (None, 1), ("UNLIMITED", 1), (0, 1)])
+def test_a_time_limit_that_is_no_number_counts_as_a_minute(limit: Any, minutes: int) -> None:
+    weights = dataclasses.replace(WEIGHTS, size_over_time=True)
+    picture = dataclasses.replace(PICTURE, rules=PriorityRules("multifactor", weights))
+    assert told(picture, time_limit=limit)["job_size"] == pytest.approx(1000 * 64 / minutes / 320)
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({}, {"cpu": 16, "node": 2}),
+        ({"requested_tres": None}, {"cpu": 16, "node": 2}),
+        ({"requested_tres": {"mem": 5}}, {"cpu": 16, "node": 2, "mem": 5}),
+        ({"requested_tres": {"cpu": 3, "node": 9}}, {"cpu": 3, "node": 9}),
+        ({"requested_tres": {"billing": "many"}, "cpus": None, "num_nodes": None}, {"cpu": 1, "node": 1}),
+        ({"requested_tres": {}, "cpus": 0, "num_nodes": 0}, {"cpu": 1, "node": 1}),
+    ],
+)
+def test_what_a_job_asks_for_of_each_resource(facts: dict[str, Any], expected: dict[str, int]) -> None:
+    assert tres_of_record(a_record(**facts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "freed_s", "since_s"),
+    [
+        ({"submit_time": 50}, 0, 50),
+        ({"submit_time": 50, "eligible_time": 90}, 0, 90),
+        ({"submit_time": 50, "eligible_time": 90}, 120, 120),
+        ({"submit_time": 50, "priority": 3, "accrue_time": 70}, 120, 70),
+        ({"submit_time": 50, "priority": 0, "accrue_time": 70}, 0, 50),
+        ({"submit_time": 50, "priority": 3, "accrue_time": None}, 0, 50),
+        ({"submit_time": None}, 0, 0),
+    ],
+)
+def test_since_when_age_counts(facts: dict[str, Any], freed_s: int, since_s: int) -> None:
+    clearances = Clearances()
+    if freed_s:
+        clearances.note([{"id": 1, "dependencies": {"afterok": ["2"]}}], freed_s - 10)
+        clearances.note([{"id": 1, "dependencies": None}], freed_s)
+        clearances.note([{"id": 1, "dependencies": None}], freed_s + 10)
+    assert accrue_of(a_record(**facts), PICTURE, clearances) == since_s
+
+
+def test_a_job_that_has_left_the_queue_is_freed_of_nothing_any_more() -> None:
+    clearances = Clearances()
+    waiting = {"id": 1, "dependencies": {"afterok": ["2"]}}
+    clearances.note([waiting], 10)
+    assert clearances.of(1) == 0
+    clearances.note([{"id": 1, "dependencies": None}], 20)
+    assert clearances.of(1) == 20
+    clearances.note([], 30)
+    assert clearances.of(1) == 0
+    clearances.note([waiting], 40)
+    clearances.note([], 50)
+    clearances.note([{"id": 1, "dependencies": None}], 60)
+    assert clearances.of(1) == 0, "nobody saw that job wait"
+
+
+def ranked(
+    picture: SitePicture, *records: dict[str, Any], exclusive: bool = False, machine: Machine = MACHINE
+) -> Ranks:
+    pending = [
+        PendingJob(a_job(r["id"], user="ada", account="lab", queue="main", exclusive=exclusive), Hold.PLUGIN)
+        for r in records
+    ]
+    ranks = Ranks.by(picture)
+    around = Surroundings(pending, {r["id"]: r for r in records}, machine, NOW_S, Clearances())
+    ranks.rank(around, pending)
+    return ranks
+
+
+def test_in_order_of_arrival_nice_counts_too() -> None:
+    basic = dataclasses.replace(PICTURE, rules=PriorityRules("basic"))
+    ranks = ranked(basic, a_record(id=1, nice=None), a_record(id=2, nice=100), a_record(id=3, nice=0))
+    found = [ranks.known[id][1].job.priority for id in (1, 2, 3)]
+    assert np.diff(found).tolist() == [-101, -1]
+    assert [ranks.known[1][1].job.tier, ranks.known[1][1].job.qos] == [3, "normal"]
+
+
+@pytest.mark.parametrize(
+    ("exclusive", "nodes", "cpus", "held"),
+    [(False, 10, 320, 16), (True, 10, 320, 64), (True, 10, 321, 66), (True, 0, 320, 16), (True, 10, 10, 16)],
+)
+def test_a_job_that_has_its_nodes_for_itself_holds_all_of_their_processors(
+    exclusive: bool, nodes: int, cpus: int, held: int
+) -> None:
+    site = dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=Limits(group_tres={"cpu": 999}))})
+    picture = dataclasses.replace(PICTURE, site=site)
+    ranks = ranked(picture, a_record(), exclusive=exclusive, machine=Machine(nodes, cpus))
+    assert [amount for _, amount in ranks.standings[1].takes] == [held]
+
+
+def running(**facts: Any) -> dict[str, Any]:
+    return a_record(state="RUNNING", array_id=None, array_task_id=None, allocated_tres={"cpu": 4}, **facts)
+
+
+@pytest.mark.parametrize(
+    ("end_s", "minutes"), [(NOW_S + 600, 10), (NOW_S + 659, 10), (NOW_S, 0), (NOW_S - 60, 0), (None, 0)]
+)
+def test_minutes_of_running_jobs_are_those_to_the_end_of_their_limits(end_s: int | None, minutes: int) -> None:
+    limits = Limits(group_running_minutes={"cpu": 10**6})
+    picture = dataclasses.replace(PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)}))
+    ranks = Ranks.by(picture)
+    used = ranks.used([running(end_time=end_s)], NOW_S)
+    assert sum(used) == 4 * minutes
+    assert sum(ranks.used([running(end_time=end_s)], NOW_S + 60)) == 4 * max(0, minutes - 1), "worked out anew"
+
+
+def test_running_jobs_count_by_what_they_hold_and_are_forgotten_when_they_have_ended() -> None:
+    site = dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=Limits(group_tres={"cpu": 999}))})
+    ranks = Ranks.by(dataclasses.replace(PICTURE, site=site))
+    rows = [running(id=1), running(id=2), a_record(id=3), {**running(id=4), "state": "COMPLETING"}]
+    assert ranks.used(rows, NOW_S) == [8]
+    first = ranks.running[1]
+    assert ranks.used(rows[:1], NOW_S) == [4]
+    assert ranks.running == {1: first}
+
+
+@pytest.mark.parametrize(("walltime_s", "minutes"), [(1, 1), (59, 1), (60, 1), (61, 2), (120, 2), (6000, 100)])
+def test_a_time_limit_counts_in_minutes_rounded_up(walltime_s: int, minutes: int) -> None:
+    limits = Limits(group_running_minutes={"node": 10**6})
+    picture = dataclasses.replace(PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)}))
+    pending = [PendingJob(a_job(1, walltime_s=walltime_s), Hold.PLUGIN)]
+    ranks = Ranks.by(picture)
+    ranks.rank(Surroundings(pending, {1: a_record()}, MACHINE, NOW_S, Clearances()), pending)
+    assert [check.amount for check in ranks.standings[1].checks] == [2 * minutes]
+
+
+def test_jobs_that_have_left_the_queue_are_forgotten_and_those_that_stay_keep_their_rank() -> None:
+    ranking = Ranking()
+    ranking.use(PICTURE)
+    cluster = a_cluster()
+
+    def applied(*ids: int, now_s: int = NOW_S) -> Observation:
+        waiting = tuple(PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in ids)
+        seen = Observation(now_s, cluster, cluster.capacity.copy(), waiting)
+        return ranking.applied(seen, [a_record(id=id, array_id=None, array_tasks_waiting=None) for id in ids], MACHINE)
+
+    first = applied(1, 2, 3)
+    assert sorted(ranking._now.known) == sorted(ranking._now.standings) == [1, 2, 3]
+    known = ranking._now.known[2]
+    second = applied(2, 3)
+    assert sorted(ranking._now.known) == sorted(ranking._now.standings) == [2, 3]
+    assert ranking._now.known[2] is known
+    assert [each.job.priority for each in second.pending] == [each.job.priority for each in first.pending[1:]]
+    assert sorted(applied(2, 3, 4).limits.standings) == [2, 3, 4]  # type: ignore[union-attr]
+    before = ranking._now
+    applied(2, 3, 4, now_s=NOW_S + 299)
+    assert ranking._now is before
+    applied(2, 3, 4, now_s=NOW_S + 300)
+    assert ranking._now is not before, "all are ranked anew when the period is over"
+    assert sorted(ranking._now.known) == [2, 3, 4]
+
+
+def test_ranks_that_take_longer_than_a_period_are_finished_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One job a cycle, and a cycle a period: what was begun is gone on with, not begun anew."""
+    monkeypatch.setattr(rankings, "A_CYCLE", 1)
+    ranking, cluster = Ranking(), a_cluster()
+    ranking.use(dataclasses.replace(PICTURE, period_s=1))
+    waiting = tuple(PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in (1, 2, 3))
+    records = [a_record(id=id, array_id=None, array_tasks_waiting=None) for id in (1, 2, 3)]
+    seen = []
+    for now_s in range(NOW_S, NOW_S + 8):
+        ranking.applied(Observation(now_s, cluster, cluster.capacity.copy(), waiting), records, MACHINE)
+        seen.append(ranking._now)
+    assert len({id(each) for each in seen}) >= 3
