@@ -203,7 +203,7 @@ def test_a_limit_of_nothing_is_none_and_any_other_holds(swf, requested, run, wal
 
 @pytest.mark.parametrize("submit", ["-1", "-2", "-1.0"])
 def test_a_job_from_before_the_trace_is_an_error(swf, submit):
-    with pytest.raises(InvalidTrace, match="submit: -.*must not be negative"):
+    with pytest.raises(InvalidTrace, match=r"submit: -.*must not be negative"):
         list(SwfReader(swf(line(submit=submit))))
     assert next(iter(SwfReader(swf(line(submit="0"))))).submit_s == 0
 
