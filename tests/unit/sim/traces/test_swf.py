@@ -190,3 +190,43 @@ def test_header_keys_may_have_spaces_and_nothing_but_letters_and_digits(swf):
 )
 def test_a_line_that_begins_like_a_job_or_a_comment_is_swf(first, is_one):
     assert SwfReader.looks_like_one(first) is is_one
+
+
+@pytest.mark.parametrize(
+    ("requested", "run", "walltime_s", "run_s"),
+    [("-1", "7", 7, 7), ("0", "7", 7, 7), ("1", "7", 1, 1), ("6", "7", 6, 6), ("7", "7", 7, 7), ("8", "7", 8, 7)],
+)
+def test_a_limit_of_nothing_is_none_and_any_other_holds(swf, requested, run, walltime_s, run_s):
+    (record,) = SwfReader(swf(line(requested=requested, run=run)))
+    assert (record.walltime_s, record.run_s) == (walltime_s, run_s)
+
+
+@pytest.mark.parametrize("submit", ["-1", "-2", "-1.0"])
+def test_a_job_from_before_the_trace_is_an_error(swf, submit):
+    with pytest.raises(InvalidTrace, match=r"submit: -.*must not be negative"):
+        list(SwfReader(swf(line(submit=submit))))
+    assert next(iter(SwfReader(swf(line(submit="0"))))).submit_s == 0
+
+
+def test_numbers_with_fractions_are_cut_off_each_in_its_place(swf):
+    (record,) = SwfReader(swf(line(job="5.0", submit="3.9", run="10.9", requested="20.9", processors="4.0")))
+    assert (record.id, record.submit_s, record.run_s, record.walltime_s) == (5, 3, 10, 20)
+    assert record.ask.processors == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"job": "x"}, "job"),
+        ({"submit": "x"}, "submit"),
+        ({"run": "x"}, "run"),
+        ({"processors": "-1", "allocated": "x"}, "allocated"),
+        ({"used": "x"}, "used_memory"),
+        ({"processors": "x"}, "processors"),
+        ({"requested": "x"}, "requested_time"),
+        ({"memory": "x"}, "requested_memory"),
+    ],
+)
+def test_a_field_that_is_no_number_is_named(swf, fields, name):
+    with pytest.raises(InvalidTrace, match=f"{name}: x: must be a number"):
+        list(SwfReader(swf(line(**fields))))
