@@ -15,4 +15,4 @@ def test_decisions_have_not_moved():
     places = [schedule.placement_of(i) for i in range(len(jobs))]
     assert md5(schedule.start_s.tobytes()).hexdigest()[:12] == "2fb984318827"
     assert md5(str(places).encode()).hexdigest()[:12] == "4afe6a4b2bc4"
-    assert schedule.paths["solver"] == 7
+    assert schedule.paths["solver"] == 6

@@ -93,7 +93,7 @@ class ConstraintDispatcher(Dispatcher):
         allocation: Allocation = "positions",
         nodes: Literal["highest", "spare-scarce"] = "highest",
         site_weight: float = 0.0,
-        equal_jobs: Literal["any-order", "in-order"] = "any-order",
+        equal_jobs: Literal["any-order", "in-order"] = "in-order",
         certain: Literal["yes", "no"] = "yes",
         limit_s: float = 16.0,
         first_limit_s: float = 0.01,
