@@ -43,6 +43,8 @@ from cpsched_sim.files import read_json
 
 ADAPTERS_FOLDER = "cpsched_bridge.adapters"
 ADAPTERS_GROUP = "cpsched.adapters"
+DECIDE_S = 0.1
+"""How long a decision may take on a real Slurm, where a dispatcher has no limit of its own."""
 FIRST_WAIT_S = 2.0
 
 
@@ -80,7 +82,7 @@ def for_the_site(spec: PolicySpec, adapter: str) -> PolicySpec:
     """The same policy; on a real Slurm the site's priorities count in it, unless its settings say how they do.
 
     A dispatcher that may go by any order goes by the site's; one that weighs jobs gives the site's priorities as much
-    weight as its own objective.
+    weight as its own objective. One that knows a limit in seconds, and has none, gets `DECIDE_S`.
     """
     if adapter != "slurm":
         return spec
@@ -88,6 +90,8 @@ def for_the_site(spec: PolicySpec, adapter: str) -> PolicySpec:
     heeding = {"order": "priority"} if offered.get("order") == "reg" else {}
     if "site_weight" in offered:
         heeding["site_weight"] = "1"
+    if "limit_s" in offered and offered["limit_s"] is None:
+        heeding["limit_s"] = str(DECIDE_S)
     return replace(spec, dispatcher_settings={**heeding, **spec.dispatcher_settings})
 
 

@@ -140,9 +140,10 @@ def test_what_is_missing_is_said_and_keeps_nobody_from_working(monkeypatch):
 @pytest.mark.parametrize(
     ("adapter", "policy", "heeding"),
     [
-        ("slurm", {}, {"site_weight": "1"}),
+        ("slurm", {}, {"site_weight": "1", "limit_s": "0.1"}),
         ("slurm", {"dispatcher": "pcp20"}, {"site_weight": "1"}),
-        ("slurm", {"dispatcher_settings": {"site_weight": 0}}, {"site_weight": "0"}),
+        ("slurm", {"dispatcher_settings": {"site_weight": 0}}, {"site_weight": "0", "limit_s": "0.1"}),
+        ("slurm", {"dispatcher_settings": {"limit_s": 0.5}}, {"site_weight": "1", "limit_s": "0.5"}),
         ("slurm", {"dispatcher": "easy"}, {"order": "priority"}),
         ("slurm", {"dispatcher": "greedy"}, {"order": "priority"}),
         ("slurm", {"dispatcher": "easy", "dispatcher_settings": {"order": "reg"}}, {"order": "reg"}),
@@ -151,7 +152,7 @@ def test_what_is_missing_is_said_and_keeps_nobody_from_working(monkeypatch):
         ("mock", {"dispatcher": "easy"}, {}),
     ],
 )
-def test_on_a_real_slurm_the_sites_priorities_count_unless_told_otherwise(adapter, policy, heeding):
+def test_on_a_real_slurm_the_sites_priorities_and_the_clock_count_unless_told_otherwise(adapter, policy, heeding):
     settings = Settings.model_validate({"adapter": adapter, "policy": policy})
     assert for_the_site(settings.policy.spec(), settings.adapter).dispatcher_settings == heeding
 
