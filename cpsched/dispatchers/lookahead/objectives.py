@@ -66,7 +66,7 @@ class Row:
 OBJECTIVES: dict[str, Row] = {
     row.name: row
     for row in (
-        Row("default", "Waits by size, with ageing: good in all measures", r=1.0, e=0.5, ageing=4.0, bounded=True),
+        Row("default", "Waits by size, with ageing: good in all measures", r=1.1, e=0.7, ageing=4.0, bounded=True),
         Row("slowdown", "Mean slowdown, with ageing", e=-0.5, ageing=1.0, aged_s=2 * DAY_S),
         Row("af", "Mean response time (AF)", effort=300),
         Row("awf", "Mean response time weighted by area (AWF)", r=1.0, e=1.0, effort=100),
