@@ -27,7 +27,7 @@ def test_a_controller_dies_and_comes_back(slurm: Slurm) -> None:
             bridge.wait_for_rounds(2)
 
             slurm.start("slurmctld")
-            wait_until(lambda: slurm.controllers() == ["UP", "UP"] and answers(slurm), 60, "the first is back")
+            wait_until(lambda: slurm.controllers() == ["UP", "UP"] and answers(slurm), 120, "the first is back")
             jobs += slurm.burst(4, "-n4", "-t1", script="sleep 1")
             slurm.wait_for_state([*long, *jobs], "COMPLETED", 90)
             bridge.wait_for_rounds(2)
