@@ -10,19 +10,15 @@ the others took. One cumulative says that; the dive's kernel chooses the places.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from cpsched.dispatchers.cp import relaxation
-from cpsched.dispatchers.cp.constraints import no_more_than_free
+from cpsched.dispatchers.cp.by_pool import TASK_S, PoolModel
 from cpsched.dispatchers.cp.positions import Facts, Plan, room_when_empty
 from cpsched.dispatchers.cp.search import Guided
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
-
-_TASK_S = 2e-5
-"""Building and first propagation, by task of the cumulative."""
 
 
 def all_alike(facts: Facts) -> bool:
@@ -42,50 +38,27 @@ def all_alike(facts: Facts) -> bool:
     return True
 
 
-class SlotModel:
-    """See `engine.Model`."""
-
-    own_search_proves = True
-
-    def __init__(self, solver: Any, problem: Problem, plan: Plan | None) -> None:
-        facts = problem.facts
-        self.solver, self.facts, self.horizon_s = solver, facts, problem.horizon_s
-        self._durations = facts.estimate_s[facts.jobs].tolist()
-        self._slots = relaxation.relax(facts, True)
-        self.start = [solver.IntVar(0, self.horizon_s - duration_s) for duration_s in self._durations]
+class SlotModel(PoolModel):
+    """See `engine.Model`: the slots are a pool."""
 
     @staticmethod
-    def least_cost_s(problem: Problem, plan: Plan | None) -> float:
-        """What building takes at least, in seconds."""
-        return _TASK_S * (len(problem.facts.jobs) + len(problem.facts.running))
+    def relaxed(problem: Problem) -> relaxation.Relaxation:
+        """What runs short; of that the slots come first, and imply the rest."""
+        return relaxation.relax(problem.facts, True)
 
     @property
     def cost_s(self) -> float:
-        """The same."""
-        return _TASK_S * (len(self.start) + len(self._slots.moment_s))
+        """What building and the first propagation take, in seconds."""
+        return TASK_S * (len(self.start) + len(self._pools.moment_s))
 
     def post(self) -> None:
         """No more units than free slots; where all units find one even now, nothing is posted."""
-        if self._slots.demand.shape[1] > 0:  # of what runs short the slots come first, and imply the rest
-            solver = self.solver
-            pairs = zip(self.start, self._durations, strict=True)
-            tasks = [solver.FixedDurationIntervalVar(start, duration_s, "") for start, duration_s in pairs]
-            until_s = (self._slots.moment_s - self.facts.now_s).tolist()
-            no_more_than_free(
-                solver, tasks, self._slots.demand[:, 0].tolist(), until_s, self._slots.capacity[:, 0].tolist()
-            )
-
-    def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
-        """No job has places."""
-        return [], []
+        if self._pools.demand.shape[1] > 0:
+            self.keep_within(0, self.tasks())
 
     def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> Guided:
         """Schedule or postpone; a job that starts takes the first slots that are free."""
         return SlotSearch(self, plan, rank, complete)
-
-    def read(self, search: Guided) -> Plan:
-        """The plan of the solution that `search` stands on."""
-        return search.plan
 
 
 class SlotSearch(Guided):

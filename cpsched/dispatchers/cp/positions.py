@@ -361,6 +361,18 @@ def next_end(facts: Facts, plan: Plan, present: BoolArray, next_running: int) ->
     return end_s
 
 
+@inner
+def end_by(
+    facts: Facts, plan: Plan, moment: Moment, touched: BoolArray, present: BoolArray, next_running: int, tau: int
+) -> int:
+    """Let all that end by `tau` end, running jobs and jobs of the plan; returns which running job comes next."""
+    for j in range(len(facts.jobs)):
+        if present[j] and plan.start_s[j] + facts.estimate_s[facts.jobs[j]] <= tau:
+            present[j] = False
+            vacate(plan, moment, touched, j)
+    return end_running(facts, moment, touched, next_running, tau)
+
+
 @kernel
 def dive(facts: Facts, plan: Plan, order: Column, only_now: bool) -> int:
     """Fill `plan` with the first leaf of the paper's search (pcp20 section 3), without a solver.
@@ -401,11 +413,7 @@ def dive(facts: Facts, plan: Plan, order: Column, only_now: bool) -> int:
 
         # The next moment is the first at which something ends: running jobs first, then jobs of this plan.
         tau = next_end(facts, plan, present, next_running)
-        next_running = end_running(facts, moment, touched, next_running, tau)
-        for j in range(J):
-            if present[j] and plan.start_s[j] + facts.estimate_s[facts.jobs[j]] <= tau:
-                present[j] = False
-                vacate(plan, moment, touched, j)
+        next_running = end_by(facts, plan, moment, touched, present, next_running, tau)
         recount(facts, moment, shapes, touched, room, rooms)
 
 
@@ -488,11 +496,7 @@ def next_to_start(
                 tau = min(tau, at_s[j])
         if tau == PLENTY:
             return -1, put_off
-        next_running = end_running(facts, moment, touched, next_running, tau)
-        for j in range(J):
-            if present[j] and plan.start_s[j] + facts.estimate_s[facts.jobs[j]] <= tau:
-                present[j] = False
-                vacate(plan, moment, touched, j)
+        next_running = end_by(facts, plan, moment, touched, present, next_running, tau)
         recount(facts, moment, shapes, touched, room, rooms)
 
 
