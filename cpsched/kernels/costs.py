@@ -61,11 +61,11 @@ def price(site: Site, search: Search, objective: Objective, position: int, start
 
 @inner
 def priced(
-    site: Site, search: Search, objective: Objective, order: FixedColumn, starts: FixedColumn, spent: Reals
-) -> float:
-    """The cost of the head of an order that was decoded; `spent` is written anew."""
-    total = 0.0
-    for k in range(search.head):
+    site: Site, search: Search, objective: Objective, order: FixedColumn, starts: FixedColumn, spent: Reals, first: int,
+    total: float,
+) -> float:  # fmt: skip
+    """The cost of the head of an order that was decoded: `total` up to place `first`; `spent` is written from there."""
+    for k in range(first, search.head):
         if starts[k] != NEVER:
             total += price(site, search, objective, order[k], starts[k])
         spent[k + 1] = total
@@ -75,10 +75,6 @@ def priced(
 @inner
 def priced_as_before(site: Site, search: Search, objective: Objective, k: int, total: float, limit: float) -> float:
     """The cost of a plan on trial that is the best one from place `k` on, where it has cost `total`."""
-    starts, order, spent = search.starts, search.order, search.trial_spent
     search.same = k
-    for i in range(k, search.head):
-        if starts[i] != NEVER:
-            total += price(site, search, objective, order[i], starts[i])
-        spent[i + 1] = total
-    return float(total) if total <= limit else OUT
+    cost = priced(site, search, objective, search.order, search.starts, search.trial_spent, k, total)
+    return cost if cost <= limit else OUT

@@ -167,12 +167,12 @@ def bounding_candidates(site: Site, search: Search, objective: Objective, counte
                 accept_whole(search)
     search.bound_s = bound_s
     if is_tried(search, LAST):
-        cost = priced(site, search, objective, search.order, search.starts, search.spent)
+        cost = priced(site, search, objective, search.order, search.starts, search.spent, 0, 0.0)
         behind = tail_cost(site, search, search.order)
         if cost + behind < best:
             best, head_cost, search.winner = cost + behind, cost, LAST
     if is_tried(search, FIRST_COME) and head_cost > 0.0:
-        cost = priced(site, search, objective, search.trial, search.trial_starts, search.trial_spent)
+        cost = priced(site, search, objective, search.trial, search.trial_starts, search.trial_spent, 0, 0.0)
         behind = tail_cost(site, search, search.trial)
         if cost + behind < best:
             best, head_cost, search.winner = cost + behind, cost, FIRST_COME
