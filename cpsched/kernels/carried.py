@@ -6,7 +6,7 @@ import numpy as np
 
 from cpsched.handles import FixedColumn
 from cpsched.kernels.fit import taken_on
-from cpsched.kernels.groups import add_edited, grouped, line_key, mark_blocks, mixed, move_node
+from cpsched.kernels.groups import add_edited, grouped, line_key, mixed, move_node
 from cpsched.kernels.jit import bare, inner
 from cpsched.kernels.state import Carried, Site, longer
 
@@ -43,7 +43,7 @@ def shift_lines(carried: Carried, site: Site, slot: int, from_s: int, to_s: int,
     stay so.
     """
     groups, machine, jobs, signature = carried.groups, site.machine, site.jobs, carried.signature
-    of, near, size = groups.of, groups.near, groups.size
+    of, edged, size = groups.of, groups.edged, groups.size
     nodes, units, first = jobs.places.node, jobs.places.units, jobs.place_at[slot]
     resources = machine.free.shape[1]
     last_group, last_units, target, change = -1, 0, 0, 0
@@ -60,14 +60,14 @@ def shift_lines(carried: Carried, site: Site, slot: int, from_s: int, to_s: int,
             place = place_in(carried.table, carried.known, wanted)
             target = carried.table[place]
             if target < 0:
-                target = add_edited(groups, machine, jobs, slot, node, units[at], from_s, to_s, sign)
+                target = add_edited(groups, machine, jobs, slot, g, units[at], from_s, to_s, sign)
                 size = groups.size
                 carried.known = longer(carried.known, target, len(size))
                 carried.known[target], carried.table[place] = wanted, target
                 if 2 * groups.count > len(carried.table):
                     index_groups(carried, groups.count)
         signature[node] += change
-        move_node(of, near, node, target)
+        move_node(of, edged, node, target)
         size[g] -= 1
         groups.peopled -= size[g] == 0
         groups.peopled += size[target] == 0
@@ -99,7 +99,6 @@ def compact(carried: Carried) -> None:
     of = groups.of
     for node in range(len(of)):
         of[node] = renamed[of[node]]
-    mark_blocks(of, groups.near)
     groups.count, groups.steps, groups.peopled = n, step, n
     index_groups(carried, n)
 

@@ -1,17 +1,16 @@
 """From an order to a plan on nodes: job by job the earliest slot, with the groups as they were before each job kept.
 
-Groups are only added while jobs are placed, so that the last jobs can be taken back: their nodes return to the groups
-from which they moved, and the groups behind are forgotten.
+Groups are only added while jobs are placed, so that the last jobs can be taken back: the groups have again what they
+gave up, and the groups behind are forgotten.
 """
 
 from __future__ import annotations
 
 from cpsched.kernels.costs import price, priced_as_before
-from cpsched.kernels.fit import taken_on
-from cpsched.kernels.groups import move_node
 from cpsched.kernels.jit import inner
 from cpsched.kernels.lines import fill_units, rank_by_latest
 from cpsched.kernels.nodes import commit, make_room_by_group, reserve, starts_now
+from cpsched.kernels.ranges import places_of, take_moves_back
 from cpsched.kernels.search_state import OUT, Objective, Search, hold
 from cpsched.kernels.state import Site
 from cpsched.kernels.totals import bound_by_totals, take_from_totals
@@ -25,24 +24,20 @@ def mark(site: Site, search: Search, k: int) -> None:
     search.at_moves[k], search.at_groups[k], search.at_steps[k] = trial.moves, trial.groups.count, trial.groups.steps
     search.at_started[k], search.at_failed[k] = site.draft.started, trial.hopeless
     search.at_slotted[k] = trial.slotted
+    available, resources = trial.available, len(trial.available)
+    for r in range(resources):
+        search.at_available[k * resources + r] = available[r]
 
 
 @inner
 def take_back(site: Site, search: Search, k: int) -> None:
     """Let things be as they were before the job at place `k`."""
-    trial, draft, machine, jobs = site.trial, site.draft, site.machine, site.jobs
-    groups, moved, moved_from = trial.groups, trial.moved, trial.moved_from
-    of, near, size = groups.of, groups.near, groups.size
-    for m in range(trial.moves - 1, search.at_moves[k] - 1, -1):
-        size[of[moved[m]]] -= 1
-        size[moved_from[m]] += 1
-        move_node(of, near, moved[m], moved_from[m])
-    for i in range(search.at_started[k], draft.started):
-        for at in range(draft.offsets[i], draft.offsets[i + 1]):
-            for r in range(len(trial.available)):
-                taken = taken_on(jobs, draft.slots[i], machine, draft.nodes[at], draft.units[at], r)
-                trial.available[r] += taken
-    trial.moves, groups.count, groups.steps = search.at_moves[k], search.at_groups[k], search.at_steps[k]
+    trial, draft, groups = site.trial, site.draft, site.trial.groups
+    take_moves_back(trial, search.at_moves[k])
+    available, resources = trial.available, len(trial.available)
+    for r in range(resources):
+        available[r] = search.at_available[k * resources + r]
+    groups.count, groups.steps = search.at_groups[k], search.at_steps[k]
     draft.started, trial.hopeless, trial.slotted = search.at_started[k], search.at_failed[k], search.at_slotted[k]
 
 
@@ -92,16 +87,6 @@ def return_to(site: Site, search: Search, k: int) -> None:
 
 
 @inner
-def holding(site: Site, position: int, start_s: int, moves: int) -> int:
-    """A number for what the job at a queue position, placed last, holds; before it so many nodes had moved."""
-    trial = site.trial
-    nodes, units, places = trial.nodes, trial.units, 0
-    for i in range(trial.moves - moves):
-        places = places * 0x5851F42D4C957F2D + (nodes[i] << 24) + units[i]
-    return hold(position, start_s, places)
-
-
-@inner
 def decode_placed(site: Site, search: Search, objective: Objective, first: int, limit: float) -> float:
     """The cost of the order on trial, `OUT` where it is more than `limit`; up to place `first` it is the best order.
 
@@ -121,7 +106,7 @@ def decode_placed(site: Site, search: Search, objective: Objective, first: int, 
         starts[k] = place(site, search, position, k, k + 1)
         if starts[k] != NEVER:
             total += price(site, search, objective, position, starts[k])
-            held += holding(site, position, starts[k], moves)
+            held += hold(position, starts[k], places_of(site.trial, moves))
         spent[k + 1], known[k + 1] = total, held
         if total > limit:
             mark(site, search, k + 1)

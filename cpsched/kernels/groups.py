@@ -4,7 +4,8 @@ The *line* of a node is what it has free, from now on: steps (second, amounts [R
 node with 2 of 8 cores free, whose other job ends at second 900, has the line (ever, 2), (900, 8). Nodes of the same
 kind with the same line form a group. Lines are never changed: a node that gives or takes moves to another group, whose
 line is a copy with one edit. All choices are made by line or by node index, never by the number of a group: the same
-instant gives the same decision, whether its groups were carried along or built anew.
+instant gives the same decision, whether its groups were carried along or built anew. A plan moves no single nodes, see
+`cpsched.kernels.ranges`.
 """
 
 from __future__ import annotations
@@ -14,22 +15,16 @@ import numpy as np
 from cpsched.handles import Column, FixedColumn
 from cpsched.kernels.fit import taken_on
 from cpsched.kernels.jit import bare, inner
-from cpsched.kernels.state import Groups, Machine, Site, longer
+from cpsched.kernels.state import Groups, Machine, longer
 from cpsched.model import NEVER, IntArray, JobTable
 
 EVER = -NEVER
 """The second of a line's first step."""
 
-# ------------------------------------------------------------------------------------------ where a group has nodes
+# ------------------------------------------------------------------------------------------ where the group changes
 
 BLOCK = 64
 """Nodes of a block."""
-
-
-@bare
-def mark(g: int) -> int:
-    """One bit for a group, which it may share with others."""
-    return np.int64(1) << (g & 63)  # type: ignore[return-value]
 
 
 @bare
@@ -39,26 +34,22 @@ def blocks_of(nodes: int) -> int:
 
 
 @bare
-def mark_block(of: FixedColumn, near: Column, block: int) -> None:
-    """Let `near` of a block say no more than what is so."""
-    marks = np.int64(0)
-    for node in range(block * BLOCK, min((block + 1) * BLOCK, len(of))):
-        marks |= mark(of[node])
-    near[block] = marks
-
-
-@bare
-def mark_blocks(of: FixedColumn, near: Column) -> None:
-    """`mark_block` of all."""
-    for block in range(len(near)):
-        mark_block(of, near, block)
-
-
-@bare
-def move_node(of: Column, near: Column, node: int, g: int) -> None:
+def move_node(of: Column, edged: Column, node: int, g: int) -> None:
     """Note that a node belongs to group `g` now; sizes are left to the caller."""
     of[node] = g
-    near[node // BLOCK] |= mark(g)
+    edged[node // BLOCK] = edged[min(node + 1, len(of) - 1) // BLOCK] = -1
+
+
+@bare
+def find_edges(of: FixedColumn, edged: Column, edge: Column, block: int) -> None:
+    """Note the nodes of a block that are of another group than the node before."""
+    count, last = 0, of[block * BLOCK - 1] if block > 0 else -1
+    for node in range(block * BLOCK, min((block + 1) * BLOCK, len(of))):
+        if of[node] != last:
+            last = of[node]
+            edge[block * BLOCK + count] = node
+            count += 1
+    edged[block] = count
 
 
 # ------------------------------------------------------------------------------------------ which nodes are alike
@@ -117,6 +108,7 @@ def make_room(groups: Groups, more_groups: int, more_steps: int) -> None:
         room = count + more_groups
         groups.kind, groups.size = longer(groups.kind, count, room), longer(groups.size, count, room)
         groups.first, groups.length = longer(groups.first, count, room), longer(groups.length, count, room)
+        groups.begin = longer(groups.begin, count, room)
     if steps + more_steps > len(groups.at):
         groups.at = longer(groups.at, steps, steps + more_steps)
         free = np.empty((len(groups.at), groups.free.shape[1]), np.int64)
@@ -194,8 +186,8 @@ def grouped(groups: Groups, machine: Machine, jobs: JobTable, running: FixedColu
             for r in range(resources):
                 free[last, r] += taken_on(jobs, slot, machine, node, place_units[at], r)
     groups.count, groups.steps, groups.peopled = n, step, n
-    groups.of, groups.near = of, np.zeros(blocks_of(nodes), np.int64)
-    mark_blocks(groups.of, groups.near)
+    groups.of, groups.edged = of, np.full(blocks_of(nodes), -1, np.int64)
+    groups.edge = np.empty(nodes, np.int64)
     return found
 
 
@@ -203,8 +195,7 @@ def grouped(groups: Groups, machine: Machine, jobs: JobTable, running: FixedColu
 def borrow(own: Groups, carried: Groups) -> None:
     """Let `own` be the groups carried along, to plan on.
 
-    What belongs to `carried` stays as it is, but for `of` and `near`, which both share; `of` must be put back. New
-    groups and steps go behind those in use.
+    Both share `of`, which a plan does not write, and its edges. New groups and steps go behind those in use.
     """
     n = carried.count
     own.count = own.steps = 0
@@ -213,7 +204,7 @@ def borrow(own: Groups, carried: Groups) -> None:
     from_kind, from_size, from_first, from_length = carried.kind, carried.size, carried.first, carried.length
     for g in range(n):
         kind[g], size[g], first[g], length[g] = from_kind[g], from_size[g], from_first[g], from_length[g]
-    own.of, own.near, own.at, own.free = carried.of, carried.near, carried.at, carried.free
+    own.of, own.edged, own.edge, own.at, own.free = carried.of, carried.edged, carried.edge, carried.at, carried.free
     own.count, own.steps = n, carried.steps
 
 
@@ -222,14 +213,14 @@ def borrow(own: Groups, carried: Groups) -> None:
 
 @inner
 def add_edited(
-    groups: Groups, machine: Machine, jobs: JobTable, slot: int, node: int, units: int, start_s: int, end_s: int,
+    groups: Groups, machine: Machine, jobs: JobTable, slot: int, g: int, units: int, start_s: int, end_s: int,
     sign: int,
 ) -> int:  # fmt: skip
-    """One more group, with the line of `node` and `sign` times what a job takes added to it during [start_s, end_s).
+    """One more group, with the line of group `g` and `sign` times what a job takes added during [start_s, end_s).
 
     Steps that change nothing are left out. Returns the new group, which has no nodes yet.
     """
-    g = groups.of[node]
+    node = machine.kind_node[groups.kind[g]]
     make_room(groups, 1, groups.length[g] + 2)
     at, free, resources = groups.at, groups.free, groups.free.shape[1]
     new, begin, first, n = groups.count, groups.steps, groups.first[g], groups.length[g]
@@ -260,57 +251,24 @@ def add_edited(
 
 
 @inner
-def occupy_nodes(site: Site, slot: int, count: int, start_s: int, end_s: int) -> None:
-    """Take the placement at hand off the lines of its nodes during [start_s, end_s): they move to new groups."""
-    trial, machine, jobs = site.trial, site.machine, site.jobs
-    groups, nodes, units = trial.groups, trial.nodes, trial.units
-    of, near, before = groups.of, groups.near, groups.count
-
-    # `target[g]` is where nodes of group g go that give `taken[g]` units; -1 for none yet.
-    target, taken = np.full(before, -1, np.int64), np.zeros(before, np.int64)
-    size = groups.size
-    for i in range(count):
-        node = nodes[i]
-        g = of[node]
-        if target[g] < 0 or taken[g] != units[i]:
-            target[g], taken[g] = add_edited(groups, machine, jobs, slot, node, units[i], start_s, end_s, -1), units[i]
-            size = groups.size
-        move_node(of, near, node, target[g])
-        size[g] -= 1
-        size[target[g]] += 1
-
-
-@inner
 def leave_out_empty(groups: Groups) -> None:
-    """Number the groups that have nodes anew, in order, with lines of their own; the others are forgotten."""
+    """Number the groups of a plan that have nodes anew, in order, with lines of their own; the others are forgotten."""
     kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
+    begin = groups.begin
     old_at, old_free, resources = groups.at, groups.free, groups.free.shape[1]
     steps, n, to = 0, 0, 0
     for g in range(groups.count):
         steps += length[g] if size[g] > 0 else 0
     at, free = np.empty(2 * steps, np.int64), np.empty((2 * steps, resources), np.int64)
-    renamed = np.empty(groups.count, np.int64)
     for g in range(groups.count):
         if size[g] == 0:
             continue
-        begin, renamed[g] = first[g], n
-        kind[n], size[n], first[n], length[n] = kind[g], size[g], to, length[g]
+        since = first[g]
+        kind[n], size[n], first[n], length[n], begin[n] = kind[g], size[g], to, length[g], begin[g]
         for i in range(length[n]):
-            at[to] = old_at[begin + i]
+            at[to] = old_at[since + i]
             for r in range(resources):
-                free[to, r] = old_free[begin + i, r]
+                free[to, r] = old_free[since + i, r]
             to += 1
         n += 1
-    of = groups.of
-    for node in range(len(of)):
-        of[node] = renamed[of[node]]
-    mark_blocks(of, groups.near)
     groups.at, groups.free, groups.count, groups.steps = at, free, n, to
-
-
-@inner
-def put_back(groups: Groups, moved: FixedColumn, moved_from: FixedColumn, count: int) -> None:
-    """Let nodes belong to the groups that they were moved from, the last move first."""
-    of, near = groups.of, groups.near
-    for k in range(count - 1, -1, -1):
-        move_node(of, near, moved[k], moved_from[k])

@@ -7,21 +7,15 @@ the shadow time), and later ones start where that leaves the reservation whole.
 from __future__ import annotations
 
 from cpsched.handles import FixedColumn
-from cpsched.kernels.fit import asks_more_than, taken_on
-from cpsched.kernels.groups import (
-    EVER,
-    borrow,
-    grouped,
-    leave_out_empty,
-    mark_blocks,
-    occupy_nodes,
-    put_back,
-)
+from cpsched.kernels.fit import asks_more_than
+from cpsched.kernels.groups import EVER, borrow, grouped, leave_out_empty
 from cpsched.kernels.jit import inner, kernel
+from cpsched.kernels.layout import open_layout
 from cpsched.kernels.lines import fill_units, first_slot, rank_by_fullest, rank_by_latest
 from cpsched.kernels.orders import ARRIVAL, BEST_FIT, GREEDY, STRICT, position_of, positions_of, sorted_positions
 from cpsched.kernels.picking import pick_nodes
 from cpsched.kernels.pool import COVERED, LOOK_AGAIN, open_draft
+from cpsched.kernels.ranges import carry_out_move, taken_by_moves, write_starts
 from cpsched.kernels.state import Method, Site, Trial, longer
 from cpsched.model import NEVER, JobTable
 
@@ -44,7 +38,8 @@ def open_trial(site: Site, reservations: int) -> None:
         grouped(groups, machine, site.jobs, site.running[: 0 if reservations == GREEDY else site.active])
     else:
         borrow(groups, site.groups)
-    trial.reserved = trial.hopeless = trial.slotted = trial.moves = trial.renamed = 0
+    open_layout(trial)
+    trial.reserved = trial.hopeless = trial.slotted = trial.moves = 0
     trial.lasting, trial.crowd = 1, 2 * groups.count + SOME_GROUPS
     trial.failed = longer(trial.failed, 0, REMEMBERED)
     trial.slotted_job, trial.slotted_s = longer(trial.slotted_job, 0, SLOTTED), longer(trial.slotted_s, 0, SLOTTED)
@@ -148,36 +143,24 @@ def reserve(site: Site, slot: int, from_s: int) -> int:
 def commit(site: Site, position: int, start_s: int, ranked: bool) -> None:
     """Give a job the best ranked nodes that hold its units, from `start_s` on, and note its start."""
     trial, draft, jobs, slot = site.trial, site.draft, site.jobs, site.queue[position]
-    most = min(jobs.units[slot], len(site.machine.free))
-    trial.nodes, trial.units = longer(trial.nodes, 0, most), longer(trial.units, 0, most)
-    count = pick_nodes(site, jobs.units[slot], ranked)
-
-    # The nodes move to groups with less free; remember from which, to put them back at the end.
-    moves = trial.moves
-    trial.moved = longer(trial.moved, moves, moves + count)
-    trial.moved_from = longer(trial.moved_from, moves, moves + count)
-    of, nodes, units, moved, moved_from = trial.groups.of, trial.nodes, trial.units, trial.moved, trial.moved_from
-    for k in range(count):
-        moved[moves + k], moved_from[moves + k] = nodes[k], of[nodes[k]]
-    trial.moves = moves + count
-    end_s = start_s + jobs.estimate_s[slot]
-    occupy_nodes(site, slot, count, EVER if start_s == site.now_s else start_s, end_s)
+    first = trial.moves
+    pick_nodes(site, jobs.units[slot], ranked)
+    from_s, end_s = EVER if start_s == site.now_s else start_s, start_s + jobs.estimate_s[slot]
+    for m in range(first, trial.moves):
+        carry_out_move(site, m, slot, from_s, end_s)
     draft.plan_s[position] = start_s
 
-    # A start gets its entries in the draft, and takes from what is available.
+    # A start is noted in the draft, and takes from what is available.
     if start_s > site.now_s:
         trial.reserved += 1
         return
     started = draft.started
-    to = draft.offsets[started]
-    draft.nodes, draft.units = longer(draft.nodes, to, to + count), longer(draft.units, to, to + count)
-    draft.slots[started], draft.offsets[started + 1] = slot, to + count
+    trial.start_first = longer(trial.start_first, started, started + 1)
+    trial.start_last = longer(trial.start_last, started, started + 1)
+    draft.slots[started], trial.start_first[started], trial.start_last[started] = slot, first, trial.moves
     draft.started = started + 1
-    machine, available, draft_nodes, draft_units = site.machine, trial.available, draft.nodes, draft.units
-    for k in range(count):
-        draft_nodes[to + k], draft_units[to + k] = nodes[k], units[k]
-        for r in range(len(available)):
-            available[r] -= taken_on(jobs, slot, machine, nodes[k], units[k], r)
+    for r in range(len(trial.available)):
+        trial.available[r] -= taken_by_moves(site, first, slot, r)
 
 
 @inner
@@ -198,38 +181,11 @@ def last_candidate(site: Site, sequence: FixedColumn, i: int, last: int, look: b
 
 
 @inner
-def leave_out(trial: Trial) -> None:
-    """Leave out the groups without nodes, where they are many and placed jobs stay."""
-    groups = trial.groups
-    if not trial.renamed:
-        trial.first_of = groups.of.copy()
-        first_of, moved, moved_from = trial.first_of, trial.moved, trial.moved_from
-        for k in range(trial.moves - 1, -1, -1):
-            first_of[moved[k]] = moved_from[k]
-        trial.renamed = 1
-    trial.moves = 0
-    leave_out_empty(groups)
-    trial.crowd = 2 * groups.count + SOME_GROUPS
-
-
-@inner
-def close_trial(trial: Trial) -> None:
-    """Let all nodes belong to the groups that they were in before the plan."""
-    groups = trial.groups
-    if trial.renamed:
-        of, first_of = groups.of, trial.first_of
-        for node in range(len(of)):
-            of[node] = first_of[node]
-        mark_blocks(of, groups.near)
-    else:
-        put_back(groups, trial.moved, trial.moved_from, trial.moves)
-
-
-@inner
 def make_room_by_group(trial: Trial) -> None:
     """Let there be an entry of `found` and `rank` for each group."""
     if trial.lasting and trial.groups.count > trial.crowd:
-        leave_out(trial)
+        leave_out_empty(trial.groups)
+        trial.crowd = 2 * trial.groups.count + SOME_GROUPS
     room = len(trial.groups.kind)
     trial.found, trial.rank = longer(trial.found, 0, room), longer(trial.rank, 0, room)
 
@@ -284,5 +240,5 @@ def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
             make_room_by_group(trial)
             if last_candidate(site, sequence, i, last, True) < i:
                 break
-    close_trial(trial)
+    write_starts(site)
     return draft.started

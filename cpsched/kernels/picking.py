@@ -1,75 +1,91 @@
-"""Which nodes of the groups a job gets."""
+"""Which nodes of the groups a job gets: of each group the first ones, as moves."""
 
 from __future__ import annotations
 
-import numpy as np
-
-from cpsched.kernels.groups import BLOCK, mark, mark_block
 from cpsched.kernels.jit import inner
+from cpsched.kernels.layout import drop_first, make_heap, make_room_for_heads, open_heads, pass_first
+from cpsched.kernels.ranges import note_move
 from cpsched.kernels.state import Site
 
 
 @inner
-def pick_nodes(site: Site, need: int, ranked: bool) -> int:
-    """Choose nodes for `need` units: highest rank of the group first, then in index order; returns how many.
+def pick_nodes(site: Site, need: int, ranked: bool) -> None:
+    """Note the moves that give `need` units: highest rank of the group first, then in index order.
 
-    `trial.found[g]` is what a node of group `g` holds; `trial.nodes` and `trial.units` are filled in index order.
+    `trial.found[g]` is what a node of group `g` holds; all together they hold the units.
     """
     trial = site.trial
-    groups, found, rank = trial.groups, trial.found, trial.rank
-    level, at_level = 0, need
+    groups, heads, found, rank = trial.groups, trial.heads, trial.found, trial.rank
+    make_room_for_heads(heads, groups.count)
+    heap, key, group, size, n = heads.heap, heads.key, heads.group, groups.size, 0
+    for g in range(groups.count):
+        if found[g] > 0 and size[g] > 0:
+            heap[n], group[n] = n, g
+            key[n] = -rank[g] if ranked else 0
+            n += 1
     if ranked:
-        # The rank at which the choice ends; nodes of higher ranks are all taken.
-        able, n = np.empty(groups.count, np.int64), 0
-        for g in range(groups.count):
-            if found[g] > 0:
-                able[n] = g
-                n += 1
-        order = np.argsort(-rank[able[:n]])
-        gathered, k = 0, 0
-        while gathered < need:
-            level, at_level = rank[able[order[k]]], need - gathered
-            while k < n and rank[able[order[k]]] == level:
-                gathered += groups.size[able[order[k]]] * found[able[order[k]]]
-                k += 1
-    return take_nodes(site, need, ranked, level, at_level)
+        n, need = pick_best(site, n, need)
+    pick_lowest(site, n, need)
 
 
 @inner
-def take_nodes(site: Site, need: int, ranked: bool, level: int, at_level: int) -> int:
-    """`pick_nodes`, once it is known at which `level` of rank the choice ends: there, `at_level` units are wanted.
+def pick_best(site: Site, n: int, need: int) -> tuple[int, int]:
+    """Take all nodes of ranks that are not enough, highest first; `heads` holds `n` groups by rank.
 
-    Blocks of nodes without a node of the groups wanted are passed over.
+    Returns how many groups of the next rank the heap now begins with, and the units that are wanted of them.
     """
     trial = site.trial
-    groups, found, rank, nodes, units = trial.groups, trial.found, trial.rank, trial.nodes, trial.units
-    of, near, size = groups.of, groups.near, groups.size
-    wanted = np.int64(0)
-    for g in range(groups.count):
-        if found[g] > 0 and size[g] > 0 and not (ranked and rank[g] < level):
-            wanted |= mark(g)
-    count, left = 0, need
-    for block in range(len(near)):
-        if near[block] & wanted == 0:
-            continue
-        before = count
-        for node in range(block * BLOCK, min((block + 1) * BLOCK, len(of))):
-            g = of[node]
-            take = found[g]
-            if take == 0 or (ranked and rank[g] < level):
-                continue
-            if not ranked or rank[g] == level:
-                take = min(take, at_level)
-                at_level -= take
-                if take == 0:
-                    continue
-            nodes[count], units[count] = node, take
-            count += 1
-            left -= take
-            if left == 0:
-                return count
+    heads, size, found = trial.heads, trial.groups.size, trial.found
+    heap, key, group = heads.heap, heads.key, heads.group
+    make_heap(heap, key, n)
+    while n > 0 and need > 0:
+        # The groups of the highest rank go behind the others.
+        best, behind, held = key[heap[0]], n, 0
+        while n > 0 and key[heap[0]] == best:
+            g = group[heap[0]]
+            held += size[g] * found[g]
+            n = drop_first(heap, key, n)
+        if held > need:
+            for i in range(n, behind):
+                heap[i - n] = heap[i]
+            return behind - n, need
+        for i in range(n, behind):
+            g = group[heap[i]]
+            note_move(trial, g, size[g], found[g])
+        need -= held
+    return 0, need
 
-        # The marks promised nodes that are no longer here.
-        if count == before:
-            mark_block(of, near, block)
-    return count
+
+@inner
+def pick_lowest(site: Site, n: int, need: int) -> None:
+    """Take the nodes with the lowest indices of the `n` groups in `heads`; the last one may give less than it holds."""
+    trial = site.trial
+    groups, heads, found = trial.groups, trial.heads, trial.found
+    heap, group, place = heads.heap, heads.group, heads.place
+    for i in range(n):
+        h, g = heap[i], group[heap[i]]
+        place[h], heads.last[h] = groups.begin[g], groups.begin[g] + groups.size[g]
+
+    # Of a single group, no node needs to be looked at.
+    wanted, final, left = need, heap[0], n
+    if n == 1:
+        each = found[group[final]]
+        count = min(groups.size[group[final]], (need + each - 1) // each)
+        place[final], wanted, left = place[final] + count, need - each * count, 0
+    else:
+        open_heads(trial, n)
+    while left > 0 and wanted > 0:
+        final = heap[0]
+        each, before = found[group[final]], place[final]
+        left = pass_first(trial, left, (wanted + each - 1) // each)
+        wanted -= each * (place[final] - before)
+
+    # What is taken too much, the last node does not give.
+    for i in range(n):
+        h, g = heap[i], group[heap[i]]
+        count = place[h] - groups.begin[g]
+        whole = count - 1 if h == final and wanted < 0 else count
+        if whole > 0:
+            note_move(trial, g, whole, found[g])
+        if whole < count:
+            note_move(trial, g, 1, found[g] + wanted)

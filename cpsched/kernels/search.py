@@ -12,9 +12,10 @@ from cpsched.kernels.fit import asks_more_than
 from cpsched.kernels.groups import mixed
 from cpsched.kernels.jit import inner, kernel
 from cpsched.kernels.moves import move
-from cpsched.kernels.nodes import close_trial, commit, make_room_by_group, open_trial, starts_now
+from cpsched.kernels.nodes import commit, make_room_by_group, open_trial, starts_now
 from cpsched.kernels.orders import LAF, SAF, SJF, SPF, sorted_positions
 from cpsched.kernels.pool import amount_of, fill_held, open_draft, place_starts, profile_of, start_now
+from cpsched.kernels.ranges import write_starts
 from cpsched.kernels.search_state import OUT, POOL_JOBS, Objective, Search, accept, make_room_for, make_rows
 from cpsched.kernels.state import Site, longer
 from cpsched.kernels.totals import open_totals
@@ -221,7 +222,7 @@ def improve(site: Site, search: Search, objective: Objective, best: float, count
 def open_search(site: Site, search: Search, objective: Objective, site_weight: FixedReals, counted: bool) -> None:
     """Weigh the jobs and see which can run at all."""
     n = site.queued
-    make_room_for(search, n, len(site.jobs.units))
+    make_room_for(search, n, len(site.jobs.units), site.machine.free.shape[1])
     weigh(site, search, objective, site_weight)
     search.drawn = mixed(search.seed) + mixed(site.now_s)
     search.decoded = search.placed = search.able = search.valid = 0
@@ -340,7 +341,7 @@ def search_placed(site: Site, search: Search, objective: Objective, whole: bool)
             take_back(site, search, 0)
             open_totals(site, search)
         plan_all(site, search, objective, answer, whole, False)
-    close_trial(site.trial)
+    write_starts(site)
     return answer
 
 

@@ -113,6 +113,8 @@ class Search(Handle, grows=True):
     """What a job asks for in all, by resource."""
     at_moves: Column
     """On nodes: entries of `trial.moved` in use before each job."""
+    at_available: Column
+    """What is available before each job, all resources side by side."""
     at_groups: Column
     at_steps: Column
     at_started: Column
@@ -131,8 +133,8 @@ def new_search(limit: int, work: int, horizon: int, covered: int, candidates: in
         total_times=np.zeros((0, 0), np.int64), total_free=np.zeros((0, 0), np.int64),
         **{name: none() for name in (
             "reserve", "amount", "order", "trial", "spare", "starts", "trial_starts", "known", "trial_known", "where",
-            "slots", "row", "trial_row", "points", "at_moves", "at_groups", "at_steps", "at_started", "at_failed",
-            "at_slotted", "total_points", "asked",
+            "slots", "row", "trial_row", "points", "at_moves", "at_available", "at_groups", "at_steps", "at_started",
+            "at_failed", "at_slotted", "total_points", "asked",
         )},
     )  # fmt: skip
 
@@ -144,7 +146,7 @@ def longer_reals(column: Reals, room: int) -> Reals:
 
 
 @inner
-def make_room_for(search: Search, count: int, slots: int) -> None:
+def make_room_for(search: Search, count: int, slots: int, resources: int) -> None:
     """Let there be room for a queue of `count`, in a table of `slots`."""
     room = count + 2
     search.weight = longer_reals(search.weight, room)
@@ -158,6 +160,7 @@ def make_room_for(search: Search, count: int, slots: int) -> None:
     search.at_moves, search.at_groups = longer(search.at_moves, 0, room), longer(search.at_groups, 0, room)
     search.at_steps, search.at_started = longer(search.at_steps, 0, room), longer(search.at_started, 0, room)
     search.at_failed, search.at_slotted = longer(search.at_failed, 0, room), longer(search.at_slotted, 0, room)
+    search.at_available = longer(search.at_available, 0, room * resources)
     if len(search.where) < slots:
         search.where = np.zeros(2 * slots, np.int64)
 

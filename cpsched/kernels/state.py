@@ -47,8 +47,57 @@ class Groups(Handle, grows=True):
     """int64[steps]: second at which the step begins."""
     free: Matrix
     """int64[steps, R]"""
-    near: Column
-    """int64[blocks of nodes]: the marks (see `mark`) of all groups that have a node in the block, and maybe of more."""
+    edged: Column
+    """By block of nodes: how many of them are of another group than the node before; -1 where nobody counted."""
+    edge: Column
+    """int64[N]: these nodes; each block has its own part, as long as the block."""
+    begin: Column
+    """In a plan: the first place of each group in the layout."""
+
+
+class Layout(Handle, grows=True):
+    """All nodes in the order of the groups with which a plan begins, those of a group by index.
+
+    Nodes of successive indices are a *run*: places `at[r]` .. of the layout have the nodes from `node[r]` on, up to the
+    next run or the end of the group.
+    """
+
+    times: int
+    """How often nodes were laid out in this plan."""
+    runs: int
+    """Runs in use."""
+    groups: int
+    """Groups with which the plan began."""
+    first: Column
+    """By group with which the plan began: its first place."""
+    asked: Column
+    """By such a group: whether its runs are wanted."""
+    ahead: Column
+    """By such a group: where its next run goes, and which place that run begins with."""
+    next: Column
+    node: Column
+    """By run: its first node."""
+    at: Column
+    """By run: its first place; rising."""
+    since: Column
+    """The runs as they are found, in index order: first node and the one behind."""
+    until: Column
+
+
+class Heads(Handle, grows=True):
+    """Ranges of the layout that are walked side by side, least key first: a heap of numbers of ranges."""
+
+    heap: Column
+    """Numbers of ranges; the least key first."""
+    key: Column
+    """By number: what the heap is ordered by; the node that is next, or another."""
+    group: Column
+    place: Column
+    """The place that is next."""
+    last: Column
+    """The place behind the range."""
+    run: Column
+    """The run of the place that is next."""
 
 
 class Carried(Handle, grows=True):
@@ -113,12 +162,12 @@ class Trial(Handle, grows=True):
     """Whether jobs once placed stay: what is noted of them may then be replaced by what is noted of later ones."""
     crowd: int
     """Where jobs once placed stay: from so many groups on those without nodes are left out."""
-    renamed: int
-    """Whether groups were left out, so that `moved_from` no longer says where nodes came from."""
     moves: int
     """Entries of `moved` in use."""
     groups: Groups
     """The groups as the plan leaves them so far."""
+    layout: Layout
+    heads: Heads
     available: Column
     """int64[R]: what all nodes together have free beside the starts so far."""
     most: Column
@@ -136,14 +185,18 @@ class Trial(Handle, grows=True):
     change_s: Column
     """Seconds at which the units that a job finds change."""
     change_by: Column
-    first_of: Column
-    """By node: the group before the plan, once groups were left out."""
-    nodes: Column
-    """Where the job at hand is placed."""
-    units: Column
     moved: Column
-    """Nodes that changed their group, in that order."""
-    moved_from: Column
+    """By move, which is a range of nodes that a job takes out of a group: the group."""
+    moved_count: Column
+    """By move: how many nodes."""
+    moved_units: Column
+    """By move: the units that each of them gives."""
+    moved_begin: Column
+    """By move: their first place in the layout."""
+    start_first: Column
+    """By start: its first move."""
+    start_last: Column
+    """By start: the move behind its last."""
 
 
 class Site(Handle):
@@ -183,14 +236,16 @@ def new_draft() -> Draft:
 
 def no_groups(resources: int) -> Groups:
     """No groups yet: a plan on nodes builds them."""
-    of, kind, size, first, length, at, near = (no_entries() for _ in range(7))
-    return Groups(0, 0, 0, 1, of, kind, size, first, length, at, np.zeros((0, resources), np.int64), near)
+    of, kind, size, first, length, at, edged, edge, begin = (no_entries() for _ in range(9))
+    free = np.zeros((0, resources), np.int64)
+    return Groups(0, 0, 0, 1, of, kind, size, first, length, at, free, edged, edge, begin)
 
 
 def new_trial(resources: int) -> Trial:
     """A trial without room."""
     amounts = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
-    return Trial(0, 0, 0, 0, 0, 0, 0, no_groups(resources), *amounts, *(no_entries() for _ in range(12)))
+    layout, heads = Layout(0, 0, 0, *(no_entries() for _ in range(8))), Heads(*(no_entries() for _ in range(6)))
+    return Trial(0, 0, 0, 0, 0, 0, no_groups(resources), layout, heads, *amounts, *(no_entries() for _ in range(13)))
 
 
 @kernel

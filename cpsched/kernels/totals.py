@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.handles import Column, FixedColumn
-from cpsched.kernels.fit import taken_on
 from cpsched.kernels.jit import bare, inner
 from cpsched.kernels.profile import lower_bound
+from cpsched.kernels.ranges import taken_by_moves
 from cpsched.kernels.search_state import Search
 from cpsched.kernels.state import Site
 from cpsched.model import EXCLUSIVE, NEVER
@@ -62,8 +62,8 @@ def break_total(times: Column, free: Column, count: int, at_s: int, resources: i
 
 @inner
 def open_totals(site: Site, search: Search) -> None:
-    """Let row 0 be the machine as it is, with what running jobs give back."""
-    jobs, machine, available, resources = site.jobs, site.machine, site.trial.available, len(site.trial.available)
+    """Let row 0 be the machine as it is, with what running jobs give back; nothing is placed yet."""
+    jobs, groups, available, resources = site.jobs, site.trial.groups, site.trial.available, len(site.trial.available)
     rows, points = search.head + 1, site.active + 2 * search.head + 4
     if len(search.asked) != resources:
         search.asked, search.total_times = np.empty(resources, np.int64), np.empty((0, 0), np.int64)
@@ -76,17 +76,22 @@ def open_totals(site: Site, search: Search) -> None:
     times[0] = site.now_s
     for r in range(resources):
         free[r] = available[r]
-    place_node, place_units, running = jobs.places.node, jobs.places.units, site.running
     for i in range(site.active):
-        slot = running[i]
-        if jobs.end_s[slot] > times[n - 1]:
-            times[n] = jobs.end_s[slot]
-            for r in range(resources):
-                free[n * resources + r] = free[(n - 1) * resources + r]
+        if jobs.end_s[site.running[i]] > times[n - 1]:
+            times[n] = jobs.end_s[site.running[i]]
             n += 1
-        for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
+    for i in range(resources, n * resources):
+        free[i] = 0
+
+    # What the lines of the groups gain at each end, and what is free from then on.
+    size, first, length, at, line = groups.size, groups.first, groups.length, groups.at, groups.free
+    for g in range(groups.count):
+        for step in range(first[g] + 1, first[g] + length[g]):
+            k = lower_bound(times, n, at[step] + 1) - 1
             for r in range(resources):
-                free[(n - 1) * resources + r] += taken_on(jobs, slot, machine, place_node[at], place_units[at], r)
+                free[k * resources + r] += size[g] * (line[step, r] - line[step - 1, r])
+    for i in range(resources, n * resources):
+        free[i] += free[i - resources]
     search.total_points[0] = n
 
 
@@ -103,8 +108,8 @@ def bound_by_totals(site: Site, search: Search, k: int, slot: int) -> int:
 
 @inner
 def take_from_totals(site: Site, search: Search, k: int, to: int, slot: int, start_s: int, moves: int) -> None:
-    """Let row `to` be row `k` with a job, placed last, beside; before it so many nodes had moved."""
-    jobs, machine, trial, asked = site.jobs, site.machine, site.trial, search.asked
+    """Let row `to` be row `k` with a job, placed last, beside; before it there were so many moves."""
+    jobs, asked = site.jobs, search.asked
     times, free, n, resources = search.total_times[to], search.total_free[to], search.total_points[k], len(asked)
     if to != k:
         from_times, from_free = search.total_times[k], search.total_free[k]
@@ -119,10 +124,7 @@ def take_from_totals(site: Site, search: Search, k: int, to: int, slot: int, sta
         asked[r] = jobs.units[slot] * jobs.per_unit[slot, r]
     if jobs.sharing[slot] & EXCLUSIVE:
         for r in range(resources):
-            asked[r] = 0
-            for i in range(trial.moves - moves):
-                taken = taken_on(jobs, slot, machine, trial.nodes[i], trial.units[i], r)
-                asked[r] += taken
+            asked[r] = taken_by_moves(site, moves, slot, r)
     end_s = start_s + jobs.estimate_s[slot]
     n = break_total(times, free, n, start_s, resources)
     n = break_total(times, free, n, end_s, resources)

@@ -1,0 +1,208 @@
+"""All nodes laid out by the groups with which a plan begins, and ranges of this layout walked side by side.
+
+The nodes of a group are a range of places, in index order. What the layout costs follows the runs of successive nodes,
+not the nodes: blocks of nodes remember where runs begin, and look again only once a node of theirs has moved.
+"""
+
+from __future__ import annotations
+
+from cpsched.handles import Column, FixedColumn
+from cpsched.kernels.groups import BLOCK, find_edges
+from cpsched.kernels.jit import bare, inner
+from cpsched.kernels.state import Heads, Trial, longer
+
+# ------------------------------------------------------------------------------------------ the layout
+
+
+@inner
+def open_layout(trial: Trial) -> None:
+    """Give each group its range of the layout; no node has moved yet."""
+    groups, layout, count, place = trial.groups, trial.layout, trial.groups.count, 0
+    layout.first, layout.asked = longer(layout.first, 0, count), longer(layout.asked, 0, count)
+    layout.ahead, layout.next = longer(layout.ahead, 0, count), longer(layout.next, 0, count)
+    first, asked, begin, size = layout.first, layout.asked, groups.begin, groups.size
+    for g in range(count):
+        first[g] = begin[g] = place
+        asked[g] = 0
+        place += size[g]
+    layout.groups, layout.times, layout.runs = count, 0, 0
+
+
+@inner
+def ask_for_runs(trial: Trial, count: int) -> None:
+    """See that the runs are known of the groups which had, when the plan began, the places of so many ranges.
+
+    Many plans look at the nodes of few groups. The first time, only those groups are laid out; then all are.
+    """
+    heads, layout, missing = trial.heads, trial.layout, False
+    for i in range(count):
+        g = last_not_above(layout.first, layout.groups, heads.place[heads.heap[i]])
+        missing = missing or not layout.asked[g]
+        layout.asked[g] = 1
+    if missing:
+        layout.times += 1
+        if layout.times == 2:
+            for g in range(layout.groups):
+                layout.asked[g] = 1
+        lay_out(trial)
+
+
+@inner
+def lay_out(trial: Trial) -> None:
+    """Find the runs of the groups that were asked for: a counting sort of all runs by group."""
+    groups, layout = trial.groups, trial.layout
+    of, edged, edge, nodes, count = groups.of, groups.edged, groups.edge, len(groups.of), layout.groups
+    layout.node, layout.at = longer(layout.node, 0, nodes), longer(layout.at, 0, nodes)
+    layout.since, layout.until = longer(layout.since, 0, nodes), longer(layout.until, 0, nodes)
+    since, until, first, asked, ahead, next_ = (
+        layout.since, layout.until, layout.first, layout.asked, layout.ahead, layout.next,
+    )  # fmt: skip
+
+    # The runs in index order, and how many each group has.
+    runs, goes_on = 0, 0
+    for g in range(count):
+        ahead[g] = 0
+    for block in range(len(edged)):
+        if edged[block] < 0:
+            find_edges(of, edged, edge, block)
+        for i in range(block * BLOCK, block * BLOCK + edged[block]):
+            if goes_on:
+                until[runs - 1] = edge[i]
+            goes_on = asked[of[edge[i]]]
+            if goes_on:
+                since[runs] = edge[i]
+                ahead[of[edge[i]]] += 1
+                runs += 1
+    if goes_on:
+        until[runs - 1] = nodes
+
+    # Each run goes behind those of its group that were found before.
+    before = 0
+    for g in range(count):
+        next_[g], ahead[g], before = first[g], before, before + ahead[g]
+    node, at = layout.node, layout.at
+    for r in range(runs):
+        g = of[since[r]]
+        node[ahead[g]], at[ahead[g]] = since[r], next_[g]
+        ahead[g] += 1
+        next_[g] += until[r] - since[r]
+    layout.runs = runs
+
+
+@bare
+def last_not_above(rising: FixedColumn, count: int, value: int) -> int:
+    """The last place of the first `count` of a rising column that holds no more than a value; 0 where none does."""
+    low, high = 0, count
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if rising[middle] <= value:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@bare
+def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: int, below: int) -> tuple[int, int]:
+    """The first place, `last` at most, whose node has an index of `below` or more; and the run it is in.
+
+    The search begins in `run`, whose first node has a lower index. The places up to `last` belong to one group.
+    """
+    low, high, stride = run, run + 1, 1
+    while high < runs and at[high] < last and node[high] < below:
+        low, stride = high, 2 * stride
+        high = min(high + stride, runs)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if at[middle] < last and node[middle] < below:
+            low = middle
+        else:
+            high = middle
+
+    # A run is of one group with which the plan began: no other range has a node in the midst of what is left of it.
+    if low + 1 == runs or last < at[low + 1]:
+        return last, low
+    return at[low + 1], low + 1
+
+
+# ------------------------------------------------------------------------------------------ ranges side by side
+
+
+@inner
+def make_room_for_heads(heads: Heads, count: int) -> None:
+    """Let there be room for so many ranges, whose values may be lost."""
+    if count > len(heads.heap):
+        heads.heap, heads.key = longer(heads.heap, 0, count), longer(heads.key, 0, count)
+        heads.group, heads.run = longer(heads.group, 0, count), longer(heads.run, 0, count)
+        heads.place, heads.last = longer(heads.place, 0, count), longer(heads.last, 0, count)
+
+
+@bare
+def sink(heap: Column, key: FixedColumn, count: int, at: int) -> None:
+    """Let a heap of `count`, in which the entry at place `at` alone may be too high, be one."""
+    entry = heap[at]
+    while 2 * at + 1 < count:
+        child = 2 * at + 1
+        if child + 1 < count and key[heap[child + 1]] < key[heap[child]]:
+            child += 1
+        if key[heap[child]] >= key[entry]:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = entry
+
+
+@bare
+def make_heap(heap: Column, key: FixedColumn, count: int) -> None:
+    """Let the first `count` entries be a heap."""
+    for at in range(count // 2 - 1, -1, -1):
+        sink(heap, key, count, at)
+
+
+@bare
+def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
+    """Put the first of a heap of `count` behind the others, which stay a heap; returns their number."""
+    heap[0], heap[count - 1] = heap[count - 1], heap[0]
+    sink(heap, key, count - 1, 0)
+    return count - 1
+
+
+@bare
+def second_key(heap: FixedColumn, key: FixedColumn, count: int, none: int) -> int:
+    """The least key of a heap of `count` but for the first; `none` where there is no second."""
+    found = key[heap[1]] if count > 1 else none
+    return min(found, key[heap[2]]) if count > 2 else found
+
+
+@inner
+def open_heads(trial: Trial, count: int) -> None:
+    """Let the ranges whose numbers are the first `count` entries of the heap be walked by node, each from its place."""
+    heads, layout = trial.heads, trial.layout
+    if layout.times < 2:
+        ask_for_runs(trial, count)
+    heap, key, place, run, node, at = heads.heap, heads.key, heads.place, heads.run, layout.node, layout.at
+    for i in range(count):
+        h = heap[i]
+        run[h] = last_not_above(at, layout.runs, place[h])
+        key[h] = node[run[h]] + place[h] - at[run[h]]
+    make_heap(heap, key, count)
+
+
+@inner
+def pass_first(trial: Trial, count: int, most: int) -> int:
+    """Walk the first of `count` ranges on, for at most `most` places, until another has the lower node.
+
+    Returns how many ranges are not at their end.
+    """
+    heads, layout, h = trial.heads, trial.layout, trial.heads.heap[0]
+    heap, key, place, last, run, node, at = (
+        heads.heap, heads.key, heads.place, heads.last, heads.run, layout.node, layout.at,
+    )  # fmt: skip
+    below = second_key(heap, key, count, len(trial.groups.of))
+    to, r = place_below(node, at, layout.runs, run[h], min(last[h], place[h] + most), below)
+    place[h], run[h] = to, r
+    if to == last[h]:
+        return drop_first(heap, key, count)
+    key[h] = node[r] + to - at[r]
+    sink(heap, key, count, 0)
+    return count

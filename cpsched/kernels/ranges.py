@@ -1,0 +1,103 @@
+"""The groups of a plan as ranges of one layout of the nodes, see `cpsched.kernels.layout`.
+
+A job takes of each group the nodes with the lowest indices: the group [begin, begin + size) gives up its first places
+to a new group, and nothing else changes. So the cost of a placement follows the groups, not the nodes. What a job took
+is noted as *moves*, to be taken back, and to be written as nodes where the job starts.
+"""
+
+from __future__ import annotations
+
+from cpsched.kernels.fit import taken_on
+from cpsched.kernels.groups import add_edited, mixed
+from cpsched.kernels.jit import inner
+from cpsched.kernels.layout import make_room_for_heads, open_heads, pass_first
+from cpsched.kernels.state import Site, Trial, longer
+
+
+@inner
+def note_move(trial: Trial, g: int, count: int, units: int) -> None:
+    """Note that a job takes the first `count` nodes of a group, `units` units of each."""
+    m = trial.moves
+    if m == len(trial.moved):
+        trial.moved, trial.moved_count = longer(trial.moved, m, m + 8), longer(trial.moved_count, m, m + 8)
+        trial.moved_units, trial.moved_begin = longer(trial.moved_units, m, m + 8), longer(trial.moved_begin, m, m + 8)
+    trial.moved[m], trial.moved_count[m], trial.moved_units[m] = g, count, units
+    trial.moves = m + 1
+
+
+@inner
+def carry_out_move(site: Site, m: int, slot: int, start_s: int, end_s: int) -> None:
+    """Let the nodes of a noted move be a new group, in which a job holds its units during [start_s, end_s)."""
+    trial, groups = site.trial, site.trial.groups
+    g, count = trial.moved[m], trial.moved_count[m]
+    new = add_edited(groups, site.machine, site.jobs, slot, g, trial.moved_units[m], start_s, end_s, -1)
+    size, begin = groups.size, groups.begin
+    trial.moved_begin[m] = begin[new] = begin[g]
+    size[new] = count
+    size[g] -= count
+    begin[g] += count
+
+
+@inner
+def take_moves_back(trial: Trial, first: int) -> None:
+    """Let the groups have again what they gave up by the moves from `first` on, the last one first.
+
+    The groups that were made then are left to the caller.
+    """
+    moved, count, at, size, begin = (
+        trial.moved, trial.moved_count, trial.moved_begin, trial.groups.size, trial.groups.begin,
+    )  # fmt: skip
+    for m in range(trial.moves - 1, first - 1, -1):
+        g = moved[m]
+        size[g] += count[m]
+        begin[g] = at[m]
+    trial.moves = first
+
+
+@inner
+def taken_by_moves(site: Site, first: int, slot: int, r: int) -> int:
+    """What a job takes of resource `r` by the moves from `first` on, which are those of the job."""
+    trial, kind_node, found = site.trial, site.machine.kind_node, 0
+    for m in range(first, trial.moves):
+        node = kind_node[trial.groups.kind[trial.moved[m]]]
+        found += trial.moved_count[m] * taken_on(site.jobs, slot, site.machine, node, trial.moved_units[m], r)
+    return found
+
+
+@inner
+def places_of(trial: Trial, first: int) -> int:
+    """A number for the nodes of the moves from `first` on and their units; the same for the same, however split."""
+    at, count, units, found = trial.moved_begin, trial.moved_count, trial.moved_units, 0
+    for m in range(first, trial.moves):
+        found += units[m] * (mixed(at[m] + count[m]) - mixed(at[m]))
+    return found
+
+
+@inner
+def write_starts(site: Site) -> None:
+    """Write the nodes and units of the starts into the draft, in index order."""
+    draft, trial = site.draft, site.trial
+    heads, layout, counts = trial.heads, trial.layout, trial.moved_count
+    to = 0
+    for i in range(draft.started):
+        first, n, used = trial.start_first[i], trial.start_last[i] - trial.start_first[i], to
+        for m in range(first, first + n):
+            used += counts[m]
+        draft.nodes, draft.units = longer(draft.nodes, to, used), longer(draft.units, to, used)
+        make_room_for_heads(heads, n)
+        for h in range(n):
+            heads.heap[h], heads.place[h] = h, trial.moved_begin[first + h]
+            heads.last[h] = heads.place[h] + counts[first + h]
+        open_heads(trial, n)
+        nodes, units, node, at = draft.nodes, draft.units, layout.node, layout.at
+        while n > 0:
+            h = heads.heap[0]
+            place, r, each = heads.place[h], heads.run[h], trial.moved_units[first + h]
+            n = pass_first(trial, n, counts[first + h])
+            while place < heads.place[h]:
+                stop = min(heads.place[h], at[r + 1]) if r + 1 < layout.runs else heads.place[h]
+                for p in range(place, stop):
+                    nodes[to], units[to] = node[r] + p - at[r], each
+                    to += 1
+                place, r = stop, r + 1
+        draft.offsets[i + 1] = to

@@ -1,0 +1,259 @@
+"""Ranges of nodes against single nodes: which nodes a job gets, what is taken back, what is written."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cpsched import catalogue
+from cpsched.handles import FixedColumn
+from cpsched.kernels.groups import grouped, move_node
+from cpsched.kernels.jit import kernel
+from cpsched.kernels.layout import lay_out
+from cpsched.kernels.nodes import commit, make_room_by_group, open_trial
+from cpsched.kernels.pool import open_draft
+from cpsched.kernels.ranges import places_of, take_moves_back, write_starts
+from cpsched.kernels.search_state import Search, make_room_for, new_search
+from cpsched.kernels.state import Site, starts_of
+from cpsched.kernels.totals import open_totals
+from cpsched.model import NEVER, Cluster, IntArray
+from cpsched.planning import EVERY, site_of
+from cpsched.policy import Policy
+from cpsched_sim.cluster.replay import replay
+from cpsched_sim.testing.worlds import crowds, snapshots
+from cpsched_sim.traces.job import TraceJob
+from tests.builders import a_job, a_snapshot
+from tests.properties import reference
+
+
+@kernel
+def opened(site: Site) -> int:
+    open_draft(site.draft, site.queued)
+    site.draft.offsets[0] = 0
+    open_trial(site, 1)
+    return site.trial.groups.count
+
+
+@kernel
+def placed(site: Site, position: int, holds: FixedColumn, ranks: FixedColumn, ranked: bool) -> int:
+    """Place a job where a node of group g holds `holds[g]` units and has the rank `ranks[g]`."""
+    trial = site.trial
+    make_room_by_group(trial)
+    for g in range(trial.groups.count):
+        trial.found[g] = holds[g] if trial.groups.size[g] > 0 else 0
+        trial.rank[g] = ranks[g]
+    commit(site, position, site.now_s, ranked)
+    return trial.groups.count
+
+
+@kernel
+def groups_by_node(site: Site) -> IntArray:
+    """The group of each node, by the ranges."""
+    groups, layout = site.trial.groups, site.trial.layout
+    found, asked, times = np.full(len(groups.of), -1), layout.asked[: layout.groups].copy(), layout.times
+    for g in range(layout.groups):
+        layout.asked[g] = 1
+    lay_out(site.trial)
+    for g in range(groups.count):
+        for place in range(groups.begin[g], groups.begin[g] + groups.size[g]):
+            r = layout.runs - 1
+            while layout.at[r] > place:
+                r -= 1
+            found[layout.node[r] + place - layout.at[r]] = g
+
+    # As if nobody had looked.
+    for g in range(layout.groups):
+        layout.asked[g] = asked[g]
+    if times:
+        lay_out(site.trial)
+    layout.times = times
+    return found
+
+
+@kernel
+def taken_back(site: Site, moves: int, groups: int, steps: int, started: int) -> int:
+    take_moves_back(site.trial, moves)
+    site.trial.groups.count, site.trial.groups.steps, site.draft.started = groups, steps, started
+    return moves
+
+
+@kernel
+def written(site: Site) -> int:
+    write_starts(site)
+    return site.draft.started
+
+
+def node_by_node(of, holds, ranks, need, ranked):
+    """{node: units} of a job: the highest rank first, then the lowest index."""
+    taken = {}
+    for node in sorted(range(len(of)), key=lambda node: (-ranks[of[node]] if ranked else 0, node)):
+        units = min(need, holds[of[node]])
+        if units:
+            taken[node] = units
+            need -= units
+    assert need == 0
+    return taken
+
+
+def scattered(random, nodes, kinds):
+    """Amounts free by node, in stretches of random lengths."""
+    lengths = random.choice([1, 2, 3, 40, 70], nodes)
+    return np.repeat(random.integers(1, kinds + 1, nodes), lengths)[:nodes]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 200), st.integers(1, 6))
+def test_ranges_give_and_take_back_what_single_nodes_do(seed, nodes, kinds):
+    """Jobs placed one after the other by random units and ranks of the groups; some are taken back in between."""
+    random = np.random.default_rng(seed)
+    free = scattered(random, nodes, kinds)
+    needs = random.integers(1, 1 + random.choice([3, nodes, 3 * nodes]), 12).tolist()
+    site = site_of(
+        a_snapshot(Cluster.of([[int(x)] for x in free], ["cores"]), [a_job(i, n) for i, n in enumerate(needs)])
+    )
+    count, expected, marks = opened(site), [], []
+    for position, need in enumerate(needs):
+        of = groups_by_node(site)
+        assert (of >= 0).all()
+        if position % 4 == 3:
+            moves, groups, steps, before = marks[-2]
+            taken_back(site, moves, groups, steps, len(marks) - 2)
+            count, of = groups, groups_by_node(site)
+            assert of.tolist() == before
+            del marks[-2:], expected[-2:]
+        holds, ranks = random.choice([0, 1, 1, 2, 5], count), random.integers(0, 3, count)
+        ranked = bool(random.integers(2))
+        if holds[of].sum() < need:
+            holds[:] = need
+        marks.append((site.trial.moves, count, site.trial.groups.steps, of.tolist()))
+        taken = node_by_node(of, holds.tolist(), ranks.tolist(), need, ranked)
+        count = placed(site, position, holds, ranks, ranked)
+        after = groups_by_node(site)
+        new = {}
+        for node in range(nodes):
+            if node not in taken:
+                assert after[node] == of[node]
+            else:
+                assert after[node] >= marks[-1][1]
+                assert new.setdefault((of[node], taken[node]), after[node]) == after[node]
+        assert len(set(new.values())) == len(new)
+        expected.append((position, taken))
+    assert written(site) == len(expected)
+    slots, offsets, nodes_, units = starts_of(site.draft)
+    for i, (position, taken) in enumerate(expected):
+        assert slots[i] == site.queue[position]
+        a, b = offsets[i], offsets[i + 1]
+        assert list(zip(nodes_[a:b].tolist(), units[a:b].tolist(), strict=True)) == sorted(taken.items())
+
+
+@kernel
+def moved(site: Site, node: int, to: int) -> int:
+    groups = site.groups
+    groups.size[groups.of[node]] -= 1
+    groups.size[to] += 1
+    move_node(groups.of, groups.edged, node, to)
+    return node
+
+
+@kernel
+def carried(site: Site) -> int:
+    grouped(site.groups, site.machine, site.jobs, site.running[:0])
+    site.groups.stale = 0
+    return site.groups.count
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 200))
+def test_a_layout_sees_what_moved_since_the_last_one(seed, nodes):
+    """Blocks in which no node moved are not looked at again; at their borders nothing is lost."""
+    random = np.random.default_rng(seed)
+    free = scattered(random, nodes, 3)
+    site = site_of(a_snapshot(Cluster.of([[int(x)] for x in free], ["cores"]), [a_job()]))
+    count, of = carried(site), np.unique(free, return_inverse=True)[1]
+    names = {int(free[node]): g for g, node in enumerate(sorted(np.unique(free, return_index=True)[1].tolist()))}
+    of = np.array([names[int(x)] for x in free])
+    for _ in range(6):
+        opened(site)
+        assert groups_by_node(site).tolist() == of.tolist()
+        borders = [node for node in (0, 63, 64, 127, 128) if node < nodes]
+        for node in [*random.choice(borders, 1).tolist(), *random.integers(0, nodes, random.integers(3)).tolist()]:
+            of[node] = random.integers(count)
+            moved(site, node, int(of[node]))
+
+
+@kernel
+def number_of(site: Site, begin: FixedColumn, count: FixedColumn, units: FixedColumn) -> int:
+    """`places_of` moves with those columns."""
+    trial = site.trial
+    trial.moved_begin, trial.moved_count, trial.moved_units = begin.copy(), count.copy(), units.copy()
+    trial.moves = len(begin)
+    return places_of(trial, 0)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=6), st.randoms())
+@settings(deadline=None)
+def test_what_is_held_has_one_number_however_it_was_split(stretches, random):
+    site = site_of(a_snapshot(Cluster.of([[1], [2]], ["cores"]), [a_job()]))
+    by_place = [units for length, units in stretches for _ in range(length)]
+
+    def number(units_by_place):
+        """That of random pieces, in random order."""
+        cuts = sorted({0, len(units_by_place), *random.sample(range(len(units_by_place)), len(units_by_place) // 3)})
+        cuts += [i for i in range(1, len(units_by_place)) if units_by_place[i] != units_by_place[i - 1]]
+        cuts = sorted(set(cuts))
+        pieces = [(a, b - a, units_by_place[a]) for a, b in pairwise(cuts) if units_by_place[a]]
+        random.shuffle(pieces)
+        columns = np.array(pieces, np.int64).reshape(-1, 3).T
+        return number_of(site, *(np.ascontiguousarray(column) for column in columns))
+
+    assert number(by_place) == number(by_place)
+    for at in range(len(by_place)):
+        other = by_place.copy()
+        other[at] += 1
+        assert number(other) != number(by_place)
+
+
+@kernel
+def totals(site: Site, search: Search) -> tuple[IntArray, IntArray]:
+    open_trial(site, 2)
+    make_room_for(search, site.queued, len(site.jobs.units), site.machine.free.shape[1])
+    open_totals(site, search)
+    n, resources = search.total_points[0], len(site.trial.available)
+    return search.total_times[0, :n].copy(), search.total_free[0, : n * resources].copy()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.one_of(snapshots(), crowds()))
+def test_what_all_nodes_have_free_over_time_is_what_running_jobs_give_back(snapshot):
+    times, free = totals(site_of(snapshot), new_search(0, 1, 1, 1, 127, 1, 0))
+    line = reference.Line(
+        snapshot, 1 + int(max([snapshot.now_s, *snapshot.table.end_s[snapshot.running]])) - snapshot.now_s
+    )
+    expected = line.free.sum(axis=0)
+    assert times[0] == snapshot.now_s
+    assert (np.diff(times) > 0).all()
+    at = np.searchsorted(times, snapshot.now_s + np.arange(expected.shape[0]), side="right") - 1
+    assert free.reshape(len(times), -1)[at].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("lane", ["ordinary", "fast"])
+@pytest.mark.parametrize(("name", "reservations"), [("easy", 1), ("list-reg", EVERY)])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_wide_machine_is_filled_and_emptied_as_in_a_plain_sweep(name, reservations, seed, lane):
+    """Several blocks of nodes of two kinds, with jobs of one to a hundred nodes: start by start and node by node."""
+    random = np.random.default_rng(seed)
+    cluster = Cluster.of([[int(cores)] for cores in 2 * scattered(random, 150, 2)], ["cores"])
+    trace = []
+    for i, submit_s in enumerate(np.cumsum(random.integers(0, 4, 40)).tolist()):
+        walltime_s = int(random.integers(1, 25))
+        units = int(random.choice([1, 2, 5, 30, 100]))
+        job = a_job(i, units, int(random.integers(1, 3)), walltime_s, submit_s, distinct=bool(random.integers(2)))
+        trace.append(TraceJob(job, int(random.integers(1, walltime_s + 1))))
+    policy = Policy(catalogue.predictor("walltime"), catalogue.dispatcher(name))
+    schedule = replay(trace, cluster, policy, lane=lane)
+    expected = reference.replay(cluster, trace, reservations)
+    for i, item in enumerate(trace):
+        found = (schedule.start_s[i], schedule.placement_of(i)) if schedule.start_s[i] != NEVER else None
+        assert found == expected.get(item.job.id)
