@@ -15,8 +15,9 @@ from cpsched.model import NEVER
 def decode_counted(site: Site, search: Search, objective: Objective, first: int, limit: float) -> float:
     """The cost of the order on trial, `OUT` where it is more than `limit`; up to place `first` it is the best order.
 
-    Once the same jobs have the same starts as in the best plan, and the rest of the order is the same, the rest is
-    known.
+    A job that cannot start now holds its slot, unless `reservations` jobs before it do: then those behind may take it,
+    and it is priced as if they did not. Once the same jobs hold the same as in the best plan, and the rest of the order
+    is the same, the rest is known.
     """
     order, amount, reserve, estimate_s, queue = (
         search.trial, search.amount, search.reserve, site.jobs.estimate_s, site.queue,
@@ -24,6 +25,9 @@ def decode_counted(site: Site, search: Search, objective: Objective, first: int,
     times, level, points, row = search.times, search.level, search.points, search.trial_row
     starts, spent, known = search.trial_starts, search.trial_spent, search.trial_known
     at, total, held = search.row[first], search.spent[first], search.known[first]
+    left, now_s = search.reservations, site.now_s
+    for k in range(first):
+        left -= search.starts[k] > now_s
     search.same = search.head
     for k in range(first, search.head):
         if k >= search.upto and held == search.known[k]:
@@ -39,8 +43,11 @@ def decode_counted(site: Site, search: Search, objective: Objective, first: int,
         to = row[k + 1]
         for i in range(n):
             times[to, i], level[to, i] = times[at, i], level[at, i]
-        points[to] = occupy(times[to], level[to], n, start_s, start_s + duration_s, need)
-        held += hold(position, start_s, need)
+        if start_s == now_s or left > 0:
+            n = occupy(times[to], level[to], n, start_s, start_s + duration_s, need)
+            held += hold(position, start_s, need)
+        left -= start_s > now_s
+        points[to] = n
         starts[k], spent[k + 1], known[k + 1], at = start_s, total, held, to
     return float(total)
 

@@ -11,8 +11,10 @@ ADJACENT, INSERTION, TO_FRONT, PUSH_BACK, SWAP, REINSERT = range(6)
 """Two neighbours change places; a job moves anywhere, to the front, or back; two jobs change places; a tenth of the
 jobs is taken out and put back anywhere."""
 
-UPTO = (25, 50, 70, 80, 90, 100)
-"""Shares of the moves in percent, summed up."""
+SHARES = (25, 25, 20, 10, 10, 10)
+"""How often each is made, in percent; where some are left out, relative to the others."""
+
+ALL_MOVES = 63
 
 
 @inner
@@ -20,6 +22,19 @@ def drawn(search: Search, below: int) -> int:
     """A random number of at least 0, below `below`."""
     search.drawn += 1
     return (mixed(search.drawn) & ((1 << 62) - 1)) % below
+
+
+@inner
+def drawn_move(search: Search) -> int:
+    """A random one of the moves that are made."""
+    total = 0
+    for which in range(len(SHARES)):
+        total += SHARES[which] * ((search.moves >> which) & 1)
+    dice, which = drawn(search, total), -1
+    while dice >= 0:
+        which += 1
+        dice -= SHARES[which] * ((search.moves >> which) & 1)
+    return which
 
 
 @bare
@@ -63,22 +78,21 @@ def move(search: Search) -> int:
     order, trial, low, high = search.order, search.trial, search.fixed, search.head
     for k in range(high):
         trial[k] = order[k]
-    dice, a, b = drawn(search, 100), low + drawn(search, high - low), low + drawn(search, high - low)
-    if dice < UPTO[ADJACENT]:
+    kind, a, b = drawn_move(search), low + drawn(search, high - low), low + drawn(search, high - low)
+    if kind == REINSERT:
+        return reinsert(search, low, high)
+    if kind == ADJACENT:
         a = min(a, high - 2)
         search.upto = a + 2
         trial[a], trial[a + 1] = trial[a + 1], trial[a]
         return a
-    if dice < UPTO[PUSH_BACK]:
-        if dice >= UPTO[TO_FRONT]:
-            a, b = min(a, b), max(a, b)
-        elif dice >= UPTO[INSERTION]:
-            b = low
-        shift(trial, a, b)
-        search.upto = max(a, b) + 1
-        return min(a, b)
-    if dice < UPTO[SWAP]:
-        search.upto = max(a, b) + 1
+    if kind == TO_FRONT:
+        b = low
+    elif kind == PUSH_BACK:
+        a, b = min(a, b), max(a, b)
+    search.upto = max(a, b) + 1
+    if kind == SWAP:
         trial[a], trial[b] = trial[b], trial[a]
-        return min(a, b)
-    return reinsert(search, low, high)
+    else:
+        shift(trial, a, b)
+    return min(a, b)

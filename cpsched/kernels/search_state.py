@@ -42,6 +42,10 @@ class Search(Handle, grows=True):
     """The most jobs that get a planned start."""
     candidates: int
     """Bits of the candidate orders that are tried."""
+    moves: int
+    """Bits of the moves that are made."""
+    reservations: int
+    """On a pool: so many jobs that cannot start now hold the slot that is planned for them."""
     overdue_s: int
     """Jobs that waited longer come first, in order of arrival."""
     seed: int
@@ -122,11 +126,15 @@ class Search(Handle, grows=True):
     at_slotted: Column
 
 
-def new_search(limit: int, work: int, horizon: int, covered: int, candidates: int, overdue_s: int, seed: int) -> Search:
+def new_search(
+    limit: int, work: int, horizon: int, covered: int, candidates: int, overdue_s: int, seed: int, moves: int,
+    reservations: int,
+) -> Search:  # fmt: skip
     """A search that has no order yet."""
     none = no_entries
     return Search(
         limit=limit, work=work, horizon=horizon, covered=covered, candidates=candidates, overdue_s=overdue_s,
+        moves=moves, reservations=reservations,
         seed=seed, placed=0, drawn=0, decoded=0, able=0, head=0, overdue=0, fixed=0, valid=0, winner=-1, ordered=0,
         upto=0, same=0, bound_s=0, weight=np.zeros(0), expected=np.zeros(0), spent=np.zeros(0), trial_spent=np.zeros(0),
         times=np.zeros((0, 0), np.int64), level=np.zeros((0, 0), np.int64),

@@ -1,14 +1,14 @@
-"""`lookahead` on whole traces: its worth beside list schedulers and pcp20, its time, its deep queues, its ablation.
+"""`lookahead` on whole traces: its worth beside other dispatchers, its time, its deep queues, what its parts bring.
 
-`python -m tests.benchmarks.lookahead [quality] [systems] [speed] [deep] [ablation] [promises]`. Figures are realised
-over the whole trace. Times are CPU time, measured for each decision; kernels are compiled before the clock starts.
+`python -m tests.benchmarks.lookahead [PART]...`, a part being a name in `PARTS`. Figures are realised over the whole
+trace. Times are CPU time, measured for each decision; kernels are compiled before the clock starts.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from cpsched import catalogue
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.lists import ListDispatcher
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES as OBJECTIVE_ROWS
+from cpsched.kernels.moves import ALL_MOVES
 from cpsched.model import Decision, Need, Snapshot
 from cpsched_sim.cluster.state import SimulatedCluster
 from cpsched_sim.experiment import Simulation, simulate
@@ -163,7 +164,6 @@ def deep() -> None:
 ABLATION: tuple[tuple[str, dict[str, object]], ...] = (
     ("as it is", {}),
     ("no search", {"effort": 0}),
-    ("five times the search", {"effort": 300}),
     ("without the last order", {"candidates": 126}),
     ("last order and arrival alone", {"candidates": 3}),
     ("horizon of 20 jobs", {"horizon": 20}),
@@ -171,32 +171,75 @@ ABLATION: tuple[tuple[str, dict[str, object]], ...] = (
     ("no bound of the wait", {"overdue_h": 1e6}),
 )
 
-
 ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("no ageing", {"ageing": 0.0}),
     ("no bound by the queue", {"bounded": False}),
 )
 """Changes of the default objective itself."""
 
+MOVES = ("neighbours change places", "a job moves", "to the front", "back", "two change places", "a tenth put back")
+SEEDS = (0, 1, 2)
+FIRST_JOBS = 12_000
+
 
 def ablation() -> None:
-    """What each part brings, on KTH with requested times, in percent of List-REG."""
-    work = workload("KTH")
+    """What each part brings."""
+    row = OBJECTIVE_ROWS["default"]
+    for name in ("KTH", "BLUE"):
+        beside = compared_on(name)
+        for objective in ("default", "af"):
+            more = {"effort": 5 * OBJECTIVE_ROWS[objective].effort}
+            for label, settings in (*ABLATION, ("five times the search", more)):
+                beside(objective, label, settings)
+        for label, changes in ROWS:
+            OBJECTIVE_ROWS["default"] = replace(row, **changes)
+            beside("default", label, {})
+        OBJECTIVE_ROWS["default"] = row
+
+
+def moves() -> None:
+    """What each change of the local search brings: without it, and with it alone."""
+    for name in ("KTH", "BLUE"):
+        beside = compared_on(name)
+        for objective in ("default", "af"):
+            beside(objective, "as it is", {})
+            beside(objective, "no search", {"effort": 0})
+            for which, label in enumerate(MOVES):
+                beside(objective, f"without: {label}", {"moves": ALL_MOVES ^ 1 << which})
+                beside(objective, f"alone: {label}", {"moves": 1 << which})
+
+
+def reservations() -> None:
+    """What it brings that every job that cannot start now holds its planned slot."""
+    for name in ("KTH", "BLUE"):
+        beside = compared_on(name)
+        for objective in ("default", "af"):
+            for count in (None, 20, 5, 1, 0):
+                beside(objective, f"reservations: {'all' if count is None else count}", {"reservations": count})
+
+
+def compared_on(name: str) -> Callable[[str, str, Mapping[str, object]], None]:
+    """What prints a row of `lookahead` on a trace's first jobs: means over seeds in percent of List-REG.
+
+    Of the longest waits it prints each. Requested times; the whole of KTH-SP2.
+    """
+    work = workload(name)
+    if name != "KTH":
+        work = replace(work, jobs=work.jobs[:FIRST_JOBS])
     base = worth(simulate(work, "list-reg"))
 
     def show(objective: str, label: str, settings: Mapping[str, object]) -> None:
-        found = worth(simulate(work, "lookahead", settings={"objective": objective, **settings}))
-        row = "  ".join(f"{key} {100 * found[key] / base[key]:5.1f}" for key in base if not key.startswith("mean"))
-        print(f"  {objective:8}{label:30} {row}", flush=True)
+        given = [{"objective": objective, "seed": seed, **settings} for seed in SEEDS]
+        found = [worth(simulate(work, "lookahead", settings=each)) for each in given]
+        shares = {key: [100 * each[key] / base[key] for each in found] for key in base}
+        means = "  ".join(
+            f"{key} {np.mean(shares[key]):5.1f} ({min(shares[key]):.1f} to {max(shares[key]):.1f})"
+            for key in ("af", "awf", "bsld", "p2sf")
+        )
+        longest = ", ".join(f"{share:.0f}" for share in shares["max_wait_s"])
+        print(f"  {name:5}{objective:8}{label:34} {means}  longest wait {longest}", flush=True)
 
-    for objective in ("default", "af"):
-        for label, settings in ABLATION:
-            show(objective, label, settings)
-    row = OBJECTIVE_ROWS["default"]
-    for label, changes in ROWS:
-        OBJECTIVE_ROWS["default"] = replace(row, **changes)
-        show("default", label, {})
-    OBJECTIVE_ROWS["default"] = row
+    return show
 
 
 def keeping() -> None:
@@ -215,7 +258,8 @@ def keeping() -> None:
 
 
 PARTS = {
-    "quality": quality, "systems": systems, "speed": speed, "deep": deep, "ablation": ablation, "promises": keeping,
+    "quality": quality, "systems": systems, "speed": speed, "deep": deep, "ablation": ablation, "moves": moves,
+    "reservations": reservations, "promises": keeping,
 }  # fmt: skip
 
 

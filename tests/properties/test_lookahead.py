@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cpsched.dispatchers.lookahead.dispatcher import Lookahead
@@ -10,6 +10,7 @@ from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.fit import verify
 from cpsched.model import NEVER
 from cpsched_sim.testing.worlds import snapshots
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties import reference
 
 
@@ -28,6 +29,38 @@ def test_its_plan_is_the_list_schedule_of_its_order(snapshot, objective, effort)
     assert decision.plan_s.tolist() == planned
     if not snapshot.cluster.counted or snapshot.cluster.size == 1:
         assert decision.starts_by_job(snapshot) == starts
+
+
+def a_pool(busy, waiting):
+    """Eight processors; running and waiting jobs of (processors, walltime)."""
+    running = [a_running(a_job(100 + i, units, walltime_s=s), ((0, units),)) for i, (units, s) in enumerate(busy)]
+    queue = [a_job(i, units, walltime_s=s) for i, (units, s) in enumerate(waiting)]
+    return a_snapshot(a_cluster(nodes=1, cores=8), queue, running)
+
+
+sizes = st.tuples(st.integers(1, 8), st.integers(1, 40))
+small = st.tuples(st.integers(1, 3), st.integers(1, 40))
+pools = st.builds(a_pool, st.lists(small, max_size=2), st.lists(sizes, min_size=2, max_size=10))
+
+
+@settings(max_examples=150, deadline=None)
+@given(pools, st.sampled_from(["af", "awf"]), st.integers(0, 3), st.integers(0, 40), st.sampled_from([2, 127]))
+@example(a_pool([(2, 7)], [(8, 5), (7, 9), (1, 10), (7, 1)]), "awf", 1, 12, 2)  # a change behind the reservation
+def test_on_a_pool_few_reservations_give_the_list_schedule_of_its_order_with_as_many(
+    snapshot, objective, reservations, effort, candidates
+):
+    """Jobs without a reservation have no slot in the reference."""
+    dispatcher = Lookahead(objective, effort=effort, reservations=reservations, candidates=candidates)
+    decision = dispatcher.decide(snapshot)
+    assert verify(decision, snapshot) == []
+    if decision.effort.path != "searched":
+        return
+    ids = [job.id for job in snapshot.queued_jobs()]
+    order = [ids.index(id) for id in dispatcher.memory()["order"]]
+    _, planned = reference.plan(snapshot, [*order, *(p for p in range(len(ids)) if p not in order)], reservations)
+    held = np.array(planned) != NEVER
+    assert decision.plan_s[held].tolist() == np.array(planned)[held].tolist()
+    assert (decision.plan_s[~held] > snapshot.now_s).all()
 
 
 @pytest.mark.parametrize("objective", ["af", "awf"])

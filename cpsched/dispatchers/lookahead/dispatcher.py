@@ -11,6 +11,7 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName
 from cpsched.dispatchers.lookahead.reserving import by_walltime, named_by
 from cpsched.errors import require
+from cpsched.kernels.moves import ALL_MOVES
 from cpsched.kernels.search import ALL_START, NONE_START, go_on_from, look_ahead, ordered
 from cpsched.kernels.search_state import POOL_JOBS, new_search
 from cpsched.kernels.state import planned, starts_of
@@ -55,7 +56,15 @@ class Lookahead(Dispatcher):
       rests on a guess.
     - `site_weight`: how much the site's priority counts: 0 not at all, 1 as much as the objective's own weights, see
       `cpsched.site.weighing`.
-    - `candidates`: bits of the orders that are tried: last round's, reg, sjf, saf, spf, laf, Smith's. For studies.
+
+    For studies, to leave parts out:
+
+    - `candidates`: bits of the orders that are tried: last round's, reg, sjf, saf, spf, laf, Smith's.
+    - `moves`: bits of the changes that the search makes, see `cpsched.kernels.moves`: two neighbours change places, a
+      job moves anywhere, to the front, or back, two jobs change places, a tenth is taken out and put back. The shares
+      of those that are left grow in proportion.
+    - `reservations`: so many of the jobs that cannot start now hold the slot that is planned for them, the first of an
+      order; what is behind starts where it fits beside. None: all. On a pool alone.
     """
 
     overrun: Overrun = "walltime"
@@ -74,6 +83,8 @@ class Lookahead(Dispatcher):
         site_weight: float = 0.0,
         seed: int = 0,
         candidates: int = ALL_CANDIDATES,
+        moves: int = ALL_MOVES,
+        reservations: int | None = None,
     ) -> None:
         require(objective in OBJECTIVES, "objective", objective, f"must be one of {', '.join(OBJECTIVES)}")
         require(effort is None or effort >= 0, "effort", effort, "must not be negative")
@@ -84,11 +95,17 @@ class Lookahead(Dispatcher):
         require(overdue_h > 0, "overdue_h", overdue_h, "must be positive")
         require(site_weight >= 0, "site_weight", site_weight, "must not be negative")
         require(0 < candidates <= ALL_CANDIDATES, "candidates", candidates, f"must be within 1 to {ALL_CANDIDATES}")
+        require(0 < moves <= ALL_MOVES, "moves", moves, f"must be within 1 to {ALL_MOVES}")
+        require(reservations is None or reservations >= 0, "reservations", reservations, "must not be negative")
         overdue_s = int(min(overdue_h, 1e9) * 3600)
         row = OBJECTIVES[objective]
         self._row, self._site_weight = row, site_weight
         self._objective, decodes = row.compiled(), row.effort if effort is None else effort
-        self._search = new_search(decodes, work, horizon, covered, candidates, overdue_s, seed)
+        self._reservations = reservations
+        self._search = new_search(
+            decodes, work, horizon, covered, candidates, overdue_s, seed, moves,
+            NEVER if reservations is None else reservations,
+        )  # fmt: skip
         self._most_work, self._limit_s = work, limit_s
         self._jobs_per_work = 1
         self._by_walltime = reserve_by == "walltime"
@@ -104,6 +121,8 @@ class Lookahead(Dispatcher):
         whole, queue, table = need == "plan", snapshot.queue, snapshot.table
         if not len(queue):
             return Decision(NO_STARTS, Effort("empty-queue"), AS_THEY_CAME if whole else None)
+        only_on_pools = self._reservations is None or bool(snapshot.cluster.counted)
+        require(only_on_pools, "reservations", self._reservations, "the cluster is no pool")
         planned_on, slots = by_walltime(snapshot) if self._by_walltime else (snapshot, None)
         site = planned_on.site or site_of(planned_on)
         self._meet(planned_on)

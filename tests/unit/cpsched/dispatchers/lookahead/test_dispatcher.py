@@ -210,6 +210,82 @@ def test_without_a_limit_no_clock_has_a_say(cluster):
     assert dispatcher.decide(snapshot).effort.branches > 50
 
 
+def moved_once(cluster, moves, seeds):
+    """By seed, the order of twenty equal jobs after one move: none costs more, so each stays."""
+    snapshot = a_snapshot(cluster, jobs_for(cluster, *((3, 100, 0) for _ in range(20))))
+    for seed in range(seeds):
+        dispatcher = Lookahead("af", effort=1, candidates=2, moves=moves, seed=seed)
+        dispatcher.decide(snapshot)
+        yield dispatcher.memory()["order"]
+
+
+def without(order, *jobs):
+    return [job for job in order if job not in jobs]
+
+
+TWENTY = list(range(20))
+MOVES = {
+    "adjacent": lambda order: is_swapped(order, 1),
+    "insertion": lambda order: any(without(order, job) == without(TWENTY, job) for job in TWENTY),
+    "to-front": lambda order: without(order, order[0]) == without(TWENTY, order[0]),
+    "push-back": lambda order: any(
+        without(order, job) == without(TWENTY, job) and order.index(job) >= job for job in TWENTY
+    ),
+    "swap": lambda order: is_swapped(order, 19),
+    "reinsert": lambda order: any(without(order, a, b) == without(TWENTY, a, b) for a in TWENTY for b in TWENTY),
+}
+
+
+ALSO = {"adjacent": {"insertion", "swap", "push-back"}, "to-front": {"insertion"}, "push-back": {"insertion"}}
+"""Moves that another is a case of; to take out and put back can be any of them."""
+
+
+def is_swapped(order, at_most):
+    """Whether two jobs at most so far from each other have changed places, or none has moved."""
+    moved = [place for place, job in enumerate(order) if place != job]
+    return not moved or (len(moved) == 2 and moved[1] - moved[0] <= at_most and order[moved[0]] == moved[1])
+
+
+@pytest.mark.parametrize("which", range(6))
+def test_a_move_alone_changes_orders_in_its_way(cluster, which):
+    orders = list(moved_once(cluster, 1 << which, 60))
+    fits = {name: sum(1 for order in orders if is_such(order)) for name, is_such in MOVES.items()}
+    name = list(MOVES)[which]
+    assert fits[name] == 60
+    for other in set(MOVES) - ALSO.get(name, set()) - {name, "reinsert"}:
+        assert fits[other] < 60
+
+
+def test_the_shares_of_the_moves_that_are_left_grow_in_proportion(cluster):
+    """To the front twice as often as back."""
+    moved = [order for order in moved_once(cluster, 1 << 2 | 1 << 3, 400) if order != TWENTY]
+    assert 0.6 < sum(1 for order in moved if MOVES["to-front"](order)) / len(moved) < 0.75
+
+
+def test_all_moves_are_drawn_as_they_always_were(cluster):
+    """What the search of seed 3 found before a move could be left out."""
+    queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
+    dispatcher = Lookahead(seed=3)
+    dispatcher.decide(a_snapshot(cluster, queue))
+    known = [15, 10, 12, 3, 0, 18, 6, 13, 1, 8, 19, 5, 7, 14, 9, 16, 17, 11, 4, 2]
+    assert dispatcher.memory()["order"] == known
+
+
+@pytest.mark.parametrize(("reservations", "first"), [(0, {0, 3}), (1, {0, 3}), (2, {0}), (None, {0})])
+def test_so_many_of_the_jobs_that_cannot_start_now_hold_their_slots(reservations, first):
+    """The last job fits beside the second one, and not beside the third; the first starts, and needs no reservation."""
+    pool = a_cluster(nodes=1, cores=4)
+    snapshot = a_snapshot(pool, jobs_for(pool, (3, 100, 0), (3, 50, 0), (4, 100, 0), (1, 200, 0)))
+    dispatcher = Lookahead("af", effort=0, candidates=2, reservations=reservations)
+    assert started(dispatcher.decide(snapshot), snapshot) == first
+
+
+def test_reservations_are_a_setting_for_pools_alone():
+    nodes = a_cluster(nodes=2, cores=2)
+    with pytest.raises(InvalidValue, match="reservations=1: the cluster is no pool"):
+        Lookahead(reservations=1).decide(a_snapshot(nodes, [a_job(0)]))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -221,6 +297,9 @@ def test_without_a_limit_no_clock_has_a_say(cluster):
         ({"covered": "5"}, "covered=5: must be at least horizon=100"),
         ({"overdue_h": "0"}, "overdue_h=0.0: must be positive"),
         ({"candidates": "128"}, "candidates=128: must be within"),
+        ({"moves": "0"}, "moves=0: must be within"),
+        ({"moves": "64"}, "moves=64: must be within"),
+        ({"reservations": "-1"}, "reservations=-1: must not be negative"),
     ],
 )
 def test_settings_that_make_no_sense_are_named(settings, message):
