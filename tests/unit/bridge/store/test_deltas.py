@@ -1,5 +1,6 @@
 import json
 import random
+from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
@@ -37,6 +38,13 @@ def test_any_order_is_made_of_any_other(before, after):
     kept = list(before)
     assert applied(before, delta(before, after)) == list(after)
     assert before == kept, "what is changed is a copy"
+
+
+@pytest.mark.parametrize("length", range(5))
+def test_every_order_of_a_few_is_made_of_every_other(length):
+    before = list(range(length))
+    for after in map(list, permutations(before)):
+        assert applied(before, delta(before, after)) == after
 
 
 def test_equal_values_cost_nothing():
