@@ -87,14 +87,14 @@ def test_a_heartbeat_needs_no_room(tmp_path, monkeypatch):
 
 def test_trouble_begins_when_the_grace_is_over_and_ends_with_the_next_beat(tmp_path):
     heart = Heartbeat(tmp_path / "folder" / "heartbeat", grace_s=60)
-    for now_s, trouble in ((0, False), (59, False), (60, True), (100, True)):
+    for now_s, trouble in ((1000, False), (1059, False), (1060, True), (1100, True)):
         with pytest.raises(FileNotFoundError):
             heart.beat(now_s)
         assert bool(heart.trouble(now_s)) is trouble
     (tmp_path / "folder").mkdir()
-    heart.beat(110)
-    assert heart.trouble(110) is None
-    assert heart.trouble(1000) is None
+    heart.beat(1110)
+    assert heart.trouble(1110) is None
+    assert heart.trouble(2000) is None
 
 
 def test_a_bridge_whose_heartbeat_cannot_be_written_stands_down_and_comes_back_by_itself(tmp_path):

@@ -70,6 +70,7 @@ def test_age_grows_to_one_in_a_week_and_counts_from_nothing_before_it_accrues(ac
         (Weights(size_over_time=True), 1, 64, 60, 64 / 60 / 320),
         (Weights(size_over_time=True, favor_small=True), 1, 64, 60, 1 - 64 / 60 / 320),
         (Weights(size_over_time=True), 10, 320, 0, 1.0),
+        (Weights(size_over_time=True), 1, 16, 0, 0.1),
         (Weights(size_over_time=True), 1, 640, 1, 1.0),
         (Weights(size_over_time=True, favor_small=True), 1, 640, 1, 0.0),
     ],
