@@ -155,6 +155,13 @@ def test_a_whole_node_that_is_of_no_use_to_a_kind_takes_nothing_of_it() -> None:
     assert relaxation.demands(facts, shapes, kind_of).tolist() == [[1, 0, 1, 4, 0], [0, 1, 0, 1, 1], [0, 0, 1, 4, 0]]
 
 
+def test_of_whole_nodes_that_take_one_unit_each_a_job_takes_as_many() -> None:
+    queue = [a_job(1, units=2, per_unit=3, exclusive=True), a_job(2, per_unit=1)]
+    facts = considered(a_snapshot(a_cluster(nodes=3, cores=4), queue))
+    shapes, kind_of = shapes_of(facts)
+    assert relaxation.demands(facts, shapes, kind_of).tolist() == [[2, 8, 8], [0, 1, 1]]
+
+
 @pytest.mark.parametrize("rooms", [True, False])
 def test_only_what_may_run_short_is_kept(rooms: bool) -> None:
     queue = [a_job(i, units=2, per_unit=(3, 1)) for i in (1, 2)]
@@ -284,6 +291,12 @@ def test_equal_jobs_one_after_the_other_are_the_best_plan(seed: int) -> None:
     assert one_by_one(facts, relaxed, objective) == pytest.approx(
         delay(objective, by_hand(relaxed, facts, (0, 1, 2, 3, 4)))
     )
+
+
+def test_of_jobs_that_differ_one_after_the_other_bounds_nothing() -> None:
+    queue = [a_job(1, per_unit=2), a_job(2, per_unit=2, walltime_s=3)]
+    facts = considered(a_snapshot(a_cluster(nodes=1, cores=2), queue))
+    assert one_by_one(facts, relax(facts, True), an_objective(facts)) == 0.0
 
 
 def test_jobs_that_never_have_room_are_bounded_by_nothing() -> None:
