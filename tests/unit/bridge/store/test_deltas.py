@@ -75,8 +75,20 @@ def test_one_element_of_many_costs_one_element():
     assert delta(free, [*free[:7], [0, 1], *free[8:]]) == [2, [[7, [0, [0, 1]]]]]
 
 
+def test_elements_are_written_one_by_one_where_less_than_half_of_them_changed():
+    rows = [[n] for n in range(5)]
+    assert delta(rows, [[7], [8], *rows[2:]]) == [2, [[0, [0, [7]]], [1, [0, [8]]]]]
+    assert delta(rows[:4], [[7], [8], *rows[2:4]]) == [0, [[7], [8], [2], [3]]]
+
+
 def test_what_is_all_other_is_written_as_it_is():
     assert delta([1, 2, 3], [4, 5, 6]) == [0, [4, 5, 6]]
+
+
+def test_the_way_is_written_as_long_as_it_is_no_longer_than_the_list():
+    """Taking out costs one number, putting in two."""
+    assert delta([1, 2, 3], [1, 2, 4]) == [3, [2], [[2, 4]]]
+    assert delta([1, 2, 3, 4], [1, 2, 5, 6]) == [0, [1, 2, 5, 6]]
 
 
 @pytest.mark.parametrize("part", [b"", b"\xff" * 20])
