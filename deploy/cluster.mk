@@ -23,7 +23,7 @@ cluster-compare: cluster $(VENV)/.installed ## the same jobs under Slurm's own b
 cluster-shares: cluster $(VENV)/.installed ## two accounts with shares 80:20 under Slurm's own backfill and under the bridge: what each uses over time; about twenty minutes
 	$(BIN)/python -m tests.slurm.shares
 
-cluster-figures: cluster-wide $(VENV)/.installed ## on 500 nodes: a burst of 200 starts, a cycle beside 1,000 queued jobs
+cluster-figures: cluster-wide $(VENV)/.installed ## on 500 nodes: a burst of 200 starts, cycles beside 1,000 queued jobs, with lookahead
 	$(BIN)/python -m tests.slurm.figures
 
 test-slurm: $(VENV)/.installed ## a fresh cluster, tests/slurm against it, down (also after a failure); skipped without a Docker engine

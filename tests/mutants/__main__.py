@@ -31,6 +31,8 @@ class Watched:
     name: str
     tests: tuple[str, ...]
     goal: float
+    kernels: bool = False
+    """Whether the tests run the module's kernels as plain Python, so that faults of these can be noticed."""
 
     @property
     def path(self) -> Path:
@@ -42,7 +44,10 @@ class Watched:
 def watched() -> dict[str, Watched]:
     """The modules of `modules.toml`."""
     content = tomllib.loads((HERE / "modules.toml").read_text())
-    return {name: Watched(name, tuple(entry["tests"]), entry["goal"]) for name, entry in content.items()}
+    return {
+        name: Watched(name, tuple(entry["tests"]), entry["goal"], entry.get("kernels", False))
+        for name, entry in content.items()
+    }
 
 
 def equivalents(name: str) -> set[tuple[str, str]]:
@@ -55,7 +60,7 @@ def chosen(module: Watched, sample: int, seed: int) -> list[Mutant]:
     """The mutants to be tried: all, or so many of them at random; none that is known to mean the same."""
     same = equivalents(module.name)
     order = random.Random(seed) if sample else None
-    found = (m for m in mutants(module.path.read_text(), order) if (m.before, m.after) not in same)
+    found = (m for m in mutants(module.path.read_text(), order, module.kernels) if (m.before, m.after) not in same)
     return list(islice(found, sample or None))
 
 

@@ -122,13 +122,14 @@ class Mutant:
     text: str
 
 
-def mutants(source: str, order: random.Random | None = None) -> Iterator[Mutant]:
+def mutants(source: str, order: random.Random | None = None, kernels: bool = False) -> Iterator[Mutant]:
     """Every fault that can be planted into `source`, each once; in random order if one is given.
 
-    Compiled kernels are left alone. Each is made when it is asked for: a sample costs no more than its members.
+    Compiled kernels are left alone, unless `kernels` says that tests run them as plain Python. Each fault is made when
+    it is asked for: a sample costs no more than its members.
     """
     statements = list(_statements(source))
-    plain = ((which, text) for which, (_, text, _) in enumerate(statements) if not _is_compiled(text))
+    plain = ((which, text) for which, (_, text, _) in enumerate(statements) if kernels or not _is_compiled(text))
     spots = [(which, *spot) for which, text in plain for spot in _spots(text)]
     if order is not None:
         order.shuffle(spots)

@@ -10,6 +10,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import os
+import resource
 import signal
 import sys
 import time
@@ -28,6 +29,8 @@ PROJECT = ("cpsched", "cpsched_sim", "cpsched_bridge")
 _KILLED_AFTER = 4.0
 """A mutant that takes so many times as long as the tests without one, and some seconds, hangs: it is noticed."""
 _SPARE_S = 10.0
+_MOST_BYTES = 3 << 30
+"""A mutant that fills a list without end runs out of this: it is noticed, before the machine runs out of memory."""
 _PASSED = 77
 """The exit status of tests that pass: a mutant that ends the process early must not look like it."""
 
@@ -124,6 +127,7 @@ class Runner:
         code = 1
         try:
             os.setpgid(0, 0)
+            resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
             nowhere = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
                 os.dup2(nowhere, stream)

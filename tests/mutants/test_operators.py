@@ -47,6 +47,8 @@ def test_compiled_kernels_are_left_alone():
     for mark in ("@kernel\n", "@inner\n"):
         both = [mutant.line for mutant in mutants(plain + SOURCE.replace("def pick", f"{mark}def pick"))]
         assert both == [mutant.line for mutant in mutants(plain)]
+        kernel = SOURCE.replace("def pick", f"{mark}def pick")
+        assert len(list(mutants(kernel, kernels=True))) == len(list(mutants(SOURCE)))
     assert [m.line for m in mutants(SOURCE.replace("def pick", "@cache\ndef pick"))] != []
 
 

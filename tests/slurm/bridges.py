@@ -106,18 +106,20 @@ class LiveBridge:
         return [int(pid) for pid in self.shell(f"pgrep -P $(cat {self.state}/pid)", check=False).split()]
 
     def cpu_s(self) -> dict[str, float]:
-        """CPU seconds so far of the bridge and of its pyslurm process."""
+        """CPU seconds so far of the bridge, of its pyslurm process, and of the dispatcher's where that has its own."""
         code = (
             "import json, os, sys\n"
-            "def used(pid):\n"
+            "found = {}\n"
+            "for pid in sys.argv[1:]:\n"
             "    words = open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()\n"
-            "    return (int(words[11]) + int(words[12])) / os.sysconf('SC_CLK_TCK')\n"
-            "print(json.dumps([used(pid) for pid in sys.argv[1:]]))"
+            "    line = open(f'/proc/{pid}/cmdline').read()\n"
+            "    name = next((name for name in ('dispatcher', 'pyslurm') if name in line), 'bridge')\n"
+            "    found[name] = (int(words[11]) + int(words[12])) / os.sysconf('SC_CLK_TCK')\n"
+            "print(json.dumps(found))"
         )
-        pids = [self.pid, *self.children()]
-        words = " ".join(map(str, pids))
-        values = json.loads(self.shell(f"python - {words}", stdin=code))
-        return {"bridge": values[0], "pyslurm": sum(values[1:])}
+        words = " ".join(map(str, [self.pid, *self.children()]))
+        found: dict[str, float] = json.loads(self.shell(f"python - {words}", stdin=code))
+        return found
 
     def kill(self, signal: str = "KILL") -> None:
         self.shell(f"kill -{signal} $(cat {self.state}/pid)", check=False)
@@ -171,6 +173,15 @@ class LiveBridge:
     def seconds(self) -> list[dict[str, float]]:
         """Phases of every round, in seconds."""
         return self.read("print(json.dumps([dict(record.seconds) for record in records()]))")
+
+    def work(self) -> list[int | None]:
+        """The `work` that `lookahead` was allowed in every round; None where it has no limit in seconds."""
+        return self.read("print(json.dumps([(record.memory or {}).get('work') for record in records()]))")
+
+    def decided(self) -> list[tuple[str, int, int]]:
+        """Of every round: the path of the decision, how many jobs were queued, and how many of them start."""
+        code = "[(record.effort.path, len(record.queue), len(record.starts)) for record in records()]"
+        return [tuple(row) for row in self.read(f"print(json.dumps({code}))")]
 
     def latencies_s(self) -> list[float]:
         """From each decision to the round in which its job was seen running (the polling interval included)."""

@@ -1,9 +1,9 @@
 """The same jobs under Slurm's own backfill and under the bridge, on the same cluster, one after the other.
 
-`make cluster`, then `python -m tests.slurm.compare [--jobs N] [--seeds N] [--dispatcher NAME]...`: submits a seeded mix
-as ordinary users at seeded moments, waits for all of it, and prints mean and longest wait, mean and 95th percentile of
-the bounded slowdown, and makespan, from the accounting records. After more than one seed come the means over the seeds
-with their standard deviations, and in how many seeds a dispatcher was better than Slurm.
+`make cluster`, then `python -m tests.slurm.compare [--jobs N] [--seeds N] [--dispatcher NAME]... [--without-slurm]`:
+submits a seeded mix as ordinary users at seeded moments, waits for all of it, and prints mean and longest wait, mean
+and 95th percentile of the bounded slowdown, and makespan, from the accounting records. After more than one seed come
+the means over the seeds with their standard deviations, and in how many seeds a dispatcher was better than Slurm.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Figures:
         return [self.wait, self.longest, self.slowdown, self.late_slowdown, self.span]
 
 
+SLURM = "Slurm's own backfill"
 COLUMNS = ("mean wait s", "longest s", "mean slowdown", "p95 slowdown", "makespan s")
 
 
@@ -100,7 +101,7 @@ def summary(found: dict[str, list[Figures]]) -> list[str]:
     for name, runs in found.items():
         columns = list(zip(*(run.row() for run in runs), strict=True))
         lines.append(line(name, [f"{statistics.mean(of):.1f} +- {statistics.stdev(of):.1f}" for of in columns]))
-        if runs is not first:
+        if runs is not first and SLURM in found:
             pairs = [zip(mine.row(), theirs.row(), strict=True) for mine, theirs in zip(runs, first, strict=True)]
             better = [sum(wins) for wins in zip(*([a < b for a, b in pair] for pair in pairs), strict=True)]
             lines.append(line("  better than Slurm in", [f"{count} of {len(runs)}" for count in better]))
@@ -115,6 +116,7 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.7, help="mean seconds between two submissions")
     parser.add_argument("--dispatcher", action="append", help="default: easy, pcp20 and lookahead")
     parser.add_argument("--predictor", default="walltime")
+    parser.add_argument("--without-slurm", action="store_true", help="the bridge alone, Slurm's own backfill left out")
     wanted = parser.parse_args()
     slurm = Slurm()
     found: dict[str, list[Figures]] = {}
@@ -127,9 +129,10 @@ def main() -> None:
         for seed in range(1, wanted.seeds + 1):
             jobs = workload(wanted.jobs, seed, wanted.pause)
             print(line(f"{len(jobs)} jobs, seed {seed}", list(COLUMNS)), flush=True)
-            slurm.reset()
-            slurm.plugin(on=False)
-            run("Slurm's own backfill", jobs)
+            if not wanted.without_slurm:
+                slurm.reset()
+                slurm.plugin(on=False)
+                run(SLURM, jobs)
             for dispatcher in wanted.dispatcher or ["easy", "pcp20", "lookahead"]:
                 slurm.reset()
                 slurm.plugin(on=True)

@@ -1,17 +1,29 @@
 """Figures on a wide cluster: `make cluster-wide`, then `python -m tests.slurm.figures`.
 
-Prints how long a burst of released jobs takes until all of it runs, and what a cycle costs with a long queue. Nothing
-is asserted: these are measurements.
+Prints how long a burst of released jobs takes until all of it runs, and what a cycle costs with a long queue: one of
+jobs that nothing can start, and one of jobs of many sizes that are planned and started while others end. Nothing is
+asserted: these are measurements.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import Slurm, wait_until
+from tests.slurm.harness import Slurm, docker, wait_until
+
+Policy = dict[str, Any]
+"""The section `policy` of a bridge's settings."""
+
+AT_ONCE = 350
+"""So many of the jobs of many sizes start before the cycles that count."""
 
 BURST = """
 import json, sys, time
@@ -54,25 +66,66 @@ def burst(slurm: Slurm, count: int) -> None:
     clean(slurm)
 
 
-def long_queue(slurm: Slurm, queued: int, rounds: int) -> None:
-    """Phases of the bridge's cycle beside `queued` held jobs that nothing can start."""
+def long_queue(slurm: Slurm, queued: int, rounds: int, policy: Policy, cpus: float) -> None:
+    """A cycle beside `queued` held jobs that nothing can start."""
     slurm.plugin(on=True)
     slurm.burst(queued, "-n1", "-t5", "--begin=now+1hour", script="sleep 1")
-    with LiveBridge(slurm, "figures", metrics={"enabled": False}) as bridge:
-        bridge.wait_for_rounds(3, timeout_s=300)
-        first, before = bridge.rounds(), bridge.cpu_s()
-        bridge.wait_for_rounds(rounds, timeout_s=300)
-        last, after = bridge.rounds(), bridge.cpu_s()
-        phases = bridge.seconds()[first:last]
-    spent = {name: 1000 * (after[name] - before[name]) / (last - first) for name in after}
-    print(f"{queued} queued jobs, {len(slurm.node_states())} nodes, {len(phases)} cycles, milliseconds, median (max):")
-    for name in ("observe", "reconcile", "decide", "verify", "apply", "journal"):
-        values = [1000 * p.get(name, 0.0) for p in phases]
-        print(f"  {name:10} {statistics.median(values):7.1f} ({max(values):.1f})")
-    without = [1000 * (sum(p.values()) - p.get("decide", 0.0)) for p in phases]
-    print(f"  cycle without the decision {statistics.median(without):7.1f} ({max(without):.1f})")
-    print("  CPU a cycle, decision included: " + ", ".join(f"{name} {ms:.0f} ms" for name, ms in spent.items()))
+    print(f"{queued} queued jobs that nothing can start, ", end="")
+    cycles(slurm, rounds, policy, cpus, 3)
     clean(slurm)
+
+
+def busy_queue(slurm: Slurm, queued: int, rounds: int, policy: Policy, cpus: float) -> None:
+    """A cycle beside about `queued` jobs of many sizes, on a full cluster on which jobs end and others start."""
+    slurm.plugin(on=True)
+    choose = random.Random(1)
+    shapes = ["-n1", "-n4", "-n16", "-N4 -n64", "-N16 -n256", "-N64 -n1024", "-n32 --gres=gpu:1"]
+    lines = []
+    for _ in range(queued + AT_ONCE):
+        run_s, shape = choose.choice([30, 60, 120, 240]), choose.choices(shapes, [6, 5, 5, 4, 3, 1, 2])[0]
+        options = f"--parsable --chdir=/tmp --output=/dev/null {shape} -t{choose.choice([5, 10, 30, 60])}"
+        lines.append(f"runuser -u {choose.choice(['alice', 'bob'])} -- sbatch {options} --wrap 'sleep {run_s}'")
+    slurm.run("bash", "-s", user="root", stdin="\n".join(lines), timeout_s=900)
+    print("jobs of many sizes, ", end="")
+    cycles(slurm, rounds, policy, cpus, 20)
+    clean(slurm)
+
+
+def cycles(slurm: Slurm, rounds: int, policy: Policy, cpus: float, skipped: int) -> None:
+    """Print the phases of `rounds` cycles, after those `skipped` at the beginning; `cpus` as in `main`."""
+    with LiveBridge(slurm, "figures", metrics={"enabled": False}, policy=policy) as bridge:
+        bridge.wait_for_rounds(skipped, timeout_s=300)
+        if cpus:
+            docker("update", f"--cpus={cpus}", bridge.container)
+        first, before = bridge.rounds(), bridge.cpu_s()
+        began_s = time.monotonic()
+        bridge.wait_for_rounds(rounds, timeout_s=600)
+        took_s, load = time.monotonic() - began_s, Path("/proc/loadavg").read_text().split()[0]
+        last, after = bridge.rounds(), bridge.cpu_s()
+        phases, work, decided = (of[first:last] for of in (bridge.seconds(), bridge.work(), bridge.decided()))
+    print(f"{len(slurm.node_states())} nodes, {len(phases)} cycles, milliseconds, median, p99 (max):")
+    for name in ("observe", "reconcile", "decide", "verify", "apply"):
+        print(f"  {name:10} {spread([p.get(name, 0.0) for p in phases])}")
+    print(f"  {'cycle':10} {spread([sum(p.values()) for p in phases])}")
+    print(f"  without the decision {spread([sum(p.values()) - p.get('decide', 0.0) for p in phases])}")
+    spent = {name: 1000 * (after[name] - before[name]) / len(phases) for name in after}
+    print("  CPU a cycle, decision included: " + ", ".join(f"{name} {ms:.0f} ms" for name, ms in spent.items()))
+    paths = [path for path, _, _ in decided]
+    print(
+        f"  queued {decided[0][1]} to {decided[-1][1]}, {sum(starts for *_, starts in decided)} starts; "
+        f"{', '.join(f'{path} {paths.count(path)}' for path in sorted(set(paths)))}; "
+        f"a cycle every {took_s / len(phases):.2f} s; load average {load}"
+    )
+    allowed = [each for each in work if each is not None]
+    if allowed:
+        print(f"  work allowed: median {statistics.median(allowed):.0f}, {min(allowed)} to {max(allowed)}")
+        print(f"  round by round: {' '.join(map(str, allowed))}")
+
+
+def spread(seconds: list[float]) -> str:
+    """Median, 99th percentile and maximum in milliseconds."""
+    median, late = np.percentile(np.array(seconds), [50, 99])
+    return f"{1000 * median:7.1f} {1000 * late:7.1f} ({1000 * max(seconds):.1f})"
 
 
 def clean(slurm: Slurm) -> None:
@@ -88,14 +141,28 @@ def main() -> None:
     parser.add_argument("--burst", type=int, default=200)
     parser.add_argument("--queued", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--busy-rounds", type=int, default=100, help="cycles beside the queue of many sizes")
+    parser.add_argument("--dispatcher", default="lookahead")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the dispatcher's settings")
+    parser.add_argument(
+        "--cpus", type=float, default=0.0, help="so many processors for the bridge; 0: as many as it likes"
+    )
     wanted = parser.parse_args()
+    policy: Policy = {
+        "dispatcher": wanted.dispatcher,
+        "dispatcher_settings": dict(each.split("=", 1) for each in wanted.set),
+    }
     slurm = Slurm()
     began_s = time.monotonic()
     try:
         clean(slurm)
-        burst(slurm, wanted.burst)
-        burst(slurm, wanted.burst)
-        long_queue(slurm, wanted.queued, wanted.rounds)
+        if wanted.burst:
+            burst(slurm, wanted.burst)
+            burst(slurm, wanted.burst)
+        if wanted.rounds:
+            long_queue(slurm, wanted.queued, wanted.rounds, policy, wanted.cpus)
+        if wanted.busy_rounds:
+            busy_queue(slurm, wanted.queued, wanted.busy_rounds, policy, wanted.cpus)
     finally:
         slurm.close()
     print(f"took {time.monotonic() - began_s:.0f} s")

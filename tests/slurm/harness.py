@@ -401,12 +401,17 @@ class Slurm:
     def wait_until_saved(self, job: str) -> None:
         """Until slurmctld has written down the jobs as they are: what it has not dies with it.
 
-        `job` is changed for that (its Extra), since nothing is written while nothing changes.
+        `job` is changed for that (its Extra), at each look anew: nothing is written while nothing changes, and what was
+        written within the second of a change does not look younger than the change.
         """
         now_s = time.time()
-        self.scontrol("update", f"JobId={job}", "Extra=saved")
         written = ("stat", "--format=%Y", "/var/spool/slurmctld/job_state")
-        wait_until(lambda: int(self.run(*written, service="slurmctld")) > now_s, 30, "the jobs are saved")
+
+        def saved() -> bool:
+            self.scontrol("update", f"JobId={job}", f"Extra={time.time()}")
+            return int(self.run(*written, service="slurmctld")) > now_s
+
+        wait_until(saved, 30, "the jobs are saved", every_s=0.5)
 
     def controllers(self) -> list[str]:
         """UP or DOWN of each slurmctld of slurm.conf, in its order."""

@@ -6,6 +6,7 @@ import time
 import pytest
 import structlog
 
+from cpsched_bridge.cycle import deadline
 from cpsched_bridge.cycle.deadline import can_interrupt, within
 from cpsched_bridge.errors import DecisionTimeout
 from tests.bridges import a_bridge
@@ -35,12 +36,76 @@ def test_handler_and_timer_are_afterwards_what_they_were(work):
             within(0.05, work)
         assert signal.getsignal(signal.SIGALRM) is mine
         left_s, every_s = signal.getitimer(signal.ITIMER_REAL)
-        assert 0 < left_s < 100
+        assert 90 < left_s < 100
         assert every_s == 7.0
         assert rung == []
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
+
+
+@contextlib.contextmanager
+def earlier(left_s, every_s=0.0):
+    """A timer of somebody else's; what it has rung."""
+    rung = []
+    handler = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
+    signal.setitimer(signal.ITIMER_REAL, left_s, every_s)
+    try:
+        yield rung
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+
+
+@pytest.mark.parametrize("work", [lambda: None, lambda: time.sleep(600), lambda: 1 // 0])
+def test_no_timer_is_left_behind_where_there_was_none(work):
+    with contextlib.suppress(DecisionTimeout, ZeroDivisionError):
+        within(0.05, work)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_timer_that_was_due_meanwhile_rings_afterwards():
+    with earlier(0.1) as rung:
+        within(10.0, lambda: time.sleep(0.3))
+        assert signal.getitimer(signal.ITIMER_REAL)[0] < 0.1
+        while not rung:
+            signal.pause()
+
+
+def test_the_signal_comes_every_second_to_code_that_catches_it():
+    def stubborn():
+        assert signal.getitimer(signal.ITIMER_REAL)[1] == 1.0
+        with contextlib.suppress(BaseException):
+            time.sleep(600)
+        time.sleep(5)
+
+    with pytest.raises(DecisionTimeout):
+        within(0.05, stubborn)
+
+
+@pytest.mark.parametrize(("work", "end"), [(lambda: 1 // 0, ZeroDivisionError), (signal.pause, DecisionTimeout)])
+def test_a_signal_that_comes_when_all_is_over_changes_nothing(mocker, work, end):
+    """Between the end of the work and that of the timer."""
+    stop = signal.setitimer
+
+    def set_and_ring(which, seconds, interval=0.0):
+        if not seconds:
+            signal.getsignal(signal.SIGALRM)(signal.SIGALRM, None)
+        return stop(which, seconds, interval)
+
+    mocker.patch.object(signal, "setitimer", set_and_ring)
+    with pytest.raises(end):
+        within(0.05, work)
+
+
+def test_a_second_signal_while_the_first_is_answered_changes_nothing(mocker):
+    def ring_and_tell(words):
+        signal.getsignal(signal.SIGALRM)(signal.SIGALRM, None)
+        return DecisionTimeout(words)
+
+    mocker.patch.object(deadline, "DecisionTimeout", ring_and_tell)
+    with pytest.raises(DecisionTimeout):
+        within(0.05, signal.pause)
 
 
 def test_outside_of_the_main_thread_there_is_no_limit():

@@ -1,5 +1,6 @@
 import json
 import random
+from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
@@ -39,6 +40,13 @@ def test_any_order_is_made_of_any_other(before, after):
     assert before == kept, "what is changed is a copy"
 
 
+@pytest.mark.parametrize("length", range(5))
+def test_every_order_of_a_few_is_made_of_every_other(length):
+    before = list(range(length))
+    for after in map(list, permutations(before)):
+        assert applied(before, delta(before, after)) == after
+
+
 def test_equal_values_cost_nothing():
     assert delta({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
     assert applied([1, 2], None) == [1, 2]
@@ -67,8 +75,20 @@ def test_one_element_of_many_costs_one_element():
     assert delta(free, [*free[:7], [0, 1], *free[8:]]) == [2, [[7, [0, [0, 1]]]]]
 
 
+def test_elements_are_written_one_by_one_where_less_than_half_of_them_changed():
+    rows = [[n] for n in range(5)]
+    assert delta(rows, [[7], [8], *rows[2:]]) == [2, [[0, [0, [7]]], [1, [0, [8]]]]]
+    assert delta(rows[:4], [[7], [8], *rows[2:4]]) == [0, [[7], [8], [2], [3]]]
+
+
 def test_what_is_all_other_is_written_as_it_is():
     assert delta([1, 2, 3], [4, 5, 6]) == [0, [4, 5, 6]]
+
+
+def test_the_way_is_written_as_long_as_it_is_no_longer_than_the_list():
+    """Taking out costs one number, putting in two."""
+    assert delta([1, 2, 3], [1, 2, 4]) == [3, [2], [[2, 4]]]
+    assert delta([1, 2, 3, 4], [1, 2, 5, 6]) == [0, [1, 2, 5, 6]]
 
 
 @pytest.mark.parametrize("part", [b"", b"\xff" * 20])

@@ -1,4 +1,5 @@
 import os
+import stat
 import time
 
 import pytest
@@ -27,6 +28,16 @@ def test_a_heartbeat_is_as_old_as_its_last_touch(tmp_path):
     assert 0 <= age_s(path) < 60
 
 
+def test_everybody_may_read_a_heartbeat(tmp_path):
+    """The dead-man timer and whoever asks for the status are other users."""
+    before = os.umask(0o022)
+    try:
+        touch(tmp_path / "heartbeat")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "heartbeat").stat().st_mode) == 0o644
+
+
 def test_the_clock_since_boot_counts_so_that_setting_the_clock_changes_nothing(tmp_path, monkeypatch):
     path, now_s = tmp_path / "heartbeat", time.time()
     touch(path)
@@ -49,6 +60,14 @@ def test_what_is_written_in_a_file_that_somebody_else_touched_does_not_count(tmp
     assert -3600 <= age_s(path) < -3500
 
 
+@pytest.mark.parametrize(("apart_s", "counts"), [(1.999, True), (2.0, False), (-2.0, False)])
+def test_two_seconds_between_the_times_in_and_of_the_file_are_two_touches(tmp_path, apart_s, counts):
+    path = tmp_path / "heartbeat"
+    path.write_text(f"this-boot {heartbeat._boot_s()} 1000.0\n")
+    os.utime(path, (1000 + apart_s, 1000 + apart_s))
+    assert (age_s(path) < 60) is counts
+
+
 @pytest.mark.parametrize("words", [b"", b"\xff", b"a b c", b"a b", b"x" * 10_000])
 def test_whatever_is_in_the_file_its_time_counts(tmp_path, words):
     path = tmp_path / "heartbeat"
@@ -68,14 +87,14 @@ def test_a_heartbeat_needs_no_room(tmp_path, monkeypatch):
 
 def test_trouble_begins_when_the_grace_is_over_and_ends_with_the_next_beat(tmp_path):
     heart = Heartbeat(tmp_path / "folder" / "heartbeat", grace_s=60)
-    for now_s, trouble in ((0, False), (59, False), (60, True), (100, True)):
+    for now_s, trouble in ((1000, False), (1059, False), (1060, True), (1100, True)):
         with pytest.raises(FileNotFoundError):
             heart.beat(now_s)
         assert bool(heart.trouble(now_s)) is trouble
     (tmp_path / "folder").mkdir()
-    heart.beat(110)
-    assert heart.trouble(110) is None
-    assert heart.trouble(1000) is None
+    heart.beat(1110)
+    assert heart.trouble(1110) is None
+    assert heart.trouble(2000) is None
 
 
 def test_a_bridge_whose_heartbeat_cannot_be_written_stands_down_and_comes_back_by_itself(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,7 @@ def test_age_grows_to_one_in_a_week_and_counts_from_nothing_before_it_accrues(ac
         (Weights(size_over_time=True), 1, 64, 60, 64 / 60 / 320),
         (Weights(size_over_time=True, favor_small=True), 1, 64, 60, 1 - 64 / 60 / 320),
         (Weights(size_over_time=True), 10, 320, 0, 1.0),
+        (Weights(size_over_time=True), 1, 16, 0, 0.1),
         (Weights(size_over_time=True), 1, 640, 1, 1.0),
         (Weights(size_over_time=True, favor_small=True), 1, 640, 1, 0.0),
     ],
@@ -97,8 +100,22 @@ def test_resources_count_as_a_part_of_what_the_partition_has():
 
 
 def test_resources_count_raw_where_flags_say_so():
-    weights = Weights(tres={"cpu": 2.5, "gres/gpu": 3000}, raw_tres=True)
+    weights = Weights(tres={"cpu": 2.5, "gres/gpu": 3000, "mem": 10}, raw_tres=True)
     assert tres_points({"cpu": 8, "gres/gpu": 1}, {}, weights) == 3020
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_what_a_job_does_not_ask_for_counts_for_nothing(raw):
+    assert tres_points({}, {"cpu": 32}, Weights(tres={"cpu": 1000}, raw_tres=raw)) == 0.0
+
+
+def test_columns_are_not_compared():
+    """Whether two arrays are equal is no yes or no: each is equal to itself alone, and can be looked up."""
+    facts = candidates()
+    found = points(facts, Weights(), TEN_NODES, NOW_S)
+    for each, other in ((facts, replace(facts)), (found, replace(found))):
+        assert each != other
+        assert each in {each}
 
 
 def test_all_factors_add_up_and_fractions_are_cut_off():

@@ -1,0 +1,306 @@
+"""The problem without places beside plain references: what each job takes, what there is, and the best plan.
+
+All doors are called as plain Python, so that nothing is compiled here.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from cpsched.dispatchers.cp import relaxation, window
+from cpsched.dispatchers.cp.objective import Objective, delay
+from cpsched.dispatchers.cp.positions import Facts, Plan, shapes_of
+from cpsched.dispatchers.cp.relaxation import NO_PLACES, Relaxation
+from cpsched.fit import room_by_node, used_by
+from cpsched.model import Job, RunningJob, Snapshot
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+relax = relaxation.relax.py_func  # type: ignore[attr-defined]
+branch = relaxation.branch.py_func  # type: ignore[attr-defined]
+one_by_one = relaxation.one_by_one.py_func  # type: ignore[attr-defined]
+
+
+def considered(snapshot: Snapshot) -> Facts:
+    return window.consider(window.facts_of(snapshot), snapshot.queue)
+
+
+def a_round(seed: int, jobs: int = 4) -> Snapshot:
+    """Three nodes of two sizes, on which others run, and a queue in which every way to share is met."""
+    choose = np.random.default_rng(seed)
+    cluster = a_cluster(nodes=4, cores=4, memory=8, gpus=[0, 0, 1, 2])
+
+    def one(id: int) -> Job:
+        sharing = choose.choice(["", "", "distinct", "exclusive"])
+        per_unit = [int(choose.integers(1, 4)), int(choose.integers(0, 5)), int(choose.random() < 0.2)]
+        walltime_s = int(choose.integers(5, 60))
+        units = 1 if per_unit[2] else int(choose.integers(1, 4))
+        return a_job(id, units, per_unit, walltime_s, distinct=sharing == "distinct", exclusive=sharing == "exclusive")
+
+    running = [
+        a_running(a_job(90 + n, 1, [int(choose.integers(1, 4)), 2, 0], int(choose.integers(9, 60))), ((n, 1),), 0)
+        for n in choose.permutation(4)[: int(choose.integers(1, 4))].tolist()
+    ]
+    return a_snapshot(cluster, [one(id) for id in range(1, jobs + 1)], running, now_s=7)
+
+
+def ends(snapshot: Snapshot) -> list[int]:
+    return [snapshot.now_s, *sorted({int(snapshot.table.end_s[slot]) for slot in snapshot.running.tolist()})]
+
+
+def free_at(snapshot: Snapshot, moment_s: int, running: list[RunningJob]) -> np.ndarray:
+    """What is free once those have ended that end by then."""
+    free = snapshot.free.copy()
+    for each in running:
+        if max(each.start_s + each.job.walltime_s, snapshot.now_s + 1) <= moment_s:
+            for node, amounts in used_by(each.job.request, each.placement, snapshot.cluster.capacity).items():
+                free[node] += amounts
+    return free
+
+
+def running_of(snapshot: Snapshot) -> list[RunningJob]:
+    table = snapshot.table
+    return [
+        RunningJob(table.jobs[slot], int(table.start_s[slot]), snapshot.placement_of(slot))
+        for slot in snapshot.running.tolist()
+    ]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_capacities_are_the_room_for_each_kind_and_the_amounts_of_each_resource(seed: int) -> None:
+    snapshot = a_round(seed)
+    facts, cluster = considered(snapshot), snapshot.cluster
+    shapes, _ = shapes_of(facts)
+    moment_s, capacity = relaxation.capacities(facts, shapes, len(shapes))
+    assert moment_s.tolist() == ends(snapshot)
+    requests = [snapshot.table.jobs[slot].request for slot in shapes.tolist()]
+    useful = sum(room_by_node(request, cluster, cluster.capacity) for request in requests) > 0
+    for e, at_s in enumerate(moment_s.tolist()):
+        free = free_at(snapshot, at_s, running_of(snapshot))
+        shared = [
+            # As if they could share a node; whole nodes count as one, however many units they take.
+            int(np.minimum(room_by_node(r, cluster, free), 1).sum())
+            if r.exclusive
+            else int(sum(held(r.per_unit, free[n]) for n in np.flatnonzero(room_by_node(r, cluster, cluster.capacity))))
+            for r in requests
+        ]
+        assert capacity[e].tolist() == [*shared, *free[useful].sum(axis=0).tolist()]
+
+
+def held(per_unit: tuple[int, ...], amounts: np.ndarray) -> int:
+    return min(int(amounts[r]) // each for r, each in enumerate(per_unit) if each > 0)
+
+
+def least_drop(snapshot: Snapshot, job: Job, facts: Facts, shapes: np.ndarray) -> np.ndarray:
+    """Over all places of a job on the empty cluster: by how much each capacity falls, at least."""
+    cluster = snapshot.cluster
+    most = room_by_node(job.request, cluster, cluster.capacity)
+
+    def capacity_of(free: np.ndarray) -> np.ndarray:
+        emptied = facts._replace(free=window.fixed(free), running=window.fixed(np.empty(0, np.int64)))
+        return relaxation.capacities(emptied, shapes, len(shapes))[1][0]
+
+    whole, drops = capacity_of(cluster.capacity.copy()), []
+    for units in itertools.product(*(range(int(each) + 1) for each in most)):
+        if sum(units) != job.request.units:
+            continue
+        placement = tuple((node, count) for node, count in enumerate(units) if count)
+        free = cluster.capacity.copy()
+        for node, amounts in used_by(job.request, placement, cluster.capacity).items():
+            free[node] -= amounts
+        drops.append(whole - capacity_of(free))
+    return np.min(drops, axis=0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_place_of_a_job_takes_less_than_its_demand(seed: int) -> None:
+    snapshot = a_round(seed)
+    facts = considered(snapshot)
+    shapes, kind_of = shapes_of(facts)
+    demand = relaxation.demands(facts, shapes, kind_of)
+    for j, job in enumerate(snapshot.queued_jobs()):
+        least = least_drop(snapshot, job, facts, shapes)
+        assert (demand[j] <= least).all(), j
+        if not job.request.exclusive:
+            amounts = [job.request.units * each for each in job.request.per_unit]
+            assert demand[j, len(shapes) :].tolist() == amounts
+            assert demand[j, kind_of[j]] == job.request.units
+
+
+def test_demands_of_one_kind_on_another() -> None:
+    """Four nodes of 4 cores and 8 of memory: what units, and whole nodes, take of the room for each other."""
+    queue = [
+        a_job(1, units=3, per_unit=(2, 1)),
+        a_job(2, units=2, per_unit=(1, 4)),
+        a_job(3, units=5, per_unit=(2, 2), exclusive=True),
+    ]
+    facts = considered(a_snapshot(a_cluster(nodes=4, cores=4, memory=8), queue))
+    shapes, kind_of = shapes_of(facts)
+    assert relaxation.demands(facts, shapes, kind_of).tolist() == [
+        # A unit of (2, 1) holds none of (1, 4); two share a node of 4 cores, so three need two nodes of the last.
+        [3, 0, 0, 6, 3],
+        [0, 2, 0, 2, 8],
+        # Five units take three whole nodes, each with room for two of either.
+        [6, 6, 3, 12, 24],
+    ]
+
+
+def test_a_whole_node_that_is_of_no_use_to_a_kind_takes_nothing_of_it() -> None:
+    queue = [a_job(1, per_unit=(1, 0), exclusive=True), a_job(2, per_unit=(1, 1)), a_job(3, per_unit=(4, 0))]
+    cluster = a_cluster(nodes=3, cores=4, gpus=[1, 0, 0])
+    facts = considered(a_snapshot(cluster, queue))
+    shapes, kind_of = shapes_of(facts)
+    assert relaxation.demands(facts, shapes, kind_of).tolist() == [[1, 0, 1, 4, 0], [0, 1, 0, 1, 1], [0, 0, 1, 4, 0]]
+
+
+def test_of_whole_nodes_that_take_one_unit_each_a_job_takes_as_many() -> None:
+    queue = [a_job(1, units=2, per_unit=3, exclusive=True), a_job(2, per_unit=1)]
+    facts = considered(a_snapshot(a_cluster(nodes=3, cores=4), queue))
+    shapes, kind_of = shapes_of(facts)
+    assert relaxation.demands(facts, shapes, kind_of).tolist() == [[2, 8, 8], [0, 1, 1]]
+
+
+@pytest.mark.parametrize("rooms", [True, False])
+def test_only_what_may_run_short_is_kept(rooms: bool) -> None:
+    queue = [a_job(i, units=2, per_unit=(3, 1)) for i in (1, 2)]
+    running = [a_running(a_job(90, per_unit=(1, 1), walltime_s=30), ((0, 1),))]
+    found = relax(considered(a_snapshot(a_cluster(nodes=3, cores=4, memory=8), queue, running)), rooms)
+    assert found.moment_s.tolist() == [0, 30]
+    # Room for 3 units, 4 are wanted; 12 cores are wanted of 11; memory is plenty.
+    assert found.demand.tolist() == ([[2, 6], [2, 6]] if rooms else [[6], [6]])
+    assert found.capacity.tolist() == ([[3, 11], [3, 12]] if rooms else [[11], [12]])
+
+
+def test_what_is_just_enough_keeps_nobody_waiting() -> None:
+    queue = [a_job(i, units=2, per_unit=2) for i in (1, 2)]
+    assert relax(considered(a_snapshot(a_cluster(nodes=2, cores=4), queue)), True).demand.shape == (2, 0)
+
+
+def by_hand(relaxed: Relaxation, facts: Facts, order: tuple[int, ...]) -> np.ndarray:
+    """Starts without places of jobs taken in `order`, each as early as it can be: second by second."""
+    d, last_s = facts.estimate_s[facts.jobs], 2000
+    there = relaxed.capacity[np.searchsorted(relaxed.moment_s, np.arange(last_s), side="right") - 1]
+    used, start_s = np.zeros_like(there), np.empty(len(order), np.int64)
+    for j in order:
+        at_s = int(facts.now_s)
+        while (used[at_s : at_s + d[j]] + relaxed.demand[j] > there[at_s : at_s + d[j]])[
+            :, relaxed.demand[j] > 0
+        ].any():
+            at_s += 1
+        used[at_s : at_s + d[j]] += relaxed.demand[j]
+        start_s[j] = at_s
+    return start_s
+
+
+def an_objective(facts: Facts, seed: int = 0) -> Objective:
+    choose = np.random.default_rng(seed)
+    J = len(facts.jobs)
+    return Objective(choose.random(J) + 0.1, facts.now_s + choose.integers(0, 30, J) * (seed % 2), 0.0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_best_plan_without_places_is_that_of_the_best_order(seed: int) -> None:
+    facts = considered(a_round(seed, jobs=5))
+    relaxed, objective = relax(facts, True), an_objective(facts, seed)
+    best, trial = window.empty_plan(facts), window.empty_plan(facts)
+    spent, exhausted, bound = branch(facts, relaxed, objective, best, trial, 100_000, NO_PLACES)
+    orders = itertools.permutations(range(len(facts.jobs)))
+    least = min(delay(objective, by_hand(relaxed, facts, order)) for order in orders)
+    assert exhausted
+    assert 0 < spent < 100_000
+    assert bound == pytest.approx(least)
+    assert delay(objective, best.start_s) == pytest.approx(least)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_with_places_the_bound_is_below_what_the_dive_finds(seed: int) -> None:
+    facts = considered(a_round(seed, jobs=5))
+    relaxed, objective = relax(facts, True), an_objective(facts, seed)
+    best = window.first_leaf(facts)
+    before, kept = delay(objective, best.start_s), best.start_s.copy()
+    without = branch(facts, relaxed, objective, window.empty_plan(facts), window.empty_plan(facts), 10**6, NO_PLACES)[2]
+    _, exhausted, bound = branch(facts, relaxed, objective, best, window.empty_plan(facts), 10**6, 10**6)
+    after = delay(objective, best.start_s)
+    assert exhausted
+    assert bound <= after <= before
+    assert bound == pytest.approx(min(without, after))
+    assert after < before or (best.start_s == kept).all()
+    units = [int(best.units[best.first[j] : best.first[j] + best.parts[j]].sum()) for j in range(len(facts.jobs))]
+    assert units == facts.units[facts.jobs].tolist()
+
+
+def test_a_tree_that_was_not_exhausted_proves_nothing() -> None:
+    facts = considered(a_round(3, jobs=5))
+    relaxed, objective = relax(facts, True), an_objective(facts)
+    whole = branch(facts, relaxed, objective, window.first_leaf(facts), window.empty_plan(facts), 10**6, NO_PLACES)[0]
+
+    def within(most: int, dives: int = NO_PLACES) -> tuple[int, bool, float]:
+        best, trial = window.empty_plan(facts), window.empty_plan(facts)
+        spent, exhausted, bound = branch(facts, relaxed, objective, best, trial, most, dives)
+        return int(spent), bool(exhausted), float(bound)
+
+    assert whole > 5
+    assert within(5) == (5, False, 0.0)
+    assert within(10**6, 0) == (0, False, 0.0)
+    J = len(facts.jobs)
+    assert within(10**6, 1) == (J + 1, False, 0.0), "one leaf, and then no dive is left"
+
+
+def test_a_copied_plan_is_equal_and_its_own() -> None:
+    facts = considered(a_round(1))
+    source, target = window.first_leaf(facts), window.empty_plan(facts)
+    relaxation.copy_plan(target, source)
+    for name in Plan._fields:
+        assert (getattr(target, name) == getattr(source, name)).all(), name
+    target.start_s[:] = -1
+    assert (source.start_s >= 0).all()
+
+
+def test_jobs_are_alike_that_no_plan_tells_apart() -> None:
+    queue = [
+        a_job(1, units=2, per_unit=1), a_job(2, units=1, per_unit=1), a_job(3, units=2, per_unit=1),
+        a_job(4, units=2, per_unit=2), a_job(5, units=2, per_unit=1, walltime_s=7), a_job(6, units=2, per_unit=1),
+        a_job(7, units=2, per_unit=1), a_job(8, units=2, per_unit=1),
+    ]  # fmt: skip
+    facts = considered(a_snapshot(a_cluster(), queue))
+    weight, since_s = np.ones(8), np.zeros(8, np.int64)
+    weight[5], since_s[6] = 2.0, 9
+    assert relaxation.alike_jobs(facts, Objective(weight, since_s, 0.0)).tolist() == [0, 1, 0, 3, 4, 5, 6, 0]
+
+
+def test_a_postponed_job_takes_those_like_it_along() -> None:
+    facts = considered(a_snapshot(a_cluster(), [a_job(i) for i in range(1, 5)]))
+    earliest = np.array([3, 8, 9, 2])
+    relaxation.postpone_alike(facts, np.array([0, 1, 1, 1]), earliest, 1)
+    assert earliest.tolist() == [3, 8, 9, 8]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_equal_jobs_one_after_the_other_are_the_best_plan(seed: int) -> None:
+    choose = np.random.default_rng(seed)
+    running = [
+        a_running(a_job(90 + n, per_unit=int(choose.integers(1, 4)), walltime_s=int(choose.integers(5, 60))), ((n, 1),))
+        for n in range(3)
+    ]
+    queue = [a_job(i, units=2, per_unit=2, walltime_s=20) for i in range(1, 6)]
+    facts = considered(a_snapshot(a_cluster(nodes=3, cores=5), queue, running, now_s=2))
+    relaxed = relax(facts, True)
+    objective = Objective(np.full(5, 0.5), np.full(5, 2 + 7 * (seed % 3)), 0.0)
+    assert one_by_one(facts, relaxed, objective) == pytest.approx(
+        delay(objective, by_hand(relaxed, facts, (0, 1, 2, 3, 4)))
+    )
+
+
+def test_of_jobs_that_differ_one_after_the_other_bounds_nothing() -> None:
+    queue = [a_job(1, per_unit=2), a_job(2, per_unit=2, walltime_s=3)]
+    facts = considered(a_snapshot(a_cluster(nodes=1, cores=2), queue))
+    assert one_by_one(facts, relax(facts, True), an_objective(facts)) == 0.0
+
+
+def test_jobs_that_never_have_room_are_bounded_by_nothing() -> None:
+    facts = considered(a_snapshot(a_cluster(nodes=1, cores=2), [a_job(1, units=2, per_unit=2)]))
+    facts = facts._replace(jobs=window.fixed(np.array([0])))
+    objective = Objective(np.ones(1), np.zeros(1, np.int64), 0.0)
+    assert one_by_one(facts, Relaxation(np.array([0]), np.array([[1]]), np.array([[2]])), objective) == 0.0
