@@ -5,6 +5,8 @@ r are the processors of a job, E how long it is expected to run, W how long it h
 
 from __future__ import annotations
 
+import numpy as np
+
 from cpsched.handles import FixedColumn, FixedReals, Reals
 from cpsched.kernels.jit import bare, inner
 from cpsched.kernels.search_state import OUT, Objective, Search
@@ -17,23 +19,8 @@ BOUND_FROM = 0.5
 """The bound of the longest wait holds for jobs that have waited for this share of it: far plans rest on estimates."""
 
 
-@inner
-def weigh(site: Site, search: Search, objective: Objective, site_weight: FixedReals) -> None:
-    """The price of a second, and the reserve, of every queued job.
-
-    `site_weight` are the site's own factors by queue position; none where it has no entries.
-    """
-    jobs, queue, p = site.jobs, site.queue, objective.parameters
-    weight, reserve, expected = search.weight, search.reserve, search.expected
-    units, per_unit, submit_s, pool = jobs.units, jobs.per_unit, jobs.submit_s, site.machine.pool
-    for i in range(site.queued):
-        slot = queue[i]
-        r, E, W = float(units[slot] * per_unit[slot, 0]), max(expected[i], p[4]), float(site.now_s - submit_s[slot])
-        age = W / p[3]
-        weight[i] = max(r, 1.0) ** p[0] * E ** p[1] * (1.0 + p[2] * age * age)
-        if len(site_weight):
-            weight[i] *= site_weight[i]
-        reserve[i] = int(p[5] * pool) if p[6] < E and p[7] > W else 0
+TYPICAL = 0.75
+"""The share of the queued jobs that have at most the typical area."""
 
 
 @bare
@@ -43,6 +30,41 @@ def powered(x: float, power: int) -> float:
     for _ in range(power - 1):
         result *= x
     return result
+
+
+@inner
+def typical_area(site: Site, search: Search, least_s: float) -> float:
+    """The area r E, in processor seconds, that so many of the queued jobs do not exceed; E counts as `least_s` or more.
+
+    Expects a queue that is not empty.
+    """
+    jobs, queue, expected, areas = site.jobs, site.queue, search.expected, np.empty(site.queued)
+    for i in range(site.queued):
+        slot = queue[i]
+        areas[i] = max(1, jobs.units[slot] * jobs.per_unit[slot, 0]) * max(expected[i], least_s)
+    at = int(np.ceil(TYPICAL * (site.queued - 1)))
+    return float(np.partition(areas, at)[at])
+
+
+@inner
+def weigh(site: Site, search: Search, objective: Objective, site_weight: FixedReals) -> None:
+    """The price of a second, and the reserve, of every queued job.
+
+    `site_weight` are the site's own factors by queue position; none where it has no entries.
+    """
+    jobs, queue, p = site.jobs, site.queue, objective.parameters
+    weight, reserve, expected = search.weight, search.reserve, search.expected
+    units, per_unit, submit_s, pool = jobs.units, jobs.per_unit, jobs.submit_s, site.machine.pool
+    flat = p[8] * typical_area(site, search, p[4]) if p[8] > 0.0 else 0.0
+    for i in range(site.queued):
+        slot = queue[i]
+        r, E = float(max(1, units[slot] * per_unit[slot, 0])), max(expected[i], p[4])
+        W = float(site.now_s - submit_s[slot])
+        age = powered(W / p[3], objective.ageing_power)
+        weight[i] = r ** p[0] * E ** p[1] * (1.0 + flat / (r * E)) * (1.0 + p[2] * age)
+        if len(site_weight):
+            weight[i] *= site_weight[i]
+        reserve[i] = int(p[5] * pool) if p[6] < E and p[7] > W else 0
 
 
 @inner

@@ -21,11 +21,14 @@ class Objective(Handle):
 
     power: int
     """0: the cost grows linearly with the start; otherwise it is r (F^power - W^power)."""
+    ageing_power: int
+    """The power of the wait in the ageing."""
     bounded: int
     """Whether plans are bounded, see `Search.bound_s`."""
     parameters: FixedReals
     """Exponent of r, exponent of E, factor and seconds of ageing, least E; then for the reserve its share of the
-    machine, the E above which a job must leave it free, and the wait up to which it must."""
+    machine, the E above which a job must leave it free, and the wait up to which it must; then the share of the
+    queue's typical area that each job counts for beside its own."""
 
 
 class Search(Handle, grows=True):

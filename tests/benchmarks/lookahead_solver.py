@@ -24,6 +24,7 @@ from cpsched.model import NEVER, Decision, IntArray, Need, Snapshot
 from cpsched_sim.experiment import simulate
 from tests.benchmarks import run_parts
 from tests.benchmarks.lookahead import FIRST_JOBS, SEEDS, workload, worth
+from tests.searches import weights
 
 TRACES = ("KTH", "BLUE")
 OBJECTIVES = ("default", "af")
@@ -69,17 +70,14 @@ class Plan:
     def of(cls, searched: Lookahead, snapshot: Snapshot, decision: Decision) -> Plan:
         """The plan of the round that was decided last, which was searched."""
         assert decision.plan_s is not None
-        table, row, search = snapshot.table, searched._row, searched._search
+        table, search = snapshot.table, searched._search
         at = {slot: position for position, slot in enumerate(snapshot.queue.tolist())}
         order = np.array([at[slot] for slot in ordered(search).tolist()], np.int64)
         head = order[: search.head]
         positions = head[np.argsort(decision.plan_s[head], kind="stable")]
         slots = snapshot.queue[positions]
-        submit_s, r = table.submit_s[slots], np.maximum(1, table.units[slots] * table.per_unit[slots, 0])
-        waited_s = snapshot.now_s - submit_s
-        expected_s = np.maximum(table.estimate_s[slots], row.least_s)
-        weight = r**row.r * expected_s**row.e * (1 + row.ageing * (waited_s / row.aged_s) ** 2)
-        is_old = waited_s >= BOUND_FROM * search.bound_s
+        submit_s, weight = table.submit_s[slots], weights(search, len(snapshot.queue))[positions]
+        is_old = snapshot.now_s - submit_s >= BOUND_FROM * search.bound_s
         latest_s = np.where(is_old, submit_s + search.bound_s * is_old, NEVER)
         return cls(snapshot, positions, decision.plan_s[positions], weight, latest_s, order[search.head :])
 

