@@ -32,7 +32,10 @@ class Fake:
         self.set(jobs={})
 
     def set(self, **facts: Any) -> None:
-        self.path.write_text(json.dumps(facts))
+        """Exchange the file as a whole: the stand-in may be reading it."""
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(json.dumps(facts))
+        fresh.replace(self.path)
 
     def now(self) -> dict[str, Any]:
         return json.loads(self.path.read_text())
