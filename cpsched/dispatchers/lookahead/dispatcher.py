@@ -173,9 +173,8 @@ class Lookahead(Dispatcher):
         """By what the site multiplies the weight of each queued job, float64[Q]; no entries where all weigh alike."""
         if not self._site_weight:
             return EQUAL
-        table, queue, row = snapshot.table, snapshot.queue, self._row
-        processors = np.maximum(1, table.units[queue] * table.per_unit[queue, 0])
-        own = processors**row.r * np.maximum(expected_s, row.least_s) ** row.e
+        table, queue = snapshot.table, snapshot.queue
+        own = self._row.weights(table.units[queue] * table.per_unit[queue, 0], expected_s)
         return factors_of(snapshot, self._site_weight, own)
 
     def _promise(self, snapshot: Snapshot, plan_s: IntArray) -> None:

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import numpy.typing as npt
 
+from cpsched.kernels.costs import TYPICAL
 from cpsched.kernels.search_state import Objective
+from cpsched.site.weighing import FloatArray
 
 DAY_S = 86_400
 
@@ -63,6 +66,17 @@ class Row:
         aside = f"; {self.reserve:.0%} of the machine kept free beside new long jobs" if self.reserve else ""
         aside += "; bound of the longest wait" if self.bounded else ""
         return " ".join(factors) + aside
+
+    def weights(self, processors: npt.ArrayLike, expected_s: npt.ArrayLike) -> FloatArray:
+        """What a second costs of each queued job that has not waited yet, float64[Q], by r and E.
+
+        The search has the same from `kernels.costs.weigh`.
+        """
+        r, E = np.maximum(1, processors), np.maximum(expected_s, self.least_s)
+        area = r * E
+        typical = np.quantile(area, TYPICAL, method="higher") if self.flat and len(area) else 0.0
+        found: FloatArray = r**self.r * E**self.e * (1 + self.flat * typical / area)
+        return found
 
     def compiled(self) -> Objective:
         """The row as the kernels read it."""

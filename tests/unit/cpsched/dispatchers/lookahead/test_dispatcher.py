@@ -330,6 +330,13 @@ def test_by_default_a_job_costs_its_area_and_half_the_typical_one_and_more_with_
     assert weights_of("default", cluster, *shapes, now_s=now_s) == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_weights_of_new_jobs_are_those_of_the_row(cluster, objective):
+    shapes = tuple((1 + i % 4, 5 + 700 * i * i, 0) for i in range(9))
+    found = OBJECTIVES[objective].weights([cores for cores, *_ in shapes], [walltime_s for _, walltime_s, _ in shapes])
+    assert found.tolist() == pytest.approx(weights_of(objective, cluster, *shapes))
+
+
 def test_the_typical_area_of_a_single_job_is_its_own(cluster):
     assert weights_of("default", cluster, (2, HOUR, 0)) == pytest.approx([HOUR * 2**0.3 * (2 + 1)])
 
