@@ -86,6 +86,12 @@ def docker(*arguments: str, check: bool = True, stdin: str | None = None, timeou
     return done.stdout
 
 
+def log_of(container: str, lines: int) -> str:
+    """The last lines that a container wrote, on either output."""
+    words = ["docker", "logs", f"--tail={lines}", container]
+    return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
+
+
 def expand(hostlist: str) -> tuple[str, ...]:
     """``n[1-2,4],m1`` -> ``(n1, n2, n4, m1)``; one bracket a name."""
     names: list[str] = []
@@ -394,7 +400,8 @@ class Slurm:
                 yield
             finally:
                 if backup:
-                    print(docker("logs", "--tail=40", backup, check=False))
+                    for name, container in (("first", self.container("slurmctld", running=False)), ("backup", backup)):
+                        print(f"{name} controller, the end of its log:\n{log_of(container, 60)}")
                     docker("rm", "--force", backup, check=False)
                 self.head = "slurmctld"
 
