@@ -230,7 +230,7 @@ def run(
     schedule = replay(workload.jobs, workload.cluster, policy, setup.charge, progress, setup.lane, site)
     ran = schedule.start_s != NEVER
     if not ran.any():
-        first = next(iter(schedule.refused.values()), "the dispatcher started none")
+        first = next(iter((*schedule.refused.values(), *schedule.violations)), "the dispatcher started none")
         raise Unusable(f"{workload.name}: no job ran on {workload.system}: {first}")
     jobs = [item.job for item in compress(workload.jobs, ran.tolist())]
     measures = Measures(

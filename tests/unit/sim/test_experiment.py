@@ -73,6 +73,12 @@ def test_a_workload_of_which_nothing_runs_is_unusable():
         run(a_workload(ran(1, units=9)), Setup())
 
 
+def test_of_a_dispatcher_that_fails_in_every_round_the_first_fault_is_told():
+    on_pools = Setup(PolicySpec("lookahead", dispatcher_settings={"reservations": "3"}))
+    with pytest.raises(Unusable, match=r"no job ran on up: dispatcher Lookahead: .* the cluster is no pool"):
+        run(a_workload(ran(1), ran(2), nodes=2), on_pools)
+
+
 def test_results_are_written_whole(tmp_path):
     write_results(run(a_workload(ran(1)), Setup(charge=2.0)), tmp_path / "deep" / "folder")
     written = json.loads((tmp_path / "deep" / "folder" / "summary.json").read_text())
