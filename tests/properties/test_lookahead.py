@@ -14,6 +14,13 @@ from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties import reference
 
 
+def reference_plan(dispatcher, snapshot, reservations):
+    """The list schedule of the order that a round left behind: starts, and planned starts by queue position."""
+    ids = [job.id for job in snapshot.queued_jobs()]
+    order = [ids.index(id) for id in dispatcher.memory()["order"]]
+    return reference.plan(snapshot, [*order, *(p for p in range(len(ids)) if p not in order)], reservations)
+
+
 @settings(max_examples=150, deadline=None)
 @given(snapshots(), st.sampled_from(sorted(set(OBJECTIVES) - {"bsld"})), st.integers(0, 40))
 def test_its_plan_is_the_list_schedule_of_its_order(snapshot, objective, effort):
@@ -23,9 +30,7 @@ def test_its_plan_is_the_list_schedule_of_its_order(snapshot, objective, effort)
     assert verify(decision, snapshot) == []
     if decision.effort.path != "searched":
         return
-    ids = [job.id for job in snapshot.queued_jobs()]
-    order = [ids.index(id) for id in dispatcher.memory()["order"]]
-    starts, planned = reference.plan(snapshot, [*order, *(p for p in range(len(ids)) if p not in order)], NEVER)
+    starts, planned = reference_plan(dispatcher, snapshot, NEVER)
     assert decision.plan_s.tolist() == planned
     if not snapshot.cluster.counted or snapshot.cluster.size == 1:
         assert decision.starts_by_job(snapshot) == starts
@@ -55,9 +60,7 @@ def test_on_a_pool_few_reservations_give_the_list_schedule_of_its_order_with_as_
     assert verify(decision, snapshot) == []
     if decision.effort.path != "searched":
         return
-    ids = [job.id for job in snapshot.queued_jobs()]
-    order = [ids.index(id) for id in dispatcher.memory()["order"]]
-    _, planned = reference.plan(snapshot, [*order, *(p for p in range(len(ids)) if p not in order)], reservations)
+    _, planned = reference_plan(dispatcher, snapshot, reservations)
     held = np.array(planned) != NEVER
     assert decision.plan_s[held].tolist() == np.array(planned)[held].tolist()
     assert (decision.plan_s[~held] > snapshot.now_s).all()
