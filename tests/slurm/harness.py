@@ -75,21 +75,20 @@ class EndedJob:
     restarts: int
 
 
-def docker(*arguments: str, check: bool = True, stdin: str | None = None, timeout_s: float = 120) -> str:
-    """Run one docker command; its standard output. Bytes that are not UTF-8 are shown as ``\\xff``."""
+def docker(
+    *arguments: str, check: bool = True, stdin: str | None = None, timeout_s: float = 120, with_errors: bool = False
+) -> str:
+    """Run one docker command; its standard output, and `with_errors` what it wrote on standard error behind that.
+
+    Bytes that are not UTF-8 are shown as ``\\xff``.
+    """
     done = subprocess.run(
         ["docker", *arguments], input=stdin, capture_output=True, text=True, encoding="utf-8",
         errors="backslashreplace", timeout=timeout_s, check=False,
     )  # fmt: skip
     if check and done.returncode != 0:
         raise CommandFailed(f"docker {' '.join(arguments)}: status {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
-def log_of(container: str, lines: int) -> str:
-    """The last lines that a container wrote, on either output."""
-    words = ["docker", "logs", f"--tail={lines}", container]
-    return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
+    return done.stdout + done.stderr if with_errors else done.stdout
 
 
 def expand(hostlist: str) -> tuple[str, ...]:
@@ -401,7 +400,8 @@ class Slurm:
             finally:
                 if backup:
                     for name, container in (("first", self.container("slurmctld", running=False)), ("backup", backup)):
-                        print(f"{name} controller, the end of its log:\n{log_of(container, 60)}")
+                        log = docker("logs", "--tail=60", container, check=False, with_errors=True)
+                        print(f"{name} controller, the end of its log:\n{log}")
                     docker("rm", "--force", backup, check=False)
                 self.head = "slurmctld"
 
