@@ -7,7 +7,7 @@ What a researcher needs stands here:
   `Starts`, `Placement`, `Wait`, `Effort`, `NEVER`;
 - to put them together, and to judge what they decide: `Scene`, `Policy`, `PolicySpec`, `verify`, `Violation`;
 - to offer them by name, and to judge schedules: `Listing`, `Metric`, `Measures`;
-- what goes wrong: `CpschedError`, `InvalidValue`, `UnknownName`, `Unloadable`.
+- what goes wrong: `CpschedError`, `InvalidValue`, `UnknownName`, `Unloadable`, `PluginFault`.
 
 A name is loaded when it is first used: `import cpsched` alone imports nothing. The simulator's face is `cpsched_sim`.
 """
@@ -20,7 +20,7 @@ from cpsched.lazy import face
 
 if TYPE_CHECKING:
     from cpsched.dispatchers.base import Dispatcher
-    from cpsched.errors import CpschedError, InvalidValue, UnknownName, Unloadable
+    from cpsched.errors import CpschedError, InvalidValue, PluginFault, UnknownName, Unloadable
     from cpsched.fit import Violation, verify
     from cpsched.listing import Listing
     from cpsched.metrics import Measures, Metric
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "dispatchers.base": ("Dispatcher",),
-    "errors": ("CpschedError", "InvalidValue", "UnknownName", "Unloadable"),
+    "errors": ("CpschedError", "InvalidValue", "PluginFault", "UnknownName", "Unloadable"),
     "fit": ("Violation", "verify"),
     "listing": ("Listing",),
     "metrics": ("Measures", "Metric"),
@@ -76,6 +76,7 @@ __all__ = [
     "Measures",
     "Metric",
     "Placement",
+    "PluginFault",
     "Policy",
     "PolicySpec",
     "Predictor",

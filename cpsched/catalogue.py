@@ -20,10 +20,11 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from cpsched import plugins
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import CpschedError, InvalidValue, UnknownName, Unloadable
+from cpsched.errors import RAISED, CpschedError, InvalidValue, UnknownName, Unloadable, what_happened
 from cpsched.listing import Listing, ReadFile, sentence_of
 from cpsched.plugins import Plugin
 from cpsched.predictors.base import Predictor
+from cpsched.whereabouts import place_of
 
 T = TypeVar("T")
 
@@ -124,8 +125,8 @@ class Catalogue(Generic[T]):
             made = listing.build(settings, read)
         except CpschedError:
             raise
-        except Exception as error:
-            raise Unloadable(self.kind, words, f"cannot be made: {type(error).__name__}: {error}") from error
+        except RAISED as error:
+            raise Unloadable(self.kind, words, f"cannot be made: {what_happened(error)}", place_of(error)) from error
         return self.checked(made, words)
 
     def checked(self, thing: object, words: str) -> T:

@@ -6,12 +6,15 @@ An exception means that the program or the outside broke; infeasible, late, no r
     ├── InvalidValue        a value broke its own rule: the message names value and rule (exit code 2)
     ├── UnknownName         a dispatcher, predictor or parameter nobody knows: the message lists the known ones
     ├── Unloadable          a plug-in, or a `package.module:Class`, that cannot be used: the message says why
-    └── DecisionFault       a dispatcher or predictor broke its contract: one failed decision, not the end of a program
+    └── PluginFault         something that can be plugged in broke its contract; file and line are named (exit code 1)
+        └── DecisionFault       a dispatcher or predictor did: one failed decision of a bridge, the end of a replay
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+from cpsched.whereabouts import Place, author_of, place_of
 
 
 class CpschedError(Exception):
@@ -38,23 +41,47 @@ class UnknownName(CpschedError, LookupError):
         self.name = name
 
 
-class DecisionFault(CpschedError):
-    """A dispatcher or predictor raised, or answered what its contract does not allow.
+RAISED = (Exception, SystemExit)
+"""What is caught of a plug-in: one that exits has failed, too."""
 
-    `Policy` raises nothing else for whatever they do, so that a caller can count one failed decision and go on. The
-    message reads `dispatcher MyDispatcher: ...`; what they raised is the `__cause__`.
+METHODS = {"dispatcher": ("decide",), "predictor": ("fill", "predict"), "trace format": ("_record",)}
+"""By part: the methods whose answers are checked."""
+
+
+class PluginFault(CpschedError):
+    """Something that can be plugged in raised, or answered what its contract does not allow.
+
+    The message reads `dispatcher MyDispatcher: what happened (mine.py:12, in decide)`; what it raised is the
+    `__cause__`. `place` is the line of its author's code, where that is known.
     """
 
-    def __init__(self, part: str, of: object, what: str) -> None:
-        super().__init__(f"{part} {type(of).__name__}: {what}")
+    exit_code = 1
+
+    def __init__(self, part: str, of: object, what: str, place: Place | None = None) -> None:
+        of = author_of(of)
+        place = place or place_of(None, of, METHODS.get(part, ()))
+        name = of if isinstance(of, str) else type(of).__name__
+        super().__init__(f"{part} {name}: {what}" + (f" ({printable(str(place))})" if place else ""))
         self.part = part
+        self.place = place
+
+
+class DecisionFault(PluginFault):
+    """A dispatcher or predictor raised, or answered what its contract does not allow.
+
+    `Policy` raises nothing else for whatever they do, so that a caller can count one failed decision and go on.
+    """
 
 
 class Unloadable(CpschedError):
-    """What `words` name cannot be used; the message reads `kind words: reason`."""
+    """What `words` name cannot be used; the message reads `kind words: reason (mine.py:3)`.
 
-    def __init__(self, kind: str, words: str, reason: str) -> None:
-        super().__init__(f"{kind} {words}: {reason}")
+    `place` is the line of its author's code that raised, where one did.
+    """
+
+    def __init__(self, kind: str, words: str, reason: str, place: Place | None = None) -> None:
+        super().__init__(f"{kind} {words}: {reason}" + (f" ({printable(str(place))})" if place else ""))
+        self.place = place
         self.kind = kind
         self.words = words
         self.reason = reason
@@ -70,6 +97,11 @@ def message_of(error: BaseException) -> str:
         return printable(str(error)[:FOREIGN_CHARS])
     except Exception:
         return "(its message cannot be read)"
+
+
+def what_happened(error: BaseException) -> str:
+    """The kind and the message of an exception, as faults tell it."""
+    return f"{type(error).__name__}: {message_of(error)}"
 
 
 def printable(text: str) -> str:

@@ -7,6 +7,7 @@ job, results are float64.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,13 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.catalogue import Catalogue
+from cpsched.errors import FOREIGN_CHARS, RAISED, PluginFault, printable, what_happened
 from cpsched.listing import Listing
-from cpsched.model import EndedJob, IntArray, Job
+from cpsched.model import BSLD_BOUND_S, EndedJob, IntArray, Job
+from cpsched.whereabouts import definition_of, place_of
 
 FloatArray = npt.NDArray[np.float64]
-
-BSLD_BOUND_S = 10
-"""Run times below this count as this much in the bounded slowdown (Feitelson et al. 1997)."""
 
 
 def bounded_slowdown(wait_s: npt.ArrayLike, run_s: npt.ArrayLike) -> FloatArray:
@@ -131,10 +131,14 @@ class Measures:
         return float(self.wait_s.sum() / max(1, self.makespan_s))
 
 
-def steps(begin_s: IntArray, end_s: IntArray) -> tuple[IntArray, IntArray]:
-    """How many of the intervals [begin, end) hold each moment: (seconds ascending, count from then on)."""
+def steps(begin_s: IntArray, end_s: IntArray, weight: IntArray | None = None) -> tuple[IntArray, IntArray]:
+    """How many of the intervals [begin, end) hold each moment: (seconds ascending, count from then on).
+
+    With weights, what the intervals that hold it weigh together.
+    """
     times = np.concatenate([begin_s, end_s])
-    change = np.repeat(np.array([1, -1], dtype=np.int64), [len(begin_s), len(end_s)])
+    each = np.ones(len(begin_s), np.int64) if weight is None else weight
+    change = np.concatenate([each, -each])
     at, where = np.unique(times, return_inverse=True)
     level = np.cumsum(np.bincount(where, weights=change, minlength=len(at)).astype(np.int64))
     return at, level
@@ -162,6 +166,20 @@ class Metric:
     per_job: Callable[[Measures], FloatArray] | None = None
     compared: bool = True
     drawn: bool = False
+
+    def figure(self, measures: Measures) -> float:
+        """What `of` gives, as a plain number. Raises `PluginFault` for whatever else it does."""
+        try:
+            value = self.of(measures)
+            number = value.item() if isinstance(value, np.number) else value
+            fine = isinstance(number, int | float) and math.isfinite(number)
+        except RAISED as error:
+            place = place_of(error) or definition_of(self.of)
+            raise PluginFault("metric", self.name, what_happened(error), place) from error
+        if not fine:
+            found = printable(repr(value)[:FOREIGN_CHARS])
+            raise PluginFault("metric", self.name, f"gave {found}: must be a finite number", definition_of(self.of))
+        return number
 
     @property
     def label(self) -> str:
@@ -198,6 +216,7 @@ METRICS: tuple[Metric, ...] = (
         lambda m: m.makespan_s, compared=False,
     ),
 )  # fmt: skip
+"""The table of metrics: every figure that summaries, comparisons and plots know, in the order in which they show it."""
 
 
 def known_metrics() -> Catalogue[Metric]:

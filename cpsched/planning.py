@@ -142,7 +142,7 @@ scheme_of = lru_cache(maxsize=256)(Scheme)
 def plan(
     snapshot: Snapshot,
     order: OrderName | SortKey | npt.ArrayLike = "reg",
-    reservations: int = EVERY,
+    reservations: int | None = None,
     backfill: OrderName = "reg",
     allocation: Allocation = "first-fit",
     need: Need = "plan",
@@ -157,8 +157,9 @@ def plan(
     - an array of Q numbers, one for each job of `snapshot.queue` in that order, to sort by, smaller first.
 
     Ties are broken by arrival. The first `reservations` jobs that cannot start keep their earliest start, and no other
-    job may delay them; `STRICT` and `GREEDY` stand for none. `backfill` names the order in which the other jobs are
-    tried after a single reservation, where it differs from `order`. `need` is handed on from `Dispatcher.decide`.
+    job may delay them; None: all of them do, `STRICT` and `GREEDY` stand for none. `backfill` names the order in which
+    the other jobs are tried after a single reservation, where it differs from `order`. `need` is handed on from
+    `Dispatcher.decide`.
     Raises `InvalidValue` for an order, or a number of reservations, that makes no sense.
 
     >>> from cpsched.model import Cluster, Request
@@ -170,10 +171,11 @@ def plan(
     >>> plan(snapshot, order=lambda job: job.walltime_s).plan_by_job(snapshot)
     {1: 30, 2: 0}
     """
+    count = EVERY if reservations is None else reservations
     if isinstance(order, str):
-        return plan_by(scheme_of(reservations, order, backfill, allocation), snapshot, need)
+        return plan_by(scheme_of(count, order, backfill, allocation), snapshot, need)
     positions = positions_by(snapshot, order)
-    return plan_by(scheme_of(reservations, None, backfill, allocation), snapshot, need, positions)
+    return plan_by(scheme_of(count, None, backfill, allocation), snapshot, need, positions)
 
 
 def positions_by(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntArray:
@@ -187,7 +189,8 @@ def positions_by(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntArray
             raise InvalidValue("order", order, f"must give what can be sorted: {error}") from error
     numbers, wanted = np.asarray(order), (len(snapshot.queue),)
     right = numbers.shape == wanted and numbers.dtype.kind in "biuf" and not np.isnan(numbers).any()
-    require(right, "order", order, f"must be a name, a function of a job, or {wanted[0]} numbers, one per queued job")
+    given = f"{len(numbers)} numbers" if numbers.ndim == 1 and len(numbers) != wanted[0] else order
+    require(right, "order", given, f"must be a name, a function of a job, or {wanted[0]} numbers, one per queued job")
     return np.argsort(numbers, kind="stable").astype(np.int64)
 
 
@@ -200,7 +203,7 @@ def plan_by(scheme: Scheme, snapshot: Snapshot, need: Need, positions: IntArray 
     n, whole = len(snapshot.queue), need == "plan"
     if not n:
         return Decision(NO_STARTS, effort("empty-queue", 0), AS_THEY_CAME if whole else None)
-    site = snapshot.site or site_of(snapshot)
+    site = site_of(snapshot)
     door = plan_counted if snapshot.cluster.counted else plan_placed
     count = door(site, scheme.method(whole), positions)
     starts = Starts(*starts_of(site.draft), True) if count else NO_STARTS
@@ -212,7 +215,9 @@ def plan_by(scheme: Scheme, snapshot: Snapshot, need: Need, positions: IntArray 
 
 
 def site_of(snapshot: Snapshot) -> Site:
-    """A snapshot as kernels are handed it."""
+    """A snapshot as kernels are handed it: what the state carries along, or built anew."""
+    if isinstance(snapshot.carried, Site):
+        return snapshot.carried
     cluster, resources = snapshot.cluster, len(snapshot.cluster.resources)
     return Site(
         now_s=snapshot.now_s,

@@ -18,7 +18,8 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
-from cpsched.errors import Unloadable, did_you_mean
+from cpsched.errors import RAISED, Unloadable, did_you_mean, message_of, what_happened
+from cpsched.whereabouts import place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,10 @@ def loaded(kind: str, words: str) -> Any:
 def _imported(kind: str, words: str, module_name: str) -> ModuleType:
     try:
         return import_module(module_name)
-    except (Exception, SystemExit) as error:  # a plug-in may do anything while it is imported
-        why = f"{type(error).__name__}: {error}" if not isinstance(error, ImportError) else str(error)
-        raise Unloadable(kind, words, f"{module_name} cannot be imported: {' '.join(why.split())}") from error
+    except RAISED as error:  # a plug-in may do anything while it is imported
+        why = what_happened(error) if not isinstance(error, ImportError) else message_of(error)
+        reason = f"{module_name} cannot be imported: {' '.join(why.split())}"
+        raise Unloadable(kind, words, reason, place_of(error)) from error
 
 
 def _names(thing: object) -> Iterable[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import DecisionFault, require
+from cpsched.errors import RAISED, DecisionFault, require
 from cpsched.model import (
     Cluster,
     Decision,
@@ -24,8 +24,8 @@ from cpsched.model import (
     Starts,
     Wait,
 )
-from cpsched.overrun import Overrun
-from cpsched.predictors.base import Predictor, fault_of, fill_estimates
+from cpsched.model.overrun import Overrun
+from cpsched.predictors.base import Predictor, fault_of, fill_estimates, learns, teach
 
 _SPARE = 10_000
 """Estimates kept beyond twice the jobs of a scene: a job that is not eligible for a while keeps its own."""
@@ -73,7 +73,7 @@ class Policy:
         """Which jobs start now, where, and what the others wait for."""
         try:
             decision = self.dispatcher.decide(snapshot, need)
-        except Exception as error:
+        except RAISED as error:
             raise fault_of("dispatcher", self.dispatcher, error) from error
         if type(decision) is not Decision:
             raise self._fault(f"must return a Decision, not a {type(decision).__name__}")
@@ -132,12 +132,12 @@ class Policy:
     @property
     def predictor_learns(self) -> bool:
         """Whether the predictor learns; raises `DecisionFault` where it cannot tell."""
-        return _learns("predictor", self.predictor)
+        return learns("predictor", self.predictor)
 
     @property
     def dispatcher_learns(self) -> bool:
         """Whether the dispatcher learns; raises `DecisionFault` where it cannot tell."""
-        return _learns("dispatcher", self.dispatcher)
+        return learns("dispatcher", self.dispatcher)
 
     def memory(self) -> object:
         """What the next decision depends on besides its snapshot, as the dispatcher tells it; see `Dispatcher.memory`.
@@ -148,7 +148,7 @@ class Policy:
         try:
             tell = getattr(self.dispatcher, "memory", None)
             return None if tell is None else tell()
-        except Exception as error:
+        except RAISED as error:
             raise fault_of("dispatcher", self.dispatcher, error) from error
 
     def took(self, seconds: float) -> None:
@@ -157,30 +157,27 @@ class Policy:
             tell = getattr(self.dispatcher, "took", None)
             if tell is not None:
                 tell(seconds)
-        except Exception as error:
+        except RAISED as error:
             raise fault_of("dispatcher", self.dispatcher, error) from error
 
     def recall(self, memory: Any) -> None:
         """Have the dispatcher know what an earlier `memory` said; raises `DecisionFault` where it fails at that."""
         try:
             self.dispatcher.recall(memory)
-        except Exception as error:
+        except RAISED as error:
             raise fault_of("dispatcher", self.dispatcher, error) from error
 
     def learn(self, ended: EndedJob) -> None:
         """Take note of a job that ended. Both are told; the first fault is raised at the end."""
         self._estimates.pop(ended.job.id, None)
-        fault: DecisionFault | None = None
-        try:
-            self.predictor.learn(ended)
-        except Exception as error:
-            fault = fault_of("predictor", self.predictor, error)
-        try:
-            self.dispatcher.learn(ended)
-        except Exception as error:
-            fault = fault or fault_of("dispatcher", self.dispatcher, error)
-        if fault is not None:
-            raise fault
+        faults: list[DecisionFault] = []
+        for part, of in (("predictor", self.predictor), ("dispatcher", self.dispatcher)):
+            try:
+                teach(part, of, ended)
+            except DecisionFault as fault:
+                faults.append(fault)
+        if faults:
+            raise faults[0]
 
 
 def _has(given: object, name: str) -> bool:
@@ -189,10 +186,3 @@ def _has(given: object, name: str) -> bool:
         return hasattr(given, name)
     except Exception:
         return True
-
-
-def _learns(part: str, of: Dispatcher | Predictor) -> bool:
-    try:
-        return bool(of.learns)
-    except Exception as error:
-        raise fault_of(part, of, error) from error

@@ -17,7 +17,7 @@ from cpsched.catalogue import CORE, Catalogues
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import InvalidValue, UnknownName, require
 from cpsched.listing import Listing, ReadFile
-from cpsched.overrun import Overrun
+from cpsched.model.overrun import Overrun
 from cpsched.policy import Policy
 
 OVERRUN = "overrun"
@@ -29,13 +29,14 @@ class PolicySpec:
     """A policy in words. The journal writes these five fields down, under these names.
 
     `dispatcher` and `predictor` are names or `package.module:Class`; settings are texts by the name of a parameter.
+    `overrun` is None where nobody said it: the dispatcher's own rule is then in force. What is said is in force.
     """
 
     dispatcher: str = "easy"
     predictor: str = "walltime"
     dispatcher_settings: Mapping[str, str] = field(default_factory=dict)
     predictor_settings: Mapping[str, str] = field(default_factory=dict)
-    overrun: str = "one-second"
+    overrun: str | None = None
 
     @classmethod
     def of(
@@ -57,10 +58,10 @@ class PolicySpec:
             "predictor": setting_names(known.predictors.find(predictor)),
         }
         given: dict[str, dict[str, str]] = {owner: {} for owner in names}
-        overrun = "one-second"
+        overrun: str | None = None
         for name, value in (settings or {}).items():
             if name == OVERRUN:
-                overrun = str(value)
+                overrun = None if value is None else str(value)
                 continue
             owner, dot, rest = name.partition(".")
             takers, bare = ((owner,), rest) if dot and owner in names else (tuple(names), name)
@@ -94,12 +95,12 @@ class PolicySpec:
         return cls.of(dispatcher, predictor, settings, known=known)
 
     def __str__(self) -> str:
-        """What `parse` reads: settings that both know are told apart, overrun is left out where it is the default."""
+        """What `parse` reads: settings that both know are told apart, overrun is left out where nobody said it."""
         settings = (shlex.quote(f"{name}={value}") for name, value in self.settings().items())
         return " ".join((f"{self.dispatcher} / {self.predictor}", *settings))
 
     def settings(self) -> dict[str, str]:
-        """All settings by name, overrun among them where it is not the default."""
+        """All settings by name, overrun among them where somebody said it."""
         shared = self.dispatcher_settings.keys() & self.predictor_settings.keys()
         owners = (("dispatcher", self.dispatcher_settings), ("predictor", self.predictor_settings))
         found = {
@@ -107,7 +108,7 @@ class PolicySpec:
             for owner, settings in owners
             for name, value in settings.items()
         }
-        return found if self.overrun == PolicySpec().overrun else {**found, OVERRUN: self.overrun}
+        return found if self.overrun is None else {**found, OVERRUN: self.overrun}
 
     def capped(self, cap_w: int, watts: Mapping[str, int], known: Catalogues = CORE) -> PolicySpec | None:
         """The same under a cap of power; None where the dispatcher heeds none, which only plans on pools do.
@@ -133,9 +134,8 @@ class PolicySpec:
         return Policy(predictor, dispatcher, self.overrun_with(dispatcher))
 
     def overrun_with(self, dispatcher: Dispatcher) -> Overrun:
-        """The overrun rule: the dispatcher's own, unless another one than the default is set."""
-        rule = overrun_of(self.overrun)
-        return dispatcher.overrun if self.overrun == PolicySpec().overrun else rule
+        """The overrun rule in force: what was said, else the dispatcher's own. Raises `InvalidValue`."""
+        return dispatcher.overrun if self.overrun is None else overrun_of(self.overrun)
 
 
 def setting_names(listing: Listing) -> set[str]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from cpsched.model import Decision, EndedJob, Need, Snapshot
-from cpsched.overrun import Overrun
+from cpsched.model.overrun import Overrun
 
 
 class Dispatcher(ABC):

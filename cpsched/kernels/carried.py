@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.handles import FixedColumn
+from cpsched.compile.handles import FixedColumn
+from cpsched.compile.jit import bare, inner
 from cpsched.kernels.fit import taken_on
 from cpsched.kernels.groups import add_edited, grouped, line_key, mixed, move_node
-from cpsched.kernels.jit import bare, inner
 from cpsched.kernels.state import Carried, Site, longer
 
 

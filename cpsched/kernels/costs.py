@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.handles import FixedColumn, FixedReals, Reals
-from cpsched.kernels.jit import bare, inner
-from cpsched.kernels.search_state import OUT, Objective, Search
+from cpsched.compile.handles import FixedColumn, FixedReals, Reals
+from cpsched.compile.jit import bare, inner
+from cpsched.kernels.orders import bits_of, order_of
+from cpsched.kernels.search_state import OUT, Price, Search
 from cpsched.kernels.state import Site
 from cpsched.model import NEVER
 
@@ -38,52 +39,54 @@ def typical_area(site: Site, search: Search, least_s: float) -> float:
 
     Expects a queue that is not empty.
     """
-    jobs, queue, expected, areas = site.jobs, site.queue, search.expected, np.empty(site.queued)
+    jobs, queue, expected, areas = site.jobs, site.queue, search.queued.expected, np.empty(site.queued)
     for i in range(site.queued):
         slot = queue[i]
         areas[i] = max(1, jobs.units[slot] * jobs.per_unit[slot, 0]) * max(expected[i], least_s)
     at = int(np.ceil(TYPICAL * (site.queued - 1)))
-    return float(np.partition(areas, at)[at])
+    keys = bits_of(areas)
+    return float(areas[order_of(keys, keys)[at]])
 
 
 @inner
-def weigh(site: Site, search: Search, objective: Objective, site_weight: FixedReals) -> None:
+def weigh(site: Site, search: Search, objective: Price, site_weight: FixedReals) -> None:
     """The price of a second, and the reserve, of every queued job.
 
     `site_weight` are the site's own factors by queue position; none where it has no entries.
     """
-    jobs, queue, p = site.jobs, site.queue, objective.parameters
-    weight, reserve, expected = search.weight, search.reserve, search.expected
+    jobs, queue, least_s = site.jobs, site.queue, objective.least_s
+    weight, reserve, expected = search.queued.weight, search.queued.reserve, search.queued.expected
     units, per_unit, submit_s, pool = jobs.units, jobs.per_unit, jobs.submit_s, site.machine.pool
-    flat = p[8] * typical_area(site, search, p[4]) if p[8] > 0.0 else 0.0
+    flat = objective.flat * typical_area(site, search, least_s) if objective.flat > 0.0 else 0.0
     for i in range(site.queued):
         slot = queue[i]
-        r, E = float(max(1, units[slot] * per_unit[slot, 0])), max(expected[i], p[4])
+        r, E = float(max(1, units[slot] * per_unit[slot, 0])), max(expected[i], least_s)
         W = float(site.now_s - submit_s[slot])
-        age = powered(W / p[3], objective.ageing_power)
-        weight[i] = r ** p[0] * E ** p[1] * (1.0 + flat / (r * E)) * (1.0 + p[2] * age)
+        age = powered(W / objective.aged_s, objective.ageing_power)
+        weight[i] = r**objective.r * E**objective.e * (1.0 + flat / (r * E)) * (1.0 + objective.ageing * age)
         if len(site_weight):
             weight[i] *= site_weight[i]
-        reserve[i] = int(p[5] * pool) if p[6] < E and p[7] > W else 0
+        new_and_long = objective.reserve_above_s < E and objective.reserve_until_s > W
+        reserve[i] = int(objective.reserve * pool) if new_and_long else 0
 
 
 @inner
-def price(site: Site, search: Search, objective: Objective, position: int, start_s: int) -> float:
+def price(site: Site, search: Search, objective: Price, position: int, start_s: int) -> float:
     """What it costs to start the job at a queue position at a second; nothing where that is now, `OUT` past a bound."""
     delay_s, waited_s = float(start_s - site.now_s), float(site.now_s - site.jobs.submit_s[site.queue[position]])
     if waited_s + delay_s > search.bound_s and waited_s >= BOUND_FROM * search.bound_s:
         return OUT
     if objective.power == 0:
-        return float(search.weight[position] * delay_s)
-    W, E = waited_s / HOUR, search.expected[position] / HOUR
+        return float(search.queued.weight[position] * delay_s)
+    W, E = waited_s / HOUR, search.queued.expected[position] / HOUR
     later, now = W + delay_s / HOUR, powered(W + E, objective.power) - powered(W, objective.power)
     rise = powered(later + E, objective.power) - powered(later, objective.power) - now
-    return float(search.weight[position] * rise)
+    return float(search.queued.weight[position] * rise)
 
 
 @inner
 def priced(
-    site: Site, search: Search, objective: Objective, order: FixedColumn, starts: FixedColumn, spent: Reals, first: int,
+    site: Site, search: Search, objective: Price, order: FixedColumn, starts: FixedColumn, spent: Reals, first: int,
     total: float,
 ) -> float:  # fmt: skip
     """The cost of the head of an order that was decoded: `total` up to place `first`; `spent` is written from there."""
@@ -95,8 +98,8 @@ def priced(
 
 
 @inner
-def priced_as_before(site: Site, search: Search, objective: Objective, k: int, total: float, limit: float) -> float:
+def priced_as_before(site: Site, search: Search, objective: Price, k: int, total: float, limit: float) -> float:
     """The cost of a plan on trial that is the best one from place `k` on, where it has cost `total`."""
-    search.same = k
-    cost = priced(site, search, objective, search.order, search.starts, search.trial_spent, k, total)
+    search.shared.same = k
+    cost = priced(site, search, objective, search.best.order, search.best.starts, search.trial.spent, k, total)
     return cost if cost <= limit else OUT

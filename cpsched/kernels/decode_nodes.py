@@ -6,12 +6,12 @@ gave up, and the groups behind are forgotten.
 
 from __future__ import annotations
 
+from cpsched.compile.jit import inner
 from cpsched.kernels.costs import price, priced_as_before
-from cpsched.kernels.jit import inner
 from cpsched.kernels.lines import fill_units, rank_by_latest
 from cpsched.kernels.nodes import commit, make_room_by_group, reserve, starts_now
 from cpsched.kernels.ranges import places_of, take_moves_back
-from cpsched.kernels.search_state import OUT, Objective, Search, hold
+from cpsched.kernels.search_state import OUT, Price, Search, hold
 from cpsched.kernels.state import Site
 from cpsched.kernels.totals import bound_by_totals, take_from_totals
 from cpsched.model import NEVER
@@ -20,25 +20,24 @@ from cpsched.model import NEVER
 @inner
 def mark(site: Site, search: Search, k: int) -> None:
     """Note how things are before the job at place `k`."""
-    trial = site.trial
-    search.at_moves[k], search.at_groups[k], search.at_steps[k] = trial.moves, trial.groups.count, trial.groups.steps
-    search.at_started[k], search.at_failed[k] = site.draft.started, trial.hopeless
-    search.at_slotted[k] = trial.slotted
+    trial, marks = site.trial, search.marks
+    marks.moves[k], marks.groups[k], marks.steps[k] = trial.moves, trial.groups.count, trial.groups.steps
+    marks.started[k], marks.failed[k], marks.slotted[k] = site.draft.started, trial.hopeless, trial.slotted
     available, resources = trial.available, len(trial.available)
     for r in range(resources):
-        search.at_available[k * resources + r] = available[r]
+        marks.available[k * resources + r] = available[r]
 
 
 @inner
 def take_back(site: Site, search: Search, k: int) -> None:
     """Let things be as they were before the job at place `k`."""
-    trial, draft, groups = site.trial, site.draft, site.trial.groups
-    take_moves_back(trial, search.at_moves[k])
+    trial, draft, groups, marks = site.trial, site.draft, site.trial.groups, search.marks
+    take_moves_back(trial, marks.moves[k])
     available, resources = trial.available, len(trial.available)
     for r in range(resources):
-        available[r] = search.at_available[k * resources + r]
-    groups.count, groups.steps = search.at_groups[k], search.at_steps[k]
-    draft.started, trial.hopeless, trial.slotted = search.at_started[k], search.at_failed[k], search.at_slotted[k]
+        available[r] = marks.available[k * resources + r]
+    groups.count, groups.steps = marks.groups[k], marks.steps[k]
+    draft.started, trial.hopeless, trial.slotted = marks.started[k], marks.failed[k], marks.slotted[k]
 
 
 @inner
@@ -77,31 +76,31 @@ def place_at(site: Site, search: Search, position: int, start_s: int, k: int) ->
 @inner
 def return_to(site: Site, search: Search, k: int) -> None:
     """Have the jobs of the best order before place `k` placed, and no others."""
-    take_back(site, search, min(search.valid, k))
-    for i in range(search.valid, k):
+    take_back(site, search, min(search.shared.valid, k))
+    for i in range(search.shared.valid, k):
         mark(site, search, i)
-        search.placed += 1
-        place_at(site, search, search.order[i], search.starts[i], i)
+        search.counts.placed += 1
+        place_at(site, search, search.best.order[i], search.best.starts[i], i)
     mark(site, search, k)
-    search.valid = k
+    search.shared.valid = k
 
 
 @inner
-def decode_placed(site: Site, search: Search, objective: Objective, first: int, limit: float) -> float:
+def decode_placed(site: Site, search: Search, objective: Price, first: int, limit: float) -> float:
     """The cost of the order on trial, `OUT` where it is more than `limit`; up to place `first` it is the best order.
 
     A job that can never run costs nothing. Afterwards `valid` is `first`, the jobs behind are still placed. Once the
     same jobs hold the same as in the best plan, and the rest of the order is the same, the rest is known.
     """
-    order, starts, spent, known = search.trial, search.trial_starts, search.trial_spent, search.trial_known
+    order, starts, spent, known = search.trial.order, search.trial.starts, search.trial.spent, search.trial.known
     return_to(site, search, first)
-    total, held = search.spent[first], search.known[first]
-    search.same = search.head
+    total, held = search.best.spent[first], search.best.known[first]
+    search.shared.same = search.head
     for k in range(first, search.head):
         mark(site, search, k)
-        if k >= search.upto and held == search.known[k]:
+        if k >= search.shared.upto and held == search.best.known[k]:
             return priced_as_before(site, search, objective, k, total, limit)
-        search.placed += 1
+        search.counts.placed += 1
         position, moves = order[k], site.trial.moves
         starts[k] = place(site, search, position, k, k + 1)
         if starts[k] != NEVER:
@@ -119,11 +118,11 @@ def decode_placed(site: Site, search: Search, objective: Objective, first: int, 
 def carry_out_placed(site: Site, search: Search, whole: bool) -> None:
     """Start what the best order starts now, and behind its head whatever fits beside it; with `whole` plan the rest."""
     return_to(site, search, search.head)
-    draft, order, trial, plan_s = site.draft, search.order, site.trial, site.draft.plan_s
+    draft, order, trial, plan_s = site.draft, search.best.order, site.trial, site.draft.plan_s
     for position in range(site.queued):
         plan_s[position] = NEVER
     for k in range(search.head):
-        plan_s[order[k]] = search.starts[k]
+        plan_s[order[k]] = search.best.starts[k]
     for k in range(search.head, search.able):
         make_room_by_group(trial)
         if starts_now(site, site.queue[order[k]]):
@@ -132,6 +131,6 @@ def carry_out_placed(site: Site, search: Search, whole: bool) -> None:
             take_from_totals(site, search, search.head, search.head, site.queue[order[k]], site.now_s, moves)
     trial.lasting = 1
     if whole:
-        for k in range(search.head, min(search.able, search.covered)):
+        for k in range(search.head, min(search.able, search.settings.covered)):
             if draft.plan_s[order[k]] == NEVER:
                 draft.plan_s[order[k]] = place(site, search, order[k], search.head, search.head)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from cpsched.compile.jit import inner
 from cpsched.kernels.costs import price, priced_as_before
-from cpsched.kernels.jit import inner
 from cpsched.kernels.pool import start_now
 from cpsched.kernels.profile import earliest, occupy, starts_now
-from cpsched.kernels.search_state import OUT, Objective, Search, hold
+from cpsched.kernels.search_state import OUT, Price, Search, hold
 from cpsched.kernels.state import Site
 from cpsched.model import NEVER
 
 
 @inner
-def decode_counted(site: Site, search: Search, objective: Objective, first: int, limit: float) -> float:
+def decode_counted(site: Site, search: Search, objective: Price, first: int, limit: float) -> float:
     """The cost of the order on trial, `OUT` where it is more than `limit`; up to place `first` it is the best order.
 
     A job that cannot start now holds its slot, unless `reservations` jobs before it do: then those behind may take it,
@@ -20,19 +20,19 @@ def decode_counted(site: Site, search: Search, objective: Objective, first: int,
     is the same, the rest is known.
     """
     order, amount, reserve, estimate_s, queue = (
-        search.trial, search.amount, search.reserve, site.jobs.estimate_s, site.queue,
+        search.trial.order, search.queued.amount, search.queued.reserve, site.jobs.estimate_s, site.queue,
     )  # fmt: skip
-    times, level, points, row = search.times, search.level, search.points, search.trial_row
-    starts, spent, known = search.trial_starts, search.trial_spent, search.trial_known
-    at, total, held = search.row[first], search.spent[first], search.known[first]
-    left, now_s = search.reservations, site.now_s
+    times, level, points, row = search.rows.times, search.rows.level, search.rows.points, search.trial.row
+    starts, spent, known = search.trial.starts, search.trial.spent, search.trial.known
+    at, total, held = search.best.row[first], search.best.spent[first], search.best.known[first]
+    left, now_s = search.settings.reservations, site.now_s
     for k in range(first):
-        left -= search.starts[k] > now_s
-    search.same = search.head
+        left -= search.best.starts[k] > now_s
+    search.shared.same = search.head
     for k in range(first, search.head):
-        if k >= search.upto and held == search.known[k]:
+        if k >= search.shared.upto and held == search.best.known[k]:
             return priced_as_before(site, search, objective, k, total, limit)
-        search.placed += 1
+        search.counts.placed += 1
         position, n = order[k], points[at]
         duration_s, need = estimate_s[queue[position]], amount[position]
         wanted = max(need, min(need + reserve[position], level[at, n - 1]))
@@ -55,17 +55,18 @@ def decode_counted(site: Site, search: Search, objective: Objective, first: int,
 @inner
 def carry_out_counted(site: Site, search: Search, whole: bool) -> None:
     """Start what the best order starts now, and behind its head whatever fits beside it; with `whole` plan the rest."""
-    draft, queue, estimate_s, amount, order = site.draft, site.queue, site.jobs.estimate_s, search.amount, search.order
+    draft, queue, estimate_s = site.draft, site.queue, site.jobs.estimate_s
+    amount, order = search.queued.amount, search.best.order
     plan_s, now_s = draft.plan_s, site.now_s
     for k in range(search.head):
         position = order[k]
-        if search.starts[k] == now_s:
+        if search.best.starts[k] == now_s:
             start_now(site, position, amount[position])
-        plan_s[position] = search.starts[k]
+        plan_s[position] = search.best.starts[k]
     if search.head == search.able:
         return
-    at = search.row[search.head]
-    times, level, n = search.times[at], search.level[at], search.points[at]
+    at = search.best.row[search.head]
+    times, level, n = search.rows.times[at], search.rows.level[at], search.rows.points[at]
     for k in range(search.head, search.able):
         if level[0] == 0:
             break
@@ -75,7 +76,7 @@ def carry_out_counted(site: Site, search: Search, whole: bool) -> None:
             start_now(site, position, need)
             n = occupy(times, level, n, now_s, now_s + duration_s, need)
     if whole:
-        for k in range(search.head, min(search.able, search.covered)):
+        for k in range(search.head, min(search.able, search.settings.covered)):
             position = order[k]
             if plan_s[position] == NEVER:
                 duration_s, need = estimate_s[queue[position]], amount[position]

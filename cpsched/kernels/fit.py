@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.handles import Column, FixedColumn, FixedMatrix, Matrix
-from cpsched.kernels.jit import bare, inner, kernel
+from cpsched.compile.handles import Column, FixedColumn, FixedMatrix, Matrix
+from cpsched.compile.jit import bare, inner, kernel
 from cpsched.kernels.state import Machine
 from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
+
+PLENTY = 1 << 62
+"""More units than any node takes; a moment after all others."""
+MOST_UNITS = 1 << 22
+"""Up to so many units of `bounds.MOST_AMOUNT` each are counted by a product, which is quicker than a division."""
 
 # ------------------------------------------------------------------------------------------ one resource of one node
 
@@ -30,9 +35,9 @@ def units_in(most: int, amount: int, whole: int, free: int, capacity: int) -> in
     """
     if whole and free != capacity:
         return 0
-    if amount == 0 or amount * most <= free:
+    if amount == 0 or (most <= MOST_UNITS and amount * most <= free):
         return most
-    return max(0, free) // amount
+    return min(most, max(0, free) // amount)
 
 
 # ------------------------------------------------------------------------------------------ all resources of one node
@@ -46,6 +51,37 @@ Hardware = Machine | Cluster
 def may_use(jobs: JobTable, slot: int, machine: Hardware, node: int) -> bool:
     """Whether a node is in the node set of a job."""
     return bool(machine.node_sets[jobs.node_set[slot], node])
+
+
+@inner
+def untouched(machine: Hardware, free: FixedMatrix, node: int) -> bool:
+    """Whether nothing of a node is in use where `free` (int64[N, R]) is free."""
+    for r in range(free.shape[1]):  # noqa: SIM110  (a loop compiles to better code than a generator)
+        if free[node, r] != machine.capacity[node, r]:
+            return False
+    return True
+
+
+@inner
+def units_held(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int) -> int:
+    """How many units of a job one row of amounts (int64[:, R]) holds, sharing rules and node sets left aside."""
+    most = PLENTY
+    for r in range(amounts.shape[1]):
+        most = units_in(most, jobs.per_unit[slot, r], 0, amounts[row, r], 0)
+    return most
+
+
+@inner
+def units_on(jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, node: int) -> int:
+    """How many units of a job's kind a node could take of what is `free` (int64[N, R]), its sharing rules heeded.
+
+    However many the job asks for; 1 at most where each unit wants a node of its own.
+    """
+    sharing = jobs.sharing[slot]
+    if not may_use(jobs, slot, machine, node) or (sharing & EXCLUSIVE and not untouched(machine, free, node)):
+        return 0
+    count = units_held(jobs, slot, free, node)
+    return min(count, 1) if sharing & DISTINCT else count
 
 
 @inner

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.handles import Column, FixedColumn
+from cpsched.compile.handles import Column, FixedColumn
+from cpsched.compile.jit import bare, inner
 from cpsched.kernels.fit import taken_on
-from cpsched.kernels.jit import bare, inner
 from cpsched.kernels.state import Groups, Machine, longer
 from cpsched.model import NEVER, IntArray, JobTable
 

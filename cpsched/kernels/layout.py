@@ -6,9 +6,9 @@ not the nodes: blocks of nodes remember where runs begin, and look again only on
 
 from __future__ import annotations
 
-from cpsched.handles import Column, FixedColumn
+from cpsched.compile.handles import Column, FixedColumn
+from cpsched.compile.jit import bare, inner
 from cpsched.kernels.groups import BLOCK, find_edges
-from cpsched.kernels.jit import bare, inner
 from cpsched.kernels.state import Heads, Trial, longer
 
 # ------------------------------------------------------------------------------------------ the layout

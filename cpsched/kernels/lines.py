@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from cpsched.compile.jit import inner
 from cpsched.kernels.fit import units_in
 from cpsched.kernels.groups import EVER
-from cpsched.kernels.jit import inner
+from cpsched.kernels.orders import sort_pairs
 from cpsched.kernels.state import Groups, Site, Trial, longer
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
@@ -159,12 +160,12 @@ def first_slot(site: Site, slot: int, from_s: int) -> int:
         held, count, goes_on = changes_within(site, slot, low_s, high_s)
         if held >= need:
             return low_s
-        order = np.argsort(trial.change_s[:count])
+        change_s, change_by = trial.change_s, trial.change_by
+        sort_pairs(change_s, change_by, count)
         for k in range(count):
-            held += trial.change_by[order[k]]
-            at_s = trial.change_s[order[k]]
-            if held >= need and (k + 1 == count or trial.change_s[order[k + 1]] > at_s):
-                return int(at_s)
+            held += change_by[k]
+            if held >= need and (k + 1 == count or change_s[k + 1] > change_s[k]):
+                return int(change_s[k])
         if not goes_on:
             return NEVER
         low_s, span_s = high_s + 1, 2 * span_s

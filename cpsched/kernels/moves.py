@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cpsched.handles import Column
+from cpsched.compile.handles import Column
+from cpsched.compile.jit import bare, inner
 from cpsched.kernels.groups import mixed
-from cpsched.kernels.jit import bare, inner
 from cpsched.kernels.search_state import Search
 
 ADJACENT, INSERTION, TO_FRONT, PUSH_BACK, SWAP, REINSERT = range(6)
@@ -20,8 +20,8 @@ ALL_MOVES = 63
 @inner
 def drawn(search: Search, below: int) -> int:
     """A random number of at least 0, below `below`."""
-    search.drawn += 1
-    return (mixed(search.drawn) & ((1 << 62) - 1)) % below
+    search.counts.drawn += 1
+    return (mixed(search.counts.drawn) & ((1 << 62) - 1)) % below
 
 
 @inner
@@ -29,11 +29,11 @@ def drawn_move(search: Search) -> int:
     """A random one of the moves that are made."""
     total = 0
     for which in range(len(SHARES)):
-        total += SHARES[which] * ((search.moves >> which) & 1)
+        total += SHARES[which] * ((search.settings.moves >> which) & 1)
     dice, which = drawn(search, total), -1
     while dice >= 0:
         which += 1
-        dice -= SHARES[which] * ((search.moves >> which) & 1)
+        dice -= SHARES[which] * ((search.settings.moves >> which) & 1)
     return which
 
 
@@ -51,8 +51,8 @@ def shift(order: Column, from_: int, to: int) -> None:
 @inner
 def reinsert(search: Search, low: int, high: int) -> int:
     """Take a tenth of the places [low, high) out and put it back anywhere; returns the first that changed."""
-    order, taken, n, first = search.trial, search.spare, high, high
-    search.upto = high
+    order, taken, n, first = search.trial.order, search.last.spare, high, high
+    search.shared.upto = high
     out = max(2, (high - low) // 10)
     for i in range(out):
         place = low + drawn(search, n - low)
@@ -73,9 +73,9 @@ def reinsert(search: Search, low: int, high: int) -> int:
 def move(search: Search) -> int:
     """Let `trial` be the best order with one change behind the fixed jobs; returns the first place that changed.
 
-    `search.upto` is the first place behind the last that changed.
+    `search.shared.upto` is the first place behind the last that changed.
     """
-    order, trial, low, high = search.order, search.trial, search.fixed, search.head
+    order, trial, low, high = search.best.order, search.trial.order, search.fixed, search.head
     for k in range(high):
         trial[k] = order[k]
     kind, a, b = drawn_move(search), low + drawn(search, high - low), low + drawn(search, high - low)
@@ -83,14 +83,14 @@ def move(search: Search) -> int:
         return reinsert(search, low, high)
     if kind == ADJACENT:
         a = min(a, high - 2)
-        search.upto = a + 2
+        search.shared.upto = a + 2
         trial[a], trial[a + 1] = trial[a + 1], trial[a]
         return a
     if kind == TO_FRONT:
         b = low
     elif kind == PUSH_BACK:
         a, b = min(a, b), max(a, b)
-    search.upto = max(a, b) + 1
+    search.shared.upto = max(a, b) + 1
     if kind == SWAP:
         trial[a], trial[b] = trial[b], trial[a]
     else:

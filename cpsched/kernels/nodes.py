@@ -6,10 +6,10 @@ the shadow time), and later ones start where that leaves the reservation whole.
 
 from __future__ import annotations
 
-from cpsched.handles import FixedColumn
+from cpsched.compile.handles import FixedColumn
+from cpsched.compile.jit import inner, kernel
 from cpsched.kernels.fit import asks_more_than
 from cpsched.kernels.groups import EVER, borrow, grouped, leave_out_empty
-from cpsched.kernels.jit import inner, kernel
 from cpsched.kernels.layout import open_layout
 from cpsched.kernels.lines import fill_units, first_slot, rank_by_fullest, rank_by_latest
 from cpsched.kernels.orders import ARRIVAL, BEST_FIT, GREEDY, STRICT, position_of, positions_of, sorted_positions

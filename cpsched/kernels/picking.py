@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpsched.kernels.jit import inner
+from cpsched.compile.jit import inner
 from cpsched.kernels.layout import drop_first, make_heap, make_room_for_heads, open_heads, pass_first
 from cpsched.kernels.ranges import note_move
 from cpsched.kernels.state import Site

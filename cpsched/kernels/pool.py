@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.handles import Column, FixedColumn
-from cpsched.kernels.jit import inner, kernel
+from cpsched.compile.handles import Column, FixedColumn
+from cpsched.compile.jit import inner, kernel
 from cpsched.kernels.orders import ARRIVAL, GREEDY, position_of, positions_of, sorted_positions
 from cpsched.kernels.profile import earliest, occupy, starts_now
 from cpsched.kernels.state import Draft, Method, Site, longer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cpsched.handles import Column, FixedColumn
-from cpsched.kernels.jit import bare
+from cpsched.compile.handles import Column, FixedColumn
+from cpsched.compile.jit import bare
 
 
 @bare

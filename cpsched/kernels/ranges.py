@@ -7,9 +7,9 @@ is noted as *moves*, to be taken back, and to be written as nodes where the job 
 
 from __future__ import annotations
 
+from cpsched.compile.jit import inner
 from cpsched.kernels.fit import taken_on
 from cpsched.kernels.groups import add_edited, mixed
-from cpsched.kernels.jit import inner
 from cpsched.kernels.layout import make_room_for_heads, open_heads, pass_first
 from cpsched.kernels.state import Site, Trial, longer
 

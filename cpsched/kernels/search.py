@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.handles import Column, FixedColumn, FixedReals, Reals
+from cpsched.compile.handles import Column, FixedColumn, FixedReals, Reals
+from cpsched.compile.jit import inner, kernel
 from cpsched.kernels.costs import priced, weigh
 from cpsched.kernels.decode_nodes import carry_out_placed, decode_placed, mark, take_back
 from cpsched.kernels.decode_pool import carry_out_counted, decode_counted
 from cpsched.kernels.fit import asks_more_than
 from cpsched.kernels.groups import mixed
-from cpsched.kernels.jit import inner, kernel
 from cpsched.kernels.moves import move
 from cpsched.kernels.nodes import commit, make_room_by_group, open_trial, starts_now
-from cpsched.kernels.orders import LAF, SAF, SJF, SPF, sorted_positions
+from cpsched.kernels.orders import LAF, SAF, SJF, SPF, bits_of, order_of, sorted_positions
 from cpsched.kernels.pool import amount_of, fill_held, open_draft, place_starts, profile_of, start_now
 from cpsched.kernels.ranges import write_starts
-from cpsched.kernels.search_state import OUT, POOL_JOBS, Objective, Search, accept, make_room_for, make_rows
+from cpsched.kernels.search_state import OUT, POOL_JOBS, Price, Search, accept, make_room_for, make_rows
 from cpsched.kernels.state import Site, longer
 from cpsched.kernels.totals import open_totals
 from cpsched.model import NEVER, IntArray
@@ -32,10 +32,10 @@ NONE_START, ALL_START, SEARCHED = range(3)
 @inner
 def arrange(site: Site, search: Search, found: Column) -> None:
     """Make queue positions, in some order, the order on trial: without jobs that can never run, overdue ones first."""
-    submit_s, amount, trial, k = site.jobs.submit_s, search.amount, search.trial, 0
-    overdue_s = site.now_s - search.overdue_s
+    submit_s, amount, trial, k = site.jobs.submit_s, search.queued.amount, search.trial.order, 0
+    overdue_s = site.now_s - search.settings.overdue_s
     for i in range(search.overdue):
-        trial[i] = search.order[i]
+        trial[i] = search.best.order[i]
         k += 1
     for i in range(site.queued):
         position = found[i]
@@ -47,10 +47,10 @@ def arrange(site: Site, search: Search, found: Column) -> None:
 @inner
 def fix_overdue(site: Site, search: Search) -> None:
     """Put the overdue jobs at the front of the best order, in order of arrival."""
-    overdue_s, k = site.now_s - search.overdue_s, 0
+    overdue_s, k = site.now_s - search.settings.overdue_s, 0
     for position in range(site.queued):
-        if search.amount[position] != NEVER and site.jobs.submit_s[site.queue[position]] < overdue_s:
-            search.order[k] = position
+        if search.queued.amount[position] != NEVER and site.jobs.submit_s[site.queue[position]] < overdue_s:
+            search.best.order[k] = position
             k += 1
     search.overdue = k
     search.fixed = min(k, search.head)
@@ -59,10 +59,10 @@ def fix_overdue(site: Site, search: Search) -> None:
 @inner
 def last_order(site: Site, search: Search, found: Column) -> None:
     """The order of the last round, new jobs at its end."""
-    n, queue, where, slots, k = site.queued, site.queue, search.where, search.slots, 0
+    n, queue, where, slots, k = site.queued, site.queue, search.last.where, search.last.slots, 0
     for i in range(n):
         where[queue[i]] = i + 1
-    for i in range(search.ordered):
+    for i in range(search.last.ordered):
         if where[slots[i]] > 0:
             found[k] = where[slots[i]] - 1
             k += 1
@@ -81,11 +81,14 @@ def candidate(site: Site, search: Search, which: int) -> None:
     if which == LAST:
         last_order(site, search, found)
     elif which == SMITH:
-        key = np.empty(site.queued)
+        price = np.empty(site.queued)
         for i in range(site.queued):
             area = max(1, site.jobs.units[site.queue[i]] * site.jobs.per_unit[site.queue[i], 0])
-            key[i] = -search.weight[i] / (area * max(search.expected[i], 1.0))
-        found = np.argsort(key, kind="mergesort")
+            price[i] = search.queued.weight[i] / (area * max(search.queued.expected[i], 1.0))
+        dearest = bits_of(price)
+        for i in range(site.queued):
+            dearest[i] = -dearest[i]
+        found = order_of(dearest, found)
     elif which == SHORTEST_JOB:
         found = sorted_positions(SJF, site)
     elif which == SMALLEST_AREA:
@@ -95,7 +98,7 @@ def candidate(site: Site, search: Search, which: int) -> None:
     elif which == LARGEST_AREA:
         found = sorted_positions(LAF, site)
     arrange(site, search, found)
-    search.upto = search.head
+    search.shared.upto = search.head
 
 
 @inner
@@ -108,15 +111,15 @@ def tail_cost(site: Site, search: Search, order: Column) -> float:
     for k in range(search.able):
         slot = queue[order[k]]
         if k >= search.head:
-            cost += search.weight[order[k]] * delay_s
+            cost += search.queued.weight[order[k]] * delay_s
         delay_s += jobs.units[slot] * jobs.per_unit[slot, 0] * jobs.estimate_s[slot] / pool
     return float(cost)
 
 
 @inner
-def decode(site: Site, search: Search, objective: Objective, first: int, limit: float, counted: bool) -> float:
+def decode(site: Site, search: Search, objective: Price, first: int, limit: float, counted: bool) -> float:
     """See `decode_counted`."""
-    search.decoded += 1
+    search.counts.decoded += 1
     if counted:
         return decode_counted(site, search, objective, first, limit)
     return decode_placed(site, search, objective, first, limit)
@@ -127,21 +130,21 @@ def longest_wait(site: Site, search: Search) -> int:
     """The longest that a job waits in all, past and planned, in the plan on trial."""
     submit_s, longest_s = site.jobs.submit_s, 0
     for k in range(search.head):
-        if search.trial_starts[k] != NEVER:
-            longest_s = max(longest_s, search.trial_starts[k] - submit_s[site.queue[search.trial[k]]])
+        if search.trial.starts[k] != NEVER:
+            longest_s = max(longest_s, search.trial.starts[k] - submit_s[site.queue[search.trial.order[k]]])
     return int(longest_s)
 
 
 @inner
 def is_tried(search: Search, which: int) -> bool:
     """Whether a candidate is one of those to try."""
-    return bool((search.candidates >> which) & 1)
+    return bool((search.settings.candidates >> which) & 1)
 
 
 @inner
 def is_spent(search: Search, counted: bool) -> bool:
     """Whether as many jobs were placed in this round as may be."""
-    return bool(search.placed >= (POOL_JOBS * search.work if counted else search.work))
+    return bool(search.counts.placed >= (POOL_JOBS * search.settings.work if counted else search.settings.work))
 
 
 @inner
@@ -149,11 +152,11 @@ def accept_whole(search: Search) -> None:
     """Let the order on trial be the best one, with what stands behind the head."""
     accept(search, 0)
     for k in range(search.head, search.able):
-        search.order[k] = search.trial[k]
+        search.best.order[k] = search.trial.order[k]
 
 
 @inner
-def bounding_candidates(site: Site, search: Search, objective: Objective, counted: bool) -> tuple[float, float]:
+def bounding_candidates(site: Site, search: Search, objective: Price, counted: bool) -> tuple[float, float]:
     """Bound the longest wait by the plans of the last order and of arrival; let the cheaper one be the best order.
 
     Returns its cost, and that of its head alone. Each is decoded once: only prices depend on the bound.
@@ -168,21 +171,21 @@ def bounding_candidates(site: Site, search: Search, objective: Objective, counte
                 accept_whole(search)
     search.bound_s = bound_s
     if is_tried(search, LAST):
-        cost = priced(site, search, objective, search.order, search.starts, search.spent, 0, 0.0)
-        behind = tail_cost(site, search, search.order)
+        cost = priced(site, search, objective, search.best.order, search.best.starts, search.best.spent, 0, 0.0)
+        behind = tail_cost(site, search, search.best.order)
         if cost + behind < best:
-            best, head_cost, search.winner = cost + behind, cost, LAST
+            best, head_cost, search.counts.winner = cost + behind, cost, LAST
     if is_tried(search, FIRST_COME) and head_cost > 0.0:
-        cost = priced(site, search, objective, search.trial, search.trial_starts, search.trial_spent, 0, 0.0)
-        behind = tail_cost(site, search, search.trial)
+        cost = priced(site, search, objective, search.trial.order, search.trial.starts, search.trial.spent, 0, 0.0)
+        behind = tail_cost(site, search, search.trial.order)
         if cost + behind < best:
-            best, head_cost, search.winner = cost + behind, cost, FIRST_COME
+            best, head_cost, search.counts.winner = cost + behind, cost, FIRST_COME
             accept_whole(search)
     return float(best), float(head_cost)
 
 
 @inner
-def best_candidate(site: Site, search: Search, objective: Objective, counted: bool) -> float:
+def best_candidate(site: Site, search: Search, objective: Price, counted: bool) -> float:
     """Let the best candidate be the best order; returns the cost of its head."""
     best, head_cost, others = OUT, OUT, LAST
     if objective.bounded:
@@ -194,20 +197,20 @@ def best_candidate(site: Site, search: Search, objective: Objective, counted: bo
         if not is_tried(search, which):
             continue
         candidate(site, search, which)
-        behind = tail_cost(site, search, search.trial)
+        behind = tail_cost(site, search, search.trial.order)
         cost = decode(site, search, objective, 0, best - behind, counted)
         if cost + behind < best:
-            best, head_cost, search.winner = cost + behind, cost, which
+            best, head_cost, search.counts.winner = cost + behind, cost, which
             accept_whole(search)
     return float(head_cost)
 
 
 @inner
-def improve(site: Site, search: Search, objective: Objective, best: float, counted: bool) -> float:
+def improve(site: Site, search: Search, objective: Price, best: float, counted: bool) -> float:
     """Hill climbing: a change of the order stays where the plan costs no more. Returns the cost of the head."""
     if search.head - search.fixed < 2:
         return best
-    for _ in range(search.limit):
+    for _ in range(search.settings.limit):
         if best == 0.0 or is_spent(search, counted):
             break
         first = move(search)
@@ -219,26 +222,26 @@ def improve(site: Site, search: Search, objective: Objective, best: float, count
 
 
 @inner
-def open_search(site: Site, search: Search, objective: Objective, site_weight: FixedReals, counted: bool) -> None:
+def open_search(site: Site, search: Search, objective: Price, site_weight: FixedReals, counted: bool) -> None:
     """Weigh the jobs and see which can run at all."""
     n = site.queued
     make_room_for(search, n, len(site.jobs.units), site.machine.free.shape[1])
     weigh(site, search, objective, site_weight)
-    search.drawn = mixed(search.seed) + mixed(site.now_s)
-    search.decoded = search.placed = search.able = search.valid = 0
-    search.winner, search.bound_s, search.known[0] = -1, NEVER, 0
-    search.spent[0] = 0.0
+    search.counts.drawn = mixed(search.settings.seed) + mixed(site.now_s)
+    search.counts.decoded = search.counts.placed = search.able = search.shared.valid = 0
+    search.counts.winner, search.bound_s, search.best.known[0] = -1, NEVER, 0
+    search.best.spent[0] = 0.0
     eventually = 0
     if counted:
         eventually = fill_held(site)
         for node in range(len(site.machine.free)):
             eventually += site.machine.free[node, 0]
     for i in range(n):
-        search.amount[i] = amount_of(site, site.queue[i]) if counted else 1
-        if counted and search.amount[i] > eventually:
-            search.amount[i] = NEVER
-        search.able += search.amount[i] != NEVER
-    search.head = min(search.able, search.horizon)
+        search.queued.amount[i] = amount_of(site, site.queue[i]) if counted else 1
+        if counted and search.queued.amount[i] > eventually:
+            search.queued.amount[i] = NEVER
+        search.able += search.queued.amount[i] != NEVER
+    search.head = min(search.able, search.settings.horizon)
     fix_overdue(site, search)
 
 
@@ -249,9 +252,9 @@ def certain_counted(site: Site, search: Search) -> int:
     for node in range(len(site.machine.free)):
         available += site.machine.free[node, 0]
     for i in range(site.queued):
-        if search.amount[i] != NEVER:
-            wanted += search.amount[i]
-            least = min(least, search.amount[i])
+        if search.queued.amount[i] != NEVER:
+            wanted += search.queued.amount[i]
+            least = min(least, search.queued.amount[i])
     if wanted <= available:
         return ALL_START
     return NONE_START if least > available else SEARCHED
@@ -280,10 +283,10 @@ def certain_placed(site: Site, search: Search) -> int:
 @inner
 def remember(site: Site, search: Search) -> None:
     """Keep the best order for the next round, as slots."""
-    search.slots = longer(search.slots, 0, search.able)
+    search.last.slots = longer(search.last.slots, 0, search.able)
     for k in range(search.able):
-        search.slots[k] = site.queue[search.order[k]]
-    search.ordered = search.able
+        search.last.slots[k] = site.queue[search.best.order[k]]
+    search.last.ordered = search.able
 
 
 @inner
@@ -296,7 +299,7 @@ def carry_out(site: Site, search: Search, whole: bool, counted: bool) -> None:
 
 
 @inner
-def plan_all(site: Site, search: Search, objective: Objective, answer: int, whole: bool, counted: bool) -> None:
+def plan_all(site: Site, search: Search, objective: Price, answer: int, whole: bool, counted: bool) -> None:
     """Find an order and carry it out; where nothing can start that is the last order, planned with `whole` alone."""
     if answer == SEARCHED:
         improve(site, search, objective, best_candidate(site, search, objective, counted), counted)
@@ -304,7 +307,7 @@ def plan_all(site: Site, search: Search, objective: Objective, answer: int, whol
         return
     candidate(site, search, LAST)
     for k in range(search.able):
-        search.order[k] = search.trial[k]
+        search.best.order[k] = search.trial.order[k]
     if whole:
         decode(site, search, objective, 0, OUT, counted)
         accept(search, 0)
@@ -312,25 +315,25 @@ def plan_all(site: Site, search: Search, objective: Objective, answer: int, whol
 
 
 @inner
-def search_counted(site: Site, search: Search, objective: Objective, whole: bool) -> int:
+def search_counted(site: Site, search: Search, objective: Price, whole: bool) -> int:
     """The whole round on a pool."""
     answer = certain_counted(site, search)
     if answer == ALL_START:
         for i in range(site.queued):
-            if search.amount[i] != NEVER:
-                start_now(site, i, search.amount[i])
+            if search.queued.amount[i] != NEVER:
+                start_now(site, i, search.queued.amount[i])
         return answer
     available = 0
     for node in range(len(site.machine.free)):
         available += site.machine.free[node, 0]
     make_rows(search, site.active + 2 * search.able + 4)
-    search.points[0] = profile_of(site, available, search.times[0], search.level[0])
+    search.rows.points[0] = profile_of(site, available, search.rows.times[0], search.rows.level[0])
     plan_all(site, search, objective, answer, whole, True)
     return answer
 
 
 @inner
-def search_placed(site: Site, search: Search, objective: Objective, whole: bool) -> int:
+def search_placed(site: Site, search: Search, objective: Price, whole: bool) -> int:
     """The whole round on nodes."""
     open_trial(site, 2)
     site.trial.lasting = 0
@@ -345,16 +348,19 @@ def search_placed(site: Site, search: Search, objective: Objective, whole: bool)
     return answer
 
 
+Asked = tuple[Reals, FixedReals, bool, bool]
+"""By queue position the expected seconds of run time, and by what the site multiplies the weight (no entries where all
+weigh alike); whether the cluster is a counted pool; whether the whole plan is wanted, not the starts alone."""
+
+
 @kernel
-def look_ahead(
-    site: Site, search: Search, objective: Objective, expected: Reals, site_weight: FixedReals, counted: bool,
-    whole: bool,
-) -> int:  # fmt: skip
-    """Plan the queue into `site.draft`; returns what came of it. `expected` are seconds of run time by queue position.
+def look_ahead(site: Site, search: Search, objective: Price, asked: Asked) -> int:
+    """Plan the queue into `site.draft`; returns what came of it.
 
     The order found is kept in `search` for the next round.
     """
-    search.expected = expected
+    expected, site_weight, counted, whole = asked
+    search.queued.expected = expected
     open_draft(site.draft, site.queued)
     site.draft.offsets[0] = 0
     open_search(site, search, objective, site_weight, counted)
@@ -364,7 +370,7 @@ def look_ahead(
     else:
         answer = search_placed(site, search, objective, whole)
     if answer == ALL_START:
-        search.ordered = 0
+        search.last.ordered = 0
     else:
         remember(site, search)
     return answer
@@ -373,12 +379,12 @@ def look_ahead(
 @kernel
 def ordered(search: Search) -> IntArray:
     """The order that the next round goes on from, as slots."""
-    return search.slots[: search.ordered].copy()
+    return search.last.slots[: search.last.ordered].copy()
 
 
 @kernel
 def go_on_from(search: Search, slots: FixedColumn) -> int:
     """Let the next round go on from an order of slots; returns their number."""
-    search.slots = slots.copy()
-    search.ordered = len(slots)
-    return search.ordered
+    search.last.slots = slots.copy()
+    search.last.ordered = len(slots)
+    return search.last.ordered

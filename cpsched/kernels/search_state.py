@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.handles import Column, FixedReals, Handle, Matrix, Reals
+from cpsched.compile.handles import Column, Handle, Matrix, Reals
+from cpsched.compile.jit import inner
 from cpsched.kernels.groups import mixed
-from cpsched.kernels.jit import inner
 from cpsched.kernels.state import longer, no_entries
+from cpsched.model import IntArray
 
 OUT = 1e300
 """The cost of a plan that was given up because it costs more than the best one."""
@@ -16,23 +17,27 @@ POOL_JOBS = 20
 """Jobs are placed so many times faster on a pool than on nodes, about."""
 
 
-class Objective(Handle):
-    """What a search minimises; see `cpsched.dispatchers.lookahead.objectives`."""
+class Price(Handle):
+    """What a second costs that a job waits: the fields of `cpsched.dispatchers.lookahead.objectives.Row`."""
 
     power: int
     """0: the cost grows linearly with the start; otherwise it is r (F^power - W^power)."""
     ageing_power: int
-    """The power of the wait in the ageing."""
     bounded: int
     """Whether plans are bounded, see `Search.bound_s`."""
-    parameters: FixedReals
-    """Exponent of r, exponent of E, factor and seconds of ageing, least E; then for the reserve its share of the
-    machine, the E above which a job must leave it free, and the wait up to which it must; then the share of the
-    queue's typical area that each job counts for beside its own."""
+    r: float
+    e: float
+    flat: float
+    ageing: float
+    aged_s: float
+    least_s: float
+    reserve: float
+    reserve_above_s: float
+    reserve_until_s: float
 
 
-class Search(Handle, grows=True):
-    """A search among orders. Orders hold queue positions; the first `head` of them are decoded and searched."""
+class Settings(Handle):
+    """How far a search goes."""
 
     limit: int
     """The most orders that are decoded after the candidates."""
@@ -43,21 +48,120 @@ class Search(Handle, grows=True):
     """The most jobs that are decoded and searched."""
     covered: int
     """The most jobs that get a planned start."""
+    overdue_s: int
+    """Jobs that waited longer come first, in order of arrival."""
+    seed: int
     candidates: int
     """Bits of the candidate orders that are tried."""
     moves: int
     """Bits of the moves that are made."""
     reservations: int
     """On a pool: so many jobs that cannot start now hold the slot that is planned for them."""
-    overdue_s: int
-    """Jobs that waited longer come first, in order of arrival."""
-    seed: int
+
+
+class Counts(Handle):
+    """What a round has spent so far."""
+
     drawn: int
     """State of the random generator."""
     decoded: int
-    """Orders decoded in this round."""
+    """Orders decoded."""
     placed: int
-    """Jobs placed in this round, in all those orders together."""
+    """Jobs placed, in all those orders together."""
+    winner: int
+    """The candidate that was the best."""
+
+
+class Shared(Handle):
+    """What the order on trial, and what is placed at present, have in common with the best order."""
+
+    upto: int
+    """From this place on the order on trial is the best one."""
+    same: int
+    """From this place on the plan on trial is known to be that of the best order."""
+    valid: int
+    """On nodes: so many jobs of the best order are placed at present."""
+
+
+class Queued(Handle, grows=True):
+    """The waiting jobs, by queue position."""
+
+    weight: Reals
+    """The cost of one second."""
+    expected: Reals
+    """How long the job is expected to run, for its weight."""
+    reserve: Column
+    """Processors that must stay free beside the job."""
+    amount: Column
+    """Processors that the job takes; on a pool NEVER where it can never run."""
+
+
+class Tried(Handle, grows=True):
+    """An order of the queue, and its plan, by place in the order."""
+
+    order: Column
+    """Queue positions."""
+    starts: Column
+    """The planned starts."""
+    spent: Reals
+    """What the jobs before a place cost."""
+    known: Column
+    """A hash of all reservations made before a place, independent of their order."""
+    row: Column
+    """On a pool: the profile before each job, as a row of `Rows`."""
+
+
+class Last(Handle, grows=True):
+    """The best order as the next round finds it, and room to build orders in."""
+
+    ordered: int
+    """Entries of `slots` in use."""
+    slots: Column
+    """The best order as slots."""
+    where: Column
+    """Queue positions by slot, plus one; zero between two uses."""
+    spare: Column
+
+
+class Marks(Handle, grows=True):
+    """On nodes: how things were before each job of the order, so that it can be taken back."""
+
+    moves: Column
+    """Entries of `trial.moved` in use."""
+    available: Column
+    """What is available, all resources side by side."""
+    groups: Column
+    steps: Column
+    started: Column
+    failed: Column
+    slotted: Column
+
+
+class Rows(Handle, grows=True):
+    """On a pool: profiles, a row each."""
+
+    points: Column
+    """Breakpoints of each row."""
+    times: Matrix
+    level: Matrix
+
+
+class Totals(Handle, grows=True):
+    """On nodes: what all nodes together have free, before each job; see `cpsched.kernels.totals`."""
+
+    times: Matrix
+    """When that changes."""
+    free: Matrix
+    """What they have free then, all resources of a breakpoint side by side."""
+    points: Column
+    """Breakpoints of each row."""
+    asked: Column
+    """What a job asks for in all, by resource."""
+
+
+class Search(Handle):
+    """A search among orders. Orders hold queue positions; the first `head` of them are decoded and searched."""
+
     able: int
     """Jobs that can run at all."""
     head: int
@@ -68,85 +172,42 @@ class Search(Handle, grows=True):
     """Jobs at the front that the search leaves where they are."""
     bound_s: int
     """A plan in which a job that has waited for half of this waits longer in all is given up; `NEVER`: no bound."""
-    valid: int
-    """On nodes: so many jobs of the best order are placed at present."""
-    winner: int
-    """The candidate that was the best."""
-    weight: Reals
-    """By queue position: the cost of one second."""
-    expected: Reals
-    """By queue position: how long the job is expected to run, for its weight."""
-    reserve: Column
-    """By queue position: processors that must stay free beside the job."""
-    amount: Column
-    """By queue position: processors that the job takes; on a pool NEVER where it can never run."""
-    order: Column
-    trial: Column
-    spare: Column
-    """Room to build orders in."""
-    starts: Column
-    """The planned starts of the best order."""
-    trial_starts: Column
-    spent: Reals
-    """What the jobs of the best order before a position cost."""
-    trial_spent: Reals
-    known: Column
-    """A number for what the jobs of the best order before a position hold, and when; the same for the same holdings,
-    in whatever order they were given."""
-    trial_known: Column
-    upto: int
-    """From this place on the order on trial is the best one."""
-    same: int
-    """From this place on the plan on trial is known to be that of the best order."""
-    where: Column
-    """Queue positions by slot, plus one; zero between two uses."""
-    slots: Column
-    """The best order as slots, for the next round."""
-    ordered: int
-    """Entries of `slots` in use."""
-    row: Column
-    """On a pool: the profile before each job of the best order, as a row of `times` and `level`."""
-    trial_row: Column
-    points: Column
-    """Breakpoints of each row."""
-    times: Matrix
-    level: Matrix
-    total_times: Matrix
-    """On nodes: when what all nodes together have free changes, before each job; see `cpsched.kernels.totals`."""
-    total_free: Matrix
-    """What they have free then, all resources of a breakpoint side by side."""
-    total_points: Column
-    asked: Column
-    """What a job asks for in all, by resource."""
-    at_moves: Column
-    """On nodes: entries of `trial.moved` in use before each job."""
-    at_available: Column
-    """What is available before each job, all resources side by side."""
-    at_groups: Column
-    at_steps: Column
-    at_started: Column
-    at_failed: Column
-    at_slotted: Column
+    settings: Settings
+    counts: Counts
+    shared: Shared
+    queued: Queued
+    best: Tried
+    """The best order so far."""
+    trial: Tried
+    """The order on trial."""
+    last: Last
+    marks: Marks
+    rows: Rows
+    totals: Totals
 
 
-def new_search(
-    limit: int, work: int, horizon: int, covered: int, candidates: int, overdue_s: int, seed: int, moves: int,
-    reservations: int,
-) -> Search:  # fmt: skip
+def new_search(settings: Settings) -> Search:
     """A search that has no order yet."""
     none = no_entries
+
+    def tried() -> Tried:
+        return Tried(none(), none(), np.zeros(0), none(), none())
+
+    def matrix() -> IntArray:
+        return np.zeros((0, 0), np.int64)
+
     return Search(
-        limit=limit, work=work, horizon=horizon, covered=covered, candidates=candidates, overdue_s=overdue_s,
-        moves=moves, reservations=reservations,
-        seed=seed, placed=0, drawn=0, decoded=0, able=0, head=0, overdue=0, fixed=0, valid=0, winner=-1, ordered=0,
-        upto=0, same=0, bound_s=0, weight=np.zeros(0), expected=np.zeros(0), spent=np.zeros(0), trial_spent=np.zeros(0),
-        times=np.zeros((0, 0), np.int64), level=np.zeros((0, 0), np.int64),
-        total_times=np.zeros((0, 0), np.int64), total_free=np.zeros((0, 0), np.int64),
-        **{name: none() for name in (
-            "reserve", "amount", "order", "trial", "spare", "starts", "trial_starts", "known", "trial_known", "where",
-            "slots", "row", "trial_row", "points", "at_moves", "at_available", "at_groups", "at_steps", "at_started",
-            "at_failed", "at_slotted", "total_points", "asked",
-        )},
+        able=0, head=0, overdue=0, fixed=0, bound_s=0,
+        settings=settings,
+        counts=Counts(drawn=0, decoded=0, placed=0, winner=-1),
+        shared=Shared(upto=0, same=0, valid=0),
+        queued=Queued(np.zeros(0), np.zeros(0), none(), none()),
+        best=tried(),
+        trial=tried(),
+        last=Last(0, none(), none(), none()),
+        marks=Marks(*(none() for _ in range(7))),
+        rows=Rows(none(), matrix(), matrix()),
+        totals=Totals(matrix(), matrix(), none(), none()),
     )  # fmt: skip
 
 
@@ -159,47 +220,56 @@ def longer_reals(column: Reals, room: int) -> Reals:
 @inner
 def make_room_for(search: Search, count: int, slots: int, resources: int) -> None:
     """Let there be room for a queue of `count`, in a table of `slots`."""
-    room = count + 2
-    search.weight = longer_reals(search.weight, room)
-    search.spent, search.trial_spent = longer_reals(search.spent, room), longer_reals(search.trial_spent, room)
-    search.reserve, search.amount = longer(search.reserve, 0, room), longer(search.amount, 0, room)
-    search.order, search.trial = longer(search.order, 0, room), longer(search.trial, 0, room)
-    search.spare = longer(search.spare, 0, room)
-    search.starts, search.trial_starts = longer(search.starts, 0, room), longer(search.trial_starts, 0, room)
-    search.row, search.trial_row = longer(search.row, 0, room), longer(search.trial_row, 0, room)
-    search.known, search.trial_known = longer(search.known, 0, room), longer(search.trial_known, 0, room)
-    search.at_moves, search.at_groups = longer(search.at_moves, 0, room), longer(search.at_groups, 0, room)
-    search.at_steps, search.at_started = longer(search.at_steps, 0, room), longer(search.at_started, 0, room)
-    search.at_failed, search.at_slotted = longer(search.at_failed, 0, room), longer(search.at_slotted, 0, room)
-    search.at_available = longer(search.at_available, 0, room * resources)
-    if len(search.where) < slots:
-        search.where = np.zeros(2 * slots, np.int64)
+    room, queued, last = count + 2, search.queued, search.last
+    queued.weight = longer_reals(queued.weight, room)
+    queued.reserve, queued.amount = longer(queued.reserve, 0, room), longer(queued.amount, 0, room)
+    make_room_for_order(search.best, room)
+    make_room_for_order(search.trial, room)
+    make_room_for_marks(search.marks, room, resources)
+    last.spare = longer(last.spare, 0, room)
+    if len(last.where) < slots:
+        last.where = np.zeros(2 * slots, np.int64)
+
+
+@inner
+def make_room_for_order(tried: Tried, room: int) -> None:
+    """Let there be room for an order of so many jobs."""
+    tried.order, tried.starts = longer(tried.order, 0, room), longer(tried.starts, 0, room)
+    tried.known, tried.row = longer(tried.known, 0, room), longer(tried.row, 0, room)
+    tried.spent = longer_reals(tried.spent, room)
+
+
+@inner
+def make_room_for_marks(marks: Marks, room: int, resources: int) -> None:
+    """Let there be room for a mark before each of so many jobs."""
+    marks.moves, marks.groups = longer(marks.moves, 0, room), longer(marks.groups, 0, room)
+    marks.steps, marks.started = longer(marks.steps, 0, room), longer(marks.started, 0, room)
+    marks.failed, marks.slotted = longer(marks.failed, 0, room), longer(marks.slotted, 0, room)
+    marks.available = longer(marks.available, 0, room * resources)
 
 
 @inner
 def make_rows(search: Search, points: int) -> None:
     """Let there be two rows of so many breakpoints before each job of the head and behind the last."""
-    rows = 2 * (search.head + 1)
-    if search.times.shape[0] < rows or search.times.shape[1] < points:
-        rows, points = max(2 * rows, search.times.shape[0]), max(2 * points, search.times.shape[1])
-        search.times, search.level = np.empty((rows, points), np.int64), np.empty((rows, points), np.int64)
-        search.points = np.empty(rows, np.int64)
+    count, rows = 2 * (search.head + 1), search.rows
+    if rows.times.shape[0] < count or rows.times.shape[1] < points:
+        count, points = max(2 * count, rows.times.shape[0]), max(2 * points, rows.times.shape[1])
+        rows.times, rows.level = np.empty((count, points), np.int64), np.empty((count, points), np.int64)
+        rows.points = np.empty(count, np.int64)
     for k in range(search.head + 1):
-        search.row[k], search.trial_row[k] = k, search.head + 1 + k
+        search.best.row[k], search.trial.row[k] = k, search.head + 1 + k
 
 
 @inner
 def accept(search: Search, first: int) -> None:
     """Let the order on trial be the best one; both are the same before place `first`, their plans from `same` on."""
-    order, trial, starts, trial_starts = search.order, search.trial, search.starts, search.trial_starts
-    spent, trial_spent, row, trial_row = search.spent, search.trial_spent, search.row, search.trial_row
-    known, trial_known = search.known, search.trial_known
+    best, trial, same = search.best, search.trial, search.shared.same
     for k in range(first, search.head):
-        spent[k + 1] = trial_spent[k + 1]
-        if k < search.same:
-            order[k], starts[k], known[k + 1] = trial[k], trial_starts[k], trial_known[k + 1]
-            row[k + 1], trial_row[k + 1] = trial_row[k + 1], row[k + 1]
-    search.valid = search.same
+        best.spent[k + 1] = trial.spent[k + 1]
+        if k < same:
+            best.order[k], best.starts[k], best.known[k + 1] = trial.order[k], trial.starts[k], trial.known[k + 1]
+            best.row[k + 1], trial.row[k + 1] = trial.row[k + 1], best.row[k + 1]
+    search.shared.valid = same
 
 
 @inner

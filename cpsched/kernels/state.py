@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.handles import Column, FixedColumn, FixedFlags, FixedMatrix, Handle, Matrix
-from cpsched.kernels.jit import inner, kernel, owned
-from cpsched.model import Cluster, IntArray, JobTable, Places
+from cpsched.compile.handles import Column, FixedColumn, FixedFlags, FixedMatrix, Handle, Matrix
+from cpsched.compile.jit import inner, kernel
+from cpsched.model import Cluster, IntArray, JobTable
 
 
 class Machine(Handle):
@@ -246,12 +246,6 @@ def new_trial(resources: int) -> Trial:
     amounts = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
     layout, heads = Layout(0, 0, 0, *(no_entries() for _ in range(8))), Heads(*(no_entries() for _ in range(6)))
     return Trial(0, 0, 0, 0, 0, 0, no_groups(resources), layout, heads, *amounts, *(no_entries() for _ in range(13)))
-
-
-@kernel
-def entries(places: Places) -> tuple[IntArray, IntArray]:
-    """Nodes and units of all placements."""
-    return owned(places, "node")[: places.used], owned(places, "units")[: places.used]
 
 
 @kernel

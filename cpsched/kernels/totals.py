@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.handles import Column, FixedColumn
-from cpsched.kernels.jit import bare, inner
+from cpsched.compile.handles import Column, FixedColumn
+from cpsched.compile.jit import bare, inner
 from cpsched.kernels.profile import lower_bound
 from cpsched.kernels.ranges import taken_by_moves
 from cpsched.kernels.search_state import Search
@@ -65,14 +65,14 @@ def open_totals(site: Site, search: Search) -> None:
     """Let row 0 be the machine as it is, with what running jobs give back; nothing is placed yet."""
     jobs, groups, available, resources = site.jobs, site.trial.groups, site.trial.available, len(site.trial.available)
     rows, points = search.head + 1, site.active + 2 * search.head + 4
-    if len(search.asked) != resources:
-        search.asked, search.total_times = np.empty(resources, np.int64), np.empty((0, 0), np.int64)
-    if search.total_times.shape[0] < rows or search.total_times.shape[1] < points:
-        rows, points = max(2 * rows, search.total_times.shape[0]), max(2 * points, search.total_times.shape[1])
-        search.total_times = np.empty((rows, points), np.int64)
-        search.total_free = np.empty((rows, points * resources), np.int64)
-        search.total_points = np.empty(rows, np.int64)
-    times, free, n = search.total_times[0], search.total_free[0], 1
+    if len(search.totals.asked) != resources:
+        search.totals.asked, search.totals.times = np.empty(resources, np.int64), np.empty((0, 0), np.int64)
+    if search.totals.times.shape[0] < rows or search.totals.times.shape[1] < points:
+        rows, points = max(2 * rows, search.totals.times.shape[0]), max(2 * points, search.totals.times.shape[1])
+        search.totals.times = np.empty((rows, points), np.int64)
+        search.totals.free = np.empty((rows, points * resources), np.int64)
+        search.totals.points = np.empty(rows, np.int64)
+    times, free, n = search.totals.times[0], search.totals.free[0], 1
     times[0] = site.now_s
     for r in range(resources):
         free[r] = available[r]
@@ -92,32 +92,32 @@ def open_totals(site: Site, search: Search) -> None:
                 free[k * resources + r] += size[g] * (line[step, r] - line[step - 1, r])
     for i in range(resources, n * resources):
         free[i] += free[i - resources]
-    search.total_points[0] = n
+    search.totals.points[0] = n
 
 
 @inner
 def bound_by_totals(site: Site, search: Search, k: int, slot: int) -> int:
     """A second before which a job cannot start beside those before place `k`; NEVER where it cannot start at all."""
-    jobs, asked = site.jobs, search.asked
+    jobs, asked = site.jobs, search.totals.asked
     for r in range(len(asked)):
         asked[r] = jobs.units[slot] * jobs.per_unit[slot, r]
     return earliest_total(
-        search.total_times[k], search.total_free[k], search.total_points[k], jobs.estimate_s[slot], asked
+        search.totals.times[k], search.totals.free[k], search.totals.points[k], jobs.estimate_s[slot], asked
     )
 
 
 @inner
 def take_from_totals(site: Site, search: Search, k: int, to: int, slot: int, start_s: int, moves: int) -> None:
     """Let row `to` be row `k` with a job, placed last, beside; before it there were so many moves."""
-    jobs, asked = site.jobs, search.asked
-    times, free, n, resources = search.total_times[to], search.total_free[to], search.total_points[k], len(asked)
+    jobs, asked = site.jobs, search.totals.asked
+    times, free, n, resources = search.totals.times[to], search.totals.free[to], search.totals.points[k], len(asked)
     if to != k:
-        from_times, from_free = search.total_times[k], search.total_free[k]
+        from_times, from_free = search.totals.times[k], search.totals.free[k]
         for i in range(n):
             times[i] = from_times[i]
         for i in range(n * resources):
             free[i] = from_free[i]
-    search.total_points[to] = n
+    search.totals.points[to] = n
     if start_s == NEVER or n + 2 > len(times):
         return
     for r in range(resources):
@@ -133,4 +133,4 @@ def take_from_totals(site: Site, search: Search, k: int, to: int, slot: int, sta
         for r in range(resources):
             free[i * resources + r] -= asked[r]
         i += 1
-    search.total_points[to] = n
+    search.totals.points[to] = n

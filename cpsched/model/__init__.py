@@ -13,6 +13,7 @@ from cpsched.model.cluster import BoolArray, Cluster, IntArray, frozen_array
 from cpsched.model.decision import NO_STARTS, Decision, Effort, Need, Starts, Wait
 from cpsched.model.job import EndedJob, Job, Placement, Request, RunningJob
 from cpsched.model.numbers import (
+    BSLD_BOUND_S,
     DISTINCT,
     EXCLUSIVE,
     NEVER,
@@ -22,6 +23,7 @@ from cpsched.model.snapshot import Snapshot
 from cpsched.model.table import JobTable, Places
 
 __all__ = [
+    "BSLD_BOUND_S",
     "DISTINCT",
     "EXCLUSIVE",
     "NEVER",

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.bounds import require_amount, require_total
 from cpsched.errors import require
+from cpsched.model.bounds import require_amount, require_total
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cpsched.bounds import require_amount, require_duration, require_time, require_total
 from cpsched.errors import require
+from cpsched.model.bounds import require_amount, require_duration, require_time, require_total
 from cpsched.model.numbers import DISTINCT, EXCLUSIVE
 
 Placement = tuple[tuple[int, int], ...]

@@ -9,3 +9,5 @@ DISTINCT = 1
 """Bit of `JobTable.sharing`: each unit on a node of its own."""
 EXCLUSIVE = 2
 """Bit of `JobTable.sharing`: nodes used are used by this job alone."""
+BSLD_BOUND_S = 10
+"""The bound of the bounded slowdown: run times below count as this much (Feitelson et al. 1997; debs24: k)."""

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.bounds import MOST_S, require_duration, require_time
+from cpsched.compile.handles import Handle
 from cpsched.errors import require
+from cpsched.model.bounds import MOST_S, require_duration, require_time
 from cpsched.model.cluster import Cluster, IntArray, frozen_array
 from cpsched.model.job import Job, Placement, RunningJob
+from cpsched.model.overrun import Overrun, expected_end_s
 from cpsched.model.table import JobTable
-from cpsched.overrun import Overrun, expected_end_s
-
-if TYPE_CHECKING:
-    from cpsched.kernels.state import Site
 
 NO_ESTIMATES: Mapping[int, int] = MappingProxyType({})
 
@@ -31,10 +28,12 @@ class Snapshot:
     - `table`: all jobs as columns by slot; every queued or running job has an estimate of at least one second.
     - `queue`: slots of the eligible jobs, in order of arrival.
     - `running`: slots of the running jobs, by expected end (`table.end_s`), which is always after `now_s`.
-    - `site`: the same as kernels are handed it, where the state carries it along; a changed copy has none.
+    - `carried`: the same as kernels are handed it, where the state carries it along; a changed copy has none. See
+      `cpsched.planning.site_of`.
 
     A snapshot is checked when it is made: `InvalidValue` names what is wrong. Only a caller whose own state holds
-    these rules by construction may pass `by_construction=True` and save the check (the simulated cluster does).
+    these rules by construction may pass `by_construction=True` and save the check (the simulated cluster does), and
+    what it carries along as `carry`.
 
     >>> from cpsched.model import Cluster, Job, Request
     >>> cluster = Cluster.of([[4], [4]], ["cores"])
@@ -50,10 +49,12 @@ class Snapshot:
     table: JobTable
     queue: IntArray
     running: IntArray
-    site: Site | None = field(default=None, init=False)
+    carried: Handle | None = field(default=None, init=False)
     by_construction: InitVar[bool] = False
+    carry: InitVar[Handle | None] = None
 
-    def __post_init__(self, by_construction: bool) -> None:
+    def __post_init__(self, by_construction: bool, carry: Handle | None) -> None:
+        object.__setattr__(self, "carried", carry)
         if not by_construction:
             self.check()
 

@@ -10,9 +10,10 @@ from functools import cached_property
 
 import numpy as np
 
-from cpsched.bounds import MOST_S
+from cpsched.compile.handles import Column, Handle, Matrix, fields_of, kind_of
+from cpsched.compile.jit import kernel, owned
 from cpsched.errors import require
-from cpsched.handles import Column, Handle, Matrix, fields_of, kind_of
+from cpsched.model.bounds import MOST_S
 from cpsched.model.cluster import Cluster, IntArray
 from cpsched.model.job import Job, RunningJob
 
@@ -61,12 +62,12 @@ class JobTable(Handle):
     @property
     def place_node(self) -> IntArray:
         """int64[P]: the nodes of all placements, job after job."""
-        return fixed_view(entries_of(self.places)[0])
+        return fixed_view(entries(self.places)[0])
 
     @property
     def place_units(self) -> IntArray:
         """int64[P]: the units on those nodes."""
-        return fixed_view(entries_of(self.places)[1])
+        return fixed_view(entries(self.places)[1])
 
     @cached_property
     def _slot_of(self) -> dict[int, int]:
@@ -140,8 +141,7 @@ COLUMNS = tuple(name for name, hint in fields_of(JobTable).items() if kind_of(hi
 """The names of a table's columns."""
 
 
-def entries_of(places: Places) -> tuple[IntArray, IntArray]:
+@kernel
+def entries(places: Places) -> tuple[IntArray, IntArray]:
     """Nodes and units of all placements."""
-    from cpsched.kernels.state import entries
-
-    return entries(places)
+    return owned(places, "node")[: places.used], owned(places, "units")[: places.used]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Protocol
 
 import numpy as np
 
-from cpsched.bounds import MOST_S
-from cpsched.errors import DecisionFault, InvalidValue, message_of
+from cpsched.errors import METHODS, RAISED, DecisionFault, InvalidValue, what_happened
 from cpsched.model import EndedJob, IntArray, Job, JobTable
+from cpsched.model.bounds import MOST_S
+from cpsched.whereabouts import place_of
 
 
 class Predictor(ABC):
@@ -40,6 +42,19 @@ class Predictor(ABC):
         """Take note of a job that ended."""
 
 
+class Learner(Protocol):
+    """What dispatchers and predictors have in common."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether `learn` changes anything."""
+        ...
+
+    def learn(self, ended: EndedJob) -> None:
+        """Take note of a job that ended."""
+        ...
+
+
 _NUMBERS = (int, float, np.integer, np.floating)
 
 
@@ -48,6 +63,30 @@ def whole_seconds(answer: object) -> int:
     if isinstance(answer, _NUMBERS) and 1 <= answer < MOST_S:
         return int(answer)
     raise InvalidValue("estimate_s", answer, "must be a number of seconds, from 1 to below 2^53")
+
+
+def predicted_s(predictor: Predictor, job: Job) -> int:
+    """What `predictor` expects of one job, in whole seconds; raises `DecisionFault` for whatever else it does."""
+    try:
+        return whole_seconds(predictor.predict(job))
+    except RAISED as error:
+        raise fault_of("predictor", predictor, error) from error
+
+
+def learns(part: str, of: Learner) -> bool:
+    """Whether a dispatcher or predictor learns; raises `DecisionFault` where it cannot tell."""
+    try:
+        return bool(of.learns)
+    except RAISED as error:
+        raise fault_of(part, of, error) from error
+
+
+def teach(part: str, of: Learner, ended: EndedJob) -> None:
+    """Have a dispatcher or predictor learn; raises `DecisionFault` where it fails at that."""
+    try:
+        of.learn(ended)
+    except RAISED as error:
+        raise fault_of(part, of, error) from error
 
 
 def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> None:
@@ -61,11 +100,11 @@ def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> No
         for slot in slots.tolist():
             if not 0 < estimate_s[slot] <= walltime_s[slot]:
                 estimate_s[slot] = min(whole_seconds(int(estimate_s[slot])), walltime_s[slot])
-    except Exception as error:
+    except RAISED as error:
         table.estimate_s[slots] = table.walltime_s[slots]
         raise fault_of("predictor", predictor, error) from error
 
 
 def fault_of(part: str, of: object, error: BaseException) -> DecisionFault:
     """What to raise where a dispatcher or predictor raised `error`."""
-    return DecisionFault(part, of, f"{type(error).__name__}: {message_of(error)}")
+    return DecisionFault(part, of, what_happened(error), place_of(error, of, METHODS[part]))

@@ -140,6 +140,12 @@ class Accounts:
         return found
 
     @cached_property
+    def above(self) -> dict[str, str]:
+        """Account -> the account that it is below; empty for the root."""
+        rows = self.associations
+        return {row.account: rows[row.parent].account if row.parent >= 0 else "" for row in rows if not row.user}
+
+    @cached_property
     def highest_priority(self) -> int:
         """The largest priority of an association."""
         return max(row.priority for row in self.associations)

@@ -20,7 +20,7 @@ import numpy as np
 
 from cpsched import catalogue
 from cpsched.dispatchers.cp import engine
-from cpsched.dispatchers.cp.objective import delay
+from cpsched.kernels.cp.delays import delay
 from cpsched_sim.instances import read_instances
 
 FEW = 20
@@ -51,7 +51,7 @@ def improve(problem: Any, answer: Any, *rest: Any) -> Any:
     """The engine's, watched."""
     global _began_s
     facts = problem.facts
-    found = Round(len(facts.jobs), int(facts.units[facts.jobs].sum()))
+    found = Round(len(facts.jobs), int(facts.table.units[facts.jobs].sum()))
     rounds.append(found)
     _began_s = time.process_time()
     better = _improve(problem, answer, *rest)

@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from cpsched.dispatchers.cp import sizes, window
-from cpsched.dispatchers.cp.positions import Facts
 from cpsched.dispatchers.cp.variables import chosen, taken_by_all
+from cpsched.kernels.cp.considered import startable
+from cpsched.kernels.cp.state import Facts
 from cpsched_sim.instances import read_instances
 
 LINES = ("formula", "as built", "nodes alone", "starts alone")
@@ -28,7 +29,7 @@ TO_REACH = 0.1
 def counted(facts: Facts) -> tuple[float, ...]:
     """The four ratios of one round."""
     slots, by_all, starts = facts.jobs.tolist(), taken_by_all(facts), len(facts.jobs)
-    units = [int(facts.units[slot]) for slot in slots]
+    units = [int(facts.table.units[slot]) for slot in slots]
     built = starts + sum(n * (1 + len(chosen(facts, slot, by_all))) for n, slot in zip(units, slots, strict=True))
     of_19 = sizes.with_intervals(facts)
     return sizes.with_positions(facts) / of_19, built / of_19, (starts + sum(units)) / of_19, starts / of_19
@@ -39,9 +40,9 @@ def main(file: str) -> None:
     rows = []
     for instance in read_instances(Path(file)):
         facts = window.facts_of(instance.snapshot)
-        slots = window.startable(facts, window.fixed(instance.snapshot.queue), 100)
+        slots = startable(facts, instance.snapshot.queue, 100)
         if len(slots):
-            rows.append((*counted(window.consider(facts, slots)), len(slots)))
+            rows.append((*counted(facts.considering(slots)), len(slots)))
     table = np.array(rows)
     for at, line in enumerate(LINES):
         ratio = table[:, at]

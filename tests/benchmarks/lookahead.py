@@ -29,6 +29,7 @@ from cpsched_sim.workloads.eurora import eurora_jobs
 from cpsched_sim.workloads.load import Workload, load
 from tests.benchmarks import run_parts
 from tests.benchmarks.lists import grown
+from tests.searches import Ablated
 from tests.traces import BLUE, GAIA, KIT, KTH, trace
 
 OBJECTIVES = ("af", "awf", "bsld", "p2sf", "default")
@@ -229,8 +230,8 @@ def compared_on(name: str) -> Callable[[str, str, Mapping[str, object]], None]:
     base = worth(simulate(work, "list-reg"))
 
     def show(objective: str, label: str, settings: Mapping[str, object]) -> None:
-        given = [{"objective": objective, "seed": seed, **settings} for seed in SEEDS]
-        found = [worth(simulate(work, "lookahead", settings=each)) for each in given]
+        given: list[dict[str, Any]] = [{"objective": objective, "seed": seed, **settings} for seed in SEEDS]
+        found = [worth(simulate(work, Ablated(**each))) for each in given]
         shares = {key: [100 * each[key] / base[key] for each in found] for key in base}
         means = "  ".join(
             f"{key} {np.mean(shares[key]):5.1f} ({min(shares[key]):.1f} to {max(shares[key]):.1f})"

@@ -15,16 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.dispatchers.cp import relaxation, sat, window
+from cpsched.dispatchers.cp import sat, window
 from cpsched.dispatchers.lookahead.dispatcher import Lookahead
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES as OBJECTIVE_ROWS
 from cpsched.kernels.costs import BOUND_FROM
+from cpsched.kernels.cp.relaxation import relax
 from cpsched.kernels.search import ordered
 from cpsched.model import NEVER, Decision, IntArray, Need, Snapshot
 from cpsched_sim.experiment import simulate
 from tests.benchmarks import run_parts
 from tests.benchmarks.lookahead import FIRST_JOBS, SEEDS, workload, worth
-from tests.searches import weights
+from tests.searches import Ablated, weights
 
 TRACES = ("KTH", "BLUE")
 OBJECTIVES = ("default", "af")
@@ -96,11 +97,11 @@ class Plan:
         """What the solver makes of its first `jobs`, as if no others were there."""
         began_s = time.process_time()
         snapshot, first, now_s = self.snapshot, self.positions[:jobs], self.snapshot.now_s
-        facts = window.consider(window.facts_of(snapshot), snapshot.queue[first])
-        free = relaxation.relax(facts, False)
+        facts = window.facts_of(snapshot).considering(snapshot.queue[first])
+        free = relax(facts, False)
         pooled = sat.Pooled(
-            now_s, np.zeros(len(first), np.int64), facts.estimate_s[facts.jobs], free.demand, free.moment_s - now_s,
-            free.capacity,
+            now_s, np.zeros(len(first), np.int64), facts.table.estimate_s[facts.jobs], free.demand,
+            free.moment_s - now_s, free.capacity,
         )  # fmt: skip
         built = sat.Model(pooled)
         for start, latest_s in zip(built.start, self.latest_s[:jobs].tolist(), strict=True):
@@ -122,7 +123,7 @@ class Plan:
 
 def decoded(snapshot: Snapshot, order: list[int], objective: str) -> tuple[Lookahead, Decision]:
     """The plan of an order of job ids."""
-    decoder = Lookahead(objective, candidates=1, effort=0)
+    decoder = Ablated(objective, candidates=1, effort=0)
     decoder.recall({"order": order, "first_s": {}})
     return decoder, decoder.decide(snapshot)
 

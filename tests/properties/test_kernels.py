@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cpsched.compile.jit import kernel
 from cpsched.fit import holds, verify
-from cpsched.kernels.jit import kernel
 from cpsched.kernels.nodes import REMEMBERED
-from cpsched.kernels.overrun import OVERRUN_CODES
 from cpsched.kernels.state import Site
 from cpsched.model import NEVER, Cluster, Decision, Effort, Starts
-from cpsched.overrun import expected_end_s
+from cpsched.model.overrun import OVERRUN_CODES, expected_end_s
 from cpsched.planning import EVERY, GREEDY, STRICT, plan, site_of
 from cpsched_sim.cluster.events import revise_overdue
 from cpsched_sim.testing.worlds import crowds, snapshots

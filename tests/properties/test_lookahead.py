@@ -12,6 +12,7 @@ from cpsched.model import NEVER
 from cpsched_sim.testing.worlds import snapshots
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties import reference
+from tests.searches import Ablated
 
 
 def reference_plan(dispatcher, snapshot, reservations):
@@ -55,7 +56,7 @@ def test_on_a_pool_few_reservations_give_the_list_schedule_of_its_order_with_as_
     snapshot, objective, reservations, effort, candidates
 ):
     """Jobs without a reservation have no slot in the reference."""
-    dispatcher = Lookahead(objective, effort=effort, reservations=reservations, candidates=candidates)
+    dispatcher = Ablated(objective, effort=effort, reservations=reservations, candidates=candidates)
     decision = dispatcher.decide(snapshot)
     assert verify(decision, snapshot) == []
     if decision.effort.path != "searched":
@@ -88,7 +89,7 @@ def test_the_default_lets_no_job_that_waited_for_long_wait_longer_than_all_do_by
     """The bound of the longest wait holds for every plan that a search settles on."""
     submit_s = snapshot.table.submit_s[snapshot.queue]
     decision = Lookahead().decide(snapshot)
-    by_arrival_s = Lookahead(candidates=2, effort=0).decide(snapshot).plan_s
+    by_arrival_s = Ablated(candidates=2, effort=0).decide(snapshot).plan_s
     known = by_arrival_s != NEVER
     if decision.effort.path != "searched" or not known.any():
         return

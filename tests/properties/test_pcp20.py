@@ -17,10 +17,12 @@ from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.engine import improve
 from cpsched.dispatchers.cp.limit import Limit
-from cpsched.dispatchers.cp.objective import by_slowdown, delay, slowdown
+from cpsched.dispatchers.cp.objective import by_slowdown, slowdown
 from cpsched.dispatchers.cp.recipes.pcp20 import pcp20
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.fit import verify
+from cpsched.kernels.cp.considered import startable
+from cpsched.kernels.cp.delays import delay
 from cpsched.model import Cluster, Decision, Job, Request, RunningJob, Snapshot
 from tests.builders import a_snapshot
 
@@ -54,11 +56,11 @@ def snapshots(draw: Any, nodes: int, jobs: int, longest_s: int, plain: bool) -> 
 def first_dive(snapshot: Snapshot) -> float | None:
     """Slowdown of the first leaf; None where nothing is considered."""
     facts = window.facts_of(snapshot)
-    slots = window.startable(facts, snapshot.queue, 100)
+    slots = startable(facts, snapshot.queue, 100)
     if len(slots) == 0:
         return None
-    facts = window.consider(facts, by_slowdown(snapshot, slots))
-    estimate_s = facts.estimate_s[facts.jobs]
+    facts = facts.considering(by_slowdown(snapshot, slots))
+    estimate_s = facts.table.estimate_s[facts.jobs]
     starts = window.first_leaf(facts).start_s
     return float(((starts - snapshot.table.submit_s[facts.jobs] + estimate_s) / estimate_s).sum())
 
@@ -155,10 +157,10 @@ def test_optimal_where_exhaustive_search_can_tell(snapshot: Snapshot) -> None:
 def test_the_solver_alone_decides_as_the_certain_answers_do(snapshot: Snapshot) -> None:
     """From the first dive, without the shortcuts: the same objective, proved, by the solver."""
     facts = window.facts_of(snapshot)
-    slots = window.startable(facts, snapshot.queue, 100)
+    slots = startable(facts, snapshot.queue, 100)
     if len(slots) == 0:
         return
-    facts = window.consider(facts, by_slowdown(snapshot, slots))
+    facts = facts.considering(by_slowdown(snapshot, slots))
     problem = window.Problem(facts, slowdown(snapshot, facts.jobs, ExpectedWaits()), slots[:0], False)
     from_dive = Answer(window.first_leaf(facts), "", certain=False)
     solved = improve(problem, from_dive, "positions", Limit(1.0, 1.0, 100, effort=80_000), seed=0)

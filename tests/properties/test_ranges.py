@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpsched import catalogue
-from cpsched.handles import FixedColumn
+from cpsched.compile.handles import FixedColumn
+from cpsched.compile.jit import kernel
 from cpsched.kernels.groups import grouped, move_node
-from cpsched.kernels.jit import kernel
 from cpsched.kernels.layout import lay_out
 from cpsched.kernels.nodes import commit, make_room_by_group, open_trial
 from cpsched.kernels.pool import open_draft
 from cpsched.kernels.ranges import places_of, take_moves_back, write_starts
-from cpsched.kernels.search_state import Search, make_room_for, new_search
+from cpsched.kernels.search_state import Search, Settings, make_room_for, new_search
 from cpsched.kernels.state import Site, starts_of
 from cpsched.kernels.totals import open_totals
 from cpsched.model import NEVER, Cluster, IntArray
@@ -220,14 +220,14 @@ def totals(site: Site, search: Search) -> tuple[IntArray, IntArray]:
     open_trial(site, 2)
     make_room_for(search, site.queued, len(site.jobs.units), site.machine.free.shape[1])
     open_totals(site, search)
-    n, resources = search.total_points[0], len(site.trial.available)
-    return search.total_times[0, :n].copy(), search.total_free[0, : n * resources].copy()
+    n, resources = search.totals.points[0], len(site.trial.available)
+    return search.totals.times[0, :n].copy(), search.totals.free[0, : n * resources].copy()
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.one_of(snapshots(), crowds()))
 def test_what_all_nodes_have_free_over_time_is_what_running_jobs_give_back(snapshot):
-    times, free = totals(site_of(snapshot), new_search(0, 1, 1, 1, 127, 1, 0, 63, 0))
+    times, free = totals(site_of(snapshot), new_search(Settings(0, 1, 1, 1, 1, 0, 127, 63, 0)))
     line = reference.Line(
         snapshot, 1 + int(max([snapshot.now_s, *snapshot.table.end_s[snapshot.running]])) - snapshot.now_s
     )

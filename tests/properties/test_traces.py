@@ -42,9 +42,15 @@ def records(draw):
     ]
 
 
+def recorded(job, wait_s):
+    """The job, having started after so many seconds; a wait of None is not known."""
+    return job._replace(start_s=None if wait_s is None else job.submit_s + wait_s)
+
+
 @settings(max_examples=200, deadline=None)
-@given(records())
-def test_own_format_round_trip(jobs):
+@given(records(), st.lists(st.none() | st.integers(0, 10**9), min_size=6, max_size=6))
+def test_own_format_round_trip(jobs, waits_s):
+    jobs = [recorded(job, wait_s) for job, wait_s in zip(jobs, waits_s, strict=False)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.csv.gz"
         native.write(path, jobs, ("cores", "gpus"), {"system": "x"})

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cpsched.dispatchers.cp import positions as kernels
 from cpsched.dispatchers.cp import window
-from cpsched.dispatchers.cp.objective import Objective, delay
-from cpsched.dispatchers.cp.positions import Facts, Plan
+from cpsched.kernels.cp.considered import startable
+from cpsched.kernels.cp.delays import delay
+from cpsched.kernels.cp.dive import starts_now
+from cpsched.kernels.cp.state import Facts, Objective, Plan
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts
 from cpsched.planning import GREEDY, Allocation, Scheme, plan_by
 from cpsched.reasons import Phrases, explain
@@ -59,7 +60,7 @@ def effort_of(facts: Facts, answer: Answer, objective: Objective, variables: int
 
 def placed(snapshot: Snapshot, facts: Facts, plan: Plan, effort: Effort, need: Need) -> Decision:
     """Start the jobs whose start is now where the plan has placed them."""
-    return _explained(snapshot, Starts(*kernels.starts_now(facts, plan)), facts.jobs, plan.start_s, effort, need)
+    return _explained(snapshot, Starts(*starts_now(facts, plan)), facts.jobs, plan.start_s, effort, need)
 
 
 def allocated(
@@ -83,10 +84,10 @@ def allocated(
 
 def alone(snapshot: Snapshot, facts: Facts, effort: Effort, need: Need) -> Decision:
     """Nothing starts; but where no job runs, nothing would change until the next round: the first that fits starts."""
-    able = window.startable(facts, facts.jobs, 1)
+    able = startable(facts, facts.jobs, 1)
     if len(facts.running) > 0 or len(able) == 0:
         return nothing_starts(snapshot, effort, need)
-    facts = window.consider(facts, able)
+    facts = facts.considering(able)
     return placed(snapshot, facts, window.first_leaf(facts), replace(effort, path=f"{effort.path}-alone"), need)
 
 

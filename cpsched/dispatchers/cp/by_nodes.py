@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.dispatchers.cp import positions as kernels
 from cpsched.dispatchers.cp import window
-from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.dispatchers.cp.search import Guided, Take
 from cpsched.dispatchers.cp.sizes import intervals_on, with_intervals
 from cpsched.dispatchers.cp.window import Problem
+from cpsched.kernels.cp.boxes import running_boxes
+from cpsched.kernels.cp.considered import room_when_empty
+from cpsched.kernels.cp.state import Facts, Plan, empty_plan
+from cpsched.kernels.fit import taken_on, units_on
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 _INTERVAL_S = 4e-5
@@ -32,7 +34,7 @@ class NodeModel:
     def __init__(self, solver: Any, problem: Problem, plan: Plan | None) -> None:
         facts = problem.facts
         self.solver, self.facts, self.horizon_s = solver, facts, problem.horizon_s
-        self._durations = facts.estimate_s[facts.jobs].tolist()
+        self._durations = facts.table.estimate_s[facts.jobs].tolist()
         self.start = [solver.IntVar(0, self.horizon_s - duration_s) for duration_s in self._durations]
         self.tasks = [solver.FixedDurationIntervalVar(*p, "") for p in zip(self.start, self._durations, strict=True)]
         self.parts = parts_of(facts, plan)
@@ -65,7 +67,7 @@ class NodeModel:
         """Alternatives and cumulatives."""
         for j in range(len(self.tasks)):
             self._alternative(j)
-        for r in range(self.facts.capacity.shape[1]):
+        for r in range(self.facts.machine.capacity.shape[1]):
             self._cumulatives(r)
 
     def _alternative(self, j: int) -> None:
@@ -78,9 +80,9 @@ class NodeModel:
         for node, other, first, second in pairs:
             if node == other:
                 solver.Add(first >= second)
-        if facts.sharing[slot] & EXCLUSIVE:
-            room = kernels.room_when_empty(facts, slot)[self.nodes[j]].tolist()
-            solver.Add(solver.ScalProd(self.present[j], room) >= int(facts.units[slot]))
+        if facts.table.sharing[slot] & EXCLUSIVE:
+            room = room_when_empty(facts, slot)[self.nodes[j]].tolist()
+            solver.Add(solver.ScalProd(self.present[j], room) >= int(facts.table.units[slot]))
 
     def _cumulatives(self, r: int) -> None:
         """No node gives more than it has; where all that could come fits, nothing is posted."""
@@ -88,7 +90,7 @@ class NodeModel:
         taking: dict[int, list[tuple[Any, int]]] = {}
         for j, slot in enumerate(facts.jobs.tolist()):
             for node, unit in zip(self.nodes[j], self.units[j], strict=True):
-                amount = int(kernels.taken_on(facts, slot, node, 1, r))
+                amount = int(taken_on(facts.table, slot, facts.machine, node, 1, r))
                 if amount > 0:
                     taking.setdefault(node, []).append((unit, amount))
         held: dict[int, list[tuple[Any, int]]] = {node: [] for node in taking}
@@ -96,7 +98,7 @@ class NodeModel:
             if node in held:
                 held[node].append((solver.FixedInterval(0, until_s, ""), amount))
         for node, units in taking.items():
-            tasks, capacity = units + held[node], int(facts.capacity[node, r])
+            tasks, capacity = units + held[node], int(facts.machine.capacity[node, r])
             if sum(amount for _, amount in tasks) > capacity:
                 solver.Add(
                     solver.Cumulative([task for task, _ in tasks], [amount for _, amount in tasks], capacity, "")
@@ -104,10 +106,9 @@ class NodeModel:
 
     def _held(self, r: int) -> list[tuple[int, int, int]]:
         """Node, amount and seconds from now of what running jobs hold, and of what is out of service."""
-        facts, stride = self.facts, int(self.facts.capacity[:, r].max()) + 1
-        base = np.arange(len(facts.capacity))
-        base.setflags(write=False)
-        position, amount, end_s = kernels.running_boxes(facts, base, r, stride, facts.now_s + self.horizon_s)
+        facts, stride = self.facts, int(self.facts.machine.capacity[:, r].max()) + 1
+        axis = np.arange(len(facts.machine.capacity)), stride
+        position, amount, end_s = running_boxes(facts, axis, r, facts.now_s + self.horizon_s)
         lasting = end_s > facts.now_s
         columns = (position[lasting] // stride, amount[lasting], end_s[lasting] - facts.now_s)
         return list(zip(*(column.tolist() for column in columns), strict=True))
@@ -135,19 +136,18 @@ class NodeModel:
 
     def read(self, search: Any) -> Plan:
         """The plan of the solution that the solver stands on."""
-        facts = self.facts
-        plan = window.empty_plan(facts)
+        facts, table, machine = self.facts, self.facts.table, self.facts.machine
+        plan = empty_plan(facts)
         for j, slot in enumerate(facts.jobs.tolist()):
             plan.start_s[j] = facts.now_s + self.start[j].Value()
             there = zip(self.nodes[j], self.present[j], strict=True)
             chosen = [node for node, present in there if present.Value()]
-            part, wanted = int(plan.first[j]), int(facts.units[slot])
-            plan.parts[j] = len(chosen)
+            part, wanted = int(plan.first[j]), int(facts.table.units[slot])
+            plan.parts[j], whole = len(chosen), bool(table.sharing[slot] & EXCLUSIVE)
             for later, node in zip(range(len(chosen) - 1, -1, -1), chosen, strict=True):
-                whole = bool(facts.sharing[slot] & EXCLUSIVE)
-                room = int(kernels.units_on(facts, facts.capacity, node, slot)) if whole else 1
+                room = int(units_on(table, slot, machine, machine.capacity, node)) if whole else 1
                 plan.node[part], plan.units[part] = node, min(room, wanted - later)
-                plan.dy[part] = [kernels.taken_on(facts, slot, node, 1, r) for r in range(plan.dy.shape[1])]
+                plan.dy[part] = [taken_on(table, slot, machine, node, 1, r) for r in range(plan.dy.shape[1])]
                 wanted -= int(plan.units[part])
                 part += 1
         return plan
@@ -175,8 +175,8 @@ class NodeSearch(Guided):
 
 def parts_of(facts: Facts, plan: Plan | None) -> list[int]:
     """By job, how many intervals are there: one for each unit, or for each node that a first leaf gives it whole."""
-    whole = facts.sharing[facts.jobs] & EXCLUSIVE != 0
+    whole = facts.table.sharing[facts.jobs] & EXCLUSIVE != 0
     if not whole.any():
-        return facts.units[facts.jobs].tolist()  # type: ignore[no-any-return]
+        return facts.table.units[facts.jobs].tolist()  # type: ignore[no-any-return]
     leaf = plan if plan is not None else window.first_leaf(facts)
-    return np.where(whole, leaf.parts, facts.units[facts.jobs]).tolist()  # type: ignore[no-any-return]
+    return np.where(whole, leaf.parts, facts.table.units[facts.jobs]).tolist()  # type: ignore[no-any-return]

@@ -7,10 +7,9 @@ from typing import Any
 
 from cpsched.dispatchers.cp.certain import pools
 from cpsched.dispatchers.cp.constraints import no_more_than_free
-from cpsched.dispatchers.cp.positions import Plan
-from cpsched.dispatchers.cp.relaxation import Relaxation
 from cpsched.dispatchers.cp.search import Guided
 from cpsched.dispatchers.cp.window import Problem
+from cpsched.kernels.cp.state import Plan, Relaxation
 
 TASK_S = 2e-5
 """Building and first propagation, by task of a cumulative."""
@@ -25,7 +24,7 @@ class PoolModel:
         facts = problem.facts
         self.solver, self.facts, self.horizon_s = solver, facts, problem.horizon_s
         self._problem, self._pools = problem, self.relaxed(problem)
-        self._durations = facts.estimate_s[facts.jobs].tolist()
+        self._durations = facts.table.estimate_s[facts.jobs].tolist()
         self.start = [solver.IntVar(0, self.horizon_s - duration_s) for duration_s in self._durations]
 
     @staticmethod
@@ -48,7 +47,7 @@ class PoolModel:
         """A cumulative for each pool that can run short."""
         solver, tasks = self.solver, self.tasks()
         for slot in self._problem.rest.tolist():
-            duration_s = int(self.facts.estimate_s[slot])
+            duration_s = int(self.facts.table.estimate_s[slot])
             tasks.append(solver.FixedInterval(self.horizon_s - duration_s, duration_s, ""))
         for k in range(self._pools.demand.shape[1]):
             self.keep_within(k, tasks)

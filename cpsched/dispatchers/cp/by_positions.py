@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from cpsched.dispatchers.cp import constraints
-from cpsched.dispatchers.cp.positions import Plan
 from cpsched.dispatchers.cp.search import Guided, Search, values_of
 from cpsched.dispatchers.cp.variables import Boxes, Stairs, occupied, stairs, variables
 from cpsched.dispatchers.cp.window import Problem
+from cpsched.kernels.cp.state import Plan
 
 _PAIR_S = 1e-7
 """First propagation of diffn, by pair of boxes (measured with 200 to 600 boxes)."""

@@ -13,27 +13,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cpsched.dispatchers.cp import relaxation
 from cpsched.dispatchers.cp.by_pool import TASK_S, PoolModel
-from cpsched.dispatchers.cp.positions import Facts, Plan, room_when_empty
 from cpsched.dispatchers.cp.search import Guided
 from cpsched.dispatchers.cp.window import Problem
+from cpsched.kernels.cp.considered import room_when_empty
+from cpsched.kernels.cp.relaxation import relax
+from cpsched.kernels.cp.state import Facts, Plan, Relaxation
 from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
 
 
 def all_alike(facts: Facts) -> bool:
     """Whether all units of the considered jobs are of one kind, and a node's rooms for it are as good as separate."""
     slots = facts.jobs
-    columns = (facts.sharing[slots], facts.node_set[slots], *facts.per_unit[slots].T)
+    columns = (facts.table.sharing[slots], facts.table.node_set[slots], *facts.table.per_unit[slots].T)
     if any((column != column[0]).any() for column in columns):
         return False
-    sharing, slot = int(facts.sharing[slots[0]]), int(slots[0])
+    sharing, slot = int(facts.table.sharing[slots[0]]), int(slots[0])
     if sharing & EXCLUSIVE:  # a slot is a whole node: each has to hold as many units as any other
         room = room_when_empty(facts, slot)
         return len(np.unique(room[room > 0])) <= 1
     if sharing & DISTINCT:  # of two slots of one node a job may use one only
-        asked = facts.per_unit[slot] > 0
-        held = facts.capacity[room_when_empty(facts, slot) > 0][:, asked] // facts.per_unit[slot][asked]
+        asked = facts.table.per_unit[slot] > 0
+        held = facts.machine.capacity[room_when_empty(facts, slot) > 0][:, asked] // facts.table.per_unit[slot][asked]
         return bool((held.min(axis=1) <= 1).all())
     return True
 
@@ -42,9 +43,9 @@ class SlotModel(PoolModel):
     """See `engine.Model`: the slots are a pool."""
 
     @staticmethod
-    def relaxed(problem: Problem) -> relaxation.Relaxation:
+    def relaxed(problem: Problem) -> Relaxation:
         """What runs short; of that the slots come first, and imply the rest."""
-        return relaxation.relax(problem.facts, True)
+        return relax(problem.facts, True)
 
     @property
     def cost_s(self) -> float:

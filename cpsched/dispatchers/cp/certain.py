@@ -6,14 +6,15 @@ import dataclasses
 
 import numpy as np
 
-from cpsched.dispatchers.cp import positions as kernels
-from cpsched.dispatchers.cp import relaxation, window
+from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.answer import Answer
-from cpsched.dispatchers.cp.objective import Objective, delay
-from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.dispatchers.cp.power import with_power
-from cpsched.dispatchers.cp.relaxation import Relaxation
 from cpsched.dispatchers.cp.window import Problem
+from cpsched.kernels.cp.delays import delay
+from cpsched.kernels.cp.dive import dive
+from cpsched.kernels.cp.relaxation import relax
+from cpsched.kernels.cp.state import Facts, Objective, Plan, Relaxation, Tree, empty_plan
+from cpsched.kernels.cp.tree import CLOSE, NO_PLACES, branch, one_by_one
 
 _NODES = 1000
 """Nodes of the relaxed tree, about 10 ms. A larger number rarely proves more (measured in contended rounds of KIT)."""
@@ -28,8 +29,8 @@ def all_start(facts: Facts) -> Answer | None:
 
     That is optimal: no term of an objective falls with the job's start, and no start is before now.
     """
-    plan = window.empty_plan(facts)
-    if kernels.dive(facts, plan, np.arange(len(facts.jobs)), True) < len(facts.jobs):
+    plan = empty_plan(facts)
+    if dive(facts, plan, np.arange(len(facts.jobs)), True) < len(facts.jobs):
         return None
     return Answer(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
 
@@ -43,12 +44,12 @@ def bound_met(facts: Facts, objective: Objective, seed: int) -> Answer:
     best plan found, also by dives in shaken order, to search on from.
     """
     plan = window.first_leaf(facts)
-    relaxed = relaxation.relax(facts, True)
-    bound = relaxation.one_by_one(facts, relaxed, objective)
+    relaxed = relax(facts, True)
+    bound = one_by_one(facts, relaxed, objective)
     if _meets(bound, objective, plan):
         return Answer(plan, "bound-met", True, bound, "optimal")
     least = bound
-    _, _, bound = relaxation.branch(facts, relaxed, objective, plan, window.empty_plan(facts), _NODES, _DIVES)
+    _, _, bound = branch(facts, Tree(relaxed, objective, plan, empty_plan(facts)), _NODES, _DIVES)
     bound = max(bound, least)
     if not _meets(bound, objective, plan):
         plan = shaken(facts, plan, objective, np.random.default_rng(seed))
@@ -64,20 +65,20 @@ def pooled(problem: Problem) -> Answer:
     """
     facts, objective = problem.facts, problem.objective
     relaxed = pools(problem)
-    plan = window.empty_plan(facts)
+    plan = empty_plan(facts)
     if relaxed.demand.shape[1] == 0:
         plan.start_s[:] = facts.now_s
         return Answer(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
     nodes = max(_NODES, 2 * len(facts.jobs))
-    trial = window.empty_plan(facts)
-    _, met, bound = relaxation.branch(facts, relaxed, objective, plan, trial, nodes, relaxation.NO_PLACES)
+    tree = Tree(relaxed, objective, plan, empty_plan(facts))
+    _, met, bound = branch(facts, tree, nodes, NO_PLACES)
     return Answer(plan, "bound-met", met, bound, "optimal" if met else "")
 
 
 def pools(problem: Problem) -> Relaxation:
     """The pools; the jobs that are fixed at the end of the horizon come after the considered ones."""
     facts = problem.facts
-    found = relaxation.relax(window.consider(facts, np.concatenate((facts.jobs, problem.rest))), False)
+    found = relax(facts.considering(np.concatenate((facts.jobs, problem.rest))), False)
     return found if problem.power is None else with_power(found, facts, problem.power)
 
 
@@ -88,7 +89,7 @@ def impossible(problem: Problem) -> bool:
     end with the horizon, do not fit beside each other.
     """
     facts = problem.facts
-    if problem.horizon_s < int(facts.estimate_s[facts.jobs].max()):
+    if problem.horizon_s < int(facts.table.estimate_s[facts.jobs].max()):
         return True
     if len(problem.rest) == 0:
         return False
@@ -98,19 +99,19 @@ def impossible(problem: Problem) -> bool:
 
 def _meets(bound: float, objective: Objective, plan: Plan) -> bool:
     """Whether no plan can be better, by more than counts as a difference."""
-    return bound >= delay(objective, plan.start_s) * (1 - relaxation.CLOSE)
+    return bound >= delay(objective, plan.start_s) * (1 - CLOSE)
 
 
 def shaken(facts: Facts, best: Plan, objective: Objective, random: np.random.Generator) -> Plan:
     """The best of `best` and of dives that take the jobs in the order of its starts, shaken by a few places."""
-    J, trial = len(facts.jobs), window.empty_plan(facts)
+    J, trial = len(facts.jobs), empty_plan(facts)
     least = delay(objective, best.start_s)
     for _ in range(_SHAKES):
         place = np.empty(J)
         place[np.argsort(best.start_s, kind="stable")] = np.arange(J)
         order = np.argsort(place + random.normal(0.0, max(1.0, J / 8), J), kind="stable")
-        kernels.dive(facts, trial, order, False)
+        dive(facts, trial, order, False)
         found = delay(objective, trial.start_s)
-        if found < least * (1 - relaxation.CLOSE):
+        if found < least * (1 - CLOSE):
             best, trial, least = trial, best, found
     return best

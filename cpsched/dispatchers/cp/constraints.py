@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.dispatchers.cp.positions import room_when_empty
 from cpsched.dispatchers.cp.variables import Boxes, Stairs, Variables, eligible
+from cpsched.kernels.cp.considered import room_when_empty
 from cpsched.model import DISTINCT, EXCLUSIVE
 
 
@@ -94,7 +94,7 @@ def no_more_than_there_is(variables: Variables, r: int, fixed: Boxes) -> None:
         demand = sum(unit.size.get(r, 0) for unit in units)
         if variables.sharing(j) & EXCLUSIVE:
             slot = int(facts.jobs[j])
-            demand = len(units) * int(facts.capacity[eligible(facts, slot), r].min() // variables.grain[r])
+            demand = len(units) * int(facts.machine.capacity[eligible(facts, slot), r].min() // variables.grain[r])
         if demand > 0:
             tasks.append(solver.FixedDurationIntervalVar(variables.start[j], variables.estimate_s(j), ""))
             demands.append(demand)
@@ -103,7 +103,7 @@ def no_more_than_there_is(variables: Variables, r: int, fixed: Boxes) -> None:
     for duration_s, amount in zip(ends.tolist(), held.tolist(), strict=True):
         tasks.append(solver.FixedInterval(0, duration_s, ""))
         demands.append(amount)
-    total = int(facts.capacity[variables.nodes, r].sum() // variables.grain[r])
+    total = int(facts.machine.capacity[variables.nodes, r].sum() // variables.grain[r])
     if tasks:
         solver.Add(solver.Cumulative(tasks, demands, total, ""))
 
@@ -133,4 +133,4 @@ def whole_nodes_hold_all_units(variables: Variables, j: int) -> None:
     room = room_when_empty(facts, slot)[variables.nodes]
     if len(np.unique(room[room > 0])) > 1:
         rooms = [variables.solver.Element(room.tolist(), unit.node) for unit in variables.units[j]]
-        variables.solver.Add(variables.solver.Sum(rooms) >= int(facts.units[slot]))
+        variables.solver.Add(variables.solver.Sum(rooms) >= int(facts.table.units[slot]))

@@ -16,16 +16,17 @@ from typing import Any, Protocol
 import numpy as np
 from ortools.constraint_solver import pywrapcp
 
-from cpsched.dispatchers.cp import alike, window
+from cpsched.dispatchers.cp import alike
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.by_nodes import NodeModel
 from cpsched.dispatchers.cp.by_pool import PoolModel
 from cpsched.dispatchers.cp.by_positions import PositionModel
 from cpsched.dispatchers.cp.by_slots import SlotModel, all_alike
 from cpsched.dispatchers.cp.limit import Limit
-from cpsched.dispatchers.cp.objective import Scaled, delay
-from cpsched.dispatchers.cp.positions import Facts, Plan
-from cpsched.dispatchers.cp.window import Problem, copy_of
+from cpsched.dispatchers.cp.objective import Scaled
+from cpsched.dispatchers.cp.window import Problem
+from cpsched.kernels.cp.delays import delay
+from cpsched.kernels.cp.state import Facts, Plan, empty_plan
 from cpsched.model import IntArray
 
 
@@ -221,9 +222,9 @@ class Run:
         if own:
             return self._model.search(self.plan, None, True)
         if self.plan is None or not self._guided:
-            blank = window.empty_plan(self._model.facts)
+            blank = empty_plan(self._model.facts)
             return self._model.search(blank, range(len(self._model.start)), True)
-        return self._model.search(copy_of(self.plan), self._rank(self.plan, turn, random), complete)
+        return self._model.search(self.plan.copy(), self._rank(self.plan, turn, random), complete)
 
     def _rank(self, plan: Plan, turn: int, random: np.random.Generator) -> list[int]:
         """Who goes first among those that can start first: as in the best plan; every other restart shaken."""
@@ -247,7 +248,7 @@ class Run:
         solver.NewSearch(solver.Compose(steps), [solver.Minimize(self._cost, 1), solver.CustomLimit(budget)])
         before = self._best
         while solver.NextSolution():
-            self._best, self.plan, self.status = self._cost.Value(), copy_of(self._model.read(search)), "feasible"
+            self._best, self.plan, self.status = self._cost.Value(), self._model.read(search).copy(), "feasible"
             self.best_s = solver.WallTime() / 1000
             self.first_s = self.first_s or self.best_s
         solver.EndSearch()

@@ -10,24 +10,23 @@ import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp import certain as shortcuts
-from cpsched.dispatchers.cp import positions as kernels
 from cpsched.dispatchers.cp import sizes, window
 from cpsched.dispatchers.cp.answer import Answer, allocated, alone, effort_of, nothing_starts, placed
 from cpsched.dispatchers.cp.limit import Control, Limit
 from cpsched.dispatchers.cp.objective import (
     OBJECTIVES,
-    Objective,
     ObjectiveName,
     PriorityName,
     heeding_the_site,
     in_priority_order,
 )
-from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.dispatchers.cp.power import Cap, Power
 from cpsched.dispatchers.cp.window import Jobs, Problem, Running
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.errors import require
 from cpsched.fit import room_by_node
+from cpsched.kernels.cp.considered import possible, startable
+from cpsched.kernels.cp.state import Facts, Objective, Plan, moment_of
 from cpsched.listing import FromFile, Listing
 from cpsched.model import Decision, Effort, EndedJob, IntArray, Need, Snapshot
 from cpsched.planning import Allocation as NodeChoice
@@ -57,9 +56,6 @@ class ConstraintDispatcher(Dispatcher):
 
     - `site_weight`: how much the site's priority counts in the objective: 0 not at all, 1 as much as the objective's
       own weights, see `cpsched.site.weighing`.
-    - `nodes`: which nodes a dive tries first where the model places units: the highest (pcp20), or those without free
-      resources that others in the queue ask for and the job does not (`spare-scarce`, best fit by scarce resource).
-
     - `equal_jobs`: whether jobs of the same request, estimate and cost start in order of priority in the solver's model
       (`in-order`), which leaves it fewer plans to search.
 
@@ -91,7 +87,6 @@ class ConstraintDispatcher(Dispatcher):
         objective: ObjectiveName = "slowdown",
         priority: PriorityName = "slowdown",
         allocation: Allocation = "positions",
-        nodes: Literal["highest", "spare-scarce"] = "highest",
         site_weight: float = 0.0,
         equal_jobs: Literal["any-order", "in-order"] = "in-order",
         certain: Literal["yes", "no"] = "yes",
@@ -117,8 +112,6 @@ class ConstraintDispatcher(Dispatcher):
         self._allocation: Allocation = allocation
         self._model = _MODEL.get(allocation, "pool")
         self._in_order = equal_jobs == "in-order"
-        self._spare = nodes == "spare-scarce"
-        require(not self._spare or self._model != "pool", "nodes", nodes, "needs an allocation in the model")
         self._certain, self._site_weight = certain == "yes", site_weight
         self._considered, self._seed = considered, seed
         self._cap = Cap.of(power_cap_w, watts)
@@ -145,14 +138,13 @@ class ConstraintDispatcher(Dispatcher):
         """See `Dispatcher.decide`."""
         facts = window.facts_of(snapshot, self._running)
         slots, rest = self._chosen(facts, self._drawn(snapshot))
-        able = slots if self._jobs == "startable" else window.startable(facts, slots, 1)
+        able = slots if self._jobs == "startable" else startable(facts, slots, 1)
         if len(slots) == 0 or (len(able) == 0 and self._certain):
             path = "nothing-fits" if len(snapshot.queue) else "empty-queue"
             return nothing_starts(snapshot, Effort(path), need)
         slots = in_priority_order(self._priority, snapshot, slots, self.expected_waits)
-        considered = window.consider(facts, slots)
         problem = Problem(
-            window.spare_the_scarce(considered, snapshot.queue) if self._spare else considered,
+            facts.considering(slots),
             self._objective(snapshot, slots),
             rest,
             bool((facts.end_s[facts.running] <= facts.now_s).any()),
@@ -182,8 +174,8 @@ class ConstraintDispatcher(Dispatcher):
         """The slots to plan, in arrival order, and those that are in the model but not searched."""
         nobody = queue[:0]
         if self._jobs == "startable":
-            return window.startable(facts, queue, self._considered), nobody
-        queue = kernels.possible(facts, window.fixed(queue))
+            return startable(facts, queue, self._considered), nobody
+        queue = possible(facts, queue, moment_of(facts.machine.capacity))
         if self._jobs == "first":
             return queue[: self._considered], queue[self._considered :]
         return queue, nobody

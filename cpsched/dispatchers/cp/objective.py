@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from cpsched._jit import Column, Floats, inner, kernel
 from cpsched.dispatchers.expected_waits import ExpectedWaits
-from cpsched.model import IntArray, Snapshot
+from cpsched.kernels.cp.state import Objective
+from cpsched.model import BSLD_BOUND_S, IntArray, Snapshot
 from cpsched.site.weighing import site_factors
 
 if TYPE_CHECKING:
@@ -27,33 +27,6 @@ _BITS = 60
 """Room for the scaled objective; the solver counts in 64."""
 _LEAST = 1e7
 """Enough for the smallest scaled weight: its rounding loses 5e-8."""
-_BOUND_S = 10
-"""The bound of the bounded slowdown (debs24: k)."""
-
-
-class Objective(NamedTuple):
-    """The cost of a plan: `constant` plus, over the considered jobs, weight * max(0, start - since)."""
-
-    weight: Floats
-    """By job, what one second of delay costs: positive."""
-    since_s: Column
-    """By job, the moment from which its delay counts, now or later."""
-    constant: float
-
-
-@inner
-def cost_of(objective: Objective, j: int, start_s: int) -> float:
-    """What the delay of job `j` costs where it starts at `start_s`."""
-    return float(objective.weight[j] * max(0, start_s - objective.since_s[j]))
-
-
-@kernel
-def delay(objective: Objective, start_s: Column) -> float:
-    """What the delays of a plan cost: its objective without the constant."""
-    total = 0.0
-    for j in range(len(start_s)):
-        total += cost_of(objective, j, start_s[j])
-    return total
 
 
 # ------------------------------------------------------------------------------------------------ the objectives
@@ -98,7 +71,7 @@ def awf(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
 def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
     """The mean of max(1, F / max(d, 10)), the bounded slowdown (debs24 equation 3)."""
     table = snapshot.table
-    bounded_s = np.maximum(table.estimate_s[jobs], _BOUND_S)
+    bounded_s = np.maximum(table.estimate_s[jobs], BSLD_BOUND_S)
     due_s = table.submit_s[jobs] + bounded_s - table.estimate_s[jobs]
     return _since(snapshot.now_s, due_s, 1.0 / (len(jobs) * bounded_s), 1.0)
 
@@ -108,7 +81,8 @@ def heeding_the_site(objective: Objective, snapshot: Snapshot, jobs: IntArray, s
 
     The constant, which no plan changes, stays as it is.
     """
-    return objective._replace(weight=objective.weight * factors(snapshot, jobs, site_weight, objective.weight))
+    weight = objective.weight * factors(snapshot, jobs, site_weight, objective.weight)
+    return Objective(weight, objective.since_s, objective.constant)
 
 
 def factors(snapshot: Snapshot, jobs: IntArray, site_weight: float, own: FloatArray) -> FloatArray:

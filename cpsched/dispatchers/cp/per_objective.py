@@ -9,14 +9,15 @@ import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp import certain as shortcuts
-from cpsched.dispatchers.cp import positions as kernels
-from cpsched.dispatchers.cp import relaxation, window
+from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.answer import Answer, allocated, effort_of, nothing_starts
-from cpsched.dispatchers.cp.objective import OBJECTIVES, FloatArray, Objective, areas, factors, heeding_the_site
-from cpsched.dispatchers.cp.positions import Facts
+from cpsched.dispatchers.cp.objective import OBJECTIVES, FloatArray, areas, factors, heeding_the_site
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.errors import require
+from cpsched.kernels.cp.considered import possible, startable
+from cpsched.kernels.cp.relaxation import relax
+from cpsched.kernels.cp.state import Facts, Objective, empty_plan, moment_of
 from cpsched.model import NEVER, Decision, Effort, IntArray, Need, Snapshot
 from cpsched.planning import EVERY, ORDERS, Allocation, Scheme, plan_by
 
@@ -70,13 +71,13 @@ class PerObjectiveDispatcher(Dispatcher):
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """See `Dispatcher.decide`."""
         facts = window.facts_of(snapshot)
-        slots = kernels.possible(facts, window.fixed(snapshot.queue))
-        if len(slots) == 0 or (self._certain and len(window.startable(facts, slots, 1)) == 0):
+        slots = possible(facts, snapshot.queue, moment_of(facts.machine.capacity))
+        if len(slots) == 0 or (self._certain and len(startable(facts, slots, 1)) == 0):
             return nothing_starts(snapshot, Effort("nothing-fits" if len(snapshot.queue) else "empty-queue"), need)
         objective = self._objective(snapshot, slots)
         order = _densest_first(snapshot, slots, objective)
         slots, objective = slots[order], _reordered(objective, order)
-        problem = Problem(window.consider(facts, slots), objective, slots[:0], False)
+        problem = Problem(facts.considering(slots), objective, slots[:0], False)
         answer = self._answer(snapshot, problem)
         if answer.plan is None:
             return self._by_list(snapshot, answer, len(slots), need)
@@ -122,7 +123,7 @@ class PerObjectiveDispatcher(Dispatcher):
         best = min(found, key=lambda each: each.cost)
         if best.start_s is None:
             return Answer(None, "late", False, status=best.status)
-        plan = window.empty_plan(facts)
+        plan = empty_plan(facts)
         plan.start_s[:] = best.start_s
         bounds = [each.bound for each in found if each.bound is not None]
         return Answer(
@@ -138,12 +139,12 @@ class PerObjectiveDispatcher(Dispatcher):
     def _ratio(self, snapshot: Snapshot, facts: Facts, start_s: IntArray) -> float:
         """P2SF of the planned jobs."""
         wait = (start_s - snapshot.table.submit_s[facts.jobs]).astype(np.float64)
-        response, r = wait + facts.estimate_s[facts.jobs], self._heights(snapshot, facts)
+        response, r = wait + facts.table.estimate_s[facts.jobs], self._heights(snapshot, facts)
         return float(0.75 * (r * (response**4 - wait**4)).sum() / (r * (response**3 - wait**3)).sum())
 
     def _heights(self, snapshot: Snapshot, facts: Facts) -> FloatArray:
         """Processors by job, weighed by the site: the r of P2SF."""
-        taken = facts.units[facts.jobs] * facts.per_unit[facts.jobs, 0]
+        taken = facts.table.units[facts.jobs] * facts.table.per_unit[facts.jobs, 0]
         processors: FloatArray = np.maximum(1, taken).astype(np.float64)
         if not self._site_weight:
             return processors
@@ -161,9 +162,9 @@ def _on_pools(problem: Problem) -> Pooled:
     """The problem in the solver's terms."""
     from cpsched.dispatchers.cp.sat import Pooled
 
-    facts, found = problem.facts, relaxation.relax(problem.facts, False)
+    facts, found = problem.facts, relax(problem.facts, False)
     nothing = np.zeros(len(facts.jobs), np.int64)
-    durations = facts.estimate_s[facts.jobs]
+    durations = facts.table.estimate_s[facts.jobs]
     return Pooled(facts.now_s, nothing, durations, found.demand, found.moment_s - facts.now_s, found.capacity)
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cpsched.dispatchers.cp.positions import Facts
-from cpsched.dispatchers.cp.relaxation import Relaxation
 from cpsched.errors import InvalidValue, require
+from cpsched.kernels.cp.state import Facts, Relaxation
 from cpsched.model import IntArray, Snapshot
 
 

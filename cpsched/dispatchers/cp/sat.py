@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from ortools.sat.python import cp_model
 
-from cpsched.dispatchers.cp.objective import Objective, delay
+from cpsched.kernels.cp.delays import delay
+from cpsched.kernels.cp.state import Objective
 from cpsched.model import IntArray
 
 FloatArray = npt.NDArray[np.float64]

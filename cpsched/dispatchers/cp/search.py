@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ortools.constraint_solver import pywrapcp
 
-from cpsched.dispatchers.cp import positions as kernels
-from cpsched.dispatchers.cp import window
-from cpsched.dispatchers.cp.positions import Plan
 from cpsched.dispatchers.cp.variables import Unit, Variables
+from cpsched.kernels.cp.guide import gap_below, new_step, next_chance, next_spot, next_to_start
+from cpsched.kernels.cp.state import Plan, Step, empty_plan
+from cpsched.kernels.fit import PLENTY, units_on
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 if TYPE_CHECKING:
@@ -72,10 +72,9 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         jobs = len(model.start)
         self._model, self._complete = model, complete
         self._order = np.arange(jobs) if rank is None else np.argsort(rank, kind="stable")
-        self._order.setflags(write=False)
-        self.plan = plan if plan is not None else window.empty_plan(model.facts)
+        self.plan = plan if plan is not None else empty_plan(model.facts)
         self._depth = model.solver.IntVar(0, jobs)
-        self._room: tuple[IntArray, IntArray] | None = None
+        self._step: Step | None = None
         self._trail: list[int] = []
         self._offered = False
         self._kept: list[Any] = []
@@ -95,13 +94,13 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         facts, placed, start = self._model.facts, self._placed(), self._model.start
         while True:
             earliest_s = np.array([s.Min() for s in start], np.int64) + facts.now_s
-            j, put_off_s = self.first(placed, window.fixed(earliest_s))
+            j, put_off_s = self.first(placed, earliest_s)
             late = np.flatnonzero(put_off_s >= 0)
             if j < 0 and len(late) == 0:
                 return None
             if j >= 0 and len(late) == 0:
                 tau = int(self.plan.start_s[j])
-                chance = kernels.next_chance(facts, self.plan, placed, j, tau)
+                chance = next_chance(facts, self.plan, self.step(placed, j))
                 return self._keep(Start(self, j, tau - facts.now_s, chance - facts.now_s))
             at = put_off_s[late] - facts.now_s
             if at.max() > self._model.horizon_s:
@@ -113,7 +112,7 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
 
         Here nobody is: whether there is room, the solver finds out.
         """
-        waiting = np.where(placed, kernels.PLENTY, earliest_s)[self._order]
+        waiting = np.where(placed, PLENTY, earliest_s)[self._order]
         j = -1 if placed.all() else int(self._order[np.argmin(waiting)])
         if j >= 0:
             self.plan.start_s[j] = earliest_s[j]
@@ -121,10 +120,17 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
 
     def first_with_room(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
         """The same, where the dive's kernel finds places, which the plan has then."""
-        if self._room is None:
-            room, kind_of = kernels.room_now(self._model.facts)
-            self._room = window.fixed(room), window.fixed(kind_of)
-        return kernels.next_to_start(self._model.facts, self.plan, placed, earliest_s, self._order, *self._room)
+        step = self.step(placed)
+        step.earliest_s[:] = earliest_s
+        return next_to_start(self._model.facts, self.plan, step), step.put_off_s
+
+    def step(self, placed: BoolArray, j: int = -1, done: int = 0) -> Step:
+        """What the kernels are told: the jobs `placed`, and of job `j` the first `done` parts."""
+        if self._step is None:
+            self._step = new_step(self._model.facts, self._order)
+        self._step.placed[:] = placed
+        self._step.j, self._step.done = j, done
+        return self._step
 
     def parts(self, j: int) -> Any:
         """The next decision on the places of job `j`, None where it has them all."""
@@ -195,19 +201,19 @@ class Search(Guided):
         plan, facts = self.plan, self._variables.facts
         placed = self._placed()
         placed[j] = False
-        tau, first = int(plan.start_s[j]), int(plan.first[j])
+        first = int(plan.first[j])
         for done, unit in enumerate(self._variables.units[j]):
             if done > 0:
                 self._keep_order(self._variables.units[j][done - 1], unit)
             if not unit.node.Bound():
                 top = int(self._variables.nodes[unit.node.Max()])
-                node = kernels.next_spot(facts, plan, placed, j, done, top, tau)
+                node = next_spot(facts, plan, self.step(placed, j, done), top)
                 if node < 0:
                     self._variables.solver.Fail()
                 return Take(unit.node, int(np.searchsorted(self._variables.nodes, node)))
             for r, place in unit.place.items():
                 if not place.Bound():
-                    return Take(place, self._highest(j, done, unit, r, tau, placed))
+                    return Take(place, self._highest(self.step(placed, j, done), unit, r))
             self._note(j, first + done, unit)
         plan.parts[j] = len(self._variables.units[j])
         return None
@@ -219,12 +225,12 @@ class Search(Guided):
         r = next(iter(lower.size))
         lower.position[r].SetMax(higher.position[r].Value() - lower.size[r])
 
-    def _highest(self, j: int, done: int, unit: Unit, r: int, tau: int, placed: Any) -> int:
+    def _highest(self, step: Step, unit: Unit, r: int) -> int:
         """The highest free position of resource `r` on the node of `unit`."""
         node = int(self._variables.nodes[unit.node.Value()])
         grain = int(self._variables.grain[r])
         ceiling = (unit.place[r].Max() + unit.size[r]) * grain
-        y = kernels.gap_below(self._variables.facts, self.plan, placed, j, done, node, r, ceiling, tau)
+        y = gap_below(self._variables.facts, self.plan, step, (node, r, ceiling))
         if y < 0:
             self._variables.solver.Fail()
         return int(y) // grain
@@ -237,13 +243,13 @@ class Search(Guided):
         if self._variables.sharing(j) & EXCLUSIVE:
             first = int(plan.first[j])
             given, later = int(plan.units[first:part].sum()), first + len(self._variables.units[j]) - part - 1
-            room = kernels.units_on(facts, facts.capacity, node, slot)
+            room = units_on(facts.table, slot, facts.machine, facts.machine.capacity, node)
             # Each part that comes later holds at least one unit: a node without units is no part of a placement.
-            plan.units[part] = min(room, int(facts.units[slot]) - given - later)
-            plan.y[part], plan.dy[part] = 0, facts.capacity[node]
+            plan.units[part] = min(room, int(facts.table.units[slot]) - given - later)
+            plan.y[part], plan.dy[part] = 0, facts.machine.capacity[node]
             return
         plan.units[part] = 1
-        plan.dy[part] = facts.per_unit[slot]
+        plan.dy[part] = facts.table.per_unit[slot]
         plan.y[part] = 0
         for r, place in unit.place.items():
             plan.y[part, r] = place.Value() * int(self._variables.grain[r])

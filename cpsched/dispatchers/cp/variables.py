@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.dispatchers.cp.positions import Facts, Plan, room_when_empty, running_boxes
+from cpsched.kernels.cp.boxes import running_boxes
+from cpsched.kernels.cp.considered import room_when_empty
+from cpsched.kernels.cp.state import Facts, Plan
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 
@@ -87,11 +89,11 @@ class Variables:
 
     def estimate_s(self, j: int) -> int:
         """Duration of job `j`."""
-        return int(self.facts.estimate_s[self.facts.jobs[j]])
+        return int(self.facts.table.estimate_s[self.facts.jobs[j]])
 
     def sharing(self, j: int) -> int:
         """The sharing bits of job `j`."""
-        return int(self.facts.sharing[self.facts.jobs[j]])
+        return int(self.facts.table.sharing[self.facts.jobs[j]])
 
 
 def eligible(facts: Facts, slot: int) -> BoolArray:
@@ -108,17 +110,17 @@ def variables(solver: Any, facts: Facts, horizon_s: int, leaf: Plan) -> Variable
     slots = facts.jobs
     by_shape = _eligible_by_shape(facts)
     nodes = np.flatnonzero(np.logical_or.reduce(list(by_shape.values())))
-    asked = facts.per_unit[slots].max(axis=0) > 0
+    asked = facts.table.per_unit[slots].max(axis=0) > 0
     grain = _grains(facts, nodes)
-    stride = np.where(asked, facts.capacity[nodes].max(axis=0) // grain, 0)
+    stride = np.where(asked, facts.machine.capacity[nodes].max(axis=0) // grain, 0)
     found = Variables(solver, facts, nodes, stride, grain, horizon_s, [], [])
     by_all = taken_by_all(facts)
     free: dict[tuple[int, ...], list[int]] = {}
     for j, slot in enumerate(slots.tolist()):
         found.start.append(solver.IntVar(0, horizon_s - found.estimate_s(j)))
         allowed = by_shape[_shape(facts, slot)][nodes]
-        whole = bool(facts.sharing[slot] & EXCLUSIVE)
-        count = int(leaf.parts[j]) if whole else int(facts.units[slot])
+        whole = bool(facts.table.sharing[slot] & EXCLUSIVE)
+        count = int(leaf.parts[j]) if whole else int(facts.table.units[slot])
         if whole:
             found.units.append([_whole_node(found, slot, allowed) for _ in range(count)])
         else:
@@ -131,13 +133,18 @@ def variables(solver: Any, facts: Facts, horizon_s: int, leaf: Plan) -> Variable
 
 def _grains(facts: Facts, nodes: IntArray) -> IntArray:
     """The grain of each resource, int64[R]: 1 at least."""
-    rows = (facts.capacity[nodes], facts.free[nodes], facts.per_unit[facts.jobs], facts.per_unit[facts.running])
+    rows = (
+        facts.machine.capacity[nodes],
+        facts.machine.free[nodes],
+        facts.table.per_unit[facts.jobs],
+        facts.table.per_unit[facts.running],
+    )
     grains: IntArray = np.maximum(np.gcd.reduce(np.concatenate(rows), axis=0), 1)
     return grains
 
 
 def _shape(facts: Facts, slot: int) -> tuple[int, ...]:
-    return (int(facts.node_set[slot]), *facts.per_unit[slot].tolist())
+    return (int(facts.table.node_set[slot]), *facts.table.per_unit[slot].tolist())
 
 
 def _eligible_by_shape(facts: Facts) -> dict[tuple[int, ...], BoolArray]:
@@ -158,8 +165,8 @@ def _node_variable(variables: Variables, allowed: BoolArray) -> Any:
 def taken_by_all(facts: Facts) -> BoolArray:
     """Resources of which every considered and every running job takes something: bool[R]."""
     slots = np.concatenate((facts.jobs, facts.running))
-    whole = (facts.sharing[slots] & EXCLUSIVE) != 0
-    found: BoolArray = ((facts.per_unit[slots] > 0) | whole[:, None]).all(axis=0)
+    whole = (facts.table.sharing[slots] & EXCLUSIVE) != 0
+    found: BoolArray = ((facts.table.per_unit[slots] > 0) | whole[:, None]).all(axis=0)
     return found
 
 
@@ -169,8 +176,8 @@ def chosen(facts: Facts, slot: int, by_all: BoolArray) -> list[int]:
     In a resource that it takes whole there is one position. Where everybody takes of that resource, too (`by_all`), the
     unit is alone on its node: in the other resources any position is as good as the highest, which it gets then.
     """
-    asked, capacity = facts.per_unit[slot], facts.capacity[eligible(facts, slot)]
-    if facts.sharing[slot] & EXCLUSIVE:
+    asked, capacity = facts.table.per_unit[slot], facts.machine.capacity[eligible(facts, slot)]
+    if facts.table.sharing[slot] & EXCLUSIVE:
         return []
     takes_whole = (capacity == asked).all(axis=0) & (asked > 0)
     settled = takes_whole
@@ -184,10 +191,10 @@ def _unit(variables: Variables, slot: int, allowed: BoolArray, free: Sequence[in
     solver, facts = variables.solver, variables.facts
     unit = Unit(_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
-        dy = int(facts.per_unit[slot, r] // variables.grain[r])
+        dy = int(facts.table.per_unit[slot, r] // variables.grain[r])
         if dy == 0:
             continue
-        capacity = facts.capacity[variables.nodes, r] // variables.grain[r]
+        capacity = facts.machine.capacity[variables.nodes, r] // variables.grain[r]
         largest, smallest = int(capacity[allowed].max()), int(capacity[allowed].min())
         stride = int(variables.stride[r])
         unit.size[r] = dy
@@ -244,12 +251,11 @@ def stairs(variables: Variables, r: int, held: Boxes) -> Stairs | None:
 def occupied(variables: Variables, r: int) -> Boxes:
     """The fixed boxes of resource `r`; boxes of one end that touch, also across nodes, are merged into one."""
     facts, horizon_s = variables.facts, variables.horizon_s
-    base = np.full(len(facts.free), -1, np.int64)
+    base = np.full(len(facts.machine.free), -1, np.int64)
     base[variables.nodes] = np.arange(len(variables.nodes))
-    base.setflags(write=False)
     stride = int(variables.stride[r])
     grain = int(variables.grain[r])
-    position, size, end_s = running_boxes(facts, base, r, stride * grain, facts.now_s + horizon_s)
+    position, size, end_s = running_boxes(facts, (base, stride * grain), r, facts.now_s + horizon_s)
     position, size = position // grain, size // grain
     order = np.lexsort((position, end_s))
     position, size, end_s = position[order], size[order], end_s[order]

@@ -13,11 +13,11 @@ from cpsched.dispatchers.lookahead.reserving import by_walltime, named_by
 from cpsched.errors import require
 from cpsched.kernels.moves import ALL_MOVES
 from cpsched.kernels.search import ALL_START, NONE_START, go_on_from, look_ahead, ordered
-from cpsched.kernels.search_state import POOL_JOBS, new_search
+from cpsched.kernels.search_state import POOL_JOBS, Settings, new_search
 from cpsched.kernels.state import planned, starts_of
 from cpsched.listing import Listing
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts
-from cpsched.overrun import Overrun
+from cpsched.model.overrun import Overrun
 from cpsched.planning import AS_THEY_CAME, site_of
 from cpsched.reasons import Phrases, explain
 from cpsched.site.weighing import FloatArray, factors_of
@@ -56,15 +56,6 @@ class Lookahead(Dispatcher):
       rests on a guess.
     - `site_weight`: how much the site's priority counts: 0 not at all, 1 as much as the objective's own weights, see
       `cpsched.site.weighing`.
-
-    For studies, to leave parts out:
-
-    - `candidates`: bits of the orders that are tried: last round's, reg, sjf, saf, spf, laf, Smith's.
-    - `moves`: bits of the changes that the search makes, see `cpsched.kernels.moves`: two neighbours change places, a
-      job moves anywhere, to the front, or back, two jobs change places, a tenth is taken out and put back. The shares
-      of those that are left grow in proportion.
-    - `reservations`: so many of the jobs that cannot start now hold the slot that is planned for them, the first of an
-      order; what is behind starts where it fits beside. None: all. On a pool alone.
     """
 
     overrun: Overrun = "walltime"
@@ -82,9 +73,6 @@ class Lookahead(Dispatcher):
         reserve_by: Literal["estimate", "walltime"] = "estimate",
         site_weight: float = 0.0,
         seed: int = 0,
-        candidates: int = ALL_CANDIDATES,
-        moves: int = ALL_MOVES,
-        reservations: int | None = None,
     ) -> None:
         require(objective in OBJECTIVES, "objective", objective, f"must be one of {', '.join(OBJECTIVES)}")
         require(effort is None or effort >= 0, "effort", effort, "must not be negative")
@@ -94,17 +82,15 @@ class Lookahead(Dispatcher):
         require(covered >= horizon, "covered", covered, f"must be at least horizon={horizon}")
         require(overdue_h > 0, "overdue_h", overdue_h, "must be positive")
         require(site_weight >= 0, "site_weight", site_weight, "must not be negative")
-        require(0 < candidates <= ALL_CANDIDATES, "candidates", candidates, f"must be within 1 to {ALL_CANDIDATES}")
-        require(0 < moves <= ALL_MOVES, "moves", moves, f"must be within 1 to {ALL_MOVES}")
-        require(reservations is None or reservations >= 0, "reservations", reservations, "must not be negative")
         overdue_s = int(min(overdue_h, 1e9) * 3600)
         row = OBJECTIVES[objective]
         self._row, self._site_weight = row, site_weight
         self._objective, decodes = row.compiled(), row.effort if effort is None else effort
-        self._reservations = reservations
         self._search = new_search(
-            decodes, work, horizon, covered, candidates, overdue_s, seed, moves,
-            NEVER if reservations is None else reservations,
+            Settings(
+                decodes, work, horizon, covered, overdue_s, seed,
+                candidates=ALL_CANDIDATES, moves=ALL_MOVES, reservations=NEVER,
+            )
         )  # fmt: skip
         self._most_work, self._limit_s = work, limit_s
         self._jobs_per_work = 1
@@ -121,20 +107,16 @@ class Lookahead(Dispatcher):
         whole, queue, table = need == "plan", snapshot.queue, snapshot.table
         if not len(queue):
             return Decision(NO_STARTS, Effort("empty-queue"), AS_THEY_CAME if whole else None)
-        only_on_pools = self._reservations is None or bool(snapshot.cluster.counted)
-        require(only_on_pools, "reservations", self._reservations, "the cluster is no pool")
         planned_on, slots = by_walltime(snapshot) if self._by_walltime else (snapshot, None)
-        site = planned_on.site or site_of(planned_on)
+        site = site_of(planned_on)
         self._meet(planned_on)
         self._jobs_per_work = POOL_JOBS if snapshot.cluster.counted else 1
         expected = table.estimate_s[queue].astype(np.float64)
-        came = look_ahead(
-            site, self._search, self._objective, expected, self._site_factors(snapshot, expected),
-            bool(snapshot.cluster.counted), whole,
-        )  # fmt: skip
+        asked = expected, self._site_factors(snapshot, expected), bool(snapshot.cluster.counted), whole
+        came = look_ahead(site, self._search, self._objective, asked)
         starts = Starts(*starts_of(site.draft), True) if site.draft.started else NO_STARTS
         starts = starts if slots is None else named_by(starts, slots)
-        cost = Effort(PATHS.get(came, "searched"), len(queue), branches=int(self._search.decoded))
+        cost = Effort(PATHS.get(came, "searched"), len(queue), branches=int(self._search.counts.decoded))
         if not whole:
             return Decision(starts, cost)
         plan_s = planned(site.draft, len(queue))
@@ -147,10 +129,10 @@ class Lookahead(Dispatcher):
         A slow round counts at once.
         """
         search = self._search
-        if self._limit_s is None or seconds <= 0 or search.placed < JUDGED_FROM:
+        if self._limit_s is None or seconds <= 0 or search.counts.placed < JUDGED_FROM:
             return
-        fit = search.placed / self._jobs_per_work * self._limit_s / seconds
-        search.work = min(max(LEAST_WORK, min(int(fit), 2 * search.work)), self._most_work)
+        fit = search.counts.placed / self._jobs_per_work * self._limit_s / seconds
+        search.settings.work = min(max(LEAST_WORK, min(int(fit), 2 * search.settings.work)), self._most_work)
 
     def memory(self) -> dict[str, Any]:
         """The last order, as job ids, and the starts that jobs were first told, by job id; with `limit_s` also `work`.
@@ -161,13 +143,13 @@ class Lookahead(Dispatcher):
             jobs: Any = self._jobs
             self._order = [jobs[slot].id for slot in ordered(self._search).tolist()]
         told = {"order": self._order, "first_s": {str(id): start_s for id, start_s in self._first_s.items()}}
-        return told if self._limit_s is None else told | {"work": self._search.work}
+        return told if self._limit_s is None else told | {"work": self._search.settings.work}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
         """Go on from the order, the promises and the work of `memory`."""
         self._order, self._jobs = list(memory["order"]), None
         self._first_s = {int(id): start_s for id, start_s in memory["first_s"].items()}
-        self._search.work = memory.get("work", self._most_work)
+        self._search.settings.work = memory.get("work", self._most_work)
 
     def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray) -> FloatArray:
         """By what the site multiplies the weight of each queued job, float64[Q]; no entries where all weigh alike."""

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from cpsched.compile.handles import fields_of
 from cpsched.kernels.costs import TYPICAL
-from cpsched.kernels.search_state import Objective
+from cpsched.kernels.search_state import Price
+from cpsched.model import BSLD_BOUND_S
 from cpsched.site.weighing import FloatArray
 
 DAY_S = 86_400
@@ -47,7 +49,7 @@ class Row:
     ageing_power: int = 2
     bounded: bool = False
     power: int = 0
-    least_s: int = 10
+    least_s: int = BSLD_BOUND_S
     reserve: float = 0.0
     reserve_above_s: int = 3600
     reserve_until_s: int = DAY_S
@@ -78,13 +80,9 @@ class Row:
         found: FloatArray = r**self.r * E**self.e * (1 + self.flat * typical / area)
         return found
 
-    def compiled(self) -> Objective:
+    def compiled(self) -> Price:
         """The row as the kernels read it."""
-        parameters = (
-            self.r, self.e, self.ageing, self.aged_s, self.least_s, self.reserve, self.reserve_above_s,
-            self.reserve_until_s, self.flat,
-        )  # fmt: skip
-        return Objective(self.power, self.ageing_power, int(self.bounded), np.array(parameters, np.float64))
+        return Price(**{name: getattr(self, name) for name in fields_of(Price)} | {"bounded": int(self.bounded)})
 
 
 def _power(name: str, exponent: float) -> str:

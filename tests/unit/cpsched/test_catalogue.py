@@ -5,7 +5,7 @@ import pytest
 from cpsched import catalogue
 from cpsched.catalogue import DISPATCHERS, PREDICTORS
 from cpsched.errors import InvalidValue, UnknownName
-from cpsched.listing import Parameter
+from cpsched.listing import Listing, Parameter
 
 OWN = [*DISPATCHERS.own(), *PREDICTORS.own()]
 
@@ -41,6 +41,7 @@ def test_an_unknown_parameter_lists_the_known_ones():
         (float, "2.5", 2.5),
         (bool, "True", True),
         (int | None, "none", None),
+        (int | None, "", None),
         (int | None, "4", 4),
         (Literal["a", "b"], "b", "b"),
         (str | None, "file", "file"),
@@ -57,3 +58,10 @@ def test_parameters_are_read_by_their_type(kind, text, value):
 def test_a_bad_value_names_parameter_value_and_rule(kind, text, rule):
     with pytest.raises(InvalidValue, match=f"p={text}: .*{rule}"):
         Parameter("p", kind, None).parse(text)
+
+
+def test_a_variant_shows_its_own_defaults():
+    def factory(k: int = 1, name: str = "plain") -> None: ...
+
+    variant = Listing("three", "Three of them.", "a test", factory, {"k": 3})
+    assert variant.defaults() == {"k": 3, "name": "plain"}

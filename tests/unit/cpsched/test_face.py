@@ -1,5 +1,6 @@
 """What `import cpsched` and `import cpsched_sim` give, and what they cost."""
 
+import pkgutil
 import subprocess
 import sys
 
@@ -10,11 +11,12 @@ import cpsched_sim
 
 CORE = [
     "Cluster", "CpschedError", "Decision", "Dispatcher", "Effort", "EndedJob", "InvalidValue", "Job", "Listing",
-    "Measures", "Metric", "NEVER", "Placement", "Policy", "PolicySpec", "Predictor", "Request", "RunningJob", "Scene",
-    "Snapshot", "Starts", "UnknownName", "Unloadable", "Violation", "Wait", "plan", "verify",
+    "Measures", "Metric", "NEVER", "Placement", "PluginFault", "Policy", "PolicySpec", "Predictor", "Request",
+    "RunningJob", "Scene", "Snapshot", "Starts", "UnknownName", "Unloadable", "Violation", "Wait", "plan", "verify",
 ]  # fmt: skip
 SIMULATOR = [
-    "Comparison", "METRICS", "Schedule", "Simulation", "TraceJob", "Workload", "compare", "load", "simulate",
+    "Comparison", "Dialect", "METRICS", "Picture", "Schedule", "Simulation", "TraceJob", "Workload", "compare",
+    "draw_bars", "draw_distributions", "draw_shares", "draw_use", "load", "recorded", "simulate",
 ]  # fmt: skip
 
 
@@ -24,6 +26,13 @@ def test_the_names_of_the_face(package, names):
     assert sorted(package.__all__) == sorted(names)
     assert all(getattr(package, name) is not None for name in names)
     assert set(names) <= set(dir(package))
+
+
+@pytest.mark.parametrize("package", [cpsched, cpsched_sim])
+def test_no_name_is_that_of_a_module(package):
+    """Importing the module, from wherever, would put it in place of what the face offers."""
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    assert modules.isdisjoint(package.__all__)
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():

@@ -124,6 +124,12 @@ def test_room_is_in_the_node_set_and_whole_nodes_must_be_free(asked, by_node, em
     assert room(asked, cluster) == empty
 
 
+@pytest.mark.parametrize(("free", "units"), [((4, 8), 4), ((3, 8), 0), ((4, 7), 0), ((0, 8), 0), ((4, 0), 0)])
+def test_a_job_with_nodes_for_itself_has_no_room_where_any_resource_is_in_use(free, units):
+    cluster = Cluster.of([[4, 8]], ["cores", "memory"])
+    assert room_by_node(Request(9, (1, 1), exclusive=True), cluster, np.array([free])).tolist() == [units]
+
+
 def columns(slots=(0,), offsets=(0, 1), nodes=(0,), units=(1,), plan_s=None, dtype=np.int64):
     """A decision of whatever columns: none of the checks that `Starts` and `Decision` make on the way."""
     found = Decision(Starts.of({}), Effort("test"))

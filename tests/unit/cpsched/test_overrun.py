@@ -1,6 +1,6 @@
 import pytest
 
-from cpsched.overrun import expected_end_s
+from cpsched.model.overrun import expected_end_s
 
 
 @pytest.mark.parametrize(

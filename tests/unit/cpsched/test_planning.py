@@ -34,7 +34,10 @@ def test_the_number_of_reservations_makes_the_classic_schedulers(snapshot):
 
 
 def test_every_waiting_job_keeps_its_earliest_start_unless_told_otherwise(snapshot):
-    assert plan(snapshot).plan_by_job(snapshot) == plan(snapshot, reservations=EVERY).plan_by_job(snapshot)
+    every = plan(snapshot, reservations=EVERY).plan_by_job(snapshot)
+    assert plan(snapshot).plan_by_job(snapshot) == every
+    assert plan(snapshot, reservations=None).plan_by_job(snapshot) == every
+    assert plan(snapshot, lambda job: job.id, reservations=None).plan_by_job(snapshot) == every
 
 
 @pytest.mark.parametrize(
@@ -98,11 +101,13 @@ def test_without_need_of_a_plan_there_is_none(snapshot):
         ({"order": [1, 2]}, "order=.*: must be a name, a function of a job, or 4 numbers"),
         ({"order": [1, 2, 3, float("nan")]}, "order=.*: must be a name"),
         ({"order": ["a", "b", "c", "d"]}, "order=.*: must be a name"),
+        ({"order": [[1, 2], [3, 4], [5, 6], [7, 8]]}, "order=.*: must be a name"),
+        ({"order": lambda job: float("nan") if job.id % 2 else 1}, "order=.*: must not give nan"),
         ({"order": None}, "order=None: must be a name"),
         ({"order": lambda job: float("nan")}, "order=.*: must not give nan"),
         ({"order": lambda job: None}, "order=.*: must give what can be sorted"),
         ({"reservations": -2}, "reservations=-2: must be a number, not negative"),
-        ({"reservations": None}, "reservations=None: must be a number"),
+        ({"reservations": "all"}, "reservations=all: must be a number"),
         ({"backfill": "none"}, "backfill=none: must be one of"),
         ({"allocation": "worst-fit"}, "allocation=worst-fit: must be first-fit or best-fit"),
     ],

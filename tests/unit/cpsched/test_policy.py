@@ -91,7 +91,7 @@ def test_whatever_an_exception_says_of_itself_is_one_fault_of_bounded_printable_
     for act in (lambda: policy.decide(policy.estimated(a_scene())), lambda: policy.learn(EndedJob(a_job(1), 0, 5))):
         with pytest.raises(DecisionFault) as fault:
             act()
-        assert str(fault.value) == f"dispatcher Answering: {words}"
+        assert str(fault.value) == f"dispatcher Answering: {words} ({fault.value.place})"
 
 
 class Guessing(Predictor):
@@ -344,7 +344,9 @@ def test_a_plan_that_nobody_asked_for_is_not_looked_at():
 
 def test_a_fault_of_both_parts_is_told_of_the_predictor():
     policy = Policy(Forgetful(), Answering(RuntimeError("forgot")))
-    with pytest.raises(DecisionFault, match=r"^predictor Forgetful: RuntimeError: no room$"):
+    with pytest.raises(
+        DecisionFault, match=r"^predictor Forgetful: RuntimeError: no room \(.*test_policy.py:\d+, in learn\)$"
+    ):
         policy.learn(EndedJob(a_job(9), 0, 20))
 
 

@@ -83,7 +83,16 @@ def test_the_form_in_journals_is_that_of_old_ones():
     }
     spec = PolicySpec(**old)
     assert json.loads(json.dumps(asdict(spec))) == old
-    assert spec == PolicySpec.of("easy", "last-two", {"backfill": "shortest"})
+    assert spec == PolicySpec.of("easy", "last-two", {"backfill": "shortest", "overrun": "one-second"})
+
+
+def test_an_overrun_that_is_said_is_in_force_and_the_dispatchers_own_is_where_nobody_says_one():
+    for name, own in (("lookahead", "walltime"), ("easy", "one-second")):
+        assert PolicySpec.of(name).build().overrun == own
+        assert PolicySpec.of(name, settings={"overrun": None}).build().overrun == own
+        for said in ("one-second", "double", "walltime"):
+            spec = PolicySpec.of(name, settings={"overrun": said})
+            assert (spec.build().overrun, PolicySpec.parse(str(spec))) == (said, spec)
 
 
 def test_a_file_is_opened_by_whoever_builds():

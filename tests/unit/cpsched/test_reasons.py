@@ -42,6 +42,12 @@ def test_a_job_that_can_never_run_waits_behind_nobody_and_nobody_behind_it():
     assert (waits[2], waits[3]) == (("others are first", ()), ("others are first", (2,)))
 
 
+def test_where_nobody_has_a_plan_all_wait_behind_the_first_that_cannot_start():
+    snapshot = a_snapshot(a_cluster(nodes=1, cores=4), [a_job(id) for id in (1, 2, 3, 4)])
+    waits = explained(snapshot, [NEVER] * 4)
+    assert [behind for _, behind in waits.values()] == [(), (1,), (1,), (1,)]
+
+
 def test_a_whole_node_job_lacks_whole_nodes():
     snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1, units=8, exclusive=True)], [a_running(a_job(9), ((0, 1),))])
     assert explained(snapshot, [NEVER])[1][0] == "not enough whole free nodes: 4 of 8 units would fit"

@@ -1,8 +1,8 @@
 import pytest
 
-from cpsched.bounds import MOST_AMOUNT, MOST_IN_ALL, MOST_S
 from cpsched.errors import InvalidValue
 from cpsched.model import Cluster, EndedJob, Request
+from cpsched.model.bounds import MOST_AMOUNT, MOST_IN_ALL, MOST_S
 from tests.builders import a_job, a_running
 
 

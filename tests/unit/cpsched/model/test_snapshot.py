@@ -3,10 +3,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from cpsched.bounds import MOST_S
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.errors import InvalidValue
 from cpsched.model import Scene, Snapshot
+from cpsched.model.bounds import MOST_S
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from tests.builders import a_cluster, a_job, a_running, a_snapshot

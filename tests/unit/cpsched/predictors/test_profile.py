@@ -34,6 +34,15 @@ def test_each_rule_finds_its_job(rule):
     assert learned((RULES[rule], 77)).predict(facts()) == 77
 
 
+@pytest.mark.parametrize("rule", range(4))
+@pytest.mark.parametrize("other", [{"walltime_s": 500}, {"queue": "other"}])
+def test_the_first_four_rules_hold_for_one_walltime_and_one_queue(rule, other):
+    """A later job of the same name counts, which only the fifth rule finds."""
+    like = RULES[rule]
+    odd = facts(name=like.name, units=like.request.units, **other)
+    assert learned((odd, 77), (facts(walltime_s=1, queue="third"), 66)).predict(facts()) == 66
+
+
 @pytest.mark.parametrize("rule", range(5))
 def test_a_stricter_rule_wins_over_a_later_job_of_a_looser_one(rule):
     predictor = learned((RULES[rule], 77), (RULES[rule + 1], 88))

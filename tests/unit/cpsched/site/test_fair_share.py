@@ -34,6 +34,12 @@ def test_fair_tree_ranks_accounts_first_then_users_within_them():
     assert factors.tolist() == [0, 0, 0, 1.0, 0.75, 0.25, 0.5]
 
 
+def test_fair_tree_a_user_comes_before_an_account_of_the_same_ratio():
+    """eve has half of the share and of the use, and so has the account: its first user is tied with her."""
+    tree = ShareTree((-1, 0, 0, 1, 1), (1, 1, 1, 2, 1), (False, False, True, True, True))
+    assert fair_tree(tree, [0, 0, 2, 1, 1]).tolist() == pytest.approx([0, 0, 1.0, 1.0, 1 / 3])
+
+
 def test_fair_tree_a_user_of_the_worst_account_never_passes_one_of_a_better_account():
     factors = fair_tree(TREE, use(ann=100, bob=100, cid=0, dee=800))
     assert factors[[ANN, BOB]].min() > factors[[CID, DEE]].max()

@@ -191,6 +191,12 @@ def test_under_a_qos_that_costs_nothing_what_is_spent_does_not_count():
     assert verdict(at, asks(), (), Spent(qos_minutes={"normal": {"cpu": 99}})) is None
 
 
+@pytest.mark.parametrize(("minutes", "verdict_"), [(240, None), (239, "QOSGrpCPURunMinutesLimit")])
+def test_under_a_qos_that_costs_nothing_a_job_may_ask_for_just_what_running_jobs_may_use(minutes, verdict_):
+    at = site(Limits(group_running_minutes={"cpu": minutes}), usage_factor=0.0)
+    assert verdict(at, asks(limit_min=60), TWO) == verdict_
+
+
 def test_an_association_for_one_partition_comes_before_the_general_one():
     rows = (
         Association("root", parent=-1),

@@ -15,9 +15,8 @@ from cpsched.dispatchers.cp.answer import (
     placed,
     planned,
 )
-from cpsched.dispatchers.cp.objective import Objective
-from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.fit import verify
+from cpsched.kernels.cp.state import Facts, Objective, Plan, empty_plan
 from cpsched.model import NEVER, Effort, Need, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -36,11 +35,11 @@ def a_queue(running: bool = False) -> Snapshot:
 
 
 def considered(snapshot: Snapshot, count: int = 3) -> Facts:
-    return window.consider(window.facts_of(snapshot), snapshot.queue[:count])
+    return window.facts_of(snapshot).considering(snapshot.queue[:count])
 
 
 def a_plan(facts: Facts, *start_s: int) -> Plan:
-    plan = window.empty_plan(facts)
+    plan = empty_plan(facts)
     plan.start_s[:] = start_s
     return plan
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cpsched.dispatchers.cp import certain, relaxation, window
+from cpsched.dispatchers.cp import certain, window
 from cpsched.dispatchers.cp.certain import all_start, bound_met, impossible, pooled, pools, shaken
-from cpsched.dispatchers.cp.objective import Objective, delay
-from cpsched.dispatchers.cp.positions import Facts, Plan
 from cpsched.dispatchers.cp.window import Problem, Running
+from cpsched.kernels.cp.delays import delay
+from cpsched.kernels.cp.state import Facts, Objective, Plan, empty_plan
+from cpsched.kernels.cp.tree import CLOSE, NO_PLACES
 from cpsched.model import Job
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
 def considered(*jobs: Job, nodes: int = 1, running: Any = (), now_s: int = 0, how: Running = "at-least-1s") -> Facts:
     snapshot = a_snapshot(a_cluster(nodes=nodes), jobs, running, now_s)
-    return window.consider(window.facts_of(snapshot, how), snapshot.queue)
+    return window.facts_of(snapshot, how).considering(snapshot.queue)
 
 
 def waits(facts: Facts, *weight: float) -> Objective:
@@ -63,7 +63,7 @@ def test_where_the_bound_is_not_met_the_best_plan_that_was_found_is_the_answer(m
         seeds.append(int(random.integers(1000)))
         return plan
 
-    monkeypatch.setattr(relaxation, "branch", never)
+    monkeypatch.setattr(certain, "branch", never)
     monkeypatch.setattr(certain, "shaken", noted)
     answer = bound_met(facts, waits(facts), 7)
     assert (answer.certain, answer.status, answer.bound) == (False, "", 3.0)
@@ -77,7 +77,7 @@ def test_a_bound_is_met_where_no_plan_can_be_better_by_more_than_counts(
     monkeypatch: pytest.MonkeyPatch, bound: float, met: bool
 ) -> None:
     facts = considered(a_job(1, per_unit=4, walltime_s=100), a_job(2, per_unit=4, walltime_s=10))
-    monkeypatch.setattr(relaxation, "branch", lambda *_: (0, True, bound))
+    monkeypatch.setattr(certain, "branch", lambda *_: (0, True, bound))
     monkeypatch.setattr(certain, "shaken", lambda facts, plan, *_: plan)
     answer = bound_met(facts, waits(facts), 0)
     assert answer.certain is met
@@ -92,7 +92,7 @@ def dives(monkeypatch: pytest.MonkeyPatch, *start_s: tuple[int, ...]) -> list[li
         orders.append(order.tolist())
         return len(order)
 
-    monkeypatch.setattr(certain, "kernels", SimpleNamespace(dive=dive))
+    monkeypatch.setattr(certain, "dive", dive)
     return orders
 
 
@@ -108,13 +108,13 @@ class Calm:
 
 
 def planned(facts: Facts, *start_s: int) -> Plan:
-    plan = window.empty_plan(facts)
+    plan = empty_plan(facts)
     plan.start_s[:] = start_s
     return plan
 
 
 @pytest.mark.parametrize(
-    ("found", "taken"), [(100, False), (101, False), (99, True), (0, True), (100 * (1 - relaxation.CLOSE), False)]
+    ("found", "taken"), [(100, False), (101, False), (99, True), (0, True), (100 * (1 - CLOSE), False)]
 )
 def test_of_shaken_dives_the_best_counts_if_it_is_better(
     monkeypatch: pytest.MonkeyPatch, found: float, taken: bool
@@ -155,7 +155,7 @@ def test_many_jobs_are_shaken_over_an_eighth_of_their_number(
 def a_problem(facts: Facts, rest: int = 0, objective: Objective | None = None) -> Problem:
     """The last `rest` of the considered jobs are in the model but not searched."""
     jobs = facts.jobs[: len(facts.jobs) - rest]
-    narrow = window.consider(facts, jobs)
+    narrow = facts.considering(jobs)
     return Problem(narrow, objective or waits(narrow), facts.jobs[len(jobs) :], overdue=False)
 
 
@@ -186,11 +186,11 @@ def test_the_tree_of_pools_may_have_two_nodes_for_each_job_at_least(
         asked.append(given[-2:])
         return 0, False, 5.0
 
-    monkeypatch.setattr(relaxation, "branch", branch)
+    monkeypatch.setattr(certain, "branch", branch)
     running = [a_running(a_job(9999, per_unit=1), ((0, 1),))]
     facts = considered(*(a_job(id, per_unit=4) for id in range(1, jobs + 1)), running=running)
     answer = pooled(a_problem(facts))
-    assert asked == [(nodes, relaxation.NO_PLACES)]
+    assert asked == [(nodes, NO_PLACES)]
     assert (answer.certain, answer.status, answer.bound) == (False, "", 5.0)
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.dispatchers.cp import objective, relaxation, window
-from cpsched.dispatchers.cp import positions as kernels
-from cpsched.dispatchers.cp.objective import Objective, by_slowdown
-from cpsched.dispatchers.cp.positions import Facts, Plan
+from cpsched.dispatchers.cp import window
+from cpsched.dispatchers.cp.objective import by_slowdown
+from cpsched.kernels.cp.boxes import running_boxes
+from cpsched.kernels.cp.considered import startable
+from cpsched.kernels.cp.delays import delay
+from cpsched.kernels.cp.dive import dive
+from cpsched.kernels.cp.relaxation import relax
+from cpsched.kernels.cp.state import PLACED, Facts, Objective, Tree, empty_plan
+from cpsched.kernels.cp.tree import branch
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
 def considered(snapshot: Snapshot) -> Facts:
     facts = window.facts_of(snapshot)
-    return window.consider(facts, by_slowdown(snapshot, window.startable(facts, snapshot.queue, 100)))
+    return facts.considering(by_slowdown(snapshot, startable(facts, snapshot.queue, 100)))
 
 
 def a_mix() -> Snapshot:
@@ -43,7 +48,7 @@ def test_jobs_are_considered_that_could_start_now_were_they_alone() -> None:
         a_job(7, units=5, per_unit=1, exclusive=True),
     ]
     snapshot = a_snapshot(cluster, queue, running)
-    slots = window.startable(window.facts_of(snapshot), snapshot.queue, 100)
+    slots = startable(window.facts_of(snapshot), snapshot.queue, 100)
     assert [snapshot.table.jobs[slot].id for slot in slots] == [1, 3, 5, 6]
 
 
@@ -54,7 +59,7 @@ def test_running_jobs_are_stacked_with_the_longest_at_the_bottom() -> None:
     facts = window.facts_of(a_snapshot(cluster, [a_job(1)], running))
     base = np.zeros(1, np.int64)
     base.setflags(write=False)
-    position, size, end_s = kernels.running_boxes(facts, base, 0, 4, 1000)
+    position, size, end_s = running_boxes(facts, (base, 4), 0, 1000)
     assert sorted(zip(position.tolist(), size.tolist(), end_s.tolist(), strict=True)) == [(0, 1, 50), (1, 2, 9)]
 
 
@@ -63,7 +68,7 @@ def test_the_dive_leaves_nobody_out() -> None:
     plan = window.first_leaf(facts)
     assert (plan.start_s >= facts.now_s).all()
     assert [int(plan.units[plan.first[j] : plan.first[j] + plan.parts[j]].sum()) for j in range(len(plan.start_s))] == [
-        int(facts.units[slot]) for slot in facts.jobs
+        int(facts.table.units[slot]) for slot in facts.jobs
     ]
 
 
@@ -76,13 +81,13 @@ def test_no_two_boxes_of_the_dive_overlap() -> None:
             plan.y[p],
             plan.y[p] + plan.dy[p],
             plan.start_s[j],
-            plan.start_s[j] + facts.estimate_s[slot],
+            plan.start_s[j] + facts.table.estimate_s[slot],
         )
         for j, slot in enumerate(facts.jobs.tolist())
         for p in range(plan.first[j], plan.first[j] + plan.parts[j])
     ]
     for i, (node, low, high, start_s, end_s) in enumerate(boxes):
-        assert (high <= facts.capacity[node]).all()
+        assert (high <= facts.machine.capacity[node]).all()
         for other, other_low, other_high, other_start_s, other_end_s in boxes[:i]:
             if node == other and start_s < other_end_s and other_start_s < end_s:
                 shared = np.minimum(high, other_high) - np.maximum(low, other_low)
@@ -92,18 +97,16 @@ def test_no_two_boxes_of_the_dive_overlap() -> None:
 def test_the_relaxation_bounds_the_first_leaf_from_below() -> None:
     facts = considered(a_mix())
     plan = window.first_leaf(facts)
-    cost = Objective(1.0 / facts.estimate_s[facts.jobs], np.full(len(facts.jobs), facts.now_s), 0.0)
-    before = objective.delay(cost, plan.start_s)
-    _, exhausted, bound = relaxation.branch(
-        facts, relaxation.relax(facts, True), cost, plan, window.empty_plan(facts), 100_000, 1000
-    )
+    cost = Objective(1.0 / facts.table.estimate_s[facts.jobs], np.full(len(facts.jobs), facts.now_s), 0.0)
+    before = delay(cost, plan.start_s)
+    _, exhausted, bound = branch(facts, Tree(relax(facts, True), cost, plan, empty_plan(facts)), 100_000, 1000)
     assert exhausted
-    assert 0 < bound <= objective.delay(cost, plan.start_s) <= before
+    assert 0 < bound <= delay(cost, plan.start_s) <= before
 
 
 def test_the_compiled_dive_does_what_the_plain_one_does() -> None:
     facts = considered(a_mix())
-    compiled, plain = window.first_leaf(facts), window.empty_plan(facts)
-    kernels.dive.py_func(facts, plain, np.arange(len(facts.jobs)), False)  # type: ignore[attr-defined]
-    for name in Plan._fields:
+    compiled, plain = window.first_leaf(facts), empty_plan(facts)
+    dive.py_func(facts, plain, np.arange(len(facts.jobs)), False)  # type: ignore[attr-defined]
+    for name in PLACED:
         assert (getattr(compiled, name) == getattr(plain, name)).all(), name

@@ -13,9 +13,8 @@ from cpsched.dispatchers.cp import engine, window
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.engine import Run, improve
 from cpsched.dispatchers.cp.limit import Control, Limit
-from cpsched.dispatchers.cp.objective import Objective
-from cpsched.dispatchers.cp.positions import Plan
 from cpsched.dispatchers.cp.window import Problem
+from cpsched.kernels.cp.state import Objective, Plan
 from tests.builders import a_cluster, a_job, a_snapshot
 
 
@@ -189,7 +188,7 @@ def a_problem() -> tuple[Problem, Plan]:
     """At second 100, one at a time: three jobs of 30, 20 and 10 s, planned in the order in which they came."""
     queue = [a_job(id, per_unit=4, walltime_s=10 * (4 - id)) for id in (1, 2, 3)]
     snapshot = a_snapshot(a_cluster(nodes=1), queue, now_s=100)
-    facts = window.consider(window.facts_of(snapshot), snapshot.queue)
+    facts = window.facts_of(snapshot).considering(snapshot.queue)
     objective = Objective(np.ones(3), np.full(3, 100), 0.0)
     return Problem(facts, objective, snapshot.queue[:0], overdue=False), window.first_leaf(facts)
 

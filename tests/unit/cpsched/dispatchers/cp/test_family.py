@@ -208,29 +208,6 @@ def test_combinations_that_make_no_sense_are_refused(settings: dict[str, str], r
         catalogue.dispatcher("pcp20", settings)
 
 
-# ------------------------------------------------------------------------------------------ heterogeneous nodes
-
-
-@pytest.mark.parametrize("name", ["pcp19", "pcp20"])
-def test_a_job_without_gpus_avoids_the_nodes_whose_gpus_others_want(name: str) -> None:
-    """Node 1, the highest, has the GPUs: by default a plain job takes it."""
-    cluster = a_cluster(nodes=2, cores=4, gpus=(0, 2))
-    jobs = [a_job(1, per_unit=(4, 0)), a_job(2, units=9, per_unit=(1, 1))]
-    snapshot = a_snapshot(cluster, jobs)
-    assert decided(name, snapshot).starts_by_job(snapshot) == {1: ((1, 1),)}
-    spared = decided(name, snapshot, nodes="spare-scarce")
-    assert spared.starts_by_job(snapshot) == {1: ((0, 1),)}
-
-
-@pytest.mark.parametrize("name", ["pcp19", "pcp20"])
-def test_a_placement_is_in_node_order_whatever_the_order_in_which_nodes_are_tried(name: str) -> None:
-    """The plain job takes nodes 3 and 1 before 2 and 0, whose GPUs others want."""
-    cluster = a_cluster(nodes=4, cores=4, gpus=(2, 0, 2, 0))
-    snapshot = a_snapshot(cluster, [a_job(1, units=6, per_unit=(2, 0)), a_job(2, units=9, per_unit=(1, 1))])
-    decision = decided(name, snapshot, nodes="spare-scarce")
-    assert decision.starts_by_job(snapshot) == {1: ((1, 2), (2, 2), (3, 2))}
-
-
 # ------------------------------------------------------------------------------------------------------ power
 
 

@@ -14,7 +14,8 @@ from cpsched.dispatchers.cp.kit import ConstraintDispatcher, without_overdue
 from cpsched.dispatchers.cp.limit import Limit
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.errors import InvalidValue
-from cpsched.model import Cluster, Effort, EndedJob, Snapshot
+from cpsched.kernels.cp.state import empty_plan
+from cpsched.model import Effort, EndedJob, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 POOLED: dict[str, Any] = {"allocation": "best-fit"}
@@ -28,7 +29,6 @@ POOLED: dict[str, Any] = {"allocation": "best-fit"}
         ({"priority": "none"}, "priority=none: needs the allocation nodes"),
         ({"priority": "none", "allocation": "best-fit"}, "priority=none: needs the allocation nodes"),
         ({"running": "remaining"}, "running=remaining: cannot be with the allocation positions"),
-        ({"nodes": "spare-scarce", "allocation": "best-fit"}, "nodes=spare-scarce: needs an allocation in the model"),
         ({"power_cap_w": 10, "watts": "cores=1"}, "power_cap_w=10: needs an allocation after pools"),
         (
             {"power_cap_w": 10, "watts": "cores=1", "allocation": "nodes"},
@@ -48,8 +48,6 @@ def test_settings_that_do_not_go_together_are_named(settings: dict[str, Any], me
         {"priority": "none", "allocation": "nodes"},
         {"running": "remaining", "allocation": "nodes"},
         {"running": "remaining", "allocation": "first-fit"},
-        {"nodes": "spare-scarce", "allocation": "nodes"},
-        {"nodes": "spare-scarce"},
         {"power_cap_w": 10, "watts": "cores=1", "allocation": "best-fit"},
     ],
 )
@@ -210,17 +208,6 @@ def test_the_solver_is_told_whether_equal_jobs_keep_their_order(
     assert [problem.in_order for problem in asked.problems] == [in_order]
 
 
-@pytest.mark.parametrize(("nodes", "walks"), [("highest", [[1, 0]]), ("spare-scarce", [[0, 1]])])
-def test_nodes_with_scarce_resources_are_spared_where_that_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, nodes: Any, walks: list[list[int]]
-) -> None:
-    asked = Asked(monkeypatch)
-    cluster = Cluster.of([[4, 0], [4, 1]], ["cores", "gpus"])
-    queue = [a_job(1, per_unit=(1, 0)), a_job(2, per_unit=(9, 1))]
-    ConstraintDispatcher(certain="no", nodes=nodes).decide(a_snapshot(cluster, queue))
-    assert asked.problems[0].facts.walks.tolist() == walks
-
-
 @pytest.mark.parametrize(("site_weight", "doubled"), [(0.0, False), (1.0, True)])
 def test_the_sites_priority_counts_as_much_as_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, site_weight: float, doubled: bool
@@ -240,8 +227,8 @@ def test_starts_that_an_overdue_job_is_in_the_way_of_wait_and_are_counted() -> N
     running = [a_running(a_job(90 + n, per_unit=2), ((n, 1),)) for n in range(2)]
     queue = [a_job(1, per_unit=2), a_job(2, per_unit=3), a_job(3, units=2, per_unit=1), a_job(4, per_unit=1)]
     snapshot = a_snapshot(a_cluster(nodes=2), queue, running, now_s=100)
-    facts = window.consider(window.facts_of(snapshot), snapshot.queue)
-    plan = window.empty_plan(facts)
+    facts = window.facts_of(snapshot).considering(snapshot.queue)
+    plan = empty_plan(facts)
     plan.start_s[:] = (100, 100, 100, 130)
     plan.parts[:] = (1, 1, 2, 1)
     plan.node[:] = (1, 0, 0, 0, 1)
@@ -256,8 +243,8 @@ def test_a_unit_more_than_a_node_has_left_is_too_many() -> None:
     running = [a_running(a_job(9, per_unit=2), ((0, 1),))]
     for units, start_s, unplaced in ((2, 100, 0), (3, 101, 1)):
         snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1, units=units)], running, now_s=100)
-        facts = window.consider(window.facts_of(snapshot), snapshot.queue)
-        plan = window.empty_plan(facts)
+        facts = window.facts_of(snapshot).considering(snapshot.queue)
+        plan = empty_plan(facts)
         plan.start_s[:], plan.parts[:], plan.units[:], plan.dy[:] = 100, units, 1, 1
         found, effort = without_overdue(snapshot, facts, plan, Effort("solver"))
         assert (found.start_s.tolist(), effort.unplaced) == ([start_s], unplaced)
@@ -265,8 +252,8 @@ def test_a_unit_more_than_a_node_has_left_is_too_many() -> None:
 
 def test_what_starts_takes_from_those_after_it() -> None:
     snapshot = a_snapshot(a_cluster(nodes=1), [a_job(1, per_unit=3), a_job(2, per_unit=3), a_job(3)], now_s=100)
-    facts = window.consider(window.facts_of(snapshot), snapshot.queue)
-    plan = window.empty_plan(facts)
+    facts = window.facts_of(snapshot).considering(snapshot.queue)
+    plan = empty_plan(facts)
     plan.start_s[:], plan.parts[:], plan.units[:] = 100, 1, 1
     plan.dy[:, 0] = (3, 3, 1)
     found, effort = without_overdue(snapshot, facts, plan, Effort("solver"))

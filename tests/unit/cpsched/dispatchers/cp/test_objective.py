@@ -13,11 +13,11 @@ from cpsched.dispatchers.cp.objective import (
     Objective,
     Scaled,
     areas,
-    delay,
     expected,
     in_priority_order,
 )
 from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.kernels.cp.delays import delay
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_snapshot
 

@@ -9,10 +9,11 @@ import pytest
 
 from cpsched import catalogue
 from cpsched.dispatchers.cp import sat
-from cpsched.dispatchers.cp.objective import OBJECTIVES, delay
+from cpsched.dispatchers.cp.objective import OBJECTIVES
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.errors import InvalidValue
 from cpsched.fit import verify
+from cpsched.kernels.cp.delays import delay
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 

@@ -10,21 +10,32 @@ import itertools
 import numpy as np
 import pytest
 
-from cpsched.dispatchers.cp import relaxation, window
-from cpsched.dispatchers.cp.objective import Objective, delay
-from cpsched.dispatchers.cp.positions import Facts, Plan, shapes_of
-from cpsched.dispatchers.cp.relaxation import NO_PLACES, Relaxation
+from cpsched.dispatchers.cp import window
 from cpsched.fit import room_by_node, used_by
+from cpsched.kernels.cp import relaxation, tree
+from cpsched.kernels.cp.delays import delay
+from cpsched.kernels.cp.moments import shapes_of
+from cpsched.kernels.cp.state import PLACED, Facts, Objective, Relaxation, Tree, empty_plan, moment_of
+from cpsched.kernels.cp.tree import NO_PLACES
+from cpsched.kernels.state import machine_of
 from cpsched.model import Job, RunningJob, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
-relax = relaxation.relax.py_func  # type: ignore[attr-defined]
-branch = relaxation.branch.py_func  # type: ignore[attr-defined]
-one_by_one = relaxation.one_by_one.py_func  # type: ignore[attr-defined]
+branch = tree.branch.py_func  # type: ignore[attr-defined]
+one_by_one = tree.one_by_one.py_func  # type: ignore[attr-defined]
+
+
+def relax(facts: Facts, rooms: bool) -> Relaxation:
+    without_places = relaxation.without_places.py_func  # type: ignore[attr-defined]
+    return Relaxation(*without_places(facts, moment_of(facts.machine.capacity), rooms))
+
+
+def capacities(facts: Facts, shapes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return relaxation.capacities(facts, moment_of(facts.machine.capacity), shapes, len(shapes))
 
 
 def considered(snapshot: Snapshot) -> Facts:
-    return window.consider(window.facts_of(snapshot), snapshot.queue)
+    return window.facts_of(snapshot).considering(snapshot.queue)
 
 
 def a_round(seed: int, jobs: int = 4) -> Snapshot:
@@ -73,7 +84,7 @@ def test_capacities_are_the_room_for_each_kind_and_the_amounts_of_each_resource(
     snapshot = a_round(seed)
     facts, cluster = considered(snapshot), snapshot.cluster
     shapes, _ = shapes_of(facts)
-    moment_s, capacity = relaxation.capacities(facts, shapes, len(shapes))
+    moment_s, capacity = capacities(facts, shapes)
     assert moment_s.tolist() == ends(snapshot)
     requests = [snapshot.table.jobs[slot].request for slot in shapes.tolist()]
     useful = sum(room_by_node(request, cluster, cluster.capacity) for request in requests) > 0
@@ -99,8 +110,10 @@ def least_drop(snapshot: Snapshot, job: Job, facts: Facts, shapes: np.ndarray) -
     most = room_by_node(job.request, cluster, cluster.capacity)
 
     def capacity_of(free: np.ndarray) -> np.ndarray:
-        emptied = facts._replace(free=window.fixed(free), running=window.fixed(np.empty(0, np.int64)))
-        return relaxation.capacities(emptied, shapes, len(shapes))[1][0]
+        nobody = np.empty(0, np.int64)
+        machine = machine_of(cluster, free)
+        emptied = Facts(facts.now_s, machine, facts.table, facts.jobs, nobody, facts.end_s, nobody, nobody)
+        return capacities(emptied, shapes)[1][0]
 
     whole, drops = capacity_of(cluster.capacity.copy()), []
     for units in itertools.product(*(range(int(each) + 1) for each in most)):
@@ -180,7 +193,7 @@ def test_what_is_just_enough_keeps_nobody_waiting() -> None:
 
 def by_hand(relaxed: Relaxation, facts: Facts, order: tuple[int, ...]) -> np.ndarray:
     """Starts without places of jobs taken in `order`, each as early as it can be: second by second."""
-    d, last_s = facts.estimate_s[facts.jobs], 2000
+    d, last_s = facts.table.estimate_s[facts.jobs], 2000
     there = relaxed.capacity[np.searchsorted(relaxed.moment_s, np.arange(last_s), side="right") - 1]
     used, start_s = np.zeros_like(there), np.empty(len(order), np.int64)
     for j in order:
@@ -204,8 +217,8 @@ def an_objective(facts: Facts, seed: int = 0) -> Objective:
 def test_the_best_plan_without_places_is_that_of_the_best_order(seed: int) -> None:
     facts = considered(a_round(seed, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts, seed)
-    best, trial = window.empty_plan(facts), window.empty_plan(facts)
-    spent, exhausted, bound = branch(facts, relaxed, objective, best, trial, 100_000, NO_PLACES)
+    best, trial = empty_plan(facts), empty_plan(facts)
+    spent, exhausted, bound = branch(facts, Tree(relaxed, objective, best, trial), 100_000, NO_PLACES)
     orders = itertools.permutations(range(len(facts.jobs)))
     least = min(delay(objective, by_hand(relaxed, facts, order)) for order in orders)
     assert exhausted
@@ -220,25 +233,25 @@ def test_with_places_the_bound_is_below_what_the_dive_finds(seed: int) -> None:
     relaxed, objective = relax(facts, True), an_objective(facts, seed)
     best = window.first_leaf(facts)
     before, kept = delay(objective, best.start_s), best.start_s.copy()
-    without = branch(facts, relaxed, objective, window.empty_plan(facts), window.empty_plan(facts), 10**6, NO_PLACES)[2]
-    _, exhausted, bound = branch(facts, relaxed, objective, best, window.empty_plan(facts), 10**6, 10**6)
+    without = branch(facts, Tree(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, NO_PLACES)[2]
+    _, exhausted, bound = branch(facts, Tree(relaxed, objective, best, empty_plan(facts)), 10**6, 10**6)
     after = delay(objective, best.start_s)
     assert exhausted
     assert bound <= after <= before
     assert bound == pytest.approx(min(without, after))
     assert after < before or (best.start_s == kept).all()
     units = [int(best.units[best.first[j] : best.first[j] + best.parts[j]].sum()) for j in range(len(facts.jobs))]
-    assert units == facts.units[facts.jobs].tolist()
+    assert units == facts.table.units[facts.jobs].tolist()
 
 
 def test_a_tree_that_was_not_exhausted_proves_nothing() -> None:
     facts = considered(a_round(3, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts)
-    whole = branch(facts, relaxed, objective, window.first_leaf(facts), window.empty_plan(facts), 10**6, NO_PLACES)[0]
+    whole = branch(facts, Tree(relaxed, objective, window.first_leaf(facts), empty_plan(facts)), 10**6, NO_PLACES)[0]
 
     def within(most: int, dives: int = NO_PLACES) -> tuple[int, bool, float]:
-        best, trial = window.empty_plan(facts), window.empty_plan(facts)
-        spent, exhausted, bound = branch(facts, relaxed, objective, best, trial, most, dives)
+        best, trial = empty_plan(facts), empty_plan(facts)
+        spent, exhausted, bound = branch(facts, Tree(relaxed, objective, best, trial), most, dives)
         return int(spent), bool(exhausted), float(bound)
 
     assert whole > 5
@@ -250,9 +263,9 @@ def test_a_tree_that_was_not_exhausted_proves_nothing() -> None:
 
 def test_a_copied_plan_is_equal_and_its_own() -> None:
     facts = considered(a_round(1))
-    source, target = window.first_leaf(facts), window.empty_plan(facts)
-    relaxation.copy_plan(target, source)
-    for name in Plan._fields:
+    source, target = window.first_leaf(facts), empty_plan(facts)
+    tree.copy_plan(target, source)
+    for name in PLACED:
         assert (getattr(target, name) == getattr(source, name)).all(), name
     target.start_s[:] = -1
     assert (source.start_s >= 0).all()
@@ -267,13 +280,12 @@ def test_jobs_are_alike_that_no_plan_tells_apart() -> None:
     facts = considered(a_snapshot(a_cluster(), queue))
     weight, since_s = np.ones(8), np.zeros(8, np.int64)
     weight[5], since_s[6] = 2.0, 9
-    assert relaxation.alike_jobs(facts, Objective(weight, since_s, 0.0)).tolist() == [0, 1, 0, 3, 4, 5, 6, 0]
+    assert tree.alike_jobs(facts, Objective(weight, since_s, 0.0)).tolist() == [0, 1, 0, 3, 4, 5, 6, 0]
 
 
 def test_a_postponed_job_takes_those_like_it_along() -> None:
-    facts = considered(a_snapshot(a_cluster(), [a_job(i) for i in range(1, 5)]))
     earliest = np.array([3, 8, 9, 2])
-    relaxation.postpone_alike(facts, np.array([0, 1, 1, 1]), earliest, 1)
+    tree.postpone_alike(np.array([0, 1, 1, 1]), earliest, 1)
     assert earliest.tolist() == [3, 8, 9, 8]
 
 
@@ -301,6 +313,6 @@ def test_of_jobs_that_differ_one_after_the_other_bounds_nothing() -> None:
 
 def test_jobs_that_never_have_room_are_bounded_by_nothing() -> None:
     facts = considered(a_snapshot(a_cluster(nodes=1, cores=2), [a_job(1, units=2, per_unit=2)]))
-    facts = facts._replace(jobs=window.fixed(np.array([0])))
+    facts = facts.considering(np.array([0]))
     objective = Objective(np.ones(1), np.zeros(1, np.int64), 0.0)
     assert one_by_one(facts, Relaxation(np.array([0]), np.array([[1]]), np.array([[2]])), objective) == 0.0

@@ -9,7 +9,8 @@ import pytest
 from ortools.sat.python import cp_model
 
 from cpsched.dispatchers.cp import sat
-from cpsched.dispatchers.cp.objective import Objective, delay
+from cpsched.kernels.cp.delays import delay
+from cpsched.kernels.cp.state import Objective
 
 PLENTY = sat.Budget(seconds=60.0, effort=10_000, seed=0)
 

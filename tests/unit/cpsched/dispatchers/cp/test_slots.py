@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cpsched.dispatchers.cp import engine, relaxation, window
+from cpsched.dispatchers.cp import engine, window
 from cpsched.dispatchers.cp.by_slots import all_alike
 from cpsched.dispatchers.cp.objective import slowdown
 from cpsched.dispatchers.cp.recipes.pcp20 import pcp20
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.fit import verify
+from cpsched.kernels.cp.relaxation import relax
+from cpsched.kernels.cp.state import Tree, empty_plan
+from cpsched.kernels.cp.tree import NO_PLACES, branch, one_by_one
 from cpsched.model import Cluster, Decision, Job, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -34,7 +37,7 @@ def a_round(seed: int, **sharing: bool) -> Snapshot:
 
 def considered(*jobs: Job, cluster: Cluster | None = None) -> bool:
     snapshot = a_snapshot(cluster or Cluster.of([[4], [8]], ["cores"]), list(jobs))
-    return all_alike(window.consider(window.facts_of(snapshot), snapshot.queue))
+    return all_alike(window.facts_of(snapshot).considering(snapshot.queue))
 
 
 def test_units_are_alike_whatever_their_number_and_their_time() -> None:
@@ -80,20 +83,20 @@ def test_where_jobs_are_interchangeable_their_best_plan_is_known_without_a_searc
     ]
     queue = [a_job(i, units=2, per_unit=2, walltime_s=20) for i in range(1, 6)]
     snapshot = a_snapshot(a_cluster(nodes=3, cores=5), queue, running)
-    facts = window.consider(window.facts_of(snapshot), snapshot.queue)
-    relaxed = relaxation.relax(facts, True)
+    facts = window.facts_of(snapshot).considering(snapshot.queue)
+    relaxed = relax(facts, True)
     objective = slowdown(snapshot, facts.jobs, ExpectedWaits(None))
-    plan, trial = window.first_leaf(facts), window.empty_plan(facts)
-    _, exhausted, bound = relaxation.branch(facts, relaxed, objective, plan, trial, 1_000_000, relaxation.NO_PLACES)
+    plan, trial = window.first_leaf(facts), empty_plan(facts)
+    _, exhausted, bound = branch(facts, Tree(relaxed, objective, plan, trial), 1_000_000, NO_PLACES)
     assert exhausted
-    assert relaxation.one_by_one(facts, relaxed, objective) == pytest.approx(bound)
+    assert one_by_one(facts, relaxed, objective) == pytest.approx(bound)
 
 
 def test_where_jobs_differ_nothing_is_known() -> None:
     snapshot = a_snapshot(a_cluster(nodes=1, cores=2), [a_job(1, per_unit=2), a_job(2, per_unit=2, walltime_s=3)])
-    facts = window.consider(window.facts_of(snapshot), snapshot.queue)
+    facts = window.facts_of(snapshot).considering(snapshot.queue)
     objective = slowdown(snapshot, facts.jobs, ExpectedWaits(None))
-    assert relaxation.one_by_one(facts, relaxation.relax(facts, True), objective) == 0.0
+    assert one_by_one(facts, relax(facts, True), objective) == 0.0
 
 
 def test_many_equal_jobs_are_answered_with_certainty() -> None:

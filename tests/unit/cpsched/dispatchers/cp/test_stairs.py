@@ -13,6 +13,7 @@ from cpsched.dispatchers.cp.objective import by_slowdown
 from cpsched.dispatchers.cp.recipes.pcp20 import pcp20
 from cpsched.dispatchers.cp.variables import Boxes, Variables
 from cpsched.fit import verify
+from cpsched.kernels.cp.considered import startable
 from cpsched.model import Cluster, Decision, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -35,7 +36,7 @@ def a_mix(seed: int) -> Snapshot:
 
 def model_of(snapshot: Snapshot) -> Variables:
     facts = window.facts_of(snapshot)
-    facts = window.consider(facts, by_slowdown(snapshot, window.startable(facts, snapshot.queue, 100)))
+    facts = facts.considering(by_slowdown(snapshot, startable(facts, snapshot.queue, 100)))
     return variables.variables(pywrapcp.Solver("test"), facts, 1000, window.first_leaf(facts))
 
 
@@ -93,7 +94,7 @@ def accepted(per_unit: int, node: int, place: int, start_s: int) -> bool:
     model = model_of(a_snapshot(a_cluster(nodes=2, cores=4), queue, running))
     held = {0: variables.occupied(model, 0)}
     constraints.post(model, held, {0: variables.stairs(model, 0, held[0])})
-    j = [model.facts.per_unit[slot, 0] for slot in model.facts.jobs.tolist()].index(per_unit)
+    j = [model.facts.table.per_unit[slot, 0] for slot in model.facts.jobs.tolist()].index(per_unit)
     unit, solver = model.units[j][0], model.solver
     solver.Add(model.start[j] == start_s)
     solver.Add(unit.node == node)

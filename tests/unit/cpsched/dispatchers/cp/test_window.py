@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cpsched.dispatchers.cp import window
-from cpsched.dispatchers.cp.objective import Objective
-from cpsched.dispatchers.cp.positions import Facts
 from cpsched.dispatchers.cp.window import Problem, Running
-from cpsched.model import Cluster, Snapshot
+from cpsched.kernels.cp.considered import startable
+from cpsched.kernels.cp.state import PLACED, Objective, empty_plan
+from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
@@ -42,22 +42,24 @@ def test_a_running_job_that_is_overdue_has_ended_or_has_a_second_left(how: Runni
     )
 
 
-def test_facts_are_those_of_the_snapshot_and_cannot_be_written() -> None:
+def test_facts_are_those_of_the_snapshot() -> None:
     snapshot = overdue()
     facts = window.facts_of(snapshot)
-    assert (facts.now_s, len(facts.jobs), len(facts.walk_of)) == (50, 0, 0)
-    assert facts.walks.tolist() == [[3, 2, 1, 0]], "from the highest node down"
-    assert facts.free.tolist() == snapshot.free.tolist()
-    for column in facts[1:]:
-        assert isinstance(column, np.ndarray)
-        assert not column.flags.writeable
+    assert (facts.now_s, len(facts.jobs)) == (50, 0)
+    assert facts.machine.free.tolist() == snapshot.free.tolist()
+
+
+def test_considered_jobs_keep_the_order_in_which_they_are_given() -> None:
+    snapshot = overdue()
+    facts = window.facts_of(snapshot).considering(snapshot.queue[::-1].copy())
+    assert ids(snapshot, facts.jobs) == [2, 1]
 
 
 def a_problem(snapshot: Snapshot, considered: int = 1, running: Running = "at-least-1s") -> Problem:
     facts = window.facts_of(snapshot, running)
     jobs, rest = snapshot.queue[:considered], snapshot.queue[considered:]
     nothing = Objective(np.ones(considered), np.zeros(considered, np.int64), 0.0)
-    return Problem(window.consider(facts, jobs), nothing, rest, overdue=False)
+    return Problem(facts.considering(jobs), nothing, rest, overdue=False)
 
 
 @pytest.mark.parametrize(("considered", "running", "horizon_s"), [
@@ -83,52 +85,9 @@ def test_a_plan_holds_if_every_job_ends_within_the_horizon(start_s: tuple[int, i
     assert problem.holds(np.array(start_s)) is holds
 
 
-def test_considered_jobs_try_nodes_in_the_one_order_there_is() -> None:
-    snapshot = overdue()
-    facts = window.consider(window.facts_of(snapshot), snapshot.queue[::-1].copy())
-    assert ids(snapshot, facts.jobs) == [2, 1]
-    assert facts.walk_of.tolist() == [0, 0]
-    assert not facts.jobs.flags.writeable
-
-
-def tried(facts: Facts, j: int) -> list[int]:
-    """The nodes in the order in which a considered job tries them."""
-    return facts.walks[facts.walk_of[j]].tolist()
-
-
-CLUSTER = Cluster.of([[4, 0, 0], [4, 2, 0], [4, 0, 0], [4, 2, 2]], ["cores", "gpus", "fpgas"])
-
-
-def test_nodes_with_what_a_job_does_not_ask_for_are_tried_last_and_the_scarcest_of_all() -> None:
-    queue = [
-        a_job(1, per_unit=(1, 0, 0)),
-        a_job(2, per_unit=(1, 1, 0)),
-        a_job(3, per_unit=(1, 0, 1), units=2),
-        a_job(4, per_unit=(2, 0, 0)),
-    ]
-    snapshot = a_snapshot(CLUSTER, queue)
-    facts = window.consider(window.facts_of(snapshot), snapshot.queue)
-    facts = window.spare_the_scarce(facts, snapshot.queue)
-    assert [tried(facts, j) for j in range(4)] == [[2, 0, 1, 3], [2, 1, 0, 3], [2, 0, 3, 1], [2, 0, 1, 3]]
-    assert len(facts.walks) == 3, "jobs that ask for the same kinds share an order"
-    assert not facts.walks.flags.writeable
-
-
-@pytest.mark.parametrize(
-    ("gpus", "fpgas", "order"), [(0, 0, [3, 2, 1, 0]), (1, 0, [2, 0, 3, 1]), (0, 1, [2, 1, 0, 3]), (1, 9, [2, 0, 1, 3])]
-)
-def test_what_nobody_asks_for_is_not_scarce(gpus: int, fpgas: int, order: list[int]) -> None:
-    """A job of one core; others ask for so many GPUs and FPGAs. Equal nodes from the highest down."""
-    others = [a_job(2, units=max(1, gpus), per_unit=(1, min(1, gpus), 0))]
-    others.append(a_job(3, units=max(1, fpgas), per_unit=(1, 0, min(1, fpgas))))
-    snapshot = a_snapshot(CLUSTER, [a_job(1, per_unit=(1, 0, 0)), *others])
-    facts = window.consider(window.facts_of(snapshot), snapshot.queue[:1])
-    assert tried(window.spare_the_scarce(facts, snapshot.queue), 0) == order
-
-
 def test_an_empty_plan_has_room_for_every_unit() -> None:
     snapshot = a_snapshot(a_cluster(memory=8), [a_job(1, units=3, per_unit=(1, 1)), a_job(2, units=2, per_unit=(1, 1))])
-    plan = window.empty_plan(window.consider(window.facts_of(snapshot), snapshot.queue))
+    plan = empty_plan(window.facts_of(snapshot).considering(snapshot.queue))
     assert (plan.start_s.tolist(), plan.first.tolist(), plan.parts.tolist()) == ([-1, -1], [0, 3, 5], [0, 0])
     assert (len(plan.node), len(plan.units), plan.y.shape, plan.dy.shape) == (5, 5, (5, 2), (5, 2))
     assert not any(column.any() for column in (plan.node, plan.units, plan.y, plan.dy))
@@ -136,17 +95,18 @@ def test_an_empty_plan_has_room_for_every_unit() -> None:
 
 def test_a_copy_of_a_plan_is_another_plan() -> None:
     snapshot = a_snapshot(a_cluster(), [a_job(1, units=3)])
-    plan = window.first_leaf(window.consider(window.facts_of(snapshot), snapshot.queue))
-    other = window.copy_of(plan)
+    plan = window.first_leaf(window.facts_of(snapshot).considering(snapshot.queue))
+    other = plan.copy()
     other.start_s[0] = 77
     assert plan.start_s.tolist() == [0]
-    assert [a.tolist() for a in plan[1:]] == [b.tolist() for b in other[1:]]
+    for name in ("first", *PLACED[1:]):
+        assert getattr(plan, name).tolist() == getattr(other, name).tolist(), name
 
 
 def test_the_first_leaf_starts_what_fits_now_and_the_rest_when_there_is_room() -> None:
     queue = [a_job(1, units=4, per_unit=4, walltime_s=30), a_job(2, units=4, per_unit=4), a_job(3)]
     snapshot = a_snapshot(a_cluster(), queue)
-    plan = window.first_leaf(window.consider(window.facts_of(snapshot), snapshot.queue))
+    plan = window.first_leaf(window.facts_of(snapshot).considering(snapshot.queue))
     assert plan.start_s.tolist() == [0, 30, 130]
     assert plan.parts.tolist() == [4, 4, 1]
 
@@ -154,15 +114,5 @@ def test_the_first_leaf_starts_what_fits_now_and_the_rest_when_there_is_room() -
 @pytest.mark.parametrize("most", [1, 2, 3, 9])
 def test_no_more_jobs_are_considered_than_are_asked_for(most: int) -> None:
     snapshot = a_snapshot(a_cluster(), [a_job(1), a_job(2, per_unit=9), a_job(3), a_job(4)])
-    found = window.startable(window.facts_of(snapshot), snapshot.queue, most)
+    found = startable(window.facts_of(snapshot), snapshot.queue, most)
     assert ids(snapshot, found) == [1, 3, 4][:most]
-
-
-@pytest.mark.parametrize(("gpus", "order"), [(3, [0, 1]), (4, [1, 0]), (5, [1, 0])])
-def test_scarce_is_what_is_asked_for_beside_what_is_free(gpus: int, order: list[int]) -> None:
-    """One node has four GPUs, another an FPGA that one job asks for: so many GPUs are scarcer, fewer are not."""
-    cluster = Cluster.of([[4, 4, 0], [4, 0, 1]], ["cores", "gpus", "fpgas"])
-    queue = [a_job(1, per_unit=(1, 0, 0)), a_job(2, units=gpus, per_unit=(1, 1, 0)), a_job(3, per_unit=(1, 0, 1))]
-    snapshot = a_snapshot(cluster, queue)
-    facts = window.consider(window.facts_of(snapshot), snapshot.queue[:1])
-    assert tried(window.spare_the_scarce(facts, snapshot.queue), 0) == order

@@ -5,7 +5,7 @@ that the function is a part of. Only the door is ever called from Python, so the
 functions below a door stay as the front end left them, and are optimised and turned into machine code with the door.
 
 That rests on a few inner names of Numba. So this module is imported only with the versions of Numba that
-`cpsched._jit` names; with others doors are compiled in Numba's ordinary way, which takes longer.
+`cpsched.compile.doors` names; with others doors are compiled in Numba's ordinary way, which takes longer.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -22,23 +22,63 @@ from numba.core import codegen, compiler
 
 
 class Linked(codegen.JITCodeLibrary):
-    """The code of a function below a door, which no one calls but the door's own code."""
+    """The code of a function below a door, which no one calls but the door's own code.
 
-    def _optimize_final_module(self) -> None:
-        """The door is optimised, with this in it."""
+    It holds the function alone. The door links in, once, each function below it.
+    """
 
-    def _finalize_final_module(self) -> None:
-        """Make no machine code.
+    def finalize(self) -> None:
+        """Make no machine code, and link nothing in.
 
         Numba notes down the address of the function's environment (its constants) in a global variable, which the
         door's code reads. So that this variable exists, it alone is handed to the linker.
         """
+        self._raise_if_finalized()
+        for each in self._linking_libraries:
+            self._reload_init.update(each._reload_init)
         self._finalize_dynamic_globals()
-        self._verify_declare_only_symbols()
         names = [each.name for each in self._final_module.global_variables if each.linkage == binding.Linkage.common]
         alone = "\n".join(f'@"{name}" = common global i8* null' for name in names)
         self._codegen._add_module(binding.parse_assembly(alone))
         self._finalized = True
+
+    def alone(self) -> Any:
+        """The function's own code, to be linked."""
+        return super()._get_module_for_linking()
+
+    def _get_module_for_linking(self) -> Any:
+        """The function and all below it: for code that is compiled in Numba's ordinary way."""
+        whole = self.alone().clone()
+        for each in _below(self):
+            whole.link_in(_code(each), preserve=True)
+        return whole
+
+
+class DoorLibrary(codegen.JITCodeLibrary):
+    """The code of a door with all that is below it, optimised and turned into machine code together."""
+
+    def finalize(self) -> None:
+        """Link in every function below, once, then go on as Numba does."""
+        for each in _below(self):
+            self._reload_init.update(each._reload_init)
+            self._final_module.link_in(_code(each), preserve=True)
+        self._linking_libraries = []
+        super().finalize()
+
+
+def _below(library: Any) -> list[Any]:
+    """The libraries that `library` needs, and those that these need, as far as they hold one function each."""
+    found, waiting = dict[Any, None](), list(library._linking_libraries)
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found[each] = None
+            waiting += each._linking_libraries if isinstance(each, Linked) else ()
+    return list(found)
+
+
+def _code(library: Any) -> Any:
+    return library.alone() if isinstance(library, Linked) else library._get_module_for_linking()
 
 
 class DoorCompiler(compiler.Compiler):
@@ -47,7 +87,7 @@ class DoorCompiler(compiler.Compiler):
     def compile_extra(self, function: Any) -> Any:
         """The compiled door, and the functions below it within."""
         maker = self.state.targetctx.codegen()
-        self.state.library = maker.create_library(function.__qualname__)
+        self.state.library = DoorLibrary(maker, function.__qualname__)
         self.state.library.enable_object_caching()
         with _below_a_door(maker):
             return super().compile_extra(function)

@@ -11,17 +11,22 @@ import numpy as np
 import pytest
 from numba import types
 
-from cpsched import _jit
+from cpsched.compile import doors
+from cpsched.compile.jit import inner
 
 njit = cast(Any, numba.njit)
 
 
-def a_door() -> tuple[Callable[..., Any], _jit.Inner]:
-    """A function that makes an array and may fail in its helper, and that helper."""
+def a_door() -> tuple[Callable[..., Any], doors.Inner]:
+    """A function that makes an array and may fail in its helper, which has a helper of its own; and that helper."""
 
-    @_jit.inner
+    @inner
+    def is_bad(value: int) -> bool:
+        return value < 0
+
+    @inner
     def checked(value: int) -> int:
-        if value < 0:
+        if is_bad(value):
             raise ValueError("below zero", value)
         return value
 
@@ -30,7 +35,7 @@ def a_door() -> tuple[Callable[..., Any], _jit.Inner]:
         column[1:] = checked(value)
         return column.copy()
 
-    return filled, cast(_jit.Inner, checked)
+    return filled, cast(doors.Inner, checked)
 
 
 def check(compiled: Callable[..., Any]) -> None:
@@ -45,20 +50,23 @@ def test_a_door_gives_the_same_when_it_is_new_and_when_it_was_kept(
     known: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(_jit, "KNOWN_TO_WORK", known)
+    monkeypatch.setattr(doors, "KNOWN_TO_WORK", known)
     for _ in range(2):
-        check(_jit.compiled(a_door()[0], (types.int64,)))
+        check(doors.compiled(a_door()[0], (types.int64,)))
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_helpers_have_no_machine_code_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not numba.__version__.startswith(_jit.KNOWN_TO_WORK):
+    if not numba.__version__.startswith(doors.KNOWN_TO_WORK):
         pytest.skip(f"Numba {numba.__version__} is not yet in KNOWN_TO_WORK: cold starts take twice as long")
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     function, helper = a_door()
-    _jit.compiled(function, (types.int64,))
+    doors.compiled(function, (types.int64,))
     (made,) = helper.dispatcher.overloads.values()
     assert type(made.library).__name__ == "Linked"
+    written = [each.name for each in made.library.alone().functions if not each.is_declaration]
+    assert written, "its own code"
+    assert not [name for name in written if "is_bad" in name], "the door links each function in, once"
 
 
 def test_functions_that_others_compile_share_what_a_door_compiled_and_work(
@@ -66,7 +74,7 @@ def test_functions_that_others_compile_share_what_a_door_compiled_and_work(
 ) -> None:
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     function, helper = a_door()
-    _jit.compiled(function, (types.int64,))
+    doors.compiled(function, (types.int64,))
 
     @njit
     def ordinary(value: int) -> Any:

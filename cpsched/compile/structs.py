@@ -1,4 +1,4 @@
-"""How kernels see a `cpsched.handles.Handle`: a pointer to a struct with the same fields.
+"""How kernels see a `cpsched.compile.handles.Handle`: a pointer to a struct with the same fields.
 
 The struct belongs to the Python object, which outlives every call of a kernel. So kernels read its fields without
 counting references, which would cost more than the work of a small kernel. One rule follows: a local variable that
@@ -30,8 +30,8 @@ from numba.core.extending import (
 from numba.core.typing.templates import AttributeTemplate
 from numba.experimental import structref
 
-from cpsched._jit import compiled
-from cpsched.handles import Handle, fields_of, kind_of
+from cpsched.compile.doors import compiled
+from cpsched.compile.handles import Handle, fields_of, kind_of
 
 structs: Any = structref
 box_as: Any = box
@@ -143,13 +143,10 @@ def owned(typing_context: Any, handle: Any, name: Any) -> Any:
 
 @in_kernels
 def _fill(typing_context: Any, target: Any, values: Any) -> Any:
-    """Set all fields of a new struct, or of the struct of a handle, in order."""
+    """Set all fields of the struct of a handle, in order."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if isinstance(target, HandleType):
-            fields = _fields_at(context, builder, target, arguments[0])
-        else:
-            fields = structs._Utils(context, builder, target).get_data_struct(arguments[0])
+        fields = _fields_at(context, builder, target, arguments[0])
         for i, (name, field) in enumerate(target.field_dict.items()):
             value = context.cast(builder, builder.extract_value(arguments[1], i), values[i], field)
             if isinstance(field, types.Array):
@@ -167,7 +164,7 @@ _ELEMENTS = {"bool": "bool_", "int64": "int64", "float64": "float64"}
 
 @cache
 def type_of(hint: Any) -> Any:
-    """The Numba type of a type hint."""
+    """The Numba type of a type hint; raises `TypeError` for a hint that says nothing to kernels."""
     if hint is int:
         return types.int64
     if hint is bool:
@@ -180,6 +177,8 @@ def type_of(hint: Any) -> Any:
         return type_of(next(part for part in get_args(hint) if issubclass(part, Handle)))
     if get_origin(hint) is tuple:
         return types.BaseTuple.from_types([type_of(part) for part in get_args(hint)])
+    if not (isinstance(hint, type) and issubclass(hint, Handle)):
+        raise TypeError(f"{hint}: kernels have no type for it")
     return HandleType(hint.__name__, _fields(hint))
 
 
@@ -187,9 +186,9 @@ def _fields(cls: type[Handle]) -> list[tuple[str, Any]]:
     return [(name, type_of(hint)) for name, hint in fields_of(cls).items()]
 
 
-def make(cls: type[Handle], values: tuple[Any, ...]) -> Any:
-    """The owner of a new struct of a handle class, from its fields in the order of `fields_of`."""
-    return _maker(cast(Any, cls))(values)
+def make(cls: type[Handle]) -> Any:
+    """The owner of a new struct of a handle class, all zeros; `fill` is the only function that sets its fields."""
+    return _maker(cast(Any, cls))()
 
 
 def fill(cls: type[Handle], handle: Handle, values: tuple[Any, ...]) -> None:
@@ -204,16 +203,14 @@ def ready(cls: type[Handle]) -> None:
 
 
 @cache
-def _maker(cls: Any) -> Callable[[tuple[Any, ...]], Any]:
+def _maker(cls: Any) -> Callable[[], Any]:
     struct = type_of(cls).struct
 
-    def made(values: Any) -> Any:
-        new = structs.new(struct)
-        _fill(new, values)
-        return new
+    def made() -> Any:
+        return structs.new(struct)
 
     made.__name__, made.__qualname__ = cls.__name__, f"made.{cls.__name__}"
-    return compiled(made, (types.BaseTuple.from_types([type_ for _, type_ in _fields(cls)]),))
+    return compiled(made, ())
 
 
 @cache

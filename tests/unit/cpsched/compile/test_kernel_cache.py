@@ -19,15 +19,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pytest_mock import MockerFixture
 
 import cpsched
-from cpsched import _cache, _compiling, _jit
+from cpsched.compile import cache, doors, progress, structs
+from cpsched.compile.handles import FixedColumn
+from cpsched.compile.jit import inner, kernel
 
 RUN = """
 import json, sys, doors
 before = "numba" in sys.modules
 answers = [doors.door(4), doors.door(5)]
-from cpsched._cache import FILED
+from cpsched.compile.cache import FILED
 (filed,) = FILED.values()
 print(json.dumps([answers, before, filed.new, filed.folder and str(filed.folder)]))
 """
@@ -35,7 +38,7 @@ print(json.dumps([answers, before, filed.new, filed.folder and str(filed.folder)
 
 BECOME_NOBODY = """
 import numba, os, pwd
-import cpsched._jit
+import cpsched.compile.doors
 numba.njit(lambda x: x + 1)(1)  # the compiler's own modules may lie where nobody may read
 os.setgroups([])
 os.setgid(pwd.getpwnam("nobody").pw_gid)
@@ -68,12 +71,12 @@ class Install:
         made.write("constants", "FACTOR = 2")
         made.write(
             "helpers",
-            "from constants import FACTOR\nfrom cpsched._jit import inner\n\n"
-            "@inner\ndef helper(x):\n    return FACTOR * x\n",
+            "from constants import FACTOR\nfrom cpsched.compile.jit import inner\n\n"
+            "@inner\ndef helper(x: int):\n    return FACTOR * x\n",
         )
         made.write(
             "doors",
-            "from cpsched._jit import kernel\nfrom helpers import helper\n\n"
+            "from cpsched.compile.jit import kernel\nfrom helpers import helper\n\n"
             "@kernel\ndef door(x: int) -> int:\n    return helper(x)\n",
         )
         return made
@@ -138,8 +141,8 @@ def test_a_door_compiles_at_its_first_call_and_is_found_by_the_next_process(inst
         ("constants", "FACTOR = 3"),
         (
             "helpers",
-            "from constants import FACTOR\nfrom cpsched._jit import inner\n\n"
-            "@inner\ndef helper(x):\n    return (FACTOR + 1) * x\n",
+            "from constants import FACTOR\nfrom cpsched.compile.jit import inner\n\n"
+            "@inner\ndef helper(x: int):\n    return (FACTOR + 1) * x\n",
         ),
     ],
 )
@@ -232,13 +235,13 @@ def test_where_nothing_can_be_written_it_works_and_says_once_what_to_do(shared: 
 
 
 def test_old_files_of_a_door_give_way_and_those_of_others_stay(tmp_path: Path) -> None:
-    for i in range(_cache.KEPT_VERSIONS + 3):
+    for i in range(cache.KEPT_VERSIONS + 3):
         (tmp_path / f"door.{i:024}.bin").touch()
         os.utime(tmp_path / f"door.{i:024}.bin", (i, i))
     (tmp_path / "door_too.0.bin").touch()
-    _cache._prune(tmp_path, "door")
+    cache._prune(tmp_path, "door")
     kept = sorted(file.name for file in tmp_path.iterdir())
-    assert len(kept) == _cache.KEPT_VERSIONS + 1
+    assert len(kept) == cache.KEPT_VERSIONS + 1
     assert "door_too.0.bin" in kept
     assert "door.000000000000000000000002.bin" not in kept
 
@@ -251,18 +254,18 @@ def test_records_that_differ_in_the_order_of_fields_alone_are_told_apart() -> No
     def kind(*names: str) -> object:
         return types.NamedTuple((types.int64, types.int64), namedtuple("Pair", names))
 
-    assert _cache._described((kind("a", "b"),)) == _cache._described((kind("a", "b"),))
-    assert _cache._described((kind("a", "b"),)) != _cache._described((kind("b", "a"),))
+    assert cache._described((kind("a", "b"),)) == cache._described((kind("a", "b"),))
+    assert cache._described((kind("a", "b"),)) != cache._described((kind("b", "a"),))
 
 
-@_jit.inner
+@inner
 def halved(value: int) -> int:
     """A helper."""
     return value // 2
 
 
-@_jit.kernel
-def halves(column: _jit.FixedColumn) -> int:
+@kernel
+def halves(column: FixedColumn) -> int:
     """A door."""
     total = 0
     for value in column:
@@ -276,25 +279,25 @@ def test_a_helper_is_plain_python_for_python_and_a_door_takes_read_only_and_writ
     fixed.setflags(write=False)
     assert halved(5) == 2
     assert halves(writable) == halves(fixed) == halves.py_func(fixed) == 8  # type: ignore[attr-defined]
-    assert halves in _jit.DOORS
+    assert halves in doors.DOORS
 
 
 def test_a_type_hint_that_says_nothing_to_kernels_is_named() -> None:
     with pytest.raises(TypeError, match="kernels have no type for it"):
-        _jit.type_of(object)
+        structs.type_of(object)
 
 
 def test_progress_counts_functions_once_and_only_where_the_door_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int, int]] = []
-    monkeypatch.setattr(_compiling, "_watcher", lambda *step: told.append(step))
+    monkeypatch.setattr(progress, "_watcher", lambda *step: told.append(step))
     functions = [halves.py_func, halved.py_func]  # type: ignore[attr-defined]
-    with _compiling.Progress("found", functions):
-        _compiling.function_done(functions[1])
+    with progress.Progress("found", functions):
+        progress.function_done(functions[1])
     assert told == []
-    with _compiling.Progress("made", functions) as _, _compiling.Progress("other", functions):
-        _compiling._under_way[0].begin()
-        _compiling.function_done(functions[1])
-        _compiling.function_done(functions[1])
+    with progress.Progress("made", functions) as _, progress.Progress("other", functions):
+        progress._under_way[0].begin()
+        progress.function_done(functions[1])
+        progress.function_done(functions[1])
     assert told == [("made", 0, 2), ("made", 1, 2), ("made", 2, 2)]
 
 
@@ -310,3 +313,35 @@ def test_importing_and_listing_compile_nothing_and_import_neither_numba_nor_a_so
     code = f"import sys; {imports}; sys.exit(str({{'numba', 'ortools'}} & sys.modules.keys() or ''))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stderr.strip() == ""
+
+
+@pytest.mark.parametrize(("mode", "trusted"), [(0o700, True), (0o755, True), (0o775, False), (0o757, False)])
+def test_kernels_are_not_run_from_a_directory_that_others_can_write(install: Install, mode: int, trusted: bool) -> None:
+    """What lies there is code: whoever can write it would run as whoever runs the bridge."""
+    install.explicit.mkdir()
+    install.explicit.chmod(mode)
+    ran = install.run(CPSCHED_CACHE_DIR=str(install.explicit))
+    assert ran.answers == [8, 10]
+    assert ran.folder == (install.explicit if trusted else None)
+    assert ("can be written by others" in ran.said) is not trusted
+    assert bool(list(install.explicit.iterdir())) is trusted
+
+
+def test_kernels_are_not_run_from_a_directory_of_another_user(install: Install) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a directory away")
+    install.run(CPSCHED_CACHE_DIR=str(install.explicit))
+    for path in (install.explicit, *install.explicit.iterdir()):
+        os.chown(path, 12345, 12345)
+    ran = install.run(CPSCHED_CACHE_DIR=str(install.explicit))
+    assert (ran.answers, ran.new) == ([8, 10], True), "compiled anew"
+    assert "belongs to user 12345" in ran.said
+
+
+def test_a_file_that_another_process_removes_meanwhile_is_no_fault(tmp_path: Path, mocker: MockerFixture) -> None:
+    for i in range(cache.KEPT_VERSIONS + 2):
+        (tmp_path / f"door.{i}.bin").touch()
+    gone = Path(tmp_path, "door.gone.bin")
+    mocker.patch.object(Path, "glob", return_value=[gone, *tmp_path.iterdir()])
+    cache._prune(tmp_path, "door")
+    assert len(os.listdir(tmp_path)) == cache.KEPT_VERSIONS

@@ -6,8 +6,11 @@ A cache file is looked for in these directories, in this order:
 2. `__pycache__/kernels` beside the installed package, which a shared install offers to every user who may read it;
 3. the user's own: `$XDG_CACHE_HOME/cpsched`, or `~/.cache/cpsched`.
 
-A new file goes to the first of them that can be written. Numba's own cache is not used, because it ignores directories
-that cannot be written, and because it trusts the time stamps of source files, which change when an install is copied.
+A new file goes to the first of them that can be written. A directory that others may write to, or that belongs to
+somebody else than the user, root or the owner of the install, is passed over, because a cache file is a program.
+
+Numba's own cache is not used, because it ignores directories that cannot be written, and because it trusts the time
+stamps of source files, which change when an install is copied.
 """
 
 from __future__ import annotations
@@ -18,13 +21,14 @@ import pickle
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from os import environ
+from os import environ, geteuid
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, cast
 
-from cpsched._compiling import say_once
+from cpsched.compile.progress import say_once
 
 KEPT_VERSIONS = 8
 """Files of one door that stay in a directory: of other versions of its source, or for other processors."""
@@ -47,9 +51,40 @@ def folders() -> list[Path]:
     return found
 
 
+def distrusted(folder: Path) -> str | None:
+    """Why nothing in a directory is run: others could have put it there. None where it is sound, or not there yet."""
+    try:
+        state, install = folder.stat(), _package().stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return str(error)
+    if state.st_uid not in (0, geteuid(), install.st_uid):
+        return f"{folder} belongs to user {state.st_uid}"
+    if state.st_mode & 0o022 & ~(install.st_mode if folder == _beside() else 0):
+        return f"{folder} can be written by others (mode {state.st_mode & 0o777:03o})"
+    return None
+
+
+def _trusted() -> Iterator[Path]:
+    """The directories to look in that are sound; of each that is not, one line says so."""
+    for folder in folders():
+        if why := distrusted(folder):
+            say_once(
+                f"compiled kernels are not taken from there: {why}; make it yours alone, or name another directory"
+            )
+        else:
+            yield folder
+
+
+def _package() -> Path:
+    """The directory of the installed core."""
+    return Path(__file__).parent.parent
+
+
 def _beside() -> Path:
     """The directory that belongs to the install, whoever may write there."""
-    return Path(__file__).parent / "__pycache__" / "kernels"
+    return _package() / "__pycache__" / "kernels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +114,7 @@ class Shelf:
 
         target.refresh()
         file = self._file_name(signature, target.codegen())
-        for folder in folders():
+        for folder in _trusted():
             try:
                 found = cast(Any, CompileResult)._rebuild(target, *pickle.loads(_read(folder / file)))
             except FileNotFoundError:
@@ -98,12 +133,12 @@ class Shelf:
 
         content = cast(Any, serialize).dumps(compiled._reduce())
         file = self._file_name(signature, compiled.library.codegen)
-        for folder in folders():
+        for folder in _trusted():
             try:
                 _write(folder / file, content)
-                _prune(folder, self._name)
             except OSError:
                 continue
+            _prune(folder, self._name)
             FILED[file] = Filed(folder, new=True)
             return
         FILED[file] = Filed(None, new=True)
@@ -148,12 +183,14 @@ def _write(file: Path, content: bytes) -> None:
 
     What is made beside the package may be read by whoever may read the package, whatever the umask.
     """
-    shared, package = file.parent == _beside(), Path(__file__)
+    shared, package = file.parent == _beside(), _package() / "__init__.py"
     for folder in (file.parent.parent, file.parent) if shared else ():
         if not folder.exists():
             folder.mkdir(exist_ok=True)
             folder.chmod(package.parent.stat().st_mode & 0o777)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    if not file.parent.exists():
+        file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        file.parent.chmod(0o755)  # whatever the umask: a directory that a group may write to would not be read
     unfinished = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
     try:
         unfinished.write_bytes(hashlib.sha256(content).digest() + content)
@@ -165,10 +202,17 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def _prune(folder: Path, name: str) -> None:
-    """Remove the oldest files of one door beyond `KEPT_VERSIONS`, and what killed processes left unfinished."""
-    files = sorted(folder.glob(f"{name}.*"), key=lambda file: file.stat().st_mtime)
-    for file in files[:-KEPT_VERSIONS]:
-        file.unlink(missing_ok=True)
+    """Remove the oldest files of one door beyond `KEPT_VERSIONS`, and what killed processes left unfinished.
+
+    Another process may do the same at the same time.
+    """
+    ages = []
+    for file in folder.glob(f"{name}.*"):
+        with suppress(OSError):
+            ages.append((file.stat().st_mtime, file))
+    for _, file in sorted(ages)[:-KEPT_VERSIONS]:
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
 
 
 # What the code of a door is made from.
@@ -194,8 +238,7 @@ def digest(functions: Iterable[Function]) -> str:
     That is the source of their modules and of the modules whose record classes they mention, the values of the
     constants that they mention, wherever those were defined, and this package's own way to compile.
     """
-    package = __name__.rpartition(".")[0]
-    modules, constants = {__name__, f"{package}._jit", f"{package}._linking"}, []
+    modules, constants = set(), []
     for function in functions:
         modules.add(function.__module__)
         for name, value in _mentioned(function):
@@ -206,8 +249,8 @@ def digest(functions: Iterable[Function]) -> str:
     found = hashlib.sha256()
     for module in sorted(modules):
         found.update(module.encode() + _source(module))
-    for how in ("handles.py", "kernels/structs.py"):  # how a kernel finds the fields of a handle
-        found.update((Path(__file__).parent / how).read_bytes())
+    for own in sorted(Path(__file__).parent.glob("*.py")):
+        found.update(own.name.encode() + own.read_bytes())
     found.update("\n".join(sorted(constants)).encode())
     return found.hexdigest()
 

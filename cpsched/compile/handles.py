@@ -40,6 +40,7 @@ Matrix = Annotated[npt.NDArray[np.int64], Kind("int64", 2, True)]
 FixedColumn = Annotated[npt.NDArray[np.int64], Kind("int64", 1, False)]
 """A column that kernels only read; it may be read-only."""
 FixedMatrix = Annotated[npt.NDArray[np.int64], Kind("int64", 2, False)]
+Flags = Annotated[npt.NDArray[np.bool_], Kind("bool", 1, True)]
 FixedFlags = Annotated[npt.NDArray[np.bool_], Kind("bool", 2, False)]
 Reals = Annotated[npt.NDArray[np.float64], Kind("float64", 1, True)]
 """A column of real numbers that kernels may write."""
@@ -53,22 +54,28 @@ def kind_of(hint: Any) -> Kind | None:
 
 @dataclass_transform(eq_default=False)
 class Handle:
-    """State with named fields: integers, arrays of a `Kind`, other handles. Fields of other types stay with Python.
+    """State with named fields: numbers, arrays of a `Kind`, other handles. Fields of other types stay with Python.
 
     Kernels may replace arrays of a class declared with `grows=True` by longer ones; Python then asks a kernel for them.
     """
 
     _hints: ClassVar[dict[str, Any]]
-    """The fields that kernels see, integers first."""
+    """The fields that kernels see: integers first, then real numbers."""
     _all_fields: ClassVar[tuple[str, ...]]
+    _numbers: ClassVar[tuple[str, ...]]
+    """Integers, then real numbers: Python and kernels read and write the same eight bytes of each."""
     _grows: ClassVar[bool] = False
 
     def __init_subclass__(cls, grows: bool = False) -> None:
         cls._grows = grows
         cls._all_fields = tuple(name for name, hint in cls.__annotations__.items() if "ClassVar" not in str(hint))
-        integers = [name for name in cls._all_fields if cls.__annotations__[name] in ("int", int)]
-        for at, name in enumerate(integers):
-            setattr(cls, name, _integer(at))
+        integers, reals = (
+            tuple(name for name in cls._all_fields if cls.__annotations__[name] in kind)
+            for kind in (("int", int), ("float", float))
+        )
+        cls._numbers = integers + reals
+        for at, name in enumerate(cls._numbers):
+            setattr(cls, name, _number(at, "_integers" if name in integers else "_reals"))
 
     def __init__(self, *values: Any, **named: Any) -> None:
         given = dict(zip(self._all_fields, values, strict=False)) | named
@@ -76,7 +83,7 @@ class Handle:
             raise TypeError(f"{type(self).__name__}: {', '.join(sorted(missing))} missing or unknown")
         self._given = given
         for name, value in given.items():
-            if not (isinstance(value, int) or (self._grows and isinstance(value, np.ndarray))):
+            if not (name in self._numbers or (self._grows and isinstance(value, np.ndarray))):
                 setattr(self, name, value)
 
     def replace(self, **named: Any) -> None:
@@ -84,11 +91,11 @@ class Handle:
         if "_given" in self.__dict__:
             self._given |= named
         else:
-            from cpsched.kernels import structs
+            from cpsched.compile import structs
 
             given = {name: getattr(self, name) for name in fields_of(type(self)) if name not in named} | named
             structs.fill(type(self), self, self._checked(given))
-        self.__dict__.update((name, value) for name, value in named.items() if not isinstance(value, int))
+        self.__dict__.update((name, value) for name, value in named.items() if name not in self._numbers)
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields by name, for copies and other processes; not of handles whose arrays kernels replace."""
@@ -114,16 +121,20 @@ class Handle:
             self._address = self._origin._address
             return self._address
         if name == "_address":
-            from cpsched.kernels import structs
+            from cpsched.compile import structs
 
-            self._owner = structs.make(type(self), self._checked(self._given))
+            values = self._checked(self._given)
+            self._owner = structs.make(type(self))
             self._address = self._owner.data
+            structs.fill(type(self), self, values)
             del self._given
             return self._address
-        if name == "_words":
-            integers = sum(hint is int for hint in fields_of(type(self)).values())
-            self._words = (ctypes.c_int64 * integers).from_address(self._address)
-            return self._words
+        if name == "_integers":
+            self._integers = (ctypes.c_int64 * len(self._numbers)).from_address(self._address)
+            return self._integers
+        if name == "_reals":
+            self._reals = (ctypes.c_double * len(self._numbers)).from_address(self._address)
+            return self._reals
         raise AttributeError(name)
 
     def _checked(self, given: dict[str, Any]) -> tuple[Any, ...]:
@@ -135,27 +146,27 @@ class Handle:
 
 
 def fields_of(cls: type[Handle]) -> dict[str, Any]:
-    """The fields of a handle class that kernels see, with their type hints, integers first."""
+    """The fields of a handle class that kernels see, with their type hints, numbers first."""
     if "_hints" not in cls.__dict__:
         hints = get_type_hints(cls, include_extras=True)
         seen = {name: hints[name] for name in cls._all_fields}
-        integers = {name: hint for name, hint in seen.items() if hint is int}
+        numbers = {name: seen[name] for name in cls._numbers}
         others = {
             name: hint
             for name, hint in seen.items()
             if kind_of(hint) or (isinstance(hint, type) and issubclass(hint, Handle))
         }
-        cls._hints = integers | others
+        cls._hints = numbers | others
     return cls._hints
 
 
-def _integer(at: int) -> property:
-    """The integer field at position `at`: Python and kernels read and write the same eight bytes."""
+def _number(at: int, seen_as: str) -> property:
+    """The field at position `at` of the numbers, which are `_integers` or `_reals`."""
 
-    def get(self: Handle) -> int:
-        return self._words[at]
+    def get(self: Handle) -> float:
+        return getattr(self, seen_as)[at]  # type: ignore[no-any-return]
 
-    def put(self: Handle, value: int) -> None:
-        self._words[at] = value
+    def put(self: Handle, value: float) -> None:
+        getattr(self, seen_as)[at] = value
 
     return property(get, put)

@@ -33,6 +33,11 @@ def watch(watcher: Watcher) -> None:
     _watcher = watcher
 
 
+def watcher() -> Watcher:
+    """Who is told now."""
+    return _watcher
+
+
 class Progress:
     """How many of the functions that a door needs are compiled. Where the door is in the cache, nothing is told."""
 
@@ -85,6 +90,11 @@ def clocked_by(clock: Clock) -> None:
 def spent() -> tuple[int, float]:
     """What the doors opened so far took, in the units of the clock: importing the compiler, loading, compiling."""
     return _spent
+
+
+def is_opening() -> bool:
+    """Whether a door is being opened now: the compiler is imported, or compiles, or kernels are loaded."""
+    return _opening
 
 
 @contextmanager

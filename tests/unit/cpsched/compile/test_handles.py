@@ -8,8 +8,8 @@ import pickle
 import numpy as np
 import pytest
 
-from cpsched.handles import Column, FixedColumn, Handle
-from cpsched.kernels.jit import inner, kernel, owned
+from cpsched.compile.handles import Column, FixedColumn, Handle
+from cpsched.compile.jit import inner, kernel, owned
 from cpsched.kernels.state import Method
 from cpsched.planning import site_of
 from tests.builders import a_cluster, a_job, a_snapshot
@@ -126,6 +126,7 @@ def test_a_table_seen_read_only_is_the_same_to_kernels():
 
 
 def test_a_changed_copy_of_a_snapshot_does_not_carry_the_state_of_the_first():
-    snapshot = a_snapshot(a_cluster(), [a_job(1), a_job(2)])
-    object.__setattr__(snapshot, "site", site_of(snapshot))
-    assert dataclasses.replace(snapshot, queue=snapshot.queue[:1]).site is None
+    made = a_snapshot(a_cluster(), [a_job(1), a_job(2)])
+    snapshot = dataclasses.replace(made, carry=site_of(made))
+    assert site_of(snapshot) is snapshot.carried
+    assert dataclasses.replace(snapshot, queue=snapshot.queue[:1]).carried is None

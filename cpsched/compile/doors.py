@@ -1,0 +1,161 @@
+"""Doors and helpers: what is compiled, when, and where its code is kept.
+
+A *door* is a function that ordinary Python code calls. Importing its module compiles nothing and does not import Numba.
+The first call loads the compiled door from the cache, or compiles it and puts it there. A helper is compiled as a part
+of each door that needs it, so it has no cache entry of its own; called from Python it runs as plain Python.
+
+`.py_func` of both is the plain-Python twin. Every door is listed in `DOORS`, so that `cpsched warm-up` can compile
+those of all imported modules. `cpsched.compile.jit` has the decorators.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast, get_type_hints
+
+from cpsched.compile.cache import Shelf, digest, reachable
+from cpsched.compile.progress import Progress, function_done, opening
+
+
+def types_of(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """Numba's types of a function's arguments, by its type hints; what it returns is found out when it is compiled."""
+    from cpsched.compile.structs import type_of
+
+    hints = get_type_hints(function, include_extras=True)
+    return tuple(type_of(hint) for name, hint in hints.items() if name != "return")
+
+
+class Inner:
+    """A helper of doors: in compiled code a function of one form, for its declared types; in Python its plain twin."""
+
+    def __init__(self, function: Callable[..., Any], makes_arrays: bool) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func, self._makes_arrays = function, makes_arrays
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the plain-Python twin."""
+        return self.py_func(*arguments)
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        """Numba's compiler for this function; it has compiled and compiles no more.
+
+        The wrappers that let Python call a compiled function are left out.
+        """
+        import numba
+
+        options = {"_nrt": self._makes_arrays, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        made = cast(Any, numba.njit)(**options)(self.py_func)
+        made._cache = _Counted(self.py_func)
+        made.compile(types_of(self.py_func))
+        made.disable_compile()
+        return made
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What Numba asks a global value for when it compiles a function that mentions it."""
+        return self.dispatcher._numba_type_
+
+
+class Door(functools.partial):  # type: ignore[type-arg]
+    """A compiled function that Python code calls, with arguments of the declared types, by position.
+
+    A `partial` is the cheapest callable whose target can be exchanged. Until the first call the target opens the door;
+    from then on it is the compiled function itself, so that a call costs no more than a call of that.
+    """
+
+    py_func: Callable[..., Any]
+
+    def __new__(cls, function: Callable[..., Any]) -> Door:
+        """A door that opens at its first call."""
+        door: Door = super().__new__(cls, lambda *arguments: door.opened()(*arguments))
+        return door
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func, self._within = function, Inner(function, makes_arrays=True)
+
+    def opened(self) -> Callable[..., Any]:
+        """Load the compiled function or make it, once; returns it."""
+        with opening():
+            return self._open()
+
+    def _open(self) -> Callable[..., Any]:
+        from numba.core.compiler_lock import global_compiler_lock
+
+        with global_compiler_lock:
+            if not hasattr(self, "_compiled"):
+                self._compiled = compiled(self.py_func, types_of(self.py_func))
+                cast(Any, self).__setstate__((self._compiled, (), {}, self.__dict__))
+        return self._compiled
+
+    @property
+    def _numba_type_(self) -> Any:
+        """For compiled callers it is a helper like others."""
+        return self._within._numba_type_
+
+
+KNOWN_TO_WORK = ("0.68.",)
+"""How the versions of Numba begin that `cpsched.compile.linking` was tested with."""
+
+DOORS: list[Door] = []
+"""The doors of all modules imported so far."""
+
+
+def compiled(function: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., Any]:
+    """The compiled form of `function` for arguments of those (Numba) types, from the cache where it is there.
+
+    What is returned takes its arguments by position and trusts their types.
+    """
+    import numba
+    from numba.core.compiler_lock import global_compiler_lock
+
+    functions = reachable(function)
+    progress = Progress(function.__name__, functions)
+    made = cast(Any, numba.njit)(nogil=True, no_cfunc_wrapper=True, **_pipeline())(function)
+    made._cache = Shelf(f"{function.__module__}.{function.__qualname__}", digest(functions), progress.begin)
+    with opening(), cast(Any, global_compiler_lock), _quick(), progress:
+        made.compile(types)
+    return cast(Callable[..., Any], made.overloads[types].entry_point)
+
+
+def _pipeline() -> dict[str, Any]:
+    """The steps of compilation, for Numba: ours, where its version is known to take them, or else its own."""
+    import numba
+
+    if not cast(Any, numba).__version__.startswith(KNOWN_TO_WORK):
+        return {}
+    from cpsched.compile.linking import DoorCompiler
+
+    return {"pipeline_class": DoorCompiler}
+
+
+@contextmanager
+def _quick() -> Iterator[None]:
+    """Leave the garbage collector out: it would look through the compiler's many objects again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+class _Counted:
+    """In the place of a helper's cache: keeps nothing, but counts."""
+
+    cache_path = None
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def load_overload(self, signature: Any, target: Any) -> None:
+        """Nothing is kept."""
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        """The helper was compiled."""
+        function_done(self._function)

@@ -1,0 +1,56 @@
+"""Kernels: functions that are compiled for the types in their annotations.
+
+    @inner
+    def doubled(value: int) -> int: return 2 * value
+
+    @kernel
+    def total(site: Site, weights: FixedColumn) -> int: ...      # may call `doubled`
+
+An argument is an `int`, a `bool`, a `float`, an array alias or a handle class of `cpsched.compile.handles`, or a tuple
+of those. Each function is compiled in one form only. See `cpsched.compile.doors` for when that happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from cpsched.compile.doors import DOORS, Door, Inner
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(function: F) -> F:
+    """A door that Python code calls, with arguments of the declared types, by position."""
+    DOORS.append(Door(function))
+    return cast(F, DOORS[-1])
+
+
+def inner(function: F) -> F:
+    """A helper that compiled functions call; called from Python it runs as plain Python."""
+    return cast(F, Inner(function, makes_arrays=True))
+
+
+def bare(function: F) -> F:
+    """A helper that takes numbers and arrays alone and makes no arrays: compiled without reference counting."""
+    return cast(F, Inner(function, makes_arrays=False))
+
+
+class _Owned:
+    """In kernels `cpsched.compile.structs.owned`."""
+
+    def __call__(self, handle: Any, name: str) -> Any:
+        """The array itself."""
+        return getattr(handle, name)
+
+    @property
+    def _numba_type_(self) -> Any:
+        from numba.core.registry import cpu_target
+
+        from cpsched.compile.structs import owned
+
+        return cpu_target.typing_context.resolve_value_type(owned)
+
+
+owned = _Owned()
+"""`owned(handle, "field")`: an array of a handle that a kernel returns, so that it outlives its replacement."""

@@ -1,0 +1,53 @@
+"""What running jobs hold, as the solver's models see it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.compile.handles import FixedColumn
+from cpsched.compile.jit import kernel
+from cpsched.kernels.cp.state import Facts
+from cpsched.kernels.fit import taken_on
+from cpsched.model import IntArray
+
+Boxes = tuple[IntArray, IntArray, IntArray]
+
+
+@kernel
+def running_boxes(facts: Facts, axis: tuple[FixedColumn, int], r: int, horizon_s: int) -> Boxes:
+    """What running jobs, and nodes out of service, hold of resource `r`, as boxes: position, size, end in seconds.
+
+    `axis` is the position axis: by node its index there, -1 for nodes that are left out, and the positions of a node.
+    All boxes begin now; what is out of service ends at `horizon_s`. Boxes of one node form stairs: the longest at the
+    bottom.
+    """
+    (base, stride), table, machine = axis, facts.table, facts.machine
+    # At most one box for each entry of a placement, and one for each node.
+    room = len(machine.free)
+    for i in range(len(facts.running)):
+        room += table.place_count[facts.running[i]]
+    y, dy, end_s = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
+    count = 0
+
+    # From the top of what is in use on a node, each running job takes the piece below the one that ends before it.
+    height = np.empty(len(machine.free), np.int64)
+    for node in range(len(machine.free)):
+        height[node] = machine.capacity[node, r] - max(machine.free[node, r], 0)
+    for i in range(len(facts.running)):
+        slot = facts.running[i]
+        for p in range(table.place_at[slot], table.place_at[slot] + table.place_count[slot]):
+            node = facts.place_node[p]
+            amount = taken_on(table, slot, machine, node, facts.place_units[p], r)
+            if amount == 0 or base[node] < 0:
+                continue
+            height[node] -= amount
+            y[count], dy[count] = base[node] * stride + height[node], amount
+            end_s[count] = facts.end_s[slot]
+            count += 1
+
+    # What is in use although no running job holds it is out of service, for as long as the plan goes.
+    for node in range(len(machine.free)):
+        if base[node] >= 0 and height[node] > 0:
+            y[count], dy[count], end_s[count] = base[node] * stride, height[node], horizon_s
+            count += 1
+    return y[:count].copy(), dy[:count].copy(), end_s[:count].copy()

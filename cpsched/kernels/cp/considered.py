@@ -1,0 +1,84 @@
+"""Which queued jobs a model is worth making of: those that could start now, or ever."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.compile.handles import FixedColumn
+from cpsched.compile.jit import kernel
+from cpsched.kernels.cp.moments import end_running, go_to_now, same_shape
+from cpsched.kernels.cp.state import Facts, Moment
+from cpsched.kernels.fit import PLENTY, units_on
+from cpsched.model import IntArray
+
+SHAPES = 64
+"""Distinct requests remembered while the queue is read; further ones are counted anew."""
+
+
+@kernel
+def room_when_empty(facts: Facts, slot: int) -> IntArray:
+    """How many units of the request of `slot` each node takes when nothing runs: int64[N]."""
+    room = np.empty(len(facts.machine.capacity), np.int64)
+    for node in range(len(room)):
+        room[node] = units_on(facts.table, slot, facts.machine, facts.machine.capacity, node)
+    return room
+
+
+@kernel
+def startable(facts: Facts, queue: FixedColumn, most: int) -> IntArray:
+    """The first `most` slots of `queue` that each could start now, were they alone (cp19 section 3)."""
+    N, R = facts.machine.free.shape
+
+    # What all nodes together have free: most jobs of a long queue ask for more than that, and are passed over at once.
+    pool = np.zeros(R, np.int64)
+    for n in range(N):
+        for r in range(R):
+            pool[r] += max(facts.machine.free[n, r], 0)
+    shapes, rooms = np.empty(SHAPES, np.int64), np.empty(SHAPES, np.int64)
+    known = count = 0
+    found = np.empty(min(most, len(queue)), np.int64)
+    for i in range(len(queue)):
+        slot = queue[i]
+        enough = True
+        for r in range(R):
+            enough &= facts.table.per_unit[slot, r] * facts.table.units[slot] <= pool[r]
+        if not enough:
+            continue
+
+        # How many units of its kind the nodes hold is counted once for all jobs that want the same kind of unit.
+        room = -1
+        for k in range(known):
+            if same_shape(facts, shapes[k], slot):
+                room = rooms[k]
+                break
+        if room < 0:
+            room = 0
+            for n in range(N):
+                room += units_on(facts.table, slot, facts.machine, facts.machine.free, n)
+            if known < SHAPES:
+                shapes[known], rooms[known] = slot, room
+                known += 1
+        if room >= facts.table.units[slot]:
+            found[count] = slot
+            count += 1
+            if count == most:
+                break
+    return found[:count].copy()
+
+
+@kernel
+def possible(facts: Facts, queue: FixedColumn, moment: Moment) -> IntArray:
+    """The slots of `queue` that each could start once all running jobs have ended; what is out of service stays out."""
+    go_to_now(facts, moment)
+    end_running(facts, moment, 0, PLENTY)
+    found = np.empty(len(queue), np.int64)
+    count = 0
+    for slot in queue:
+        room = 0
+        for node in range(len(moment.left)):
+            room += min(facts.table.units[slot], units_on(facts.table, slot, facts.machine, moment.left, node))
+            if room >= facts.table.units[slot]:
+                found[count] = slot
+                count += 1
+                break
+    return found[:count].copy()

@@ -1,0 +1,145 @@
+"""The first leaf of the paper's search, as a sweep over the moments at which something ends."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.compile.handles import FixedColumn
+from cpsched.compile.jit import inner, kernel
+from cpsched.kernels.cp.moments import end_by, go_to_now, next_end, occupy, recount, shapes_of
+from cpsched.kernels.cp.state import Facts, Plan
+from cpsched.kernels.fit import taken_on
+from cpsched.model import EXCLUSIVE, IntArray
+
+
+@inner
+def highest_gap(plan: Plan, node: int, r: int, ceiling: int, dy: int) -> int:
+    """The highest position from which `dy` positions of `node` below `ceiling` are free, -1 if there is none."""
+    moment = plan.moment
+    older, plan_y, plan_dy, floor = moment.older, plan.y, plan.dy, moment.floor[node, r]
+    y = ceiling - dy
+    moved = True
+    while moved and y >= floor:
+        moved = False
+        part = moment.newest[node]
+        while part >= 0:
+            if plan_y[part, r] < y + dy and y < plan_y[part, r] + plan_dy[part, r]:
+                y = plan_y[part, r] - dy
+                moved = True
+            part = older[part]
+    return y if y >= floor else -1
+
+
+@inner
+def put_part(facts: Facts, plan: Plan, slot: int, part: int, node: int) -> bool:
+    """Give `part` the highest gaps of `node`, in every resource; False if one has none."""
+    moment, capacity = plan.moment, facts.machine.capacity
+    for r in range(capacity.shape[1]):
+        dy = taken_on(facts.table, slot, facts.machine, node, 1, r)
+        y = highest_gap(plan, node, r, capacity[node, r], dy) if dy > 0 else 0
+        if y < 0:
+            return False
+        plan.y[part, r], plan.dy[part, r] = y, dy
+    plan.node[part] = node
+    moment.older[part] = moment.newest[node]
+    moment.newest[node] = part
+    return True
+
+
+@inner
+def put(facts: Facts, plan: Plan, room_of: FixedColumn, j: int) -> bool:
+    """Place job `j`: each part on the highest node that still takes it, the paper's largest value.
+
+    `room_of` says how many of its units each node takes now, see `recount`. Where not all parts find room, none is
+    placed. What is left at the moment is not changed: see `occupy`.
+    """
+    slot = facts.jobs[j]
+    whole = facts.table.sharing[slot] & EXCLUSIVE
+    wanted, part, moment = facts.table.units[slot], plan.first[j], plan.moment
+    for node in range(len(room_of) - 1, -1, -1):
+        room = min(wanted, room_of[node])
+        while room > 0 and put_part(facts, plan, slot, part, node):
+            plan.units[part] = room if whole else 1
+            wanted -= plan.units[part]
+            room -= plan.units[part]
+            part += 1
+        if wanted == 0:
+            plan.parts[j] = part - plan.first[j]
+            return True
+    while part > plan.first[j]:
+        part -= 1
+        moment.newest[plan.node[part]] = moment.older[part]
+    return False
+
+
+@kernel
+def dive(facts: Facts, plan: Plan, order: FixedColumn, only_now: bool) -> int:
+    """Fill `plan` with the first leaf of the paper's search (pcp20 section 3), without a solver.
+
+    Of the jobs that can start first, the first in `order` (the paper: highest priority) starts at once; each of its
+    units takes the highest legal positions. So no job starts before one placed earlier, and what is free when a job
+    starts stays free: a sweep over the moments at which something ends does just what the dive does. `only_now` stops
+    the sweep at the first moment. Returns the number of jobs that start now; jobs not planned keep start -1.
+    """
+    J, N = len(facts.jobs), len(facts.machine.free)
+
+    # For every kind of unit, how many each node holds and how many all of them do: a job that asks for more than the
+    # sum is passed over without a look at the nodes. A step brings up to date only the nodes that it touched.
+    shapes, kind_of = shapes_of(facts)
+    moment = plan.moment
+    go_to_now(facts, moment)
+    moment.touched[:] = True
+    room, rooms = np.zeros((len(shapes), N), np.int64), np.zeros(len(shapes), np.int64)
+    recount(facts, moment, shapes, room, rooms)
+    plan.start_s[:] = -1
+    present = np.zeros(J, np.bool_)
+    waiting, next_running, start_now = J, 0, 0
+    tau = facts.now_s
+    while True:
+        # At this moment whoever fits starts.
+        for j in order:
+            if plan.start_s[j] >= 0 or rooms[kind_of[j]] < facts.table.units[facts.jobs[j]]:
+                continue
+            if put(facts, plan, room[kind_of[j]], j):
+                plan.start_s[j] = tau
+                present[j] = True
+                waiting -= 1
+                occupy(plan, j)
+                recount(facts, moment, shapes, room, rooms)
+        if tau == facts.now_s:
+            start_now = J - waiting
+        if waiting == 0 or only_now:
+            return start_now
+
+        # The next moment is the first at which something ends: running jobs first, then jobs of this plan.
+        tau = next_end(facts, plan, present, next_running)
+        next_running = end_by(facts, plan, present, next_running, tau)
+        recount(facts, moment, shapes, room, rooms)
+
+
+@kernel
+def starts_now(facts: Facts, plan: Plan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """The jobs of `plan` that start now as slots, offsets, nodes and units: what `Starts` holds."""
+    J = len(facts.jobs)
+    slots, offsets = np.empty(J, np.int64), np.zeros(J + 1, np.int64)
+    nodes, units = np.empty(len(plan.node), np.int64), np.empty(len(plan.node), np.int64)
+    count = filled = 0
+    for j in range(J):
+        if plan.start_s[j] != facts.now_s:
+            continue
+        begin = filled
+        for part in range(plan.first[j] + plan.parts[j] - 1, plan.first[j] - 1, -1):
+            # Nodes ascend, whatever the walk; from the highest down, which is the default, each comes at the end.
+            at_node = filled
+            while at_node > begin and nodes[at_node - 1] > plan.node[part]:
+                at_node -= 1
+            if at_node > begin and nodes[at_node - 1] == plan.node[part]:
+                units[at_node - 1] += plan.units[part]
+                continue
+            for moved in range(filled, at_node, -1):
+                nodes[moved], units[moved] = nodes[moved - 1], units[moved - 1]
+            nodes[at_node], units[at_node] = plan.node[part], plan.units[part]
+            filled += 1
+        slots[count], offsets[count + 1] = facts.jobs[j], filled
+        count += 1
+    return slots[:count].copy(), offsets[: count + 1].copy(), nodes[:filled].copy(), units[:filled].copy()

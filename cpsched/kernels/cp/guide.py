@@ -1,0 +1,146 @@
+"""Where the solver's search goes next: which job can start first, and which places its parts get."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.compile.handles import FixedColumn
+from cpsched.compile.jit import inner, kernel
+from cpsched.kernels.cp.dive import highest_gap, put, put_part
+from cpsched.kernels.cp.moments import end_by, go_to, next_end, recount, shapes_of
+from cpsched.kernels.cp.state import Facts, Plan, Step
+from cpsched.kernels.fit import PLENTY, units_on
+from cpsched.model import EXCLUSIVE, IntArray
+
+
+@kernel
+def room_now(facts: Facts) -> tuple[IntArray, IntArray]:
+    """How many units each node takes now, by kind of unit among the considered jobs [K, N]; the kind of each [J]."""
+    shapes, kind_of = shapes_of(facts)
+    room = np.empty((len(shapes), len(facts.machine.free)), np.int64)
+    for k in range(len(shapes)):
+        for node in range(len(facts.machine.free)):
+            room[k, node] = units_on(facts.table, shapes[k], facts.machine, facts.machine.free, node)
+    return room, kind_of
+
+
+@inner
+def first_moment(step: Step, at_s: FixedColumn) -> int:
+    """The least of `at_s` among the jobs not placed, `PLENTY` where all are."""
+    tau = PLENTY
+    for j in range(len(at_s)):
+        if not step.placed[j]:
+            tau = min(tau, at_s[j])
+    return tau
+
+
+def new_step(facts: Facts, order: IntArray) -> Step:
+    """The first step of a search that takes the jobs that can start first in `order`; nobody is placed."""
+    J, (room, kind_of) = len(facts.jobs), room_now(facts)
+    nobody, column = np.zeros(J, np.bool_), np.full(J, -1, np.int64)
+    return Step(-1, 0, nobody, column, order, column.copy(), room, kind_of)
+
+
+@kernel
+def next_to_start(facts: Facts, plan: Plan, step: Step) -> int:
+    """The first of the jobs not placed that can start, of equals the first in `step.order`; -1 for none.
+
+    No job placed starts later than the earliest start of any other. A job that has no room beside those placed has none
+    until one of them or a running job ends: to that moment it is put off, which `step.put_off_s` tells. The place of
+    the job found is written into the plan. Job -1: nobody waits, or everybody who goes first waits for ever.
+    """
+    J = len(facts.jobs)
+    at_s, placed, put_off_s, kind_of = step.earliest_s.copy(), step.placed, step.put_off_s, step.kind_of
+    put_off_s[:] = -1
+    tau = first_moment(step, at_s)
+    if tau == PLENTY:
+        return -1
+    present = np.zeros(J, np.bool_)
+    next_running = go_to(facts, plan, placed, tau)
+    for j in range(J):
+        present[j] = placed[j] and plan.start_s[j] + facts.table.estimate_s[facts.jobs[j]] > tau
+    room, rooms, shapes = step.room.copy(), step.room.sum(axis=1), np.empty(len(step.room), np.int64)
+    for j in range(J):
+        shapes[kind_of[j]] = facts.jobs[j]
+    recount(facts, plan.moment, shapes, room, rooms)
+    while True:
+        # Who does not fit at this moment waits for the next end of a job that is there.
+        later = next_end(facts, plan, present, next_running)
+        for j in step.order:
+            if placed[j] or at_s[j] > tau:
+                continue
+            if rooms[kind_of[j]] >= facts.table.units[facts.jobs[j]] and put(facts, plan, room[kind_of[j]], j):
+                plan.start_s[j] = tau
+                return int(j)
+            at_s[j] = put_off_s[j] = later
+
+        # On to the next moment at which somebody could start.
+        tau = first_moment(step, at_s)
+        if tau == PLENTY:
+            return -1
+        next_running = end_by(facts, plan, present, next_running, tau)
+        recount(facts, plan.moment, shapes, room, rooms)
+
+
+@kernel
+def next_chance(facts: Facts, plan: Plan, step: Step) -> int:
+    """The earliest moment at which the job at hand could start if it does not start when the plan says.
+
+    In a plan whose jobs start as early as they can, a start is now or the end of another job: one running, one
+    placed, or one not placed yet, which ends its estimate after that moment at the earliest.
+    """
+    tau, chance = plan.start_s[step.j], PLENTY
+    for i in range(len(facts.running)):
+        end_s = facts.end_s[facts.running[i]]
+        if end_s > tau:
+            chance = end_s
+            break
+    for other in range(len(facts.jobs)):
+        begin = plan.start_s[other] if step.placed[other] else tau
+        end_s = begin + facts.table.estimate_s[facts.jobs[other]]
+        if other != step.j and end_s > tau:
+            chance = min(chance, end_s)
+    return int(chance)
+
+
+@inner
+def go_to_step(facts: Facts, plan: Plan, step: Step) -> int:
+    """Make the plan's moment the start of the job at hand; the parts of it that have a place stand on their nodes.
+
+    Returns how many of its units have no place yet.
+    """
+    go_to(facts, plan, step.placed, plan.start_s[step.j])
+    moment, wanted = plan.moment, facts.table.units[facts.jobs[step.j]]
+    for part in range(plan.first[step.j], plan.first[step.j] + step.done):
+        wanted -= plan.units[part]
+        moment.older[part] = moment.newest[plan.node[part]]
+        moment.newest[plan.node[part]] = part
+        for r in range(moment.left.shape[1]):
+            moment.left[plan.node[part], r] -= plan.dy[part, r]
+    return int(wanted)
+
+
+@kernel
+def next_spot(facts: Facts, plan: Plan, step: Step, top: int) -> int:
+    """The highest node up to `top` that takes one more part of the job at hand, -1 if there is none.
+
+    Writes the place of that part into the plan.
+    """
+    wanted, slot, part = go_to_step(facts, plan, step), facts.jobs[step.j], plan.first[step.j] + step.done
+    for node in range(top, -1, -1):
+        room = min(wanted, units_on(facts.table, slot, facts.machine, plan.moment.left, node))
+        if room > 0 and put_part(facts, plan, slot, part, node):
+            plan.units[part] = room if facts.table.sharing[slot] & EXCLUSIVE else 1
+            return node
+    return -1
+
+
+@kernel
+def gap_below(facts: Facts, plan: Plan, step: Step, below: tuple[int, int, int]) -> int:
+    """The highest free positions for one more part of the job at hand, -1 if there are none.
+
+    `below` is a node, a resource, and a position below which they must be.
+    """
+    go_to_step(facts, plan, step)
+    node, r, ceiling = below
+    return highest_gap(plan, node, r, ceiling, facts.table.per_unit[facts.jobs[step.j], r])

@@ -1,0 +1,154 @@
+"""What a cluster looks like at a moment of a plan, and the kinds of unit among the considered jobs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.compile.handles import Column, FixedColumn, Flags, Matrix
+from cpsched.compile.jit import inner
+from cpsched.kernels.cp.state import Facts, Moment, Plan
+from cpsched.kernels.fit import PLENTY, taken_on, units_on
+from cpsched.model import IntArray
+
+
+@inner
+def same_shape(facts: Facts, a: int, b: int) -> bool:
+    """Whether slots `a` and `b` want the same kind of unit on the same nodes."""
+    if facts.table.sharing[a] != facts.table.sharing[b] or facts.table.node_set[a] != facts.table.node_set[b]:
+        return False
+    for r in range(facts.table.per_unit.shape[1]):  # noqa: SIM110 - a loop compiles, a generator does not
+        if facts.table.per_unit[a, r] != facts.table.per_unit[b, r]:
+            return False
+    return True
+
+
+@inner
+def shapes_of(facts: Facts) -> tuple[IntArray, IntArray]:
+    """The kinds of unit among the considered jobs: a slot of each kind [K], and the kind of each job [J]."""
+    kind_of, shapes = np.zeros(len(facts.jobs), np.int64), np.empty(len(facts.jobs), np.int64)
+    kinds = 0
+    for j in range(len(facts.jobs)):
+        kind_of[j] = kinds
+        for k in range(kinds):
+            if same_shape(facts, shapes[k], facts.jobs[j]):
+                kind_of[j] = k
+                break
+        if kind_of[j] == kinds:
+            shapes[kinds] = facts.jobs[j]
+            kinds += 1
+    return shapes[:kinds].copy(), kind_of
+
+
+@inner
+def go_to_now(facts: Facts, moment: Moment) -> None:
+    """Make `moment` the cluster now, nothing of a plan placed; no node counts as touched."""
+    N, R = facts.machine.free.shape
+    left, floor, newest, touched = moment.left, moment.floor, moment.newest, moment.touched
+    for node in range(N):
+        newest[node] = -1
+        touched[node] = False
+        for r in range(R):
+            left[node, r] = max(facts.machine.free[node, r], 0)
+            floor[node, r] = facts.machine.capacity[node, r] - left[node, r]
+
+
+@inner
+def end_running(facts: Facts, moment: Moment, first: int, until_s: int) -> int:
+    """Release the running jobs from index `first` on that end by `until_s`; returns the index of the next one."""
+    left, floor, touched = moment.left, moment.floor, moment.touched
+    while first < len(facts.running) and facts.end_s[facts.running[first]] <= until_s:
+        slot = facts.running[first]
+        first += 1
+        begin = facts.table.place_at[slot]
+        for p in range(begin, begin + facts.table.place_count[slot]):
+            node = facts.place_node[p]
+            touched[node] = True
+            for r in range(left.shape[1]):
+                amount = taken_on(facts.table, slot, facts.machine, node, facts.place_units[p], r)
+                left[node, r] += amount
+                floor[node, r] -= amount
+    return first
+
+
+@inner
+def occupy(plan: Plan, j: int) -> None:
+    """Take what job `j` uses from the amounts left at the plan's moment, and note the nodes."""
+    left, touched = plan.moment.left, plan.moment.touched
+    for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
+        touched[plan.node[part]] = True
+        for r in range(left.shape[1]):
+            left[plan.node[part], r] -= plan.dy[part, r]
+
+
+@inner
+def vacate(plan: Plan, j: int) -> None:
+    """Undo `put` and `occupy`: job `j` ended."""
+    moment = plan.moment
+    left, newest, older = moment.left, moment.newest, moment.older
+    for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
+        node = plan.node[part]
+        moment.touched[node] = True
+        for r in range(left.shape[1]):
+            left[node, r] += plan.dy[part, r]
+        if newest[node] == part:
+            newest[node] = older[part]
+            continue
+        newer = newest[node]
+        while older[newer] != part:
+            newer = older[newer]
+        older[newer] = older[part]
+
+
+@inner
+def recount(facts: Facts, moment: Moment, shapes: FixedColumn, room: Matrix, rooms: Column) -> None:
+    """Bring `room` [K, N] and its sums `rooms` [K] up to date for the nodes touched, and forget them."""
+    touched, table, machine = moment.touched, facts.table, facts.machine
+    for node in range(len(touched)):
+        if not touched[node]:
+            continue
+        touched[node] = False
+        for k in range(len(shapes)):
+            units = units_on(table, shapes[k], machine, moment.left, node)
+            rooms[k] += units - room[k, node]
+            room[k, node] = units
+
+
+@inner
+def next_end(facts: Facts, plan: Plan, present: Flags, next_running: int) -> int:
+    """The first moment at which a running job from `next_running` on, or one of the jobs `present`, ends."""
+    end_s = PLENTY
+    if next_running < len(facts.running):
+        end_s = facts.end_s[facts.running[next_running]]
+    for j in range(len(facts.jobs)):
+        if present[j]:
+            end_s = min(end_s, plan.start_s[j] + facts.table.estimate_s[facts.jobs[j]])
+    return end_s
+
+
+@inner
+def end_by(facts: Facts, plan: Plan, present: Flags, next_running: int, tau: int) -> int:
+    """Let all that end by `tau` end, running jobs and jobs of the plan; returns which running job comes next."""
+    for j in range(len(facts.jobs)):
+        if present[j] and plan.start_s[j] + facts.table.estimate_s[facts.jobs[j]] <= tau:
+            present[j] = False
+            vacate(plan, j)
+    return end_running(facts, plan.moment, next_running, tau)
+
+
+@inner
+def go_to(facts: Facts, plan: Plan, placed: Flags, tau: int) -> int:
+    """Make the plan's moment the cluster at `tau` with the jobs `placed`, all of which start by then.
+
+    Nodes that are not as now are noted as touched. Returns the index of the running job that ends next.
+    """
+    moment = plan.moment
+    newest, older = moment.newest, moment.older
+    go_to_now(facts, moment)
+    next_running = end_running(facts, moment, 0, tau)
+    for j in range(len(facts.jobs)):
+        if placed[j] and plan.start_s[j] + facts.table.estimate_s[facts.jobs[j]] > tau:
+            for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
+                older[part] = newest[plan.node[part]]
+                newest[plan.node[part]] = part
+            occupy(plan, j)
+    return next_running

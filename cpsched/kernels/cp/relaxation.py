@@ -1,0 +1,200 @@
+"""The dispatching problem without places: a relaxation whose best plan bounds every real plan from below.
+
+Places are what makes the problem hard. Without them a branch and bound over start times is cheap; where its best
+plan, once given places by the dive, is as good as without, nothing better exists.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.compile.handles import FixedColumn, FixedMatrix, Flags
+from cpsched.compile.jit import inner, kernel
+from cpsched.kernels.cp.moments import end_running, go_to_now, shapes_of
+from cpsched.kernels.cp.state import Facts, Moment, Relaxation, moment_of
+from cpsched.kernels.fit import PLENTY, units_held, units_on, untouched
+from cpsched.model import EXCLUSIVE, IntArray
+
+
+@inner
+def could_hold(facts: Facts, slot: int, node: int) -> bool:
+    """Whether an empty `node` could take a unit of `slot`."""
+    return room_when_empty_on(facts, slot, node) > 0
+
+
+@inner
+def room_when_empty_on(facts: Facts, slot: int, node: int) -> int:
+    """How many units of `slot` a `node` takes when nothing runs."""
+    return units_on(facts.table, slot, facts.machine, facts.machine.capacity, node)
+
+
+@inner
+def room_for(facts: Facts, left: FixedMatrix, node: int, slot: int) -> int:
+    """Units of `slot` that fit into `left`, as if they could share; 1 for a whole node that is free."""
+    if not could_hold(facts, slot, node):
+        return 0
+    if facts.table.sharing[slot] & EXCLUSIVE:
+        return int(untouched(facts.machine, left, node))
+    return units_held(facts.table, slot, left, node)
+
+
+@inner
+def least_taken(facts: Facts, slot: int, kind: int) -> int:
+    """The least room for units like `kind` (a slot) that a job like `slot` can take, wherever it is placed."""
+    N = len(facts.machine.capacity)
+    whole, kind_whole = facts.table.sharing[slot] & EXCLUSIVE, facts.table.sharing[kind] & EXCLUSIVE
+    if kind_whole and not whole:
+        return 0
+
+    # A job that wants whole nodes takes all the room of each; `each` is the least that one of its nodes has.
+    each, most = PLENTY, 1
+    for node in range(N):
+        if not could_hold(facts, slot, node):
+            continue
+        if not could_hold(facts, kind, node):
+            return 0
+        if whole:
+            each = min(each, room_for(facts, facts.machine.capacity, node, kind))
+            most = max(most, room_when_empty_on(facts, slot, node))
+    if whole:
+        return int(each * ((facts.table.units[slot] + most - 1) // most))
+
+    # Another job takes, with each unit, at least as much room as units of the kind fit into its own amounts.
+    return int(min(each, units_held(facts.table, kind, facts.table.per_unit, slot)) * facts.table.units[slot])
+
+
+@inner
+def least_amount(facts: Facts, slot: int, r: int) -> int:
+    """The least of resource `r` that a job like `slot` takes."""
+    if not facts.table.sharing[slot] & EXCLUSIVE:
+        return int(facts.table.units[slot] * facts.table.per_unit[slot, r])
+    least, most = PLENTY, 1
+    for node in range(len(facts.machine.capacity)):
+        if could_hold(facts, slot, node):
+            least = min(least, facts.machine.capacity[node, r])
+            most = max(most, room_when_empty_on(facts, slot, node))
+    return int(least * ((facts.table.units[slot] + most - 1) // most))
+
+
+@inner
+def demands(facts: Facts, shapes: FixedColumn, kind_of: FixedColumn) -> IntArray:
+    """What each job takes at least of the room for each kind of unit, then of each resource: int64[J, K + R]."""
+    J, K, R = len(facts.jobs), len(shapes), facts.machine.capacity.shape[1]
+    demand = np.zeros((J, K + R), np.int64)
+    of_kind, units = np.empty(K, np.int64), facts.table.units
+    for k in range(K):
+        for other in range(K):
+            of_kind[other] = least_taken(facts, shapes[other], shapes[k])
+        for j in range(J):
+            demand[j, k] = of_kind[kind_of[j]] // units[shapes[kind_of[j]]] * units[facts.jobs[j]]
+            if facts.table.sharing[facts.jobs[j]] & EXCLUSIVE:
+                demand[j, k] = least_taken(facts, facts.jobs[j], shapes[k])
+    for j in range(J):
+        for r in range(R):
+            demand[j, K + r] = least_amount(facts, facts.jobs[j], r)
+    return demand
+
+
+@inner
+def capacities(facts: Facts, moment: Moment, shapes: FixedColumn, K: int) -> tuple[IntArray, IntArray]:
+    """The moments [E] at which running jobs end, now first, and what there is of each capacity from then on.
+
+    Capacities are the room for each of the first `K` of `shapes`, then the amounts of each resource.
+    """
+    N, R = facts.machine.capacity.shape
+
+    # Only nodes that some considered job may use count.
+    go_to_now(facts, moment)
+    useful, touched, left = np.zeros(N, np.bool_), moment.touched, moment.left
+    for node in range(N):
+        for slot in shapes:
+            useful[node] |= could_hold(facts, slot, node)
+        touched[node] = useful[node]
+    held, total = np.zeros((N, K + R), np.int64), np.zeros(K + R, np.int64)
+    moment_s = np.empty(len(facts.running) + 1, np.int64)
+    capacity = np.empty((len(facts.running) + 1, K + R), np.int64)
+    E, next_running, tau = 0, end_running(facts, moment, 0, facts.now_s), facts.now_s
+    while True:
+        # Count what the nodes touched since the last moment hold now.
+        for node in range(N):
+            if not (touched[node] and useful[node]):
+                continue
+            touched[node] = False
+            for k in range(K + R):
+                now = left[node, k - K] if k >= K else room_for(facts, left, node, shapes[k])
+                total[k] += now - held[node, k]
+                held[node, k] = now
+        moment_s[E] = tau
+        for k in range(K + R):
+            capacity[E, k] = total[k]
+        E += 1
+
+        # On to the next end of a running job.
+        if next_running == len(facts.running):
+            return moment_s[:E], capacity[:E]
+        tau = facts.end_s[facts.running[next_running]]
+        next_running = end_running(facts, moment, next_running, tau)
+
+
+@kernel
+def without_places(facts: Facts, moment: Moment, rooms: bool) -> tuple[IntArray, IntArray, IntArray]:
+    """The columns of a `Relaxation`; capacities that cannot run short are left out.
+
+    Without `rooms` the capacities are the amounts of the resources alone: the pools of cp19's scheduling model.
+    """
+    J = len(facts.jobs)
+    shapes, kind_of = shapes_of(facts)
+    counted = shapes if rooms else shapes[:0]
+    demand = demands(facts, counted, kind_of)
+    moment_s, capacity = capacities(facts, moment, shapes, len(counted))
+
+    # A capacity that all jobs together do not use up even now, when it is least, keeps nobody waiting.
+    short = np.empty(demand.shape[1], np.int64)
+    count = 0
+    for k in range(demand.shape[1]):
+        if demand[:, k].sum() > capacity[0, k]:
+            short[count] = k
+            count += 1
+    E = len(moment_s)
+    kept_capacity, kept_demand = np.empty((E, count), np.int64), np.empty((J, count), np.int64)
+    for i in range(count):
+        for e in range(E):
+            kept_capacity[e, i] = capacity[e, short[i]]
+        for j in range(J):
+            kept_demand[j, i] = demand[j, short[i]]
+    return moment_s, kept_capacity, kept_demand
+
+
+@inner
+def has_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> bool:
+    """Whether job `j` could start at `tau` beside those `placed`, none of which starts later."""
+    at_s = np.searchsorted(relaxed.moment_s, tau, side="right") - 1
+    for k in range(relaxed.demand.shape[1]):
+        if relaxed.demand[j, k] == 0:
+            continue
+        used = relaxed.demand[j, k]
+        for other in range(len(placed)):
+            if placed[other] and start_s[other] + facts.table.estimate_s[facts.jobs[other]] > tau:
+                used += relaxed.demand[other, k]
+        if used > relaxed.capacity[at_s, k]:
+            return False
+    return True
+
+
+@inner
+def next_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> int:
+    """The earliest moment after `tau` at which something can end: see `next_chance`."""
+    chance = PLENTY
+    after = np.searchsorted(relaxed.moment_s, tau, side="right")
+    if after < len(relaxed.moment_s):
+        chance = relaxed.moment_s[after]
+    for other in range(len(placed)):
+        end_s = (start_s[other] if placed[other] else tau) + facts.table.estimate_s[facts.jobs[other]]
+        if other != j and end_s > tau:
+            chance = min(chance, end_s)
+    return chance
+
+
+def relax(facts: Facts, rooms: bool) -> Relaxation:
+    """Drop places from the problem; see `without_places`."""
+    return Relaxation(*without_places(facts, moment_of(facts.machine.capacity), rooms))

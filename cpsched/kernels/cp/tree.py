@@ -1,0 +1,159 @@
+"""Branch and bound on the problem without places."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.compile.handles import Column, FixedColumn
+from cpsched.compile.jit import inner, kernel
+from cpsched.kernels.cp.delays import cost_of, delay
+from cpsched.kernels.cp.dive import dive
+from cpsched.kernels.cp.moments import same_shape
+from cpsched.kernels.cp.relaxation import has_room, next_room
+from cpsched.kernels.cp.state import Facts, Objective, Plan, Relaxation, Tree
+from cpsched.kernels.fit import PLENTY
+from cpsched.model import IntArray
+
+CLOSE = 1e-9
+"""Relative difference of objectives that counts as none."""
+NO_PLACES = -1
+"""In place of a number of dives: the problem without places is the problem."""
+
+
+@inner
+def copy_plan(target: Plan, source: Plan) -> None:
+    """Overwrite `target`."""
+    for j in range(len(source.start_s)):
+        target.start_s[j], target.parts[j] = source.start_s[j], source.parts[j]
+    for p in range(len(source.node)):
+        target.node[p], target.units[p] = source.node[p], source.units[p]
+        for r in range(source.y.shape[1]):
+            target.y[p, r], target.dy[p, r] = source.y[p, r], source.dy[p, r]
+
+
+@inner
+def postpone_alike(alike: FixedColumn, earliest: Column, job: int) -> None:
+    """Jobs like `job` after it are interchangeable with it: they never start before it."""
+    for other in range(job + 1, len(alike)):
+        if alike[other] == alike[job]:
+            earliest[other] = max(earliest[other], earliest[job])
+
+
+@inner
+def alike_jobs(facts: Facts, objective: Objective) -> IntArray:
+    """By job: the first considered job of the same request, estimate and cost."""
+    weight, since_s, units, estimate_s = objective.weight, objective.since_s, facts.table.units, facts.table.estimate_s
+    alike = np.arange(len(weight))
+    for j in range(len(weight)):
+        for first in range(j):
+            a, b = facts.jobs[first], facts.jobs[j]
+            same = units[a] == units[b] and estimate_s[a] == estimate_s[b]
+            same &= weight[first] == weight[j] and since_s[first] == since_s[j]
+            if same and same_shape(facts, a, b):
+                alike[j] = first
+                break
+    return alike
+
+
+@kernel
+def one_by_one(facts: Facts, relaxed: Relaxation, objective: Objective) -> float:
+    """Where all jobs are interchangeable: what the delays of the best relaxed plan cost; else 0, which bounds nothing.
+
+    One after the other starts as early as it can. Let g be those starts, s those of another plan, both ascending, and k
+    the first with s[k] < g[k]. When s[k] comes, as many jobs run beside the k-th as there is room for: m that started
+    less than one duration before, so that g[k-m] > s[k] - d. Then s[k-m], no earlier than g[k-m], is one of m + 1 that
+    run at s[k] in the other plan, which has no room for them.
+    """
+    J = len(facts.jobs)
+    for first in alike_jobs(facts, objective):
+        if first != 0:
+            return 0.0
+    duration_s, tau, total = facts.table.estimate_s[facts.jobs[0]], facts.now_s, 0.0
+    start_s = np.empty(J, np.int64)
+    ended = 0
+    for k in range(J):
+        while True:
+            while ended < k and start_s[ended] + duration_s <= tau:
+                ended += 1
+            e = np.searchsorted(relaxed.moment_s, tau, side="right") - 1
+            fits = True
+            for c in range(relaxed.demand.shape[1]):
+                fits &= (k - ended + 1) * relaxed.demand[0, c] <= relaxed.capacity[e, c]
+            if fits:
+                break
+            tau = PLENTY
+            if e + 1 < len(relaxed.moment_s):
+                tau = relaxed.moment_s[e + 1]
+            if ended < k:
+                tau = min(tau, start_s[ended] + duration_s)
+            if tau == PLENTY:
+                return 0.0
+        start_s[k] = tau
+        total += cost_of(objective, 0, tau)
+    return total
+
+
+@kernel
+def branch(facts: Facts, tree: Tree, most: int, dives: int) -> tuple[int, bool, float]:
+    """Branch and bound, at most `most` nodes and `dives` plans: improves the best plan, may prove it.
+
+    Same tree as the paper's search, starts only: the job that can start first starts, or is postponed. The order of
+    every relaxed plan better than the best is given to the dive, which finds places for it; with `dives` = `NO_PLACES`
+    the starts of the relaxed plan are the plan, and there need not be a best one before. Returns the nodes spent,
+    whether the tree was exhausted, and a lower bound of what delays cost (0 if it was not).
+    """
+    J, relaxed, objective, best, trial = len(facts.jobs), tree.relaxed, tree.objective, tree.best, tree.trial
+
+    # A node of the tree, at depth d: d jobs of `who` are placed, and no other starts before its `earliest[d]`.
+    earliest = np.full((J + 1, J), facts.now_s, np.int64)
+    placed, start_s, who = np.zeros(J, np.bool_), np.zeros(J, np.int64), np.zeros(J, np.int64)
+    upper = delay(objective, best.start_s) if best.start_s[0] >= facts.now_s else np.inf
+    lower = upper
+    alike = alike_jobs(facts, objective)
+    depth = spent = 0
+    while spent < most and dives != 0:
+        spent += 1
+
+        # The job that can start first, in arrival order among equals, and what a plan from here costs at least. Where
+        # the job has no room at that moment it is postponed, which needs no branch, and the choice is made again.
+        job, tau = -1, 0
+        while True:
+            bound, tau, job = 0.0, PLENTY, -1
+            for j in range(J):
+                begin = start_s[j] if placed[j] else earliest[depth, j]
+                bound += cost_of(objective, j, begin)
+                if not placed[j] and begin < tau:
+                    tau, job = begin, j
+            if bound >= upper * (1 - CLOSE) or job < 0 or has_room(relaxed, facts, placed, start_s, job, tau):
+                break
+            earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, tau)
+            postpone_alike(alike, earliest[depth], job)
+        # Down: it starts at that moment.
+        if bound < upper * (1 - CLOSE) and job >= 0:
+            placed[job], start_s[job], who[depth] = True, tau, job
+            for j in range(J):
+                earliest[depth + 1, j] = earliest[depth, j]
+            depth += 1
+            continue
+
+        # A leaf that is better than the best plan: the dive finds places for jobs in its order.
+        if bound < upper * (1 - CLOSE):
+            if dives == NO_PLACES:
+                trial.start_s[:] = start_s
+            else:
+                dive(facts, trial, who, False)
+                dives -= 1
+            found = delay(objective, trial.start_s)
+            if found < upper * (1 - CLOSE):
+                copy_plan(best, trial)
+                upper = found
+            lower = min(lower, bound)
+        # Up, and to the other branch: the job placed last is postponed.
+        if depth == 0:
+            return spent, True, min(lower, upper)
+        depth -= 1
+        job = who[depth]
+        placed[job] = False
+        earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, start_s[job])
+        postpone_alike(alike, earliest[depth], job)
+    return spent, False, 0.0

@@ -1,0 +1,82 @@
+"""Where in its author's own code a plug-in went wrong: file and line, found in a traceback or at a definition."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from types import CodeType
+from typing import NamedTuple
+
+_OURS = ("cpsched", "cpsched_sim", "cpsched_bridge")
+
+
+class Place(NamedTuple):
+    """A line of code, and the function that it stands in (empty for a line of a module)."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f", in {self.function}" if self.function else "")
+
+
+def author_of(of: object) -> object:
+    """What a wrapper of the project's own stands for (its `stands_for`); anything else is itself."""
+    return getattr(of, "stands_for", of) if _is_ours(type(of).__module__) else of
+
+
+def place_of(error: BaseException | None, of: object = None, methods: Iterable[str] = ()) -> Place | None:
+    """Where the author of `of` should look, whose code raised `error`, or answered what it must not (None).
+
+    - The deepest line of the traceback in the folder of the first file that is not the project's own.
+    - Where no such file is in the traceback, the definition of the first of `methods` that the author wrote.
+    - For what is the project's own, the deepest line of the traceback; None for what it raises on purpose.
+    """
+    of = author_of(of)
+    if isinstance(error, SyntaxError) and error.filename:
+        return Place(error.filename, error.lineno or 1)
+    lines = list(_lines_of(error))
+    if of is not None and _is_ours(type(of).__module__):
+        return lines[-1][1] if lines and not _is_ours(type(error).__module__) else None
+    foreign = [place for module, place in lines if not _is_ours(module)]
+    if foreign:  # what it calls of other packages is not where its author should look
+        folder = _folder_of(foreign[0].file)
+        return [place for place in foreign if _folder_of(place.file) == folder][-1]
+    return next(_definitions(of, methods), None)
+
+
+def _lines_of(error: BaseException | None) -> Iterator[tuple[str, Place]]:
+    """(module, place) of the lines of a traceback, the outermost first; no fault lies in Python's own library."""
+    step = error.__traceback__ if error is not None else None
+    while step is not None:
+        code, names = step.tb_frame.f_code, step.tb_frame.f_globals
+        module = getattr(names.get("__spec__"), "name", None) or names.get("__name__", "")  # `python -m` says __main__
+        if not (code.co_filename.startswith("<frozen ") or str(module).partition(".")[0] in sys.stdlib_module_names):
+            yield str(module), Place(code.co_filename, step.tb_lineno, _named(code))
+        step = step.tb_next
+
+
+def definition_of(function: object) -> Place | None:
+    """Where a function is defined that is not the project's own; None for what is not written in Python."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType) or _is_ours(getattr(function, "__module__", "") or ""):
+        return None
+    return Place(code.co_filename, code.co_firstlineno, _named(code))
+
+
+def _definitions(of: object, methods: Iterable[str]) -> Iterator[Place]:
+    found = (definition_of(getattr(type(of), name, None)) for name in methods)
+    return (place for place in found if place is not None)
+
+
+def _named(code: CodeType) -> str:
+    return "" if code.co_name == "<module>" else code.co_name
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] in _OURS
+
+
+def _folder_of(file: str) -> str:
+    return file.rpartition("/")[0]

@@ -1,0 +1,198 @@
+"""Whatever one user submits, the jobs of others start as without that user: exactly where there is room for all.
+
+Where all share what is there, two things bound what a start in vain costs others: how long it lasts until it is undone,
+and how few of them there are.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import structlog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.dispatchers.lookahead.dispatcher import Lookahead
+from cpsched.model import Job
+from cpsched_bridge.cycle.put_off import KINDS_IN_VAIN
+from cpsched_bridge.ports import Hold
+from tests.bridges import a_bridge
+from tests.builders import a_cluster, a_job
+from tests.fakes import FakePace, FirstFit
+from tests.stubborn import KINDS, StubbornCluster
+
+TIMEOUT_S = 4
+UNDONE_S = TIMEOUT_S + 4
+"""A start in vain is seen to be late, held again, seen to be held, and then its nodes are free."""
+FIRST_OF_MALLORY = 1000
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A job that comes at a second; `kind` None: it runs for `run_s`."""
+
+    at_s: int
+    job: Job
+    run_s: int = 1
+    kind: str | None = None
+
+
+@dataclass(frozen=True)
+class Story:
+    """What came of arrivals."""
+
+    starts_s: dict[int, int]
+    tried_s: list[int]
+    """When starts were sent that could not come true."""
+    modes: set[str]
+    cluster: StubbornCluster
+    events: list[str]
+
+
+@contextmanager
+def quiet() -> Iterator[Path]:
+    memory = Path("/dev/shm")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    try:
+        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+            yield Path(folder)
+    finally:
+        structlog.reset_defaults()
+
+
+def play(arrivals: Sequence[Arrival], seconds: int, nodes: int, dispatcher: Dispatcher, **facts: object) -> Story:
+    """A bridge beside a cluster of `nodes` times four cores, a cycle a second."""
+    cluster, tried_s, modes, events = StubbornCluster(a_cluster(nodes, 4)), [], set(), []
+    with quiet() as folder:
+        pace = FakePace()
+        bridge = a_bridge(folder, cluster, dispatcher, pace, start={"timeout_s": TIMEOUT_S}, **facts)
+        for _ in range(seconds):
+            for each in arrivals:
+                if each.at_s == cluster.now_s:
+                    _arrive(cluster, each)
+            before = len(cluster.sent(list(cluster.kinds)))
+            report = bridge.cycle()
+            modes.add(report.mode)
+            events += [happening.kind for happening in report.happenings]
+            if len(cluster.sent(list(cluster.kinds))) > before:
+                tried_s.append(cluster.now_s)
+            cluster.tick()
+            pace.at_s += 1
+        bridge.ledger.close()
+        bridge.journal.close()
+    return Story(dict(cluster.started_s), tried_s, modes, cluster, events)
+
+
+def _arrive(cluster: StubbornCluster, arrival: Arrival) -> None:
+    job = replace(arrival.job, submit_s=cluster.now_s)
+    if arrival.kind is not None:
+        cluster.submit_stubborn(job, arrival.kind)
+    else:
+        cluster.submit(job)
+        cluster.runs_s[job.id] = arrival.run_s
+
+
+SMALL = st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(0, 3))
+"""When another one's job of one core comes, how long it runs, and whose it is."""
+IN_VAIN = st.tuples(st.integers(0, 30), st.sampled_from(KINDS), st.integers(1, 8), st.integers(1, 5), st.integers(0, 2))
+"""When one of Mallory's comes, how it does not start, cores, what makes it unlike others, and account."""
+
+
+def others_of(drawn: Sequence[tuple[int, int, int]]) -> list[Arrival]:
+    ordered = enumerate(sorted(drawn), start=1)
+    return [Arrival(at, replace(a_job(id, walltime_s=20), user=f"u{who}"), run) for id, (at, run, who) in ordered]
+
+
+def mallorys(drawn: Sequence[tuple[int, str, int, int, int]]) -> list[Arrival]:
+    found = []
+    for id, (at, kind, cores, unlike, account) in enumerate(drawn, start=FIRST_OF_MALLORY):
+        job = a_job(id, units=cores, walltime_s=100 + unlike)
+        found.append(Arrival(at, replace(job, user="mallory", account=f"m{account}"), kind=kind))
+    return found
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(SMALL, min_size=1, max_size=12), st.lists(IN_VAIN, min_size=1, max_size=25))
+def test_where_there_is_room_for_all_the_others_start_to_the_second_as_without_the_user(
+    others: list[tuple[int, int, int]], vain: list[tuple[int, str, int, int, int]]
+) -> None:
+    nodes = 12 + 8 * len(vain)
+    without = play(others_of(others), 60, nodes, EasyDispatcher())
+    beside = play([*others_of(others), *mallorys(vain)], 60, nodes, EasyDispatcher())
+    assert beside.modes == {"control"}
+    assert {id: s for id, s in beside.starts_s.items() if id < FIRST_OF_MALLORY} == without.starts_s
+    assert len(without.starts_s) == len(others)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(SMALL, min_size=1, max_size=20), st.lists(IN_VAIN, min_size=1, max_size=25))
+def test_where_they_share_each_start_in_vain_costs_the_others_its_own_time_at_most(
+    others: list[tuple[int, int, int]], vain: list[tuple[int, str, int, int, int]]
+) -> None:
+    """Two nodes of four cores. Every job of the others starts in the end, so much later at most."""
+    without = play(others_of(others), 150, 2, FirstFit())
+    beside = play([*others_of(others), *mallorys(vain)], 300, 2, FirstFit())
+    assert beside.modes == {"control"}
+    assert without.starts_s.keys() <= beside.starts_s.keys()
+    for id, start_s in without.starts_s.items():
+        tried = sum(at_s <= beside.starts_s[id] for at_s in beside.tried_s)
+        assert beside.starts_s[id] - start_s <= UNDONE_S * tried
+
+
+@pytest.mark.parametrize("dispatcher", [EasyDispatcher, FirstFit, Lookahead])
+def test_a_thousand_jobs_of_every_kind_cost_the_others_a_few_tries(dispatcher: type[Dispatcher]) -> None:
+    """Mallory is first, and asks for all there is. The others come one a second, and wait for a few tries at most."""
+    vain = [
+        Arrival(
+            0, replace(a_job(id, units=8, walltime_s=100 + id % 37), user="mallory", account=f"m{id % 3}"), kind=kind
+        )
+        for id, kind in zip(range(FIRST_OF_MALLORY, FIRST_OF_MALLORY + 1000), KINDS * 100, strict=False)
+    ]
+    others = others_of([(at, 5, at % 4) for at in range(1, 61)])
+    without = play(others, 80, 2, dispatcher())
+    beside = play([*vain, *others], 200, 2, dispatcher(), cycle={"max_commands": 50})
+    assert beside.modes == {"control"}
+    late_s = [beside.starts_s[id] - start_s for id, start_s in without.starts_s.items()]
+    assert len(late_s) == 60
+    assert max(late_s) <= (KINDS_IN_VAIN + 2) * UNDONE_S
+    assert len(beside.tried_s) <= 20
+
+
+def test_nothing_of_it_grows_without_bound() -> None:
+    """Neither what is told of it, nor the commands: a user who has been found out is tried once in two minutes."""
+    vain = [
+        Arrival(at, replace(a_job(FIRST_OF_MALLORY + at, walltime_s=100 + at), user="mallory"), kind=KINDS[at % 9])
+        for at in range(400)
+    ]
+    story = play(vain, 900, 2, FirstFit())
+    assert story.modes == {"control"}
+    tries = [at for at in story.tried_s if at > 450]
+    assert len(tries) <= 2 + 450 // 100
+    assert len(story.events) <= 60, story.events
+
+
+def test_a_flood_of_new_jobs_keeps_no_start_waiting() -> None:
+    """Nor does one of jobs that are to be given back: starts keep half of a cycle's commands, and users take turns."""
+    cluster = StubbornCluster(a_cluster(4, 4))
+    with quiet() as folder:
+        bridge = a_bridge(folder, cluster, FirstFit(), cycle={"max_commands": 10})
+        for _ in range(30):
+            first = FIRST_OF_MALLORY + 60 * cluster.now_s
+            for id in range(first, first + 30):
+                cluster.submit(replace(a_job(id, 16, ineligible="Dependency"), user="mallory"), hold=Hold.NONE)
+                cluster.submit_stubborn(replace(a_job(id + 30), user="mallory"), "left")
+            if cluster.now_s == 20:
+                cluster.submit(*(replace(a_job(id), user="bob") for id in range(1, 6)))
+                cluster.submit(replace(a_job(6), user="bob"), hold=Hold.NONE)
+            bridge.cycle()
+            cluster.tick()
+        bridge.ledger.close()
+        bridge.journal.close()
+    assert [cluster.started_s[id] for id in range(1, 7)] == [20] * 5 + [21]

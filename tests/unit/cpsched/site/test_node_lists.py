@@ -1,0 +1,33 @@
+"""Node lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from cpsched.site.node_lists import expand, known
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (None, ()),
+        ("n1", ("n1",)),
+        ("n[1-3],gpu1", ("n1", "n2", "n3", "gpu1")),
+        ("n[01-03,7]", ("n01", "n02", "n03", "n7")),
+        ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
+        ("n[1-2]-ib", ("n1-ib", "n2-ib")),
+    ],
+)
+def test_expands(text: str | None, names: tuple[str, ...]) -> None:
+    assert expand(text) == names
+
+
+@pytest.mark.parametrize("text", ["n[1-2", "n]1[", "n[a-b]", "n[1-99999999]"])
+def test_broken_lists_are_errors(text: str) -> None:
+    with pytest.raises(ValueError, match="node list"):
+        expand(text)
+
+
+def test_a_list_that_cannot_be_read_has_no_known_nodes() -> None:
+    assert known("n[1-2") == ()
+    assert known("n[1-2]") == ("n1", "n2")
