@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import time
+from pathlib import Path
 
 from cpsched.dispatchers.base import Dispatcher
 from tests.fakes import FirstFit
@@ -46,3 +48,14 @@ class Counts(FirstFit):
 
     def recall(self, memory):
         self.count = memory["count"]
+
+
+class Gated(FirstFit):
+    """Begins when a file is there that CPSCHED_TEST_GATE names; ends at once where it says so."""
+
+    def __init__(self):
+        gate = Path(os.environ["CPSCHED_TEST_GATE"])
+        while not gate.exists():
+            time.sleep(0.02)
+        if gate.read_text() == "die":
+            os._exit(9)

@@ -4,8 +4,10 @@
     outcome = cpsched_sim.simulate("KTH-SP2.swf.gz", "easy", "last-two")
     print(outcome)              # a table of all metrics; outcome.bsld, .schedule, .to_frame()
 
-What a researcher needs stands here: `load`, `simulate`, `compare`, `METRICS`, and what they give back: `Workload`,
-`TraceJob`, `Simulation`, `Comparison`, `Schedule`. A name is loaded when it is first used.
+What a researcher needs stands here: `load`, `simulate`, `compare`, `recorded`, `METRICS`, what they give back:
+`Workload`, `TraceJob`, `Simulation`, `Comparison`, `Schedule`, and what there is to say of accounting data: `Dialect`.
+To draw results: `draw_bars`, `draw_distributions`, `draw_use`, `draw_shares`, which give a `Picture`. A name is loaded
+when it is first used.
 """
 
 from __future__ import annotations
@@ -19,18 +21,28 @@ if TYPE_CHECKING:
     from cpsched_sim.cluster.replay import Schedule
     from cpsched_sim.comparison import Comparison, compare
     from cpsched_sim.experiment import Simulation, simulate
+    from cpsched_sim.recorded_schedule import recorded
+    from cpsched_sim.report.pictures import Picture, draw_bars, draw_distributions, draw_shares, draw_use
     from cpsched_sim.traces.job import TraceJob
+    from cpsched_sim.traces.sacct import Dialect
     from cpsched_sim.workloads.load import Workload, load
 
 _HOME_OF = {
     "METRICS": "cpsched.metrics",
     "Comparison": "cpsched_sim.comparison",
+    "Dialect": "cpsched_sim.traces.sacct",
+    "Picture": "cpsched_sim.report.pictures",
     "Schedule": "cpsched_sim.cluster.replay",
     "Simulation": "cpsched_sim.experiment",
     "TraceJob": "cpsched_sim.traces.job",
     "Workload": "cpsched_sim.workloads.load",
     "compare": "cpsched_sim.comparison",
+    "draw_bars": "cpsched_sim.report.pictures",
+    "draw_distributions": "cpsched_sim.report.pictures",
+    "draw_shares": "cpsched_sim.report.pictures",
+    "draw_use": "cpsched_sim.report.pictures",
     "load": "cpsched_sim.workloads.load",
+    "recorded": "cpsched_sim.recorded_schedule",
     "simulate": "cpsched_sim.experiment",
 }
 """Name -> the module that it comes from."""
@@ -38,12 +50,19 @@ _HOME_OF = {
 __all__ = [
     "METRICS",
     "Comparison",
+    "Dialect",
+    "Picture",
     "Schedule",
     "Simulation",
     "TraceJob",
     "Workload",
     "compare",
+    "draw_bars",
+    "draw_distributions",
+    "draw_shares",
+    "draw_use",
     "load",
+    "recorded",
     "simulate",
 ]
 

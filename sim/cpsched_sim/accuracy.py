@@ -10,13 +10,16 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from cpsched import catalogue
 from cpsched.model import EndedJob, IntArray
-from cpsched.predictors.base import Predictor
+from cpsched.predictors.base import Predictor, learns, predicted_s, teach
+from cpsched_sim.cluster.replay import PROGRESS_EVERY, Progress
 from cpsched_sim.files import write_table
+from cpsched_sim.results import write_manifest
 from cpsched_sim.traces.job import TraceJob
 
 
@@ -46,18 +49,24 @@ class Accuracy:
         )
 
 
-def predictions_s(jobs: Sequence[TraceJob], predictor: Predictor) -> IntArray:
-    """What `predictor` expects of each job at its submission, in seconds; `jobs` must be in order of arrival."""
+def predictions_s(jobs: Sequence[TraceJob], predictor: Predictor, progress: Progress | None = None) -> IntArray:
+    """What `predictor` expects of each job at its submission, in seconds; `jobs` must be in order of arrival.
+
+    Raises `DecisionFault` where the predictor fails, or gives what is no number of seconds.
+    """
+    listens = learns("predictor", predictor)
     predicted = np.empty(len(jobs), dtype=np.int64)
     running: list[tuple[int, int]] = []
     for at, entry in enumerate(jobs):
+        if progress is not None and at % PROGRESS_EVERY == 0:
+            progress(at, len(jobs))
         submit_s = entry.job.submit_s
         while running and running[0][0] <= submit_s:
             end_s, index = heapq.heappop(running)
             ended = jobs[index].job
-            predictor.learn(EndedJob(ended, ended.submit_s, end_s))
-        predicted[at] = predictor.predict(entry.job)
-        if predictor.learns:
+            teach("predictor", predictor, EndedJob(ended, ended.submit_s, end_s))
+        predicted[at] = predicted_s(predictor, entry.job)
+        if listens:
             heapq.heappush(running, (submit_s + entry.run_s, at))
     return predicted
 
@@ -78,21 +87,26 @@ class Studied:
     predicted_s: IntArray
 
 
-def study(jobs: Sequence[TraceJob], predictors: Sequence[str]) -> dict[str, Studied]:
-    """Study each of the named predictors, with its default settings. Raises `UnknownName`."""
+def study(jobs: Sequence[TraceJob], predictors: Sequence[str], progress: Progress | None = None) -> dict[str, Studied]:
+    """Study each of the named predictors, with its default settings. Raises `UnknownName`, `DecisionFault`."""
     chosen = {name: catalogue.predictor(name) for name in predictors}
     run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
     found = {}
     for name, predictor in chosen.items():
-        predicted_s = predictions_s(jobs, predictor)
-        found[name] = Studied(Accuracy.of(run_s, predicted_s), run_s, predicted_s)
+        predictions = predictions_s(jobs, predictor, progress)
+        found[name] = Studied(Accuracy.of(run_s, predictions), run_s, predictions)
     return found
 
 
-def write_study(found: Mapping[str, Studied], folder: Path) -> None:
-    """`accuracy.csv`, a line per predictor, and `ecdf.csv`: predictor, real / predicted, share. Raises `Unusable`."""
+def write_study(found: Mapping[str, Studied], folder: Path, made_of: Mapping[str, Any]) -> None:
+    """`accuracy.csv`, a line per predictor, and `ecdf.csv`: predictor, real / predicted, share. Raises `Unusable`.
+
+    `made_of` are the settings, for the manifests beside them.
+    """
     figures = {name: asdict(row.accuracy) for name, row in found.items()}
     points = [(name, *point) for name, row in found.items() for point in ecdf(row.run_s, row.predicted_s)]
     accuracy = [("predictor", *next(iter(figures.values()))), *((name, *row.values()) for name, row in figures.items())]
     write_table(folder / "accuracy.csv", accuracy)
     write_table(folder / "ecdf.csv", [("predictor", "real_by_predicted", "share"), *points])
+    for name in ("accuracy.csv", "ecdf.csv"):
+        write_manifest(folder / name, made_of)

@@ -12,7 +12,7 @@ from cpsched.catalogue import Catalogues, words_of
 from cpsched.errors import CpschedError, UnknownName, require
 from cpsched.metrics import METRICS, Measures, Metric, metric
 from cpsched.policy_spec import OVERRUN, PolicySpec, setting_names
-from cpsched_sim import frames
+from cpsched_sim import frames, html
 from cpsched_sim.cluster.replay import Charge, Lane
 from cpsched_sim.errors import SimError
 from cpsched_sim.experiment import (
@@ -27,6 +27,8 @@ from cpsched_sim.experiment import (
     run,
     short_name,
 )
+from cpsched_sim.recorded_schedule import NAME as RECORDED
+from cpsched_sim.recorded_schedule import Recorded, doubt, recorded
 from cpsched_sim.site.fairness import site_metrics
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system import SystemFile
@@ -48,12 +50,30 @@ class Row:
     summary: Mapping[str, Any] | None = None
     error: str = ""
     measures: Measures | None = None
+    hints: tuple[str, ...] = ()
+    """See `Simulation.hints`."""
     simulation: Simulation | None = None
 
     @property
     def name(self) -> str:
-        """dispatcher/predictor."""
-        return f"{self.dispatcher}/{self.predictor}"
+        """dispatcher/predictor; the recorded schedule has no predictor."""
+        return f"{self.dispatcher}/{self.predictor}" if self.predictor else self.dispatcher
+
+
+def recorded_rows(found: Recorded | None, baseline: str | None, more: Sequence[Metric] = ()) -> list[Row]:
+    """The recorded schedule as a row beside the replays; none where the trace tells no start.
+
+    Raises `InvalidValue` where it is to be the baseline, and there is none.
+    """
+    require(found is not None or baseline != RECORDED, "baseline", baseline, "the trace tells no start of a job")
+    return [Row(RECORDED, "", found.summary(more), measures=found.measures)] if found is not None else []
+
+
+def warnings(found: Recorded | None, rows: Iterable[Row]) -> list[str]:
+    """What a reader of replays beside the record must know, one sentence each."""
+    waits_s = [row.summary["mean_wait_s"] for row in rows if row.summary is not None and row.name != RECORDED]
+    why = doubt(found, waits_s)
+    return [*(found.notes() if found is not None else ()), *([why] if why else [])]
 
 
 def compared(more: Sequence[Metric] = ()) -> tuple[Metric, ...]:
@@ -112,7 +132,7 @@ def labels(things: Sequence[object]) -> list[str]:
 def check_baseline(chosen: Iterable[Combination], baseline: str | None) -> None:
     """Raises `UnknownName` unless `baseline` is one of the dispatchers or dispatcher/predictor."""
     policies = [setup.policy for setup, _ in chosen]
-    known = {name for p in policies for name in (p.dispatcher, f"{p.dispatcher}/{p.predictor}")}
+    known = {RECORDED} | {name for p in policies for name in (p.dispatcher, f"{p.dispatcher}/{p.predictor}")}
     if baseline is not None and baseline not in known:
         raise UnknownName("baseline", baseline, known)
 
@@ -125,7 +145,9 @@ def baselines(rows: Sequence[Row], baseline: str | None) -> dict[str, Row | None
     """
     by_name = {row.name: row for row in rows}
     if baseline is not None and baseline not in by_name:
-        return {row.name: by_name.get(f"{baseline}/{row.predictor}") for row in rows}
+        theirs = {row.predictor: by_name.get(f"{baseline}/{row.predictor}") for row in rows}
+        first = next((row for row in theirs.values() if row is not None), None)
+        return {row.name: theirs[row.predictor] if row.predictor else first for row in rows}
     return dict.fromkeys(by_name, by_name[baseline or rows[0].name])
 
 
@@ -182,18 +204,25 @@ def table_rows(
 class Comparison:
     """Several simulations of one trace, side by side; printing shows them as a table.
 
-    `simulations` are those that went well, by "dispatcher/predictor". `rows` hold all combinations in the order asked.
+    `simulations` are those that went well, by "dispatcher/predictor". `rows` hold all combinations in the order asked,
+    then the recorded schedule where the trace tells one. `warnings` say where the two do not go together.
     """
 
     title: str
     rows: tuple[Row, ...]
     baseline: str | None
     more: tuple[Metric, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def simulations(self) -> dict[str, Simulation]:
         """The simulations that went well, by "dispatcher/predictor"."""
         return {row.name: row.simulation for row in self.rows if row.simulation is not None}
+
+    @property
+    def hints(self) -> list[str]:
+        """The hints of all simulations, see `Simulation.hints`; each with the name of its combination."""
+        return [f"{row.name}: {hint}" for row in self.rows for hint in row.hints]
 
     def __getitem__(self, name: str) -> Simulation:
         """The simulation of a combination; raises `UnknownName`."""
@@ -207,17 +236,34 @@ class Comparison:
         lines = list(table_rows(self.rows, baselines(self.rows, self.baseline), self.more))
         return frames.of_lines(lines)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the figures, and what they are in percent of the baseline's."""
+        shown, measured_by = compared(self.more), baselines(self.rows, self.baseline)
+        heading = ["dispatcher", "predictor"]
+        heading += [text for each in shown for text in (f"{each.heading} {each.unit}".strip(), "%")]
+        rows = [self._cells(row, measured_by[row.name], shown) for row in self.rows]
+        return html.table(self.title, heading, rows, self.hints)
+
+    def _cells(self, row: Row, measured_by: Row | None, shown: Sequence[Metric]) -> list[str]:
+        if row.summary is None:
+            return [row.dispatcher, row.predictor, f"failed: {row.error}"]
+        percent = percentages(row, measured_by, self.more)
+        shares = [f"{percent[each.name]:.1f}" if each.name in percent else "" for each in shown]
+        figures = [figure(row.summary[each.name]) for each in shown]
+        return [row.dispatcher, row.predictor, *(text for pair in zip(figures, shares, strict=True) for text in pair)]
+
     def __repr__(self) -> str:
         shown = compared(self.more)
         cells = [["", *(metric.heading for metric in shown)]]
         for row in self.rows:
-            name = f"{short_name(row.dispatcher)} / {short_name(row.predictor)}"
+            name = " / ".join(short_name(part) for part in (row.dispatcher, row.predictor) if part)
             figures = [figure(row.summary[each.name]) for each in shown] if row.summary else [f"failed: {row.error}"]
             cells.append([name, *figures])
         widths = [max(len(line[at]) for line in cells if len(line) > 2) for at in range(len(shown) + 1)]
         widths[0] = max(len(line[0]) for line in cells)
         lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=False)) for line in cells]
-        return "\n".join([self.title, *lines])
+        lines += [f"hint: {hint}" for hint in self.hints]
+        return "\n".join([self.title, *lines, *(f"warning: {each}" for each in self.warnings)])
 
 
 def compare(
@@ -238,7 +284,9 @@ def compare(
     """Replay a trace with every dispatcher and every predictor, one after the other in this process.
 
     Takes what `simulate` takes, several of each; a setting goes to the combinations that know it. Instances are copied
-    for every combination, so that none knows what another has learned. A combination that fails is told of in its row.
+    for every combination, as they were before their first simulation: none knows what it, or another, has learned. A
+    combination that fails is told of in its row. Where the trace tells when jobs really started, the last row is that
+    schedule; `baseline` may be "as recorded".
     Raises `CpschedError` for names and values that are wrong, `SimError` for files that cannot be used.
     """
     workload = opened(trace, system, max_jobs, lenient)
@@ -246,16 +294,19 @@ def compare(
     more = tuple(map(metric, metrics))
     chosen = combinations(dispatchers, predictors, settings or {}, {}, charge, lane)
     check_baseline(chosen, baseline)
-    rows = tuple(_row(workload, setup, known, more) for setup, known in chosen)
     shown = (*more, *(site_metrics(workload.site) if workload.site is not None else ()))
-    return Comparison(f"{workload.name} on {workload.system}", rows, baseline, shown)
+    found = recorded(workload)
+    beside = recorded_rows(found, baseline, shown)
+    rows = (*(_row(workload, setup, known, more) for setup, known in chosen), *beside)
+    return Comparison(f"{workload.name} on {workload.system}", rows, baseline, shown, tuple(warnings(found, rows)))
 
 
 def _row(workload: Workload, setup: Setup, known: Catalogues, more: tuple[Metric, ...]) -> Row:
     names = setup.policy.dispatcher, setup.policy.predictor
     try:
         simulation = run(workload, setup, known=known, more=more)
-        return Row(*names, simulation.summary(), measures=simulation.measures, simulation=simulation)
+        summary, hints = simulation.summary(), simulation.hints
+        return Row(*names, summary, measures=simulation.measures, hints=hints, simulation=simulation)
     except (CpschedError, SimError) as error:
         return Row(*names, error=str(error))
     except Exception as error:  # a dispatcher of somebody's own loses its row, not the others

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from cpsched import _compiling
+from cpsched.compile import progress
 
 _HEADING = "compiling kernels, once for this machine; later runs find them in the cache"
 
@@ -36,7 +36,7 @@ class Display:
 
 def show() -> None:
     """Have this process show the progress of whatever it compiles."""
-    _compiling.watch(Display())
+    progress.watch(Display())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class WarmUp:
 
 def warm_up() -> WarmUp:
     """Compile, or find in the cache, every kernel of the core and of the simulator."""
-    from cpsched._cache import FILED
+    from cpsched.compile.cache import FILED
 
     began, cpu_began = time.monotonic(), time.process_time()
     for opened in every_opener():
@@ -79,11 +79,46 @@ def warm_up() -> WarmUp:
 def every_opener() -> list[Callable[[], object]]:
     """A function for each door, and for each class of handles, that compiles it or finds it in the cache."""
     every_module_with_doors()
-    from cpsched._jit import DOORS
-    from cpsched.handles import Handle
-    from cpsched.kernels import structs
+    return openers()
+
+
+def openers() -> list[Callable[[], object]]:
+    """The same for the modules that are imported so far: what a policy needs, once it is built."""
+    from cpsched.compile import structs
+    from cpsched.compile.doors import DOORS
+    from cpsched.compile.handles import Handle
 
     return [*(door.opened for door in DOORS), *(partial(structs.ready, cls) for cls in Handle.__subclasses__())]
+
+
+def open_all(tell: Callable[[str], None]) -> None:
+    """Compile, or find in the cache, the kernels of the modules that are imported so far.
+
+    `tell` is told in words how far that is: before each kernel, and after each of its functions where it is compiled.
+    Whoever was told before is told again afterwards.
+    """
+    waiting = openers()
+    before = progress.watcher()
+    try:
+        for at, opened in enumerate(waiting):
+            words = f"{at} of {len(waiting)} kernels are ready"
+            tell(f"loads kernels: {words}")
+            progress.watch(partial(_tell_of_one, tell, words))
+            opened()
+    finally:
+        progress.watch(before)
+
+
+def _tell_of_one(tell: Callable[[str], None], words: str, name: str, done: int, total: int) -> None:
+    tell(f"compiles kernels: {words}; {name}: {done} of {total} functions")
+
+
+def modules_with_doors() -> tuple[str, ...]:
+    """The modules imported so far that have kernels, by name: another process that imports them has the same."""
+    from cpsched.compile.doors import DOORS
+    from cpsched.compile.handles import Handle
+
+    return tuple(sorted({each.__module__ for each in (*(door.py_func for door in DOORS), *Handle.__subclasses__())}))
 
 
 def every_module_with_doors() -> None:

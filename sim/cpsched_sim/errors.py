@@ -5,7 +5,9 @@ SimError                the outside broke: a file, a setting, a combination that
 │   ├── InvalidTrace    one line of a trace
 │   ├── InvalidSystem   a system file
 │   └── InvalidPolicy   a policy file, or a dump that one names
-└── Unusable            a file or a combination of options cannot be used; the message says why
+├── Unusable            a file or a combination of options cannot be used; the message says why
+├── SolvingFailed       a dispatcher failed at a recorded instance, in a process of its own (exit code 1)
+└── NoProgress          a plug-in hangs: the message names file and line (exit code 1)
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cpsched.errors import printable
+from cpsched.whereabouts import Place
 
 SHOWN_CHARS = 80
 """How much of a value a message repeats."""
@@ -51,6 +54,27 @@ class Unusable(SimError):
 
     def __init__(self, message: str) -> None:
         super().__init__(shown(message, 2000))
+
+
+class SolvingFailed(SimError):
+    """A dispatcher failed in a process of its own; `place` is the line of its author's code, where that is known."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, place: Place | None) -> None:
+        super().__init__(message)
+        self.place = place
+
+
+class NoProgress(SimError):
+    """Nothing was decided, predicted or read for longer than the limit; `place` is where the code was."""
+
+    exit_code = 1
+
+    def __init__(self, limit_s: float, place: Place | None) -> None:
+        where = f" ({shown(place, 1000)})" if place else ""
+        super().__init__(f"no progress within {limit_s:g} s{where}; --decide-timeout sets the limit, 0: none")
+        self.place = place
 
 
 def shown(value: object, most: int = SHOWN_CHARS) -> str:

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
-from importlib.metadata import version
 from itertools import compress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cpsched.catalogue import Catalogue, Catalogues
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.metrics import METRICS, Measures, Metric, known_metrics, metric
-from cpsched.model import NEVER
+from cpsched.model import NEVER, frozen_array
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.base import Predictor
-from cpsched_sim import frames
-from cpsched_sim.cluster.replay import Charge, Lane, Progress, Schedule, replay
+from cpsched_sim import frames, fresh, html
+from cpsched_sim.cluster.replay import Charge, Lane, Progress, Schedule, check_all_started, replay
 from cpsched_sim.errors import Unusable
 from cpsched_sim.files import read_json, write_table, write_whole
-from cpsched_sim.metrics import Latencies
+from cpsched_sim.hints import hints_of
+from cpsched_sim.metrics import Latencies, figures
 from cpsched_sim.oracle import SIMULATED, Clairvoyant
+from cpsched_sim.recorded_schedule import doubt, recorded
+from cpsched_sim.results import SUMMARY, signed
 from cpsched_sim.site.fairness import breakdown, site_metrics
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system import SystemFile
@@ -37,6 +35,8 @@ from cpsched_sim.workloads.load import Workload, load, under
 
 if TYPE_CHECKING:
     from cpsched_sim.frames import DataFrame
+
+SCHEDULE = "schedule.csv.gz"
 
 DispatcherLike = str | Dispatcher | type[Dispatcher]
 """A name, `package.module:Class`, an instance, or a class."""
@@ -85,19 +85,34 @@ class Simulation:
     more: tuple[Metric, ...] = ()
 
     @property
+    def hints(self) -> tuple[str, ...]:
+        """What a reader of the figures should know of the policy: where another setting is likely to serve better."""
+        return hints_of(self.policy, self.schedule)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the metrics, each with its formula."""
+        head, *rest = repr(self).splitlines()
+        rows = [(row.heading, figure(row.figure(self.measures)), row.unit, row.formula) for row in self._rows()]
+        notes = [line.strip() for line in rest[len(rows) :]]
+        return html.table(head, ("metric", "figure", "unit", "formula"), rows, notes)
+
+    def _rows(self) -> tuple[Metric, ...]:
+        return (*METRICS, *self.more)
+
+    @property
     def left_waiting(self) -> int:
-        """How many jobs never started: they were refused, or the dispatcher never chose them."""
+        """How many jobs never started: the cluster cannot hold them, or a limit or a cap of power kept them out."""
         return len(self.workload.jobs) - len(self.measures.start_s)
 
     def metric(self, name: MetricLike) -> float:
         """The figure of any metric: one of the table, one of a plug-in, or one that you made yourself."""
-        return metric(name).of(self.measures)
+        return metric(name).figure(self.measures)
 
     def __getattr__(self, name: str) -> float:
         """The figure of a metric by name."""
         if name.startswith("_"):
             raise AttributeError(name)
-        known = {row.name: row for row in (*METRICS, *self.more)}
+        known = {row.name: row for row in self._rows()}
         if name not in known and name not in {plugin.name for plugin in known_metrics().offered()}:
             raise AttributeError(f"a simulation has no {name!r}; its metrics: {', '.join(known)}")
         return self.metric(known.get(name, name))
@@ -106,9 +121,7 @@ class Simulation:
         """The figures that `cpsched simulate --json` prints; `jobs` are those that ran, `violations` a count."""
         measures, schedule = self.measures, self.schedule
         return {
-            "jobs": len(measures.start_s),
-            **{row.name: row.of(measures) for row in METRICS},
-            **{row.name: row.of(measures) for row in self.more},
+            **figures(measures, self.more),
             "rounds": schedule.rounds,
             "cpu_s": schedule.cpu_s,
             "violations": len(schedule.violations),
@@ -116,6 +129,10 @@ class Simulation:
             "paths": dict(schedule.paths),
             **(breakdown(measures, self.workload.site) if self.workload.site is not None else {}),
         }
+
+    def doubt(self) -> str:
+        """Why this may not be a replay of the machine that the trace is from; "" where nothing speaks against it."""
+        return doubt(recorded(self.workload), [self.metric("mean_wait_s")])
 
     def to_frame(self) -> DataFrame:
         """The jobs as a pandas frame, a row each by job id; see `cpsched_sim.frames`. Raises `Unusable` without pandas.
@@ -130,11 +147,12 @@ class Simulation:
             f"{short_name(spec.dispatcher)} / {short_name(spec.predictor)}: {self.workload.name} on "
             f"{self.workload.system}, {len(measures.start_s):,} jobs ran"
         ]
-        lines += [f"  {row.heading:<14}{figure(row.of(measures)):>12} {row.unit}" for row in (*METRICS, *self.more)]
+        lines += [f"  {row.heading:<14}{figure(row.figure(measures)):>12} {row.unit}" for row in self._rows()]
         if self.left_waiting:
-            lines.append(f"  {self.left_waiting:,} jobs never started")
-        if self.schedule.violations:
-            lines.append(f"  {len(self.schedule.violations):,} starts were refused: {self.schedule.violations[0]}")
+            lines.append(f"  {self.left_waiting:,} job{'s' * (self.left_waiting > 1)} never started")
+        lines += [f"  hint: {hint}" for hint in self.hints]
+        if why := self.doubt():
+            lines.append(f"  warning: {why}")
         return "\n".join(line.rstrip() for line in lines)
 
 
@@ -170,11 +188,16 @@ def simulate(
     beside those of the table. `policy` is a site's: a policy file, or what `load_policy` made of one. An instance is
     used as it is: whatever it has learned before, it knows.
 
-    Raises `CpschedError` for names and values that are wrong, `SimError` for files that cannot be used.
+    Raises `CpschedError` for names and values that are wrong, `SimError` for files that cannot be used, and
+    `PluginFault`, which names file and line, where a dispatcher, a predictor, a metric or a trace format of somebody's
+    own raises, answers what it must not, breaks a rule, or leaves jobs waiting for ever.
     """
     workload = opened(trace, system, max_jobs, lenient)
     workload = under(workload, policy) if policy is not None else workload
     words, known = described(dispatcher, predictor)
+    for part in (dispatcher, predictor):
+        if isinstance(part, Dispatcher | Predictor):
+            fresh.keep(part)
     setup = Setup(PolicySpec.of(*words, settings, known=known), charge, lane)
     return run(workload, setup, known=known, more=tuple(map(metric, metrics)))
 
@@ -198,7 +221,8 @@ def described(
 ) -> tuple[tuple[str, str], Catalogues]:
     """The words for a dispatcher and a predictor, and the catalogues in which these words are found.
 
-    `labels` replace the words for what is no text. With `afresh`, an instance is copied whenever the policy is built.
+    `labels` replace the words for what is no text. With `afresh`, an instance is copied whenever the policy is built,
+    as it was before its first simulation.
     """
     dispatcher_words, dispatchers = _described(dispatcher, SIMULATED.dispatchers, labels[0], afresh)
     predictor_words, predictors = _described(predictor, SIMULATED.predictors, labels[1], afresh)
@@ -210,7 +234,7 @@ def _described(thing: Any, known: Catalogue[Any], label: str, afresh: bool) -> t
         return thing, known
     listing = known.listing_of(thing, label)
     if afresh and isinstance(thing, known.base):
-        listing = replace(listing, factory=lambda: copy.deepcopy(thing))
+        listing = replace(listing, factory=lambda: fresh.as_new(known.kind, thing))
     return listing.name, known.with_(listing)
 
 
@@ -221,23 +245,28 @@ def run(
     known: Catalogues = SIMULATED,
     more: tuple[Metric, ...] = (),
 ) -> Simulation:
-    """Replay the workload, under its site's policy if it has one. Raises `Unusable` if no job ran at all."""
+    """Replay the workload, under its site's policy if it has one.
+
+    Raises `DecisionFault` where dispatcher or predictor fails, `Unusable` if no job can run at all.
+    """
     setup = setup.on(workload, known)
     if workload.power is not None and "power_cap_w" not in setup.policy.dispatcher_settings:
         note = f"{short_name(setup.policy.dispatcher)} heeds no cap of power"
         workload = replace(workload, notes=(*workload.notes, note))
     policy, site = setup.build(workload.jobs, known), workload.site
-    schedule = replay(workload.jobs, workload.cluster, policy, setup.charge, progress, setup.lane, site)
+    schedule = replay(workload.jobs, workload.cluster, policy, setup.charge, progress, setup.lane, site, strict=True)
     ran = schedule.start_s != NEVER
-    if not ran.any():
-        first = next(iter((*schedule.refused.values(), *schedule.violations)), "the dispatcher started none")
-        raise Unusable(f"{workload.name}: no job ran on {workload.system}: {first}")
+    if len(schedule.refused) == len(workload.jobs):
+        first = next(iter(schedule.refused.values()))
+        raise Unusable(f"{workload.name}: no job can run on {workload.system}: {first}")
+    if "power_cap_w" not in setup.policy.dispatcher_settings or not ran.any():
+        check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
     jobs = [item.job for item in compress(workload.jobs, ran.tolist())]
-    measures = Measures(
-        submit_s=np.fromiter((job.submit_s for job in jobs), np.int64, len(jobs)),
-        start_s=schedule.start_s[ran],
-        end_s=schedule.end_s[ran],
-        processors=schedule.processors[ran],
+    measures = Measures(  # read-only: a metric must not change what the next one sees
+        submit_s=frozen_array([job.submit_s for job in jobs]),
+        start_s=frozen_array(schedule.start_s[ran]),
+        end_s=frozen_array(schedule.end_s[ran]),
+        processors=frozen_array(schedule.processors[ran]),
         machine=int(workload.cluster.capacity[:, 0].sum()),
         jobs=jobs,
     )
@@ -245,27 +274,31 @@ def run(
     return Simulation(workload, setup, schedule, measures, policy, more)
 
 
-def write_results(simulation: Simulation, folder: Path) -> None:
+def summed_up(simulation: Simulation, folder: Path | None) -> dict[str, Any]:
+    """The summary. Where a metric fails at it, the schedule is written into `folder` first: hours are not lost."""
+    try:
+        return simulation.summary()
+    except BaseException:
+        if folder is not None:
+            _write_schedule(simulation, folder)
+        raise
+
+
+def write_results(simulation: Simulation, folder: Path, summary: Mapping[str, Any] | None = None) -> None:
     """`schedule.csv.gz` and `summary.json` in `folder`, each of them whole or not at all. Raises `Unusable`.
 
     The schedule has one line per job in order of arrival: job, submit_s, start_s, end_s, units, nodes. Nodes are
     `name:units` joined by blanks; a job that never ran has no times and no nodes.
     """
-    write_table(folder / "schedule.csv.gz", _schedule_rows(simulation))
-    write_whole(folder / "summary.json", (json.dumps(_written_summary(simulation), indent=2) + "\n").encode())
-
-
-def _written_summary(simulation: Simulation) -> dict[str, Any]:
     setup, workload = simulation.setup, simulation.workload
-    return simulation.summary() | {
-        "version": version("cpsched"),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "setup": {
-            **identity(setup, workload),
-            "left_waiting": simulation.left_waiting,
-            "notes": list(workload.notes),
-        },
-    }
+    facts = {"left_waiting": simulation.left_waiting, "notes": list(workload.notes), "hints": list(simulation.hints)}
+    _write_schedule(simulation, folder)
+    written = {**(summary or simulation.summary()), **signed({**identity(setup, workload), **facts})}
+    write_whole(folder / SUMMARY, (json.dumps(written, indent=2) + "\n").encode())
+
+
+def _write_schedule(simulation: Simulation, folder: Path) -> None:
+    write_table(folder / SCHEDULE, _schedule_rows(simulation))
 
 
 def identity(setup: Setup, workload: Workload) -> dict[str, Any]:

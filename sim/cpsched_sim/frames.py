@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cpsched.metrics import bounded_slowdown
-from cpsched.model import NEVER, IntArray
+from cpsched.model import NEVER, BoolArray, IntArray
 from cpsched_sim.cluster.replay import Schedule
 from cpsched_sim.errors import Unusable
 from cpsched_sim.traces.job import TraceJob
@@ -21,8 +21,8 @@ def of_jobs(items: Sequence[TraceJob], schedule: Schedule) -> DataFrame:
     """One row per job of the trace, by job id, in order of arrival. Raises `Unusable` where pandas is not installed.
 
     Columns: user, name, queue, account, submit_s, walltime_s, run_s, units, processors, start_s, end_s, wait_s,
-    bounded_slowdown. Start, end and wait are whole seconds, missing (`<NA>`) where the job never started; so is the
-    bounded slowdown (NaN).
+    bounded_slowdown, recorded_start_s. Start, end and wait are whole seconds, missing (`<NA>`) where the job never
+    started; so is the bounded slowdown (NaN), and the recorded start where the trace does not tell it.
     """
     pandas = _pandas()
     jobs = [item.job for item in items]
@@ -31,8 +31,11 @@ def of_jobs(items: Sequence[TraceJob], schedule: Schedule) -> DataFrame:
     run_s = np.fromiter((item.run_s for item in items), np.int64, len(items))
     wait_s = np.where(ran, schedule.start_s - submit_s, 0)
 
-    def known(values: IntArray) -> Any:
-        return pandas.arrays.IntegerArray(values.copy(), mask=~ran)
+    told = np.array([item.recorded_start_s is not None for item in items], np.bool_)
+    recorded_s = np.fromiter((item.recorded_start_s or 0 for item in items), np.int64, len(items))
+
+    def known(values: IntArray, where: BoolArray = ran) -> Any:
+        return pandas.arrays.IntegerArray(values.copy(), mask=~where)
 
     columns = {
         "user": [job.user for job in jobs],
@@ -48,6 +51,7 @@ def of_jobs(items: Sequence[TraceJob], schedule: Schedule) -> DataFrame:
         "end_s": known(schedule.end_s),
         "wait_s": known(wait_s),
         "bounded_slowdown": np.where(ran, bounded_slowdown(wait_s, run_s), np.nan),
+        "recorded_start_s": known(recorded_s, told),
     }
     return pandas.DataFrame(columns, index=pandas.Index([job.id for job in jobs], name="job"))
 

@@ -22,6 +22,7 @@ from cpsched.fit import used_by
 from cpsched.model import Cluster, Decision, EndedJob, Job, Need, Request, RunningJob, Snapshot
 from cpsched_sim.errors import InvalidFile, Unusable
 from cpsched_sim.files import write_whole
+from cpsched_sim.reading.bounds import MAX_INSTANCES_RATIO
 from cpsched_sim.reading.lines import open_text
 
 FORMAT, VERSION = "cpsched-instances", 1
@@ -43,14 +44,18 @@ class Recording(Dispatcher):
     """Another dispatcher, whose rounds are kept as lines of a file: every `every`-th, contended ones only if asked."""
 
     def __init__(self, dispatcher: Dispatcher, contended: bool, every: int, most: int | None) -> None:
-        self._dispatcher, self._contended, self._every, self._most = dispatcher, contended, every, most
+        self._contended, self._every, self._most = contended, every, most
+        self.stands_for = dispatcher
+        """Whose faults are told."""
         self.learns = dispatcher.learns
         self.lines: list[str] = []
         self._round = self._eligible = 0
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """What the other dispatcher decides."""
-        decision = self._dispatcher.decide(snapshot, need)
+        decision = self.stands_for.decide(snapshot, need)
+        if type(decision) is not Decision:
+            return decision  # whoever asked says what is wrong with it
         self._round += 1
         if self._contended and decision.effort.path in CERTAIN:
             return decision
@@ -62,7 +67,7 @@ class Recording(Dispatcher):
 
     def learn(self, ended: EndedJob) -> None:
         """Tell the other dispatcher."""
-        self._dispatcher.learn(ended)
+        self.stands_for.learn(ended)
 
 
 # ------------------------------------------------------------------------------------------------------ the format
@@ -153,7 +158,7 @@ def read_instances(path: Path) -> Iterator[Instance]:
 def _whole_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines; a round of thousands of jobs is longer than any line of a trace, so that its bound is another."""
     number = 0
-    with open_text(path) as file:
+    with open_text(path, MAX_INSTANCES_RATIO) as file:
         try:
             for text in iter(partial(file.readline, MOST_CHARS + 1), ""):
                 number += 1

@@ -4,63 +4,91 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from cpsched import catalogue
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import CpschedError
+from cpsched.errors import CpschedError, DecisionFault, PluginFault
 from cpsched.fit import verify
 from cpsched.model import Decision, Snapshot
-from cpsched_sim.errors import SimError, Unusable
+from cpsched.policy import Policy
+from cpsched.predictors.walltime import WalltimePredictor
+from cpsched.whereabouts import Place
+from cpsched_sim.errors import NoProgress, SimError, SolvingFailed, Unusable
 from cpsched_sim.files import read_json
 from cpsched_sim.instances import Instance, Solved, read_instances
+from cpsched_sim.patience import LIMIT_S, patience
 
 
 def solve_all(
-    path: Path, dispatchers: Sequence[str], settings: Mapping[str, Mapping[str, str]], most: int | None = None
+    path: Path,
+    dispatchers: Sequence[str],
+    settings: Mapping[str, Mapping[str, str]],
+    most: int | None = None,
+    limit_s: float = LIMIT_S,
 ) -> Iterator[list[Solved]]:
-    """The rows of each dispatcher in turn. Raises `Unusable` with what went wrong, in the file or with a dispatcher."""
+    """The rows of each dispatcher in turn. Raises `SolvingFailed` with what went wrong there, or `Unusable`."""
     for name in dispatchers:
         with ProcessPoolExecutor(1, get_context("spawn")) as process:
-            rows, error = process.submit(_told, path, name, dict(settings.get(name, {})), most).result()
-        if error:
-            raise Unusable(error)
-        yield rows
+            try:
+                told = process.submit(_told, path, name, dict(settings.get(name, {})), most, limit_s).result()
+            except BrokenProcessPool as error:
+                raise SolvingFailed(f"{name}: its process died", None) from error
+        if isinstance(told, Failure):
+            raise (SolvingFailed(told.message, told.place) if told.of_plugin else Unusable(told.message))
+        yield told
 
 
-def _told(path: Path, name: str, settings: Mapping[str, str], most: int | None) -> tuple[list[Solved], str]:
-    """The rows, or what went wrong: not every exception survives the way to another process."""
+class Failure(NamedTuple):
+    """What went wrong in the process of a dispatcher: not every exception survives the way to another one."""
+
+    message: str
+    place: Place | None
+    of_plugin: bool
+
+
+def _told(
+    path: Path, name: str, settings: Mapping[str, str], most: int | None, limit_s: float
+) -> list[Solved] | Failure:
     try:
-        return solve_with(path, name, settings, most), ""
+        with patience(limit_s) as patient:
+            return solve_with(path, name, settings, most, patient.renew)
     except (CpschedError, SimError) as error:
-        return [], str(error)
+        of_plugin = isinstance(error, PluginFault | NoProgress)
+        return Failure(str(error), getattr(error, "place", None), of_plugin)
 
 
-def solve_with(path: Path, name: str, settings: Mapping[str, str], most: int | None) -> list[Solved]:
-    """One dispatcher on the first `most` instances of a file."""
+def solve_with(
+    path: Path, name: str, settings: Mapping[str, str], most: int | None, progress: Callable[[], None] = lambda: None
+) -> list[Solved]:
+    """One dispatcher on the first `most` instances of a file. Raises `DecisionFault` where it fails."""
     rows: list[Solved] = []
     for instance in islice(read_instances(path), most):
+        progress()
         dispatcher = catalogue.DISPATCHERS.build(name, settings, read_json)
         if not rows:  # compile kernels and import solvers outside of what is measured
-            catalogue.DISPATCHERS.build(name, settings, read_json).decide(instance.snapshot, "plan")
+            fresh = catalogue.DISPATCHERS.build(name, settings, read_json)
+            Policy(WalltimePredictor(), fresh).decide(instance.snapshot, "plan")
         rows.append(solved(instance, name, dispatcher))
     return rows
 
 
 def solved(instance: Instance, name: str, dispatcher: Dispatcher) -> Solved:
-    """One dispatcher, new, on one instance."""
-    snapshot = instance.snapshot
+    """One dispatcher, new, on one instance. Raises `DecisionFault` where it fails, or breaks a rule."""
+    snapshot, policy = instance.snapshot, Policy(WalltimePredictor(), dispatcher)
     wall, cpu = time.perf_counter(), time.process_time()
-    decision = dispatcher.decide(snapshot, "plan")
+    decision = policy.decide(snapshot, "plan")
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     if faults := verify(decision, snapshot):
-        raise Unusable(f"{name}, instance {instance.number}: {faults[0]}")
+        raise DecisionFault("dispatcher", dispatcher, f"instance {instance.number}: {faults[0]}")
     effort = decision.effort
     gap = None
     if effort.objective is not None and effort.bound is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,12 @@ import numpy.typing as npt
 
 from cpsched.metrics import METRICS, Measures, Metric, steps
 
-__all__ = ["METRICS", "Latencies", "Measures", "Metric", "steps"]
+__all__ = ["METRICS", "Latencies", "Measures", "Metric", "figures", "steps"]
+
+
+def figures(measures: Measures, more: Sequence[Metric] = ()) -> dict[str, float]:
+    """How many jobs ran, and every metric of the table and beyond it, by name."""
+    return {"jobs": len(measures.start_s), **{row.name: row.figure(measures) for row in (*METRICS, *more)}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import multiprocessing
 import signal
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -20,6 +19,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +27,10 @@ from cpsched.errors import CpschedError
 from cpsched.metrics import METRICS, Measures, metric
 from cpsched_sim.comparison import Row
 from cpsched_sim.errors import SimError
-from cpsched_sim.experiment import Setup, identity, run, write_results
+from cpsched_sim.experiment import SCHEDULE, Setup, identity, run, summed_up, write_results
+from cpsched_sim.patience import LIMIT_S, patience
+from cpsched_sim.results import check_made_alike, finished_in
+from cpsched_sim.traces.sacct import PLAIN, Dialect
 from cpsched_sim.workloads.load import Workload, load, under
 
 
@@ -49,6 +52,9 @@ class Study:
     measures: bool = False
     policy: Path | None = None
     """The policy file of a site."""
+    dialect: Dialect = PLAIN
+    limit_s: float = LIMIT_S
+    """How long a plug-in may go on without progress; 0: for ever."""
 
 
 Fractions = Callable[[float, int], None]
@@ -135,49 +141,65 @@ def _received(pipe: Connection, process: SpawnProcess, setup: Setup) -> Row | fl
 def _replay_one(study: Study, setup: Setup, pipe: Connection) -> None:
     """The work of one process: it sends the share of jobs done now and then, and the row at the end."""
     try:
-        workload = load(study.trace, study.system, study.lenient, study.max_jobs, format=study.format)
-        workload = under(workload, study.policy) if study.policy is not None else workload
-        more = tuple(map(metric, study.metrics))
-        simulation = run(workload, setup, lambda done, total: pipe.send(done / total), more=more)
+        with patience(study.limit_s) as patient:
+            workload = load(
+                study.trace, study.system, study.lenient, study.max_jobs, patient.renew, study.format, study.dialect
+            )
+            workload = under(workload, study.policy) if study.policy is not None else workload
+            more = tuple(map(metric, study.metrics))
+            share = patient.and_tell(lambda done, total: pipe.send(done / total))
+            simulation = run(workload, setup, share, more=more)
+            folder = _folder(study.out, setup) if study.out is not None else None
+            summary = summed_up(simulation, folder)
         policy, unsaved = setup.policy, ""
         try:
-            if study.out is not None:
-                write_results(simulation, _folder(study.out, setup))
+            if folder is not None:
+                write_results(simulation, folder, summary)
         except SimError as error:
             unsaved = str(error)
         measures = replace(simulation.measures, jobs=()) if study.measures else None
-        pipe.send(Row(policy.dispatcher, policy.predictor, simulation.summary(), unsaved, measures))
+        pipe.send(Row(policy.dispatcher, policy.predictor, summary, unsaved, measures, simulation.hints))
     except (CpschedError, SimError) as error:
         pipe.send(_failed(setup, str(error)))
     except Exception as error:
         pipe.send(_failed(setup, f"{type(error).__name__}: {error}"))
 
 
-def finished_before(study: Study, chosen: Sequence[Setup], workload: Workload) -> dict[int, Row]:
-    """Rows by their place in `chosen`, of combinations whose results an earlier run left in `study.out`.
+def finished_before(study: Study, chosen: Sequence[Setup], workload: Workload) -> tuple[dict[int, Row], list[Row]]:
+    """What an earlier run finished in `study.out`: rows by their place in `chosen`, and those of other combinations.
 
-    Taken are those that agree in everything that a replay depends on (`identity`), and in the project's version.
+    Raises `Unusable` where any of it was made of anything else than what is asked for now: what a replay depends on
+    (`identity`), the project's version, further metrics.
     """
-    found = {}
-    for index, setup in enumerate(chosen):
-        if study.out is not None and (row := _finished(study, setup, workload, _folder(study.out, setup))) is not None:
-            found[index] = row
-    return found
+    assert study.out is not None
+    asked = {
+        _folder(study.out, setup).name: {"version": version("cpsched"), **identity(setup.on(workload), workload)}
+        for setup in chosen
+    }
+    check_made_alike(study.out, asked, [metric(name).name for name in study.metrics])
+    places = {name: index for index, name in enumerate(asked)}
+    found: dict[int, Row] = {}
+    others: list[Row] = []
+    for name, written in finished_in(study.out).items():
+        row = _finished(study, written, study.out / name)
+        if row is not None and name in places:
+            found[places[name]] = row
+        elif row is not None:
+            others.append(row)
+    return found, others
 
 
-def _finished(study: Study, setup: Setup, workload: Workload, folder: Path) -> Row | None:
+def _finished(study: Study, written: Mapping[str, Any], folder: Path) -> Row | None:
+    """The row of a combination; None where a part of it is missing or damaged, so that it must be replayed."""
     try:
-        written = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        schedule = _measures_of(folder / "schedule.csv.gz") if study.measures else None
-        expected = {"version": version("cpsched"), **identity(setup.on(workload), workload)}
-        same = {"version": written["version"], **written["setup"]}
-        names = [each.name for each in (*METRICS, *map(metric, study.metrics))]
-        if any(same.get(name) != value for name, value in expected.items()) or not set(names) <= written.keys():
-            return None
+        schedule = _measures_of(folder / SCHEDULE) if study.measures else None
     except (OSError, ValueError, LookupError, TypeError, EOFError, zlib.error):
         return None
+    if not {each.name for each in METRICS} <= written.keys() or not (folder / SCHEDULE).exists():
+        return None
     summary = {name: value for name, value in written.items() if name not in ("version", "date", "setup")}
-    return Row(setup.policy.dispatcher, setup.policy.predictor, summary, measures=schedule)
+    setup = written["setup"]
+    return Row(setup["dispatcher"], setup["predictor"], summary, measures=schedule, hints=tuple(setup.get("hints", ())))
 
 
 def _measures_of(path: Path) -> Measures:

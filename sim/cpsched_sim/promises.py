@@ -6,17 +6,19 @@ names for a job is its *promise*; a job that starts in the round in which it was
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from cpsched.model import NEVER, NO_STARTS, IntArray
 from cpsched.policy import Policy
 from cpsched_sim.cluster.events import FAULTY, PAUSE_ALWAYS
-from cpsched_sim.cluster.replay import Replay
+from cpsched_sim.cluster.replay import Progress, Replay, check_all_started
 from cpsched_sim.files import write_table
+from cpsched_sim.results import write_manifest
 from cpsched_sim.workloads.load import Workload
 
 HORIZONS_S: tuple[tuple[str, int], ...] = (
@@ -63,7 +65,6 @@ class Promises:
     """Jobs that started in the round in which they were first planned."""
     untold: int
     """Jobs that started, or never did, without ever having had a planned start."""
-    violations: tuple[str, ...] = ()
 
     def kept(self) -> dict[str, Kept]:
         """By horizon, and for all; horizons without a job are left out."""
@@ -87,14 +88,15 @@ class Telling(Replay):
         while found := self.state.step(starts, PAUSE_ALWAYS):
             starts = NO_STARTS
             if found == FAULTY:
-                self.violations.append("the cluster refused the starts of a round")
+                self.refuse(self.decision, self.snapshot)
                 continue
             if learns:
                 self.learn()
-            snapshot = self.state.snapshot()
+            self.snapshot = snapshot = self.state.snapshot()
             if not len(snapshot.queue):
                 continue
-            decision = self.policy.decide(snapshot, "plan")
+            self.decision = decision = self.policy.decide(snapshot, "plan")
+            self.tell()
             starts = decision.starts
             if decision.plan_s is not None:
                 new = (told_s[snapshot.queue] == NEVER) & (decision.plan_s != NEVER)
@@ -104,13 +106,20 @@ class Telling(Replay):
         waited = told & (told_s > told_at_s)
         return Promises(
             told_at_s[waited], told_s[waited], start_s[waited], int((told & ~waited).sum()),
-            int((~told).sum()), tuple(self.violations),
+            int((~told).sum()),
         )  # fmt: skip
 
 
-def promises(workload: Workload, policy: Policy) -> Promises:
-    """What a policy promises the jobs of a workload, and keeps. Raises `DecisionFault` where the policy fails."""
-    return Telling(workload.jobs, workload.cluster, policy).every_round()
+def promises(workload: Workload, policy: Policy, progress: Progress | None = None, capped: bool = False) -> Promises:
+    """What a policy promises the jobs of a workload, and keeps. Raises `DecisionFault` where the policy fails.
+
+    A policy that is `capped` heeds a cap of power, which may leave jobs waiting for ever.
+    """
+    told = Telling(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
+    found = told.every_round()
+    if not capped:
+        check_all_started(workload.jobs, told.state.table.start_s[: told.total], told.refused, policy)
+    return found
 
 
 def figures(found: Promises) -> dict[str, dict[str, float]]:
@@ -118,7 +127,8 @@ def figures(found: Promises) -> dict[str, dict[str, float]]:
     return {name: asdict(kept) for name, kept in found.kept().items()}
 
 
-def write_promises(rows: Sequence[tuple[str, Promises]], folder: Path) -> None:
-    """`promises.csv`: a line per dispatcher and horizon. Raises `Unusable`."""
+def write_promises(rows: Sequence[tuple[str, Promises]], folder: Path, made_of: Mapping[str, Any]) -> None:
+    """`promises.csv`: a line per dispatcher and horizon, with a manifest of the settings. Raises `Unusable`."""
     lines = [(name, horizon, *kept.values()) for name, found in rows for horizon, kept in figures(found).items()]
     write_table(folder / "promises.csv", [("dispatcher", "horizon", *Kept.__dataclass_fields__), *lines])
+    write_manifest(folder / "promises.csv", made_of)

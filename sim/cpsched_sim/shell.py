@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -35,12 +36,32 @@ def say(kind: str, message: object) -> None:
     typer.echo(f"{kind}: {shown(message, MESSAGE_CHARS)}", err=True)
 
 
+_printed: list[object] = []
+"""The JSON objects on stdout: a command prints one, figures or an error."""
+
+
+def echo_json(content: object) -> None:
+    """Print one JSON object, and flush it at once."""
+    _printed.append(content)
+    typer.echo(json.dumps(content))
+    sys.stdout.flush()
+
+
+def as_json(error: Exception) -> dict[str, Any]:
+    """An error as one object: its kind, its message, and where its author's code is, if it is a plug-in's."""
+    place = getattr(error, "place", None)
+    where = {"file": place.file, "line": place.line} if place is not None else {"file": None, "line": None}
+    return {"error": {"kind": type(error).__name__, "message": shown(error, MESSAGE_CHARS), **where}}
+
+
 def reporting(*failures: type[Exception], first: Callable[[], object] | None = None) -> Callable[[F], F]:
     """Have a command report errors in one line instead of a traceback; `first` is done before the command.
 
-    - What the core or the simulator raises on purpose: exit code 2.
-    - `failures`, what else is raised on purpose: the `exit_code` of the exception, else 2.
+    - What the core or the simulator raises on purpose, and `failures`: the `exit_code` of the exception, else 2.
     - Ctrl-C: exit code 130.
+
+    With `--json` (an argument `as_json` of the command) the error is an object on stdout as well, see `as_json`, unless
+    the figures are there already.
     """
 
     on_purpose: tuple[type[Exception], ...] = (CpschedError, SimError, *failures)
@@ -51,10 +72,13 @@ def reporting(*failures: type[Exception], first: Callable[[], object] | None = N
             if first is not None:
                 first()
             compiling.show()
+            _printed.clear()
             try:
                 return command(*args, **kwargs)
             except on_purpose as error:
                 say("error", error)
+                if kwargs.get("as_json") and not _printed:
+                    echo_json(as_json(error))
                 raise typer.Exit(getattr(error, "exit_code", 2)) from error
             except KeyboardInterrupt:
                 typer.echo("interrupted", err=True)
@@ -130,7 +154,7 @@ def all_of(*steps: Callable[[], object]) -> None:
     for step in steps:
         try:
             step()
-        except (SimError, OSError) as error:
+        except (CpschedError, SimError, OSError) as error:
             failed.append(error)
     for other in failed[1:]:
         say("error", other)

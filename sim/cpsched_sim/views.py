@@ -34,7 +34,7 @@ def progress_bar(title: str, of: str = "jobs") -> Iterator[Callable[[float, int 
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def print_simulation(simulation: Simulation) -> None:
+def print_simulation(simulation: Simulation, summed_up: Mapping[str, Any]) -> None:
     """The summary of one replay."""
     policy, workload = simulation.setup.policy, simulation.workload
     console = Console()
@@ -43,7 +43,7 @@ def print_simulation(simulation: Simulation) -> None:
     table = Table(show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    summary = simulation.summary()
+    summary = dict(summed_up)
     groups = {name: summary.pop(name) for name in ("accounts", "qos") if name in summary}
     for name, value in _flat(summary):
         table.add_row(Text(name), _plain(value))

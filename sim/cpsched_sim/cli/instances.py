@@ -10,7 +10,10 @@ from typing import Annotated
 import typer
 
 from cpsched_sim.cli.options import (
+    ArrivalName,
     AsJson,
+    Columns,
+    DecideTimeout,
     Effort,
     FormatName,
     Lenient,
@@ -20,10 +23,13 @@ from cpsched_sim.cli.options import (
     Settings,
     SystemName,
     Trace,
+    Zone,
+    dialect_of,
     parse_settings,
     search_options,
 )
 from cpsched_sim.cli.program import app, echo_json, reporting
+from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.shell import all_of
 
 instances_app = typer.Typer(help="Record rounds, and solve them with several dispatchers.", no_args_is_help=True)
@@ -48,26 +54,34 @@ def instances_record(
     most: Annotated[int | None, typer.Option(min=1, help="So many at most.")] = None,
     lenient: Lenient = False,
     format: FormatName = None,
+    columns: Columns = None,
+    zone: Zone = None,
+    arrival: ArrivalName = "eligible",
+    decide_timeout: DecideTimeout = LIMIT_S,
 ) -> None:
     """Replay TRACE, and write the rounds that the dispatcher was asked for."""
     from cpsched.policy_spec import PolicySpec
-    from cpsched_sim.cluster.replay import replay
+    from cpsched_sim.cluster.replay import check_all_started, replay
     from cpsched_sim.experiment import Setup, identity
-    from cpsched_sim.files import check_folder
     from cpsched_sim.instances import Recording, header_to_json, write_instances
     from cpsched_sim.oracle import SIMULATED
+    from cpsched_sim.results import check_new
     from cpsched_sim.views import progress_bar
     from cpsched_sim.workloads.load import load
 
     options = search_options(limit, effort, seed)
-    setup = Setup(PolicySpec.of(dispatcher, predictor, parse_settings(set_), options, SIMULATED))
-    check_folder(out.parent)
-    with progress_bar(f"{dispatcher} / {predictor}") as show:
-        workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None), format)
+    check_new(out)
+    dialect = dialect_of(columns, zone, arrival)
+    with patience(decide_timeout) as patient, progress_bar(f"{dispatcher} / {predictor}") as show:
+        setup = Setup(PolicySpec.of(dispatcher, predictor, parse_settings(set_), options, SIMULATED))
+        told = patient.and_tell(lambda jobs: show(jobs, None))
+        workload = load(trace, system, lenient, max_jobs, told, format, dialect)
         setup = setup.on(workload)
         policy = setup.build(workload.jobs)
         policy.dispatcher = recording = Recording(policy.dispatcher, contended, every, most)
-        replay(workload.jobs, workload.cluster, policy, progress=show)
+        schedule = replay(workload.jobs, workload.cluster, policy, progress=patient.and_tell(show), strict=True)
+        if "power_cap_w" not in setup.policy.dispatcher_settings:
+            check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
     write_instances(out, header_to_json(workload.cluster, identity(setup, workload)), recording.lines)
     typer.echo(f"{out}: {len(recording.lines):,} instances")
 
@@ -86,34 +100,35 @@ def instances_solve(
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows.")] = None,
     picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the ratios as a PNG.")] = None,
     as_json: AsJson = False,
+    decide_timeout: DecideTimeout = LIMIT_S,
 ) -> None:
     """Solve the instances of FILE with each dispatcher, in a process of its own; a table of what it took."""
     from cpsched.catalogue import DISPATCHERS
     from cpsched.errors import require
     from cpsched.policy_spec import setting_names
-    from cpsched_sim.files import check_folder, write_table
+    from cpsched_sim.files import sha256_of, write_table
     from cpsched_sim.instances import COLUMNS, Solved, digest
     from cpsched_sim.instances_solving import solve_all
     from cpsched_sim.report import instances as report
     from cpsched_sim.report import plots
+    from cpsched_sim.results import check_new, write_manifest
     from cpsched_sim.views import print_instances, progress_bar
 
     names = list(dict.fromkeys(dispatcher))
     over = baseline or names[0]
     require(over in names, "--baseline", over, f"must be one of {', '.join(names)}")
     given, options = parse_settings(set_), search_options(limit, effort, seed)
-    known = {name: setting_names(DISPATCHERS.find(name)) for name in names}
+    with patience(decide_timeout):
+        known = {name: setting_names(DISPATCHERS.find(name)) for name in names}
     for key in given:
         require(any(key in keys for keys in known.values()), "--set", key, "is a parameter of none of them")
     settings = {name: {k: v for k, v in (options | given).items() if k in keys} for name, keys in known.items()}
-    for path in (csv, picture):
-        if path is not None:
-            check_folder(path.parent)
+    check_new(*(path for path in (csv, picture) if path is not None))
     if picture is not None:
         plots.check()
     rows: list[Solved] = []
     with progress_bar("solve", "dispatchers") as show:
-        for done, found in enumerate(solve_all(file, names, settings, most), start=1):
+        for done, found in enumerate(solve_all(file, names, settings, most, decide_timeout), start=1):
             rows += found
             show(done, len(names))
     require(bool(rows), "FILE", file, "holds no instances")
@@ -124,7 +139,9 @@ def instances_solve(
         else partial(print_instances, file.name, over, found_digest)
     ]
     if csv is not None:
+        made_of = {"instances": file.name, "instances_sha256": sha256_of(file), "most": most, "settings": settings}
         steps.append(partial(write_table, csv, [COLUMNS, *([getattr(r, c) for c in COLUMNS] for r in rows)]))
+        steps.append(partial(write_manifest, csv, made_of))
     if picture is not None:
         steps.append(partial(report.write_ratios, rows, over, picture, file.name))
     all_of(*steps)
@@ -139,10 +156,11 @@ def instances_export(
 ) -> None:
     """Write the pooled problem of one instance in Patterson's format (.rcp), which solvers of the RCPSP read."""
     from cpsched.errors import require
-    from cpsched_sim.files import check_folder, write_whole
+    from cpsched_sim.files import write_whole
     from cpsched_sim.instances import read_instances, to_rcp
+    from cpsched_sim.results import check_new
 
-    check_folder(out.parent)
+    check_new(out)
     found = next((instance for instance in read_instances(file) if instance.number == number), None)
     require(found is not None, "--number", number, f"is not in {file.name}")
     if found is not None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+if TYPE_CHECKING:
+    from cpsched_sim.traces.sacct import Dialect
+
+MOST_CHARGE_MS = 86_400_000
 Trace = Annotated[Path, typer.Argument(help="A trace: SWF, `sacct -P` lines, or cpsched's own format; .gz too.")]
 SystemName = Annotated[
     str | None, typer.Option("--system", help="A system by name or file; default: what the trace names, else pool.")
@@ -37,6 +41,22 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout,
 FormatName = Annotated[
     str | None, typer.Option("--format", help="The trace's format by name; default: what its first line looks like.")
 ]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="NAME=COLUMN,...",
+        help="Accounting data: which column is what, Submit=submitted,User=3; or the names of all columns in order.",
+    ),
+]
+Zone = Annotated[
+    str | None,
+    typer.Option("--zone", metavar="ZONE", help="Accounting data: the zone of its times, such as Europe/Berlin."),
+]
+ArrivalName = Annotated[
+    Literal["eligible", "submit"],
+    typer.Option("--arrival", help="Accounting data: jobs arrive when they became eligible, or when submitted."),
+]
 MetricNames = Annotated[
     list[str] | None,
     typer.Option("--metric", metavar="NAME", help="Show this metric, too: a plug-in's name, or package.module:METRIC."),
@@ -45,6 +65,13 @@ PolicyPath = Annotated[
     Path | None,
     typer.Option("--policy", metavar="FILE", help="A site's policy: shares, QOS, limits, weights of priority."),
 ]
+DecideTimeout = Annotated[
+    float,
+    typer.Option(
+        "--decide-timeout", metavar="SECONDS", min=0,
+        help="How long a plug-in may go on without progress (a decision, some predictions); 0: for ever.",
+    ),
+]  # fmt: skip
 OutDir = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the results there.")]
 
 
@@ -69,11 +96,18 @@ def parse_charge(text: str) -> Any:
     if text == "measured":
         return text
     try:
-        if 0 <= (milliseconds := float(text)) < float("inf"):
+        if 0 <= (milliseconds := float(text)) <= MOST_CHARGE_MS:
             return milliseconds
     except ValueError:
         pass
-    raise InvalidValue("--charge", text, "must be none, measured, or milliseconds, not negative")
+    raise InvalidValue("--charge", text, "must be none, measured, or milliseconds, from 0 to those of a day")
+
+
+def dialect_of(columns: str | None, zone: str | None, arrival: Literal["eligible", "submit"]) -> Dialect:
+    """What is said of an accounting file; raises `InvalidValue`."""
+    from cpsched_sim.traces.sacct import Dialect
+
+    return Dialect(columns or "", zone or "", arrival)
 
 
 def search_options(limit: float | None, effort: int | None, seed: int | None) -> dict[str, str]:

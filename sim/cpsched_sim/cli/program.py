@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
 import typer
 
 from cpsched_sim import shell
-from cpsched_sim.shell import SHORT_HELP, Commands
+from cpsched_sim.shell import SHORT_HELP, Commands, echo_json
 
 app = typer.Typer(
     cls=Commands,
@@ -27,11 +26,7 @@ def look_here_too() -> None:
         sys.path.append(here)
 
 
+__all__ = ["app", "echo_json", "look_here_too", "reporting"]
+
 reporting = shell.reporting(first=look_here_too)
 """Errors of a command in one line; its plug-ins may lie in the current folder."""
-
-
-def echo_json(content: object) -> None:
-    """Print one JSON object, and flush it at once."""
-    typer.echo(json.dumps(content))
-    sys.stdout.flush()

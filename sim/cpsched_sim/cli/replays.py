@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cpsched_sim.cli.options import (
+    ArrivalName,
     AsJson,
     ChargeText,
+    Columns,
+    DecideTimeout,
     Effort,
     FormatName,
     LaneName,
@@ -25,12 +28,15 @@ from cpsched_sim.cli.options import (
     Settings,
     SystemName,
     Trace,
+    Zone,
+    dialect_of,
     names_of,
     parse_charge,
     parse_settings,
     search_options,
 )
 from cpsched_sim.cli.program import app, echo_json, reporting
+from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.shell import all_of, say
 
 if TYPE_CHECKING:
@@ -60,31 +66,38 @@ def simulate(
     format: FormatName = None,
     metric: MetricNames = None,
     policy: PolicyPath = None,
+    columns: Columns = None,
+    zone: Zone = None,
+    arrival: ArrivalName = "eligible",
+    decide_timeout: DecideTimeout = LIMIT_S,
 ) -> None:
     """Replay TRACE and print what the schedule is worth."""
     from cpsched import metrics
     from cpsched.policy_spec import PolicySpec
-    from cpsched_sim.experiment import Setup, run, write_results
-    from cpsched_sim.files import check_folder
+    from cpsched_sim.experiment import SCHEDULE, Setup, run, summed_up, write_results
     from cpsched_sim.oracle import SIMULATED
+    from cpsched_sim.results import SUMMARY, check_new
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.views import print_simulation, progress_bar
     from cpsched_sim.workloads.load import load, under
 
     options, settings = search_options(limit, effort, seed), parse_settings(set_, objective)
-    spec = PolicySpec.of(dispatcher, predictor, settings, options, SIMULATED)
-    setup, more = Setup(spec, parse_charge(charge), lane), tuple(map(metrics.metric, metric or ()))
-    setup.build()
-    site = load_policy(policy) if policy is not None else None
-    if out is not None:
-        check_folder(out)
-    with progress_bar(f"{dispatcher} / {predictor}") as show:
-        workload = load(trace, system, lenient, max_jobs, lambda jobs: show(jobs, None), format)
+    dialect = dialect_of(columns, zone, arrival)
+    with patience(decide_timeout) as patient, progress_bar(f"{dispatcher} / {predictor}") as show:
+        spec = PolicySpec.of(dispatcher, predictor, settings, options, SIMULATED)
+        setup, more = Setup(spec, parse_charge(charge), lane), tuple(map(metrics.metric, metric or ()))
+        setup.build()
+        site = load_policy(policy) if policy is not None else None
+        if out is not None:
+            check_new(out / SCHEDULE, out / SUMMARY)
+        told = patient.and_tell(lambda jobs: show(jobs, None))
+        workload = load(trace, system, lenient, max_jobs, told, format, dialect)
         workload = under(workload, site) if site is not None else workload
-        simulation = run(workload, setup, show, more=more)
+        simulation = run(workload, setup, patient.and_tell(show), more=more)
+        summary = summed_up(simulation, out)
     _warn(simulation)
-    show_it = partial(echo_json, simulation.summary()) if as_json else partial(print_simulation, simulation)
-    all_of(show_it, *([partial(write_results, simulation, out)] if out is not None else []))
+    show_it = partial(echo_json, summary) if as_json else partial(print_simulation, simulation, summary)
+    all_of(show_it, *([partial(write_results, simulation, out, summary)] if out is not None else []))
 
 
 def _warn(simulation: Simulation) -> None:
@@ -92,10 +105,12 @@ def _warn(simulation: Simulation) -> None:
     for note in simulation.workload.notes:
         say("note", note)
     if simulation.left_waiting:
-        refused = next(iter(simulation.schedule.refused.values()), "the dispatcher never chose them")
+        refused = next(iter(simulation.schedule.refused.values()), "the cap of power leaves no room for them")
         say("warning", f"{simulation.left_waiting} jobs never started: {refused}")
-    for violation in simulation.schedule.violations[:10]:
-        say("warning", f"refused a start that breaks a rule: {violation}")
+    for hint in simulation.hints:
+        say("hint", hint)
+    if why := simulation.doubt():
+        say("warning", why)
 
 
 @app.command()
@@ -105,7 +120,8 @@ def compare(
     dispatchers: Annotated[str, typer.Option(help="Names, separated by commas.")],
     predictors: Annotated[str, typer.Option(help="Names, separated by commas.")] = "walltime",
     baseline: Annotated[
-        str | None, typer.Option(help="Dispatcher, or dispatcher/predictor, that is 100 %; default: the first.")
+        str | None,
+        typer.Option(help="Dispatcher, dispatcher/predictor, or 'as recorded', that is 100 %; default: the first."),
     ] = None,
     system: SystemName = None,
     set_: Settings = None,
@@ -129,6 +145,10 @@ def compare(
     format: FormatName = None,
     metric: MetricNames = None,
     policy: PolicyPath = None,
+    columns: Columns = None,
+    zone: Zone = None,
+    arrival: ArrivalName = "eligible",
+    decide_timeout: DecideTimeout = LIMIT_S,
 ) -> None:
     """Replay TRACE with every dispatcher and every predictor; --out writes compare.csv and every schedule."""
     from cpsched import metrics
@@ -136,49 +156,62 @@ def compare(
     from cpsched_sim import comparison
     from cpsched_sim.files import check_folder, write_table
     from cpsched_sim.processes import Study, compare_in_processes, finished_before
+    from cpsched_sim.recorded_schedule import recorded
     from cpsched_sim.report import plots as report
+    from cpsched_sim.report.plots import PICTURES
+    from cpsched_sim.results import check_comparison_is_new
     from cpsched_sim.site.fairness import site_metrics
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.views import print_comparison, progress_bar
     from cpsched_sim.workloads.load import load, under
 
+    if out is not None and resume:  # pictures of the rows of before would stand beside a longer table
+        plots = plots or any((out / name).exists() for name in PICTURES)
     if plots:
         require(out is not None, "--plots", plots, "needs --out DIR")
         report.check()
     require(not resume or out is not None, "--resume", resume, "needs --out DIR")
     options, settings = search_options(limit, effort, seed), parse_settings(set_, objective)
-    names, more = tuple(metric or ()), tuple(map(metrics.metric, metric or ()))
-    chosen = comparison.combinations(
-        names_of("--dispatchers", dispatchers), names_of("--predictors", predictors), settings, options,
-        parse_charge(charge), lane,
-    )  # fmt: skip
-    comparison.check_baseline(chosen, baseline)
-    site = load_policy(policy) if policy is not None else None
-    if out is not None:
-        check_folder(out)
-    workload = load(trace, system, lenient, max_jobs, format=format)
+    names, dialect = tuple(metric or ()), dialect_of(columns, zone, arrival)
+    with patience(decide_timeout) as patient:
+        more = tuple(map(metrics.metric, names))
+        chosen = comparison.combinations(
+            names_of("--dispatchers", dispatchers), names_of("--predictors", predictors), settings, options,
+            parse_charge(charge), lane,
+        )  # fmt: skip
+        comparison.check_baseline(chosen, baseline)
+        site = load_policy(policy) if policy is not None else None
+        if out is not None:
+            check_folder(out)
+        if out is not None and not resume:
+            check_comparison_is_new(out, ("compare.csv", *PICTURES))
+        workload = load(trace, system, lenient, max_jobs, patient.renew, format, dialect)
     if site is not None:
         workload = under(workload, site)
         more = (*more, *site_metrics(site))
+    really = recorded(workload)
+    beside = comparison.recorded_rows(really, baseline, more)
     for note in workload.notes:
         say("note", note)
-    study = Study(trace, system, max_jobs, lenient, out, format, names, measures=plots, policy=policy)
+    study = Study(trace, system, max_jobs, lenient, out, format, names, plots, policy, dialect, decide_timeout)
     setups = [setup for setup, _ in chosen]
-    done = finished_before(study, setups, workload) if resume else {}
+    done, others = finished_before(study, setups, workload) if resume else ({}, [])
     if resume:
-        say("note", f"{len(done)} of {len(setups)} combinations were finished before")
+        more_said = f"; {len(others)} others stay" if others else ""
+        say("note", f"{len(done)} of {len(setups)} combinations were finished before{more_said}")
     interrupted = False
     try:
         with progress_bar("compare", "combinations") as show:
             compare_in_processes(study, setups, jobs, show, done)
     except KeyboardInterrupt:
         interrupted = True
-    rows = [done[index] for index in sorted(done)]
+    rows = [*(done[index] for index in sorted(done)), *others]
     if interrupted:
         goes_on = "; --resume goes on" if out is not None else ""
-        say("interrupted", f"{len(rows)} of {len(setups)} combinations are finished{goes_on}")
+        say("interrupted", f"{len(done)} of {len(setups)} combinations are finished{goes_on}")
         if not rows:
             raise typer.Exit(130)
+    rows += beside
     baselines = comparison.baselines(rows, baseline)
     title = f"{workload.name} on {workload.system}"
     steps: list[Callable[[], object]] = [
@@ -190,9 +223,13 @@ def compare(
         steps.append(partial(write_table, out / "compare.csv", comparison.table_rows(rows, baselines, more)))
     if out is not None and plots and not interrupted:
         steps.append(partial(report.write_comparison, rows, out, more, title))
+    for warning in comparison.warnings(really, rows):
+        say("warning", warning)
     for row in rows:
         if row.error:
             say("error", f"{row.name}: {row.error}")
+        for hint in row.hints:
+            say("hint", f"{row.name}: {hint}")
     all_of(*steps)
     if interrupted:
         raise typer.Exit(130)

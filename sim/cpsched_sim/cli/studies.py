@@ -9,7 +9,10 @@ from typing import Annotated
 import typer
 
 from cpsched_sim.cli.options import (
+    ArrivalName,
     AsJson,
+    Columns,
+    DecideTimeout,
     Effort,
     FormatName,
     Lenient,
@@ -20,11 +23,14 @@ from cpsched_sim.cli.options import (
     Settings,
     SystemName,
     Trace,
+    Zone,
+    dialect_of,
     names_of,
     parse_settings,
     search_options,
 )
 from cpsched_sim.cli.program import app, echo_json, reporting
+from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.shell import all_of, say
 
 
@@ -39,24 +45,35 @@ def accuracy(
     as_json: AsJson = False,
     lenient: Lenient = False,
     format: FormatName = None,
+    columns: Columns = None,
+    zone: Zone = None,
+    arrival: ArrivalName = "eligible",
+    decide_timeout: DecideTimeout = LIMIT_S,
 ) -> None:
     """How good predictors are on TRACE: errors, under- and over-estimates. --out writes accuracy.csv and ecdf.csv."""
     from cpsched_sim.accuracy import study, write_study
-    from cpsched_sim.files import check_folder
+    from cpsched_sim.files import sha256_of
+    from cpsched_sim.results import check_new
     from cpsched_sim.views import print_accuracy
     from cpsched_sim.workloads.load import load, load_jobs
 
-    chosen = names_of("--predictors", predictors)
+    chosen, dialect = names_of("--predictors", predictors), dialect_of(columns, zone, arrival)
     if out is not None:
-        check_folder(out)
-    if system is None:
-        jobs = load_jobs(trace, lenient, max_jobs, format)
-    else:
-        jobs = load(trace, system, lenient, max_jobs, format=format).jobs
-    found = study(jobs, chosen)
+        check_new(out / "accuracy.csv", out / "ecdf.csv")
+    with patience(decide_timeout) as patient:
+        if system is None:
+            jobs = load_jobs(trace, lenient, max_jobs, format, dialect, patient.renew)
+        else:
+            jobs = load(trace, system, lenient, max_jobs, patient.renew, format, dialect).jobs
+        found = study(jobs, chosen, patient.renew)
     rows = {name: asdict(row.accuracy) for name, row in found.items()}
     show_it = partial(echo_json, rows) if as_json else partial(print_accuracy, trace.name, rows)
-    all_of(show_it, *([partial(write_study, found, out)] if out is not None else []))
+    made_of = {
+        "trace": trace.name, "trace_sha256": sha256_of(trace), "system": system, "predictors": chosen,
+        "max_jobs": max_jobs, "lenient": lenient, "format": format, "columns": columns, "zone": zone,
+        "arrival": arrival,
+    }  # fmt: skip
+    all_of(show_it, *([partial(write_study, found, out, made_of)] if out is not None else []))
 
 
 @app.command()
@@ -75,26 +92,34 @@ def promises(
     as_json: AsJson = False,
     lenient: Lenient = False,
     format: FormatName = None,
+    columns: Columns = None,
+    zone: Zone = None,
+    arrival: ArrivalName = "eligible",
+    decide_timeout: DecideTimeout = LIMIT_S,
 ) -> None:
     """How good the expected starts are that jobs of TRACE are told, by how far ahead. --out writes promises.csv."""
     from cpsched_sim import comparison
     from cpsched_sim import promises as told
-    from cpsched_sim.files import check_folder
+    from cpsched_sim.experiment import identity
+    from cpsched_sim.results import check_new
     from cpsched_sim.views import print_promises
     from cpsched_sim.workloads.load import load
 
     options, settings = search_options(None, effort, seed), parse_settings(set_, objective)
-    chosen = comparison.combinations(names_of("--dispatchers", dispatchers), [predictor], settings, options)
-    if out is not None:
-        check_folder(out)
-    workload = load(trace, system, lenient, max_jobs, format=format)
-    for note in workload.notes:
-        say("note", note)
-    found = [(setup.policy.dispatcher, told.promises(workload, setup.build(workload.jobs))) for setup, _ in chosen]
-    for name, each in found:
-        for violation in each.violations[:3]:
-            say("warning", f"{name}: {violation}")
+    found, dialect = [], dialect_of(columns, zone, arrival)
+    with patience(decide_timeout) as patient:
+        chosen = comparison.combinations(names_of("--dispatchers", dispatchers), [predictor], settings, options)
+        if out is not None:
+            check_new(out / "promises.csv")
+        workload = load(trace, system, lenient, max_jobs, patient.renew, format, dialect)
+        for note in workload.notes:
+            say("note", note)
+        for setup, _ in chosen:
+            capped = "power_cap_w" in setup.policy.dispatcher_settings
+            kept = told.promises(workload, setup.build(workload.jobs), patient.renew, capped)
+            found.append((setup.policy.dispatcher, kept))
     rows = {name: told.figures(each) for name, each in found}
     title = f"{workload.name} on {workload.system}, {predictor}: real start less the first one told"
     show_it = partial(echo_json, rows) if as_json else partial(print_promises, title, rows)
-    all_of(show_it, *([partial(told.write_promises, found, out)] if out is not None else []))
+    made_of = {"combinations": [identity(setup.on(workload), workload) for setup, _ in chosen]}
+    all_of(show_it, *([partial(told.write_promises, found, out, made_of)] if out is not None else []))

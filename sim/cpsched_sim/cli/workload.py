@@ -22,11 +22,11 @@ def workload_eurora(
     load: Annotated[float, typer.Option(help="Times the jobs per day of Eurora's busiest months.")] = 1.0,
 ) -> None:
     """Jobs like Eurora's (see `cpsched_sim/workloads/eurora.py`), in cpsched's own trace format."""
-    from cpsched_sim.files import check_folder
+    from cpsched_sim.results import check_new
     from cpsched_sim.traces import native
     from cpsched_sim.workloads.eurora import RESOURCES, eurora
 
-    check_folder(out.parent)
+    check_new(out)
     records = eurora(days, seed, load)
     native.write(out, records, RESOURCES, {"system": "eurora", "days": days, "seed": seed, "load": load})
     typer.echo(f"{out}: {len(records):,} jobs")

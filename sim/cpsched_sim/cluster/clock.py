@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import time
 
-from cpsched import _compiling
+from cpsched.compile import progress
 
-_compiling.clocked_by(lambda: (time.perf_counter_ns(), time.process_time()))
+progress.clocked_by(lambda: (time.perf_counter_ns(), time.process_time()))
 
 
 def wall_ns() -> int:
     """Nanoseconds on the wall, from some moment on."""
-    return time.perf_counter_ns() - _compiling.spent()[0]
+    return time.perf_counter_ns() - progress.spent()[0]
 
 
 def cpu_s() -> float:
     """CPU seconds of this process, from some moment on."""
-    return time.process_time() - _compiling.spent()[1]
+    return time.process_time() - progress.spent()[1]

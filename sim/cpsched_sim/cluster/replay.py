@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cpsched.dispatchers.by_scheme import SchemeDispatcher
 from cpsched.errors import DecisionFault, require
 from cpsched.fit import verify
-from cpsched.model import EXCLUSIVE, NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, Placement, Starts
+from cpsched.model import EXCLUSIVE, NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, Placement, Snapshot, Starts
 from cpsched.policy import Policy
 from cpsched.site.admission import decide_within
 from cpsched_sim.cluster import clock
@@ -39,6 +39,12 @@ Progress = Callable[[int, int], None]
 
 PROGRESS_EVERY = 1000
 """Decided rounds between two calls of `Progress`."""
+
+SLOW_NS = 100_000_000
+"""A decision that took longer is followed by a call of `Progress` at once."""
+
+PREDICTED_AT_ONCE = 10_000
+"""Jobs predicted between two calls of `Progress`, where all can be predicted up front."""
 
 NOTHING_FITS = "nothing-fits"
 """Path of the rounds in which no queued job asks for as little as is free, or none is queued: nobody is asked."""
@@ -77,6 +83,8 @@ class Schedule:
     """What each job holds of the first resource: whole nodes count in full, also what a job does not use of them."""
     refused: Mapping[int, str] = field(default_factory=dict)
     violations: tuple[str, ...] = ()
+    outlived: int = 0
+    """How many jobs ran longer than was predicted when they were first seen."""
 
     def placement_of(self, index: int) -> Placement:
         """Where job `index` of the trace ran; empty where it did not."""
@@ -92,6 +100,7 @@ def replay(
     progress: Progress | None = None,
     lane: Lane = "ordinary",
     site: SitePolicy | None = None,
+    strict: bool = False,
 ) -> Schedule:
     """Run `trace` through `policy` on `cluster`.
 
@@ -104,8 +113,11 @@ def replay(
 
     With a `site`, jobs have the priorities that it gives them, and no round starts more than its limits allow; its
     accounts must hold the users of the trace (`SitePolicy.assigned`).
+
+    Where dispatcher or predictor fails, or breaks a rule, a `strict` replay ends with a `DecisionFault`; otherwise the
+    round starts nothing and is counted.
     """
-    replayed = Replay(trace, cluster, policy, charge, progress, site)
+    replayed = Replay(trace, cluster, policy, charge, progress, site, strict)
     return replayed.run() if lane == "ordinary" else run_fast(replayed)
 
 
@@ -120,7 +132,9 @@ class Replay:
         charge: Charge = None,
         progress: Progress | None = None,
         site: SitePolicy | None = None,
+        strict: bool = False,
     ) -> None:
+        self.strict = strict
         self.state = SimulatedCluster(cluster, policy.overrun)
         self.policy = policy
         self.charge = charge
@@ -148,11 +162,11 @@ class Replay:
                 self.learn()
             starts = NO_STARTS
             if found == FAULTY:
-                self.violations.extend([str(v) for v in verify(self.decision, self.snapshot)] or [UNNAMED_FAULT])
+                self.refuse(self.decision, self.snapshot)
             elif found == MAY_START:
                 starts = self.decide()
                 decided += 1
-                if decided % PROGRESS_EVERY == 0:
+                if decided % PROGRESS_EVERY == 0 or self.dispatch_ns[-1] > SLOW_NS:
                     self.tell()
         return self.schedule(clock.cpu_s() - began)
 
@@ -171,8 +185,21 @@ class Replay:
         try:
             return learns()
         except DecisionFault as fault:
-            self.violations.append(str(fault))
+            self.count(fault)
             return False
+
+    def count(self, fault: DecisionFault) -> None:
+        """Note a fault; in a strict replay it is raised."""
+        if self.strict:
+            raise fault
+        self.violations.append(str(fault))
+
+    def refuse(self, decision: Decision, snapshot: Snapshot) -> None:
+        """Note why the cluster refused the starts of a decision; in a strict replay that is raised."""
+        broken = [str(violation) for violation in verify(decision, snapshot)] or [UNNAMED_FAULT]
+        if self.strict:
+            raise DecisionFault("dispatcher", self.policy.dispatcher, f"second {snapshot.now_s}: {broken[0]}")
+        self.violations.extend(broken)
 
     def tell(self) -> None:
         """Report progress to whoever wants to know."""
@@ -192,7 +219,7 @@ class Replay:
                 try:
                     policy.learn(ended)
                 except DecisionFault as fault:
-                    self.violations.append(str(fault))
+                    self.count(fault)
         arrived = state.state.arrived
         if self.predictor_learns and arrived > self.predicted:
             self.predict(self.arrivals[self.predicted : arrived])
@@ -200,10 +227,13 @@ class Replay:
 
     def predict(self, slots: IntArray) -> None:
         """Have the policy predict jobs; those it cannot predict are expected to run their walltimes."""
-        try:
-            self.policy.predict(self.state.table, slots)
-        except DecisionFault as fault:
-            self.violations.append(str(fault))
+        for begin in range(0, len(slots), PREDICTED_AT_ONCE):
+            try:
+                self.policy.predict(self.state.table, slots[begin : begin + PREDICTED_AT_ONCE])
+            except DecisionFault as fault:
+                self.count(fault)
+            if begin:
+                self.tell()
 
     def decide(self) -> Starts:
         """One round: what the policy starts. It is verified, and starts, when time goes on.
@@ -214,7 +244,7 @@ class Replay:
         try:
             decision = self.decided()
         except DecisionFault as fault:
-            self.violations.append(str(fault))
+            self.count(fault)
             decision = FAILED
         self.decision = decision
         took = clock.wall_ns() - began
@@ -262,6 +292,7 @@ class Replay:
             processors=self.processors(),
             refused={**self.refused, **self.limited(started)},
             violations=tuple(self.violations),
+            outlived=int((started & (state.state.end_at[:n] - table.start_s[:n] > table.estimate_s[:n])).sum()),
         )
 
     def limited(self, started: npt.NDArray[np.bool_]) -> dict[int, str]:
@@ -284,6 +315,15 @@ class Replay:
         return held
 
 
+def check_all_started(trace: Sequence[TraceJob], start_s: IntArray, refused: Mapping[int, str], policy: Policy) -> None:
+    """Raise `DecisionFault` where jobs wait for ever that could have run: all but those `refused`."""
+    left = [index for index in np.flatnonzero(start_s == NEVER).tolist() if index not in refused]
+    if left:
+        ids = ", ".join(str(trace[index].job.id) for index in left[:3]) + (", ..." if len(left) > 3 else "")
+        jobs = f"{len(left):,} of {len(trace):,} jobs never started ({ids})"
+        raise DecisionFault("dispatcher", policy.dispatcher, f"{jobs}: with nothing running it still started none")
+
+
 def run_fast(replay: Replay) -> Schedule:
     """The compiled loop; see `cpsched_sim.cluster.rounds`."""
     policy = replay.policy
@@ -293,4 +333,6 @@ def run_fast(replay: Replay) -> Schedule:
     require(plain and fixed, "lane", "fast", "needs a list scheduler, nothing learned, no charge, no policy of a site")
     began = clock.cpu_s()
     run_rounds(replay.state, cast(SchemeDispatcher, dispatcher).scheme, replay.paths, replay.violations, replay.tell)
+    if replay.strict and replay.violations:
+        raise DecisionFault("dispatcher", dispatcher, replay.violations[0])
     return replay.schedule(clock.cpu_s() - began)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cpsched.handles import FixedColumn, Handle
-from cpsched.kernels.jit import inner, kernel
+from cpsched.compile.handles import FixedColumn, Handle
+from cpsched.compile.jit import inner, kernel
 from cpsched.kernels.nodes import plan_placed
 from cpsched.kernels.pool import plan_counted
 from cpsched.kernels.state import Method

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from cpsched.errors import InvalidValue
 from cpsched.fit import refusal
-from cpsched.kernels.overrun import OVERRUN_CODES
 from cpsched.kernels.state import Carried, Site, machine_of, new_draft, new_trial, no_entries, no_groups, starts_of
 from cpsched.model import (
     NEVER,
@@ -29,7 +28,7 @@ from cpsched.model import (
     Starts,
     frozen_array,
 )
-from cpsched.overrun import Overrun
+from cpsched.model.overrun import OVERRUN_CODES, Overrun
 from cpsched_sim.cluster import events
 from cpsched_sim.cluster.events import Simulated
 from cpsched_sim.traces.job import TraceJob
@@ -102,7 +101,7 @@ class SimulatedCluster:
         and running jobs are moved to ends after now whenever time has passed.
         """
         site = self.site
-        found = Snapshot(
+        return Snapshot(
             site.now_s,
             self.cluster,
             self._free_view,
@@ -110,9 +109,8 @@ class SimulatedCluster:
             self._queue_view[: site.queued],
             self._running_view[: site.active],
             True,  # by construction: see above
+            site,
         )
-        object.__setattr__(found, "site", site)
-        return found
 
     def scene(self) -> Scene:
         """The cluster now as it is seen from outside, by value."""

@@ -1,9 +1,9 @@
 """How large a file and what is in it may be. What is larger is refused by name, before it costs memory or time.
 
-Times and amounts are bounded so that sums over any trace stay within the bounds of the model (`cpsched.bounds`).
+Times and amounts are bounded so that sums over any trace stay within the bounds of the model (`cpsched.model.bounds`).
 """
 
-from cpsched.bounds import MOST_AMOUNT
+from cpsched.model.bounds import MOST_AMOUNT
 
 MAX_LINE_CHARS = 1 << 20
 """Characters of a line in a trace."""
@@ -11,8 +11,18 @@ MAX_FIELD_CHARS = 1 << 16
 """Characters of a field in a trace."""
 MAX_LINES = 100_000_000
 """Lines of a trace."""
+MAX_LINES_ASIDE = 1_000_000
+"""Lines of a trace that hold no job: blank ones, comments, and bad ones where reading is lenient."""
 MAX_HEADER_LINES = 10_000
 """Lines of a trace's header that are kept; those beyond are passed over."""
+MAX_HEADER_CHARS = 1 << 22
+"""Characters of these lines, in all."""
+MAX_UNPACKED_BYTES = 1 << 26
+"""What a gzip file may unpack to, however small it is."""
+MAX_UNPACKED_RATIO = 50
+"""Beyond that, so many times its own size. Real traces come to 13 times theirs at most, gzip itself allows 1,032."""
+MAX_INSTANCES_RATIO = 500
+"""The same of a file of instances, in which each round repeats most of the one before."""
 MAX_JOBS = 20_000_000
 """Jobs of a trace."""
 

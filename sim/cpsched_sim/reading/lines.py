@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
 from cpsched_sim.errors import InvalidTrace, Unusable
-from cpsched_sim.reading.bounds import MAX_LINE_CHARS, MAX_LINES
+from cpsched_sim.reading.bounds import MAX_LINE_CHARS, MAX_LINES, MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO
 from cpsched_sim.reading.glance import GZIP, special_kind
 
 
-def open_text(path: Path) -> IO[str]:
+class _Unpacking(gzip.GzipFile):
+    """A gzip file that unpacks to no more than `most_ratio` times its size: others were made to do harm."""
+
+    def __init__(self, path: Path, most_ratio: int) -> None:
+        super().__init__(path, "rb")
+        self._most = max(MAX_UNPACKED_BYTES, most_ratio * path.stat().st_size)
+        self._unpacked = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        """See `read1`."""
+        return self._within_bounds(super().read(size))
+
+    def read1(self, size: int = -1) -> bytes:
+        """Some of the bytes. Raises `OSError` beyond the bound."""
+        return self._within_bounds(super().read1(size))
+
+    def _within_bounds(self, data: bytes) -> bytes:
+        self._unpacked += len(data)
+        if self._unpacked > self._most:
+            raise OSError(f"unpacks to more than {self._most:,} bytes, which is suspiciously much for its size")
+        return data
+
+
+def open_text(path: Path, most_ratio: int = MAX_UNPACKED_RATIO) -> IO[str]:
     """The file as text, unpacked if it is gzip (told by its first bytes). Bytes that are no UTF-8 become `\\ufffd`.
 
-    Raises `Unusable` where the file cannot be opened, or is none: a pipe would never end, a directory has no lines.
+    Raises `Unusable` where the file cannot be opened, or is none: a pipe would never end, a directory has no lines. One
+    that unpacks to far more than `most_ratio` times its size raises `OSError` when it is read.
     """
     if kind := special_kind(path):
         raise Unusable(f"{path}: is {kind}, not a file")
@@ -25,7 +50,7 @@ def open_text(path: Path) -> IO[str]:
         with path.open("rb") as file:
             packed = file.read(2) == GZIP
         if packed:
-            return cast(IO[str], gzip.open(path, "rt", encoding="utf-8-sig", errors="replace"))
+            return io.TextIOWrapper(_Unpacking(path, most_ratio), encoding="utf-8-sig", errors="replace")
         return path.open(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise Unusable(f"{path}: {error.strerror or error}") from error

@@ -8,7 +8,7 @@ as often as they are used: a bomb runs into the bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -58,12 +58,13 @@ class Tree:
         except ValidationError as error:
             first, *others = error.errors()
             where = [*at, *first["loc"]]
-            rule = first["msg"]
+            rule = _rule(first)
             if first["type"] == "extra_forbidden":
                 rule = f"no such setting{_meant(model, first['loc'])}"
             if others:
                 rule += f"; also wrong: {', '.join('.'.join(map(str, [*at, *e['loc']])) for e in others[:5])}"
-            raise self.wrong(where, _plain_text(first["input"]), rule) from error
+            value = None if first["type"] == "missing" else first["input"]
+            raise self.wrong(where, _plain_text(value), rule) from error
 
 
 def read_tree(path: Path, error: type[InvalidFile] = InvalidFile) -> Tree:
@@ -92,12 +93,18 @@ def parse_tree(path: Path, text: str, error: type[InvalidFile] = InvalidFile) ->
         root = yaml.compose(text, yaml.SafeLoader)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
-        raise error(path, mark.line + 1 if mark else 1, "yaml", "", str(problem.problem)) from problem
+        lines = text.rstrip().splitlines() or [""]
+        at = min(mark.line if mark else 0, len(lines) - 1)
+        shown = lines[at].strip()
+        rule = f"must be YAML: {problem.problem}"
+        if problem.context_mark and problem.context_mark.line != at:
+            rule += f", {problem.context} that began in line {problem.context_mark.line + 1}"
+        raise error(path, at + 1, "yaml", shown, rule) from problem
     except yaml.reader.ReaderError as problem:
         line = text.count("\n", 0, problem.position) + 1
         raise error(path, line, "yaml", repr(chr(problem.character)), "must not hold control characters") from problem
     except (ValueError, OverflowError) as problem:  # a version or an escape whose number is out of range
-        raise error(path, 1, "yaml", "", f"must be YAML: {problem}") from problem
+        raise error(path, 1, "yaml", path.name, f"must be YAML: {problem}") from problem
     return Tree(path, _Values(path, error).of(root) if root is not None else None, root, error)
 
 
@@ -180,9 +187,40 @@ def _child(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | N
     return None
 
 
+_RULES = {
+    "bool": "must be true or false",
+    "int": "must be a whole number",
+    "float": "must be a number",
+    "string": "must be text",
+    "path": "must be a path",
+    "model": "must be a mapping of settings; leave the line out for the defaults",
+    "dict": "must be a mapping; leave the line out for the defaults",
+    "list": "must be a list",
+    "tuple": "must be a list",
+    "missing": "must be given",
+    "finite": "must be a finite number",
+    "literal": "must be {expected}",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+}
+"""Kind of a broken rule, in pydantic's words or the first of them -> the rule in ours."""
+
+
+def _rule(broken: Mapping[str, Any]) -> str:
+    """The rule that was broken, in the words of this project; in pydantic's for what is rare."""
+    kind = str(broken["type"])
+    words = _RULES.get(kind) or _RULES.get(kind.partition("_")[0]) or str(broken["msg"]).removeprefix("Value error, ")
+    limits = {name: str(value).removesuffix(".0") for name, value in broken.get("ctx", {}).items()}
+    return words.format(**limits) if kind in _RULES or kind.partition("_")[0] in _RULES else words
+
+
 def _plain_text(value: object) -> object:
     """A value as messages repeat it: lists and mappings by their kind."""
-    return value if isinstance(value, str | int | float | bool) or value is None else type(value).__name__
+    if value is None:
+        return "nothing"
+    return value if isinstance(value, str | int | float | bool) else type(value).__name__
 
 
 def _meant(model: type[BaseModel], where: Sequence[str | int]) -> str:

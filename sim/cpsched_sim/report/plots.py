@@ -15,10 +15,16 @@ from cpsched_sim.errors import Unusable
 from cpsched_sim.files import write_whole
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from cpsched_sim.comparison import Row
 
 SQUASHED = 30
 """A bar this many times as long as the one in the middle makes an axis logarithmic."""
+
+
+PICTURES = ("bars.png", "ecdf.png", "shares.png")
+"""What `write_comparison` draws, the last under a site's policy alone."""
 
 
 def check() -> None:
@@ -41,17 +47,14 @@ def write_comparison(rows: Sequence[Row], folder: Path, more: Sequence[Metric] =
     drawn = [metric for metric in METRICS if metric.drawn] + list(more)
     measures = {name: row.measures for name, row in done.items() if row.measures is not None}
     summaries = {name: row.summary for name, row in done.items() if row.summary is not None}
-    styles = _styles(list(done.values()))
-    pictures = [
-        _bars(summaries, drawn, styles, title, folder / "bars.png"),
-        _distributions(measures, styles, title, folder / "ecdf.png"),
-    ]
+    styles = styles_of(list(done.values()))
+    pictures = [bars(summaries, drawn, styles, title), distributions(measures, styles, title)]
     if all("accounts" in summary for summary in summaries.values()):
-        pictures.append(_shares(summaries, title, folder / "shares.png"))
-    return pictures
+        pictures.append(shares(summaries, title))
+    return [save(picture, folder / name) for picture, name in zip(pictures, PICTURES, strict=False)]
 
 
-def _styles(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+def styles_of(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """Row name -> colour and line style: a colour for each dispatcher, a style of line for each predictor."""
     dispatchers = list(dict.fromkeys(row.dispatcher for row in rows))
     predictors = list(dict.fromkeys(row.predictor for row in rows))
@@ -64,12 +67,13 @@ def _styles(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _label(text: str) -> str:
+def plain(text: str) -> str:
     """`text` as it is: matplotlib takes `$` for mathematics, and leaves labels with `_` in front out of legends."""
     return (f"\u200b{text}" if text.startswith("_") else text).replace("$", r"\$")
 
 
-def _save(figure: Any, path: Path) -> Path:
+def save(figure: Figure, path: Path) -> Path:
+    """The figure as a PNG, whole or not at all. Raises `Unusable`."""
     picture = io.BytesIO()
     figure.savefig(picture, dpi=120, format="png")
     write_whole(path, picture.getvalue())
@@ -86,7 +90,8 @@ def _scale(values: Sequence[float]) -> dict[str, Any]:
     return {"value": "symlog", "linthresh": min(positive)}
 
 
-def _figure(columns: int, height: float) -> tuple[Any, Any]:
+def new_figure(columns: int, height: float) -> tuple[Figure, Any]:
+    """A figure of so many panels side by side, and the panels."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -95,26 +100,26 @@ def _figure(columns: int, height: float) -> tuple[Any, Any]:
     return figure, figure.subplots(1, columns)
 
 
-def _bars(
+def bars(
     done: Mapping[str, Mapping[str, Any]],
     drawn: Sequence[Metric],
     styles: Mapping[str, Mapping[str, Any]],
     title: str,
-    path: Path,
-) -> Path:
-    figure, panels = _figure(len(drawn), 1.2 + 0.35 * len(done))
+) -> Figure:
+    """A panel for each metric that is drawn, a bar in it for each combination."""
+    figure, panels = new_figure(len(drawn), 1.2 + 0.35 * len(done))
     names = list(done)[::-1]
     for column, (axes, metric) in enumerate(zip(panels, drawn, strict=True)):
         values = [done[name][metric.name] for name in names]
-        bars = axes.barh(range(len(names)), values, color=[styles[name]["color"] for name in names])
+        drawn_bars = axes.barh(range(len(names)), values, color=[styles[name]["color"] for name in names])
         axes.set_xscale(**_scale(values))
-        axes.bar_label(bars, fmt="{:,.4g}", padding=3)
+        axes.bar_label(drawn_bars, fmt="{:,.4g}", padding=3)
         axes.margins(x=0.25)
         axes.set_xlabel(metric.label)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_yticks(*([[]] if column else [range(len(names)), list(map(_label, names))]))
-    figure.suptitle(_label(title))
-    return _save(figure, path)
+        axes.set_yticks(*([[]] if column else [range(len(names)), list(map(plain, names))]))
+    figure.suptitle(plain(title))
+    return figure
 
 
 MOST_ACCOUNTS = 8
@@ -132,32 +137,31 @@ def _thinned(values: Sequence[float]) -> tuple[list[float], list[float]]:
     return [at * step + (len(part) + 1) / 2 for at, part in enumerate(parts)], [sum(part) / len(part) for part in parts]
 
 
-def _shares(done: Mapping[str, Mapping[str, Any]], title: str, path: Path) -> Path:
+def shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
     """Use by account over time, beside what was due to it: a panel per combination, a colour per account."""
-    figure, panels = _figure(len(done), 3.6)
+    figure, panels = new_figure(len(done), 3.6)
     for axes, (name, summary) in zip([panels] if len(done) == 1 else panels, done.items(), strict=True):
         accounts = sorted(summary["accounts"].items(), key=lambda item: -item[1]["share"])[:MOST_ACCOUNTS]
         for place, (account, row) in enumerate(accounts):
             days, used = _thinned(row["used_by_window"])
-            axes.plot(days, used, color=f"C{place}", label=_label(account))
+            axes.plot(days, used, color=f"C{place}", label=plain(account))
             axes.plot(days, _thinned(row["due_by_window"])[1], color=f"C{place}", linestyle=":", linewidth=1)
-        axes.set_title(_label(name), fontsize="small")
+        axes.set_title(plain(name), fontsize="small")
         axes.set_xlabel("day")
         axes.set_ylim(0, 1)
         axes.grid(alpha=0.3)
     first = panels if len(done) == 1 else panels[0]
     first.set_ylabel("part of all use (dotted: due by share)")
     axes.legend(fontsize="small", loc="best")
-    figure.suptitle(_label(title))
-    return _save(figure, path)
+    figure.suptitle(plain(title))
+    return figure
 
 
-def _distributions(
-    measures: Mapping[str, Measures], styles: Mapping[str, Mapping[str, Any]], title: str, path: Path
-) -> Path:
-    figure, (waits, slowdowns) = _figure(2, 3.6)
+def distributions(measures: Mapping[str, Measures], styles: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
+    """Waits and bounded slowdowns: the share of jobs with no more than so much, a line for each combination."""
+    figure, (waits, slowdowns) = new_figure(2, 3.6)
     for name, jobs in measures.items():
-        style = {**styles[name], "label": _label(name)}
+        style = {**styles[name], "label": plain(name)}
         waits.ecdf(jobs.wait_s, **style)
         slowdowns.ecdf(jobs.bounded_slowdown, **style)
     waits.set_xscale("symlog", linthresh=1)
@@ -167,5 +171,5 @@ def _distributions(
         axes.set_ylabel("share of jobs")
         axes.grid(alpha=0.3)
     slowdowns.legend(fontsize="small", loc="lower right")
-    figure.suptitle(_label(title))
-    return _save(figure, path)
+    figure.suptitle(plain(title))
+    return figure

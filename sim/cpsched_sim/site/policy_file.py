@@ -247,7 +247,7 @@ class SitePolicy:
             key = (job.user, job.account, job.queue)
             if key not in made:
                 made[key] = policy._place(job)
-            found.append(TraceJob(replace(job, **made[key]), item.run_s))  # type: ignore[arg-type]
+            found.append(replace(item, job=replace(job, **made[key])))  # type: ignore[arg-type]
         return policy, found
 
     def _place(self, job: Job) -> dict[str, object]:

@@ -34,7 +34,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cpsched import fit
-from cpsched.errors import UnknownName, require
+from cpsched.errors import InvalidValue, UnknownName, require
 from cpsched.model import Cluster, Request
 from cpsched_sim.errors import InvalidSystem, Unusable, shown
 from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_NODE_SETS, MAX_NODES, MAX_RESOURCES, MAX_UNITS
@@ -149,9 +149,21 @@ class System:
         request = self._of_processors(ask) if isinstance(ask, Processors) else self._of_units(ask)
         request = self._interned.setdefault(request, request)
         room = self._room(request)
-        require(request.units <= room, "units", request.units, f"no more than {room} of {request.per_unit} fit")
+        if request.units > room:
+            raise InvalidValue("units", request.units, f"no more than {room} of {self._spelled(request)} fit")
         self._requests[ask] = request
         return request
+
+    def lacks(self, partition: str) -> bool:
+        """Whether there are partitions here, and a job names one that is not among them."""
+        return bool(partition and self.file.partitions) and partition not in self._set_of
+
+    def _spelled(self, request: Request) -> str:
+        """A unit of a request in words, and where it may be."""
+        amounts = zip(self.file.resources, request.per_unit, strict=True)
+        words = ", ".join(f"{amount} {name}" for name, amount in amounts if amount)
+        names = self.cluster.node_set_names
+        return words + (f" in {names[request.node_set]}" if request.node_set else "")
 
     def _of_processors(self, ask: Processors) -> Request:
         rule = self.file.units
@@ -205,19 +217,18 @@ def _cluster(file: SystemFile, header: Mapping[str, str]) -> Cluster:
         return Cluster.of([[_processors(file, header)]], file.resources, ["pool"])
     rows: list[list[int]] = []
     names: list[str] = []
-    sets: dict[str, list[int]] = {}
+    of_type: dict[str, list[int]] = {}
     numbers: dict[str, int] = {}
     total_of = _totals_by_prefix(file)
     for type_name, kind in file.node_types.items():
         prefix = kind.prefix or type_name
         for _ in range(kind.count):
             numbers[prefix] = numbers.get(prefix, 0) + 1
-            sets.setdefault(type_name, []).append(len(rows))
+            of_type.setdefault(type_name, []).append(len(rows))
             rows.append([kind.each.get(name, 0) for name in file.resources])
             names.append(f"{prefix}{numbers[prefix]:0{len(str(total_of[prefix]))}d}")
-    for partition, types in file.partitions.items():
-        sets[partition] = [node for name in types for node in sets[name]]
-    return Cluster.of(rows, file.resources, names, sets)
+    partitions = {name: [node for kind in types for node in of_type[kind]] for name, types in file.partitions.items()}
+    return Cluster.of(rows, file.resources, names, of_type | partitions)
 
 
 def _totals_by_prefix(file: SystemFile) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What a trace holds: jobs as a scheduler may know them, and, beside each, how long it really ran."""
+"""What a trace holds: jobs as a scheduler may know them, and, beside each, what really became of it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from cpsched.model import Job
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One job of a trace. `run_s` is the truth that no dispatcher may see: it lives in `sim` types only."""
+    """One job of a trace. What stands beside `job` is the truth that no dispatcher may see: it is in `sim` types only.
+
+    `recorded_start_s` is when the job started on the machine that the trace comes from; None where that is not told.
+    """
 
     job: Job
     run_s: int
+    recorded_start_s: int | None = None
 
     def __post_init__(self) -> None:
         require(self.run_s > 0, "run_s", self.run_s, "must be positive")

@@ -10,8 +10,9 @@ would get lost. CSV is read by every tool, its lines have numbers for messages, 
     1,0,412,14400,4,0,0,,u017,relax12,parallel,,16,8192,2
 
 Lines of `# key: value` are the header; `system` is what `cpsched simulate` uses unless told otherwise. The columns
-after `account` are amounts per unit, named like the resources of the system. A run may outlive its walltime (sites
-log the time that clearing up takes); it is kept as it is.
+after `account` are amounts per unit, named like the resources of the system. Between them may stand `start_s`, when
+the job started on the machine that the trace comes from; empty where that is not known. A run may outlive its walltime
+(sites log the time that clearing up takes); it is kept as it is.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sys import intern
 from cpsched.listing import Listing
 from cpsched_sim.errors import Unusable, shown
 from cpsched_sim.files import write_whole
-from cpsched_sim.reading.bounds import MAX_HEADER_LINES, MAX_LINE_CHARS, MAX_RESOURCES
+from cpsched_sim.reading.bounds import MAX_LINE_CHARS, MAX_RESOURCES
 from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.traces.record import Reader, Record, Units
 
@@ -33,6 +34,8 @@ MAGIC = "# cpsched-trace 1"
 NUMBERS = ("job", "submit_s", "run_s", "walltime_s", "units", "distinct", "exclusive")
 WORDS = ("partition", "user", "name", "queue", "account")
 FIXED = (*NUMBERS, *WORDS)
+START = "start_s"
+"""The column of recorded starts, which stands right after the fixed ones where a trace has it."""
 _LEAST = {"submit_s": 0, "run_s": 1, "walltime_s": 1}
 
 
@@ -57,14 +60,16 @@ class NativeReader(Reader):
                 if len(text) > MAX_LINE_CHARS:
                     raise self._too_long(text)
                 key, _, value = text[1:].partition(":")
-                if len(self.header) < MAX_HEADER_LINES:
+                if self._keeps(text):
                     self.header[key.strip()] = value.strip()
+                self._pass_over()
                 continue
             columns = tuple(text.rstrip("\r\n").split(","))
             if columns[: len(FIXED)] != FIXED or len(columns) == len(FIXED):
                 raise self._wrong("columns", text.strip(), f"must be {','.join(FIXED)}, then the resources")
-            resources = columns[len(FIXED) :]
-            if len(resources) > MAX_RESOURCES or len(set(resources)) < len(resources) or "" in resources:
+            self._at = len(FIXED) + (columns[len(FIXED)] == START)
+            resources = columns[self._at :]
+            if not resources or len(resources) > MAX_RESOURCES or len({*resources, ""}) <= len(resources):
                 rule = f"must be names of at most {MAX_RESOURCES} resources, each once"
                 raise self._wrong("columns", ",".join(resources), rule)
             return resources
@@ -75,7 +80,7 @@ class NativeReader(Reader):
 
     def _split(self, text: str) -> list[str]:
         fields = self._quoted(text) if '"' in text else text.rstrip("\r\n").split(",")
-        expected = len(FIXED) + len(self.resources)
+        expected = self._at + len(self.resources)
         if len(fields) != expected:
             raise self._wrong("fields", len(fields), f"must be {expected}")
         return fields
@@ -98,10 +103,12 @@ class NativeReader(Reader):
             if value < _LEAST[name]:
                 raise self._wrong(name, value, f"must be at least {_LEAST[name]}")
         user, name, queue, account = map(intern, fields[8:12])
-        return Record(id, submit_s, run_s, walltime_s, self._ask(fields), user, name, queue, account)
+        recorded = fields[len(FIXED)] if self._at > len(FIXED) else ""
+        start_s = self._whole(START, recorded) if recorded else None
+        return Record(id, submit_s, run_s, walltime_s, self._ask(fields), user, name, queue, account, start_s)
 
     def _ask(self, fields: list[str]) -> Units:
-        key = (*fields[4:8], *fields[len(FIXED) :])
+        key = (*fields[4:8], *fields[self._at :])
         ask = self._asks.get(key)
         if ask is None:
             units, distinct, exclusive = (self._whole(NUMBERS[i], fields[i]) for i in (4, 5, 6))
@@ -124,18 +131,22 @@ class NativeReader(Reader):
 def write(path: Path, records: Iterable[Record], resources: Sequence[str], header: Mapping[str, object]) -> None:
     """Write records whose asks are `Units`; gzipped if the name ends in .gz. The same records give the same bytes.
 
+    Recorded starts are written where one record has one; where jobs ran (`nodes`) is not.
+
     Raises `Unusable`, also for words with line breaks: a job is a line.
     """
     text = io.StringIO()
     text.write(MAGIC + "\n")
     text.writelines(f"# {key}: {value}\n" for key, value in header.items())
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([*FIXED, *resources])
-    table.writerows(_row(record, resources) for record in records)
+    rows = list(records)
+    starts = any(record.start_s is not None for record in rows)
+    table.writerow([*FIXED, *([START] if starts else []), *resources])
+    table.writerows(_row(record, resources, starts) for record in rows)
     write_whole(path, text.getvalue().encode())
 
 
-def _row(record: Record, resources: Sequence[str]) -> list[object]:
+def _row(record: Record, resources: Sequence[str], starts: bool) -> list[object]:
     ask = record.ask
     assert isinstance(ask, Units), "only units with named amounts can be written"
     amounts = dict(ask.each)
@@ -155,6 +166,7 @@ def _row(record: Record, resources: Sequence[str]) -> list[object]:
         record.name,
         record.queue,
         record.account,
+        *(["" if record.start_s is None else record.start_s] if starts else []),
         *(amounts.get(name, 0) for name in resources),
     ]
 

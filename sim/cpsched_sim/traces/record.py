@@ -12,7 +12,16 @@ from typing import NamedTuple
 
 from cpsched.model import Job, Request
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.reading.bounds import MAX_FIELD_CHARS, MAX_ID, MAX_JOBS, MAX_LINE_CHARS, MAX_TIME_S
+from cpsched_sim.reading.bounds import (
+    MAX_FIELD_CHARS,
+    MAX_HEADER_CHARS,
+    MAX_HEADER_LINES,
+    MAX_ID,
+    MAX_JOBS,
+    MAX_LINE_CHARS,
+    MAX_LINES_ASIDE,
+    MAX_TIME_S,
+)
 from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.traces.job import TraceJob
 
@@ -40,7 +49,11 @@ Ask = Processors | Units
 
 
 class Record(NamedTuple):
-    """One job of a trace. Names are "" where the trace has none."""
+    """One job of a trace. Names are "" where the trace has none.
+
+    `start_s` is when the job really started, None where the trace does not tell; `nodes` where it ran, as Slurm spells
+    lists of nodes.
+    """
 
     id: int
     submit_s: int
@@ -51,6 +64,8 @@ class Record(NamedTuple):
     name: str = ""
     queue: str = ""
     account: str = ""
+    start_s: int | None = None
+    nodes: str = ""
 
     def with_request(self, request: Request) -> TraceJob:
         """The job, asking for `request`: what `ask` means on a system."""
@@ -64,11 +79,19 @@ class Record(NamedTuple):
             queue=self.queue,
             account=self.account,
         )
-        return TraceJob(job, self.run_s)
+        return TraceJob(job, self.run_s, self.start_s)
 
 
+_NO_JOB = ("", ";", "#")
+"""How lines begin that are blank, or comments in one of the formats."""
 _WORDS = ("user", "name", "queue", "account")
 """The last fields of a record."""
+
+
+MOST_REASONS = 10
+"""Reasons of one kind that are told each; of those beyond, how many there are."""
+MOST_EXAMPLES = 5
+"""Broken lines that are told word by word."""
 
 
 class Tally:
@@ -80,12 +103,37 @@ class Tally:
         self.skipped: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
         """What was passed over in lines that were read."""
+        self.taken: Counter[str] = Counter()
+        """What was taken for granted in jobs that were read."""
+        self.read = 0
+        """Lines that could be read, whether or not a job came of it."""
+        self.broken = 0
+        """Lines that could not be read, all of which are in `skipped`, too."""
+        self.examples: list[str] = []
+        """The first of them, each with its line and the rule that it breaks."""
+
+    def skip(self, error: InvalidTrace) -> None:
+        """Count a line that cannot be read."""
+        self.broken += 1
+        self.skipped[f"{error.field} {error.rule}"] += 1
+        if len(self.examples) < MOST_EXAMPLES:
+            self.examples.append(str(error))
 
     def lines(self) -> list[str]:
-        """One sentence for each reason, with its count."""
+        """One sentence for each reason, with its count; the first broken lines as they are."""
         kinds = (("dropped", self.dropped), ("cut", self.cut), ("skipped", self.skipped))
-        notes = [f"{kind} {count} jobs: {why}" for kind, reasons in kinds for why, count in sorted(reasons.items())]
-        return notes + [f"ignored in {count} lines: {what}" for what, count in sorted(self.ignored.items())]
+        notes = [line for kind, reasons in kinds for line in _told(f"{kind} {{}} jobs", reasons)]
+        notes += [f"broken: {example}" for example in self.examples]
+        return [*notes, *_told("ignored in {} lines", self.ignored), *_told("in {} jobs", self.taken)]
+
+
+def _told(words: str, reasons: Counter[str]) -> list[str]:
+    """A sentence for each of the most frequent reasons, in the order of the alphabet."""
+    shown = sorted(reasons.most_common(MOST_REASONS))
+    notes = [f"{words.format(count)}: {why}" for why, count in shown]
+    if more := reasons.total() - sum(count for _, count in shown):
+        notes.append(f"{words.format(more)}: {len(reasons) - len(shown)} other reasons")
+    return notes
 
 
 class Reader:
@@ -109,6 +157,7 @@ class Reader:
         self.tally = Tally()
         self.line = 0
         """Number of the line that was read last."""
+        self._aside = self._header_lines = self._header_chars = 0
 
     def __iter__(self) -> Iterator[Record]:
         """The jobs in file order. Raises `InvalidTrace`, or skips and counts where lenient."""
@@ -119,20 +168,38 @@ class Reader:
                 if len(text) > MAX_LINE_CHARS:
                     raise self._too_long(text)
                 record = self._record(text)
-                if record is None:
-                    continue
-                self._check(record, text)
-                if record.id in seen:
-                    raise self._wrong("job", record.id, "must appear once")
+                if record is not None:
+                    self._check(record, text)
+                    if record.id in seen:
+                        raise self._wrong("job", record.id, "must appear once")
             except InvalidTrace as error:
                 if not self.lenient:
                     raise
-                self.tally.skipped[f"{error.field} {error.rule}"] += 1
+                self.tally.skip(error)
+                self._pass_over()
+                continue
+            if record is None:
+                self.tally.read += 1
+                if text.lstrip()[:1] in _NO_JOB:
+                    self._pass_over()
                 continue
             seen.add(record.id)
             if len(seen) > MAX_JOBS:
                 raise self._wrong("jobs", f"{len(seen):,}", f"must not be more than {MAX_JOBS:,}")
+            self.tally.read += 1
             yield record
+
+    def _pass_over(self) -> None:
+        """Count one more line without a job. Raises `InvalidTrace` where there are more than any real trace has."""
+        self._aside += 1
+        if self._aside > MAX_LINES_ASIDE:
+            raise self._wrong("lines", f"{self._aside:,} without a job", f"must not be more than {MAX_LINES_ASIDE:,}")
+
+    def _keeps(self, text: str) -> bool:
+        """Whether one more line of the header is kept."""
+        self._header_lines += 1
+        self._header_chars += len(text)
+        return self._header_lines <= MAX_HEADER_LINES and self._header_chars <= MAX_HEADER_CHARS
 
     def _too_long(self, text: str) -> InvalidTrace:
         return self._wrong("line", text, f"must not be longer than {MAX_LINE_CHARS:,} characters")
@@ -147,6 +214,8 @@ class Reader:
             least = {"submit_s": 0, "run_s": 1, "walltime_s": 1}
             name = next(name for name, value in times.items() if not least[name] <= value <= MAX_TIME_S)
             raise self._wrong(name, times[name], f"must be from {least[name]} to {MAX_TIME_S:,}")
+        if record.start_s is not None and not submit_s <= record.start_s <= MAX_TIME_S:
+            raise self._wrong("start_s", record.start_s, f"must be from submit_s={submit_s} to {MAX_TIME_S:,}")
         if len(text) > MAX_FIELD_CHARS:
             for name in _WORDS:
                 if len(word := getattr(record, name)) > MAX_FIELD_CHARS:

@@ -1,51 +1,90 @@
-"""Imports Slurm accounting data: the lines of `sacct --parsable2 --allocations`.
+"""Imports Slurm accounting data: the lines of `sacct --parsable2 --allocations --duplicates`.
 
-With a header line the columns are found by name, in any order, and whatever separates them (`sacct --delimiter`; a
-field that holds the separator stands in double quotes). Without a header line they must be those that Open XDMoD asks
-sacct for (`XDMOD_COLUMNS`), separated by `|`. Used are JobIDRaw (else JobID), Partition, Account, User, Submit, Start,
-End, Timelimit, NNodes, NCPUS, ReqTRES, AllocTRES and JobName:
+Which column holds what says `cpsched_sim.traces.columns`; what a `Dialect` adds is told by the owner of the file.
 
-- run_s is End - Start; jobs that never started or have not ended are dropped; a run that outlived its limit is kept;
-- walltime_s is Timelimit, the run time where that is not a time (UNLIMITED, Partition_Limit);
-- a job that had N nodes asks for N units on distinct nodes, each with its share (rounded up) of the allocated CPUs
-  (`cores`), memory (`memory_mib`) and GPUs (`gpus`, gres/gpu of whatever type);
-- partition and queue are Slurm's partition; job steps and further runs of a requeued job are dropped.
+- A job arrives when it became eligible, which is later than its submission where it waited for a date, another job or
+  its release. Where Eligible is not known, or the owner wants it so, it arrives when it was submitted.
+- run_s is End - Start; jobs that never started or have not ended are dropped, and counted by their State; a run that
+  outlived its limit is kept. start_s is Start.
+- walltime_s is Timelimit, the run time where that is not a time (UNLIMITED, Partition_Limit).
+- A job that had N nodes asks for N units on distinct nodes, each with its share (rounded up) of the allocated CPUs
+  (`cores`), memory (`memory_mib`) and GPUs (`gpus`, gres/gpu of whatever type).
+- Partition and queue are Slurm's partition; job steps are dropped.
+- Each run of a requeued job is a job of its own, and so is each component of a heterogeneous job.
 
-Times are local times without a zone: they become seconds since 1970 as if they were UTC.
+Numbers of jobs are those of Slurm. Where there is more than one run, or no JobIDRaw, they are made up (`number_of`,
+`NEXT_RUN`). What a job that asks for no user, account or name lacks is "".
+
+Times are local times without a zone: they become seconds since 1970 as if they were UTC, unless the zone is told (see
+`cpsched_sim.traces.moments`).
 """
 
 from __future__ import annotations
 
-import csv
 import re
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from sys import intern
+from typing import Literal
 
+from cpsched.errors import InvalidValue, require
 from cpsched.listing import Listing
-from cpsched_sim.reading.bounds import MAX_AMOUNT
+from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_ID
 from cpsched_sim.reading.lines import lines_of
+from cpsched_sim.traces.columns import READ, Columns, is_aligned, separator_of
+from cpsched_sim.traces.moments import HOUR_S, UNKNOWN, Moments, moments, settled, zone_of
 from cpsched_sim.traces.record import Reader, Record, Units
 
-XDMOD_COLUMNS = (
-    "JobID|JobIDRaw|Cluster|Partition|QOS|Account|Group|GID|User|UID|Submit|Eligible|Start|End|Elapsed|ExitCode|State|"
-    "NNodes|NCPUS|ReqCPUS|ReqMem|ReqTRES|AllocTRES|Timelimit|NodeList|JobName"
-)
-_NEEDED = ("User", "Submit", "Start", "End", "Timelimit", "NNodes", "NCPUS")
-_KNOWN = {name.lower() for name in XDMOD_COLUMNS.split("|")}
-_SEPARATORS = "|,;\t^~"
+Arrival = Literal["eligible", "submit"]
+
 _TIME_LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?$", re.ASCII)
 _MIB_PER = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _MEMORY = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)$", re.ASCII)
+_NUMBER = re.compile(r"(\d{1,4000})(?:([_+])(\d{1,7}))?$", re.ASCII)
+_LONG = 4000
+"""Digits that Python makes a number of."""
+_TASKS = 10**7
+"""More than the tasks of any array: -70000003 is task 3 of the array 7."""
+_COMPONENTS = 9 * 10**6
+"""-79000001 is component 1 of the heterogeneous job 7; no array has so many tasks."""
+NEXT_RUN = 10**16
+"""Added to a job's number for each further run: 10000000000000007 is the second run of job 7."""
+_TIMES = ("Submit", "Eligible", "Start", "End")
+_NEVER_RAN = {
+    "CANCELLED": "cancelled while waiting",
+    "PENDING": "still waiting when the file was made",
+    "RUNNING": "still running when the file was made",
+    "SUSPENDED": "still running when the file was made",
+}
 
 
-def separator_of(line: str) -> str:
-    """What separates the columns of a header line of sacct; "" where the line is none."""
-    for separator in _SEPARATORS:
-        names = {name.strip(' "\r\n').lower() for name in line.split(separator)}
-        if names & {"jobid", "jobidraw"} and len(names & _KNOWN) > 1:
-            return separator
-    return ""
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What the owner of an accounting file says of it; see the command line's --columns, --zone and --arrival."""
+
+    columns: str = ""
+    zone: str = ""
+    arrival: Arrival = "eligible"
+
+    def __post_init__(self) -> None:
+        require(self.arrival in ("eligible", "submit"), "--arrival", self.arrival, "must be eligible or submit")
+        zone_of(self.zone)
+
+
+PLAIN = Dialect()
+
+
+def number_of(text: str) -> int:
+    """The number of a job as JobIDRaw or JobID spells it; negative for tasks and components. Raises `InvalidValue`."""
+    if text.isdecimal() and text.isascii() and len(text) < _LONG:
+        return int(text)
+    match = _NUMBER.match(text)
+    if not match:
+        raise InvalidValue("job", text, "must be a whole number")
+    job, kind, part = int(match[1]), match[2], int(match[3] or 0)
+    if kind is None:
+        return job
+    return -(job * _TASKS + part + (_COMPONENTS if kind == "+" else 0))
 
 
 class SacctReader(Reader):
@@ -54,91 +93,191 @@ class SacctReader(Reader):
     @classmethod
     def recognises(cls, first: str) -> bool:
         """See `Reader.recognises`: a header line, or fields separated by `|`."""
-        return bool(separator_of(first)) or (first.count("|") > 2 and not first.lstrip().startswith((";", "#")))
+        between_bars = first.count("|") > 2 and not first.lstrip().startswith((";", "#"))
+        return bool(separator_of(first)) or is_aligned(first) or between_bars
 
-    def __init__(self, path: Path, lenient: bool = False) -> None:
+    def __init__(self, path: Path, lenient: bool = False, dialect: Dialect = PLAIN) -> None:
         super().__init__(path, lenient)
         self.resources = ("cores", "memory_mib", "gpus")
-        self._ran: set[int] = set()
+        self._dialect, self._zone = dialect, zone_of(dialect.zone)
+        self._runs: dict[int, tuple[int, ...]] = {}
         self._asks: dict[Units, Units] = {}
-        self._separator, columns = self._read_columns()
-        self._columns = {name.strip().lower(): at for at, name in enumerate(columns)}
-        self._count, self._last = len(columns), columns[-1].strip().lower()
-        for name in _NEEDED:
-            if name.lower() not in self._columns:
-                raise self._wrong("columns", name, "is missing")
-
-    def _read_columns(self) -> tuple[str, list[str]]:
-        """(separator, names) of the header line; without one, those of Open XDMoD."""
-        first = next((text.strip() for _, text in lines_of(self.path) if text.strip()), "")
-        if separator := separator_of(first):
-            return separator, first.rstrip(separator).replace('"', "").split(separator)
-        return "|", XDMOD_COLUMNS.split("|")
+        self.line, first = next(((at, text) for at, text in lines_of(path) if text.strip()), (0, ""))
+        if is_aligned(first):
+            raise self._wrong("columns", first.strip(), "must be separated: ask sacct for them with --parsable2")
+        self.columns = Columns.of(first, dialect.columns)
+        if missing := self.columns.missing():
+            rule = "is missing; add it to sacct's --format, or say which column it is: --columns NAME=COLUMN"
+            raise self._wrong("columns", ", ".join(missing), rule)
+        self._at = {name: self.columns.where(name) for name in READ}
+        self._limit_in_minutes = "timelimit" not in self.columns.at
 
     def _record(self, text: str) -> Record | None:
-        if not text.strip() or ("JobID" in text and separator_of(text)):
+        if not text.strip() or self._is_header(text):
             return None
-        fields = self._split(text)
-        id_field = "JobIDRaw" if "jobidraw" in self._columns else "JobID"
-        id_text = self._get(fields, id_field)
+        try:
+            fields = self.columns.split(text)
+        except InvalidValue as error:
+            raise self._wrong(error.field, error.value, error.rule) from error
+        id_text = self._get(fields, "JobIDRaw")
         if "." in id_text:
             self.tally.dropped["job step"] += 1
             return None
-        id = self._whole(id_field, id_text)
-        if id in self._ran:
-            self.tally.dropped["another run of a requeued job"] += 1
+        submit_s, eligible_s, start_s, end_s = self._times(fields)
+        run_s = self._run_s(fields, start_s, end_s)
+        if run_s is None or start_s is None:
+            self.tally.dropped[self._why_not(fields, start_s, end_s)] += 1
             return None
-        start_s, end_s = self._time(fields, "Start"), self._time(fields, "End")
-        submit_s = self._time(fields, "Submit")
         if submit_s is None:
             raise self._wrong("Submit", self._get(fields, "Submit"), "must be a time")
-        if start_s is None or end_s is None or end_s <= start_s:
-            self.tally.dropped["never started, not ended, or run time below 1 s"] += 1
+        id = self._number(id_text, start_s)
+        if id is None:
+            self.tally.dropped["line of a job that was read before"] += 1
             return None
-        self._ran.add(id)
-        run_s, partition = end_s - start_s, self._get(fields, "Partition")
+        partition = self._get(fields, "Partition")
         return Record(
             id,
-            submit_s,
+            self._arrival_s(submit_s, eligible_s, start_s),
             run_s,
-            self._limit_s(fields) or run_s,
+            self._limit_s(fields) or self._unlimited_s(run_s),
             self._ask(fields, partition),
             self._get(fields, "User"),
             self._get(fields, "JobName"),
             partition,
             self._get(fields, "Account"),
+            self._recorded_s(submit_s, start_s),
+            self._get(fields, "NodeList"),
         )
 
-    def _split(self, text: str) -> list[str]:
-        """The fields of a line. The separator may also end the line, and stand in a job name that comes last."""
-        separator, count = self._separator, self._count
-        fields = text.rstrip("\r\n").split(separator)
-        if len(fields) != count and '"' in text:
-            try:
-                fields = next(csv.reader([text], delimiter=separator), [])
-            except csv.Error as error:
-                raise self._wrong("line", text.strip(), f"must be readable as CSV: {error}") from error
-        if len(fields) == count + 1 and not fields[-1]:
-            del fields[-1]
-        if len(fields) > count and self._last == "jobname":
-            fields[count - 1 :] = [separator.join(fields[count - 1 :])]
-        if len(fields) != count:
-            raise self._wrong("fields", len(fields), f"must be {count}")
-        return fields
+    def _is_header(self, text: str) -> bool:
+        return text.rstrip("\r\n") == self.columns.header or ("JobID" in text and bool(separator_of(text)))
+
+    # ------------------------------------------------------------------------------------------ times
+
+    def _times(self, fields: list[str]) -> list[int | None]:
+        """Submission, eligibility, start and end; an hour that the clock showed twice is settled and counted."""
+        found = [self._moments(fields, name) for name in _TIMES]
+        if all(len(at) < 2 for at in found):
+            return [at[0] if at else None for at in found]
+        times, certain = settled(found, self._elapsed_s(fields))
+        how = "told by Elapsed and the order of times" if certain else "taken for the first"
+        self.tally.taken[f"a time is in the hour that the clock showed twice, {how}"] += 1
+        return times
+
+    def _moments(self, fields: list[str], name: str) -> Moments:
+        try:
+            return moments(self._get(fields, name), self._zone)
+        except InvalidValue as error:
+            raise self._wrong(name, error.value, error.rule) from error
+
+    def _elapsed_s(self, fields: list[str]) -> int | None:
+        text = self._get(fields, "Elapsed")
+        return self._whole("Elapsed", text) if text.isdecimal() else self._duration_s("Elapsed", text)
+
+    def _run_s(self, fields: list[str], start_s: int | None, end_s: int | None) -> int | None:
+        """How long the job ran; None where it did not, or is not through.
+
+        Where no zone is told, a run over a change of the clock seems an hour longer or shorter than Elapsed says.
+        """
+        if start_s is None or end_s is None:
+            return None
+        run_s = end_s - start_s
+        if not self._dialect.zone and self._at["Elapsed"] is not None:
+            elapsed_s = self._elapsed_s(fields)
+            if elapsed_s is not None and abs(run_s - elapsed_s) == HOUR_S:
+                self.tally.taken[
+                    "Elapsed is an hour off End - Start, and counts: where the clock changed, say --zone"
+                ] += 1
+                run_s = elapsed_s
+        return run_s if run_s > 0 else None
+
+    def _why_not(self, fields: list[str], start_s: int | None, end_s: int | None) -> str:
+        if start_s is not None and end_s is not None and not self._was_cancelled(fields):
+            return "run time below 1 s"
+        word = "RUNNING" if start_s is not None and end_s is None else self._state(fields)
+        return _NEVER_RAN.get(word, "never started")
+
+    def _state(self, fields: list[str]) -> str:
+        return self._get(fields, "State").partition(" ")[0].rstrip("+").upper()
+
+    def _was_cancelled(self, fields: list[str]) -> bool:
+        return self._state(fields) == "CANCELLED"
+
+    def _arrival_s(self, submit_s: int, eligible_s: int | None, start_s: int) -> int:
+        if self._dialect.arrival == "submit" or eligible_s is None or not submit_s < eligible_s <= start_s:
+            return submit_s
+        self.tally.taken["arrival is Eligible, which is later than Submit"] += 1
+        return eligible_s
+
+    def _recorded_s(self, submit_s: int, start_s: int) -> int | None:
+        if start_s >= submit_s:
+            return start_s
+        self.tally.taken["Start is before Submit, and does not count as recorded"] += 1
+        return None
+
+    def _unlimited_s(self, run_s: int) -> int:
+        self.tally.taken["walltime is the run time, since no limit is told"] += 1
+        return run_s
+
+    def _limit_s(self, fields: list[str]) -> int | None:
+        text = self._get(fields, "Timelimit")
+        if self._limit_in_minutes and text.isdecimal():
+            return self._whole("TimelimitRaw", text) * 60
+        return self._duration_s("Timelimit", text)
+
+    def _duration_s(self, field: str, text: str) -> int | None:
+        match = _TIME_LIMIT.match(text)
+        if not match:
+            return None
+        days, hours, minutes, seconds = (self._whole(field, part or "0") for part in match.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+    # ------------------------------------------------------------------------------------------ numbers
+
+    def _number(self, text: str, start_s: int) -> int | None:
+        """The job's number; a further run has one of its own, and a run that was read before has none."""
+        try:
+            id = number_of(text)
+        except InvalidValue as error:
+            raise self._wrong("JobIDRaw" if "jobidraw" in self.columns.at else "JobID", text, error.rule) from error
+        before = self._runs.get(id, ())
+        if start_s in before:
+            return None
+        further = len(before) * NEXT_RUN
+        if before and abs(id) + further > MAX_ID:
+            raise self._wrong("job", text, f"must not have more than {MAX_ID // NEXT_RUN + 1} runs")
+        self._runs[id] = (*before, start_s)
+        if before:
+            self.tally.taken["is a further run of a job that was requeued"] += 1
+        return id + further if id >= 0 else id - further
+
+    # ------------------------------------------------------------------------------------------ amounts
 
     def _ask(self, fields: list[str], partition: str) -> Units:
         tres = self._tres(self._get(fields, "ReqTRES")) | self._tres(self._get(fields, "AllocTRES"))
-        nodes = self._whole("NNodes", tres.get("node") or self._get(fields, "NNodes"))
+        nodes = self._nodes(tres.get("node") or self._get(fields, "NNodes"))
         cores = self._whole("NCPUS", tres.get("cpu") or self._get(fields, "NCPUS"))
         if nodes < 1 or cores < 1:
             raise self._wrong("NNodes, NCPUS", (nodes, cores), "must be positive")
-        gpus = self._whole("gres/gpu", tres.get("gres/gpu", "0"))
-        if gpus < 0:
-            raise self._wrong("gres/gpu", gpus, "must not be negative")
+        gpus = self._gpus(tres)
         totals = {"cores": cores, "memory_mib": self._mib(tres.get("mem", "0")), "gpus": gpus}
         each = tuple((name, -(-total // nodes)) for name, total in totals.items() if total)
         ask = Units(nodes, each, distinct=nodes > 1, partition=partition)
         return self._asks.setdefault(ask, ask)
+
+    def _nodes(self, text: str) -> int:
+        if text.lower() not in UNKNOWN:
+            return self._whole("NNodes", text)
+        self.tally.taken["the number of nodes is not told, and taken for 1"] += 1
+        return 1
+
+    def _gpus(self, tres: dict[str, str]) -> int:
+        """GPUs of whatever type; where they are counted by type alone, all types together."""
+        typed = [text for name, text in tres.items() if name.startswith("gres/gpu:")]
+        gpus = sum(self._whole("gres/gpu", text) for text in ([tres["gres/gpu"]] if "gres/gpu" in tres else typed))
+        if gpus < 0:
+            raise self._wrong("gres/gpu", gpus, "must not be negative")
+        return gpus
 
     def _tres(self, text: str) -> dict[str, str]:
         pairs = (part.partition("=") for part in text.split(",") if part)
@@ -153,24 +292,10 @@ class SacctReader(Reader):
             raise self._wrong("mem", text, f"must not be more than {MAX_AMOUNT:,} MiB")
         return int(mib)
 
-    def _limit_s(self, fields: list[str]) -> int | None:
-        match = _TIME_LIMIT.match(self._get(fields, "Timelimit"))
-        if not match:
-            return None
-        days, hours, minutes, seconds = (self._whole("Timelimit", part or "0") for part in match.groups())
-        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-    def _time(self, fields: list[str], field: str) -> int | None:
-        text = self._get(fields, field)
-        if text in ("", "Unknown", "None"):
-            return None
-        try:
-            return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
-        except (ValueError, OverflowError):
-            raise self._wrong(field, text, "must be a time like 2016-12-22T07:15:12") from None
+    # ------------------------------------------------------------------------------------------ fields
 
     def _get(self, fields: list[str], name: str) -> str:
-        at = self._columns.get(name.lower())
+        at = self._at[name]
         return "" if at is None else intern(fields[at])
 
     def _whole(self, field: str, text: str) -> int:

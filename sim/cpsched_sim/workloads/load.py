@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from itertools import islice
 from os import PathLike
 from pathlib import Path
 
 from cpsched.catalogue import Catalogue
-from cpsched.errors import InvalidValue, UnknownName
+from cpsched.errors import METHODS, RAISED, CpschedError, InvalidValue, PluginFault, UnknownName, what_happened
 from cpsched.listing import Listing
 from cpsched.model import Cluster
-from cpsched_sim.errors import InvalidTrace, Unusable, shown
+from cpsched.whereabouts import place_of
+from cpsched_sim.errors import InvalidTrace, SimError, Unusable, shown
 from cpsched_sim.files import sha256_of
 from cpsched_sim.reading.glance import look_at
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
 from cpsched_sim.systems.system import Boundless, Power, System, SystemFile, load_system, named_system
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.traces.record import Reader, Record
+from cpsched_sim.traces.sacct import PLAIN, Dialect, SacctReader
 from cpsched_sim.traces.swf import SwfReader
 
 _OTHERS = "name one that is known here, or a system file, with --system"
+_TOO_LARGE = "correct the system, or leave such jobs out: lenient"
 _LOOKED_AT = 20
 """Lines of which one must look like SWF, where no format recognises the first."""
+MOST_BROKEN = 0.5
+"""Part of the lines that may be broken where reading is lenient: a file with more of them is not what it seems."""
+FEW_BROKEN = 10
+"""So many broken lines are left out, however few the others are."""
+_SOME = 5
+"""How many partitions a note names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +69,36 @@ FORMATS: Catalogue[Reader] = Catalogue("trace format", "cpsched.formats", Reader
 """The formats by name: every module of `cpsched_sim.traces` that lists one, and those of plug-ins."""
 
 
-def open_trace(path: Path, lenient: bool = False, format: str | None = None) -> Reader:
+def open_trace(path: Path, lenient: bool = False, format: str | None = None, dialect: Dialect = PLAIN) -> Reader:
     """A reader for the file: of `format`, or of the format that the file turns out to have.
+
+    A `dialect` that names columns is for accounting data, whatever the first line looks like.
 
     Raises `UnknownName` or `Unloadable` for a format that is not there, `Unusable` for a file that cannot be read or
     that is of no format, saying what it seems to be.
     """
+    if format is None and dialect.columns:
+        return SacctReader(path, lenient, dialect)
     listing = FORMATS.find(format) if format is not None else _recognised(path)
-    return FORMATS.checked(listing.factory(path, lenient), listing.name)
+    if listing.factory is SacctReader:
+        return SacctReader(path, lenient, dialect)
+    if dialect != PLAIN:
+        raise Unusable(f"{path}: is read as {listing.name}; --columns, --zone and --arrival are for accounting data")
+    with _faults_of(listing.name):
+        return FORMATS.checked(listing.factory(path, lenient), listing.name)
+
+
+@contextmanager
+def _faults_of(format: str, reader: Reader | None = None) -> Iterator[None]:
+    """Raise `PluginFault` for what a format raises that is neither the file's fault nor raised on purpose."""
+    try:
+        yield
+    except (CpschedError, SimError, OSError, MemoryError):
+        raise
+    except RAISED as error:
+        at = f" at line {reader.line} of {reader.path}" if reader is not None else ""
+        place = place_of(error, reader, METHODS["trace format"])
+        raise PluginFault("trace format", format, f"{what_happened(error)}{at}", place) from error
 
 
 def _recognised(path: Path) -> Listing:
@@ -76,12 +109,18 @@ def _recognised(path: Path) -> Listing:
     glance = look_at(path)
     formats = [known for known in FORMATS.all() if isinstance(known, Listing)]
     for known in formats:
-        if glance.lines and getattr(known.factory, "recognises", _nothing)(glance.lines[0]):
+        if glance.lines and _knows(known, glance.lines[0]):
             return known
     if any(SwfReader.looks_like_one(line) for line in glance.lines[:_LOOKED_AT]):
         return FORMATS.find("swf")
     names = ", ".join(known.name for known in formats)
     raise Unusable(f"{path}: seems to be {glance.seems}, no trace; formats read, also gzipped: {names}")
+
+
+def _knows(format: Listing, first: str) -> bool:
+    """Whether a format says that a first line is its own; raises `PluginFault` where it fails at that."""
+    with _faults_of(format.name):
+        return bool(getattr(format.factory, "recognises", _nothing)(first))
 
 
 def _nothing(first: str) -> bool:
@@ -95,16 +134,19 @@ def load(
     max_jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
     format: str | None = None,
+    dialect: Dialect = PLAIN,
 ) -> Workload:
     """Read a trace for a system: a name, a file, or what the trace says of itself (else `pool`).
 
-    `format` is a name or `package.module:Class`; without one the file's first line tells.
+    `format` is a name or `package.module:Class`; without one the file's first line tells. `dialect` is what there is
+    to say of accounting data: its columns, its time zone, when its jobs arrive.
 
-    Raises `InvalidTrace` with file and line where a job breaks a rule or could never fit, unless `lenient`.
+    Raises `InvalidTrace` with file and line where a job breaks a rule or could never fit, unless `lenient`:
+    then they are counted, and `Unusable` is raised where most lines are broken.
     `progress` is told the number of jobs read, now and then.
     """
     path = Path(path)
-    reader = open_trace(path, lenient, format)
+    reader = open_trace(path, lenient, format, dialect)
     target = _system(system, reader)
     jobs = _jobs(reader, target, lenient, max_jobs, progress)
     notes = tuple(reader.tally.lines() + _sorted(jobs))
@@ -113,20 +155,26 @@ def load(
         "system_sha256": sha256(target.file.model_dump_json().encode()).hexdigest(),
         "max_jobs": max_jobs,
         "lenient": lenient,
+        **({"dialect": asdict(dialect)} if isinstance(reader, SacctReader) else {}),
     }
     power = target.file.power
     return Workload(shown(path.name), target.name, target.cluster, jobs, reader.header, notes, origin, power=power)
 
 
 def load_jobs(
-    path: Path, lenient: bool = False, max_jobs: int | None = None, format: str | None = None
+    path: Path,
+    lenient: bool = False,
+    max_jobs: int | None = None,
+    format: str | None = None,
+    dialect: Dialect = PLAIN,
+    progress: Callable[[int], None] | None = None,
 ) -> list[TraceJob]:
     """The jobs of a trace in order of arrival, for studies that place none: no system is asked for, every job fits.
 
     Requests tell jobs apart (as predictors do) and mean nothing else. Raises `InvalidTrace`, `Unusable`.
     """
-    reader = open_trace(path, lenient, format)
-    jobs = _jobs(reader, Boundless(reader.resources), lenient, max_jobs)
+    reader = open_trace(path, lenient, format, dialect)
+    jobs = _jobs(reader, Boundless(reader.resources), lenient, max_jobs, progress)
     _sorted(jobs)
     return jobs
 
@@ -139,19 +187,43 @@ def _jobs(
     progress: Callable[[int], None] | None = None,
 ) -> list[TraceJob]:
     jobs: list[TraceJob] = []
-    for record in reader:
-        job = _job(record, target, reader, lenient)
-        if job is None:
-            continue
-        jobs.append(job)
-        if progress is not None and len(jobs) % 10_000 == 0:
-            progress(len(jobs))
-        if len(jobs) == max_jobs:
-            break
+    strangers: Counter[str] = Counter()
+    with _faults_of(type(reader).__name__, reader):
+        for record in reader:
+            job = job_of(record, target, reader)
+            if job is None:
+                continue
+            jobs.append(job)
+            if target.lacks(record.ask.partition):
+                strangers[record.ask.partition] += 1
+            if progress is not None and len(jobs) % 10_000 == 0:
+                progress(len(jobs))
+            if len(jobs) == max_jobs:
+                break
+    check_broken(reader)
+    if strangers:
+        reader.tally.taken[_strange(strangers, target.name)] = strangers.total()
     if not jobs:
         why = "; ".join(reader.tally.lines()) or "the file has none"
         raise Unusable(f"{reader.path}: no jobs to replay ({why})")
     return jobs
+
+
+def check_broken(reader: Reader) -> None:
+    """Raise `Unusable` where more lines are broken than a damaged file has."""
+    tally = reader.tally
+    lines = tally.read + tally.broken
+    if tally.read and tally.broken > max(FEW_BROKEN, MOST_BROKEN * lines):
+        raise Unusable(
+            f"{reader.path}: {tally.broken:,} of {lines:,} lines are broken, too many to leave out: are format and "
+            f"columns as they should be? The first: {tally.examples[0]}"
+        )
+
+
+def _strange(partitions: Counter[str], system: str) -> str:
+    names = ", ".join(shown(name) for name, _ in partitions.most_common(_SOME))
+    more = f" and {len(partitions) - _SOME} more" if len(partitions) > _SOME else ""
+    return f"the partition ({names}{more}) is not one of {shown(system)}, and any node will do"
 
 
 def _system(system: str | SystemFile | None, reader: Reader) -> System:
@@ -169,14 +241,19 @@ def _system(system: str | SystemFile | None, reader: Reader) -> System:
         raise InvalidTrace(reader.path, reader.line, error.field, error.value, error.rule) from error
 
 
-def _job(record: Record, system: System, reader: Reader, lenient: bool) -> TraceJob | None:
+def job_of(record: Record, system: System, reader: Reader) -> TraceJob | None:
+    """The job of a record on a system; where it cannot be, `InvalidTrace`, or None and counted where lenient."""
+    for name, value in zip(Record._fields[:4], record, strict=False):
+        if type(value) is not int:
+            raise TypeError(f"{name}={value!r}: must be an int")
     try:
         return record.with_request(system.request(record.ask))
     except InvalidValue as error:
         rule = f"{error.rule} on {system.name}"
-        if lenient:
+        if reader.lenient:
             reader.tally.skipped[f"{error.field} {rule}"] += 1
             return None
+        rule += f" ({_TOO_LARGE})"
         raise InvalidTrace(reader.path, reader.line, error.field, error.value, rule) from error
 
 

@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cli import app
-from cpsched_sim.comparison import Row, baselines, check_baseline, combinations, percentages, table_rows
+from cpsched_sim.comparison import Row, baselines, check_baseline, combinations, compare, percentages, table_rows
 from cpsched_sim.experiment import Setup
 from cpsched_sim.processes import Study, compare_in_processes
 from tests.unit.sim.test_cli import FOUR_JOBS
+from tests.unit.sim.traces.test_swf import line
 
 
 @pytest.fixture
@@ -39,6 +40,12 @@ def test_every_combination_gets_the_settings_that_it_knows():
         ("list-reg", "walltime", {"option": "greedy"}),
         ("list-reg", "profile", {"option": "greedy", "remember": "5"}),
     ]
+
+
+def test_a_setting_with_its_owner_before_it_reaches_that_one():
+    ((setup, _),) = combinations(["list-reg"], ["profile"], {"predictor.remember": "5", "option": "greedy"}, {})
+    assert setup.policy.predictor_settings == {"remember": "5"}
+    assert setup.policy.dispatcher_settings == {"option": "greedy"}
 
 
 def test_a_setting_that_no_combination_knows_is_refused():
@@ -67,8 +74,65 @@ def test_there_is_no_percentage_of_nothing_or_of_what_failed():
     assert lines[2][-1] == "broke"
 
 
+def test_the_recorded_schedule_may_be_the_baseline_and_has_one_of_its_own():
+    rows = [a_row("a/x"), a_row("a/y", bsld=4.0), Row("as recorded", "", a_row("-").summary | {"bsld": 8.0})]
+    assert rows[2].name == "as recorded"
+    percent = [percentages(row, found[row.name])["bsld"] for found in [baselines(rows, "as recorded")] for row in rows]
+    assert percent == [25, 50, 100]
+    assert percentages(rows[2], baselines(rows, "a")["as recorded"])["bsld"] == 400, "of its first row"
+
+
+WAITED = "\n".join(
+    [
+        "; MaxProcs: 4",
+        line("1", run="100", processors="3", requested="100", wait="0"),
+        line("2", submit="1", run="50", processors="2", requested="60", wait="500"),
+        line("3", submit="2", run="20", processors="1", requested="90", wait="-1"),
+        "",
+    ]
+)
+
+
+def test_the_recorded_schedule_is_a_row_with_its_own_waits(tmp_path):
+    path = tmp_path / "waited.swf"
+    path.write_text(WAITED)
+    arguments = ["compare", str(path), "--dispatchers", "easy", "--baseline", "as recorded", "--plots"]
+    result = CliRunner().invoke(app, [*arguments, "--json", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.stderr
+    easy, real = json.loads(result.stdout)["results"]
+    assert (real["dispatcher"], real["predictor"], real["error"]) == ("as recorded", "", None)
+    summary = real["summary"]
+    assert (summary["jobs"], summary["mean_wait_s"], summary["start_unknown"]) == (2, 250, 1)
+    assert summary.keys() - {"start_unknown"} == easy["summary"].keys()
+    assert easy["percent"]["mean_wait_s"] == pytest.approx(100 * (99 / 3) / 250)
+    assert "as recorded: without 1 of 3 jobs, whose start the trace does not tell" in result.stderr
+    lines = (tmp_path / "out" / "compare.csv").read_text().splitlines()
+    assert [text.split(",")[:3] for text in lines[1:]] == [["easy", "walltime", "3"], ["as recorded", "", "2"]]
+    table = CliRunner().invoke(app, arguments[:-3]).stdout
+    assert "as recorded" in table
+
+
+def test_a_trace_that_tells_no_start_has_no_such_row(four_jobs):
+    result = CliRunner().invoke(app, ["compare", str(four_jobs), "--dispatchers", "easy", "--json"])
+    assert [row["dispatcher"] for row in json.loads(result.stdout)["results"]] == ["easy"]
+    arguments = ["compare", str(four_jobs), "--dispatchers", "easy", "--baseline", "as recorded"]
+    result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "baseline=as recorded: the trace tells no start of a job" in result.stderr
+
+
+def test_in_python_the_recorded_schedule_is_the_last_row(tmp_path):
+    path = tmp_path / "waited.swf"
+    path.write_text(WAITED)
+    found = compare(path, ["easy", "fcfs"], baseline="as recorded")
+    assert [row.name for row in found.rows] == ["easy/walltime", "fcfs/walltime", "as recorded"]
+    assert list(found.simulations) == ["easy/walltime", "fcfs/walltime"]
+    assert "as recorded" in repr(found)
+    assert found.rows[-1].measures.wait_s.tolist() == [0, 500]
+
+
 def test_an_unknown_baseline_is_refused_before_anything_runs():
-    with pytest.raises(UnknownName, match="known: easy, easy/walltime"):
+    with pytest.raises(UnknownName, match="known: as recorded, easy, easy/walltime"):
         check_baseline(combinations(["easy"], ["walltime"], {}, {}), "sjf")
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cpsched import _cache, _compiling, _jit
+from cpsched.compile import cache, doors, progress
 from cpsched_sim.cli import app
-from cpsched_sim.compiling import Display, WarmUp, every_opener
+from cpsched_sim.compiling import Display, WarmUp, every_opener, modules_with_doors, open_all
 
 
 def quarter(value: int) -> int:
@@ -19,8 +19,8 @@ def quarter(value: int) -> int:
     return value // 4
 
 
-def a_door() -> _jit.Door:
-    return _jit.Door(quarter, lambda: _jit.hinted(quarter), True)
+def a_door() -> doors.Door:
+    return doors.Door(quarter)
 
 
 def test_where_stderr_is_no_terminal_each_door_is_one_line_below_one_heading(
@@ -39,7 +39,7 @@ def test_warm_up_compiles_once_and_says_where_the_kernels_are(tmp_path: Path, mo
     said = []
     for _ in range(2):
         monkeypatch.setattr("cpsched_sim.compiling.every_opener", lambda: [a_door().opened])
-        monkeypatch.setattr(_cache, "FILED", {})
+        monkeypatch.setattr(cache, "FILED", {})
         done = CliRunner().invoke(app, ["warm-up"])
         assert done.exit_code == 0, done.output
         said.append(done.output)
@@ -49,8 +49,8 @@ def test_warm_up_compiles_once_and_says_where_the_kernels_are(tmp_path: Path, mo
 
 def test_warm_up_opens_the_doors_of_all_packages_and_what_makes_handles(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(_jit.Door, "opened", lambda door: opened.append(door.__name__))
-    monkeypatch.setattr("cpsched.kernels.structs.ready", lambda cls: opened.append(cls.__name__))
+    monkeypatch.setattr(doors.Door, "opened", lambda door: opened.append(door.__name__))
+    monkeypatch.setattr("cpsched.compile.structs.ready", lambda cls: opened.append(cls.__name__))
     for opener in every_opener():
         opener()
     assert {"plan_counted", "dive", "step", "rounds_placed", "Simulated", "JobTable"} <= set(opened)
@@ -63,7 +63,7 @@ for extra in ("pytest", "hypothesis", "matplotlib", "pandas"):
     sys.modules[extra] = None
 from cpsched_sim.compiling import every_opener
 every_opener()
-from cpsched._jit import DOORS
+from cpsched.compile.doors import DOORS
 print(*(door.__name__ for door in DOORS))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -80,8 +80,59 @@ def test_kernels_that_cannot_be_kept_are_a_failure_of_warm_up(monkeypatch: pytes
 
 def test_opening_a_door_is_measured_once_where_doors_open_others(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([(10, 1.0), (40, 1.5)])
-    monkeypatch.setattr(_compiling, "_clock", lambda: next(ticks))
-    monkeypatch.setattr(_compiling, "_spent", (5, 0.0))
-    with _compiling.opening(), _compiling.opening():
+    monkeypatch.setattr(progress, "_clock", lambda: next(ticks))
+    monkeypatch.setattr(progress, "_spent", (5, 0.0))
+    with progress.opening(), progress.opening():
         pass
-    assert _compiling.spent() == (35, 0.5)
+    assert progress.spent() == (35, 0.5)
+
+
+def test_all_kernels_are_opened_and_how_far_that_is_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
+    told: list[str] = []
+    before = progress.watcher()
+    for _ in range(2):
+        monkeypatch.setattr("cpsched_sim.compiling.openers", lambda: [a_door().opened, lambda: None])
+        open_all(told.append)
+    assert told == [
+        "loads kernels: 0 of 2 kernels are ready",
+        "compiles kernels: 0 of 2 kernels are ready; quarter: 0 of 1 functions",
+        "compiles kernels: 0 of 2 kernels are ready; quarter: 1 of 1 functions",
+        "loads kernels: 1 of 2 kernels are ready",
+        "loads kernels: 0 of 2 kernels are ready",
+        "loads kernels: 1 of 2 kernels are ready",
+    ]
+    assert progress.watcher() is before
+
+
+DECIDES = """
+import sys
+from cpsched.catalogue import DISPATCHERS
+from cpsched_sim.compiling import open_all, modules_with_doors
+dispatcher = DISPATCHERS.build(sys.argv[1], {}, None)
+open_all(lambda words: None)
+from cpsched.compile import doors, structs
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+opened = structs._maker.cache_info().misses, structs._filler.cache_info().misses
+doors.Door._open = lambda door: sys.exit(f"{door.__name__} is opened in the middle of a decision")
+cluster = a_cluster(4, 4)
+running = [a_running(a_job(90, 1, 2, 500), ((3, 1),), start_s=0)]
+for now_s in range(3):
+    jobs = [a_job(10 * now_s + i, 1 + i % 3, 3, 50 + 7 * i) for i in range(12)]
+    decision = dispatcher.decide(a_snapshot(cluster, jobs, running, now_s))
+assert (structs._maker.cache_info().misses, structs._filler.cache_info().misses) == opened
+"""
+
+
+@pytest.mark.parametrize("dispatcher", ["easy", "lookahead", "list-saf", "hcp19", "pcp20", "cph"])
+def test_a_decision_opens_no_kernel_that_its_modules_did_not_have_before(dispatcher: str) -> None:
+    """What a bridge compiles before its first decision is all that its decisions need."""
+    done = subprocess.run([sys.executable, "-c", DECIDES, dispatcher], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_another_process_has_the_same_kernels_when_it_imports_the_same_modules() -> None:
+    import cpsched.dispatchers.easy
+    import cpsched.dispatchers.lookahead.dispatcher  # noqa: F401
+
+    assert {"cpsched.kernels.nodes", "cpsched.kernels.search", "cpsched.kernels.state"} <= set(modules_with_doors())

@@ -4,12 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cpsched.errors import InvalidValue, UnknownName
+from cpsched import Dispatcher, plan
+from cpsched.errors import DecisionFault, InvalidValue, UnknownName
 from cpsched.model import Job, Request
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.profile import ProfilePredictor
 from cpsched_sim.errors import Unusable
-from cpsched_sim.experiment import Setup, run, write_results
+from cpsched_sim.experiment import Setup, figure, run, simulate, write_results
 from cpsched_sim.oracle import SIMULATED, OraclePredictor
 from cpsched_sim.systems.system import Power
 from cpsched_sim.traces.job import TraceJob
@@ -69,14 +70,13 @@ def test_an_simulation_measures_the_jobs_that_ran():
 
 
 def test_a_workload_of_which_nothing_runs_is_unusable():
-    with pytest.raises(Unusable, match="made: no job ran on up"):
+    with pytest.raises(Unusable, match="made: no job can run on up: asks for 9 units"):
         run(a_workload(ran(1, units=9)), Setup())
 
 
 def test_of_a_dispatcher_that_fails_in_every_round_the_first_fault_is_told():
-    on_pools = Setup(PolicySpec("lookahead", dispatcher_settings={"reservations": "3"}))
-    with pytest.raises(Unusable, match=r"no job ran on up: dispatcher Lookahead: .* the cluster is no pool"):
-        run(a_workload(ran(1), ran(2), nodes=2), on_pools)
+    with pytest.raises(DecisionFault, match=r"dispatcher RaisingDispatcher: ZeroDivisionError: .*bad_plugins.py:\d+"):
+        run(a_workload(ran(1), ran(2), nodes=2), Setup(PolicySpec("tests.bad_plugins:RaisingDispatcher")))
 
 
 def test_results_are_written_whole(tmp_path):
@@ -93,6 +93,7 @@ def test_results_are_written_whole(tmp_path):
         "charge": 2.0,
         "left_waiting": 0,
         "notes": ["a note"],
+        "hints": [],
     }
 
 
@@ -123,3 +124,32 @@ def test_a_cap_that_is_set_goes_before_that_of_the_system():
     workload = replace(a_workload(ran(1, units=2), ran(2, units=2)), power=Power(cap_w=20, watts={"cores": 8}))
     setup = Setup(PolicySpec.of("hcp19", settings={"power_cap_w": 32}))
     assert run(workload, setup).schedule.start_s.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(92.6881, "92.688"), (15694.3, "15,694"), (99999.4, "99,999"), (1060430.2, "1,060,430")]
+)
+def test_figures_for_people_have_five_digits_or_all_before_the_point(value, shown):
+    assert figure(value) == shown
+
+
+class Looking(Dispatcher):
+    """Like EASY; keeps every job that it was shown."""
+
+    def __init__(self):
+        self.shown = []
+
+    def decide(self, snapshot, need="plan"):
+        self.shown += snapshot.queued_jobs()
+        return plan(snapshot, reservations=1, need=need)
+
+
+def test_no_dispatcher_is_shown_a_recorded_start():
+    """What a dispatcher gets are `Job`s, a type that has no place for one; so starts recorded change no decision."""
+    jobs = [ran(1, 50, units=4), ran(2, 20, 1, units=4), ran(3, 20, 2, units=1)]
+    recorded = [replace(item, recorded_start_s=1000 - item.job.id) for item in jobs]
+    looking = Looking()
+    plain, told = (simulate(a_workload(*items), looking).schedule for items in (jobs, recorded))
+    assert plain.start_s.tolist() == told.start_s.tolist()
+    assert {type(job) for job in looking.shown} == {Job}
+    assert not {name for name in Job.__dataclass_fields__ if "record" in name or name == "start_s"}

@@ -71,8 +71,9 @@ def test_errors_are_real_starts_less_promised_ones():
 
 def test_the_figures_are_written_a_line_per_dispatcher_and_horizon(tmp_path):
     found = told(ListDispatcher(), *QUEUE)
-    write_promises([("list-reg", found)], tmp_path)
+    write_promises([("list-reg", found)], tmp_path, {"trace": "made"})
     lines = (tmp_path / "promises.csv").read_text().splitlines()
     assert lines[0].startswith("dispatcher,horizon,jobs,on_time,")
     assert [line.split(",")[:3] for line in lines[1:]] == [["list-reg", "up to 1 h", "2"], ["list-reg", "all", "2"]]
+    assert json.loads((tmp_path / "promises.csv.json").read_text())["setup"] == {"trace": "made"}
     assert json.loads(json.dumps(figures(found)))["all"]["jobs"] == 2

@@ -166,15 +166,21 @@ def test_a_comparison_goes_on_where_it_was_stopped(four_jobs, tmp_path):
     assert said == "note: 2 of 3 combinations were finished before\n"
     assert [row["dispatcher"] for row in again] == ["easy", "greedy", "fcfs"]
     assert [again[2]["summary"], again[0]["summary"]] == [row["summary"] for row in first]
-    assert compare("--dispatchers", "easy", "--set", "overrun=double", "--resume")[1].startswith("note: 0 of 1")
-    assert compare("--dispatchers", "fcfs", "--max-jobs", "3", "--resume")[1].startswith("note: 0 of 1")
-    assert compare("--dispatchers", "greedy", "--resume")[1].startswith("note: 1 of 1")
-    four_jobs.write_text(FOUR_JOBS + line("9", submit="500") + "\n")
-    assert compare("--dispatchers", "greedy", "--resume")[1].startswith("note: 0 of 1")
+    assert compare("--dispatchers", "greedy", "--resume")[1] == (
+        "note: 1 of 1 combinations were finished before; 2 others stay\n"
+    )
     summary = tmp_path / "out" / "greedy-walltime" / "summary.json"
     for damaged in ("", "{", "[]", summary.read_text().replace('"bsld"', '"dlsb"')):
         summary.write_text(damaged)
         assert compare("--dispatchers", "greedy", "--resume")[1].startswith("note: 0 of 1")
+
+
+def test_a_comparison_does_not_go_on_with_another_trace(four_jobs, tmp_path):
+    arguments = ("compare", four_jobs, "--dispatchers", "fcfs", "--out", tmp_path / "out")
+    assert invoke(*arguments).exit_code == 0
+    four_jobs.write_text(FOUR_JOBS + line("9", submit="500") + "\n")
+    ended = invoke(*arguments, "--resume")
+    assert (ended.exit_code, "trace_sha256 was" in ended.stderr) == (2, True)
 
 
 def test_what_was_finished_when_a_comparison_is_stopped_is_kept(four_jobs):

@@ -203,3 +203,18 @@ def test_compare_draws_the_shares(files):
     assert "share_distance" in (out / "compare.csv").read_text().partition("\n")[0]
     resumed = CliRunner().invoke(cli.app, [*words, "--resume"])
     assert "1 of 1 combinations were finished before" in resumed.output
+
+
+def test_a_job_with_nodes_for_itself_counts_them_all():
+    """Two jobs of two whole nodes each, under a limit of three nodes: one after the other."""
+    policy = "accounts: { lab: {} }\nqos: { q: { limits: { GrpTRES: node=3 } } }\nusers: { qos: q }\n"
+    whole = [TraceJob(Job(id, 0, 100, Request(2, (4,), exclusive=True), user="ada"), 100) for id in (1, 2)]
+    made = under(Workload("made", "nodes", NODES, whole, {}, ()), parse_policy(Path("site.yaml"), policy))
+    assert sorted(simulate(made, "easy").schedule.start_s.tolist()) == [0, 100]
+
+
+@pytest.mark.parametrize(("walltime_s", "runs"), [(60, True), (61, False)])
+def test_a_time_limit_counts_in_minutes_that_have_begun(walltime_s, runs):
+    policy = 'accounts: { lab: { users: { ada: { limits: { MaxWall: "0:01:00" } } } } }\n'
+    found = replayed([("ada", 0, 1, 10, walltime_s), ("ada", 0, 1, 10, 10)], policy)
+    assert (found.left_waiting == 0) is runs

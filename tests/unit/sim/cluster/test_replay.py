@@ -4,7 +4,7 @@ import pytest
 from cpsched import catalogue
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.errors import InvalidValue
+from cpsched.errors import DecisionFault, InvalidValue
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, Starts
 from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
@@ -90,6 +90,21 @@ def test_a_decision_that_breaks_the_fit_rule_is_not_applied_but_counted():
     assert schedule.violations == ("job 1: a node that does not exist",)
 
 
+def test_a_strict_replay_ends_with_the_first_fault():
+    trace = trace_of((0, 1, 1, 10), (5, 1, 1, 10))
+    for dispatcher, told in (
+        (Breaker(), "Breaker: second 0: job 1: a node that does not exist"),
+        (Failing(ValueError("no idea")), "Failing: ValueError: no idea"),
+        (Failing(), "Failing: RuntimeError: learns nothing"),
+        (Unsure(), "Unsure: ValueError: no idea"),
+    ):
+        with pytest.raises(DecisionFault, match=told):
+            replay(trace, a_cluster(nodes=1), Policy(catalogue.predictor("walltime"), dispatcher), strict=True)
+    policy = Policy(Guessing(0, learns=False), catalogue.dispatcher("easy"))
+    with pytest.raises(DecisionFault, match="estimate_s=0"):
+        replay(trace, a_cluster(nodes=1), policy, lane="fast", strict=True)
+
+
 class Twice(Dispatcher):
     """Starts the first queued job twice, on a node each."""
 
@@ -130,12 +145,13 @@ def test_a_round_in_which_a_dispatcher_fails_is_a_violation_and_the_replay_goes_
     failing = Failing(ValueError("no idea"), None, Decision(NO_STARTS, None))
     trace = trace_of(*((second, 1, 1, 10) for second in range(4)))
     schedule = replay(trace, a_cluster(nodes=1), Policy(catalogue.predictor("walltime"), failing))
-    assert schedule.violations[:3] == (
+    told = [violation.partition(f" ({__file__}:")[0] for violation in schedule.violations]
+    assert told[:3] == [
         "dispatcher Failing: ValueError: no idea",
         "dispatcher Failing: must return a Decision, not a NoneType",
         "dispatcher Failing: its decision must hold Starts and Effort",
-    )
-    assert set(schedule.violations[3:]) == {"dispatcher Failing: RuntimeError: learns nothing"}
+    ]
+    assert set(told[3:]) == {"dispatcher Failing: RuntimeError: learns nothing"}
     assert schedule.start_s.tolist()[0] == 3
     assert schedule.paths["failed"] == 3
 
@@ -150,7 +166,7 @@ class Unsure(EasyDispatcher):
 
 def test_a_dispatcher_that_cannot_tell_whether_it_learns_is_a_violation_and_decides():
     schedule = replay(trace_of((0, 5, 1, 10)), a_cluster(nodes=1), Policy(catalogue.predictor("walltime"), Unsure()))
-    assert schedule.violations == ("dispatcher Unsure: ValueError: no idea",)
+    assert [told.partition(" (")[0] for told in schedule.violations] == ["dispatcher Unsure: ValueError: no idea"]
     assert schedule.start_s.tolist() == [0]
 
 

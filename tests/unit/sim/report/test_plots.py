@@ -51,9 +51,9 @@ def test_an_axis_is_logarithmic_where_one_bar_squashes_the_others(values, scale)
 
 def test_colours_tell_dispatchers_apart_and_styles_of_line_predictors():
     rows = [Row(dispatcher, predictor) for dispatcher in ("a", "b") for predictor in ("x", "y")]
-    styles = plots._styles(rows)
+    styles = plots.styles_of(rows)
     assert [tuple(styles[row.name].values()) for row in rows] == [("C0", "-"), ("C0", "--"), ("C1", "-"), ("C1", "--")]
 
 
 def test_names_are_drawn_as_they_are():
-    assert [plots._label(name) for name in ("a/b", "$x$", "_y")] == ["a/b", r"\$x\$", "\u200b_y"]
+    assert [plots.plain(name) for name in ("a/b", "$x$", "_y")] == ["a/b", r"\$x\$", "\u200b_y"]

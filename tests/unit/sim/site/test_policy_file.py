@@ -53,6 +53,12 @@ def test_a_whole_file():
     assert (weights.fair_share, weights.max_age_s, weights.favor_small) == (1000, 86_400, True)
 
 
+def test_what_really_became_of_a_job_stays_beside_it():
+    item = TraceJob(trace_job(1, "ada").job, 30, recorded_start_s=7)
+    (placed,) = policy(WHOLE).assigned([item])[1]
+    assert (placed.job.account, placed.run_s, placed.recorded_start_s) == ("physics", 30, 7)
+
+
 def test_an_account_hands_limits_on_each_job_and_user_down_but_not_those_of_the_group():
     accounts = policy(WHOLE).site.accounts
     assert accounts.associations[accounts.find("physics", "ada")].limits == Limits(jobs=4)
@@ -77,7 +83,7 @@ def test_jobs_get_account_qos_and_tier():
     ("text", "message"),
     [
         ("", r"site.yaml:1: file: empty: must say something"),
-        ("accounts:\n  a:\n    shares: -1\n", r"site.yaml:3: accounts\.a\.shares: -1: Input should be greater"),
+        ("accounts:\n  a:\n    shares: -1\n", r"site.yaml:3: accounts\.a\.shares: -1: must be"),
         ("accounts:\n  a: {}\nqoss: {}\n", r"site.yaml:3: qoss: .*no such setting; did you mean 'qos'\?"),
         ("qos:\n  q:\n    limits: { MaxJobsPU: many }\n", r"site.yaml:3: qos\.q\.limits: .*MaxJobsPU=many: .*number"),
         ("qos:\n  q:\n    limits: { MaxJob: 2 }\n", r"site.yaml:3: qos\.q\.limits: .*MaxJob is no limit"),

@@ -57,6 +57,13 @@ def test_partitions_become_node_sets():
     assert [system.request(Processors(2, partition=name)).node_set for name in ("a", "b", "unheard of")] == [1, 2, 0]
 
 
+def test_a_partition_may_have_the_name_of_a_type_of_node():
+    """Another partition that names the type still means the type's nodes."""
+    system = a_system(TWO_TYPES.replace('{ "3": [b] }', "{ a: [a, b], later: [a] }"))
+    sizes = dict(zip(system.cluster.node_set_names, system.cluster.node_sets.sum(axis=1).tolist(), strict=True))
+    assert sizes["later"] < sizes["a"] == system.cluster.size
+
+
 def test_whole_nodes_are_exclusive_and_distinct_units_stay_apart():
     whole = a_system(units="rule: nodes, cores_per_node: 4").request(Processors(5))
     assert (whole.units, whole.per_unit, whole.exclusive) == (2, (4, 0), True)
@@ -92,17 +99,17 @@ def test_what_can_never_fit_is_refused():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("count: 2", "count: 0", "x.yaml:5: node_types.a.count: 0: Input should be greater than 0"),
+        ("count: 2", "count: 0", "x.yaml:5: node_types.a.count: 0: must be above 0"),
         ("rule: cores", "rule: magic", "x.yaml:8: units.rule: magic:"),
-        ("rule: cores", "rule: gcd", "x.yaml:8: units: dict: Value error, cores_per_node belongs to"),
-        ("[b]", "[c]", "x.yaml:1: file: dict: Value error, partitions.3 names c, not in node_types"),
+        ("rule: cores", "rule: gcd", "x.yaml:8: units: dict: cores_per_node belongs to"),
+        ("[b]", "[c]", "x.yaml:1: file: dict: partitions.3 names c, not in node_types"),
         ("cores: 8", "gpus: 8", "node_types.b.each names gpus, not in resources"),
-        ("name: small", "nome: small", "x.yaml:1: name: dict: Field required"),
+        ("name: small", "nome: small", "x.yaml:1: name: nothing: must be given"),
         ("[cores, memory_mib]", "[cores", "x.yaml:4: yaml:"),
         (
             "count: 2",
             "count: 1000000000",
-            "x.yaml:5: node_types.a.count: 1000000000: Input should be less",
+            "x.yaml:5: node_types.a.count: 1000000000: must be",
         ),
         ("count: 2", "count: 250000", "node_types have 250,001 nodes, must not be more than 250,000"),
         ("count: 2", "count: !!int x", "x.yaml:5: yaml: tag:yaml.org,2002:int: tags are not read"),
@@ -111,7 +118,7 @@ def test_what_can_never_fit_is_refused():
         (
             "cores: 4,",
             "cores: 1099511627777,",
-            "x.yaml:5: node_types.a.each.cores: 1099511627777: Input should",
+            "x.yaml:5: node_types.a.each.cores: 1099511627777: must be",
         ),
         ("[cores, memory_mib]", "[cores, memory_mib, cores]", "resources must be named once each"),
         ("[cores, memory_mib]", "[]", "x.yaml:3: resources: list: Value should have at least 1 item"),

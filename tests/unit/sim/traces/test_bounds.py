@@ -1,10 +1,13 @@
 """Sizes and numbers that no trace has: each is refused at its line, and the message stays short."""
 
+import gzip
+
 import pytest
 
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_FIELD_CHARS, MAX_ID, MAX_LINE_CHARS, MAX_TIME_S, MAX_UNITS
-from cpsched_sim.traces import native
+from cpsched_sim.reading.lines import open_text
+from cpsched_sim.traces import native, record
 from cpsched_sim.workloads.load import load, open_trace
 from tests.unit.sim.traces.test_sacct import NAMED, row
 from tests.unit.sim.traces.test_swf import line
@@ -106,6 +109,9 @@ def test_own_resources_are_named_once_and_few(tmp_path, columns):
         ({"limit": "9" * 5000 + "-00:00:00"}, "2: Timelimit: 9999"),
         ({"limit": "99999999999999-00:00:00"}, "2: walltime_s: 8639999999999913600: must be from 1"),
         ({"end": "2026-01-01T00:00:00+99:99"}, "2: End: 2026-01-01T00:00:00+99:99: must be a time like"),
+        ({"end": "9" * 5000}, "2: End: 9999"),
+        ({"start": str(10**13)}, "2: Start: 10000000000000: must be a time like"),
+        ({"id": "9" * 5000}, "2: JobID: 9999"),
         ({"id": str(2**70)}, f"2: job: {2**70}: must be within"),
     ],
 )
@@ -123,7 +129,10 @@ def test_lenient_reading_passes_over_a_line_that_is_too_long(tmp_path):
     assert refused(path).startswith("3: line: xxxx")
     workload = load(path, lenient=True)
     assert [job.job.id for job in workload.jobs] == [1, 2]
-    assert workload.notes == ("skipped 1 jobs: line must not be longer than 1,048,576 characters",)
+    skipped, broken = workload.notes
+    assert skipped == "skipped 1 jobs: line must not be longer than 1,048,576 characters"
+    assert broken.startswith(f"broken: {path}:3: line: xxxx")
+    assert len(broken) < 300 + len(str(path))
 
 
 def test_a_line_of_just_the_longest_length_is_read(tmp_path):
@@ -131,3 +140,55 @@ def test_a_line_of_just_the_longest_length_is_read(tmp_path):
         text = line("2").ljust(MAX_LINE_CHARS - 1 + more)
         path = written(tmp_path, f"; MaxProcs: 8\n{line('1')}\n{text}\n")
         assert len(load(path, lenient=True).jobs) == kept
+
+
+LONG, SHORT = "unpacks to more than 67,108,864 bytes", "1,000,001 without a job: must not be more than 1,000,000"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"), [(b"; " + b"x" * 1_000_000 + b"\n", LONG), (b"\n", SHORT), (b"; a word\n", SHORT)]
+)
+def test_a_small_gzip_file_that_unpacks_to_very_much_is_refused_at_once(tmp_path, text, rule):
+    """The work is bounded: a million lines without a job, or 64 MiB and fifty times the file's size."""
+    path = tmp_path / "trace.gz"
+    times = min(1_000_100, 70 * 2**20 // len(text))
+    path.write_bytes(gzip.compress(f"; MaxProcs: 8\n{line()}\n".encode() + text * times, 1))
+    assert path.stat().st_size < 1_300_000
+    with pytest.raises(InvalidTrace, match=rule):
+        load(path)
+
+
+def test_a_gzip_file_is_read_as_far_as_its_size_warrants(tmp_path):
+    path = tmp_path / "text.gz"
+    path.write_bytes(gzip.compress(b"x" * (70 * 2**20), 6))
+    with open_text(path, 1100) as file:
+        assert sum(len(part) for part in iter(lambda: file.read(1 << 20), "")) == 70 * 2**20
+    with open_text(path, 100) as file, pytest.raises(OSError, match="suspiciously much for its size"):
+        file.read()
+
+
+def test_jobs_that_are_dropped_are_lines_with_jobs(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "MAX_LINES_ASIDE", 3)
+    dropped = "\n".join(line(str(id), run="0") for id in range(1, 9))
+    path = written(tmp_path, f"; MaxProcs: 8\n\n{dropped}\n{line('10')}\n\n")
+    assert [job.job.id for job in load(path).jobs] == [10]
+    path.write_text(path.read_text() + "; one more\n")
+    assert refused(path) == "13: lines: 4 without a job: must not be more than 3"
+
+
+def test_lenient_reading_does_not_pass_over_bad_lines_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "MAX_LINES_ASIDE", 3)
+    path = written(tmp_path, f"; MaxProcs: 8\n{line('10')}\nno job\nno job\n")
+    assert [job.job.id for job in load(path, lenient=True).jobs] == [10]
+    path.write_text(path.read_text() + "no job\n")
+    with pytest.raises(InvalidTrace, match="5: lines: 4 without a job: must not be more than 3"):
+        load(path, lenient=True)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_header_of_long_lines_does_not_fill_the_memory(tmp_path, own):
+    sign, value = ("#", "y" * 1_000_000) if own else (";", "y" * 1_000_000)
+    notes = "".join(f"{sign} Note{i}: {value}\n" for i in range(12))
+    text = OWN.replace("# system", f"{notes}# system") if own else f"; MaxProcs: 8\n{notes}{line()}\n"
+    reader = open_trace(written(tmp_path, text))
+    assert 3_000_000 < sum(map(len, reader.header.values())) < 4_200_000

@@ -1,6 +1,7 @@
 import pytest
 
 from cpsched_sim.errors import InvalidTrace, Unusable
+from cpsched_sim.reading.bounds import MAX_HEADER_LINES
 from cpsched_sim.traces import native
 from cpsched_sim.traces.record import Record, Units
 from cpsched_sim.workloads.eurora import RESOURCES, eurora
@@ -16,6 +17,33 @@ def test_what_is_written_is_read_back(tmp_path):
     reader = native.NativeReader(path)
     assert list(reader) == records
     assert (reader.header["system"], reader.header["seed"]) == ("eurora", "1")
+
+
+def test_recorded_starts_are_written_where_one_is_known_and_read_back(tmp_path):
+    started, unknown = RECORD._replace(start_s=9), RECORD._replace(id=4)
+    native.write(tmp_path / "t.csv", [started, unknown], ("cores", "gpus"), {})
+    assert list(native.NativeReader(tmp_path / "t.csv")) == [started, unknown]
+    native.write(tmp_path / "u.csv", [unknown], ("cores", "gpus"), {})
+    assert "start_s" not in (tmp_path / "u.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [("x", ":3: start_s: x: must be a whole number"), ("-1", ":3: start_s: -1: must be from submit_s=0 to ")],
+)
+def test_a_recorded_start_that_cannot_be_is_named(tmp_path, start, message):
+    path = tmp_path / "t.csv"
+    path.write_text(f"{native.MAGIC}\n{','.join(native.FIXED)},start_s,cores\n1,0,3,4,1,0,0,,u,n,q,a,{start},8\n")
+    with pytest.raises(InvalidTrace) as error:
+        list(native.NativeReader(path))
+    assert message in str(error.value)
+
+
+def test_a_table_of_starts_and_no_resources_is_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(f"{native.MAGIC}\n{','.join(native.FIXED)},start_s\n")
+    with pytest.raises(InvalidTrace, match="must be names of at most"):
+        native.NativeReader(path)
 
 
 def test_the_same_records_give_the_same_bytes(tmp_path):
@@ -177,9 +205,9 @@ def test_the_columns_that_are_always_there_are_not_enough(tmp_path):
 
 
 def test_the_header_is_bounded_in_lines_and_in_their_length(tmp_path):
-    many = [f"# k{i}: {i}" for i in range(native.MAX_HEADER_LINES + 5)]
+    many = [f"# k{i}: {i}" for i in range(MAX_HEADER_LINES + 5)]
     header = native.NativeReader(a_file(tmp_path, header=many)).header
-    assert len(header) == native.MAX_HEADER_LINES
+    assert len(header) == MAX_HEADER_LINES
     assert header["k0"] == "0"
     fits = "# key:" + "x" * (native.MAX_LINE_CHARS - 7)
     assert native.NativeReader(a_file(tmp_path, header=[fits])).header["key"].startswith("xxx")

@@ -2,10 +2,12 @@ import csv
 
 import pytest
 
+from cpsched.errors import InvalidValue
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.reading.bounds import MAX_AMOUNT
+from cpsched_sim.traces.columns import XDMOD_COLUMNS, separator_of
 from cpsched_sim.traces.record import Units
-from cpsched_sim.traces.sacct import XDMOD_COLUMNS, SacctReader, separator_of
+from cpsched_sim.traces.sacct import NEXT_RUN, Dialect, SacctReader, number_of
 from cpsched_sim.workloads.load import open_trace
 
 NAMED = "JobID|User|JobName|Partition|Account|Submit|Start|End|Timelimit|NNodes|NCPUS|AllocTRES"
@@ -78,8 +80,9 @@ def test_bad_lines_are_named_or_skipped(read, bad, message):
 def test_a_missing_column_is_named(tmp_path):
     path = tmp_path / "jobs.txt"
     path.write_text("JobID|User\n1|a\n")
-    with pytest.raises(InvalidTrace, match="columns: Submit: is missing"):
+    with pytest.raises(InvalidTrace) as error:
         SacctReader(path)
+    assert f"{path}:1: columns: Submit, Start, End, Timelimit, NNodes, NCPUS: is missing; add it to" in str(error.value)
 
 
 CORES_8 = Units(1, (("cores", 8),), partition="main")
@@ -118,6 +121,13 @@ def test_a_job_name_in_the_last_column_may_hold_the_separator(tmp_path):
     path = tmp_path / "jobs.txt"
     path.write_text("|".join(columns) + "\n" + "|".join(values[name] for name in columns) + "\n")
     assert next(iter(open_trace(path))).name == "a|b|c"
+
+
+def test_a_line_that_lacks_a_field_is_refused_though_the_name_comes_last(tmp_path):
+    path = tmp_path / "jobs.txt"
+    path.write_text(f"{TIMES}|JobName\n{timed()}\n")
+    with pytest.raises(InvalidTrace, match="fields: 10: must be 11"):
+        list(SacctReader(path))
 
 
 def test_a_line_with_too_many_fields_is_refused(read):
@@ -208,8 +218,8 @@ def test_each_kind_of_line_that_is_dropped_is_counted_by_its_kind(read):
     assert [record.id for record in reader] == [7, 9], "a run that did not count leaves room for one that does"
     assert dict(reader.tally.dropped) == {
         "job step": 1,
-        "another run of a requeued job": 1,
-        "never started, not ended, or run time below 1 s": 1,
+        "line of a job that was read before": 1,
+        "still running when the file was made": 1,
     }
 
 
@@ -250,12 +260,33 @@ def test_sacct_is_recognised_by_its_first_line(line, ours):
     assert SacctReader.recognises(line) is ours
 
 
-@pytest.mark.parametrize("column", ["User", "Submit", "Start", "End", "Timelimit", "NNodes", "NCPUS"])
+@pytest.mark.parametrize("column", ["JobID", "Submit", "Start", "End", "Timelimit", "NNodes", "NCPUS"])
 def test_each_needed_column_is_named_where_it_is_missing(tmp_path, column):
     path = tmp_path / "jobs.txt"
-    path.write_text("|".join(name for name in NAMED.split("|") if name != column) + "\n")
-    with pytest.raises(InvalidTrace, match=f"columns: {column}: is missing"):
-        SacctReader(path)
+    path.write_text("|".join(name for name in NAMED.split("|") if name not in (column, "AllocTRES")) + "\n")
+    with pytest.raises(InvalidTrace, match=f"columns: {column}(Raw)?: is missing; add it to sacct's --format"):
+        SacctReader(path, dialect=Dialect(columns="Account=Account"))
+
+
+@pytest.mark.parametrize("column", ["User", "JobName", "Partition", "Account"])
+def test_who_a_job_belongs_to_need_not_be_told(tmp_path, column):
+    names = NAMED.split("|")
+    kept = [at for at, name in enumerate(names) if name != column]
+    path = tmp_path / "jobs.txt"
+    path.write_text("".join("|".join(line.split("|")[at] for at in kept) + "\n" for line in (NAMED, row())))
+    (record,) = SacctReader(path)
+    told = {"User": record.user, "JobName": record.name, "Partition": record.queue, "Account": record.account}
+    assert {name for name, text in told.items() if text == ""} == {column}
+
+
+@pytest.mark.parametrize("columns", ["NNodes", "NCPUS"])
+def test_nodes_and_cpus_may_stand_in_tres_alone(tmp_path, columns):
+    names = NAMED.split("|")
+    kept = [at for at, name in enumerate(names) if name != columns]
+    path = tmp_path / "jobs.txt"
+    lines = (NAMED, row(nodes="2", cpus="8", tres="cpu=8,node=2"))
+    path.write_text("".join("|".join(line.split("|")[at] for at in kept) + "\n" for line in lines))
+    assert next(iter(SacctReader(path))).ask == Units(2, (("cores", 4),), distinct=True, partition="main")
 
 
 def test_a_quoted_line_that_cannot_be_read_is_named(tmp_path):
@@ -273,3 +304,239 @@ def test_a_limit_that_is_no_time_is_none(read, limit):
 
 def test_seconds_of_a_limit_may_have_fractions(read):
     assert next(iter(read(row(limit="00:00:09.500")))).walltime_s == 9
+
+
+# ------------------------------------------------------------------------------------------ when jobs come and start
+
+TIMES = "JobIDRaw|Submit|Eligible|Start|End|Elapsed|State|Timelimit|NNodes|NCPUS"
+DAY = "2026-01-01T"
+
+
+def timed(
+    id="7",
+    submit="00:00:00",
+    eligible="00:00:00",
+    start="00:01:00",
+    end="00:11:00",
+    elapsed="00:10:00",
+    state="COMPLETED",
+):
+    at = [f"{DAY}{time}" if time[:1].isdigit() and len(time) == 8 else time for time in (submit, eligible, start, end)]
+    return "|".join([id, *at, elapsed, state, "00:30:00", "1", "8"])
+
+
+@pytest.fixture
+def read_times(tmp_path):
+    def reader(*rows, **dialect):
+        path = tmp_path / "times.txt"
+        path.write_text("\n".join([TIMES, *rows, ""]))
+        return SacctReader(path, dialect=Dialect(**dialect))
+
+    return reader
+
+
+MIDNIGHT_S = 1767225600
+
+
+def test_the_recorded_start_is_kept(read_times):
+    (record,) = read_times(timed())
+    assert (record.submit_s, record.start_s, record.run_s) == (MIDNIGHT_S, MIDNIGHT_S + 60, 600)
+
+
+def test_a_job_arrives_when_it_became_eligible_unless_told_otherwise(read_times):
+    reader = read_times(timed(eligible="00:00:40"))
+    assert next(iter(reader)).submit_s == MIDNIGHT_S + 40
+    assert reader.tally.lines() == ["in 1 jobs: arrival is Eligible, which is later than Submit"]
+    assert next(iter(read_times(timed(eligible="00:00:40"), arrival="submit"))).submit_s == MIDNIGHT_S
+
+
+def test_a_job_may_become_eligible_in_the_second_in_which_it_starts_and_wait_for_nothing(read_times):
+    (record,) = read_times(timed(eligible="00:01:00"))
+    assert (record.submit_s, record.start_s) == (MIDNIGHT_S + 60, MIDNIGHT_S + 60)
+    (record,) = read_times(timed(start="00:00:00"))
+    assert (record.submit_s, record.start_s) == (MIDNIGHT_S, MIDNIGHT_S)
+
+
+@pytest.mark.parametrize("eligible", ["Unknown", "", "00:01:01", "2025-12-31T23:59:59"])
+def test_what_cannot_be_the_time_of_eligibility_is_not_the_arrival(read_times, eligible):
+    """Held jobs have none, and none is later than the start."""
+    assert next(iter(read_times(timed(eligible=eligible)))).submit_s == MIDNIGHT_S
+
+
+def test_a_start_before_submission_does_not_count_as_recorded(read_times):
+    reader = read_times(timed(submit="00:02:00", eligible="00:02:00"))
+    assert next(iter(reader)).start_s is None
+    assert reader.tally.lines() == ["in 1 jobs: Start is before Submit, and does not count as recorded"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"start": "Unknown", "state": "CANCELLED by 1001"}, "cancelled while waiting"),
+        ({"start": "None", "state": "CANCELLED"}, "cancelled while waiting"),
+        ({"start": "00:11:00", "elapsed": "00:00:00", "state": "CANCELLED+"}, "cancelled while waiting"),
+        ({"start": "Unknown", "end": "Unknown", "state": "PENDING"}, "still waiting when the file was made"),
+        ({"end": "Unknown", "state": "RUNNING"}, "still running when the file was made"),
+        ({"end": "Unknown", "state": ""}, "still running when the file was made"),
+        ({"start": "00:11:00", "elapsed": "00:00:00"}, "run time below 1 s"),
+        ({"start": "", "state": "DEADLINE"}, "never started"),
+    ],
+)
+def test_a_job_that_did_not_run_is_dropped_and_its_state_says_why(read_times, changes, why):
+    reader = read_times(timed(**changes))
+    assert list(reader) == []
+    assert dict(reader.tally.dropped) == {why: 1}
+
+
+def test_a_limit_that_is_not_told_is_told(read):
+    reader = read(row(limit="UNLIMITED"))
+    assert next(iter(reader)).walltime_s == 600
+    assert reader.tally.lines() == ["in 1 jobs: walltime is the run time, since no limit is told"]
+
+
+def test_limits_may_be_minutes_and_elapsed_seconds(tmp_path):
+    path = tmp_path / "jobs.txt"
+    header = TIMES.replace("Timelimit", "TimelimitRaw").replace("Elapsed", "ElapsedRaw")
+    path.write_text(f"{header}\n{timed(elapsed='600').replace('00:30:00', '45')}\n")
+    (record,) = SacctReader(path)
+    assert (record.walltime_s, record.run_s) == (2700, 600)
+
+
+def test_an_elapsed_time_of_thousands_of_digits_is_named(read_times):
+    with pytest.raises(InvalidTrace, match=":2: Elapsed: 9999"):
+        list(read_times(timed(elapsed="9" * 5000)))
+
+
+# ------------------------------------------------------------------------------------------ runs and numbers
+
+
+def test_each_run_of_a_requeued_job_is_a_job_of_its_own(read_times):
+    first = timed(state="NODE_FAIL")
+    second = timed(submit="00:11:00", eligible="00:13:00", start="00:14:00", end="00:15:00", elapsed="00:01:00")
+    reader = read_times(first, second)
+    assert [(r.id, r.submit_s - MIDNIGHT_S, r.run_s) for r in reader] == [(7, 0, 600), (NEXT_RUN + 7, 780, 60)]
+    assert "in 1 jobs: is a further run of a job that was requeued" in reader.tally.lines()
+
+
+def test_further_runs_of_a_task_have_numbers_of_their_own_too(read):
+    reader = read(row("7_3"), row("7_3", start="2026-01-01T00:05:00"))
+    assert [record.id for record in reader] == [-70000003, -70000003 - NEXT_RUN]
+
+
+def test_a_line_that_two_files_have_in_common_counts_once(read_times):
+    reader = read_times(timed(), timed("8"), timed())
+    assert [record.id for record in reader] == [7, 8]
+    assert dict(reader.tally.dropped) == {"line of a job that was read before": 1}
+
+
+def test_no_job_has_more_runs_than_there_are_numbers(read_times):
+    rows = [timed(start=f"00:{at // 60 + 10:02d}:{at % 60:02d}", end="01:00:00", elapsed="") for at in range(463)]
+    with pytest.raises(InvalidTrace, match=r":464: job: 7: must not have more than 462 runs"):
+        list(read_times(*rows))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("7", 7), ("7_3", -70000003), ("7+1", -79000001), ("67108863_4000000", -671088634000000)]
+)
+def test_tasks_and_components_have_numbers_of_their_own(text, number):
+    assert number_of(text) == number
+
+
+@pytest.mark.parametrize("text", ["7_[1-3]", "7_", "x", "", "-7", "7.batch", "٧"])
+def test_what_is_no_number_of_a_job_is_refused(text):
+    with pytest.raises(InvalidValue, match="must be a whole number"):
+        number_of(text)
+
+
+def test_waiting_tasks_of_an_array_are_one_line_that_never_started(tmp_path):
+    path = tmp_path / "jobs.txt"
+    path.write_text(f"{NAMED}\n{row('7_[4-9%2]', start='Unknown', end='Unknown')}\n{row('7_3')}\n")
+    assert [record.id for record in SacctReader(path)] == [-70000003]
+
+
+# ------------------------------------------------------------------------------------------ zones and clocks
+
+
+def test_times_are_of_the_zone_that_is_told(read_times):
+    assert next(iter(read_times(timed(), zone="Europe/Berlin"))).submit_s == MIDNIGHT_S - 3600
+
+
+FALL = "2026-10-25T"
+
+
+def over_the_change(start, end, elapsed):
+    return f"7|{FALL}01:00:00|{FALL}01:00:00|{FALL}{start}|{FALL}{end}|{elapsed}|COMPLETED|05:00:00|1|8"
+
+
+@pytest.mark.parametrize(("elapsed", "start_h", "run_h"), [("00:30:00", 0.5, 0.5), ("01:30:00", 0.5, 1.5)])
+def test_elapsed_settles_an_hour_that_the_clock_showed_twice(read_times, elapsed, start_h, run_h):
+    """02:30 to 03:00 on the day on which 03:00 became 02:00: half an hour, or one and a half."""
+    reader = read_times(over_the_change("02:30:00", "03:00:00", elapsed), zone="Europe/Berlin")
+    (record,) = reader
+    assert record.run_s == run_h * 3600
+    assert reader.tally.lines() == [
+        "in 1 jobs: a time is in the hour that the clock showed twice, told by Elapsed and the order of times"
+    ]
+
+
+def test_without_elapsed_the_first_of_two_possible_times_counts_and_that_is_told(read_times):
+    reader = read_times(over_the_change("02:30:00", "03:00:00", ""), zone="Europe/Berlin")
+    assert next(iter(reader)).run_s == 5400
+    assert reader.tally.lines() == ["in 1 jobs: a time is in the hour that the clock showed twice, taken for the first"]
+
+
+def test_without_a_zone_elapsed_counts_over_a_change_of_the_clock(read_times):
+    """02:50 to 02:10: run backwards, unless the clock was put back meanwhile."""
+    reader = read_times(over_the_change("02:50:00", "02:10:00", "00:20:00"))
+    assert next(iter(reader)).run_s == 1200
+    assert "where the clock changed, say --zone" in reader.tally.lines()[0]
+
+
+@pytest.mark.parametrize("elapsed", ["00:01:00", "00:10:00"])
+def test_time_in_suspension_belongs_to_the_run(read_times, elapsed):
+    """Elapsed does not count it, so it may be off by anything but the hour of a clock."""
+    (record,) = read_times(timed(end="02:11:00", elapsed=elapsed))
+    assert record.run_s == 2 * 3600 + 600
+
+
+def test_a_time_that_the_clock_never_showed_is_refused(read_times):
+    line = timed().replace(DAY, "2026-03-29T").replace("T00:01:00", "T02:30:00")
+    with pytest.raises(InvalidTrace, match=r"Start: 2026-03-29T02:30:00: was skipped by the clock of Europe/Berlin"):
+        list(read_times(line, zone="Europe/Berlin"))
+
+
+def test_seconds_since_1970_and_times_with_an_offset_need_no_zone(read_times):
+    line = timed().replace(f"{DAY}00:01:00", str(MIDNIGHT_S + 60)).replace(f"{DAY}00:11:00", f"{DAY}01:11:00+01:00")
+    assert next(iter(read_times(line, zone="Asia/Tokyo"))).start_s == MIDNIGHT_S + 60
+
+
+@pytest.mark.parametrize("zone", ["Europe/Nowhere", "../etc/passwd", "/etc/passwd", "\0", "Europe"])
+def test_a_zone_that_is_none_is_refused(zone):
+    with pytest.raises(InvalidValue, match="--zone"):
+        Dialect(zone=zone)
+
+
+def test_an_arrival_that_is_none_is_refused():
+    with pytest.raises(InvalidValue, match="--arrival=soon: must be eligible or submit"):
+        Dialect(arrival="soon")
+
+
+# ------------------------------------------------------------------------------------------ amounts
+
+
+def test_gpus_counted_by_type_alone_are_gpus(read):
+    each = next(iter(read(row(tres="cpu=8,gres/gpu:a100=2,gres/gpu:v100=1")))).ask.each
+    assert dict(each)["gpus"] == 3
+    assert dict(next(iter(read(row(tres="gres/gpu=2,gres/gpu:a100=2")))).ask.each)["gpus"] == 2
+
+
+def test_a_number_of_nodes_that_is_not_told_is_taken_for_one(read):
+    reader = read(row(nodes="Unknown"), row("8", nodes=""))
+    assert [record.ask.units for record in reader] == [1, 1]
+    assert reader.tally.lines() == ["in 2 jobs: the number of nodes is not told, and taken for 1"]
+
+
+def test_where_a_job_ran_is_kept(tmp_path):
+    path = tmp_path / "jobs.txt"
+    path.write_text(f"{NAMED}|NodeList\n{row()}|n[1-2]\n")
+    assert next(iter(SacctReader(path))).nodes == "n[1-2]"

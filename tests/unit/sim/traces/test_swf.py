@@ -11,9 +11,9 @@ from tests.traces import GAIA, trace
 
 def line(
     job="1", submit="0", run="100", allocated="4", processors="4", requested="200", memory="-1", used="-1", user="7",
-    executable="14", queue="2", partition="1",
+    executable="14", queue="2", partition="1", wait="-1",
 ):  # fmt: skip
-    return f"{job} {submit} -1 {run} {allocated} -1 {used} {processors} {requested} {memory} 1 {user} 1 {executable} {queue} {partition} -1 -1"  # noqa: E501
+    return f"{job} {submit} {wait} {run} {allocated} -1 {used} {processors} {requested} {memory} 1 {user} 1 {executable} {queue} {partition} -1 -1"  # noqa: E501
 
 
 @pytest.fixture
@@ -33,6 +33,11 @@ def test_reads_the_fields_that_a_replay_uses(swf):
     assert (record.user, record.name, record.queue) == ("7", "14", "2")
 
 
+@pytest.mark.parametrize(("wait", "start_s"), [("40", 45), ("0", 5), ("2.5", 7), ("-1", None)])
+def test_the_recorded_wait_tells_when_a_job_really_started(swf, wait, start_s):
+    assert next(iter(SwfReader(swf(line(submit="5", wait=wait))))).start_s == start_s
+
+
 def test_keeps_the_header_and_reads_on_after_comments_and_empty_lines(swf):
     reader = SwfReader(swf("; MaxProcs: 64", ";  Queue: 1 - a", "; Queue: 2 - b", "", line(), "; between", line("2")))
     assert reader.header["MaxProcs"] == "64"
@@ -45,6 +50,13 @@ def test_reads_gzip_whatever_the_name(tmp_path):
     path = tmp_path / "trace"
     path.write_bytes(gzip.compress(line().encode()))
     assert len(list(SwfReader(path))) == 1
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_byte_order_mark_is_no_part_of_the_first_field(tmp_path, pack):
+    path = tmp_path / "trace.swf"
+    path.write_bytes(pack(b"\xef\xbb\xbf" + line("7").encode()))
+    assert [record.id for record in SwfReader(path)] == [7]
 
 
 def test_missing_processors_are_the_allocated_ones_and_a_missing_limit_is_the_run_time(swf):

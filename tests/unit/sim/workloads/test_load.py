@@ -2,6 +2,7 @@ import pytest
 
 from cpsched.model import Request
 from cpsched_sim.errors import InvalidTrace, Unusable
+from cpsched_sim.traces.sacct import Dialect
 from cpsched_sim.workloads.load import load, load_jobs
 from tests.traces import BLUE, KIT, KTH, XDMOD, trace
 from tests.unit.sim.traces.test_sacct import NAMED, row
@@ -67,6 +68,98 @@ def test_accounting_data_is_recognised_by_its_bars(tmp_path):
         "node_types: { n: { count: 40, each: { cores: 16, memory_mib: 64000, gpus: 2 } } }\n"
     )
     assert len(load(trace(XDMOD), str(system)).jobs) == 4024
+
+
+def a_system(folder, partitions="{}"):
+    path = folder / "site.yaml"
+    path.write_text(
+        "name: site\nresources: [cores, memory_mib, gpus]\nunits: { rule: cores }\n"
+        f"node_types: {{ n: {{ count: 4, each: {{ cores: 16 }} }} }}\npartitions: {partitions}\n"
+    )
+    return str(path)
+
+
+def accounting(folder, *rows):
+    path = folder / "jobs.txt"
+    path.write_text("\n".join([NAMED, *rows, ""]))
+    return path
+
+
+def test_a_fifth_of_broken_lines_is_counted_and_the_first_are_shown(tmp_path):
+    rows = [row(str(i)) if i % 5 else f"broken {i}" for i in range(1, 101)]
+    workload = load(accounting(tmp_path, *rows), a_system(tmp_path), lenient=True)
+    assert len(workload.jobs) == 80
+    skipped, *broken = workload.notes
+    assert skipped.startswith("skipped 20 jobs: fields must be 12")
+    assert [text.split(":")[2] for text in broken] == ["6", "11", "16", "21", "26"]
+
+
+def test_a_file_most_of_whose_lines_are_broken_is_refused_however_lenient(tmp_path):
+    half = [row(str(i)) if i % 2 else f"broken {i}" for i in range(1, 101)]
+    assert len(load(accounting(tmp_path, *half), a_system(tmp_path), lenient=True).jobs) == 50
+    with pytest.raises(Unusable, match=r"52 of 103 lines are broken, too many to leave out.*The first: .*jobs.txt:3: "):
+        load(accounting(tmp_path, *half, "one", "more"), a_system(tmp_path), lenient=True)
+
+
+def test_a_few_broken_lines_are_left_out_however_short_the_file(tmp_path):
+    path = accounting(tmp_path, row(), *(["broken"] * 10))
+    assert len(load(path, a_system(tmp_path), lenient=True).jobs) == 1
+    path.write_text(path.read_text() + "broken\n")
+    with pytest.raises(Unusable, match="11 of 13 lines are broken"):
+        load(path, a_system(tmp_path), lenient=True)
+
+
+def test_jobs_that_are_too_large_are_not_broken_lines(tmp_path):
+    rows = [row(str(i), cpus="17") for i in range(9)]
+    workload = load(accounting(tmp_path, *rows, row("9")), a_system(tmp_path), lenient=True)
+    assert workload.notes == ("skipped 9 jobs: units no more than 0 of 17 cores fit on site",)
+
+
+def test_reasons_beyond_ten_are_counted_together(tmp_path):
+    rows = [row(str(i), cpus=str(16 + i)) for i in range(13)]
+    workload = load(accounting(tmp_path, *rows), a_system(tmp_path), lenient=True)
+    assert len(workload.notes) == 11
+    assert workload.notes[-1] == "skipped 2 jobs: 2 other reasons"
+
+
+def test_a_job_that_is_too_large_says_what_to_do(tmp_path):
+    path = accounting(tmp_path, row(nodes="5", cpus="80"))
+    with pytest.raises(InvalidTrace) as error:
+        load(path, a_system(tmp_path, "{ main: [n] }"))
+    assert str(error.value) == (
+        f"{path}:2: units: 5: no more than 4 of 16 cores in main fit on site "
+        "(correct the system, or leave such jobs out: lenient)"
+    )
+
+
+def test_partitions_that_the_system_does_not_have_are_told(tmp_path):
+    path = accounting(tmp_path, row(), row("8").replace("main", "g\x1b[31mpu"))
+    assert load(path, a_system(tmp_path)).notes == (), "a system without partitions means any"
+    (note,) = load(path, a_system(tmp_path, "{ main: [n] }")).notes
+    assert note == r"in 1 jobs: the partition (g\x1b[31mpu) is not one of site, and any node will do"
+
+
+def test_what_is_said_of_accounting_data_is_part_of_what_a_workload_is(tmp_path):
+    path, system = accounting(tmp_path, row()), a_system(tmp_path)
+    plain, zoned = load(path, system), load(path, system, dialect=Dialect(zone="Europe/Berlin"))
+    assert zoned.jobs[0].job.submit_s == plain.jobs[0].job.submit_s - 3600
+    assert zoned.origin["dialect"] == {"columns": "", "zone": "Europe/Berlin", "arrival": "eligible"}
+    assert plain.origin != zoned.origin
+
+
+def test_nothing_is_said_of_other_traces(tmp_path):
+    path = tmp_path / "t.swf"
+    path.write_text(HEADER + line())
+    with pytest.raises(Unusable, match="is read as swf; --columns, --zone and --arrival are for accounting data"):
+        load(path, dialect=Dialect(zone="Europe/Berlin"))
+
+
+def test_columns_that_are_told_make_any_table_accounting_data(tmp_path):
+    path = tmp_path / "jobs.csv"
+    renamed = NAMED.replace("JobID", "number").replace("Submit", "queued").replace("|", ",")
+    path.write_text(f"{renamed}\n{row().replace('|', ',')}\n")
+    (job,) = load_jobs(path, dialect=Dialect(columns="JobID=number,Submit=queued"))
+    assert (job.job.id, job.recorded_start_s - job.job.submit_s) == (7, 60)
 
 
 def test_jobs_are_read_without_a_system_and_ask_for_the_same(tmp_path):

@@ -1,0 +1,32 @@
+"""What a replay says about its settings, told where it bites: nobody has to know it beforehand."""
+
+from __future__ import annotations
+
+from cpsched.dispatchers.by_scheme import SchemeDispatcher
+from cpsched.planning import GREEDY, STRICT
+from cpsched.policy import Policy
+from cpsched_sim.cluster.replay import Schedule
+
+MANY_OUTLIVED = 0.1
+"""Share of the jobs: with walltimes as estimates hardly a job outlives its own."""
+
+
+def hints_of(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
+    """The hints, a sentence each."""
+    return (*_overrun(policy, schedule),)
+
+
+def _overrun(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
+    """Plans with jobs that are expected to end in a second, again and again, are plans with nodes that do not come."""
+    share = schedule.outlived / max(1, len(schedule.start_s))
+    if policy.overrun != "one-second" or share < MANY_OUTLIVED or not _plans(policy):
+        return ()
+    said = f"{100 * share:.0f} % of the jobs outlived their estimates, and overrun=one-second then expects each to end"
+    return (f"{said} in a second, for hours on end: reservations are planned on nodes that do not come; "
+            "overrun=walltime or overrun=double may serve better",)  # fmt: skip
+
+
+def _plans(policy: Policy) -> bool:
+    """Whether the dispatcher reserves anything, as far as that is known."""
+    dispatcher = policy.dispatcher
+    return not (isinstance(dispatcher, SchemeDispatcher) and dispatcher.scheme.reservations in (STRICT, GREEDY))

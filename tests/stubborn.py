@@ -1,0 +1,106 @@
+"""A cluster on which some jobs never start, each in a way of its own, beside jobs that start as they should."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from cpsched.model import Job
+from cpsched_bridge.likes import likes_of
+from cpsched_bridge.ports import Hold, LeftJob, Observation, Obstacle, Outcome, PendingJob, StartOrder
+from tests.fakes import FakeCluster, FakeJob
+
+KINDS = (
+    "silent",  # released, it waits, and nobody says why
+    "outranked",  # the cluster says that others go first
+    "alone",  # an obstacle of the job alone, such as a dependency that is never satisfied
+    "passing",  # one that may pass, and does not
+    "alike",  # an obstacle of what it asks for
+    "shut out",  # an obstacle of its user in the partition
+    "limited",  # a limit of its user
+    "refused",  # the command to start it is refused
+    "held by the cluster",  # the cluster holds it itself when it is released
+    "bounced",  # somebody holds it whenever it is released
+    "held by its owner",  # and lets go of it as soon as it has been rolled back
+    "unknown answer",  # nobody knows whether the command arrived
+    "ineligible",  # the adapter knows
+    "left",  # the adapter cannot model it
+)
+"""The ways in which a job does not start."""
+
+
+@dataclass
+class StubbornCluster(FakeCluster):
+    """Jobs of `kinds` (by id) never start; the others start as on any cluster, and run for `runs_s`."""
+
+    kinds: dict[int, str] = field(default_factory=dict)
+    runs_s: dict[int, int] = field(default_factory=dict)
+    started_s: dict[int, int] = field(default_factory=dict)
+    """When each of the others began."""
+
+    def submit_stubborn(self, job: Job, kind: str) -> None:
+        """A job that never starts in this way."""
+        self.kinds[job.id] = kind
+        ineligible = "Dependency" if kind == "ineligible" else None
+        self.submit(replace(job, ineligible=ineligible))
+        if kind == "left":
+            self.left.append(LeftJob(job.id, "heterogeneous job", user=job.user, held_for_us=True))
+
+    def tick(self) -> None:
+        """A second passes."""
+        self.now_s += 1
+        for id, fake in self.jobs.items():
+            if fake.running and id in self.runs_s and self.now_s - (fake.start_s or 0) >= self.runs_s[id]:
+                self.end(id)
+        for id, kind in self.kinds.items():
+            fake = self.jobs[id]
+            if kind == "held by its owner" and fake.hold is Hold.USER:
+                fake.hold = Hold.NONE
+
+    def schedule(self) -> None:
+        """Start what does not keep itself from being started."""
+        every = self.jobs
+        self.jobs = {id: fake for id, fake in every.items() if id not in self.kinds}
+        super().schedule()
+        self.jobs = every
+        for id, fake in every.items():
+            if fake.start_s is not None:
+                self.started_s.setdefault(id, fake.start_s)
+
+    def _observe(self) -> Observation:
+        seen = super()._observe()
+        return replace(seen, pending=tuple(self._shown(each) for each in seen.pending))
+
+    def _shown(self, pending: PendingJob) -> PendingJob:
+        job, kind = pending.job, self.kinds.get(pending.job.id)
+        own, theirs, access = f"job {job.id}", f"user {job.user} of {job.account}", f"access of {job.user}"
+        pending = replace(pending, groups=(own, str(likes_of(job)), theirs, access))
+        if kind is None or pending.hold is not Hold.NONE:
+            return pending
+        obstacle = {
+            "alone": Obstacle("DependencyNeverSatisfied", own, eased=False),
+            "passing": Obstacle("BeginTime", own, passes=True, eased=False),
+            "alike": Obstacle("BadConstraints", str(likes_of(job)), eased=False),
+            "shut out": Obstacle("QOSNotAllowed", access, eased=False),
+            "limited": Obstacle("AssocMaxJobsLimit", theirs),
+            "held by the cluster": Obstacle("BadConstraints", str(likes_of(job)), eased=False),
+        }.get(kind)
+        hold = {"held by the cluster": Hold.CLUSTER, "bounced": Hold.ADMIN, "held by its owner": Hold.USER}.get(kind)
+        return replace(pending, obstacle=obstacle, hold=hold or pending.hold, outranked=kind == "outranked")
+
+    def _start(self, order: StartOrder) -> Outcome:
+        kind = self.kinds.get(order.job.id)
+        if kind == "refused":
+            return Outcome(order.job.id, "refused", "permission denied")
+        done = super()._start(order)
+        fake: FakeJob = self.jobs[order.job.id]
+        if kind == "bounced":
+            fake.hold, fake.pin = Hold.ADMIN, ()
+        if kind == "held by its owner":
+            fake.hold = Hold.USER
+        return Outcome(order.job.id, "unknown", "no answer") if kind == "unknown answer" else done
+
+    def sent(self, ids: Sequence[int]) -> list[tuple[int, ...]]:
+        """The starts that were asked for, command by command, of these jobs alone."""
+        starts = [tuple(id for id in batch if id in set(ids)) for kind, batch in self.commands if kind == "start"]
+        return [batch for batch in starts if batch]

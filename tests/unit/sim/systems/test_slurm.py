@@ -1,0 +1,123 @@
+"""What Slurm prints of its nodes."""
+
+from pathlib import Path
+
+import pytest
+
+from cpsched_sim.errors import Unusable
+from cpsched_sim.systems.slurm import Printed, SlurmNode, nodes_of
+
+DATA = Path(__file__).parents[3] / "data" / "slurm" / "nodes"
+LAB = [
+    ("n1", 16, 16384, 0, {"main", "short", "closed"}), ("n2", 16, 16384, 0, {"main", "short", "closed"}),
+    ("n3", 16, 16384, 2, {"main", "gpu", "closed"}), ("n4", 16, 16384, 2, {"main", "gpu", "closed"}),
+]  # fmt: skip
+
+
+def nodes(text):
+    return nodes_of(text, "x").nodes
+
+
+def facts(node):
+    return node.name, node.cores, node.memory_mib, node.gpus, set(node.partitions)
+
+
+@pytest.mark.parametrize("name", ["scontrol.txt", "scontrol-o.txt", "sinfo-N-o.txt", "sinfo-o.txt"])
+def test_every_way_to_print_the_nodes_of_the_test_cluster_tells_the_same(name):
+    printed = nodes_of((DATA / name).read_text(), name)
+    assert sorted(map(facts, printed.nodes)) == LAB
+    assert [node.features for node in printed.nodes] == [
+        ("cpu", "rack1"), ("cpu", "rack2"), ("gpu", "rack1"), ("gpu", "rack2"),
+    ]  # fmt: skip
+    assert printed.lacks == ()
+    assert not any(node.is_away for node in printed.nodes)
+
+
+def test_the_aligned_table_of_sinfo_lacks_gpus_and_says_so():
+    printed = nodes_of((DATA / "sinfo-N-l.txt").read_text(), "x")
+    assert [facts(node)[:3] for node in printed.nodes] == [row[:3] for row in LAB]
+    assert printed.lacks == ("GRES",)
+
+
+def test_what_sinfo_prints_by_default_is_refused_with_the_command_that_does():
+    with pytest.raises(
+        Unusable, match=r"sinfo.txt:1: the columns of sinfo lack cores, memory; print with: sinfo -N -o"
+    ):
+        nodes_of((DATA / "sinfo.txt").read_text(), "sinfo.txt")
+
+
+def test_what_is_set_aside_for_the_system_is_no_jobs():
+    (node,) = nodes("NodeName=a CPUEfctv=62 CPUTot=64 RealMemory=1000 MemSpecLimit=100 Weight=7")
+    assert (node.cores, node.memory_mib, node.weight) == (62, 900, 7)
+    (node,) = nodes("NodeName=a CPUTot=64 RealMemory=1000")
+    assert (node.cores, node.memory_mib, node.weight) == (64, 1000, 1)
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus", "others"),
+    [
+        ("(null)", 0, ()), ("gpu:4", 4, ()), ("gpu", 1, ()), ("gpu:a100:4(S:0-1),gpu:v100:2(S:0,1)", 6, ()),
+        ("mic:2,gpu:tesla:1", 1, ("mic:2",)), ("gpu:a100:2(IDX:0-1),mps:400", 2, ("mps:400",)),
+        ("gpux:3", 0, ("gpux:3",)),
+    ],
+)  # fmt: skip
+def test_gpus_of_whatever_type_are_counted_and_other_things_kept_by_name(gres, gpus, others):
+    (node,) = nodes(f"NodeName=a CPUTot=1 RealMemory=1 Gres={gres}")
+    assert (node.gpus, node.other_gres) == (gpus, others)
+
+
+def test_a_comment_cannot_change_what_a_node_has():
+    (node,) = nodes(
+        "NodeName=a CPUTot=8 RealMemory=1 Partitions=p\n   Comment=CPUTot=9999 Partitions=root RealMemory=7"
+    )
+    assert (node.cores, node.memory_mib, node.partitions) == (8, 1, ("p",))
+
+
+def test_a_node_that_is_printed_twice_is_one():
+    assert len(nodes("NodeName=a CPUTot=8 RealMemory=1\nNodeName=a CPUTot=8 RealMemory=1\n")) == 1
+
+
+def test_nodes_of_one_line_of_sinfo_are_alike_and_have_all_their_partitions():
+    text = "NODELIST|PARTITION|CPUS|MEMORY|GRES\nn[01-03]|main*|16+|1000+|\nn[02-03]|gpu|16|1000|gpu:1\n"
+    assert [facts(node) for node in nodes(text)] == [
+        ("n01", 16, 1000, 0, {"main"}), ("n02", 16, 1000, 0, {"main", "gpu"}), ("n03", 16, 1000, 0, {"main", "gpu"}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "away"),
+    [
+        ("IDLE", False),
+        ("MIXED+PLANNED", False),
+        ("down*", True),
+        ("IDLE+DRAIN", True),
+        ("alloc*", True),
+        ("maint", True),
+    ],
+)
+def test_nodes_that_could_not_be_used_are_told_by_their_state(state, away):
+    assert SlurmNode("a", 1, 1, state=state).is_away is away
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "x: is neither what scontrol nor what sinfo prints"),
+        ("hello", "x: is neither"),
+        ("NodeName=a RealMemory=1", "x:1: CPUTot: nothing: must be a whole number; print with: scontrol -o show node"),
+        ("\nNodeName=a CPUTot=x RealMemory=1", "x:2: CPUTot: x: must be a whole number"),
+        ("NodeName=a CPUTot=1 RealMemory=" + "9" * 30, "x:1: RealMemory: 9999"),
+        ("NODELIST|CPUS|MEMORY\nn[1-2|1|1", "x:2: node list 'n.1-2': brackets do not match"),
+        ("NODELIST|CPUS|MEMORY\nn1|1\n", "x:2: memory: nothing: must be a whole number"),
+        ("NODELIST|CPUS|MEMORY\n", "x: holds no node"),
+        ("NodeName=\x1b[31m CPUTot=\x1b[31m RealMemory=1", r"x:1: CPUTot: .x1b.31m: must be"),
+    ],
+)
+def test_what_cannot_be_read_is_named_by_line_and_what_to_do(text, message):
+    with pytest.raises(Unusable, match=message) as error:
+        nodes_of(text, "x")
+    assert str(error.value).isprintable()
+
+
+def test_a_list_of_nodes_is_a_value():
+    assert nodes_of("NodeName=a CPUTot=1 RealMemory=1", "x") == Printed((SlurmNode("a", 1, 1),))

@@ -1,0 +1,225 @@
+"""Whatever a plug-in does: no figures, an exit code, the author's own file and line, and with --json an object."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import cpsched_sim
+from cpsched.errors import PluginFault
+from cpsched_sim.cli import app
+from tests import bad_plugins
+from tests.unit.sim.test_cli import FOUR_JOBS
+from tests.unit.sim.traces.test_swf import line
+
+FILE = Path(bad_plugins.__file__)
+SHORT_S = "5"
+"""Only what hangs comes near this limit; everything else is done in a fraction of it, or ends before."""
+
+DISPATCHERS = {
+    "RaisingDispatcher": "ZeroDivisionError",
+    "ExitingDispatcher": "SystemExit: 0",
+    "TextDispatcher": "must return a Decision, not a str",
+    "WildDispatcher": "second 0: job 1: a node that does not exist",
+    "IdleDispatcher": "4 of 4 jobs never started (1, 2, 3, ...): with nothing running it still started none",
+    "ShortOrder": "order=5 numbers: must be a name, a function of a job, or 1 numbers, one per queued job",
+    "NanOrder": "must not give nan",
+    "MutatingDispatcher": "ValueError: assignment destination is read-only",
+    "LearningDispatcher": "LookupError: nothing to learn",
+    "UnmakeableDispatcher": "cannot be made: OSError: no such table",
+}
+PREDICTORS = {
+    "RaisingPredictor": "KeyError: '7'",
+    "ExitingPredictor": "SystemExit: good bye",
+    "NegativePredictor": "estimate_s=-5: must be a number of seconds, from 1 to below 2^53",
+    "TextPredictor": "estimate_s=an hour: must be a number of seconds",
+    "NanPredictor": "estimate_s=nan: must be a number of seconds",
+    "HugePredictor": f"estimate_s={10**30}: must be a number of seconds",
+    "WrongFill": "ValueError: ",
+    "LearningPredictor": "LookupError: nothing to learn",
+}
+METRICS = {
+    "RAISING_METRIC": "metric raising: ZeroDivisionError",
+    "EXITING_METRIC": "metric exiting: SystemExit: 0",
+    "TEXT_METRIC": "metric text: gave 'a lot': must be a finite number",
+    "NAN_METRIC": "metric nan: gave nan: must be a finite number",
+    "INFINITE_METRIC": "metric infinite: gave inf: must be a finite number",
+    "ARRAY_METRIC": "must be a finite number",
+    "HUGE_METRIC": "metric huge: OverflowError",
+    "MUTATING_METRIC": "metric mutating: ValueError",
+}
+FORMATS = {
+    "RaisingFormat": "ValueError: invalid literal for int() with base 10: 'two' at line 2 of",
+    "ExitingFormat": "SystemExit: 0 at line 1 of",
+    "TextFormat": "at line 1 of",
+    "WordsFormat": "at line 1 of",
+    "FractionFormat": "TypeError: run_s=1.5: must be an int at line 1 of",
+    "UnmakeableFormat": "OverflowError: too many lines",
+}
+
+
+def line_of(name):
+    """The line that is marked in the definition of `name`."""
+    text = FILE.read_text()
+    begin = re.search(rf"^(class {name}\b|{name} =)", text, re.MULTILINE).start()
+    return text.count("\n", 0, text.index("# the fault", begin)) + 1
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "four.swf"
+    path.write_text(FOUR_JOBS)
+    return path
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """A trace in the format of the plug-ins."""
+    path = tmp_path / "plain.txt"
+    path.write_text("1 0 600 3600 2\n2 60 60 600 two\n")
+    return path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def words(name):
+    return f"tests.bad_plugins:{name}"
+
+
+def assert_told(result, name, message, exit_codes=(1,)):
+    """One line that says what happened and where, no figures; with --json the same as one object."""
+    assert result.exit_code in exit_codes, result.output
+    assert "Traceback" not in result.stderr
+    told = result.stderr.strip().splitlines()[-1]
+    assert told.startswith("error: ")
+    assert message in told
+    assert f"{FILE}:{line_of(name)}" in told
+    error = json.loads(result.stdout)["error"]
+    assert (error["file"], error["line"]) == (str(FILE), line_of(name))
+    assert message in error["message"]
+
+
+@pytest.mark.parametrize(("name", "message"), DISPATCHERS.items())
+def test_a_dispatcher_that_fails_gives_an_error_and_no_figures(trace, name, message):
+    assert_told(invoke("simulate", trace, "--dispatcher", words(name), "--json"), name, message, (1, 2))
+
+
+@pytest.mark.parametrize(("name", "message"), PREDICTORS.items())
+@pytest.mark.parametrize("command", ["simulate", "accuracy", "promises"])
+def test_a_predictor_that_fails_gives_an_error_and_no_figures(trace, command, name, message):
+    if command == "accuracy" and name == "WrongFill":
+        return  # accuracy asks job by job
+    trace.write_text(FOUR_JOBS + line("5", submit="200", run="5", processors="1", requested="9") + "\n")
+    option = {"accuracy": "--predictors"}.get(command, "--predictor")
+    assert_told(invoke(command, trace, option, words(name), "--json"), name, message)
+
+
+@pytest.mark.parametrize(("name", "message"), METRICS.items())
+def test_a_metric_that_fails_gives_an_error_and_no_figures(trace, tmp_path, name, message):
+    result = invoke("simulate", trace, "--metric", words(name), "--out", tmp_path / "out", "--json")
+    assert_told(result, name, message)
+    assert (tmp_path / "out" / "schedule.csv.gz").exists(), "hours of replay are not lost"
+    assert not (tmp_path / "out" / "summary.json").exists()
+
+
+@pytest.mark.parametrize(("name", "message"), FORMATS.items())
+def test_a_trace_format_that_fails_gives_an_error_and_no_figures(plain, name, message):
+    assert_told(invoke("simulate", plain, "--format", words(name), "--json"), name, message)
+
+
+@pytest.mark.parametrize("name", ["ShortOrder", "WildDispatcher", "IdleDispatcher"])
+def test_promises_and_recorded_instances_of_a_dispatcher_that_fails_are_none(trace, tmp_path, name):
+    out = tmp_path / "instances.jsonl"
+    assert_told(invoke("promises", trace, "--dispatchers", words(name), "--json"), name, DISPATCHERS[name])
+    recorded = invoke("instances", "record", trace, "--dispatcher", words(name), "--out", out)
+    assert (recorded.exit_code, out.exists()) == (1, False)
+    assert f"{FILE}:{line_of(name)}" in recorded.stderr
+
+
+@pytest.mark.parametrize("name", ["RaisingDispatcher", "TextDispatcher", "WildDispatcher", "ExitingDispatcher"])
+def test_a_dispatcher_that_fails_at_a_recorded_instance_is_told(trace, tmp_path, name):
+    out = tmp_path / "instances.jsonl"
+    assert invoke("instances", "record", trace, "--dispatcher", "easy", "--out", out).exit_code == 0
+    result = invoke("instances", "solve", out, "--dispatcher", words(name), "--json")
+    assert_told(result, name, DISPATCHERS[name].partition("second 0: ")[2] or DISPATCHERS[name])
+
+
+def test_a_comparison_tells_which_row_failed_and_where_and_keeps_the_others(trace):
+    names = ["RaisingDispatcher", "IdleDispatcher", "ExitingDispatcher"]
+    chosen = ",".join(["easy", *map(words, names)])
+    result = invoke("compare", trace, "--dispatchers", chosen, "--json")
+    good, *failed = json.loads(result.stdout)["results"]
+    assert result.exit_code == 1
+    assert good["summary"]["jobs"] == 4
+    for name, row in zip(names, failed, strict=True):
+        assert row["summary"] is None
+        assert DISPATCHERS[name] in row["error"]
+        assert f"{FILE}:{line_of(name)}" in row["error"]
+        assert row["error"] in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("--dispatcher", words("HangingDispatcher")), "HangingDispatcher"),
+        (("--dispatcher", words("StubbornDispatcher")), "StubbornDispatcher"),
+        (("--predictor", words("HangingPredictor")), "HangingPredictor"),
+        (("--metric", words("HANGING_METRIC")), "HANGING_METRIC"),
+        (("--format", words("HangingFormat")), "HangingFormat"),
+    ],
+)
+def test_a_plug_in_that_hangs_is_ended_and_named(trace, arguments, name):
+    result = invoke("simulate", trace, *arguments, "--decide-timeout", SHORT_S, "--json")
+    assert_told(result, name, f"no progress within {SHORT_S} s")
+
+
+def test_a_call_into_compiled_code_that_hangs_ends_the_process_after_a_traceback(trace):
+    command = [sys.executable, "-m", "cpsched_sim.cli", "simulate", str(trace), "--decide-timeout", SHORT_S]
+    hangs = ["--dispatcher", words("LoopingInC"), "--json"]
+    ended = subprocess.run([*command, *hangs], capture_output=True, text=True, timeout=600, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "Timeout" in ended.stderr
+    assert f'bad_plugins.py", line {line_of("LoopingInC")} in decide' in ended.stderr
+
+
+def test_a_row_that_hangs_is_ended_and_the_others_are_kept(trace):
+    chosen = f"easy,{words('HangingDispatcher')}"
+    result = invoke("compare", trace, "--dispatchers", chosen, "--decide-timeout", 4 * int(SHORT_S), "--json")
+    good, failed = json.loads(result.stdout)["results"]
+    assert (result.exit_code, good["summary"]["jobs"], failed["summary"]) == (1, 4, None)
+    assert f"{FILE}:{line_of('HangingDispatcher')}" in failed["error"]
+
+
+def test_what_a_plug_in_prints_does_not_stand_between_the_figures(trace):
+    result = invoke("simulate", trace, "--dispatcher", words("PrintingDispatcher"), "--json")
+    assert json.loads(result.stdout)["jobs"] == 4
+    assert "deciding 1" in result.stderr
+
+
+def test_a_figure_of_numpys_is_a_plain_number(trace):
+    result = invoke("simulate", trace, "--metric", words("NUMPY_METRIC"), "--json")
+    assert json.loads(result.stdout)["numpy"] == pytest.approx((99 + 98 + 97) / 4, rel=1) or result.exit_code == 0
+
+
+def test_in_python_the_error_of_ones_own_code_is_the_cause(trace):
+    with pytest.raises(PluginFault, match=rf"{FILE}:{line_of('RaisingDispatcher')}, in decide") as raised:
+        cpsched_sim.simulate(trace, bad_plugins.RaisingDispatcher())
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+def test_a_module_that_cannot_be_imported_is_told_with_its_line(trace, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "half_written.py").write_text("import cpsched\n\nclass Mine(cpsched.Dispatcher:\n")
+    (tmp_path / "broken_inside.py").write_text("import cpsched\n\nTABLE = {}['missing']\n")
+    for module in ("half_written", "broken_inside"):
+        result = invoke("simulate", trace, "--dispatcher", f"{module}:Mine", "--json")
+        assert result.exit_code == 2
+        error = json.loads(result.stdout)["error"]
+        assert (error["file"], error["line"]) == (str(tmp_path / f"{module}.py"), 3)
+        assert f"{module}.py:3" in error["message"]

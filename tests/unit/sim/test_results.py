@@ -1,0 +1,181 @@
+"""Results are never overwritten, mixed or left without the settings that they were made by."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from cpsched_sim.cli import app
+from tests.unit.sim.test_cli import FOUR_JOBS
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "four.swf"
+    path.write_text(FOUR_JOBS)
+    return path
+
+
+@pytest.fixture
+def instances(trace, tmp_path):
+    path = tmp_path / "recorded.jsonl"
+    assert invoke("instances", "record", trace, "--dispatcher", "easy", "--out", path).exit_code == 0
+    return path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def content(folder):
+    """Every file below a folder."""
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def rows_of(out):
+    with (out / "compare.csv").open() as file:
+        return [(row["dispatcher"], row["predictor"]) for row in csv.DictReader(file)]
+
+
+COMMANDS = {
+    "simulate": lambda trace, instances, out: ("simulate", trace, "--out", out),
+    "compare": lambda trace, instances, out: ("compare", trace, "--dispatchers", "fcfs", "--out", out),
+    "accuracy": lambda trace, instances, out: ("accuracy", trace, "--out", out),
+    "promises": lambda trace, instances, out: ("promises", trace, "--dispatchers", "list-reg", "--out", out),
+    "record": lambda trace, instances, out: (
+        "instances", "record", trace, "--dispatcher", "easy", "--out", out / "r.jsonl",
+    ),
+    "solve": lambda trace, instances, out: (
+        "instances", "solve", instances, "--dispatcher", "easy", "--csv", out / "r.csv",
+    ),
+    "picture": lambda trace, instances, out: (
+        "instances", "solve", instances, "--dispatcher", "easy", "--picture", out / "r.png",
+    ),
+    "export": lambda trace, instances, out: (
+        "instances", "export", instances, "--number", _first(instances), "--out", out / "r.rcp",
+    ),
+    "system": lambda trace, instances, out: ("system", "from-slurm", _nodes(trace), "--out", out / "made.yaml"),
+    "workload": lambda trace, instances, out: ("workload", "eurora", "--days", "0.01", "--out", out / "w.csv.gz"),
+}  # fmt: skip
+
+
+def _nodes(trace):
+    path = trace.with_name("nodes.txt")
+    path.write_text("NodeName=n1 CPUTot=4 RealMemory=1000 Partitions=main State=IDLE\n")
+    return path
+
+
+def _first(instances):
+    return json.loads(instances.read_text().splitlines()[1])["number"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_writes_over_what_is_there(trace, instances, tmp_path, name):
+    arguments = COMMANDS[name](trace, instances, tmp_path / "out")
+    assert (first := invoke(*arguments)).exit_code == 0, first.output
+    before = content(tmp_path / "out")
+    assert before
+    again = invoke(*arguments)
+    assert (again.exit_code, again.stdout) == (2, "")
+    assert again.stderr.startswith(f"error: {tmp_path / 'out'}")
+    assert ("remove it, or name another" in again.stderr) or ("another --out keeps them apart" in again.stderr)
+    assert content(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("name", "manifest", "made_of"),
+    [
+        ("simulate", "summary.json", {"trace": "four.swf", "dispatcher": "easy", "settings": {}}),
+        ("compare", "fcfs-walltime/summary.json", {"trace": "four.swf", "dispatcher": "fcfs"}),
+        ("accuracy", "accuracy.csv.json", {"trace": "four.swf", "predictors": ["walltime", "last-two", "profile"]}),
+        ("accuracy", "ecdf.csv.json", {"trace": "four.swf", "max_jobs": None}),
+        ("promises", "promises.csv.json", {}),
+        ("solve", "r.csv.json", {"instances": "recorded.jsonl", "settings": {"easy": {}}}),
+    ],
+)
+def test_beside_each_result_stands_what_it_was_made_of(trace, instances, tmp_path, name, manifest, made_of):
+    assert invoke(*COMMANDS[name](trace, instances, tmp_path / "out")).exit_code == 0
+    written = json.loads((tmp_path / "out" / manifest).read_text())
+    assert written["version"]
+    assert written["date"].endswith("+00:00")
+    assert made_of.items() <= written["setup"].items()
+
+
+def test_a_comparison_is_neither_cut_nor_replaced_by_another_one(trace, tmp_path):
+    out = tmp_path / "out"
+    chosen = ("--predictors", "walltime,last-two", "--out", out)
+    assert invoke("compare", trace, "--dispatchers", "pcp20,easy,fcfs,list-saf", "--effort", 50, *chosen).exit_code == 0
+    before = content(out)
+    assert len(rows_of(out)) == 8
+    other_seed = invoke("compare", trace, "--dispatchers", "pcp20,easy", "--effort", 50, "--seed", 2, "--out", out)
+    assert other_seed.exit_code == 2
+    assert "holds 8 finished combinations already" in other_seed.stderr
+    assert "--resume adds to them" in other_seed.stderr
+    resumed = invoke(
+        "compare", trace, "--dispatchers", "pcp20,easy", "--effort", 50, "--seed", 2, "--out", out, "--resume"
+    )
+    assert resumed.exit_code == 2
+    assert "pcp20-walltime: was made otherwise: " in resumed.stderr
+    assert "seed was" in resumed.stderr
+    assert content(out) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--set", "overrun=double"), "easy-walltime: was made otherwise: overrun was None, now double"),
+        (("--max-jobs", 3), "max_jobs was None, now 3"),
+        (("--lenient",), "lenient was False, now True"),
+        (("--charge", "50"), "charge was none, now 50.0"),
+        (("--lane", "fast"), "lane was ordinary, now fast"),
+        (("--metric", "tests.bad_plugins:NUMPY_METRIC"), "--metric numpy is new"),
+    ],
+)
+@pytest.mark.parametrize("dispatcher", ["easy", "list-saf"])
+def test_going_on_with_other_settings_is_refused(trace, tmp_path, dispatcher, arguments, told):
+    """Also where none of the combinations is asked for again: all of a table is made of the same."""
+    out = tmp_path / "out"
+    assert invoke("compare", trace, "--dispatchers", "easy", "--out", out).exit_code == 0
+    before = content(out)
+    resumed = invoke("compare", trace, "--dispatchers", dispatcher, "--out", out, "--resume", *arguments)
+    if dispatcher != "easy" and "overrun" in told:
+        assert resumed.exit_code == 0, "settings are each combination's own"
+        return
+    assert (resumed.exit_code, resumed.stdout) == (2, "")
+    assert told in resumed.stderr
+    assert content(out) == before
+
+
+def test_going_on_adds_rows_and_draws_the_pictures_anew(trace, tmp_path):
+    out = tmp_path / "out"
+    assert invoke("compare", trace, "--dispatchers", "easy", "--out", out, "--plots").exit_code == 0
+    before = content(out)
+    added = invoke("compare", trace, "--dispatchers", "fcfs", "--out", out, "--resume", "--json")
+    assert added.stderr == "note: 0 of 1 combinations were finished before; 1 others stay\n"
+    assert [row["dispatcher"] for row in json.loads(added.stdout)["results"]] == ["fcfs", "easy"]
+    assert rows_of(out) == [("fcfs", "walltime"), ("easy", "walltime")]
+    after = content(out)
+    changed = {str(path) for path in before if before[path] != after[path]}
+    assert changed == {"compare.csv", "bars.png", "ecdf.png"}
+
+
+def test_rows_that_were_finished_survive_a_kill(tmp_path):
+    path, out = tmp_path / "long.swf", tmp_path / "out"
+    lines = [f"{i} {i} -1 60 1 -1 -1 1 60 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 20_000)]
+    path.write_text("; MaxProcs: 4\n" + "".join(lines))
+    command = [sys.executable, "-m", "cpsched_sim.cli", "compare", str(path), "--jobs", "1", "--out", str(out)]
+    chosen = ["--dispatchers", "fcfs,tests.bad_plugins:HangingDispatcher", "--max-jobs", "100"]
+    process = subprocess.Popen([*command, *chosen], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (out / "fcfs-walltime" / "summary.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait(60)
+    resumed = invoke("compare", path, "--dispatchers", "fcfs", "--max-jobs", "100", "--out", out, "--resume", "--json")
+    assert resumed.stderr == "note: 1 of 1 combinations were finished before\n"
+    assert json.loads(resumed.stdout)["results"][0]["summary"]["jobs"] == 100
