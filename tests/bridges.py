@@ -9,6 +9,7 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_bridge.cycle.beginning import Beginning
 from cpsched_bridge.cycle.loop import Bridge, Listener
 from cpsched_bridge.ports import Backend, Pace
 from cpsched_bridge.report import CycleReport
@@ -18,6 +19,7 @@ from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.watch.exporter import Exporter
 from cpsched_bridge.watch.following import Following
+from cpsched_bridge.watch.systemd import Systemd
 from tests.fakes import FakePace, FirstFit
 
 
@@ -30,6 +32,8 @@ def a_bridge(
     policy_spec: PolicySpec | None = None,
     policy: Policy | None = None,
     fallback: Policy | None = None,
+    beginning: Beginning | None = None,
+    systemd: Systemd | None = None,
     **settings: Any,
 ) -> Bridge:
     """A bridge in control mode, unless told otherwise, whose files are in `state_dir`."""
@@ -45,6 +49,8 @@ def a_bridge(
         settings=configured,
         listeners=listeners,
         fallback=fallback,
+        beginning=beginning or Beginning(),
+        systemd=systemd or Systemd(),
     )
 
 

@@ -11,7 +11,18 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.fit import used_by
 from cpsched.model import Cluster, Decision, Effort, EndedJob, Job, Need, Placement, RunningJob, Snapshot, Starts, Wait
 from cpsched_bridge.errors import BackendError
-from cpsched_bridge.ports import Check, Hold, LeftJob, Observation, Outage, Outcome, PendingJob, StartOrder
+from cpsched_bridge.ports import (
+    Check,
+    Claim,
+    Hold,
+    LeftJob,
+    Observation,
+    Outage,
+    Outcome,
+    PendingJob,
+    Postponed,
+    StartOrder,
+)
 from tests.builders import a_cluster
 
 
@@ -56,6 +67,9 @@ class FakeCluster:
     faults: dict[str, list[Callable[[Callable[[], object]], object]]] = field(default_factory=dict)
     past: list[EndedJob] = field(default_factory=list)
     readiness: list[Check] = field(default_factory=list)
+    claimed: Claim | None = None
+    labels: dict[int, str] = field(default_factory=dict)
+    """Names of running and ended jobs."""
     _told: set[tuple[int, int]] = field(default_factory=set)
 
     # what people and time do -----------------------------------------------------------------------------------
@@ -136,10 +150,15 @@ class FakeCluster:
             tuple(news),
             tuple(self.left),
             outages=self.outages,
+            claim=self.claimed,
+            labels=self.labels,
         )
 
     def history(self) -> Sequence[EndedJob]:
         return self.past
+
+    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+        return orders
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         self.commands.append(("start", tuple(order.job.id for order in orders)))
@@ -177,6 +196,22 @@ class FakeCluster:
             return Outcome(job_id, "refused", "not pending, or held by its owner")
         fake.pin, fake.hold = (), Hold.NONE
         return Outcome(job_id, "done")
+
+    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+        return self._call("claim", lambda: self._claim(claim, instead_of))  # type: ignore[return-value]
+
+    def _claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+        if self.claimed != instead_of:
+            return False
+        self.claimed = claim
+        return True
+
+    def disclaim(self, claim: Claim) -> None:
+        self._call("disclaim", lambda: self._disclaim(claim))
+
+    def _disclaim(self, claim: Claim) -> None:
+        if self.claimed == claim:
+            self.claimed = None
 
     def checks(self) -> Sequence[Check]:
         return self.readiness

@@ -13,6 +13,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
+STALLED_S = 600.0
+"""A child that begins, and shows no progress for so long, hangs.
+
+What it begins with (imports, compiling) has no other limit: on a busy machine that takes as long as it takes.
+"""
+
 _SET_PARENT_DEATH_SIGNAL = 1
 
 

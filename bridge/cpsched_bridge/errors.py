@@ -5,19 +5,22 @@ An exception means that the outside or the configuration broke; a start that did
     BridgeError              everything this package raises on purpose
     ├── BackendError         the cluster did not do as asked: the cycle failed, the loop backs off
     │   ├── BackendUnavailable   not reached: nothing took effect
+    │   │   └── BackendBegins        the process that asks the cluster is still beginning: ask again
     │   ├── BackendTimeout       no answer within the deadline: it may have taken effect
     │   │   └── BackendDied      the process that was asked ended over the call: the same
     │   └── CommandRefused       reached, understood and refused as a whole (privilege, version)
     ├── PolicyFailed         the policy raised, or answered what may not be carried out: the cycle failed
     ├── DecisionTimeout      the policy did not answer in time
     ├── DispatcherFailed     a dispatcher in a process of its own died, or says what it raised
-    ├── SettingsError        the configuration file: names file, field, value and rule (exit code 2)
+    ├── SettingsError        the configuration file: names file, line, field, value and rule (exit code 2)
+    │   └── WrongSetting         the same, told by somebody who does not know the file
     ├── AlreadyRunning       another bridge holds the lock
     ├── NotReady             a check that control mode requires fails
     │   └── Unreachable          it could not be checked, since the cluster does not answer
     ├── AddressTaken         the metrics address cannot be listened on
     ├── StillHeld            jobs could not be given back to the cluster's own scheduler
-    ├── DamagedFile          journal or ledger cannot be read as what it is
+    ├── NoLedger             jobs were given back by the cluster alone: there was no ledger to tell of others
+    ├── DamagedFile          journal or ledger is gone, or cannot be read as what it is
     ├── UnknownRound         the journal has no such round (exit code 2)
     └── UnknownJob           neither ledger nor journal has heard of the job (exit code 2)
 """
@@ -38,6 +41,10 @@ class BackendError(BridgeError):
 
 class BackendUnavailable(BackendError):
     """The cluster was not reached; the call had no effect."""
+
+
+class BackendBegins(BackendUnavailable):
+    """The process that asks the cluster has not begun yet (imports); asking again goes on waiting for it."""
 
 
 class BackendTimeout(BackendError):
@@ -74,6 +81,16 @@ class SettingsError(BridgeError):
     exit_code = 2
 
 
+class WrongSetting(SettingsError):
+    """One setting broke a rule; `where` are the names that lead to it. `Settings.located` adds file and line."""
+
+    def __init__(self, where: tuple[str, ...], value: object, rule: str) -> None:
+        super().__init__(f"{'.'.join(where)}: {value}: {rule}")
+        self.where = where
+        self.value = value
+        self.rule = rule
+
+
 class AlreadyRunning(BridgeError):
     """Another bridge holds the instance lock."""
 
@@ -90,8 +107,12 @@ class AddressTaken(BridgeError):
     """The metrics address cannot be listened on."""
 
 
+class NoLedger(BridgeError):
+    """Jobs were given back by the cluster's own records alone: no bridge's ledger was found to tell of others."""
+
+
 class DamagedFile(BridgeError):
-    """The journal or the ledger cannot be read as what it is."""
+    """The journal or the ledger is gone, or cannot be read as what it is."""
 
 
 class UnknownRound(BridgeError):

@@ -16,8 +16,8 @@ What every backend keeps to:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol
 
@@ -55,6 +55,8 @@ class Obstacle:
     """Whom it concerns: one of the job's `PendingJob.groups`."""
     passes: bool = False
     """Whether a job just released may show it for a moment, and run nonetheless."""
+    eased: bool = True
+    """Whether each end of one of their jobs may ease it, as with a limit on what runs at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,9 @@ class PendingJob:
     label: str = ""
     obstacle: Obstacle | None = None
     groups: tuple[str, ...] = ()
-    """Everybody on whose account the cluster may keep the job waiting: itself, its user, account, partition, ..."""
+    """What the cluster may keep the job waiting for: itself, and what its user has in an account, a partition, ..."""
+    outranked: bool = False
+    """The cluster says that other jobs go first: a start that takes long for that is no sign of a broken cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,25 @@ class Outage:
     """None: nobody knows."""
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What the bridge in control leaves on the cluster, so that another one sees it; no user can write or remove it."""
+
+    bridge: str
+    """Which bridge: each state directory makes a name of its own."""
+    run: str
+    """Which process of that bridge."""
+    beat: int
+    """Goes up as long as that process is in control: a claim that does not change is one of a dead bridge."""
+    where: str
+    """Host and state directory, for people."""
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """The process that made it."""
+        return self.bridge, self.run
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
     """One consistent reading of a cluster.
@@ -112,7 +135,9 @@ class Observation:
     A job that is in none of the lists is gone (cancelled before it ran, or forgotten by the cluster).
     `limits` says how the pending jobs stand to the site's limits; None where the adapter knows of none. `notes` are
     told as events: what could not be read, and what stands in for it. `outages` say why and until when nodes take no
-    jobs, and which nodes will take none later; nothing is decided by them.
+    jobs, and which nodes will take none later; nothing is decided by them. `otherwise` says,
+    by job id, what the cluster gave to running jobs where that is not what they had asked for. `claim` is the one that
+    a bridge has left. `labels` has the names that people use for running and ended jobs, where those are not their ids.
     """
 
     now_s: int
@@ -125,6 +150,13 @@ class Observation:
     limits: LimitsNow | None = None
     notes: tuple[str, ...] = ()
     outages: tuple[Outage, ...] = ()
+    otherwise: Mapping[int, str] = field(default_factory=dict)
+    claim: Claim | None = None
+    labels: Mapping[int, str] = field(default_factory=dict)
+
+    def names(self) -> dict[int, str]:
+        """What people call the jobs that have another name than their id."""
+        return {**self.labels, **{each.job.id: each.label for each in self.pending if each.label}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +165,14 @@ class StartOrder:
 
     job: Job
     nodes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """A start that the cluster would not carry out as it is meant to if it were told now; nothing is wrong with it."""
+
+    job_id: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +202,8 @@ class Check:
     """True: it may hold later without a change of the configuration, such as a service that is away."""
 
 
+NOWHERE = "nodes that take no jobs now, or have another name"
+"""Where a running job runs whose placement names no node: a placement has those that will be free after the job."""
 HELD_BY_ADMINISTRATOR = "is held by an administrator"
 """Why `Backend.hold` refuses a job that somebody has held since it was read."""
 
@@ -187,6 +229,15 @@ class Backend(Protocol):
         """
         ...
 
+    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+        """What the cluster would make of these starts, in order: asked right before they are written down and begun.
+
+        A cluster may be told the nodes of a job, and split its units over them by itself: then the order comes back
+        with its units where the cluster would put them, on the same nodes or some of them. It fits beside all others
+        of the round. No command is sent.
+        """
+        ...
+
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         """Begin a start: pin the nodes and release, in one command per job.
 
@@ -206,6 +257,18 @@ class Backend(Protocol):
 
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """Clear pins and release to the cluster's own scheduler. Works without `observe` having run."""
+        ...
+
+    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+        """Leave `claim` on the cluster where `instead_of` stands; None: only where none stands.
+
+        False: something else stands there, or was faster, and nothing was changed. A cluster that has no place for
+        a claim, or does not let the bridge write one, raises `CommandRefused`.
+        """
+        ...
+
+    def disclaim(self, claim: Claim) -> None:
+        """Take `claim` off the cluster; nothing happens where another one stands there. Raises as `claim` does."""
         ...
 
     def checks(self) -> Sequence[Check]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cpsched.model import Decision, EndedJob, Job, Placement, Snapshot
-from cpsched_bridge.ports import Check, Observation, Outcome
+from cpsched_bridge.ports import Check, Claim, Observation, Outcome
 
 if TYPE_CHECKING:
     from cpsched.fit import Violation
@@ -20,6 +21,11 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 OK = "ok"
 """Result of a cycle in which nothing failed; else the name of the failure."""
 
+STOPPED = "stopped"
+"""The event that a bridge writes last. A journal that ends otherwise is one of a bridge that was killed."""
+IN_ORDER = "in order"
+"""What that event says where no job was left held against the will of the settings."""
+
 
 @dataclass(frozen=True, slots=True)
 class Happening:
@@ -28,6 +34,26 @@ class Happening:
     kind: str
     detail: str
     job_id: int | None = None
+    times: int = 1
+    """How many of its kind it stands for."""
+
+
+MOST_ALIKE = 20
+"""Happenings of one kind in one cycle that are told one by one."""
+
+
+def summed_up(happenings: Sequence[Happening]) -> list[Happening]:
+    """The same with the first `MOST_ALIKE` of each kind, and one that stands for all further ones of it."""
+    told: list[Happening] = []
+    beyond = Counter[str]()
+    counts = Counter[str]()
+    for happening in happenings:
+        counts[happening.kind] += 1
+        if counts[happening.kind] <= MOST_ALIKE:
+            told.append(happening)
+        else:
+            beyond[happening.kind] += happening.times
+    return told + [Happening(kind, f"and {times} more of these", times=times) for kind, times in beyond.items()]
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +74,8 @@ class CycleReport:
     """The decision, if it may be carried out."""
     fallback: bool = False
     """Whether the fallback decided in place of the configured policy."""
+    waits_for: str = ""
+    """What a decision waits for, in words; nothing was decided then, and nothing has failed."""
     policy_failure: str = ""
     """Why there is no decision although there is a snapshot: the snake-case name of what the policy did wrong."""
     recorded: Any = None
@@ -71,6 +99,10 @@ class CycleReport:
     """The jobs that were decided on."""
     limited: Mapping[int, str] = field(default_factory=dict)
     """By job id, which limit of the site keeps a job from being decided on: whose, and how full."""
+    put_off: frozenset[int] = frozenset()
+    """Jobs that are not decided on since starts of theirs, or of jobs like them, were in vain."""
+    failing_users: int = 0
+    """Users all of whose starts fail, in control."""
     starting: int = 0
     """Jobs released and not yet seen running."""
     kept: int = 0
@@ -81,6 +113,10 @@ class CycleReport:
     """How much later than planned the cycle began, if that was worth telling."""
     checks: Sequence[Check] | None = None
     """What must hold for control mode, as checked in this cycle; None: not checked."""
+    paused: str = ""
+    """Why the bridge is not in control although it is set to be; empty if it is, or is not set to be."""
+    rival: Claim | None = None
+    """The claim of another bridge that is in control of this cluster."""
 
     def fail(self, kind: str, detail: str) -> None:
         """Let the cycle count as failed by `kind`, and tell it."""

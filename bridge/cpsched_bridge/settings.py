@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
-from cpsched.overrun import Overrun
+from cpsched.model.overrun import Overrun
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.errors import SettingsError
+from cpsched_bridge.errors import SettingsError, WrongSetting
 from cpsched_sim.errors import SimError
 from cpsched_sim.reading.tree import Tree, read_tree
 
@@ -23,13 +24,23 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    @model_validator(mode="after")
-    def _is_within_reason(self) -> Section:
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            if isinstance(value, int | float) and abs(value) > MAX_NUMBER:
-                raise ValueError(f"{name} must be within {MAX_NUMBER:,}")
-        return self
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_what_it_says(cls, value: Any, info: ValidationInfo) -> Any:
+        """`1` is no `true`, and `true` is no number: somebody meant something else."""
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if kind is bool and not isinstance(value, bool):
+            raise PydanticCustomError("bool_type", "must be true or false")
+        if isinstance(value, bool) and kind in (int, float, int | None, float | None):
+            raise PydanticCustomError("float_type", "must be a number")
+        return value
+
+    @field_validator("*")
+    @classmethod
+    def _is_within_reason(cls, value: Any) -> Any:
+        if isinstance(value, int | float) and abs(value) > MAX_NUMBER:
+            raise ValueError(f"must be within {MAX_NUMBER:,}")
+        return value
 
 
 class PowerSettings(Section):
@@ -66,8 +77,10 @@ class PolicySettings(Section):
     predictor_settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="Its parameters by name, as `cpsched predictors` lists them."
     )
-    overrun: Overrun = Field(
-        default="one-second", description="What a running job is assumed to do when it outlives its estimate."
+    overrun: Overrun | None = Field(
+        default=None,
+        description="What a running job is assumed to do when it outlives its estimate; "
+        "null: the dispatcher's own rule (`lookahead`: walltime, the others: one-second).",
     )
     fallback: str = Field(
         default="easy",
@@ -97,7 +110,7 @@ class PolicySettings(Section):
     def spec(self) -> PolicySpec:
         """The same as the policy in words that is built and journalled.
 
-        Raises `SettingsError` for a cap of power that the dispatcher would not heed.
+        Raises `WrongSetting` for a cap of power that the dispatcher would not heed.
         """
         spec = PolicySpec(
             self.dispatcher,
@@ -110,8 +123,8 @@ class PolicySettings(Section):
             return spec
         capped = spec.capped(self.power.cap_w, self.power.watts)
         if capped is None:
-            rule = "hcp*, cph, or an allocation after pools"
-            raise SettingsError(f"policy.power: {self.dispatcher} heeds no cap of power: must be {rule}")
+            rule = f"{self.dispatcher} heeds no cap of power: must be hcp*, cph, or an allocation after pools"
+            raise WrongSetting(("policy", "power", "cap_w"), self.power.cap_w, rule)
         return capped
 
 
@@ -166,13 +179,25 @@ class GuardSettings(Section):
     """When the bridge stands down: it gives all jobs back and waits for `cpsched resume`."""
 
     window_s: float = Field(default=300.0, gt=0, description="Failures are counted over this many past seconds.")
-    max_failed_starts: int = Field(
-        default=50,
+    failing_users: int = Field(
+        default=3,
+        ge=2,
+        description="Users all of whose starts fail at which the bridge stands down, if most users are such.",
+    )
+    failed_starts: int = Field(
+        default=3,
         gt=0,
-        description="Failed starts in the window at which the bridge stands down, if most starts failed.",
+        description="Starts in a row of one user that fail in the window until all of theirs count as failing.",
     )
     max_failed_decisions: int = Field(
         default=5, gt=0, description="Decisions in a row that raised or broke a rule at which the bridge stands down."
+    )
+    claim_gone_s: float = Field(
+        default=120.0,
+        gt=0,
+        description="Another bridge's claim on the cluster counts for so long after it last changed, which it does "
+        "six times as often; longer than `cycle.max_backoff_s` and `cycle.decide_timeout_s`, and the same for all "
+        "bridges of a cluster.",
     )
 
 
@@ -229,7 +254,7 @@ class Settings(Section):
         description="What a stopping bridge does with held jobs: give them back, or keep for a restart.",
     )
     durable: bool = Field(
-        default=True, description="The ledger survives a power failure, at one disk flush per change."
+        default=True, description="The ledger survives a power failure, at two disk flushes per change."
     )
     log_format: Literal["auto", "json", "text"] = Field(
         default="auto", description="Log lines: text on a terminal, else JSON."
@@ -251,6 +276,11 @@ class Settings(Section):
         """`options` as the adapter's own model; raises `SettingsError` naming file, line, field, value and rule."""
         tree = self._tree or Tree(Path(where), {}, None)
         return _parsed(tree, model, ("options",), self.options)
+
+    def located(self, error: WrongSetting, where: str = "settings") -> SettingsError:
+        """The error with file and line; `where` stands for a file where the settings come from none."""
+        tree = self._tree or Tree(Path(where), {}, None)
+        return SettingsError(str(tree.wrong(error.where, error.value, error.rule)))
 
     @property
     def serves_page(self) -> bool:

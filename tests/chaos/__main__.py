@@ -1,6 +1,6 @@
 """Plays histories until the bridge has been killed so many times; exit code 1 if one of them goes wrong.
 
-python -m tests.chaos [--kills N] [--seed N] [--histories N] [--blind]
+python -m tests.chaos [--kills N] [--seed N] [--histories N] [--blind] [--beset]
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.chaos.history import History, blinded, history_of
+from tests.chaos.history import History, beset, blinded, history_of
 from tests.chaos.shrink import shrunk
 from tests.chaos.world import play
 
@@ -22,7 +22,7 @@ SHOWN = 60
 def tell(history: History) -> None:
     """Print what went wrong, the command that repeats it, and the shortest history found that does too."""
     options = f"--seed {history.seed} --histories 1"
-    print(f"seed {history.seed} goes wrong; again, with --blind where it was given: python -m tests.chaos {options}")
+    print(f"seed {history.seed} goes wrong; again (with --blind, --beset as given): python -m tests.chaos {options}")
     short = shrunk(history, lambda each: bool(play(each).wrongs))
     verdict = play(short)
     print(f"{len(short.steps)} of {len(history.steps)} steps are enough, with {short}".partition(", steps=")[0] + ")")
@@ -38,13 +38,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of the first history; the next has the next seed")
     parser.add_argument("--histories", type=int, default=10**9, help="stop after so many histories")
     parser.add_argument("--blind", action="store_true", help="with readings that do not show all of the bridge's jobs")
+    parser.add_argument("--beset", action="store_true", help="with one user more, whose jobs never start")
     given = parser.parse_args()
     counts: Counter[str] = Counter()
     began_s, wrong = time.process_time(), 0
     for seed in itertools.count(given.seed):
         if counts["killed"] >= given.kills or counts["histories"] >= given.histories:
             break
-        history = blinded(history_of(seed)) if given.blind else history_of(seed)
+        history = history_of(seed)
+        history = beset(history) if given.beset else history
+        history = blinded(history) if given.blind else history
         verdict = play(history)
         counts += verdict.counts
         counts["histories"] += 1

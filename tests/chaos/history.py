@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass, replace
 
 STEPS = 160
+BESET = 40
+"""Jobs of a beset history that never start."""
 BLIND = 8
 """Readings of a blinded history that do not show all there is."""
 
@@ -64,6 +66,16 @@ def history_of(seed: int) -> History:
     steps = [Step("submit", rng.randrange(10**6), rng.randrange(10**6)) for _ in range(rng.randrange(2, 9))]
     steps += [Step(rng.choice(kinds), rng.randrange(10**6), rng.randrange(10**6)) for _ in range(STEPS)]
     return History(seed, plugin, not plugin or rng.random() < 0.7, rng.choice((0, 1, 1, 3)), tuple(steps))
+
+
+def beset(history: History) -> History:
+    """The same world with one user more, who submits what will never start."""
+    rng = random.Random(f"{history.seed}, beset")
+    steps = list(history.steps)
+    for _ in range(BESET):
+        at = rng.randrange(len(steps))
+        steps[at:at] = [Step("submit in vain", rng.randrange(10**6), rng.randrange(10**6))]
+    return replace(history, steps=tuple(steps))
 
 
 def blinded(history: History) -> History:

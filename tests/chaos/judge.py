@@ -70,7 +70,9 @@ def at_the_end(site: Site) -> list[str]:
     """Jobs that should have run by now, since nothing has been in their way for a long time."""
     found = []
     for id, job in site.jobs.items():
-        if not job.over and job.held_by not in ("owner", "admin"):
+        if job.vain and job.starts:
+            found.append(f"job {id} was started, and cannot be")
+        if not job.over and not job.vain and job.held_by not in ("owner", "admin"):
             found.append(f"job {id} never ended: {_word(job)}")
         if job.starts > 1 + job.requeues:
             found.append(f"job {id} was started {job.starts} times and requeued {job.requeues} times")

@@ -9,7 +9,7 @@ import numpy as np
 
 from cpsched.model import Cluster, EndedJob, Job, Placement, RunningJob
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import Check, Hold, Observation, Outcome, PendingJob, StartOrder
+from cpsched_bridge.ports import Check, Claim, Hold, Observation, Obstacle, Outcome, PendingJob, Postponed, StartOrder
 from tests.builders import a_cluster
 
 NODES, CORES = 4, 4
@@ -47,6 +47,8 @@ class SiteJob:
     released_s: int = 0
     stalled: bool = False
     """Released, and not started whatever is free, until it is held again: the cluster has its reasons."""
+    vain: str = ""
+    """How it does not start, ever: silent, shown (the cluster says why) or refused."""
     start_s: int | None = None
     placement: Placement = ()
     over: str = ""
@@ -87,6 +89,7 @@ class Site:
     stalls: int = 0
     """So many of the next starts are not carried out."""
     fuse: Fuse = field(default_factory=Fuse)
+    claim: Claim | None = None
 
     @property
     def now_s(self) -> int:
@@ -98,9 +101,9 @@ class Site:
     def note(self, words: str) -> None:
         self.log.append(f"{self.time_s:5} {words}")
 
-    def submit(self, job: Job, run_s: int) -> None:
-        self.jobs[job.id] = SiteJob(job, run_s, "plugin" if self.plugin else "nobody")
-        self.note(f"job {job.id} is submitted")
+    def submit(self, job: Job, run_s: int, vain: str = "") -> None:
+        self.jobs[job.id] = SiteJob(job, run_s, "plugin" if self.plugin else "nobody", vain=vain)
+        self.note(f"job {job.id} is submitted{', in vain: ' if vain else ''}{vain}")
 
     def which(self, number: int, fits: Callable[[SiteJob], bool]) -> SiteJob | None:
         """One of the jobs that fit, by a number that need not know how many those are."""
@@ -147,7 +150,7 @@ class Site:
                     self._try_to_start(job)
 
     def _try_to_start(self, job: SiteJob) -> None:
-        if job.stalled or self.time_s - job.released_s < self.launch_s:
+        if job.stalled or job.vain or self.time_s - job.released_s < self.launch_s:
             return
         placement = self._pinned(job) if job.pin else self._anywhere(job)
         if placement:
@@ -196,6 +199,14 @@ class Site:
         shown = {"nobody": Hold.NONE, "plugin": Hold.PLUGIN, "bridge": ours, "admin": theirs, "owner": Hold.USER}
         return shown[job.held_by]
 
+    def shown(self, job: SiteJob) -> PendingJob:
+        """What a reading tells of a job that waits."""
+        whom = f"QOS of user {job.job.user}"
+        told = job.vain == "shown" and job.held_by == "nobody"
+        obstacle = Obstacle("QOSNotAllowed", whom, eased=False) if told else None
+        groups = (f"job {job.job.id}", whom)
+        return PendingJob(job.job, self.shown_hold(job), bool(job.pin), obstacle=obstacle, groups=groups)
+
     def reading(self, since: int) -> Observation:
         shown = [each for each in self.jobs.values() if each.job.id != self.unseen]
         jobs = sorted(shown, key=lambda each: (each.job.submit_s, each.job.id))
@@ -204,9 +215,10 @@ class Site:
             self.now_s,
             self.cluster,
             self.free(),
-            tuple(PendingJob(j.job, self.shown_hold(j), bool(j.pin)) for j in jobs if j.pending),
+            tuple(self.shown(j) for j in jobs if j.pending),
             tuple(RunningJob(j.job, j.start_s or 0, j.placement) for j in jobs if j.running),
             tuple(self.ended[since:]),
+            claim=self.claim,
         )
 
     # what the bridge asks for ---------------------------------------------------------------------------------
@@ -216,6 +228,8 @@ class Site:
         job = self.jobs.get(id)
         if job is None or not job.pending or job.held_by in ("nobody", "owner"):
             return Outcome(id, "refused", "not pending and held")
+        if job.vain == "refused":
+            return Outcome(id, "refused", "permission denied")
         if job.held_by == "admin" and self.plugin:
             return Outcome(id, "refused", "held by an administrator")
         if job.held_by == "admin":
@@ -276,6 +290,9 @@ class SiteBackend:
         self._told = len(self.site.ended)
         return tuple(self.site.ended)
 
+    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+        return orders
+
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         ids = [order.job.id for order in orders]
         if len(set(ids)) < len(ids):
@@ -289,6 +306,19 @@ class SiteBackend:
 
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         return self._batch("hand_back", [lambda id=id: self.site.hand_back(id) for id in job_ids], list(job_ids))
+
+    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+        self.site.fuse.burn()
+        if self.site.claim != instead_of:
+            return False
+        self.site.claim = claim
+        self.site.fuse.burn()
+        return True
+
+    def disclaim(self, claim: Claim) -> None:
+        self.site.fuse.burn()
+        if self.site.claim == claim:
+            self.site.claim = None
 
     def checks(self) -> Sequence[Check]:
         return []

@@ -7,7 +7,7 @@ import pytest
 
 from cpsched_bridge.cycle import commands, hand_back, reconcile, snapshots
 from cpsched_bridge.store.ledger import Ledger, State
-from tests.chaos.history import Step, blinded, history_of
+from tests.chaos.history import Step, beset, blinded, history_of
 from tests.chaos.shrink import shrunk
 from tests.chaos.world import play
 
@@ -47,6 +47,16 @@ def test_jobs_that_the_cluster_loses_sight_of_for_a_reading_are_neither_lost_nor
         assert verdict.wrongs == [], f"python -m tests.chaos --blind --seed {seed} --histories 1"
         counts += verdict.counts
     assert counts["lose sight"] > 10
+
+
+def test_a_user_whose_jobs_never_start_keeps_nobody_elses_from_running():
+    """In the midst of everything else that goes wrong; the calm that follows is as short as without that user."""
+    counts: Counter[str] = Counter()
+    for seed in range(1, 9):
+        verdict = play(beset(history_of(seed)))
+        assert verdict.wrongs == [], f"python -m tests.chaos --beset --seed {seed} --histories 1"
+        counts += verdict.counts
+    assert counts["in vain"] > 200
 
 
 def test_a_history_is_the_same_each_time():

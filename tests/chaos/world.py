@@ -78,7 +78,7 @@ class World:
                 EasyDispatcher(),
                 self.pace,
                 start={"timeout_s": START_TIMEOUT_S, "adopt": self.history.adopt, "max_failures": 2},
-                guard={"max_failed_starts": 10**6, "max_failed_decisions": 10**6},
+                guard={"failing_users": 10**6, "max_failed_decisions": 10**6},
                 heartbeat=self.state_dir / "beat" / "heartbeat",
             )
         return self._bridge
@@ -166,6 +166,15 @@ class World:
         self.site.submit(job, rng.randrange(1, walltime_s + 1))
         self._arrived.add(self._next_id)
         self._next_id += 1
+
+    def _submit_in_vain(self, step: Step) -> None:
+        rng = random.Random(step.a)
+        units, walltime_s, vain = rng.randrange(1, 17), 5 + rng.randrange(6), ("silent", "shown", "refused")[step.b % 3]
+        job = a_job(self._next_id, units, 1, walltime_s, submit_s=self.site.now_s, user="mallory")
+        self.site.submit(job, walltime_s, vain)
+        self._arrived.add(self._next_id)
+        self._next_id += 1
+        self.counts["in vain"] += 1
 
     def _on(self, step: Step, fits, act) -> None:
         job: SiteJob | None = self.site.which(step.a, fits)
@@ -342,7 +351,9 @@ class World:
         for _ in range(CALM_CYCLES):
             self.cycle()
             open_jobs = [
-                job for job in self.site.jobs.values() if not job.over and job.held_by not in ("owner", "admin")
+                job
+                for job in self.site.jobs.values()
+                if not job.over and not job.vain and job.held_by not in ("owner", "admin")
             ]
             if self.site.wrongs or not open_jobs:
                 break

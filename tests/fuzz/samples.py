@@ -51,6 +51,26 @@ partitions:
 units: { rule: gcd, cores_per_node: 4, memory: requested }
 """
 
+NODES = """\
+NodeName=n1 Arch=x86_64 CoresPerSocket=8
+   CPUAlloc=0 CPUEfctv=16 CPUTot=16 CPULoad=0.00
+   AvailableFeatures=cpu,rack1
+   Gres=gpu:a100:2(S:0-1),mps:400
+   OS=Linux 6.1.0-18-amd64 #1 SMP PREEMPT_DYNAMIC
+   RealMemory=16384 AllocMem=0 MemSpecLimit=100
+   State=IDLE+DRAIN ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A
+   Partitions=main,short
+   Reason=disk [root@2026-01-01T00:00:00]
+
+NodeName=n2 CPUTot=8 RealMemory=1000 Gres=(null) State=IDLE Partitions=main
+"""
+
+SINFO = """\
+NODELIST|PARTITION|CPUS|MEMORY|AVAIL_FEATURES|GRES|STATE
+n[1-2]|main*|16|16384|cpu,rack1|(null)|idle
+n[2-3],gpu07|gpu|8+|1000|gpu|gpu:2|down*
+"""
+
 POLICY = """\
 accounts:
   physics: { shares: 80, users: [7, 14], limits: { MaxJobs: 4, GrpTRES: cpu=6 } }

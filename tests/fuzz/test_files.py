@@ -12,9 +12,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from cpsched_sim.systems.system import load_system
 from tests.fuzz.command_line import complaint, invoke
 from tests.fuzz.mutations import CHANGES, HOSTILE, mutated
-from tests.fuzz.samples import ASSOCIATIONS, POLICY, SETTINGS, SWF, SYSTEM, TRACES, WAITS
+from tests.fuzz.samples import ASSOCIATIONS, NODES, POLICY, SACCT, SETTINGS, SINFO, SWF, SYSTEM, TRACES, WAITS
 
 MORE = os.environ.get("CPSCHED_FUZZ_CASES")
 FUZZ = settings(
@@ -100,6 +101,43 @@ def test_a_mutated_system_file_is_used_or_refused_in_one_line(folder):
     check()
 
 
+@pytest.mark.parametrize("sample", [NODES, SINFO, SACCT, SWF], ids=["scontrol", "sinfo", "sacct", "swf"])
+def test_of_a_mutated_list_of_nodes_or_jobs_a_legal_system_is_made_or_none(folder, sample):
+    @FUZZ
+    @given(CHANGES)
+    def check(changes):
+        path = written(folder, "nodes.txt", mutated(sample.encode(), changes))
+        out = folder / "made.yaml"
+        out.unlink(missing_ok=True)
+        assert complaint("system", "from-slurm", path, "--out", out, "--lenient") == ""
+        if out.exists():
+            load_system(str(out))
+
+    check()
+
+
+@pytest.mark.parametrize("sample", [NODES, SINFO, SACCT], ids=["scontrol", "sinfo", "sacct"])
+def test_the_samples_of_nodes_and_jobs_make_systems(folder, sample):
+    out = folder / "made.yaml"
+    out.unlink(missing_ok=True)
+    assert invoke("system", "from-slurm", written(folder, "nodes.txt", sample.encode()), "--out", out).exit_code == 0
+
+
+COLUMNS = "JobIDRaw=JobIDRaw,User=Account,Submit=Submit,Timelimit=8"
+
+
+def test_mutated_words_on_columns_are_used_or_refused_in_one_line(folder):
+    path = written(folder, "t.sacct", SACCT.encode())
+
+    @FUZZ
+    @given(CHANGES)
+    def check(changes):
+        words = mutated(COLUMNS.encode(), changes).decode("utf-8", "surrogateescape")
+        assert complaint("accuracy", path, "--json", "--columns", words) == ""
+
+    check()
+
+
 def test_a_mutated_policy_file_is_used_or_refused_in_one_line(folder):
     trace = written(folder, "good.swf", SWF.encode())
 
@@ -140,6 +178,7 @@ def test_mutated_settings_are_used_or_refused_in_one_line(folder):
 OPTIONS = (
     "--dispatcher", "--predictor", "--set", "--charge", "--limit", "--effort", "--seed", "--max-jobs", "--lane",
     "--format", "--metric", "--system", "--out", "--policy", "--nonsense",
+    "--columns", "--zone", "--arrival",
 )  # fmt: skip
 SETTINGS_OF_PRB_AND_PROFILE = ("ewt_file", "allocation", "remember", "overrun", "dispatcher.x", "")
 

@@ -73,7 +73,8 @@ class Running:
         path = self.state_dir / "heartbeat"
         return path.stat().st_mtime if path.exists() else 0.0
 
-    def wait_for_a_cycle(self):
+    def wait_for_a_sign_of_life(self):
+        """There are some before the first decision too."""
         last = self.beat()
         wait_for(lambda: self.beat() > last)
 
@@ -87,12 +88,18 @@ class Running:
 def bridge(tmp_path, config, site):
     running = Running(config, tmp_path / "state")
     try:
-        running.wait_for_a_cycle()
+        running.wait_for_a_sign_of_life()
         yield running
     finally:
         if running.process.poll() is None:
             running.end(signal.SIGKILL)
         running.log.close()
+
+
+def rounds(config):
+    """The rows of the journal's rounds: none while the bridge begins, which is told too."""
+    listed = cpsched("journal", "list", "--config", config).splitlines()[1:]
+    return [row for row in (line.split() for line in listed) if row[0].isdigit()]
 
 
 def held(config):
@@ -132,13 +139,9 @@ def test_release_all_works_with_the_bridge_dead(bridge, config, tmp_path):
 
 
 def test_why_tells_what_a_job_waits_for(bridge, config):
-    def waiting():
-        lines = cpsched("journal", "list", "--last", 1, "--config", config).splitlines()
-        return int(lines[-1].split()[5]) > 0
-
-    wait_for(waiting)
+    wait_for(lambda: any(int(row[5]) > 0 for row in rounds(config)))
     assert bridge.end(signal.SIGINT) == 0
-    last = cpsched("journal", "list", "--last", 1, "--config", config).splitlines()[-1].split()[0]
+    last = rounds(config)[-1][0]
     shown = cpsched("journal", "show", last, "--config", config)
     assert "lookahead" in shown
     job = re.search(r"queue *\n.*\n *(\d+) ", shown)[1]
@@ -150,26 +153,25 @@ def test_why_tells_what_a_job_waits_for(bridge, config):
 def test_shadow_mode_leaves_the_site_alone(tmp_path, site):
     config = written(tmp_path, mode="shadow")
     running = Running(config, tmp_path / "state")
-    running.wait_for_a_cycle()
+    running.wait_for_a_sign_of_life()
+    wait_for(lambda: rounds(config))
     assert running.end(signal.SIGTERM) == 0
     running.log.close()
     assert held(config) == 0
-    lines = cpsched("journal", "list", "--config", config).splitlines()[1:]
-    assert lines
-    assert all(" shadow " in line and " 0 " in line for line in lines), "nothing runs at a site whose jobs are all held"
+    assert all("shadow" in row and "0" in row for row in rounds(config)), "nothing runs where all jobs are held"
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (["bridge", "--config", "nowhere.yaml"], 2, "error: nowhere.yaml: No such file or directory"),
-        (["journal", "show", "5", "--config", "CONFIG"], 2, "holds no journal; no bridge has run there"),
-        (["status", "--config", "CONFIG"], 2, "holds no ledger.sqlite, so no bridge has run there; is the path right?"),
-        (["why", "1", "--config", "CONFIG"], 2, "holds no ledger.sqlite"),
-        (["pause", "--config", "CONFIG"], 2, "holds no ledger.sqlite"),
-        (["resume", "--config", "CONFIG"], 2, "holds no ledger.sqlite"),
-        (["release-all", "--config", "CONFIG"], 2, "holds no ledger.sqlite"),
-        (["release-all", "--if-stale", "1", "--config", "CONFIG"], 2, "holds no ledger.sqlite"),
+        (["journal", "show", "5", "--config", "CONFIG"], 2, "is not there: a mistyped path, or somebody took it away"),
+        (["status", "--config", "CONFIG"], 2, "is not there: a mistyped path, or somebody took it away"),
+        (["why", "1", "--config", "CONFIG"], 2, "is not there: a mistyped path"),
+        (["pause", "--config", "CONFIG"], 2, "is not there: a mistyped path"),
+        (["resume", "--config", "CONFIG"], 2, "is not there: a mistyped path"),
+        (["release-all", "--config", "CONFIG"], 2, "is not there: a mistyped path"),
+        (["release-all", "--if-stale", "1", "--config", "CONFIG"], 2, "is not there: a mistyped path"),
         (["bridge", "--config", "CONFIG"], 1, "control mode is refused: the cluster cannot be checked"),
         (["demo", "--dispatcher", "nobody"], 2, "unknown dispatcher 'nobody'; known: "),
     ],

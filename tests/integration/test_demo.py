@@ -42,3 +42,18 @@ def test_ctrl_c_leaves_cleanly_and_metrics_are_served_meanwhile():
     assert process.returncode == 130
     assert "stopped; the held jobs went back" in out
     assert "Traceback" not in err
+
+
+def test_right_after_install_the_demo_compiles_first_and_no_decision_is_charged_with_it(tmp_path):
+    """An empty cache: each kernel is compiled, and that is said, before the first line of the show."""
+    done = subprocess.run(
+        [*DEMO, "--jobs", "300", "--seconds", "1", "--mornings", "1"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        env={**os.environ, "CPSCHED_CACHE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    before, show = done.stdout.split("300 jobs of a generated Eurora morning")
+    assert "compiling kernels" in before
+    assert "plan_placed: " in before
+    assert "functions" not in show, "a kernel was compiled during the show"
+    assert "Traceback" not in done.stdout

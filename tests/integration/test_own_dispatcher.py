@@ -1,5 +1,7 @@
 """README's second block: a dispatcher in ten lines, simulated on a trace, with a pandas frame of the jobs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -58,9 +60,7 @@ def test_an_order_may_be_a_function_of_a_job(trace):
     assert np.array_equal(by_name.schedule.start_s, by_function.schedule.start_s)
 
 
-def test_jobs_that_never_start_have_no_times(trace):
-    workload = cpsched_sim.load(trace, max_jobs=50)
-
+def test_a_dispatcher_that_leaves_jobs_waiting_for_ever_is_told_where_it_is(trace):
     class Lazy(SmallestFirst):
         """Starts one job in all."""
 
@@ -75,10 +75,18 @@ def test_jobs_that_never_start_have_no_times(trace):
             slot, placement = next(iter(decision.starts.placements().items()))
             return cpsched.Decision(cpsched.Starts.of({slot: placement}), cpsched.Effort("lazy"))
 
-    outcome = cpsched_sim.simulate(workload, Lazy)
-    assert outcome.left_waiting == 49
-    assert outcome.to_frame().start_s.isna().sum() == 49
-    assert "49 jobs never started" in str(outcome)
+    with pytest.raises(cpsched.PluginFault, match=r"Lazy: 49 of 50 jobs never started \(.*test_own_dispatcher.py:\d+"):
+        cpsched_sim.simulate(trace, Lazy, max_jobs=50)
+
+
+def test_jobs_that_the_cluster_cannot_hold_have_no_times(trace):
+    workload = cpsched_sim.load(trace, max_jobs=50)
+    too_large = cpsched.Request(1000, workload.jobs[7].job.request.per_unit)
+    workload.jobs[7] = replace(workload.jobs[7], job=replace(workload.jobs[7].job, request=too_large))
+    outcome = cpsched_sim.simulate(workload)
+    assert outcome.left_waiting == 1
+    assert outcome.to_frame().start_s.isna().sum() == 1
+    assert "1 job never started" in str(outcome)
 
 
 def test_without_pandas_it_says_what_to_install(trace, mocker):

@@ -94,6 +94,9 @@ class Stream:
     def history(self):
         return tuple(self._ended)
 
+    def settled(self, orders):
+        return orders
+
     def start(self, orders):
         return [self._start(order) for order in orders]
 
@@ -115,6 +118,12 @@ class Stream:
 
     def hand_back(self, job_ids):
         return [Outcome(id, "done") for id in job_ids]
+
+    def claim(self, claim, instead_of):
+        return True
+
+    def disclaim(self, claim):
+        pass
 
     def checks(self):
         return []

@@ -3,6 +3,8 @@
 A thread would not do: a solver or a kernel that holds the interpreter's lock keeps every other thread from running,
 and nothing can end a thread. A process that hangs is killed, and the next decision gets a new one.
 
+- A child begins by importing and compiling. That is no answer, and no limit for answers counts it: whoever asks looks
+  at `waits_for` first. Each kernel is kept on disk, so that a child that is killed while it begins repeats little.
 - Jobs are sent once, and again when they change; so a round costs what is new, and ids.
 - Predictor, verification and ledger stay on this side.
 - What a dispatcher has learned and tells (`Dispatcher.memory`) is given to the process that follows. What it does not
@@ -11,6 +13,7 @@ and nothing can end a thread. A process that hangs is killed, and the next decis
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -20,12 +23,13 @@ import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Cluster, Decision, EndedJob, IntArray, Job, Need, Placement, Snapshot
-from cpsched.overrun import Overrun
+from cpsched.model.overrun import Overrun
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.children import Child
+from cpsched_bridge.children import STALLED_S, Child
 from cpsched_bridge.errors import DispatcherFailed
 
-_LAST_BREATH_S = 1.0
+_LAST_BREATH_S = 10.0
+"""How long a process that has hung up may take to end: the compiler in it has much to clear away."""
 MODULE = "cpsched_bridge.program.dispatcher_process"
 
 
@@ -60,6 +64,23 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Begins:
+    """What a child is to begin with: the first message to it."""
+
+    spec: PolicySpec
+    overrun: Overrun
+    modules: tuple[str, ...] = ()
+    """Further modules whose kernels it compiles, because the bridge's own process needs them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """How far a child that begins has come, in words; empty words: it can be asked."""
+
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What came of a message: a decision where one was asked for, or the words of what went wrong."""
 
@@ -76,8 +97,15 @@ class Apart(Dispatcher):
     child.
     """
 
-    def __init__(self, spec: PolicySpec, overrun: Overrun, module: str = MODULE) -> None:
-        self._spec, self._overrun, self._module = spec, overrun, module
+    def __init__(
+        self,
+        spec: PolicySpec,
+        overrun: Overrun,
+        module: str = MODULE,
+        compiles: tuple[str, ...] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._begins, self._module, self._clock = Begins(spec, overrun, compiles), module, clock
         self._child: Child | None = None
         self._channel: Connection[Any, Any] | None = None
         self._lessons: list[EndedJob] = []
@@ -85,6 +113,12 @@ class Apart(Dispatcher):
         self._current = False
         """Whether `_memory` is what the child knows now, but for `_lessons`."""
         self._learns = True
+        self._doing = ""
+        """What the child has yet to do before it can be asked."""
+        self._progress_s = 0.0
+        """When it last said what it does."""
+        self._came_to_nothing = ""
+        """Why a child could not begin; told by the next question."""
         self.starts = 0
         """Children started so far."""
         self._begin()
@@ -99,8 +133,31 @@ class Apart(Dispatcher):
         """The child's process id, if there is one."""
         return None if self._child is None else self._child.pid
 
+    def waits_for(self) -> str | None:
+        """What the child has yet to do before it can be asked, in words; None: asking is due.
+
+        Waits for nothing. A child is started where there is none. One that shows no progress for `STALLED_S` seconds is
+        killed; that, and the death of a child that begins, is told by the next question.
+        """
+        if self._came_to_nothing:
+            return None
+        try:
+            if self._channel is None:
+                self._begin()
+            while self._doing and self._channel is not None and self._channel.poll():
+                self._note(self._channel.recv())
+        except (EOFError, OSError) as error:
+            self._came_to_nothing = self._died(error)
+        if self._doing and self._clock() - self._progress_s > STALLED_S:
+            self._came_to_nothing = f"its process began, and hangs: {self._doing} (no progress in {STALLED_S:g} s)"
+            self.close()
+        return self._doing or None
+
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """The child's decision. Raises `DispatcherFailed` where the child has died or says what went wrong."""
+        """The child's decision, once it can be asked.
+
+        Raises `DispatcherFailed` where the child has died or says what went wrong.
+        """
         decision: Decision = self._ask(lambda: self._question(snapshot, need)).decision
         return decision
 
@@ -124,7 +181,7 @@ class Apart(Dispatcher):
 
     def close(self) -> int | None:
         """Kill the child; returns its exit status, if there was a child."""
-        self._current = False
+        self._current, self._doing = False, ""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -137,25 +194,38 @@ class Apart(Dispatcher):
     def _begin(self) -> None:
         self._child = Child(self._module)
         self._channel = Connection(self._child.channel.detach())
-        self._channel.send((self._spec, self._overrun))
+        self._channel.send(self._begins)
+        self._doing, self._progress_s = "the dispatcher's process starts", self._clock()
         self._known: dict[int, Job] = {}
         self._cluster: Cluster | None = None
         self._recalled = self._memory is None
         self.starts += 1
 
+    def _note(self, said: Doing) -> None:
+        self._doing, self._progress_s = said.words, self._clock()
+
+    def _died(self, error: Exception) -> str:
+        """In words, what became of a child that has hung up."""
+        if self._child is not None:
+            self._child.alive(_LAST_BREATH_S)  # so that its own exit status is told, not that of the kill
+        return f"its process died (exit status {self.close()}): {error}"
+
     def _ask(self, message: Callable[[], Question | Known]) -> Answer:
-        """The child's answer; a child is started if there is none."""
+        """The child's answer; a child is started if there is none, and what it begins with is waited for."""
+        failure, self._came_to_nothing = self._came_to_nothing, ""
+        if failure:
+            raise DispatcherFailed(failure)
         try:
             if self._channel is None:
                 self._begin()
             assert self._channel is not None
+            while self._doing:
+                self._note(self._channel.recv())
             lessons = len(self._lessons)
             self._channel.send(message())
             answer: Answer = self._channel.recv()
         except (EOFError, OSError) as error:
-            if self._child is not None:
-                self._child.alive(_LAST_BREATH_S)  # so that its own exit status is told, not that of the kill
-            raise DispatcherFailed(f"its process died (exit status {self.close()}): {error}") from error
+            raise DispatcherFailed(self._died(error)) from error
         except BaseException:
             self.close()
             raise

@@ -6,7 +6,7 @@ written. `docs/crash-table.md` goes through every point between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from cpsched.model import Cluster, Job, Placement
@@ -14,7 +14,7 @@ from cpsched_bridge.cycle.guard import Allowance
 from cpsched_bridge.cycle.reconcile import HOLD_REFUSED, Conduct, failed
 from cpsched_bridge.cycle.retries import IN_VAIN, Retries
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR, Backend, Outcome, Result, StartOrder
+from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR, Backend, Outcome, Postponed, Result, StartOrder
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import Entry, Ledger, State, Transition, move
 
@@ -30,28 +30,41 @@ class Commands:
         self._retries = retries or Retries()
         self.conduct = conduct
 
-    def send_intents(self, pending: frozenset[int], allowance: Allowance, now_s: int, report: CycleReport) -> None:
-        """Send the holds and hand-backs that the ledger intends, for jobs that are `pending` in this reading."""
-        holds, backs = (State.ROLLING_BACK, State.HOLDING), (State.HANDING_BACK,)
-        self._retries.intend([entry.job_id for entry in self._ledger.entries(*holds, *backs)], now_s)
+    def send_intents(self, users: Mapping[int, str], allowance: Allowance, now_s: int, report: CycleReport) -> None:
+        """Send the holds and hand-backs that the ledger intends, for jobs that are pending in this reading.
 
-        def due(kind: str, states: Sequence[State]) -> list[Entry]:
-            wanted = [entry for entry in self._ledger.entries(*states) if entry.job_id in pending]
-            return allowance.take([entry for entry in wanted if self._retries.due(kind, entry.job_id, now_s)])
+        `users` tells of each of those whose it is. What holds nodes comes first: starts that did not work out.
+        """
+        undone, holds, backs = State.ROLLING_BACK, State.HOLDING, State.HANDING_BACK
+        self._retries.intend([entry.job_id for entry in self._ledger.entries(undone, holds, backs)], now_s)
 
-        self._send("hold", self._backend.hold, due("hold", holds), self._held, now_s, report)
+        def due(kind: str, state: State) -> list[Entry]:
+            wanted = [entry for entry in self._ledger.entries(state) if entry.job_id in users]
+            wanted = [entry for entry in wanted if self._retries.due(kind, entry.job_id, now_s)]
+            return allowance.take(wanted, lambda entry: users[entry.job_id])
+
+        self._send("hold", self._backend.hold, [*due("hold", undone), *due("hold", holds)], self._held, now_s, report)
         self._send("hand_back", self._backend.hand_back, due("hand_back", backs), self._given_back, now_s, report)
 
-    def start(self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, report: CycleReport) -> None:
-        """Begin the starts of held jobs, each on the nodes that were chosen for it.
+    def start(
+        self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, report: CycleReport
+    ) -> list[int]:
+        """Begin the starts of held jobs, each on the nodes that were chosen for it, as the cluster will split it there.
+
+        Returns the jobs whose starts were refused.
 
         Raises the backend's error if no job was touched (they are held as before), or if all may have been (the next
         reading tells).
         """
         names = cluster.node_names
-        orders = [StartOrder(job, tuple((names[n], units) for n, units in placement)) for job, placement in chosen]
+        decided = [StartOrder(job, tuple((names[n], units) for n, units in placement)) for job, placement in chosen]
+        settled = self._backend.settled(decided)
+        for each in settled:
+            if isinstance(each, Postponed):
+                report.tell("start_postponed", each.why, each.job_id)
+        orders = [each for each in settled if isinstance(each, StartOrder)]
         if not orders:
-            return
+            return []
         entries = {order.job.id: self._entry(order.job.id) for order in orders}
         self._ledger.record(
             (move(entries[o.job.id], State.STARTING, now_s, "decided", nodes=o.nodes, pinned=True) for o in orders),
@@ -69,6 +82,7 @@ class Commands:
         for outcome in refused:
             report.tell("start_refused", outcome.detail, outcome.job_id)
         self._ledger.record((self._not_started(o, now_s) for o in refused), report.number)
+        return [outcome.job_id for outcome in refused]
 
     def _not_started(self, outcome: Outcome, now_s: int) -> Transition:
         why = f"start refused: {outcome.detail}"

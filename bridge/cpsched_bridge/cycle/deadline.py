@@ -5,6 +5,7 @@ The timer's signal raises an exception in the code that runs when the limit is r
 - The signal ends loops written in Python, sleeps, and waits for locks, sockets and child processes.
 - The signal does not end a call into compiled code (a kernel, a solver): Python looks at signals again only when that
   call has returned. Systemd's watchdog kills a bridge that hangs there.
+- What is spent on loading and compiling kernels does not count: that is no answer.
 - Python handles signals in its main thread only. In any other thread `within` sets no limit: see `can_interrupt`.
 """
 
@@ -17,12 +18,19 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TypeVar
 
+from cpsched.compile import progress
+from cpsched.errors import printable
+from cpsched.whereabouts import place_of
 from cpsched_bridge.errors import DecisionTimeout
+
+progress.clocked_by(lambda: (time.perf_counter_ns(), time.process_time()))
 
 T = TypeVar("T")
 
 _AGAIN_S = 1.0
-"""The signal is repeated that often, for code that catches it and goes on."""
+"""The signal is repeated that often, for code that catches it and goes on, or that compiles."""
+_TOLERANCE_S = 0.01
+"""By how much the timer's clock may be ahead of the clock that is read."""
 
 
 class _Overdue(BaseException):
@@ -37,26 +45,33 @@ def can_interrupt() -> bool:
 def within(limit_s: float, work: Callable[[], T]) -> T:
     """The result of `work`; raises `DecisionTimeout` if it takes longer than `limit_s` seconds of real time.
 
+    Seconds in which kernels are compiled are not counted.
+
     Signal handler and timer are afterwards what they were before.
     """
     if not can_interrupt():
         return work()
     armed = True
+    began_s, compiled_ns = time.monotonic(), progress.spent()[0]
 
     def ring(number: int, frame: FrameType | None) -> None:
-        if armed:
+        if not armed or progress.is_opening():
+            return
+        excused_s = (progress.spent()[0] - compiled_ns) / 1e9
+        if time.monotonic() - began_s - excused_s >= limit_s - _TOLERANCE_S:
             raise _Overdue
 
-    began_s = time.monotonic()
     handler = signal.signal(signal.SIGALRM, ring)
     left_s, every_s = signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)
     try:
         result = work()
         armed = False
         return result
-    except _Overdue:
+    except _Overdue as overdue:
         armed = False
-        raise DecisionTimeout(f"no answer within {limit_s:g} s") from None
+        place = place_of(overdue)
+        where = f" ({printable(str(place))})" if place is not None else ""
+        raise DecisionTimeout(f"no answer within {limit_s:g} s{where}") from None
     finally:
         armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -10,6 +10,7 @@ from cpsched.fit import verify
 from cpsched.model import Decision, Snapshot
 from cpsched.policy import Policy
 from cpsched.site.admission import Round, decide_within
+from cpsched_bridge.cycle.apart import Apart
 from cpsched_bridge.cycle.asking import ask
 from cpsched_bridge.cycle.pace import timed
 from cpsched_bridge.cycle.snapshots import scene_of
@@ -33,6 +34,11 @@ class Decider:
     policy: Policy
     limit_s: float
     pace: Pace
+
+    def waits_for(self) -> str | None:
+        """What the dispatcher's process has yet to do before it can be asked, in words; None: it can be asked now."""
+        dispatcher = self.policy.dispatcher
+        return dispatcher.waits_for() if isinstance(dispatcher, Apart) else None
 
     def decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
         """Fill the report's snapshot, waiting jobs, decision and starts.

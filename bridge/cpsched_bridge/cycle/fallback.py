@@ -2,6 +2,8 @@
 
 A policy that fails is tried again in the next cycle, a few times; from then on less and less often. What its failures
 cost is bounded too: it is left alone for ten times as long as its last failure took.
+
+A dispatcher whose process begins (imports, compiles) has not failed: the fallback decides meanwhile, or nobody does.
 """
 
 from __future__ import annotations
@@ -32,27 +34,49 @@ class Deciders:
     pace: Pace
     interval_s: float
     _failures: int = field(default=0, init=False)
+    _begins: bool = field(default=False, init=False)
+    """Whether the configured policy has not decided since its process began."""
     _not_before_s: float = field(default=0.0, init=False)
     """Monotonic time until which the configured policy is not asked again."""
 
     def decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
-        """Fill the report with a decision; see `Decider.decide`.
+        """Fill the report with a decision, see `Decider.decide`, or say in it what a decision waits for.
 
         Raises `PolicyFailed` if nobody could decide.
         """
         if self.fallback is None:
-            self._ask_first(seen, entries, report)
-            return
-        if self._failures == 0 or self.pace.monotonic_s() >= self._not_before_s:
-            began_s = self.pace.monotonic_s()
-            try:
+            report.waits_for = self.first.waits_for() or ""
+            if not report.waits_for:
                 self._ask_first(seen, entries, report)
-            except PolicyFailed as failure:
-                self._note_failure(failure, began_s, report)
-            else:
-                self._note_success(report)
-                return
-        self._ask_fallback(self.fallback, seen, entries, report)
+        elif self._is_due() and not self._note_beginning(report):
+            self._ask_in_turn(self.fallback, seen, entries, report)
+        else:
+            self._ask_fallback(self.fallback, seen, entries, report)
+
+    def _is_due(self) -> bool:
+        return self._failures == 0 or self.pace.monotonic_s() >= self._not_before_s
+
+    def _note_beginning(self, report: CycleReport) -> bool:
+        """Whether the configured policy cannot be asked yet; told once."""
+        words = self.first.waits_for()
+        if words is None:
+            return False
+        if not (self._begins or self._failures):
+            report.tell(FALLBACK, f"the fallback decides while the dispatcher begins: {words}")
+        self._begins = True
+        return True
+
+    def _ask_in_turn(
+        self, fallback: Decider, seen: Observation, entries: Mapping[int, Entry], report: CycleReport
+    ) -> None:
+        began_s = self.pace.monotonic_s()
+        try:
+            self._ask_first(seen, entries, report)
+        except PolicyFailed as failure:
+            self._note_failure(failure, began_s, report)
+            self._ask_fallback(fallback, seen, entries, report)
+        else:
+            self._note_success(report)
 
     def _ask_first(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
         self.learner.teach()
@@ -74,6 +98,6 @@ class Deciders:
         self._not_before_s = now_s + min(_LONGEST_S, max(rest_s, _TIMES_THE_COST * (now_s - began_s)))
 
     def _note_success(self, report: CycleReport) -> None:
-        if self._failures:
+        if self._failures or self._begins:
             report.tell("fallback_over", f"the configured policy decides again, after {self._failures} failures")
-        self._failures = 0
+        self._failures, self._begins = 0, False

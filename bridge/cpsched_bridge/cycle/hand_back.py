@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from cpsched_bridge.cycle.failures import described
 from cpsched_bridge.cycle.reconcile import Conduct, reconcile
 from cpsched_bridge.errors import BackendError
-from cpsched_bridge.ports import Backend, Outcome
+from cpsched_bridge.ports import Backend, Observation, Outcome
 from cpsched_bridge.store.ledger import KEPT, Ledger, State, Transition, move
+
+
+def alone(seen: Observation) -> bool:
+    """No other bridge is in control."""
+    return False
+
 
 UNWRITTEN = "the ledger cannot be written: "
 """How a line begins that tells of the disk and not of a job that is still held."""
 
 
-def give_all_back(backend: Backend, ledger: Ledger, why: str, attempts: int = 3) -> list[str]:
+def give_all_back(
+    backend: Backend, ledger: Ledger, why: str, beside: Callable[[Observation], bool] = alone, attempts: int = 3
+) -> list[str]:
     """Hand back every job that a hold or pin of ours may be on; what is in the way of that, a line each.
+
+    Where `beside` says so of a reading, another bridge is in control: what the submit plugin holds is left to that one.
 
     The cluster is read first: the submit plugin may hold jobs that the ledger has never seen, and jobs that run are
     left alone. Where the cluster cannot be read, the jobs that the ledger names are handed back. A ledger that cannot
@@ -24,17 +34,17 @@ def give_all_back(backend: Backend, ledger: Ledger, why: str, attempts: int = 3)
     """
     problems: list[str] = []
     for _ in range(attempts):
-        problems = _intend(backend, ledger, why) + _hand_back(backend, ledger)
+        problems = _intend(backend, ledger, why, beside) + _hand_back(backend, ledger)
         if all(problem.startswith(UNWRITTEN) for problem in problems):
             break
     return problems
 
 
-def _intend(backend: Backend, ledger: Ledger, why: str) -> list[str]:
+def _intend(backend: Backend, ledger: Ledger, why: str, beside: Callable[[Observation], bool]) -> list[str]:
     """Write the intent for every job to be handed back; returns what was in the way, a line each."""
     try:
         seen = backend.observe(ledger.pinned())
-        transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, Conduct(controlling=False))
+        transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, Conduct(controlling=False, beside=beside(seen)))
     except Exception as error:  # whatever it is, the ledger's jobs are to be handed back
         words = str(error) if isinstance(error, BackendError) else described(error)
         kept = ledger.entries(*(KEPT - {State.HANDING_BACK}))
@@ -53,7 +63,8 @@ def _hand_back(backend: Backend, ledger: Ledger) -> list[str]:
         outcomes = [Outcome(id, "unknown", str(error)) for id in wanted]
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
     unwritten = _record(ledger, [move(entry, State.FREE, entry.since_s, "handed back", pinned=False) for entry in done])
-    return unwritten + [f"job {o.job_id} may still be held: {o.detail}" for o in outcomes if o.result != "done"]
+    held = [(ledger.name_of(o.job_id), o.detail) for o in outcomes if o.result != "done"]
+    return unwritten + [f"job {name} may still be held: {detail}" for name, detail in held]
 
 
 def _record(ledger: Ledger, transitions: Iterable[Transition]) -> list[str]:

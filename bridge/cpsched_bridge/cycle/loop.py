@@ -14,9 +14,13 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.cycle.beginning import Beginning, Patience, waited
+from cpsched_bridge.cycle.came_true import came_true
 from cpsched_bridge.cycle.checking import Checking
+from cpsched_bridge.cycle.claims import Claims
 from cpsched_bridge.cycle.commands import Commands
 from cpsched_bridge.cycle.deadline import can_interrupt
 from cpsched_bridge.cycle.deciding import Decider
@@ -36,20 +40,19 @@ from cpsched_bridge.cycle.rest import Rest
 from cpsched_bridge.cycle.retries import Retries
 from cpsched_bridge.cycle.snapshots import asides_of
 from cpsched_bridge.cycle.stuck import UNSETTLED, Stuck
-from cpsched_bridge.errors import PolicyFailed
+from cpsched_bridge.errors import BackendError, PolicyFailed
 from cpsched_bridge.ports import Backend, Observation, Pace
-from cpsched_bridge.report import OK, CycleReport, Happening
+from cpsched_bridge.report import IN_ORDER, OK, STOPPED, CycleReport, Happening, summed_up
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.heartbeat import Heartbeat
+from cpsched_bridge.store.identity import claim_of
 from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import KEPT, Ledger, State
+from cpsched_bridge.store.places import take_over_file
 from cpsched_bridge.watch.systemd import Systemd
 
 Listener = Callable[[CycleReport], None]
-
-STOPPED = "stopped"
-"""The event that a bridge writes last. A journal that ends otherwise is one of a bridge that was killed."""
 
 _FORGET_EVERY = 1000
 """Rounds between two clean-ups of the ledger."""
@@ -71,10 +74,13 @@ class Bridge:
     fallback: Policy | None = None
     """Decides where `policy` hangs or fails; built from `settings.policy.fallback_spec()`."""
     systemd: Systemd = field(default_factory=Systemd)
+    beginning: Beginning = field(default_factory=Beginning)
+    """What is to be done before the first decision."""
     _round: int = field(init=False)
     _log: structlog.stdlib.BoundLogger = field(init=False)
     _watch: FailureWatch = field(init=False)
     _mode: ModeSwitch = field(init=False)
+    _claims: Claims = field(init=False)
     _rest: Rest = field(init=False)
     _reader: Reader = field(init=False)
     _learner: Learner = field(init=False)
@@ -85,7 +91,10 @@ class Bridge:
     _checking: Checking = field(init=False)
     _put_off: PutOff = field(default_factory=PutOff)
     _retries: Retries = field(default_factory=Retries)
+    _refused: list[int] = field(default_factory=list)
+    """Jobs whose starts the cluster refused in the last cycle."""
     _heart: Heartbeat = field(init=False)
+    _patience: Patience = field(default_factory=Patience)
     _late: list[Happening] = field(default_factory=list)
     """What happened when the report of its cycle had been told already: part of the next one."""
 
@@ -94,7 +103,9 @@ class Bridge:
         self._log = structlog.get_logger("bridge")
         self._watch = FailureWatch(self.settings.guard)
         self._heart = Heartbeat(self.settings.heartbeat_path)
-        self._mode = ModeSwitch(self.settings.mode, self.pause, self._trouble)
+        mine, asked = claim_of(self.settings.state_dir), take_over_file(self.settings).taken
+        self._claims = Claims(self.backend, mine, self.settings.guard.claim_gone_s, asked)
+        self._mode = ModeSwitch(self.settings.mode, self.pause, self._trouble, self._claims.why_not)
         self._rest = Rest(self.settings.cycle, self.pace, self.systemd)
         self._reader = Reader(self.backend, self.ledger)
         limit_s = self.settings.cycle.decide_timeout_s
@@ -106,7 +117,7 @@ class Bridge:
             self.pace,
             self.settings.cycle.interval_s,
         )
-        self._progress = Progress(self._watch)
+        self._progress = Progress()
         self._gaps = Gaps(self.settings.cycle.longest_gap * self.settings.cycle.interval_s)
         self._stuck = Stuck(self.settings.start.stuck_s)
         self._checking = Checking(self.backend, self.settings.cycle.checks_every_s, self.pace.monotonic_s())
@@ -114,19 +125,23 @@ class Bridge:
     # ------------------------------------------------------------------------------------------------- the loop
 
     def run(self) -> list[str]:
-        """Cycle until the pace ends. Returns what kept held jobs from being given back, a line each."""
-        self.systemd.notify("READY=1", f"STATUS={self.settings.mode}")
+        """Begin, then cycle until the pace ends. Returns what kept held jobs from being given back, a line each.
+
+        A beginning that takes longer than held jobs may wait goes on beside the cycles, which decide nothing meanwhile.
+        """
         if not can_interrupt():
             self._log.warning("no_decision_deadline", detail="not in the main thread: decide_timeout_s has no effect")
-        self._late += self._beginning()
+        self._late += self._former()
         try:
-            while True:
+            going_on = waited(self.beginning, self.pace, self._beat)
+            if going_on:
+                self.systemd.notify("READY=1", f"STATUS={self.settings.mode}")
+            while going_on:
                 began_s = self.pace.monotonic_s()
                 self.cycle()
                 due_s = began_s + self._rest.pause_s
                 self._gaps.plan(due_s)
-                if not self._rest.wait_until(due_s):
-                    break
+                going_on = self._rest.wait_until(due_s)
         except BaseException:
             for problem in self.stop():
                 self._log.error("still_held", detail=problem)
@@ -138,13 +153,19 @@ class Bridge:
         self.systemd.notify("STOPPING=1")
         problems = []
         if self.settings.mode != "shadow" and self.settings.on_stop != "keep":
-            problems = give_all_back(self.backend, self.ledger, "the bridge stops")
+            problems = give_all_back(self.backend, self.ledger, "the bridge stops", self._beside_another)
+            with contextlib.suppress(BackendError):  # it will be taken for gone a little later
+                self._claims.let_go()
         with contextlib.suppress(Exception):  # a journal that takes nothing more keeps no bridge from stopping
-            word = "; ".join(problems) or "in order"
+            word = "; ".join(problems) or IN_ORDER
             self.journal.write_events(self.pace.unix_s(), self._round, [Happening(STOPPED, word)])
         return problems
 
-    def _beginning(self) -> list[Happening]:
+    def _beside_another(self, seen: Observation) -> bool:
+        """Whether another bridge is in control by this reading: it may have taken over since the last cycle."""
+        return self._claims.rival_of(seen.claim, self.pace.monotonic_s()) is not None
+
+    def _former(self) -> list[Happening]:
         """What the journal tells of the bridge before this one."""
         try:
             sign = self.journal.last_sign()
@@ -163,11 +184,15 @@ class Bridge:
     def cycle(self) -> CycleReport:
         """One cycle. What goes wrong in it is in the report; nothing is raised for it."""
         self._round += 1
-        report = CycleReport(self._round, self._mode.present(), self.pace.unix_s(), happenings=self._late)
+        doing = self.beginning.waits_for() or ""
+        if doing:
+            self._patience.note(doing, self.pace.monotonic_s())
+        report = CycleReport(
+            self._round, self._mode.present(), self.pace.unix_s(), waits_for=doing, happenings=self._late
+        )
         self._late = []
         self._gaps.note(self.pace.monotonic_s(), report)
         with self._failing(report):
-            self._note_mode(report)
             self._work(report)
             self._checking.note(self.pace.monotonic_s(), report)
         with self._failing(report, OSError):
@@ -190,20 +215,31 @@ class Bridge:
     # ----------------------------------------------------------------------------------------- the work of a cycle
 
     def _work(self, report: CycleReport) -> None:
-        with timed(report, "observe", self.pace):
-            seen, past = self._reader.read()
-            report.observation = seen
-            for note in seen.notes:
-                report.tell("site_policy", note)
+        try:
+            seen, past = self._read(report)
+        finally:
+            self._note_mode(report)
         self._learner.note(past)
         report.ended = self._learner.note(seen.ended)
         report.started = self._learner.begun(seen, report.ended)
         with timed(report, "reconcile", self.pace):
             self._reconcile(seen, report)
             seen = report.observation = self._put_off.applied(seen, self.ledger.by_id)
+            report.put_off = self._put_off.jobs
         self._decide(seen, report)
         with timed(report, "apply", self.pace):
             self._apply(seen, report)
+
+    def _read(self, report: CycleReport) -> tuple[Observation, Sequence[EndedJob]]:
+        """Read the cluster, and see by the claim there whether this bridge or another one is in control of it."""
+        with timed(report, "observe", self.pace):
+            seen, past = self._reader.read()
+            report.observation = seen
+            for note in seen.notes:
+                report.tell("site_policy", note)
+            self._claims.look(seen.claim, self._mode.wanted, self.pace.monotonic_s(), report)
+        report.mode = self._mode.present()
+        return seen, past
 
     def _reconcile(self, seen: Observation, report: CycleReport) -> None:
         """Bring the ledger up to what was seen; shadow mode has nothing in its ledger."""
@@ -213,40 +249,62 @@ class Bridge:
         self.ledger.record(transitions, report.number)
         if report.number % _FORGET_EVERY == 0:
             self.ledger.forget(seen.now_s - int(self.settings.journal.keep_jobs_days * 86400))
-        self._progress.note(transitions, self.pace.monotonic_s(), report)
-        report.happenings += self._put_off.note(seen, transitions)
+        now_s = self.pace.monotonic_s()
+        self._progress.note(transitions, now_s, report)
+        starts = came_true(transitions, self._refused, seen)
+        self._refused = []
+        self._watch.saw(seen)
+        self._watch.started(now_s, starts)
+        report.happenings += self._put_off.note(seen, transitions, starts.failed)
+        if report.mode == "control":
+            given_up = self._put_off.leave(seen, self.ledger.by_id, self.settings.start.max_failures)
+            self.ledger.record(given_up, report.number)
+            self._progress.note(given_up, now_s, report)
 
     def _decide(self, seen: Observation, report: CycleReport) -> None:
         """Teach and ask the policy; what it does wrong must not take the held jobs along."""
+        if report.waits_for:
+            return
         try:
             self._deciders.decide(seen, self.ledger.by_id, report)
         except PolicyFailed as failure:
             self._watch.decided(False)
             report.fail(failure.kind, str(failure))
         else:
-            self._watch.decided(True)
+            if report.decision is not None:
+                self._watch.decided(True)
+        self._patience.note(report.waits_for, self.pace.monotonic_s())
 
     def _apply(self, seen: Observation, report: CycleReport) -> None:
         """Send what the ledger intends, then the starts, within one cycle's allowance; nothing in shadow mode."""
         if report.mode == "shadow":
             return
+        if self._claims.outdated(self.pace.monotonic_s()):
+            report.fail("outdated", "the reading is so old that another bridge may have taken over: nothing is sent")
+            return
         commands = Commands(self.backend, self.ledger, self._conduct(report), self._retries)
-        allowance = Allowance(self.settings.cycle.max_commands)
-        pending = frozenset([*(p.job.id for p in seen.pending), *(left.job_id for left in seen.left)])
-        commands.send_intents(pending, allowance, seen.now_s, report)
+        most = self.settings.cycle.max_commands
+        kept_for_starts = min(len(report.starts), most // 2) if report.mode == "control" else 0
+        allowance = Allowance(most - kept_for_starts)
+        users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
+        commands.send_intents(users, allowance, seen.now_s, report)
+        allowance.left += kept_for_starts
         if report.mode == "control" and report.starts:
             jobs = {job.id: job for job in report.waiting}
-            chosen = allowance.take([(jobs[id], placement) for id, placement in report.starts.items()])
+            wanted = [(jobs[id], placement) for id, placement in report.starts.items()]
+            chosen = allowance.take(wanted, lambda start: start[0].user)
             self._progress.decided((job.id for job, _ in chosen), self.pace.monotonic_s())
-            commands.start(chosen, seen.cluster, seen.now_s, report)
+            self._refused = commands.start(chosen, seen.cluster, seen.now_s, report)
 
     def _conduct(self, report: CycleReport) -> Conduct:
         start = self.settings.start
-        return Conduct(report.mode == "control", start.adopt, start.timeout_s, start.max_failures)
+        beside = report.rival is not None
+        return Conduct(report.mode == "control", start.adopt, start.timeout_s, start.max_failures, beside)
 
     # ------------------------------------------------------------------------------------------------ mode and doubt
 
     def _note_mode(self, report: CycleReport) -> None:
+        report.paused = (self._mode.reason() or "") if report.mode == "paused" else ""
         if not self._mode.changed(report.mode):
             return
         if report.mode == "control":
@@ -255,7 +313,8 @@ class Bridge:
         self.systemd.notify(f"STATUS={report.mode}")
 
     def _stand_down_if_needed(self, report: CycleReport) -> None:
-        verdict = self._watch.verdict(self.pace.monotonic_s())
+        now_s = self.pace.monotonic_s()
+        verdict, report.failing_users = self._watch.verdict(now_s), len(self._watch.failing(now_s))
         if verdict is not None and report.mode == "control":
             report.tell("stood_down", verdict)
             self._mode.stand_down(f"stood down: {verdict}; `cpsched resume` to work again")
@@ -264,7 +323,13 @@ class Bridge:
 
     def _trouble(self) -> str | None:
         """Why the bridge must not hold jobs now, although nobody has paused it."""
-        return self._heart.trouble(self.pace.monotonic_s())
+        now_s = self.pace.monotonic_s()
+        return self._heart.trouble(now_s) or self._patience.trouble(now_s)
+
+    def _beat(self) -> None:
+        """A sign of life before the first cycle; that it cannot be given is told by that cycle."""
+        with contextlib.suppress(OSError):
+            self._heart.beat(self.pace.monotonic_s())
 
     # ------------------------------------------------------------------------------------------ the end of a cycle
 
@@ -276,8 +341,10 @@ class Bridge:
             report.kept = sum(counts[state] for state in KEPT)
             self._stuck.note(self.ledger.entries(*UNSETTLED), self.pace.monotonic_s(), report)
             self._write(report)
+        with self._failing(report):
+            self.ledger.keep_file()
         mishaps = [*self.ledger.mishaps, *self.journal.mishaps]
-        report.happenings += mishaps
+        report.happenings = summed_up([*report.happenings, *mishaps])
         with self._failing(report):
             self.journal.write_events(report.at_unix_s, report.number, report.happenings)
             for file in (self.ledger, self.journal):  # told until they are written down
@@ -285,6 +352,8 @@ class Bridge:
         if report.result == OK:
             with self._failing(report, OSError):
                 self._heart.beat(self.pace.monotonic_s())
+        with self._failing(report):
+            self.beginning.tell(report.waits_for)
         self._say(report)
         for listener in self.listeners:
             self._listen(listener, report)
@@ -294,7 +363,8 @@ class Bridge:
             spec = self.settings.policy.fallback_spec() if report.fallback else self.policy_spec
             self.journal.write_round(report, spec)
             waiting = frozenset(job.id for job in report.waiting)
-            self.journal.write_asides(asides_of(report.observation, waiting, self.ledger.by_id, report.limited))
+            asides = asides_of(report.observation, waiting, self.ledger.by_id, report.limited, report.put_off)
+            self.journal.write_asides(asides)
 
     def _listen(self, listener: Listener, report: CycleReport) -> None:
         """Tell one listener. Its failure fails the cycle, and is told with the next one: this one is told already."""
@@ -309,7 +379,8 @@ class Bridge:
         with contextlib.suppress(OSError, ValueError):  # standard error is full or closed: journal and metrics tell
             for happening in report.happenings:
                 say = self._log.info if happening.kind in ("mode", "started") else self._log.warning
-                say(happening.kind, round=report.number, job=happening.job_id, detail=happening.detail)
+                job = None if happening.job_id is None else self.ledger.name_of(happening.job_id)
+                say(happening.kind, round=report.number, job=job, detail=happening.detail)
             if report.starts and report.mode == "control":
                 self._log.info("starts", round=report.number, jobs=len(report.starts), waiting=len(report.waiting))
 

@@ -18,6 +18,8 @@ class ModeSwitch:
     pause: PauseFile
     trouble: Callable[[], str | None] = lambda: None
     """Why the bridge must stand down for as long as this says so."""
+    rival: Callable[[], str | None] = lambda: None
+    """Why it must step back although it works well: another bridge is in control."""
     _told: Mode | None = None
     _unwritten: str = ""
     """Why the bridge stood down, while the disk does not take it."""
@@ -28,8 +30,16 @@ class ModeSwitch:
             return "shadow"
         return "control" if self.reason() is None else "paused"
 
+    @property
+    def wanted(self) -> bool:
+        """Whether the bridge is to be in control, unless another one is."""
+        return self.configured == "control" and self._own_reason() is None
+
     def reason(self) -> str | None:
         """Why the bridge stands down; None if it does not."""
+        return self._own_reason() or self.rival()
+
+    def _own_reason(self) -> str | None:
         return self._unwritten or self.pause.reason() or self.trouble()
 
     def changed(self, mode: Mode) -> bool:

@@ -1,11 +1,11 @@
-"""What became of starts, as the ledger's transitions tell it: latencies, failures to count, events to tell."""
+"""What became of starts, as the ledger's transitions tell it: latencies, events to tell."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from cpsched_bridge.cycle.guard import FailureWatch
+from cpsched_bridge.cycle.reconcile import AS_DECIDED
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import State, Transition
 
@@ -17,7 +17,6 @@ _TOLD = {State.ROLLING_BACK: "start_failed", State.GONE: "job_gone"}
 class Progress:
     """Follows jobs from the decision to start them until they are seen running, or not."""
 
-    watch: FailureWatch
     _decided_at_s: dict[int, float] = field(default_factory=dict)
     """Monotonic time of the decision, by job id."""
 
@@ -40,9 +39,7 @@ class Progress:
         decided_at_s = self._decided_at_s.pop(entry.job_id, None)
         if ran and decided_at_s is not None:
             report.latencies_s.append(now_s - decided_at_s)
-        if entry.state is not State.GONE and transition.obstacle is None:
-            self.watch.started(now_s, [ran])
-        if entry.state is State.RUNNING and entry.why != "started where decided":
+        if entry.state is State.RUNNING and entry.why != AS_DECIDED:
             report.tell("started_elsewhere", entry.why, entry.job_id)
 
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cpsched.model import Cluster, EndedJob, Job, RunningJob
-from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
+from cpsched.model import EndedJob, Job, RunningJob
+from cpsched_bridge.likes import asked
+from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR, NOWHERE, Hold, LeftJob, Observation, PendingJob
 from cpsched_bridge.store.ledger import KEPT, Entry, State, Transition, move
 
 HOLD_REFUSED = "hold refused: "
@@ -34,6 +35,8 @@ class Conduct:
     """How long a released job may take until it is seen running."""
     max_failures: int = 5
     """Starts or holds in a row that may fail before a job is left to the cluster's scheduler."""
+    beside: bool = False
+    """Another bridge is in control: what the submit plugin holds is that bridge's. For one that is not controlling."""
 
 
 def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation, conduct: Conduct) -> list[Transition]:
@@ -47,11 +50,11 @@ def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation,
     for ended in seen.ended:
         found[ended.job.id] = _ended(known.get(ended.job.id), ended, now_s)
     for left in seen.left:
-        found[left.job_id] = _left(known.get(left.job_id), left, now_s)
+        found[left.job_id] = _left(known.get(left.job_id), left, now_s, conduct)
     for pending in seen.pending:
         found[pending.job.id] = _pending(known.get(pending.job.id), pending, now_s, conduct)
     for running in seen.running:
-        found[running.job.id] = _running(known.get(running.job.id), running, seen.cluster, now_s)
+        found[running.job.id] = _running(known.get(running.job.id), running, seen)
     for job_id in open_ids - found.keys():
         found[job_id] = _absent(known[job_id], now_s)
     return [transition for transition in found.values() if transition is not None]
@@ -61,9 +64,9 @@ def failed(entry: Entry, state: State, now_s: int, why: str, conduct: Conduct, *
     """`entry` after one more failure: in `state`, or handed back for good if there were too many in a row."""
     failures = entry.failures + 1
     if failures < conduct.max_failures:
-        return move(entry, state, now_s, why, failures=failures, **changes)
+        return replace(move(entry, state, now_s, why, failures=failures, **changes), failed=True)
     leave = f"{failures} attempts in a row failed, the last one: {why}"
-    return move(entry, State.HANDING_BACK, now_s, leave, failures=failures, leave=leave)
+    return replace(move(entry, State.HANDING_BACK, now_s, leave, failures=failures, leave=leave), failed=True)
 
 
 def _absent(entry: Entry, now_s: int) -> Transition:
@@ -82,34 +85,64 @@ def _ended(entry: Entry | None, ended: EndedJob, now_s: int) -> Transition | Non
     return move(entry, State.ENDED, now_s, "ended", pinned=False)
 
 
-def _running(entry: Entry | None, running: RunningJob, cluster: Cluster, now_s: int) -> Transition | None:
+def _running(entry: Entry | None, running: RunningJob, seen: Observation) -> Transition | None:
     if entry is None or entry.state is State.RUNNING:
         return None
-    return move(entry, State.RUNNING, now_s, _how_started(entry, running, cluster), failures=0)
+    return move(entry, State.RUNNING, seen.now_s, _how_started(entry, running, seen), failures=0)
 
 
-def _how_started(entry: Entry, running: RunningJob, cluster: Cluster) -> str:
+AS_DECIDED = "started where decided"
+
+
+def _how_started(entry: Entry, running: RunningJob, seen: Observation) -> str:
     if entry.state not in (State.STARTING, State.ROLLING_BACK):
         return "started by someone else"
-    ordered = {name for name, _ in entry.nodes}
-    elsewhere = [cluster.node_names[node] for node, _ in running.placement if cluster.node_names[node] not in ordered]
-    return f"started, but on {','.join(elsewhere)}" if elsewhere else "started where decided"
+    if not running.placement:
+        return f"started, on {NOWHERE}"
+    ordered, names = dict(entry.nodes), seen.cluster.node_names
+    elsewhere = [names[node] for node, _ in running.placement if names[node] not in ordered]
+    if elsewhere:
+        return f"started, but on {','.join(elsewhere)}"
+    if running.job.id in seen.otherwise:
+        return f"started, but with {seen.otherwise[running.job.id]}"
+    there = {names[node]: units for node, units in running.placement}
+    if sum(there.values()) == sum(ordered.values()) and there != ordered:
+        return f"started, but split as {', '.join(f'{name} {units}' for name, units in there.items())}"
+    return AS_DECIDED
 
 
-def _left(entry: Entry | None, left: LeftJob, now_s: int) -> Transition | None:
+def _left(entry: Entry | None, left: LeftJob, now_s: int, conduct: Conduct) -> Transition | None:
+    if conduct.beside and left.held_for_us:
+        return _left_to_the_other(entry, now_s)
     ours = left.held_for_us or (entry is not None and entry.state in KEPT)
     if not ours or (entry is not None and entry.state is State.HANDING_BACK):
         return None
     why = f"left to the cluster: {left.reason}"
-    return move(entry, State.HANDING_BACK, now_s, why, job_id=left.job_id, leave=left.reason)
+    return move(entry, State.HANDING_BACK, now_s, why, job_id=left.job_id, leave=left.reason, label=left.label)
 
 
 def _pending(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+    if conduct.beside:
+        return _make_way(entry, pending, now_s)
     if not conduct.controlling:
         return _give_back(entry, pending, now_s)
     if entry is None:
         return _take(None, pending, now_s, conduct)
     return _BY_STATE[entry.state](entry, pending, now_s, conduct)
+
+
+def _make_way(entry: Entry | None, pending: PendingJob, now_s: int) -> Transition | None:
+    """Another bridge is in control. What only our ledger knows is given back; everything else is that bridge's."""
+    theirs = pending.hold is Hold.PLUGIN or (pending.hold is Hold.NONE and entry is not None and not entry.pinned)
+    if entry is None or theirs:
+        return _left_to_the_other(entry, now_s)
+    return _give_back(entry, pending, now_s)
+
+
+def _left_to_the_other(entry: Entry | None, now_s: int) -> Transition | None:
+    if entry is None or entry.state not in KEPT:
+        return None
+    return move(entry, State.FREE, now_s, "left to another bridge, which is in control", pinned=False)
 
 
 def _give_back(entry: Entry | None, pending: PendingJob, now_s: int) -> Transition | None:
@@ -125,7 +158,8 @@ def _give_back(entry: Entry | None, pending: PendingJob, now_s: int) -> Transiti
     lost = entry is not None and entry.state is State.GONE and pending.hold is Hold.ADMIN  # ours, see `_was_lost`
     kept = lost or (entry is not None and entry.state in KEPT) or (pinned and pending.hold is Hold.NONE)
     if pending.hold is Hold.CLUSTER:
-        return _held_by_cluster(entry, pending, now_s) if entry is not None and kept else None
+        ours = entry if kept else None
+        return _held_by_cluster(ours, pending, now_s) if ours is not None else _unpinned(entry, pending, now_s)
     if pending.hold is Hold.USER or not (kept or pending.hold is Hold.PLUGIN):
         return None
     return move(
@@ -146,8 +180,17 @@ def _take(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct
     if pending.hold is Hold.NONE and conduct.adopt and not leave:
         return move(entry, State.HOLDING, now_s, "adopted", job_id=id, label=label, pinned=pending.pinned, leave="")
     if pending.hold is Hold.NONE and pending.pinned:
-        return move(entry, State.HANDING_BACK, now_s, "released, with a pin of ours", job_id=id, pinned=True)
-    return None
+        why = "released, with a pin of ours"
+        return move(entry, State.HANDING_BACK, now_s, why, job_id=id, label=label, pinned=True)
+    return _unpinned(entry, pending, now_s)
+
+
+def _unpinned(entry: Entry | None, pending: PendingJob, now_s: int) -> Transition | None:
+    """A job that is not ours. Where the cluster holds it itself, whoever lifts that must find no old pin of ours."""
+    if not (pending.hold is Hold.CLUSTER and pending.pinned):
+        return None
+    why = "held by the cluster itself, with a pin of ours"
+    return move(entry, State.HANDING_BACK, now_s, why, job_id=pending.job.id, label=pending.label, pinned=True)
 
 
 _WHILE = ", while it asks for "
@@ -156,23 +199,16 @@ _WHILE = ", while it asks for "
 def _held_by_cluster(entry: Entry, pending: PendingJob, now_s: int) -> Transition:
     """The cluster holds the job itself. What is ours is taken off; then it is the cluster's until it asks for else."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
-    leave = f"the cluster holds it: {reason}{_WHILE}{_asked(pending.job)}"
+    leave = f"the cluster holds it: {reason}{_WHILE}{asked(pending.job)}"
     if pending.pinned:
         return move(entry, State.HANDING_BACK, now_s, leave, leave=leave)
     return move(entry, State.FREE, now_s, leave, leave=leave, pinned=False)
 
 
-def _asked(job: Job) -> str:
-    """What a job asks for, in words that change when it asks for something else."""
-    request = job.request
-    amounts = "+".join(map(str, request.per_unit)) + (" exclusively" if request.exclusive else "")
-    return f"{request.units} x {amounts} for {job.walltime_s} s in {job.queue or 'any queue'}"
-
-
 def _asks_anew(leave: str, job: Job) -> bool:
     """Whether a job was left to the cluster for as long as it asks for what it does not ask for any more."""
-    _, found, asked = leave.rpartition(_WHILE)
-    return bool(found) and asked != _asked(job)
+    _, found, before = leave.rpartition(_WHILE)
+    return bool(found) and before != asked(job)
 
 
 def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
@@ -261,7 +297,7 @@ def _held_since_the_start(pending: PendingJob) -> bool:
 def _held_instead(entry: Entry, pending: PendingJob) -> bool:
     """Whether somebody held a job before our own hold of it arrived, which was refused for that."""
     adopting = entry.state is State.HOLDING and not entry.pinned
-    return adopting and pending.hold is Hold.ADMIN and entry.why.startswith(HOLD_REFUSED)
+    return adopting and pending.hold is Hold.ADMIN and entry.why == f"{HOLD_REFUSED}{HELD_BY_ADMINISTRATOR}"
 
 
 def _held_by_administrator(entry: Entry, now_s: int) -> Transition:

@@ -21,11 +21,13 @@ from cpsched_bridge.store.ledger import KEPT, Entry, State
 T = TypeVar("T")
 NOT_LIMITED: Mapping[int, str] = MappingProxyType({})
 
+PUT_OFF = "put off"
+"""The kind of a job that waits after starts in vain: its own, or those of jobs like it."""
+
 _NOT_OURS = {
     Hold.NONE: "not the bridge's: nobody holds it, the cluster's own scheduler may start it",
     Hold.PLUGIN: "held for the bridge, which has not taken it up yet",
     Hold.ADMIN: "not the bridge's: held by an administrator",
-    Hold.CLUSTER: "not the bridge's: held by the cluster itself",
 }
 """Of a job that the ledger does not know, why it is not decided on."""
 
@@ -95,14 +97,22 @@ def _node_index(cluster: Cluster) -> dict[str, int]:
 
 
 def asides_of(
-    seen: Observation, waiting: frozenset[int], entries: Mapping[int, Entry], limited: Mapping[int, str] = NOT_LIMITED
+    seen: Observation,
+    waiting: frozenset[int],
+    entries: Mapping[int, Entry],
+    limited: Mapping[int, str] = NOT_LIMITED,
+    put_off: frozenset[int] = frozenset(),
 ) -> list[Aside]:
-    """The pending jobs that are not decided on, and why; `limited` has those that a limit of the site keeps waiting."""
+    """The pending jobs that are not decided on, and why.
+
+    `limited` has those that a limit of the site keeps waiting, `put_off` those that wait after starts in vain.
+    """
     found = [Aside(left.job_id, "unsupported", left.reason, left.label, left.user) for left in seen.left]
     for pending in seen.pending:
         job = pending.job
         if job.id not in waiting:
             kind, reason = _why_aside(pending, entries.get(job.id), limited.get(job.id))
+            kind = PUT_OFF if job.id in put_off and kind == "ineligible" else kind
             found.append(Aside(job.id, kind, reason, pending.label, job.user))
     return found
 
@@ -110,6 +120,9 @@ def asides_of(
 def _why_aside(pending: PendingJob, entry: Entry | None, limit: str | None = None) -> tuple[str, str]:
     if pending.hold is Hold.USER:
         return "held", "held by its owner"
+    if pending.hold is Hold.CLUSTER:
+        reason = f": {pending.obstacle.reason}" if pending.obstacle else ""
+        return "held", f"held by the cluster itself, until somebody releases or changes it{reason}"
     if pending.job.ineligible is not None:
         return "ineligible", pending.job.ineligible
     if limit is not None:

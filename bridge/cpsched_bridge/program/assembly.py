@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
@@ -18,15 +19,21 @@ from cpsched.errors import CpschedError, UnknownName, Unloadable
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters import Adapter
+from cpsched_bridge.children import STALLED_S
 from cpsched_bridge.cycle.apart import Apart
+from cpsched_bridge.cycle.beginning import Beginning, Seldom, Step, Teller
+from cpsched_bridge.cycle.failures import described
 from cpsched_bridge.cycle.guard import require_ready
-from cpsched_bridge.cycle.loop import Bridge, Listener
+from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.cycle.pace import RealPace
-from cpsched_bridge.errors import BackendError, NotReady, SettingsError, Unreachable
-from cpsched_bridge.ports import Backend, Pace
+from cpsched_bridge.errors import BackendBegins, BackendError, NotReady, Unreachable, WrongSetting
+from cpsched_bridge.ports import Backend, Check, Pace
+from cpsched_bridge.program import refusals
 from cpsched_bridge.settings import Settings
+from cpsched_bridge.store import identity
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.places import (
+    beginning_file,
     files_bytes,
     journal_path,
     ledger_path,
@@ -39,6 +46,7 @@ from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.following import Surroundings
 from cpsched_bridge.watch.server import Watch
 from cpsched_bridge.watch.systemd import Systemd
+from cpsched_sim import compiling
 from cpsched_sim.files import read_json
 
 ADAPTERS_FOLDER = "cpsched_bridge.adapters"
@@ -46,6 +54,8 @@ ADAPTERS_GROUP = "cpsched.adapters"
 DECIDE_S = 0.1
 """How long a decision may take on a real Slurm, where a dispatcher has no limit of its own."""
 FIRST_WAIT_S = 2.0
+LOG_EVERY_S = 10.0
+"""How often the log tells how far a beginning is."""
 
 
 def adapter_of(words: str) -> Adapter:
@@ -69,8 +79,41 @@ def connect(settings: Settings, where: str = "settings") -> Backend:
     try:
         adapter = adapter_of(settings.adapter)
     except CpschedError as error:
-        raise SettingsError(f"{where}: {error}") from error
-    return adapter.connect(settings.adapter_options(adapter.Options, where))
+        raise settings.located(WrongSetting(("adapter",), settings.adapter, str(error)), where) from error
+    options = settings.adapter_options(adapter.Options, where)
+    try:
+        return adapter.connect(options)
+    except WrongSetting as error:
+        raise settings.located(error, where) from error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """What a bridge decides with."""
+
+    spec: PolicySpec
+    policy: Policy
+    fallback: Policy | None
+
+
+def prepared(settings: Settings) -> Prepared:
+    """The policy and the fallback, made. Raises `SettingsError` for what no bridge can begin with."""
+    try:
+        spec = settings.policy.spec()
+        refusals.check(settings, spec)
+    except WrongSetting as error:
+        raise settings.located(error) from error
+    spec = for_the_site(spec, settings.adapter)
+    return Prepared(spec, policy_of(spec), fallback_of(settings))
+
+
+def examined(settings: Settings, where: str) -> Backend:
+    """The backend, once all has been made that a bridge would make of its settings; nothing is begun.
+
+    Raises `SettingsError` where a bridge would refuse to begin.
+    """
+    prepared(settings)
+    return connect(settings, where)
 
 
 def policy_of(spec: PolicySpec) -> Policy:
@@ -103,29 +146,77 @@ def fallback_of(settings: Settings) -> Policy | None:
 
 
 @contextmanager
-def isolated(policy: Policy, spec: PolicySpec, settings: Settings) -> Iterator[None]:
-    """Have the policy's dispatcher decide in a process of its own, where the settings ask for that."""
-    if not settings.policy.apart:
-        yield
-        return
-    policy.dispatcher = apart = Apart(spec, policy.overrun)
+def steps(policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend, tell: Teller) -> Iterator[list[Step]]:
+    """What is to be done before the first decision.
+
+    - The adapter's process, where it has one, begins.
+    - The kernels are compiled in a process beside the bridge, which goes on with its signs of life meanwhile. Where the
+      settings ask for that, the policy's dispatcher decides in this process afterwards.
+    - The bridge loads those that it needs itself. What could not be compiled there, or not be kept, it compiles now.
+    """
+    beside = Apart(spec, policy.overrun, compiles=compiling.modules_with_doors())
+    if settings.policy.apart:
+        policy.dispatcher = beside
+
+    def compiled() -> str | None:
+        words = beside.waits_for()
+        if words is None and not settings.policy.apart:
+            beside.close()
+        return words
+
     try:
-        yield
+        yield [partial(_reached, backend), compiled, partial(_loaded, tell)]
     finally:
-        apart.close()
+        beside.close()
+
+
+def _reached(backend: Backend) -> str | None:
+    """What the adapter waits for; what goes wrong with it is told by the first cycle."""
+    begins: Step | None = getattr(backend, "waits_for", None)
+    try:
+        return None if begins is None else begins()
+    except BackendError:
+        return None
+
+
+def _loaded(tell: Teller) -> None:
+    """Load the kernels; what goes wrong with that is told by the first decision, too."""
+    try:
+        compiling.open_all(tell)
+    except Exception as error:
+        structlog.get_logger("bridge").error("kernels", detail=described(error))
+
+
+def tellers(settings: Settings, systemd: Systemd, watch: Watch | None) -> list[Teller]:
+    """Who is told what a bridge does before it decides: log, systemd, `cpsched status`, the page and `/readyz`."""
+    found: list[Teller] = [
+        Seldom(_log, LOG_EVERY_S, time.monotonic),
+        Seldom(beginning_file(settings).tell, 1.0, time.monotonic),
+        partial(_tell_systemd, systemd),
+    ]
+    return found if watch is None else [*found, watch.begins]
+
+
+def _log(words: str) -> None:
+    structlog.get_logger("bridge").info("begins" if words else "begun", detail=words)
+
+
+def _tell_systemd(systemd: Systemd, words: str) -> None:
+    """A step of a beginning is a sign of life, and asks for as much time as no step may take."""
+    systemd.notify(f"STATUS={words or 'begun'}", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STALLED_S)}")
 
 
 @contextmanager
-def watched(settings: Settings, backend: Backend) -> Iterator[tuple[Listener, ...]]:
+def watched(settings: Settings, backend: Backend) -> Iterator[Watch | None]:
     """What listens to the cycles and is served over HTTP, if anything is enabled."""
     if not (settings.metrics.enabled or settings.serves_page):
-        yield ()
+        yield None
         return
     watch = Watch(settings, partial(surroundings, settings, backend))
     endpoint = Endpoint(watch.app(), settings.metrics.host, settings.metrics.port)
     structlog.get_logger("bridge").info("watch", metrics=f"{endpoint.url}metrics", page=endpoint.url)
     try:
-        yield (watch,)
+        yield watch
     finally:
         endpoint.close()
 
@@ -143,36 +234,59 @@ def surroundings(settings: Settings, backend: Backend) -> Surroundings:
 
 def run(settings: Settings, where: str) -> list[str]:
     """Run a bridge until a signal ends it; what kept held jobs from being given back, a line each."""
-    spec = for_the_site(settings.policy.spec(), settings.adapter)
-    policy, fallback = policy_of(spec), fallback_of(settings)
-    held_lock = lock(settings)
-    backend = connect(settings, where)
+    ready = prepared(settings)
+    spec, policy, fallback = ready.spec, ready.policy, ready.fallback
+    backend, systemd = connect(settings, where), Systemd()
+    try:
+        held_lock = lock(settings)
+    except BaseException:
+        backend.close()
+        raise
     try:
         pace = RealPace()
         pace.stop_on_signals()
-        if settings.mode == "control" and not checked(backend, pace, Systemd(), settings.cycle.max_backoff_s):
-            return []
-        with (
-            isolated(policy, spec, settings),
-            opened_ledger(settings) as ledger,
-            opened_journal(settings, read_only=False) as journal,
-            watched(settings, backend) as listeners,
-        ):
-            warn_of_kept(settings, ledger)
-            pause = pause_file(settings)
-            return Bridge(backend, policy, spec, ledger, journal, pause, pace, settings, listeners, fallback).run()
+        with watched(settings, backend) as watch:
+            beginning = Beginning(tellers=tellers(settings, systemd, watch))
+            most_s = settings.cycle.max_backoff_s
+            if settings.mode == "control" and not checked(backend, pace, systemd, most_s, beginning.tell):
+                return []
+            with (
+                steps(policy, spec, settings, backend, beginning.tell) as beginning.steps,
+                opened_ledger(settings) as ledger,
+                opened_journal(settings, read_only=False) as journal,
+            ):
+                warn_of_kept(settings, ledger)
+                return Bridge(
+                    backend, policy, spec, ledger, journal, pause_file(settings), pace, settings,
+                    () if watch is None else (watch,), fallback, systemd, beginning,
+                ).run()  # fmt: skip
     finally:
+        beginning_file(settings).tell("")
         backend.close()
         held_lock.release()
+
+
+def other_bridges(backend: Backend, settings: Settings) -> list[Check]:
+    """Whether another bridge claims the cluster; nothing where the cluster cannot be read."""
+    try:
+        claim = backend.observe().claim
+    except BackendError:
+        return []
+    ok = claim is None or claim.bridge == identity.known(settings.state_dir)
+    found = "none claims this cluster" if claim is None or ok else f"claimed by {claim.where}"
+    return [Check("other bridges", ok, found, "stop that bridge, or take its place with `cpsched take-over`", False)]
 
 
 def check(backend: Backend) -> None:
     """Raise `NotReady` unless everything that control mode requires holds; what else does not hold is logged.
 
-    Raises `Unreachable` where that cannot be told, since the cluster does not answer.
+    Raises `Unreachable` where that cannot be told, since the cluster does not answer, and `BackendBegins` where the
+    adapter has not begun to ask.
     """
     try:
         checks = backend.checks()
+    except BackendBegins:
+        raise
     except BackendError as error:
         raise Unreachable(f"control mode is refused: the cluster cannot be checked: {error}") from error
     for each in checks:
@@ -186,21 +300,39 @@ def check(backend: Backend) -> None:
         raise
 
 
-def checked(backend: Backend, pace: Pace, systemd: Systemd, max_wait_s: float) -> bool:
+def patient_checks(backend: Backend, tell: Teller) -> Sequence[Check]:
+    """The backend's checks, however long its adapter takes to begin; `tell` is told what is waited for."""
+    while True:
+        try:
+            return backend.checks()
+        except BackendBegins as begins:
+            tell(str(begins))
+
+
+def checked(
+    backend: Backend, pace: Pace, systemd: Systemd, max_wait_s: float, tell: Teller = lambda words: None
+) -> bool:
     """Check, and under systemd wait until the cluster can be reached; False if a signal ended the waiting.
 
-    By hand, a cluster that does not answer is an error at once. A service that ended for it would be started again
-    a few times and then given up for good.
+    An adapter that begins is waited for in any case. By hand, a cluster that does not answer is an error at once. A
+    service that ended for it would be started again a few times and then given up for good.
     """
     wait_s = FIRST_WAIT_S
+    tell("checks what control mode requires")
     while True:
         try:
             check(backend)
             return True
+        except BackendBegins as error:
+            tell(str(error))
+            if not pace.wait(0.0):
+                return False
+            continue
         except Unreachable as error:
             if not systemd.listens:
                 raise
             structlog.get_logger("bridge").error("waits_for_the_cluster", detail=str(error), again_in_s=wait_s)
+            tell(f"waits for the cluster: {error}")
         systemd.notify("STATUS=waits for the cluster", f"EXTEND_TIMEOUT_USEC={int(2e6 * (wait_s + 60))}")
         if not pace.wait(wait_s):
             return False

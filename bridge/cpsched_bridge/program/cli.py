@@ -5,6 +5,7 @@ Heavy imports wait until a command runs, so that `--version` and `--help` are qu
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -153,7 +154,7 @@ def why(
     from cpsched_bridge.store import places
 
     settings = load(config)
-    places.require_ledger(settings)
+    places.require_used(settings)
     with places.owned(settings):
         views.print_why(job, settings)
 
@@ -167,7 +168,7 @@ def status(config: Config = DEFAULT_CONFIG) -> None:
     from cpsched_bridge.store import places
 
     settings = load(config)
-    places.require_ledger(settings)
+    places.require_used(settings)
     with places.owned(settings):
         if not views.print_status(settings):
             raise typer.Exit(1)
@@ -211,7 +212,7 @@ def pause(
     from cpsched_bridge.store import places
 
     settings = load(config)
-    places.require_ledger(settings)
+    places.require_used(settings)
     try:
         with places.owned(settings):
             places.pause_file(settings).pause(reason)
@@ -229,12 +230,29 @@ def resume(config: Config = DEFAULT_CONFIG) -> None:
     from cpsched_bridge.store import places
 
     settings = load(config)
-    places.require_ledger(settings)
+    places.require_used(settings)
     try:
         was_paused = places.pause_file(settings).resume()
     except OSError as error:
         raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}") from error
     typer.echo("resumed from the next cycle on" if was_paused else "it was not paused")
+
+
+@app.command("take-over")
+@reporting
+def take_over(config: Config = DEFAULT_CONFIG) -> None:
+    """Put this bridge in control in place of another one that lives; from a dead one it takes over by itself."""
+    from cpsched_bridge.settings import load
+    from cpsched_bridge.store import places
+
+    settings = load(config)
+    places.require_used(settings)
+    try:
+        with places.owned(settings):
+            places.take_over_file(settings).ask()
+    except OSError as error:
+        raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}") from error
+    typer.echo("from its next cycle on this bridge is in control, and any other one steps back")
 
 
 @app.command("release-all")
@@ -257,13 +275,18 @@ def release_all(
 @app.command()
 @reporting
 def doctor(config: Config = DEFAULT_CONFIG) -> None:
-    """Check what must hold before control mode, and how to mend it; exit code 1 if something required does not."""
+    """Check what must hold before control mode, and how to mend it; exit code 1 if something required does not.
+
+    Settings that `cpsched bridge` would refuse are refused alike, with exit code 2.
+    """
     from cpsched_bridge.program import assembly, views
     from cpsched_bridge.settings import load
 
-    backend = assembly.connect(load(config), str(config))
+    settings = load(config)
+    backend = assembly.examined(settings, str(config))
     try:
-        if not views.print_checks(backend.checks()):
+        checks = assembly.patient_checks(backend, partial(say, "note"))
+        if not views.print_checks([*checks, *assembly.other_bridges(backend, settings)]):
             raise typer.Exit(1)
     finally:
         backend.close()
@@ -301,6 +324,8 @@ def gantt(
     for name, given in (("--from", from_), ("--to", to)):
         require(given is None or out is not None, name, given, "is for --out; the page has a slider")
     look_here_too()
+    if out is not None:
+        drawing.check_out(out)
     found = drawing.opened(file, system, dispatcher, predictor, max_jobs)
     if out is not None:
         typer.echo(drawing.write(found, out, from_, to))

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cpsched.catalogue import DISPATCHERS
-from cpsched.metrics import BSLD_BOUND_S, Measures
+from cpsched.metrics import Measures
 from cpsched.model import Cluster, EndedJob
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_bridge.adapters.mock.backend import MockBackend
@@ -44,6 +44,8 @@ from cpsched_sim.traces.job import TraceJob
 _DRAW_S = 0.1
 _LINE_S = 2.0
 _SHOWN = 10
+_REHEARSED = 150
+"""Jobs of the rehearsal: enough for some to wait."""
 
 
 def run(dispatcher: str, baseline: str, jobs: int, seconds: float, limit_s: float, seed: int, mornings: int = 1) -> int:
@@ -54,6 +56,8 @@ def run(dispatcher: str, baseline: str, jobs: int, seconds: float, limit_s: floa
     logs.set_up("text", level=40)
     out = Console()
     policies = [_policy(name, limit_s) for name in (dispatcher, baseline)]
+    if not _rehearsed(policies, seed):
+        return 130
     cluster, morning = loaded_morning(jobs, seed)
     out.print(f"{len(morning)} jobs of a generated Eurora morning ({cluster.size} nodes), {dispatcher} in control")
     watch = Watch(Settings(mode="control", adapter="mock"))
@@ -64,9 +68,9 @@ def run(dispatcher: str, baseline: str, jobs: int, seconds: float, limit_s: floa
         if first is None:
             out.print("stopped; the held jobs went back to the site's own scheduler")
             return 130
-        out.print(f"now {baseline} on the same jobs, then both on {mornings - 1} more mornings, as fast as it goes ...")
         pairs: list[tuple[Figures, Figures]] = []
         for number in range(seed, seed + mornings):
+            out.print(f"comparing with {baseline}: morning {number - seed + 1} of {mornings} ...")
             _, each = (cluster, morning) if number == seed else loaded_morning(jobs, number)
             ours = first if number == seed else _quiet_run(policies[0], cluster, each)
             theirs = _quiet_run(policies[1], cluster, each) if ours is not None else None
@@ -80,6 +84,12 @@ def run(dispatcher: str, baseline: str, jobs: int, seconds: float, limit_s: floa
         for sentence in verdict(pairs):
             out.print(sentence, highlight=False)
     return 0 if len(pairs) == mornings else 130
+
+
+def _rehearsed(policies: Sequence[PolicySpec], seed: int) -> bool:
+    """Have each policy decide a few times, so that what it needs is compiled before the show; False: it was stopped."""
+    cluster, morning = loaded_morning(_REHEARSED, seed)
+    return all(_quiet_run(policy, cluster, morning) for policy in policies)
 
 
 def _policy(dispatcher: str, limit_s: float) -> PolicySpec:
@@ -284,7 +294,6 @@ def comparison(pairs: Sequence[tuple[Figures, Figures]]) -> Table:
         found.add_row(name, *(column[name] for column in columns))
     for column in found.columns[1:]:
         column.justify = "right"
-    found.caption = f"slowdown bounded at {BSLD_BOUND_S} s; a decision includes building its snapshot"
     return found
 
 
@@ -318,8 +327,8 @@ def _cells(figures: Figures) -> dict[str, str]:
         "jobs": f"{len(figures.ended):,}",
         "wait, mean": f"{waits_s.mean():,.0f} s",
         "wait, 95th percentile": f"{np.percentile(waits_s, 95):,.0f} s",
-        "slowdown, mean": f"{slowdowns.mean():,.2f}",
-        "slowdown, 95th percentile": f"{np.percentile(slowdowns, 95):,.2f}",
+        "bounded slowdown, mean": f"{slowdowns.mean():,.2f}",
+        "bounded slowdown, 95th percentile": f"{np.percentile(slowdowns, 95):,.2f}",
         "decisions": f"{len(decide_ms):,}",
         "decision time, mean": f"{decide_ms.mean():,.2f} ms",
         "decision time, 95th percentile": f"{np.percentile(decide_ms, 95):,.2f} ms",

@@ -1,7 +1,7 @@
 """`cpsched deploy-files`: writes what an administrator installs beside Slurm, from the installed program alone.
 
 An installed program carries the files in its folder `deployment`, under the paths that they have in the repository.
-A program that runs from a clone takes them from the clone.
+A program that runs from a clone takes them from the clone. Pages are written for readers without a clone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cpsched_bridge.errors import SettingsError
+from cpsched_bridge.program.installed_pages import for_an_installation
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -31,11 +32,13 @@ class DeployFile:
     mode: int = 0o644
 
 
+_PAGES = "/usr/share/doc/cpsched/"
+
 FILES: tuple[DeployFile, ...] = (
     DeployFile(
         "docs/admin.md",
         "ADMIN.md",
-        "/usr/share/doc/cpsched/ADMIN.md",
+        f"{_PAGES}ADMIN.md",
         "The page to read first: install, shadow, what to check, control, roll back.",
     ),
     DeployFile(
@@ -130,11 +133,16 @@ FILES: tuple[DeployFile, ...] = (
         "/etc/grafana/provisioning/dashboards/",
         "Where Grafana finds the dashboards.",
     ),
-    DeployFile(
-        "docs/runbooks.md",
-        "RUNBOOKS.md",
-        "/usr/share/doc/cpsched/RUNBOOKS.md",
-        "What each alert means, and what to do.",
+    *(
+        DeployFile(f"docs/{page}.md", f"{page.upper()}.md", f"{_PAGES}{page.upper()}.md", purpose)
+        for page, purpose in (
+            ("runbooks", "What each alert means, and what to do."),
+            ("operations", "What is kept, backed up and repaired, and what two bridges do."),
+            ("privileges", "What the bridge's account may do, and why nobody can forge its marks."),
+            ("systemd-security", "How the two services are restricted."),
+            ("site-policy", "How priorities, fair share and limits count."),
+            ("settings", "What each line of bridge.yaml means."),
+        )
     ),
     DeployFile(
         "deploy/slurm/Dockerfile.bridge",
@@ -151,7 +159,7 @@ def write(folder: Path, force: bool = False) -> Iterator[str]:
     A file that is there already with the same content is left as it is. Raises `SettingsError`, before anything is
     written, where another content is there and `force` is not given, and where a file cannot be written.
     """
-    contents = {file.name: (_source(file).read_bytes(), file.mode) for file in FILES}
+    contents = {file.name: (content_of(file), file.mode) for file in FILES}
     contents["README.md"] = (_readme().encode(), 0o644)
     present = {name for name in contents if (folder / name).is_file()}
     other = sorted(name for name in present if _read(folder / name) != contents[name][0])
@@ -164,6 +172,15 @@ def write(folder: Path, force: bool = False) -> Iterator[str]:
             continue
         _put(path, content, mode)
         yield f"{'replaced' if name in present else 'wrote':9}  {path}"
+
+
+def content_of(file: DeployFile) -> bytes:
+    """What is written."""
+    content = _source(file).read_bytes()
+    if not file.source.endswith(".md"):
+        return content
+    names = {Path(each.source).name: each.name for each in FILES if each.source.endswith(".md")}
+    return for_an_installation(content.decode(), names).encode()
 
 
 def _read(path: Path) -> bytes:

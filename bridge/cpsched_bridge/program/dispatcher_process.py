@@ -1,4 +1,4 @@
-"""The process in which a dispatcher decides: answers questions over a socket until the bridge is gone.
+"""The process in which a dispatcher decides: compiles, then answers questions over a socket until the bridge is gone.
 
     python -m cpsched_bridge.program.dispatcher_process FD PARENT_PID
 
@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import sys
 import time
 from multiprocessing.connection import Connection
@@ -14,11 +16,13 @@ from typing import Any
 
 from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import message_of
+from cpsched.errors import METHODS, what_happened
 from cpsched.model import Cluster, Job, RunningJob, Snapshot
-from cpsched.overrun import Overrun
+from cpsched.model.overrun import Overrun
+from cpsched.whereabouts import place_of
 from cpsched_bridge.children import begin
-from cpsched_bridge.cycle.apart import Answer, Known, Question
+from cpsched_bridge.cycle.apart import Answer, Begins, Doing, Known, Question
+from cpsched_sim import compiling
 from cpsched_sim.files import read_json
 
 
@@ -59,7 +63,8 @@ def answer(dispatcher: Dispatcher, rounds: Rounds, message: Question | Known) ->
         tell = getattr(dispatcher, "memory", None)
         return Answer(decision, bool(dispatcher.learns), None if tell is None else tell())
     except Exception as error:
-        return Answer(failure=f"{type(error).__name__}: {message_of(error)}")
+        place = place_of(error, dispatcher, METHODS["dispatcher"])
+        return Answer(failure=what_happened(error) + (f" ({place})" if place else ""))
 
 
 def _know(dispatcher: Dispatcher, known: Known) -> None:
@@ -69,11 +74,23 @@ def _know(dispatcher: Dispatcher, known: Known) -> None:
         dispatcher.learn(ended)
 
 
-def serve(channel: Connection[Any, Any]) -> None:
-    """Answer until the other side hangs up."""
-    spec, overrun = channel.recv()
+def begun(begins: Begins, channel: Connection[Any, Any]) -> Dispatcher:
+    """The dispatcher; every kernel that it or the bridge needs is compiled, and the other side told how far that is."""
+    spec = begins.spec
     dispatcher = DISPATCHERS.build(spec.dispatcher, spec.dispatcher_settings, read_json)
-    rounds = Rounds(overrun)
+    for module in begins.modules:
+        with contextlib.suppress(ImportError):  # then the bridge compiles what is in there itself
+            importlib.import_module(module)
+    compiling.open_all(lambda words: channel.send(Doing(words)))
+    channel.send(Doing())
+    return dispatcher
+
+
+def serve(channel: Connection[Any, Any]) -> None:
+    """Begin, then answer until the other side hangs up."""
+    begins = channel.recv()
+    dispatcher = begun(begins, channel)
+    rounds = Rounds(begins.overrun)
     while True:
         try:
             question = channel.recv()
@@ -85,13 +102,14 @@ def serve(channel: Connection[Any, Any]) -> None:
         except BrokenPipeError:
             return
         except Exception as error:  # an answer that cannot be sent: a decision of no known kind
-            channel.send(Answer(failure=f"what it decided cannot be sent: {type(error).__name__}: {message_of(error)}"))
+            channel.send(Answer(failure=f"what it decided cannot be sent: {what_happened(error)}"))
 
 
 def main() -> None:
     """Run as a process."""
     begin(int(sys.argv[2]))
-    serve(Connection(int(sys.argv[1])))
+    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+        serve(Connection(int(sys.argv[1])))
 
 
 if __name__ == "__main__":

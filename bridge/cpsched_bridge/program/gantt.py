@@ -20,6 +20,8 @@ from cpsched_bridge.watch.server import page_routes, served
 from cpsched_sim.experiment import Setup, run
 from cpsched_sim.files import write_whole
 from cpsched_sim.oracle import SIMULATED
+from cpsched_sim.patience import LIMIT_S, patience
+from cpsched_sim.results import check_new
 from cpsched_sim.workloads.load import load
 
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -29,8 +31,16 @@ def opened(path: Path, system: str | None, dispatcher: str, predictor: str, max_
     """The schedule of a file: as written, or as a policy makes it of a trace. Raises `SimError`, `CpschedError`."""
     if schedules.is_schedule(path):
         return schedules.read(path)
-    setup = Setup(PolicySpec.of(dispatcher, predictor, known=SIMULATED))
-    return schedules.of_simulation(run(load(path, system, max_jobs=max_jobs), setup))
+    with patience(LIMIT_S) as patient:
+        setup = Setup(PolicySpec.of(dispatcher, predictor, known=SIMULATED))
+        workload = load(path, system, max_jobs=max_jobs, progress=patient.renew)
+        return schedules.of_simulation(run(workload, setup, patient.renew))
+
+
+def check_out(out: Path) -> None:
+    """Raise `InvalidValue` or `Unusable` where no drawing can be written: before a long replay, not after."""
+    require(out.suffix in (".svg", ".html"), "--out", out, "must end in .svg or .html")
+    check_new(out)
 
 
 def seconds(option: str, text: str | None, otherwise: int) -> int:
@@ -53,7 +63,7 @@ def write(found: Finished, out: Path, from_text: str | None, to_text: str | None
     to_s = begin_s + seconds("--to", to_text, end_s - begin_s)
     require(from_s < end_s, "--from", from_text or from_s, f"must be before the end, {span(end_s - begin_s)} later")
     require(to_s > from_s, "--to", to_text or to_s - begin_s, "must be after --from")
-    require(out.suffix in (".svg", ".html"), "--out", out, "must end in .svg or .html")
+    check_out(out)
     chart = found.chart(from_s, to_s, begin_s)
     bars = [bar.model_copy(update={"kind": "running"}) for bar in chart.bars]
     chart = chart.model_copy(update={"bars": bars})

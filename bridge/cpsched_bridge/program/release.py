@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 
+from cpsched_bridge.cycle.claims import BEATS
 from cpsched_bridge.cycle.hand_back import UNWRITTEN, give_all_back
-from cpsched_bridge.errors import AlreadyRunning, SettingsError, StillHeld
-from cpsched_bridge.ports import Backend
+from cpsched_bridge.errors import AlreadyRunning, NoLedger, SettingsError, StillHeld
+from cpsched_bridge.ports import Backend, Claim
 from cpsched_bridge.program import assembly
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store import places
+from cpsched_bridge.store import identity, places
 from cpsched_bridge.store.instance import InstanceLock
 from cpsched_bridge.store.ledger import Ledger
 
+SPARE_S = 3.0
+"""For a bridge's cycle, beside the time between two beats of its claim."""
 CONFIRM_S = 10.0
 """How long a stale heartbeat is watched for a change, as the dead-man script does."""
 
@@ -22,30 +25,52 @@ def release_all(
 ) -> str:
     """Give every held job back; the words to print. Raises `StillHeld` for jobs that could not be given back.
 
-    - Where no bridge has run, nothing is done, and `SettingsError` raised: a mistyped path must not look like success.
+    - Where no bridge has run, or one may not look into the state directory, nothing is done: `SettingsError` is raised.
+      With `force` the jobs that the cluster's own records prove to be the bridge's are given back, and `NoLedger` is
+      raised: a mistyped path must not look like success.
+    - A ledger that is damaged or gone is no obstacle: what is known without it is given back, and the words say so.
     - With `if_stale_s`, nothing is done while the bridge's heartbeat is younger than that. One that lies as far in the
       future is stale, too; and one that changes while it is watched is a sign of life, whatever its time.
     - Beside a living bridge nothing is done, and `AlreadyRunning` raised, unless its heartbeat is stale or `force` says
       so.
+    - Beside another living bridge that is in control of the cluster, jobs that the submit plugin holds are left to that
+      one. It shows its life by its claim there, which is watched for a change.
     - No byte of free disk space is needed.
     """
-    places.require_ledger(settings)
+    unused = _unused(settings)
+    if unused is not None and not force:
+        raise unused
     if if_stale_s is not None and (life := _sign_of_life(settings, if_stale_s, confirm_s)):
         return f"{life}: nothing to do"
-    lock = _lock(settings, must=if_stale_s is None and not force)
+    lock = _lock(settings, must=if_stale_s is None and not force) if unused is None else None
     backend = assembly.connect(settings, where)
     try:
         with places.owned(settings), places.emergency_ledger(settings) as ledger:
-            return _give_back(backend, ledger)
+            words = _give_back(backend, ledger, _other_bridge(backend, settings))
     finally:
         backend.close()
         if lock is not None:
             lock.release()
+    if unused is not None:
+        raise NoLedger(f"{words}; but {unused}")
+    return words
+
+
+def _unused(settings: Settings) -> SettingsError | None:
+    """What is wrong where no sign of a bridge can be found."""
+    try:
+        places.require_used(settings)
+    except SettingsError as error:
+        return error
+    return None
 
 
 def _sign_of_life(settings: Settings, stale_s: float, confirm_s: float) -> str:
     """In words, what shows that the bridge lives; empty if nothing does."""
-    age_s = places.heartbeat_age_s(settings)
+    try:
+        age_s = places.heartbeat_age_s(settings)
+    except OSError:
+        return ""
     if age_s is None:
         return ""
     if abs(age_s) <= stale_s:
@@ -54,7 +79,8 @@ def _sign_of_life(settings: Settings, stale_s: float, confirm_s: float) -> str:
     while time.monotonic() < until_s:
         time.sleep(min(0.5, confirm_s))
         if _beat(settings) != seen:
-            return f"the heartbeat was {age_s:.0f} s old, and beats: the clock has been set"
+            back = "the bridge is back, or the clock was set" if age_s >= 0 else "the clock was set"
+            return f"the heartbeat was {age_s:.0f} s old, and beats again: {back}"
     return ""
 
 
@@ -76,10 +102,28 @@ def _lock(settings: Settings, must: bool) -> InstanceLock | None:
         return None  # a disk that takes no new file: no bridge holds a lock that cannot be made
 
 
-def _give_back(backend: Backend, ledger: Ledger) -> str:
+def _other_bridge(backend: Backend, settings: Settings) -> Claim | None:
+    """The claim of another bridge, if that changes within the time in which it does where its bridge lives."""
+    own = identity.known(settings.state_dir)
+    try:
+        first = backend.observe().claim
+        until_s = time.monotonic() + settings.guard.claim_gone_s / BEATS + SPARE_S
+        while first is not None and first.bridge != own and time.monotonic() < until_s:
+            time.sleep(min(1.0, SPARE_S))
+            now = backend.observe().claim
+            if now is not None and now != first:
+                return now
+    except Exception:  # jobs are given back whatever can be seen
+        return None
+    return None
+
+
+def _give_back(backend: Backend, ledger: Ledger, other: Claim | None) -> str:
     before = len(ledger.kept())
-    problems = give_all_back(backend, ledger, "release-all")
+    problems = give_all_back(backend, ledger, "release-all", lambda _: other is not None)
     notes = [happening.detail for happening in ledger.mishaps]
+    if other is not None:
+        notes.append(f"another bridge is in control, and keeps what the submit plugin holds: {other.where}")
     notes += [problem for problem in problems if problem.startswith(UNWRITTEN)]
     held = [problem for problem in problems if not problem.startswith(UNWRITTEN)]
     if held:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -92,6 +93,10 @@ class Finished:
             nodes=list(line.nodes),
         )  # fmt: skip
 
+    def nothing_yet(self) -> Sequence[str]:
+        """See `watch.server.Views`: a schedule is there from the beginning."""
+        return ()
+
     def at(self, at_s: int | None) -> schema.View:
         """The page at an instant; without one, at the instant in the middle."""
         slider = self.slider
@@ -109,14 +114,21 @@ class Finished:
             decisions=[],
             history=self._history(now_s),
             chart=self.chart(now_s - PAST_S, now_s + AHEAD_S, now_s),
+            trend=[],
+            machine=schema.Machine(capacity=[], free=[]),
         )
+
+    def _facts(self, line: Line) -> dict[str, Any]:
+        return {
+            "id": line.id, "label": str(line.id), "user": line.user, "account": "", "name": line.name,
+            "partition": line.partition, "qos": "", "units": line.units, "per_unit": [], "distinct": False,
+            "exclusive": False, "nodes_from": "", "submit_s": line.submit_s,
+        }  # fmt: skip
 
     def _queued(self, line: Line, position: int) -> schema.QueuedJob:
         run_s = line.end_s - line.start_s if line.start_s is not None and line.end_s is not None else 0
         return schema.QueuedJob.model_construct(
-            id=line.id, label=str(line.id), user=line.user, account="", name=line.name, partition=line.partition,
-            position=position, units=line.units, per_unit=[], submit_s=line.submit_s,
-            walltime_s=line.walltime_s or run_s, estimate_s=run_s,
+            **self._facts(line), walltime_s=line.walltime_s or run_s, position=position, priority=0, estimate_s=run_s,
             reason="waits in this schedule" if line.start_s is not None else "never starts in this schedule",
             kind="other" if line.start_s is not None else "never", behind=[], expected_s=line.start_s,
             first_expected_s=line.start_s, before_s=line.start_s,
@@ -124,8 +136,7 @@ class Finished:
 
     def _running(self, line: Line) -> schema.RunningJob:
         return schema.RunningJob.model_construct(
-            id=line.id, label=str(line.id), user=line.user, account="", name=line.name, partition=line.partition,
-            units=line.units, submit_s=line.submit_s, start_s=line.start_s or 0, walltime_s=line.walltime_s,
+            **self._facts(line), start_s=line.start_s or 0, walltime_s=line.walltime_s,
             expected_end_s=line.end_s or 0, nodes=[(self.node_names[node], units) for node, units in line.nodes],
         )  # fmt: skip
 
@@ -136,7 +147,7 @@ class Finished:
             version=version("cpsched"), round=0, at_unix_s=real_s, now_s=now_s, mode="replay", paused="", result="ok",
             trouble=[], dispatcher=self.dispatcher or self.title, predictor=self.predictor or "the schedule",
             interval_s=1.0, users_hidden=False, nodes=nodes, unavailable_nodes=0, queued=queued, running=running,
-            aside=0, held=0, resources=[use], reasons={},
+            aside=0, held=0, resources=[use], reasons={}, causes=[], alarms=[],
         )  # fmt: skip
 
     def _history(self, now_s: int) -> list[schema.Moment]:

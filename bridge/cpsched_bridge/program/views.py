@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -15,8 +16,9 @@ from rich.text import Text
 
 from cpsched.errors import printable
 from cpsched.model import Cluster, Job, Placement
+from cpsched_bridge.cycle.snapshots import PUT_OFF
 from cpsched_bridge.errors import BridgeError, UnknownJob
-from cpsched_bridge.ports import Check
+from cpsched_bridge.ports import NOWHERE, Check
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import places
 from cpsched_bridge.store.journal import Journal
@@ -66,8 +68,12 @@ def span(seconds: float) -> str:
 
 
 def where(placement: Placement, cluster: Cluster) -> str:
-    """A placement by node names, with the units there where more than one."""
-    return ",".join(cluster.node_names[node] + (f"*{units}" if units > 1 else "") for node, units in placement)
+    """A placement by node names, with the units there where more than one; words where no node of it is known."""
+    return (
+        NOWHERE
+        if not placement
+        else ",".join(cluster.node_names[node] + (f"*{units}" if units > 1 else "") for node, units in placement)
+    )
 
 
 def table(*columns: str, title: str = "") -> Table:
@@ -318,7 +324,10 @@ def print_status(settings: Settings) -> bool:
     out, good = console(), True
     paused = places.pause_file(settings).reason()
     out.print(f"configured mode: {settings.mode}" + (f"; paused: {paused}" if paused else ""))
-    out.print(f"last good cycle: {last_good_cycle(heartbeat_age_s(settings))}")
+    _print_mode(out, settings)
+    if told := places.beginning_file(settings).told():
+        out.print(f"not deciding yet: {told[0]} (said {span(told[1])} ago)")
+    out.print(f"last good cycle: {_last_good_cycle(settings)}")
     for part in (_print_last_round, _print_ledger, _print_latest):
         try:
             part(out, settings)
@@ -326,6 +335,13 @@ def print_status(settings: Settings) -> bool:
             out.print(str(error))
             good = False
     return good
+
+
+def _last_good_cycle(settings: Settings) -> str:
+    try:
+        return last_good_cycle(heartbeat_age_s(settings))
+    except OSError as error:
+        return f"unknown: the heartbeat cannot be read: {error.strerror or error}"
 
 
 def last_good_cycle(age_s: float | None) -> str:
@@ -356,6 +372,13 @@ def _print_last_round(out: Console, settings: Settings) -> None:
             out.print(f"journal: since round {first[0]}, {clock(first[1])} UTC, {size}")
 
 
+def _print_mode(out: Console, settings: Settings) -> None:
+    """The mode that the bridge last told, with the reason: it may be none of the settings."""
+    with contextlib.suppress(BridgeError), places.opened_journal(settings) as journal:
+        for told in journal.events(limit=1, kind="mode"):
+            out.print(f"mode since {clock(told.at_unix_s)} UTC: {told.detail}")
+
+
 def _print_ledger(out: Console, settings: Settings) -> None:
     with places.opened_ledger(settings, read_only=True) as ledger:
         counts = {state: count for state, count in ledger.counts().items() if count}
@@ -365,6 +388,10 @@ def _print_ledger(out: Console, settings: Settings) -> None:
 
 def _print_latest(out: Console, settings: Settings) -> None:
     with places.opened_journal(settings) as journal:
+        put_off = journal.asides(PUT_OFF)
+        if put_off:
+            users = len({aside.user for aside in put_off})
+            out.print(f"put off after starts in vain: {len(put_off)} jobs of {users} users (`cpsched events`)")
         left = len(journal.asides("unsupported"))
         out.print(f"left to the cluster's scheduler: {left} (`cpsched unsupported`)")
         _print_events(out, journal.events(limit=8), journal.name_of)

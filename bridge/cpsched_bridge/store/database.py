@@ -1,25 +1,39 @@
-"""SQLite files: how they are opened, and what becomes of one that is damaged."""
+"""SQLite files: how they are made and opened, whether they are still there, and how one is set aside."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+from cpsched_bridge.store.damage import Damaged, is_damage
+
+OWNERS_ALONE = 0o600
+"""Mode of files with names of users and jobs in them, whatever the umask."""
 _BESIDE = ("-wal", "-shm")
-"""What SQLite keeps beside a file, by the end of the name."""
+"""What SQLite keeps beside a file, by the end of the name; these get the mode of the file itself."""
+_PATIENCE_S = 5.0
+"""How long to wait for another process that has the file locked."""
+_MAGIC = b"SQLite format 3\0"
+_VERSIONS = (18, 19)
+"""Bytes of the head that say who may write and read; with others than 1 and 2, SQLite takes the file for read-only."""
 
 
 def connect(path: Path | str, durable: bool, read_only: bool = False, auto_vacuum: bool = False) -> sqlite3.Connection:
-    """An SQLite connection in WAL mode; `durable` commits reach the disk.
+    """An SQLite connection in WAL mode; `durable` commits reach the disk. Raises `sqlite3.Error`, `Damaged`.
 
     `auto_vacuum`: what is deleted can be given back to the file system, in a file that is made now.
     """
     if read_only:
-        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)
-    db = sqlite3.connect(path, timeout=5.0)
+        return _opened(f"file:{quote(str(path))}?mode=ro", uri=True)
+    if path != ":memory:":
+        _make(Path(path))
+        _look_at_head(Path(path))
+    db = _opened(path)
     try:
         if auto_vacuum:
             db.execute("pragma auto_vacuum=incremental")  # before anything else is written
@@ -31,15 +45,63 @@ def connect(path: Path | str, durable: bool, read_only: bool = False, auto_vacuu
     return db
 
 
+def _opened(name: Path | str, uri: bool = False) -> sqlite3.Connection:
+    db = sqlite3.connect(name, timeout=_PATIENCE_S, uri=uri)
+    db.text_factory = bytes.decode  # Python's own decoding would raise an error that looks like one of SQLite's
+    return db
+
+
+def _make(path: Path) -> None:
+    """Make the file where there is none: SQLite would make it readable for all whom the umask allows."""
+    with contextlib.suppress(OSError):  # SQLite says what is wrong
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNERS_ALONE))
+
+
+def _look_at_head(path: Path) -> None:
+    """Raise `Damaged` where SQLite would not say so. No connection to the file is open: its locks would be lost."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(100)
+    except OSError:
+        return  # SQLite says what is wrong
+    if head.startswith(_MAGIC) and any(head[at : at + 1] not in (b"\1", b"\2") for at in _VERSIONS):
+        raise Damaged("the head of the file is damaged")
+
+
+def file_of(path: Path | str) -> tuple[int, int] | None:
+    """What tells the file at `path` from any other that is there later; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def was_taken_away(path: Path | str, file: tuple[int, int] | None) -> bool:
+    """Whether the `file` that was at `path` is there no more: SQLite would go on writing to what nobody finds again."""
+    if file is None:
+        return False
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) != file
+
+
 def rows_of(path: Path, query: str) -> list[tuple[Any, ...]]:
-    """What a query finds in a file, without a byte of free space. Raises `sqlite3.Error`."""
+    """What a query finds in a file, without a byte of free space. Raises `sqlite3.Error`.
+
+    Texts are decoded as they are read: one that is no UTF-8 raises `UnicodeDecodeError`.
+    """
     log = path.with_name(path.name + "-wal")
     ways = ["mode=ro", "mode=rw"]
     if not log.exists() or not log.stat().st_size:
         ways.append("mode=ro&immutable=1")  # would overlook what is in the write-ahead log alone
     for way in ways:
         try:
-            db = sqlite3.connect(f"file:{path}?{way}", uri=True, timeout=5.0)
+            db = _opened(f"file:{quote(str(path))}?{way}", uri=True)
         except sqlite3.Error:
             continue
         try:
@@ -54,15 +116,9 @@ def rows_of(path: Path, query: str) -> list[tuple[Any, ...]]:
     raise sqlite3.OperationalError(f"{path}: cannot be opened")
 
 
-def is_damage(error: Exception) -> bool:
-    """Whether an error says that a file is not what it should be; a full disk or a lock does not."""
-    if isinstance(error, sqlite3.Error):
-        return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
-    return isinstance(error, Damaged)
-
-
-class Damaged(ValueError):
-    """What a file holds is not what it should hold; the message says what."""
+def storable(words: str) -> str:
+    """`words`, with what is no character (half a surrogate pair, from a user's bytes) escaped."""
+    return words.encode("utf-8", "backslashreplace").decode()
 
 
 def set_aside(path: Path, why: str = "damaged") -> Path | None:

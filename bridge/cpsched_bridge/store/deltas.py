@@ -21,6 +21,8 @@ import zlib
 from bisect import bisect_left
 from typing import Any
 
+from cpsched_bridge.store.damage import content
+
 Json = Any
 
 _VALUE, _MAPPING, _ELEMENTS, _MOVES = range(4)
@@ -170,8 +172,6 @@ class SeriesReader:
         """The value of the last part."""
 
     def feed(self, part: bytes) -> None:
-        """Take the next part. Raises `ValueError` if it is damaged."""
-        try:
+        """Take the next part. Raises `Damaged` if it is that."""
+        with content():
             self.value = applied(self.value, json.loads(self._decompressor.decompress(part)))
-        except (zlib.error, LookupError, TypeError, AttributeError) as error:
-            raise ValueError(f"{type(error).__name__}: {error}") from error

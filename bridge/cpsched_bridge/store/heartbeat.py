@@ -1,4 +1,6 @@
-"""The bridge's sign of life: a file that is touched after every good cycle, for the dead-man timer and for people.
+"""The bridge's sign of life, for the dead-man timer and for people: a file touched after every good cycle.
+
+A bridge that begins (imports, compiles) touches it as well, for as long as it may keep what a former run held.
 
 The dead-man script goes by the file's time. Clocks are set, so the file also holds the time since the host booted, a
 clock that nobody sets: `age_s` goes by that where it can.
@@ -10,6 +12,8 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from cpsched_bridge.store.damage import seal_of
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SAME_TOUCH_S = 2.0
@@ -44,10 +48,11 @@ class Heartbeat:
 
 def touch(path: Path) -> None:
     """Give the file the present time, and write the host's own clock into it where there is room for that."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)  # there are no names in it
     try:
         try:
-            os.pwrite(file, f"{boot_id()} {_boot_s():015.3f} {time.time():017.3f}\n".encode(), 0)
+            words = f"{boot_id()} {_boot_s():015.3f} {time.time():017.3f}"
+            os.pwrite(file, f"{words} {seal_of(words.split()):010d}\n".encode(), 0)
         except OSError:  # a full disk: the file's time needs no room
             os.utime(file)
     finally:
@@ -57,7 +62,8 @@ def touch(path: Path) -> None:
 def age_s(path: Path) -> float | None:
     """Seconds since the last good cycle; None if there never was one. Negative: the file's time is in the future.
 
-    The clock that runs since the host booted counts, if the file was written since then; else the file's time.
+    The clock that runs since the host booted counts, if the file was written since then; else the file's time. Raises
+    `OSError` where it may not be looked at.
     """
     try:
         wall_s = path.stat().st_mtime
@@ -68,8 +74,9 @@ def age_s(path: Path) -> float | None:
     except OSError:  # its time is enough
         words = []
     try:
-        id, since_boot_s, unix_s = words
-        if id == boot_id() and abs(float(unix_s) - wall_s) < _SAME_TOUCH_S:
+        *said, seal = words
+        id, since_boot_s, unix_s = said
+        if int(seal) == seal_of(said) and id == boot_id() and abs(float(unix_s) - wall_s) < _SAME_TOUCH_S:
             return max(0.0, _boot_s() - float(since_boot_s))
     except ValueError:
         pass

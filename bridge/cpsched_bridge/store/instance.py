@@ -1,4 +1,4 @@
-"""Two small files about the process: a lock, so that one bridge runs at a time, and the word to stand down."""
+"""Small files about the process: a lock, so that one bridge runs at a time, words to it, and how it begins."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import errno
 import fcntl
 import json
 import os
+import time
 from pathlib import Path
 
 from cpsched_bridge.errors import AlreadyRunning
+from cpsched_bridge.store.damage import Damaged, content
+from cpsched_bridge.store.database import OWNERS_ALONE
 
 
 class InstanceLock:
@@ -20,7 +23,7 @@ class InstanceLock:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNERS_ALONE)
         except OSError:
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a disk that is read-only
         try:
@@ -38,6 +41,10 @@ class InstanceLock:
         os.close(self._file)
 
 
+_PAUSED = "paused"
+"""Why the bridge stands down, where the file does not say."""
+
+
 class PauseFile:
     """Whether the bridge stands down, and why. A file outlives the bridge, and any tool can write it."""
 
@@ -53,24 +60,26 @@ class PauseFile:
         except OSError as error:
             return f"{self._path}: {error.strerror}"
         except UnicodeDecodeError:
-            return "paused"
+            return _PAUSED
         try:
-            return str(json.loads(text)["why"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return "paused"
+            with content():
+                return str(json.loads(text)["why"])
+        except Damaged:
+            return _PAUSED
 
     def pause(self, why: str) -> None:
         """Stand down from the next cycle on. Raises `OSError`, but not for lack of space: an empty file pauses, too."""
         draft = self._path.with_suffix(".new")
         try:
-            draft.write_text(json.dumps({"why": why}))
+            with open(draft, "w", opener=_for_the_owner) as file:
+                file.write(json.dumps({"why": why}))
             draft.replace(self._path)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
             with contextlib.suppress(OSError):
                 draft.unlink()
-            self._path.touch()
+            self._path.touch(OWNERS_ALONE)
 
     def resume(self) -> bool:
         """Work again from the next cycle on; False if it was not paused."""
@@ -79,3 +88,51 @@ class PauseFile:
         except FileNotFoundError:
             return False
         return True
+
+
+class TakeOverFile:
+    """Somebody's word that this bridge is to take control of the cluster, whichever bridge has it now."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "take-over"
+
+    def ask(self) -> None:
+        """Have the bridge take over in its next cycle. Raises `OSError`."""
+        self._path.touch(OWNERS_ALONE)
+
+    def taken(self) -> bool:
+        """Whether somebody has asked since this was last called."""
+        try:
+            self._path.unlink()
+        except OSError:
+            return False
+        return True
+
+
+class BeginningFile:
+    """What a bridge does before it decides, for `cpsched status`. One that was killed leaves the file, with its age."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def tell(self, words: str) -> None:
+        """Write it down; empty words: it is over. A disk that takes nothing keeps no bridge from beginning."""
+        with contextlib.suppress(OSError):
+            if not words:
+                self._path.unlink(missing_ok=True)
+                return
+            draft = self._path.with_suffix(".new")
+            with open(draft, "w", opener=_for_the_owner) as file:
+                file.write(words)
+            draft.replace(self._path)
+
+    def told(self) -> tuple[str, float] | None:
+        """What was written last, and how many seconds ago; None where no bridge begins."""
+        try:
+            return self._path.read_text(errors="replace"), max(0.0, time.time() - self._path.stat().st_mtime)
+        except OSError:
+            return None
+
+
+def _for_the_owner(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, OWNERS_ALONE)

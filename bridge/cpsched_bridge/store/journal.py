@@ -19,7 +19,8 @@ from cpsched.model import Cluster, Snapshot
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import DamagedFile
 from cpsched_bridge.report import CycleReport, Happening
-from cpsched_bridge.store.database import connect, is_damage, set_aside
+from cpsched_bridge.store.damage import Damaged, content, is_damage, sealed
+from cpsched_bridge.store.database import connect, file_of, set_aside, storable, was_taken_away
 from cpsched_bridge.store.deltas import SeriesWriter, text_of
 from cpsched_bridge.store.journal_reader import Aside, JournalReader
 from cpsched_bridge.store.rounds import (
@@ -30,13 +31,13 @@ from cpsched_bridge.store.rounds import (
     round_to_json,
 )
 
-FORMAT = 2
+FORMAT = 3
 """Version of the tables below, in `pragma user_version`; 0 is that of cpsched 0.1."""
 
 _SCHEMA = """
 create table if not exists clusters (key text primary key, data blob not null) without rowid;
 create table if not exists segments (
-  first integer primary key, version text not null, policy text not null, cluster text not null);
+  first integer primary key, version text not null, policy blob not null, cluster text not null);
 create table if not exists rounds (
   round integer primary key, segment integer not null, at_unix_s real not null, now_s integer not null,
   mode text not null, queued integer not null, running integer not null, starts integer not null, path text not null,
@@ -85,7 +86,8 @@ class Journal(JournalReader):
             super().__init__(self._opened())
         self._max_bytes = int(max_mib * 2**20)
         self._keep_s = keep_days * 86400
-        self._last, self._lost = self.last_round, False
+        self._last, self._lost = 0 if read_only else self.last_round, False
+        self._file = file_of(path)
         self._asides: frozenset[Aside] | None = None
         """As written; None: not known."""
         self._labels: dict[int, str] = {}
@@ -93,32 +95,37 @@ class Journal(JournalReader):
 
     def _opened(self) -> sqlite3.Connection:
         """The file, made where there is none; one that is damaged, or of another format, is set aside."""
-        before = 0
+        before, why = 0, "damaged"
         try:
-            db = self._connected()
-            try:
-                found = _format_of(db)
-                if found in (None, FORMAT):
-                    db.executescript(_SCHEMA)
-                    db.execute(f"pragma user_version={FORMAT}")
-                    db.execute("select max(round) from rounds").fetchone()
-                    return db
-                before = db.execute("select coalesce(max(round), 0) from rounds").fetchone()[0]
-                why, words = f"format-{found}", f"of format {found}, this is cpsched with format {FORMAT}"
-            except BaseException:
+            with content():
+                db = self._connected()
+                try:
+                    found = _format_of(db)
+                    if found in (None, FORMAT):
+                        db.executescript(_SCHEMA)
+                        db.execute(f"pragma user_version={FORMAT}")
+                        JournalReader(db).last_round  # noqa: B018  reading it is the point
+                        return db
+                    before = JournalReader(db).newest_in_rounds()
+                    why, words = f"format-{found}", f"of format {found}, this is cpsched with format {FORMAT}"
+                except BaseException:
+                    db.close()
+                    raise
                 db.close()
-                raise
-            db.close()
-        except sqlite3.Error as error:
-            if not is_damage(error):
-                raise
-            why, words = "damaged", str(error)
+        except Damaged as error:
+            words = str(error)
         return self._anew(why, words, before)
 
-    def _anew(self, why: str, words: str, before: int) -> sqlite3.Connection:
+    def _anew(self, why: str, words: object, before: int, again: bool = False) -> sqlite3.Connection:
+        """A new file; what is at its path is set aside. `before` is the number of the newest round until now.
+
+        `again`: that was tried before, in vain, and is told already.
+        """
         if aside := set_aside(Path(self._path), why):
-            said = f"{self._path}: {words}; set aside as {aside.name}, a new one begun"
-            self.mishaps.append(Happening("journal_damaged" if why == "damaged" else "journal_set_aside", said))
+            kind = "journal_damaged" if why == "damaged" else "journal_set_aside"
+            self.mishaps.append(Happening(kind, f"{self._path}: {words}; set aside as {aside.name}, a new one begun"))
+        elif not again:
+            self.mishaps.append(Happening("journal_gone", f"{self._path}: {words}; a new one begun"))
         db = self._connected()
         try:
             db.executescript(_SCHEMA)
@@ -134,27 +141,40 @@ class Journal(JournalReader):
         return connect(self._path, durable=False, auto_vacuum=True)
 
     def _require_format(self) -> None:
-        found = _format_of(self._db)
-        if found != FORMAT:
+        try:
+            with content():
+                found = _format_of(self._db)
+                if found != FORMAT:
+                    rule = "a bridge of this version sets it aside"
+                    raise DamagedFile(f"{self._path}: of format {found}, not {FORMAT}: {rule}")
+        except BaseException:
             self.close()
-            raise DamagedFile(f"{self._path}: of format {found}, not {FORMAT}: a bridge of this version sets it aside")
+            raise
 
     def _written(self, work: Callable[[], object]) -> None:
-        """Do `work`, which writes, in one transaction; a second time, to a new file, where the file is damaged."""
+        """Do `work`, which writes, in one transaction; to a new file where the present one is damaged or gone."""
+        if self._lost or was_taken_away(self._path, self._file):
+            self._replace("it was taken away")
         try:
             with self._db:
                 work()
         except BaseException as error:
             self._begin_anew()  # what the next change would refer to is not there
             self._asides = None
-            if not isinstance(error, sqlite3.Error) or not (self._lost or is_damage(error)):
+            if not is_damage(error):
                 raise
-            self._db.close()
-            self._lost = True  # until a new file is there; if it cannot be made, the next write tries again
-            self._db = self._anew("damaged", str(error), self._last)
-            self._lost = False
+            self._replace(error)
             with self._db:
                 work()
+
+    def _replace(self, why: object) -> None:
+        """Go on in a new file. Where none can be made, the next write tries again."""
+        self._begin_anew()
+        self._asides = None
+        self._db.close()
+        again, self._lost = self._lost, True
+        self._db = self._anew("damaged", why, self._last, again)
+        self._lost, self._file = False, file_of(self._path)
 
     def _begin_anew(self) -> None:
         """Let the next round begin a segment."""
@@ -199,9 +219,9 @@ class Journal(JournalReader):
         self._begin_anew()
         text = text_of(cluster_to_json(cluster))
         key = key_of(text)
-        self._db.execute("insert or ignore into clusters values (?,?)", (key, zlib.compress(text)))
-        words = json.dumps(asdict(policy), sort_keys=True)
-        row = (number, version("cpsched"), words, key)
+        self._db.execute("insert or ignore into clusters values (?,?)", (key, sealed(zlib.compress(text))))
+        words = json.dumps(asdict(policy), sort_keys=True).encode()
+        row = (number, version("cpsched"), sealed(words), key)
         self._db.execute("insert or replace into segments values (?,?,?,?)", row)
         self._db.execute(
             "delete from explanations where segment < (select max(segment) from rounds where round <= ?)",
@@ -211,8 +231,8 @@ class Journal(JournalReader):
         self._left, self._room = SEGMENT_ROUNDS, self._max_bytes // 16
 
     def _insert_round(self, report: CycleReport, snapshot: Snapshot) -> None:
-        data = self._happened.part(round_to_json(report, self._jobs.of(snapshot), self._labels))
-        told = self._explained.part((report.recorded or failure_to_json(""))["explained"])
+        data = sealed(self._happened.part(round_to_json(report, self._jobs.of(snapshot), self._labels)))
+        told = sealed(self._explained.part((report.recorded or failure_to_json(""))["explained"]))
         path = report.policy_failure if report.decision is None else report.decision.effort.path
         row = (report.number, self._segment, report.at_unix_s, snapshot.now_s, report.mode)
         counts = (len(snapshot.queue), len(snapshot.running), len(report.starts))
@@ -226,9 +246,10 @@ class Journal(JournalReader):
         assert report.snapshot is not None
         named = dict(self._labels)
         if report.observation is not None:
-            named.update((p.job.id, p.label) for p in report.observation.pending if p.label)
+            named.update(report.observation.names())
         if named:
-            here = (report.snapshot.table.jobs[slot].id for slot in _slots(report.snapshot))
+            here = [report.snapshot.table.jobs[slot].id for slot in _slots(report.snapshot)]
+            here += [ended.job.id for ended in report.ended]
             self._labels = {id: named[id] for id in here if id in named and named[id] != str(id)}
 
     def _insert_past(self, report: CycleReport, snapshot: Snapshot) -> None:
@@ -248,8 +269,8 @@ class Journal(JournalReader):
                 (
                     job.id,
                     report.number,
-                    _storable(self._labels.get(job.id, "")),
-                    _storable(job.user),
+                    storable(self._labels.get(job.id, "")),
+                    storable(job.user),
                     job.submit_s,
                     start_s,
                     ends.get(job.id),
@@ -261,7 +282,7 @@ class Journal(JournalReader):
 
     def write_events(self, at_unix_s: float, number: int, happenings: Iterable[Happening]) -> None:
         """Write what happened in a round, decided or not."""
-        rows = [(at_unix_s, number, h.kind, h.job_id, _storable(h.detail)) for h in happenings]
+        rows = [(at_unix_s, number, h.kind, h.job_id, storable(h.detail)) for h in happenings]
         query = "insert into events (at_unix_s, round, kind, job_id, detail) values (?,?,?,?,?)"
         if rows:
             self._written(lambda: self._db.executemany(query, rows))
@@ -277,7 +298,7 @@ class Journal(JournalReader):
             if self._asides is None:
                 self._db.execute("delete from aside")
             self._db.executemany("delete from aside where job_id = ?", [(aside.job_id,) for aside in before - now])
-            rows = [(a.job_id, a.kind, *map(_storable, (a.reason, a.label, a.user))) for a in now - before]
+            rows = [(a.job_id, a.kind, *map(storable, (a.reason, a.label, a.user))) for a in now - before]
             self._db.executemany("insert or replace into aside values (?,?,?,?,?)", rows)
 
         self._written(write)
@@ -287,6 +308,15 @@ class Journal(JournalReader):
 
     def prune(self, now_unix_s: float) -> int:
         """Drop the oldest segments until the data fit into the bounds; the number of rounds dropped."""
+        try:
+            return self._pruned(now_unix_s)
+        except (sqlite3.Error, ValueError) as error:
+            if not is_damage(error):
+                raise
+            self._replace(error)
+            return 0
+
+    def _pruned(self, now_unix_s: float) -> int:
         dropped = self._drop_before(self._too_old(now_unix_s))
         while self.size_bytes() > self._max_bytes:
             firsts = [row[0] for row in self._db.execute("select first from segments order by first limit 2")]
@@ -328,9 +358,4 @@ def _slots(snapshot: Snapshot) -> Iterable[int]:
 def _nodes(snapshot: Snapshot, slot: int) -> str:
     """Where a running job runs, as text: node names, with the units there where more than one."""
     names = snapshot.cluster.node_names
-    return _storable(",".join(names[n] + (f"*{u}" if u > 1 else "") for n, u in snapshot.placement_of(slot)))
-
-
-def _storable(words: str) -> str:
-    """`words`, with what is no character (half a surrogate pair, from a user's bytes) escaped."""
-    return words.encode("utf-8", "backslashreplace").decode()
+    return storable(",".join(names[n] + (f"*{u}" if u > 1 else "") for n, u in snapshot.placement_of(slot)))

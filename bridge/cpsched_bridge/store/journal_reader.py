@@ -11,6 +11,7 @@ from typing import Any
 
 from cpsched.model import Cluster
 from cpsched_bridge.errors import DamagedFile, UnknownRound
+from cpsched_bridge.store.damage import DATES_S, MOST, Damaged, content, rows_as, unsealed
 from cpsched_bridge.store.deltas import SeriesReader
 from cpsched_bridge.store.rounds import RoundRecord, cluster_from_json, round_from_json
 
@@ -70,6 +71,17 @@ class PastJob:
     nodes: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Where a round is written, and what its segment says of all its rounds."""
+
+    segment: int
+    mode: str
+    at_unix_s: float
+    policy: bytes
+    cluster: str
+
+
 @dataclass(slots=True)
 class _Place:
     """A place in a segment: what the rounds up to `number` come to."""
@@ -92,37 +104,53 @@ class JournalReader:
         """Number of the newest round, 0 if there is none; rounds of a journal that was set aside count."""
         query = """select max(coalesce((select max(round) from rounds), 0),
                               coalesce((select cast(value as integer) from facts where name = 'rounds_before'), 0))"""
-        return int(self._db.execute(query).fetchone()[0])
+        return self._number(query)
+
+    def newest_in_rounds(self) -> int:
+        """Number of the newest round in this file, 0 if there is none; also in a file of another version."""
+        return self._number("select coalesce(max(round), 0) from rounds")
+
+    def _number(self, query: str) -> int:
+        with content():
+            (found,) = self._db.execute(query).fetchone()
+            if not 0 <= found < MOST:
+                raise Damaged(f"{found} is no number of a round")
+            return int(found)
 
     def lines(self, limit: int | None = None, with_starts: bool = False) -> list[RoundLine]:
         """The newest rounds, oldest first; all of them if `limit` is None."""
         where = "where starts > 0" if with_starts else ""
         bound = "" if limit is None else f"limit {limit:d}"
         columns = "round, now_s, at_unix_s, mode, queued, running, starts, path"
-        rows = self._db.execute(f"select {columns} from rounds {where} order by round desc {bound}")
-        return [RoundLine(*row) for row in rows][::-1]
+        with content():
+            rows = self._db.execute(f"select {columns} from rounds {where} order by round desc {bound}")
+            return rows_as(RoundLine, rows)[::-1]
 
     def read(self, number: int) -> RoundRecord:
         """A round; raises `UnknownRound`, or `DamagedFile` where what is written cannot be read."""
-        query = """select segment, mode, at_unix_s, policy, cluster from rounds join segments on first = segment
-                   where round = ?"""
-        row = self._db.execute(query, (number,)).fetchone()
-        if row is None:
-            raise UnknownRound(self._no_such_round(number))
-        segment, mode, at_unix_s, policy, cluster = row
         try:
-            return round_from_json(
-                number,
-                self._value("rounds", segment, number),
-                self._value("explanations", segment, number),
-                json.loads(policy),
-                self._cluster_of(cluster),
-                mode=mode,
-                at_unix_s=at_unix_s,
-            )
-        except (ValueError, LookupError, TypeError) as error:
+            with content():
+                return self._read(number)
+        except Damaged as error:
             self._places.clear()
             raise DamagedFile(f"round={number}: the journal is damaged there: {error}") from error
+
+    def _read(self, number: int) -> RoundRecord:
+        query = """select segment, mode, at_unix_s, policy, cluster from rounds join segments on first = segment
+                   where round = ?"""
+        row = self._db.execute(query, (number,)).fetchone() if number < MOST else None
+        if row is None:
+            raise UnknownRound(self._no_such_round(number))
+        (place,) = rows_as(_Written, [row])
+        return round_from_json(
+            number,
+            self._value("rounds", place.segment, number),
+            self._value("explanations", place.segment, number),
+            json.loads(unsealed(place.policy)),
+            self._cluster_of(place.cluster),
+            mode=place.mode,
+            at_unix_s=place.at_unix_s,
+        )
 
     def _no_such_round(self, number: int) -> str:
         first, last = self._db.execute("select min(round), max(round) from rounds").fetchone()
@@ -136,35 +164,43 @@ class JournalReader:
             place = self._places[table] = _Place(segment, segment - 1, SeriesReader())
         query = f"select round, data from {table} where round > ? and round <= ? and segment = ? order by round"
         for at, data in self._db.execute(query, (place.number, number, segment)).fetchall():
-            place.series.feed(data)
+            place.series.feed(unsealed(data))
             place.number = at
         return place.series.value if place.number == number else None
 
     def _cluster_of(self, key: str) -> Cluster:
         if key not in self._clusters:
             (data,) = self._db.execute("select data from clusters where key = ?", (key,)).fetchone()
-            self._clusters[key] = cluster_from_json(json.loads(zlib.decompress(data)))
+            self._clusters[key] = cluster_from_json(json.loads(zlib.decompress(unsealed(data))))
         return self._clusters[key]
 
     def past(self, text: str) -> PastJob | None:
         """The job of that id or name that was seen running, the newest of that name; None if there is none."""
         columns = "job_id, round, label, user, submit_s, start_s, end_s, nodes"
-        query = f"select {columns} from past where label = ? or job_id = ? order by label = ? desc, round desc"
-        row = self._db.execute(query, (text, int(text) if is_id(text) else -1, text)).fetchone()
-        return None if row is None else PastJob(*row)
+        query = f"select {columns} from past where label = ? or job_id = ? order by label = ? desc, round desc limit 1"
+        with content():
+            rows = self._db.execute(query, (text, int(text) if is_id(text) else -1, text))
+            return next(iter(rows_as(PastJob, rows)), None)
 
     def name_of(self, job_id: int) -> str:
         """The name that people use for a job, as far as the journal knows it."""
         query = "select label from aside where job_id = ?1 union all select label from past where job_id = ?1"
-        for (label,) in self._db.execute(query, (job_id,)):
-            if label:
-                return str(label)
+        with content():
+            labels = [str(label) for (label,) in self._db.execute(query, (job_id,)) if label]
+        if labels:
+            return labels[0]
         return self.read(self.last_round).name_of(job_id) if self.lines(1) else str(job_id)
 
     def first_round(self) -> tuple[int, float] | None:
         """Number and Unix time of the oldest round; None if there is none."""
-        row = self._db.execute("select round, at_unix_s from rounds order by round limit 1").fetchone()
-        return None if row is None else (int(row[0]), float(row[1]))
+        with content():
+            row = self._db.execute("select round, at_unix_s from rounds order by round limit 1").fetchone()
+            if row is None:
+                return None
+            number, at_unix_s = int(row[0]), float(row[1])
+            if not DATES_S[0] <= at_unix_s <= DATES_S[1]:
+                raise Damaged(f"at_unix_s={at_unix_s}")
+            return number, at_unix_s
 
     def events(self, job_id: int | None = None, limit: int = 50, kind: str = "") -> list[Event]:
         """The newest events, oldest first; of one job, of one kind, if given."""
@@ -173,7 +209,8 @@ class JournalReader:
         asked = [f"{column} = ?" for column, value in given.items() if value is not None]
         where = f"where {' and '.join(asked)}" if asked else ""
         query = f"select at_unix_s, round, kind, job_id, detail from events {where} order by seq desc limit {limit:d}"
-        return [Event(*row) for row in self._db.execute(query, args)][::-1]
+        with content():
+            return rows_as(Event, self._db.execute(query, args))[::-1]
 
     def last_sign(self) -> Event | None:
         """The newest event, or the newest round as an event of kind `round` where that is newer; None: none of both.
@@ -188,19 +225,23 @@ class JournalReader:
 
     def size_bytes(self) -> int:
         """Bytes of the pages in use."""
-        pages, free, size = (
-            self._db.execute(f"pragma {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-        )
+        with content():
+            pages, free, size = (
+                self._db.execute(f"pragma {name}").fetchone()[0]
+                for name in ("page_count", "freelist_count", "page_size")
+            )
         return int((pages - free) * size)
 
     def numbers(self) -> Iterator[int]:
         """All round numbers, ascending."""
-        return iter([row[0] for row in self._db.execute("select round from rounds order by round")])
+        with content():
+            return iter([row[0] for row in self._db.execute("select round from rounds order by round")])
 
     def asides(self, kind: str | None = None) -> list[Aside]:
         """The jobs that are not decided on, by id; of one kind if given."""
-        rows = self._db.execute("select job_id, kind, reason, label, user from aside order by job_id")
-        return [aside for aside in (Aside(*row) for row in rows) if kind in (None, aside.kind)]
+        with content():
+            rows = self._db.execute("select job_id, kind, reason, label, user from aside order by job_id")
+            return [aside for aside in rows_as(Aside, rows) if kind in (None, aside.kind)]
 
     def close(self) -> None:
         """Close the file."""

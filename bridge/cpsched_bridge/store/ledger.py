@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +18,8 @@ from typing import Any
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.ports import Obstacle
 from cpsched_bridge.report import Happening
-from cpsched_bridge.store.database import Damaged, connect, is_damage, rows_of, set_aside
+from cpsched_bridge.store.damage import MOST, Damaged, content, is_damage, rows_as, seal_of
+from cpsched_bridge.store.database import connect, file_of, rows_of, set_aside, storable, was_taken_away
 
 
 class State(StrEnum):
@@ -67,7 +68,7 @@ FOLLOWS: dict[State | None, frozenset[State]] = {
 """Which state may follow which; a closed job may come back (a requeue, a controller that had lost sight of it)."""
 
 
-_CLAIMS = 50
+_NAMED = 50
 """Jobs of a damaged ledger that a message names."""
 
 
@@ -105,6 +106,8 @@ class Transition:
     entry: Entry
     obstacle: Obstacle | None = None
     """Why a start did not come true, where the reason lies with the job or its like: no failure of the bridge."""
+    failed: bool = False
+    """Whether a start or a hold failed, with nobody to name as the reason."""
 
     def __post_init__(self) -> None:
         if self.entry.state not in FOLLOWS[self.before] and self.entry.state != self.before:
@@ -121,7 +124,8 @@ def move(entry: Entry | None, state: State, now_s: int, why: str, job_id: int = 
 _SCHEMA = """
 create table if not exists jobs (
   id integer primary key, state text not null, since_s integer not null, pinned integer not null,
-  failures integer not null, nodes text not null, leave text not null, label text not null, why text not null);
+  failures integer not null, nodes text not null, leave text not null, label text not null, why text not null,
+  seal integer);
 create index if not exists jobs_by_state on jobs (state);
 create table if not exists transitions (
   seq integer primary key, at_s integer not null, round integer not null, job_id integer not null,
@@ -129,7 +133,12 @@ create table if not exists transitions (
 create index if not exists transitions_by_job on transitions (job_id);
 """
 
-_COLUMNS = "id, state, since_s, pinned, failures, nodes, leave, label, why"
+_SEALED = "alter table jobs add column seal integer"
+"""For a ledger of a version that knew no seals: a row without one is believed."""
+_FIELDS = 9
+_ROWS = "select * from jobs"
+_LOST = "select count(*) from transitions where job_id not in (select id from jobs)"
+"""A job is forgotten with its transitions: where they are, the job was."""
 
 
 class Ledger:
@@ -138,67 +147,117 @@ class Ledger:
     `durable`: every commit reaches the disk (synchronous=FULL), so that a power failure is survived too and not
     the death of the process alone.
 
-    A file that is damaged is set aside, and `mishaps` tells so. If that is found at the start, the ledger begins empty:
-    what is damaged is not believed, and the cluster shows the jobs that carry the bridge's marks. If it is found later,
-    the ledger is written anew from memory.
+    Each row has a checksum, its seal. A file that is damaged is set aside, and `mishaps` tells so. If that is found at
+    the start, the rows whose seal fits are taken over, and nothing else is believed: the cluster shows the jobs that
+    carry the bridge's marks. If it is found later, or if somebody took the file away, it is written anew from memory.
     """
 
     def __init__(self, path: Path | str, durable: bool = True, read_only: bool = False) -> None:
         self._path, self._durable = path, durable
         self.mishaps: list[Happening] = []
         """What happened to the file, until somebody tells it on."""
+        self.whole = True
+        """Whether this is all that was ever written: false where the file was damaged, or there was none."""
         self._lost = False
         """Whether the file was set aside and no new one could be made yet."""
         try:
             self._open(read_only)
-        except (sqlite3.Error, Damaged) as error:
-            if read_only or not is_damage(error):
+        except Damaged as error:
+            if read_only:
                 raise
-            claims = _claims(Path(path))
-            aside = set_aside(Path(path))
-            self._open()
-            name = aside.name if aside else "nothing"
-            said = f"{path}: {error}; set aside as {name}, begun anew from what the cluster shows"
-            self.mishaps.append(Happening("ledger_damaged", said + claims))
+            self._begin_anew(error)
 
     @classmethod
     def copy_of(cls, path: Path) -> Ledger:
-        """A ledger in memory with what a file holds. Raises `sqlite3.Error`, `Damaged` for a row that is no entry."""
+        """A ledger in memory with what a file holds. Raises `sqlite3.Error`, `Damaged` for what is no ledger."""
         copy = cls(":memory:", durable=False)
-        entries = [_entry(row) for row in rows_of(path, f"select {_COLUMNS} from jobs")]
-        with copy._db:
-            _insert(copy._db, entries)
-        copy.reload()
+        with content():
+            copy.take_over([_entry(row) for row in rows_of(path, _ROWS)])
+        copy.whole = True
         return copy
 
     def _open(self, read_only: bool = False) -> None:
-        self._db = connect(self._path, self._durable, read_only)
+        with content():
+            self._db = self._connected(read_only)
         try:
-            if not read_only:
-                self._db.executescript(_SCHEMA)
-            self.reload()
+            with content():
+                if not read_only:
+                    self._look_whether_whole()
+                self.reload()
         except BaseException:
             self._db.close()
             raise
+        self._file = file_of(self._path)
+
+    def _connected(self, read_only: bool = False) -> sqlite3.Connection:
+        """The file, opened. What is committed goes to the file itself at once: a damaged log takes nothing along."""
+        db = connect(self._path, self._durable, read_only)
+        if not read_only:
+            db.execute("pragma wal_autocheckpoint=1")
+        return db
+
+    def _look_whether_whole(self) -> None:
+        """Raise what `content` makes `Damaged` where tables or rows are missing, or pages are not in order."""
+        tables = {name for (name,) in self._db.execute("select name from sqlite_master where type = 'table'")}
+        self.whole = bool(tables)
+        if tables and not tables >= {"jobs", "transitions"}:
+            raise Damaged("it has no jobs")
+        self._db.executescript(_SCHEMA)
+        if len(self._db.execute("pragma table_info(jobs)").fetchall()) == _FIELDS:
+            self._db.execute(_SEALED)
+        (said,) = self._db.execute("pragma quick_check(1)").fetchone()
+        if said != "ok":
+            raise Damaged(said)
+        if lost := self._db.execute(_LOST).fetchone()[0]:
+            raise Damaged(f"{lost} transitions are those of jobs that are not there")
+        if not 0 <= self.last_round() < MOST:
+            raise Damaged(f"its last round is {self.last_round()}")
+
+    def _begin_anew(self, error: Damaged) -> None:
+        """Set a damaged file aside and begin a new one with those of its rows that are whole."""
+        rows = list(_readable_rows(Path(self._path)))
+        aside = set_aside(Path(self._path))
+        self._open()
+        entries, odd = _whole_rows(rows)
+        self.take_over(entries)
+        self.whole = False
+        name = aside.name if aside else "nothing"
+        said = (
+            f"{self._path}: {error}; set aside as {name}, begun anew with the {len(entries)} jobs whose rows are whole"
+        )
+        self.mishaps.append(Happening("ledger_damaged", said + odd))
+
+    def take_over(self, entries: Iterable[Entry]) -> None:
+        """Write entries as they are, in place of those of the same jobs."""
+        found = list(entries)
+        with self._db:
+            _insert(self._db, found)
+        self.reload()
 
     def reload(self) -> None:
         """Read all entries again. Raises `sqlite3.Error`, or `Damaged` for a row that is no entry."""
-        rows = self._db.execute(f"select {_COLUMNS} from jobs")
-        self._entries: dict[int, Entry] = {}
-        self._in_state: dict[State | None, set[int]] = {state: set() for state in (None, *State)}
-        for row in rows:
-            self._remember(None, _entry(row))
+        with content():
+            rows = self._db.execute(_ROWS)
+            self._entries: dict[int, Entry] = {}
+            self._in_state: dict[State | None, set[int]] = {state: set() for state in (None, *State)}
+            for row in rows:
+                self._remember(None, _entry(row))
 
-    def _write_anew(self, error: sqlite3.Error) -> None:
+    def keep_file(self) -> None:
+        """Write the file anew from memory where somebody took it away; called once a cycle."""
+        if self._lost or was_taken_away(self._path, self._file):
+            self._write_anew("it was taken away")
+
+    def _write_anew(self, why: object) -> None:
         """Set the file aside and write what is in memory to a new one. Where that fails, the next write tries again."""
+        again, self._lost = self._lost, True
         self._db.close()
-        self._lost = True
-        if aside := set_aside(Path(self._path)):
-            said = (
-                f"{self._path}: {error}; set aside as {aside.name}, {len(self._entries)} jobs written anew from memory"
-            )
-            self.mishaps.append(Happening("ledger_damaged", said))
-        db = connect(self._path, self._durable)
+        aside = set_aside(Path(self._path))
+        if aside or not again:
+            kind, where = ("ledger_damaged", f"; set aside as {aside.name}") if aside else ("ledger_gone", "")
+            said = f"{self._path}: {why}{where}, {len(self._entries)} jobs written anew from memory"
+            self.mishaps.append(Happening(kind, said))
+        db = self._connected()
         try:
             db.executescript(_SCHEMA)
             with db:
@@ -206,7 +265,7 @@ class Ledger:
         except BaseException:
             db.close()
             raise
-        self._db, self._lost = db, False
+        self._db, self._lost, self._file = db, False, file_of(self._path)
 
     def _remember(self, before: State | None, entry: Entry) -> None:
         self._in_state[before].discard(entry.job_id)
@@ -221,6 +280,11 @@ class Ledger:
     def get(self, job_id: int) -> Entry | None:
         """The entry of a job, if it has one."""
         return self._entries.get(job_id)
+
+    def name_of(self, job_id: int) -> str:
+        """The name that people use for a job, as far as the ledger knows it."""
+        entry = self._entries.get(job_id)
+        return (entry.label if entry is not None else "") or str(job_id)
 
     def entries(self, *states: State) -> list[Entry]:
         """The entries in any of `states` (none given: all), by job id."""
@@ -260,26 +324,33 @@ class Ledger:
                     self._remember(t.before, t.entry)
 
     def _write(self, batch: Sequence[Transition], round_number: int) -> None:
-        try:
-            self._write_once(batch, round_number)
-        except sqlite3.Error as error:
-            if not (self._lost or is_damage(error)):
-                raise
-            self._write_anew(error)
-            self._write_once(batch, round_number)
-
-    def _write_once(self, batch: Sequence[Transition], round_number: int) -> None:
-        with self._db:
+        def work() -> None:
             _insert(self._db, (transition.entry for transition in batch))
             self._db.executemany(
                 "insert into transitions (at_s, round, job_id, before, after, why) values (?,?,?,?,?,?)",
-                [(t.entry.since_s, round_number, t.entry.job_id, t.before, t.entry.state, t.entry.why) for t in batch],
+                [_transition_row(transition, round_number) for transition in batch],
             )
+
+        self._written(work)
+
+    def _written(self, work: Callable[[], object]) -> None:
+        """Do `work` in one transaction; a second time, to a new file, where the file is damaged."""
+        try:
+            with self._db:
+                work()
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            if not (self._lost or is_damage(error)):
+                raise
+            self._write_anew(error)
+            with self._db:
+                work()
 
     def history(self, job_id: int) -> list[tuple[int, int, str | None, str, str]]:
         """(cluster time, round, state before, state after, why) of a job, oldest first."""
         query = "select at_s, round, before, after, why from transitions where job_id = ? order by seq"
-        return list(self._db.execute(query, (job_id,)))
+        with content():
+            rows = rows_as(_Line, self._db.execute(query, (job_id,)))
+        return [(row.at_s, row.round, row.before, row.after, row.why) for row in rows]
 
     def last_round(self) -> int:
         """The newest round that changed anything, of those that are not forgotten; 0 if there is none."""
@@ -292,9 +363,12 @@ class Ledger:
     def forget(self, before_s: int) -> None:
         """Drop jobs that were over before `before_s`, and their transitions."""
         old = [e.job_id for e in self.entries(*CLOSED) if e.since_s < before_s]
-        with self._db:
+
+        def work() -> None:
             self._db.executemany("delete from jobs where id = ?", [(id,) for id in old])
             self._db.executemany("delete from transitions where job_id = ?", [(id,) for id in old])
+
+        self._written(work)
         for id in old:
             self._in_state[self._entries.pop(id).state].discard(id)
 
@@ -303,46 +377,71 @@ class Ledger:
         self._db.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A row of the transitions."""
+
+    at_s: int
+    round: int
+    before: str | None
+    after: str
+    why: str
+
+
 def _insert(db: sqlite3.Connection, entries: Iterable[Entry]) -> None:
-    query = f"insert or replace into jobs ({_COLUMNS}) values (?,?,?,?,?,?,?,?,?)"
+    query = "insert or replace into jobs values (?,?,?,?,?,?,?,?,?,?)"
     db.executemany(query, [_row(entry) for entry in entries])
 
 
+def _transition_row(transition: Transition, round_number: int) -> tuple[Any, ...]:
+    entry = transition.entry
+    return entry.since_s, round_number, entry.job_id, transition.before, entry.state, storable(entry.why)
+
+
 def _entry(row: tuple[Any, ...]) -> Entry:
-    try:
-        id, state, since_s, pinned, failures, nodes, leave, label, why = row
+    """The entry of a row. Raises `Damaged` if it is none, or not as it was written."""
+    with content(f"job {row[0]!r:.20}"):
+        values, seal = row[:_FIELDS], row[_FIELDS] if len(row) > _FIELDS else None
+        if seal is not None and seal != seal_of(values):
+            raise Damaged("the checksum does not fit")
+        id, state, since_s, pinned, failures, nodes, leave, label, why = values
         places = tuple((name, units) for name, units in json.loads(nodes))
         return Entry(int(id), State(state), int(since_s), bool(pinned), int(failures), places, leave, label, why)
-    except (ValueError, TypeError) as error:
-        raise Damaged(f"job {row[0]}: {error}") from error
-
-
-def _claims(path: Path) -> str:
-    """Which jobs a damaged ledger says that it held, as far as it can be read: words for people, not to be acted on."""
-    found: list[str] = []
-    try:
-        kept = ",".join(f"'{state}'" for state in sorted(KEPT))
-        with closing(connect(path, durable=False, read_only=True)) as db:
-            for id, label in db.execute(f"select id, label from jobs where state in ({kept})"):
-                found.append(str(label or id))
-    except sqlite3.Error:
-        pass
-    if not found:
-        return ""
-    more = f" and {len(found) - _CLAIMS} more" if len(found) > _CLAIMS else ""
-    named = f"it named as held: {', '.join(found[:_CLAIMS])}{more}"
-    return f"; {named}; those without the submit plugin's mark look like an administrator's now"
 
 
 def _row(entry: Entry) -> tuple[Any, ...]:
-    return (
-        entry.job_id,
-        entry.state.value,
-        entry.since_s,
-        entry.pinned,
-        entry.failures,
-        json.dumps(entry.nodes),
-        entry.leave,
-        entry.label,
-        entry.why,
-    )
+    texts = (json.dumps(entry.nodes), *map(storable, (entry.leave, entry.label, entry.why)))
+    values = (entry.job_id, entry.state.value, entry.since_s, int(entry.pinned), entry.failures, *texts)
+    return (*values, seal_of(values))
+
+
+def _readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
+    """The rows of a damaged file, as far as they can be read from both ends."""
+    for way in ("asc", "desc"):
+        with (
+            suppress(sqlite3.Error, Damaged),
+            content(),
+            closing(connect(path, durable=False, read_only=True)) as db,
+        ):
+            db.text_factory = bytes  # one text that is no UTF-8 spoils its own row alone
+            yield from db.execute(f"{_ROWS} order by id {way}")
+
+
+def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Entry], str]:
+    """The entries of those rows that are sealed, and words on the others."""
+    whole: dict[int, Entry] = {}
+    odd: set[str] = set()
+    for row in rows:
+        try:
+            with content():
+                entry = _entry(tuple(value.decode() if isinstance(value, bytes) else value for value in row))
+            if len(row) <= _FIELDS or row[_FIELDS] is None:
+                raise Damaged("not sealed")
+            whole[entry.job_id] = entry
+        except Damaged:
+            odd.add(f"{row[0]!r:.20}")
+    if not odd:
+        return list(whole.values()), ""
+    named = sorted(odd, key=lambda id: (len(id), id))
+    more = f" and {len(odd) - _NAMED} more" if len(odd) > _NAMED else ""
+    return list(whole.values()), f"; not believed is what it said of {', '.join(named[:_NAMED])}{more}"

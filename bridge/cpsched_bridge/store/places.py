@@ -8,13 +8,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pwd import getpwuid
 
 from cpsched_bridge.errors import DamagedFile, SettingsError
 from cpsched_bridge.report import Happening
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store import heartbeat
-from cpsched_bridge.store.database import Damaged, is_damage
-from cpsched_bridge.store.instance import InstanceLock, PauseFile
+from cpsched_bridge.store import heartbeat, recovery
+from cpsched_bridge.store.damage import Damaged, is_damage
+from cpsched_bridge.store.instance import BeginningFile, InstanceLock, PauseFile, TakeOverFile
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
 
@@ -44,36 +45,82 @@ def pause_file(settings: Settings) -> PauseFile:
     return PauseFile(settings.state_dir / "paused")
 
 
+def take_over_file(settings: Settings) -> TakeOverFile:
+    """The file that tells the bridge to take control whichever bridge has it."""
+    return TakeOverFile(settings.state_dir)
+
+
+def beginning_file(settings: Settings) -> BeginningFile:
+    """The file that says what a bridge does before it decides."""
+    return BeginningFile(settings.state_dir / "beginning")
+
+
 def heartbeat_age_s(settings: Settings) -> float | None:
     """Seconds since the last good cycle; None if there never was one. Negative: it lies in the future."""
     return heartbeat.age_s(settings.heartbeat_path)
 
 
-def require_ledger(settings: Settings) -> None:
-    """Raise `SettingsError` unless a bridge has worked in the state directory."""
-    if not ledger_path(settings).exists():
-        raise SettingsError(
-            f"state_dir={settings.state_dir}: holds no ledger.sqlite, so no bridge has run there; is the path right?"
+def require_used(settings: Settings) -> None:
+    """Raise `SettingsError` unless a bridge works or has worked in the state directory, and one may look there.
+
+    Any file of a bridge is a sign of one: what is missing may have been taken away beside a living bridge.
+    """
+    folder = settings.state_dir
+    try:
+        names = set(os.listdir(folder))
+    except FileNotFoundError:
+        raise _unusable(folder, "is not there: a mistyped path, or somebody took it away") from None
+    except PermissionError:
+        raise _unusable(
+            folder, f"may not be looked into by {_who(os.geteuid())}: it belongs to {_owner(folder)}"
+        ) from None
+    except OSError as error:
+        raise _unusable(folder, error.strerror or str(error)) from error
+    if not names & _OURS and not settings.heartbeat_path.exists():
+        raise _unusable(
+            folder, "holds no file of a bridge: none has run there, or somebody emptied it; is the path right?"
         )
+
+
+_OURS = frozenset({"ledger.sqlite", "journal.sqlite", "lock", "heartbeat", "paused", "bridge-id"})
+
+
+def _unusable(folder: Path, why: str) -> SettingsError:
+    return SettingsError(f"state_dir={folder}: {why}")
+
+
+def _owner(path: Path) -> str:
+    try:
+        return _who(path.stat().st_uid)
+    except OSError:
+        return "somebody else"
+
+
+def _who(uid: int) -> str:
+    try:
+        return f"{getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
 
 
 def lock(settings: Settings) -> InstanceLock:
     """The instance lock; raises `AlreadyRunning`, or `SettingsError` if the state directory cannot be used."""
     try:
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return InstanceLock(settings.state_dir / "lock")
     except OSError as error:
-        raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}") from error
+        raise _unusable(settings.state_dir, error.strerror or str(error)) from error
 
 
 @contextmanager
 def opened_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]:
-    """The ledger, closed at the end. Raises `SettingsError` if there is none to read, `DamagedFile` if it cannot be."""
+    """The ledger, closed at the end. Raises `SettingsError` where no bridge ran, `DamagedFile` where it is none."""
     path = ledger_path(settings)
     if read_only:
-        require_ledger(settings)
+        _require_file(settings, path)
     with _readable(path):
         ledger = Ledger(path, settings.durable, read_only)
+        recovery.take_over(ledger, journal_path(settings), settings.on_stop == "keep")
     try:
         with _readable(path):
             yield ledger
@@ -83,10 +130,10 @@ def opened_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledge
 
 @contextmanager
 def opened_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal]:
-    """The journal, closed at the end; raises `SettingsError` if there is none, `DamagedFile` if it cannot be read."""
+    """The journal, closed at the end. Raises `SettingsError` where no bridge ran, `DamagedFile` where it is none."""
     path = journal_path(settings)
-    if read_only and not path.exists():
-        raise SettingsError(f"state_dir={settings.state_dir}: holds no journal; no bridge has run there")
+    if read_only:
+        _require_file(settings, path)
     kept = settings.journal
     with _readable(path):
         journal = Journal(path, kept.max_mib, read_only, kept.keep_days)
@@ -105,11 +152,14 @@ def emergency_ledger(settings: Settings) -> Iterator[Ledger]:
     """
     path = ledger_path(settings)
     try:
-        ledger = Ledger(path, settings.durable)
-    except (sqlite3.Error, OSError) as error:
+        ledger = Ledger(path, settings.durable) if path.exists() else _unknown(path, "is not there")
+    except Exception as error:  # whatever it is, the held jobs are to be given back
         ledger = _in_memory(path)
         ledger.mishaps.append(Happening("ledger_unwritable", f"{path}: {error}"))
+    if not ledger.whole and not ledger.mishaps:
+        ledger.mishaps.append(_without(path, "was empty"))
     try:
+        recovery.take_over(ledger, journal_path(settings), settings.on_stop == "keep")
         yield ledger
     finally:
         ledger.close()
@@ -118,11 +168,20 @@ def emergency_ledger(settings: Settings) -> Iterator[Ledger]:
 def _in_memory(path: Path) -> Ledger:
     try:
         return Ledger.copy_of(path)
-    except (sqlite3.Error, Damaged):
-        ledger = Ledger(":memory:", durable=False)
-        words = f"{path}: cannot be read: only jobs with the submit plugin's mark are known to wait for the bridge"
-        ledger.mishaps.append(Happening("ledger_unreadable", words))
-        return ledger
+    except Exception:
+        return _unknown(path, "cannot be read")
+
+
+def _unknown(path: Path, why: str) -> Ledger:
+    """An empty ledger in memory, which says why: nothing is made where no bridge may have run."""
+    ledger = Ledger(":memory:", durable=False)
+    ledger.mishaps.append(_without(path, why))
+    return ledger
+
+
+def _without(path: Path, why: str) -> Happening:
+    words = f"{path}: {why}: known are jobs with the submit plugin's mark, and what the journal tells"
+    return Happening("ledger_unreadable", words)
 
 
 @contextmanager
@@ -142,6 +201,12 @@ def _give_to_owner(folder: Path) -> None:
     for file in folder.iterdir():
         if file.lstat().st_uid == 0 and (file.is_file() or file.is_symlink()):
             os.chown(file, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+def _require_file(settings: Settings, path: Path) -> None:
+    require_used(settings)
+    if not path.exists():
+        raise DamagedFile(f"{path}: is not there, though a bridge has run there; a running one makes it anew")
 
 
 @contextmanager

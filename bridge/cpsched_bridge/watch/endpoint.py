@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import socket
 import sys
 import time
-from asyncio import CancelledError
 from threading import Thread
 from typing import Any
 
@@ -14,43 +13,119 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cpsched_bridge.errors import AddressTaken
+from cpsched_bridge.watch.gate import BACKLOG, Gate
+from cpsched_bridge.watch.once_a_minute import Lines, OncePerMinute
 
-MOST_CONNECTIONS = 64
-"""Open connections; for one more, the one on which nothing was asked for the longest time is closed."""
+REQUEST_S = 10.0
+"""How long a client may take to send a request, whole, from the connection or from the last answer on."""
+ANSWER_S = 60.0
+"""How long a client may take to be answered, until it has read all of it."""
 
 _START_S = 10.0
 _SWITCH_S = 0.0005
 """How long the loop may keep the interpreter while a request waits; Python's own 5 ms come up at each step of one."""
 
-
-def _worth_telling(record: logging.LogRecord) -> bool:
-    """Whether a line of the server's log is: that an answer was given up at the end is not, with a traceback each."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], CancelledError)
-
-
-logging.getLogger("uvicorn.error").addFilter(_worth_telling)
+SAID = OncePerMinute()
+"""What clients cause to be told, of all endpoints of the process."""
 
 
 class _Connection(H11Protocol):
-    """A connection that has to make room where there are too many, so that clients who say nothing, or never read
-    their answer, keep nobody out: neither Prometheus nor a reader.
-    """
+    """A connection that knows its gate, and has so long for each thing that it does."""
 
-    since_s = 0.0
+    def __init__(self, gate: Gate, **options: Any) -> None:
+        super().__init__(**options)
+        self._gate = gate
+        self._since_s = 0.0
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def use(self) -> tuple[bool, float]:
+        """See `gate.Client`."""
+        unread = self.transport.get_write_buffer_size() > 0
+        return unread or self._answering(), self._since_s
+
+    def turn_out(self) -> None:
+        """See `gate.Client`."""
+        self.transport.abort()
 
     def connection_made(self, transport: Any) -> None:
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
-        self.since_s = self.loop.time()
-        if len(self.connections) > MOST_CONNECTIONS:
-            oldest: Any = min(self.connections, key=lambda each: each.since_s)  # type: ignore[union-attr]
-            self.connections.discard(oldest)
-            oldest.transport.abort()
+        self._gate.came(self)
+        self._within(REQUEST_S)
+
+    def handle_events(self) -> None:
+        """Bytes have come, or the next of several requests is due: an answer that begins with them has its own time."""
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before and self._answering():
+            self._within(ANSWER_S)
 
     def on_response_complete(self) -> None:
-        """An answer was sent: the connection counts as a new one."""
-        self.since_s = self.loop.time()
+        """The answer was handed over: the connection counts as a new one, once the client has read it."""
+        self._within(ANSWER_S if self.transport.get_write_buffer_size() else REQUEST_S)
         super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+        self._gate.gone(self)
+
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _within(self, seconds: float) -> None:
+        """The next step is due within so many seconds."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._since_s = self.loop.time()
+        self._deadline = self.loop.call_later(seconds, self.turn_out)
+
+
+class _Server(uvicorn.Server):
+    """A server whose connections come through a gate."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._gate: Gate | None = None
+        self._connecting: set[asyncio.Task[None]] = set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See `uvicorn.Server`, which is given no socket: it would accept all that come."""
+        await super().startup(sockets=[])
+        (listening,) = sockets or []
+        self._gate = gate = Gate(listening, lambda accepted: self._let_in(gate, accepted), SAID.say)
+
+    def _let_in(self, gate: Gate, accepted: socket.socket) -> None:
+        task = asyncio.get_running_loop().create_task(self._connect(gate, accepted))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, gate: Gate, accepted: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        connection = _Connection(
+            gate, config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
+        )
+        try:
+            await loop.connect_accepted_socket(lambda: connection, accepted)
+        except OSError as error:
+            SAID.say(f"a connection was lost before it began: {error.strerror}")
+            accepted.close()
+            if connection not in gate.clients:
+                gate.gone(None)
+
+    async def on_tick(self, counter: int) -> bool:
+        """See `uvicorn.Server`; ten times a second."""
+        SAID.turn()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See `uvicorn.Server`."""
+        if self._gate is not None:
+            self._gate.close()
+        await super().shutdown(sockets)
 
 
 class Endpoint:
@@ -60,21 +135,22 @@ class Endpoint:
     """
 
     def __init__(self, app: Any, host: str, port: int, setting: str = "metrics.port") -> None:
+        Lines(SAID).take_over("uvicorn.error", "asyncio")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._socket.bind((host, port))
-            self._socket.listen(128)
+            self._socket.listen(BACKLOG)
         except OSError as error:
             self._socket.close()
             raise AddressTaken(f"{setting}={port}: cannot listen on {host}: {error.strerror}") from error
         sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,
-            http=_Connection, timeout_graceful_shutdown=1,
+            proxy_headers=False, timeout_graceful_shutdown=1,
         )  # fmt: skip
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._thread = Thread(target=self._server.run, args=([self._socket],), name="watch", daemon=True)
         self._thread.start()
         until_s = time.monotonic() + _START_S

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cpsched.model import NEVER
 from cpsched_bridge.report import CycleReport
@@ -89,6 +89,7 @@ class Following:
         )
         self._note_promises(report)
         around = around or Surroundings()
+        around = replace(around, paused=around.paused or report.paused or None)
         restarts, self._restarts = self._restarts, max(self._restarts, around.child_starts - 1)
         return Followed(report, kept, predicted, around, self._restarts - restarts)
 

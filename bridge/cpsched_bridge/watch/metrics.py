@@ -12,11 +12,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Literal
+from typing import Literal, get_args
 
 from cpsched.errors import printable
-from cpsched.metrics import BSLD_BOUND_S, bounded_slowdown
-from cpsched.model import Job
+from cpsched.metrics import bounded_slowdown
+from cpsched.model import BSLD_BOUND_S, Job
+from cpsched_bridge.ports import Result
 from cpsched_bridge.report import MODES, OK, PHASES
 from cpsched_bridge.watch import reasons
 from cpsched_bridge.watch.following import Followed
@@ -218,11 +219,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("gauge", "cpsched_mode", "1 for the mode the bridge is in.",
            lambda c: [((mode,), float(mode == c.report.mode)) for mode in MODES], ("mode",), len(MODES),
            _singles(*MODES)),
+    Metric("gauge", "cpsched_other_bridge", "1 while another bridge is in control of the same cluster.",
+           seen(lambda c: c.report.rival is not None)),
     Metric("counter", "cpsched_events", "Events by kind, as in the journal.",
-           by(lambda c: (h.kind for h in c.report.happenings)),
+           lambda c: [((h.kind,), float(h.times)) for h in c.report.happenings],
            ("kind",), 16, _singles("start_failed", "start_refused")),
     Metric("counter", "cpsched_commands", "Commands sent, per job, by kind and result.",
-           lambda c: [((kind, outcome.result), 1.0) for kind, outcome in c.report.outcomes], ("kind", "result"), 9),
+           lambda c: [((kind, outcome.result), 1.0) for kind, outcome in c.report.outcomes], ("kind", "result"), 9,
+           tuple((kind, result) for kind in ("start", "hold", "hand_back") for result in get_args(Result))),
     Metric("counter", "cpsched_child_restarts", "Processes started to reach the cluster, after the first.",
            value(lambda c: c.child_restarts)),
     Metric("gauge", "cpsched_journal_size_bytes", "Size of the journal's files.",
@@ -257,6 +261,10 @@ METRICS: tuple[Metric, ...] = (
            seen(lambda c: len(c.report.observation.pending))),  # type: ignore[union-attr]
     Metric("gauge", "cpsched_unsupported_jobs", "Pending jobs left to the cluster's own scheduler.",
            seen(lambda c: len(c.report.observation.left))),  # type: ignore[union-attr]
+    Metric("gauge", "cpsched_put_off_jobs", "Jobs that are not decided on for a while, after starts in vain.",
+           seen(lambda c: len(c.report.put_off))),
+    Metric("gauge", "cpsched_failing_users", "Users all of whose starts fail; several make the bridge stand down.",
+           value(lambda c: c.report.failing_users)),
     Metric("gauge", "cpsched_running_jobs", "Jobs running.",
            seen(lambda c: len(c.report.observation.running))),  # type: ignore[union-attr]
     Metric("gauge", "cpsched_starting_jobs", "Jobs released and not yet seen running.",
@@ -277,6 +285,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("histogram", "cpsched_decision_to_running_seconds", "From a decision to the job seen running.",
            each(lambda c: c.report.latencies_s), buckets=_LATENCY_S),
     Metric("counter", "cpsched_started_jobs", "Jobs first seen running.", value(lambda c: len(c.report.started))),
+    Metric("counter", "cpsched_starts_otherwise",
+           "Starts that the cluster carried out otherwise than decided: elsewhere, or with other amounts on a node.",
+           value(lambda c: sum(h.kind == "started_elsewhere" for h in c.report.happenings))),
     Metric("counter", "cpsched_ended_jobs", "Jobs that ran and ended.", value(lambda c: len(c.report.ended))),
     # predictions and promises
     Metric("histogram", "cpsched_start_promise_error_seconds",

@@ -19,6 +19,8 @@ _KINDS = (
     ("comes after", "priority"),
 )
 """How a dispatcher's reason begins -> its kind; see `cpsched.reasons`."""
+_BEFORE = ("not considered: ", "not planned yet: ")
+"""What a dispatcher says before the reason of a job that it has no plan for."""
 
 KINDS = (*dict.fromkeys(kind for _, kind in _KINDS), "ineligible", "held_by_owner", "set_aside", "left_to_slurm", OTHER)
 """Every kind there is:
@@ -29,11 +31,29 @@ KINDS = (*dict.fromkeys(kind for _, kind in _KINDS), "ineligible", "held_by_owne
 - `left_to_slurm`: not modelled.
 """
 
+IN_WORDS = {
+    "never": "can never run on this cluster",
+    "resources": "wait for room",
+    "reserved": "would fit, but delay others that go first",
+    "priority": "others go first",
+    "ineligible": "may not start yet",
+    "held_by_owner": "held by their owners",
+    "set_aside": "on their way, or not the bridge's",
+    "left_to_slurm": "left to Slurm",
+    OTHER: "other reasons",
+}
+"""Every kind as people read it."""
+
+
+def itself(reason: str) -> str:
+    """A dispatcher's reason without the words that say that it has no plan for the job."""
+    return next((reason.removeprefix(before) for before in _BEFORE if reason.startswith(before)), reason)
+
 
 @lru_cache(maxsize=4096)
 def kind_of(reason: str) -> str:
     """The kind of a dispatcher's reason."""
-    words = reason.removeprefix("not considered: ")
+    words = itself(reason)
     return next((kind for beginning, kind in _KINDS if words.startswith(beginning)), OTHER)
 
 

@@ -11,10 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
-from ipaddress import ip_address
 from threading import Lock
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 from starlette.applications import Starlette
@@ -22,16 +20,21 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.exporter import CONTENT_TYPE, Exporter
 from cpsched_bridge.watch.following import Following, Surroundings
 from cpsched_bridge.watch.health import Health
+from cpsched_bridge.watch.hosts import is_ours
 from cpsched_bridge.watch.page import gantt, pages, schema, templates
-from cpsched_bridge.watch.page.answers import answer
+from cpsched_bridge.watch.page.alarms import stalled
+from cpsched_bridge.watch.page.answers import answer, told
+from cpsched_bridge.watch.page.asked import Question
 from cpsched_bridge.watch.page.board import Board
-from cpsched_bridge.watch.page.pages import Asked, Slider
+from cpsched_bridge.watch.page.nodes import nodes
+from cpsched_bridge.watch.page.pages import Sight, Slider
 
 _HEADERS = {
     "Cache-Control": "no-cache",
@@ -53,7 +56,9 @@ API: dict[str, tuple[Any, Callable[[schema.View], Any]]] = {
     "aside": (list[schema.AsideJob], lambda view: view.aside),
     "decisions": (list[schema.DecisionLine], lambda view: view.decisions),
     "history": (list[schema.Moment], lambda view: view.history),
+    "trend": (list[schema.Point], lambda view: view.trend),
     "plan": (schema.Chart, lambda view: view.chart),
+    "nodes": (list[schema.Node], nodes),
 }
 """Name under /api -> the type of the answer, and how it is taken from a view."""
 
@@ -76,12 +81,16 @@ class Watch:
         if self._settings.serves_page:
             self.board(cycle, self._following.promises)
 
+    def begins(self, words: str) -> None:
+        """Take note of what is done before the first cycle; empty words: nothing any more."""
+        self.health.begins(words)
+
     def app(self) -> Starlette:
         """The application to serve."""
         routes = self._metrics() if self._settings.metrics.enabled else []
         if self._settings.serves_page:
             page = self._settings.page
-            routes += page_routes(_Live(self.board), None if page.public else page.hosts)
+            routes += page_routes(_Live(self.board, self.health), None if page.public else page.hosts)
         return served(routes)
 
     def _metrics(self) -> list[Route]:
@@ -113,6 +122,10 @@ class Views(Protocol):
         """Everything at an instant of the cluster's clock, or at the latest one; None if there is nothing yet."""
         ...
 
+    def nothing_yet(self) -> Sequence[str]:
+        """Why there is nothing yet, a sentence each."""
+        ...
+
     @property
     def slider(self) -> Slider | None:
         """The time that can be chosen; None for a bridge, which shows the present."""
@@ -124,10 +137,19 @@ class _Live:
     """The present of a bridge."""
 
     board: Board
+    health: Health
 
     def at(self, at_s: int | None) -> schema.View | None:
-        """See `Views.at`."""
-        return self.board.view()
+        """See `Views.at`. That no cycle ends any more is told by none."""
+        view, late = self.board.view(), self.health.stalled()
+        if view is None or not late:
+            return view
+        status = view.status.model_copy(update={"alarms": [stalled(late), *view.status.alarms]})
+        return view.model_copy(update={"status": status})
+
+    def nothing_yet(self) -> Sequence[str]:
+        """See `Views.nothing_yet`."""
+        return self.health.not_ready()
 
     @property
     def slider(self) -> Slider | None:
@@ -140,7 +162,21 @@ def served(routes: Sequence[Route]) -> Starlette:
     app = Starlette(routes=list(routes))
     app.router.redirect_slashes = False
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
+    app.add_middleware(_PathsOnly)
     return app
+
+
+class _PathsOnly:
+    """Refuses requests for anything but a path: `GET http://somewhere/ HTTP/1.1` names a second host."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See `ASGIApp`."""
+        asked = scope["type"] != "http" or scope["raw_path"].startswith(b"/")
+        answer = self._app if asked else PlainTextResponse("ask for a path of this host\n", 400, _HEADERS)
+        await answer(scope, receive, send)
 
 
 def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
@@ -153,27 +189,32 @@ def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
     at_a_time, made = Lock(), dict[str, str]()
 
     def at(request: Request) -> schema.View | None:
-        return views.at(Asked.of(request.query_params).at)
+        return views.at(Question.of(request.query_params).at)
 
-    def index(request: Request) -> Response:
-        part, view = request.query_params.get("part") == "live", at(request)
-        if view is None:
-            return _html(pages.not_yet("", version("cpsched")))
-        tag = _tag(view, str(request.query_params))
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers={"ETag": tag, **_HEADERS})
-        if tag not in made:
-            if len(made) >= _MOST_MADE:
-                made.clear()
-            made[tag] = pages.index(view, Asked.of(request.query_params), "", part, views.slider)
-        return HTMLResponse(made[tag], headers={"ETag": tag, **_HEADERS})
+    def page(make: Callable[[Sight], str]) -> Page:
+        def answered(request: Request) -> Response:
+            view = at(request)
+            if view is None:
+                return _html(pages.not_yet("", version("cpsched"), views.nothing_yet()))
+            tag = _tag(view, str(request.url.path), str(request.query_params))
+            if request.headers.get("if-none-match") == tag:
+                return Response(status_code=304, headers={"ETag": tag, **_HEADERS})
+            if tag not in made:
+                if len(made) >= _MOST_MADE:
+                    made.clear()
+                made[tag] = make(_sight(request, view, views.slider))
+            return HTMLResponse(made[tag], headers={"ETag": tag, **_HEADERS})
+
+        return answered
 
     def job(request: Request) -> Response:
         view, asked = at(request), request.path_params["job"]
         if view is None:
-            return _html(pages.not_yet("../", version("cpsched")))
-        found = answer(view, asked)
-        return _html(pages.job(view, found, "../"), 404 if found.state == "unknown" else 200)
+            return _html(pages.not_yet("../", version("cpsched"), views.nothing_yet()))
+        found = told(view, asked)
+        return _html(
+            pages.job(_sight(request, view, views.slider), found), 404 if found.answer.state == "unknown" else 200
+        )
 
     def api(request: Request) -> Response:
         name = request.path_params["name"]
@@ -182,12 +223,12 @@ def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
         if name not in API:
             return PlainTextResponse(f"no such thing; there are: {', '.join([*API, 'jobs/ID', 'schema'])}\n", 404)
         view = at(request)
-        return _json(TypeAdapter(API[name][0]).dump_json(API[name][1](view))) if view is not None else _too_early()
+        return _json(TypeAdapter(API[name][0]).dump_json(API[name][1](view))) if view is not None else _too_early(views)
 
     def api_job(request: Request) -> Response:
         view = at(request)
         if view is None:
-            return _too_early()
+            return _too_early(views)
         found = answer(view, request.path_params["job"])
         return _json(found.model_dump_json().encode(), 404 if found.state == "unknown" else 200)
 
@@ -198,7 +239,10 @@ def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
         content, kind = _FILES[name]
         return Response(content, media_type=kind, headers=_HEADERS)
 
-    found = {"/": index, "/jobs/{job}": job, "/api/jobs/{job}": api_job, "/api/{name}": api, "/static/{name}": static}
+    found = {
+        "/": page(pages.index), "/jobs": page(pages.jobs), "/nodes": page(pages.nodes), "/wall": page(pages.wall),
+        "/jobs/{job}": job, "/api/jobs/{job}": api_job, "/api/{name}": api, "/static/{name}": static,
+    }  # fmt: skip
     return [Route(path, _guarded(page, hosts, at_a_time)) for path, page in found.items()]
 
 
@@ -207,29 +251,12 @@ Page = Callable[[Request], Response]
 
 def _guarded(page: Page, hosts: Sequence[str] | None, at_a_time: Lock) -> Page:
     def guarded(request: Request) -> Response:
-        if hosts is not None and not _is_ours(request.headers.get("host", ""), hosts):
+        if hosts is not None and not is_ours(request.headers.get("host", ""), hosts):
             return PlainTextResponse(_MISDIRECTED, 421, _HEADERS)
         with at_a_time:
             return page(request)
 
     return guarded
-
-
-def _is_ours(host: str, hosts: Sequence[str]) -> bool:
-    """Whether a request's Host is an address, localhost, or one of `hosts`.
-
-    Any web site can have its own name lead to the reader's machine, and its scripts then ask for this page by that
-    name (DNS rebinding); the browser takes the answer for the site's.
-    """
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    try:
-        ip_address(name)
-    except ValueError:
-        return name == "localhost" or name in (each.lower() for each in hosts)
-    return True
 
 
 def _files() -> Mapping[str, tuple[bytes, str]]:
@@ -247,9 +274,15 @@ _SCHEMA: dict[str, Any] = {
 """JSON Schema of every answer, by its address."""
 
 
-def _tag(view: schema.View, query: str) -> str:
-    """Changes with the round, and with a bridge that was started again."""
-    state = f"{view.status.round} {view.status.at_unix_s} {view.status.now_s} {query}"
+def _sight(request: Request, view: schema.View, slider: Slider | None) -> Sight:
+    query = request.query_params
+    return Sight(view, Question.of(query), query.get("part") == "live", slider)
+
+
+def _tag(view: schema.View, path: str, query: str) -> str:
+    """Changes with the round, with an alarm, and with a bridge that was started again."""
+    status = view.status
+    state = f"{status.round} {status.at_unix_s} {status.now_s} {status.alarms} {path} {query}"
     return f'"{sha256(state.encode()).hexdigest()[:20]}"'
 
 
@@ -262,5 +295,6 @@ def _json(content: bytes | dict[str, Any], status: int = 200) -> Response:
     return Response(body, status, media_type="application/json", headers=_HEADERS)
 
 
-def _too_early() -> Response:
-    return PlainTextResponse("the bridge has not read the cluster yet\n", 503, _HEADERS)
+def _too_early(views: Views) -> Response:
+    lines = ["the bridge has not read the cluster yet", *views.nothing_yet()]
+    return PlainTextResponse("\n".join(lines) + "\n", 503, _HEADERS)

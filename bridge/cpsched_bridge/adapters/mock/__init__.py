@@ -6,12 +6,13 @@ from pathlib import Path
 
 from pydantic import Field
 
+from cpsched.errors import CpschedError
 from cpsched.model import Cluster
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import RunningClock
 from cpsched_bridge.adapters.mock.remote import RemoteBackend
 from cpsched_bridge.adapters.mock.site import Maintenance, Site
-from cpsched_bridge.errors import SettingsError
+from cpsched_bridge.errors import WrongSetting
 from cpsched_bridge.ports import Backend
 from cpsched_bridge.settings import Section
 
@@ -58,15 +59,20 @@ def connect(options: Options) -> Backend:
 
 def local_backend(options: Options) -> MockBackend:
     """A site in this process whose time runs; it begins when its first job arrives."""
+    from cpsched_sim.errors import SimError
     from cpsched_sim.systems.system import System, load_system
     from cpsched_sim.workloads.eurora import eurora_jobs
     from cpsched_sim.workloads.load import load
 
     if options.trace is not None:
-        workload = load(options.trace, options.system, max_jobs=options.max_jobs, format=options.format)
+        try:
+            workload = load(options.trace, options.system, max_jobs=options.max_jobs, format=options.format)
+        except (CpschedError, SimError) as error:
+            raise WrongSetting(("options", "trace"), options.trace, str(error)) from error
         cluster, jobs = workload.cluster, list(workload.jobs)
     elif options.system != "eurora":
-        raise SettingsError(f"options.trace: must be given for system {options.system}; only eurora is generated")
+        rule = "needs options.trace: only jobs of eurora are made up"
+        raise WrongSetting(("options", "system"), options.system, rule)
     else:
         cluster = System(load_system("eurora")).cluster
         jobs = eurora_jobs(options.days, options.seed, options.load)[: options.max_jobs]
@@ -79,7 +85,7 @@ def _maintenance(options: Options, cluster: Cluster, start_s: int) -> list[Maint
     index = {name: node for node, name in enumerate(cluster.node_names)}
     for each in options.maintenance:
         if unknown := [name for name in each.nodes if name not in index]:
-            raise SettingsError(f"options.maintenance: {unknown[0]}: there is no such node")
+            raise WrongSetting(("options", "maintenance"), unknown[0], "there is no such node")
     return [
         Maintenance(
             each.name, tuple(sorted({index[name] for name in each.nodes})), start_s + each.from_s,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters.mock.clocks import SiteClock
 from cpsched_bridge.adapters.mock.site import Site
-from cpsched_bridge.ports import Check, Observation, Outcome, StartOrder
+from cpsched_bridge.ports import Check, Claim, Observation, Outcome, Postponed, StartOrder
 
 
 class MockBackend:
@@ -38,6 +38,10 @@ class MockBackend:
         self._told = len(site.ended)
         return tuple(site.ended)
 
+    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+        """See `Backend.settled`: a simulated site puts every unit where it is told."""
+        return orders
+
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         """See `Backend.start`."""
         return self._now().start(orders)
@@ -49,6 +53,14 @@ class MockBackend:
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """See `Backend.hand_back`."""
         return self._now().hand_back(job_ids)
+
+    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+        """See `Backend.claim`."""
+        return self.site.claim(claim, instead_of)
+
+    def disclaim(self, claim: Claim) -> None:
+        """See `Backend.disclaim`."""
+        self.site.disclaim(claim)
 
     def checks(self) -> Sequence[Check]:
         """See `Backend.checks`: nothing can be wrong with a simulated site."""

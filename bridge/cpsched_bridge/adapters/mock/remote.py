@@ -9,24 +9,32 @@ import contextlib
 from collections.abc import Collection, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
+from threading import Lock, Thread
 from typing import Any
 
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
-from cpsched_bridge.ports import Check, Observation, Outcome, StartOrder
+from cpsched_bridge.ports import Check, Claim, Observation, Outcome, Postponed, StartOrder
 
-_CALLS = frozenset({"read", "history", "start", "hold", "hand_back", "checks"})
+_CALLS = frozenset({"read", "history", "start", "hold", "hand_back", "claim", "disclaim", "checks"})
 
 
 def serve(backend: MockBackend, path: Path) -> None:
-    """Answer one client after the other, for ever. A client that dies in mid-call is forgotten; its call is done."""
+    """Answer clients for ever, one call at a time. A client that dies in mid-call is forgotten; its call is done."""
+    at_a_time = Lock()
     with Listener(str(path), "AF_UNIX") as listener:
         while True:
-            with listener.accept() as client, contextlib.suppress(EOFError, OSError):
-                while True:
-                    name, arguments = client.recv()
-                    client.send(_answer(backend, name, arguments))
+            Thread(target=_serve, args=(backend, listener.accept(), at_a_time), daemon=True).start()
+
+
+def _serve(backend: MockBackend, client: Connection[Any, Any], at_a_time: Lock) -> None:
+    with client, contextlib.suppress(EOFError, OSError):
+        while True:
+            name, arguments = client.recv()
+            with at_a_time:
+                answer = _answer(backend, name, arguments)
+            client.send(answer)
 
 
 def _answer(backend: MockBackend, name: str, arguments: tuple[Any, ...]) -> Any:
@@ -77,6 +85,10 @@ class RemoteBackend:
         self._told = len(ended)
         return ended
 
+    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+        """See `Backend.settled`: a simulated site puts every unit where it is told."""
+        return orders
+
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         """See `Backend.start`."""
         outcomes: Sequence[Outcome] = self._ask("start", tuple(orders))
@@ -91,6 +103,15 @@ class RemoteBackend:
         """See `Backend.hand_back`."""
         outcomes: Sequence[Outcome] = self._ask("hand_back", tuple(job_ids))
         return outcomes
+
+    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+        """See `Backend.claim`."""
+        taken: bool = self._ask("claim", claim, instead_of)
+        return taken
+
+    def disclaim(self, claim: Claim) -> None:
+        """See `Backend.disclaim`."""
+        self._ask("disclaim", claim)
 
     def checks(self) -> Sequence[Check]:
         """See `Backend.checks`."""

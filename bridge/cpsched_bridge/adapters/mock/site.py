@@ -14,7 +14,7 @@ import numpy as np
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import Cluster, EndedJob, IntArray, Placement, Starts
-from cpsched_bridge.ports import Hold, LeftJob, Observation, Outage, Outcome, PendingJob, StartOrder
+from cpsched_bridge.ports import Claim, Hold, LeftJob, Observation, Outage, Outcome, PendingJob, StartOrder
 from cpsched_sim.cluster.state import SimulatedCluster
 from cpsched_sim.traces.job import TraceJob
 
@@ -62,6 +62,7 @@ class Site:
         self._node_index = {name: node for node, name in enumerate(cluster.node_names)}
         self._scheduler = EasyDispatcher()
         self._left: list[LeftJob] = []
+        self._claim: Claim | None = None
         self.ended: list[EndedJob] = []
         self.starts: Counter[int] = Counter()
         self.repeated: Counter[int] = Counter()
@@ -116,8 +117,9 @@ class Site:
             for each in self._maintenance
             if each.to_s > self.now_s
         )
+        free = self._open(scene.free)
         return Observation(
-            scene.now_s, scene.cluster, self._open(scene.free), pending, scene.running, ended, left, outages=outages
+            scene.now_s, scene.cluster, free, pending, scene.running, ended, left, outages=outages, claim=self._claim
         )
 
     def start(self, orders: Sequence[StartOrder]) -> list[Outcome]:
@@ -133,6 +135,18 @@ class Site:
         outcomes = [self._change(id, hold=False) for id in job_ids]
         self._schedule()
         return outcomes
+
+    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+        """See `Backend.claim`."""
+        if self._claim != instead_of:
+            return False
+        self._claim = claim
+        return True
+
+    def disclaim(self, claim: Claim) -> None:
+        """See `Backend.disclaim`."""
+        if self._claim == claim:
+            self._claim = None
 
     # ---------------------------------------------------------------------------------------------------- inside
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
 
 from cpsched.model import EndedJob
-from cpsched.site.multifactor import Machine
+from cpsched.site import multifactor
 from cpsched_bridge.adapters.slurm.doctor import checks_of, policy_checks
 from cpsched_bridge.adapters.slurm.policy import sprio
 from cpsched_bridge.adapters.slurm.policy.asking import Commands
@@ -16,11 +16,16 @@ from cpsched_bridge.adapters.slurm.policy.boost import boosts
 from cpsched_bridge.adapters.slurm.policy.ranking import Ranking
 from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
-from cpsched_bridge.adapters.slurm.translation import arrays, states
+from cpsched_bridge.adapters.slurm.translation import arrays, claims, states
+from cpsched_bridge.adapters.slurm.translation.access import accounts_checked
+from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
+from cpsched_bridge.adapters.slurm.translation.pins import Told
+from cpsched_bridge.adapters.slurm.translation.settling import Sent, settled
+from cpsched_bridge.adapters.slurm.translation.splits import splits_by_itself
 from cpsched_bridge.adapters.slurm.transport import Answer, Transport
-from cpsched_bridge.errors import BackendDied, BackendError, BackendTimeout, CommandRefused
-from cpsched_bridge.ports import Check, Observation, Outcome, StartOrder
+from cpsched_bridge.errors import BackendBegins, BackendDied, BackendError, BackendTimeout, CommandRefused
+from cpsched_bridge.ports import Check, Claim, Hold, Observation, Outcome, Postponed, StartOrder
 
 CLEAR = "ReqNodeList="
 """scontrol's word for no node list; an empty list sent by pyslurm would change nothing."""
@@ -35,8 +40,9 @@ MOST_CULPRITS = 5
 class SlurmBackend:
     """See `cpsched_bridge.ports.Backend`.
 
-    A start pins a job with a list of nodes and, where Slurm would split its tasks otherwise, with a number of tasks per
-    node. That number also fixes the number of nodes. What it changes in the record is given back when the pin is
+    A start pins a job with a list of nodes. Equal shares are told by a number of tasks per node where Slurm would split
+    the tasks otherwise; that number also fixes the number of nodes. A job that goes task by task is told the number of
+    its nodes, and Slurm splits it as `settled` says. What this changes in the record is given back when the pin is
     cleared.
     """
 
@@ -60,11 +66,18 @@ class SlurmBackend:
         """Whether `history` told less than there is, since the accounting database did not answer."""
         self._restores: dict[int, str] = {}
         """Our pins: job number -> scontrol settings that give the record back what the pin changed."""
+        self._under_way: dict[int, Sent] = {}
+        """Starts of ours that were not seen running yet, and were not held again."""
 
     @property
     def child_starts(self) -> int:
         """Processes that the transport started so far; 0 for one that needs none."""
         return int(getattr(self._transport, "child_starts", 0))
+
+    def waits_for(self) -> str | None:
+        """What is left to do before the controller can be asked, in words; None: it can be asked. Never waits."""
+        begins = getattr(self._transport, "waits_for", None)
+        return None if begins is None else begins()
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         """See `Backend.observe`."""
@@ -72,12 +85,14 @@ class SlurmBackend:
         for job_id in pinned:
             self._restores.setdefault(job_id, "")
         records = self._seen = self._transport.read()
-        observation = translator.observe(records, self._restores.keys() | set(pinned))
+        observation = translator.observe(records, self._restores.keys() | set(pinned), self._above())
         observation = self._within_policy(observation, records)
         for pending in observation.pending:
             if pending.pinned:
                 self._restores.setdefault(pending.job.id, "")
         waiting = {pending.job.id for pending in observation.pending}
+        released = {pending.job.id for pending in observation.pending if pending.hold is Hold.NONE}
+        self._under_way = {number: sent for number, sent in self._under_way.items() if number in released}
         known = waiting | set(pinned)
         self._restores = {job_id: settings for job_id, settings in self._restores.items() if job_id in known}
         return observation
@@ -99,6 +114,16 @@ class SlurmBackend:
         self.history_missing = False
         return translator.past(past, seen)
 
+    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+        """See `Backend.settled`."""
+        translator = self._ready()
+        machine, free = translator.machine, translator.free
+        if machine is None or free is None:
+            return [Postponed(order.job.id, "the cluster has not been read yet") for order in orders]
+        starts = [_sent(order, machine) for order in orders]
+        found = settled(starts, free, machine.capacity, self._under_way.values())
+        return [_settled(order, each, machine) for order, each in zip(orders, found, strict=True)]
+
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         """See `Backend.start`."""
         translator = self._ready()
@@ -107,9 +132,16 @@ class SlurmBackend:
         for order in orders:
             number = order.job.id
             asked = translator.queue.asked.get(number)
-            tasks_per_node = asked.tasks_per_node if asked else 0
-            self._restores[number] = asked.restore if asked else ""
-            sent.append({"job": number, "nodes": [name for name, _ in order.nodes], "tasks_per_node": tasks_per_node})
+            told = asked.told if asked else Told(0, 0, "")
+            self._restores[number] = told.restore
+            if translator.machine is not None:
+                self._under_way[number] = _sent(order, translator.machine)
+            sent.append(
+                {"job": number, "nodes": [name for name, _ in order.nodes], "tasks_per_node": told.tasks_per_node}
+            )
+            count = len(order.nodes) if splits_by_itself(order.job.request) else told.node_count
+            if count:
+                sent[-1]["node_count"] = count
             if number in nices:
                 own, raised = nices[number]
                 sent[-1]["nice"] = raised
@@ -144,12 +176,23 @@ class SlurmBackend:
             self._restores.update(dict.fromkeys(job_ids, ""))
         return self._without_pins(self._transport.hand_back, job_ids)
 
+    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+        """See `Backend.claim`: a reservation far ahead, which operators may make."""
+        seen = None if instead_of is None or self._seen is None else claims.comment_in(self._seen.reservations)
+        return self._transport.claim(claims.words_of(claim), seen)
+
+    def disclaim(self, claim: Claim) -> None:
+        """See `Backend.disclaim`."""
+        self._transport.disclaim(claims.words_of(claim))
+
     def checks(self) -> Sequence[Check]:
         """See `Backend.checks`."""
         if self._policy is not None:
             self._policy.begin()  # its commands run meanwhile
         try:
             facts = self._transport.facts()
+        except BackendBegins:
+            raise
         except BackendError as error:
             mend = "start slurmctld, or mend slurm.conf and munge on this host"
             return [Check("controller", False, str(error), mend, may_come=True)]
@@ -188,7 +231,7 @@ class SlurmBackend:
             self._ranking.use(self._policy.picture)
             self._ranked_by = self._policy.version
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
-        ranked = self._ranking.applied(seen, records.jobs, Machine(len(records.nodes), cpus))
+        ranked = self._ranking.applied(seen, records.jobs, multifactor.Machine(len(records.nodes), cpus))
         return dataclasses.replace(ranked, notes=notes) if notes else ranked
 
     def _ready(self) -> Translator:
@@ -196,8 +239,13 @@ class SlurmBackend:
         if self._translator is None:
             self._config = self._transport.config()
             words = " ".join(self._config["select_type_parameters"] or ()).upper()
-            self._translator = Translator(counts_memory="MEMORY" in words)
+            self._translator = Translator("MEMORY" in words, accounts_checked(self._config))
         return self._translator
+
+    def _above(self) -> Mapping[str, str] | None:
+        """Of each account the one that it is below, as far as the site's policy could ever be read."""
+        picture = self._policy.picture if self._policy is not None else None
+        return None if picture is None else picture.site.accounts.above
 
     def _without_pins(self, command: Command, job_ids: Sequence[int]) -> list[Outcome]:
         """Send a command that takes our pins off the jobs."""
@@ -256,6 +304,17 @@ def _searched(command: Command, orders: Sequence[Record]) -> list[Outcome]:
     if len(culprits) >= MOST_CULPRITS and not any(outcome.result == "done" for outcome in outcomes):
         raise next((error for error in culprits if isinstance(error, BackendDied)), culprits[0])
     return outcomes
+
+
+def _sent(order: StartOrder, machine: Machine) -> Sent:
+    placement = ((machine.index[name], units) for name, units in order.nodes if name in machine.index)
+    return Sent(order.job.request, tuple(sorted(placement)))
+
+
+def _settled(order: StartOrder, found: Sent | str, machine: Machine) -> StartOrder | Postponed:
+    if isinstance(found, str):
+        return Postponed(order.job.id, found)
+    return StartOrder(order.job, tuple((machine.names[node], units) for node, units in found.placement))
 
 
 def _failed(orders: Sequence[Record], error: BackendError) -> list[Outcome]:

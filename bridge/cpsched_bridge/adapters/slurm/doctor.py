@@ -192,10 +192,12 @@ def preemption(config: Mapping[str, Any]) -> Check:
 
 
 def selection(config: Mapping[str, Any]) -> Check:
-    """Cores, memory and generic resources as the translation counts them need cons_tres."""
-    ok = config["select_type"] == "select/cons_tres"
-    words = ", ".join(config["select_type_parameters"] or ())
-    return Check("node selection", ok, f"{config['select_type']} {words}", "set SelectType=select/cons_tres")
+    """What the translation counts needs cons_tres, and cores instead of whole sockets or boards."""
+    parameters = config["select_type_parameters"] or ()
+    whole = any(part in word.upper() for word in parameters for part in ("SOCKET", "BOARD"))
+    ok = config["select_type"] == "select/cons_tres" and not whole
+    mend = "set SelectType=select/cons_tres and SelectTypeParameters=CR_Core_Memory (or CR_Core, CR_CPU, CR_CPU_Memory)"
+    return Check("node selection", ok, f"{config['select_type']} {', '.join(parameters)}", mend)
 
 
 def gpus(config: Mapping[str, Any]) -> Check:

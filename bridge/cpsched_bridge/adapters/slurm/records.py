@@ -7,11 +7,17 @@ limits in minutes. A field that a job's state has no use for is None.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 Record = dict[str, Any]
+
+Layout = Sequence[Sequence[Any]]
+"""What a job has on its nodes, as [nodes, CPUs, memory in MiB, {generic resource: count}] for each of its parts.
+
+Nodes of one part (in brackets, as Slurm writes lists of them) have the same; the amounts are those of one node.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,8 +33,12 @@ class ClusterRecords:
     """Records of `RESERVATION_FIELDS`."""
     jobs: Sequence[Record]
     """Records of `JOB_FIELDS`: all that the controller remembers."""
+    layouts: Mapping[int, Layout] = field(default_factory=dict)
+    """By Slurm's own number, of jobs that run on several nodes; one that could not be read is missing."""
     guarded: bool = True
     """Whether the submit plugin is loaded (not: switched on)."""
+    outside: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By user, those of the groups that partitions allow which the user is known not to be in."""
 
 
 ALWAYS = (
@@ -145,12 +155,15 @@ PARTITION_FIELDS = (
     "allowed_accounts",
     "denied_accounts",
     "allowed_qos",
+    "denied_qos",
+    "allowed_groups",
     "is_root_only",
     "is_user_exclusive",
     "requires_reservation",
 )
-RESERVATION_FIELDS = ("name", "nodes", "start_time", "end_time", "users", "accounts")
+RESERVATION_FIELDS = ("name", "nodes", "start_time", "end_time", "users", "accounts", "comment")
 CONFIG_FIELDS = (
+    "accounting_storage_enforce",
     "accounting_storage_tres",
     "accounting_storage_type",
     "cluster_name",

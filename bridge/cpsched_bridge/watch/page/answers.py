@@ -1,68 +1,182 @@
-"""Why a job waits, from what the page knows: the same question that `cpsched why` answers from the files."""
+"""Why a job waits, from what the page knows: the same question that `cpsched why` answers from the files.
+
+Sentences are made of words and of links to other jobs and to nodes; the JSON has the words alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from cpsched_bridge.watch.page.schema import JobAnswer, QueuedJob, RunningJob, View
-from cpsched_bridge.watch.page.words import change, from_now, span
+from cpsched_bridge.ports import NOWHERE
+from cpsched_bridge.watch import reasons
+from cpsched_bridge.watch.page.schema import AsideJob, JobAnswer, QueuedJob, RunningJob, View
+from cpsched_bridge.watch.page.words import change, from_now, many, ordinal, span
 
 _MOST_NODES = 16
+_ROOM = re.compile(r"not enough (whole free nodes|free resources): (\d+) of (\d+) units would fit")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Words that lead to a page: of a job by its id, or of a node by its name."""
+
+    words: str
+    to: Literal["job", "node"]
+    key: str
+
+    def __str__(self) -> str:
+        return self.words
+
+
+Sentence = Sequence[str | Link]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer, and its sentences with the links in them."""
+
+    answer: JobAnswer
+    sentences: Sequence[Sentence]
 
 
 def answer(view: View, asked: str) -> JobAnswer:
     """The answer for a job by id or label; `state` is `unknown` where nobody has heard of it."""
+    return told(view, asked).answer
+
+
+def told(view: View, asked: str) -> Told:
+    """The same with links."""
     wanted = asked.strip()
     for job in view.queue:
         if wanted in (job.label, str(job.id)):
-            return JobAnswer(id=job.id, label=job.label, state="queued", sentences=list(_queued(job, view)), queued=job)
+            return _told(list(_queued(job, view)), id=job.id, label=job.label, state="queued", queued=job)
     for runs in view.running:
         if wanted in (runs.label, str(runs.id)):
-            return JobAnswer(
-                id=runs.id, label=runs.label, state="running", sentences=list(_running(runs, view)), running=runs
-            )
+            return _told(list(_running(runs, view)), id=runs.id, label=runs.label, state="running", running=runs)
     for aside in view.aside:
         if wanted in (aside.label, str(aside.id)):
-            said = f"It is pending, and not decided on ({aside.kind.replace('_', ' ')}): {aside.reason}."
-            return JobAnswer(id=aside.id, label=aside.label, state="aside", sentences=[said], aside=aside)
+            return _told([[_aside(aside)]], id=aside.id, label=aside.label, state="aside", aside=aside)
     for bar in view.chart.bars:
-        if bar.kind == "past" and wanted == str(bar.id):
+        if bar.kind == "past" and wanted in (bar.label, str(bar.id)):
             ran = f"It ran for {span(bar.end_s - bar.begin_s)} and ended {from_now(bar.end_s, view.chart.now_s)}."
-            return JobAnswer(id=bar.id, label=bar.label, state="ended", sentences=[ran])
+            return _told([[ran]], id=bar.id, label=bar.label, state="ended")
     unknown = "It neither waits nor runs, and has not ended within the past hour."
-    return JobAnswer(id=int(wanted) if _is_id(wanted) else -1, label=asked[:100], state="unknown", sentences=[unknown])
+    return _told([[unknown]], id=int(wanted) if _is_id(wanted) else -1, label=asked[:100], state="unknown")
+
+
+def because(job: QueuedJob) -> str:
+    """Why a job waits, in short and in plain words; what a plug-in says stays as it is."""
+    reason = reasons.itself(job.reason)
+    room = _ROOM.fullmatch(reason.partition(";")[0])
+    if not job.reason:
+        return "starts now"
+    if room is not None:
+        return _lacks(int(room[2]), int(room[3]), room[1], job.distinct)
+    if job.kind == "never":
+        return f"can never run here: {reason.removeprefix('can never run: ')}"
+    if job.kind == "reserved":
+        return "would fit, but delay a job that goes first"
+    if job.kind == "priority":
+        return "others go first"
+    return reason
+
+
+def _told(sentences: Sequence[Sentence], **facts: object) -> Told:
+    words = ["".join(map(str, sentence)) for sentence in sentences]
+    return Told(JobAnswer.model_validate({**facts, "sentences": words}), sentences)
 
 
 def _is_id(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
-def _queued(job: QueuedJob, view: View) -> Iterator[str]:
+def _lacks(fit: int, units: int, what: str, distinct: bool) -> str:
+    whole = what.startswith("whole")
+    if units == 1:
+        return "no node is wholly free for it" if whole else "no node has enough free for it"
+    places = "nodes" if distinct else "parts"
+    one = fit == 1
+    have = ("is" if one else "are") + " wholly free" if whole and distinct else ("has" if one else "have") + " room now"
+    return f"{fit:,} of its {units:,} {places} {have}" if fit else f"none of its {units:,} {places} {have}"
+
+
+def _queued(job: QueuedJob, view: View) -> Iterator[Sentence]:
     now_s = view.status.now_s
-    place = f"number {job.position} of {len(view.queue)} in the queue"
-    yield f"It is {place} and has waited for {span(now_s - job.submit_s)}."
-    if job.reason:
-        yield f"It waits because: {job.reason}."
-    if job.behind:
-        yield (
-            "It stands behind " + ("job " if len(job.behind) == 1 else "jobs ") + ", ".join(map(str, job.behind)) + "."
-        )
+    waited = span(now_s - job.submit_s)
+    if len(view.queue) == 1:
+        yield [f"It is the only job that waits, and has done so for {waited}."]
+    else:
+        place = "first in the queue" if job.position == 1 else f"{ordinal(job.position)} in the queue"
+        yield [f"It is {place} of {many(len(view.queue), 'waiting job')}, and has waited for {waited}."]
+    yield ["It starts now." if not job.reason else f"Why it waits: {because(job)}."]
+    yield from _behind(job, view)
     if job.expected_s is not None:
         moved = change(job.expected_s, job.first_expected_s)
-        yield f"It is expected to start {from_now(job.expected_s, now_s)}" + (
-            f", which is {moved} than first expected." if moved else "."
-        )
+        yield [
+            f"It is expected to start {from_now(job.expected_s, now_s)}"
+            + (f", which is {moved} than first expected." if moved else ".")
+        ]
     elif job.reason:
-        yield "When it will start is not known: the dispatcher has no plan for it."
-    yield (
-        f"It asked for {span(job.walltime_s)}; {view.status.predictor} expects it to run for {span(job.estimate_s)}."
-    )
+        yield ["When it will start is not known: the dispatcher has no plan for it yet."]
+    yield [_length(job, view.status.predictor)]
 
 
-def _running(job: RunningJob, view: View) -> Iterator[str]:
+def _length(job: QueuedJob, predictor: str) -> str:
+    if job.estimate_s == job.walltime_s:
+        return f"It may run for {span(job.walltime_s)}, and is expected to need all of it."
+    return f"It may run for {span(job.walltime_s)}; {predictor} expects it to run for {span(job.estimate_s)}."
+
+
+def _behind(job: QueuedJob, view: View) -> Iterator[Sentence]:
+    """The jobs that it waits for: those that run now have to end, those that wait go first."""
+    ends = {runs.id: runs for runs in view.running if runs.id in job.behind}
+    waiting = {each.id: each for each in view.queue if each.id in job.behind and each.id != job.id}
+    if ends:
+        last_s = max(runs.expected_end_s for runs in ends.values())
+        words = "It can start when this job ends" if len(ends) == 1 else "It can start when these jobs end"
+        links = [Link(runs.label, "job", str(runs.id)) for runs in ends.values()]
+        yield [f"{words}, expected {from_now(last_s, view.status.now_s)}: ", *_listed(links), "."]
+    if waiting:
+        links = [Link(each.label, "job", str(each.id)) for each in waiting.values()]
+        words = "This job goes before it" if len(waiting) == 1 else "These jobs go before it"
+        yield [f"{words}: ", *_listed(links), "."]
+
+
+def _listed(links: Sequence[Link]) -> Iterator[str | Link]:
+    for place, link in enumerate(links):
+        if place:
+            yield ", "
+        yield link
+
+
+def _running(job: RunningJob, view: View) -> Iterator[Sentence]:
     now_s = view.status.now_s
-    names = [name + (f" ({units} units)" if units > 1 else "") for name, units in job.nodes[:_MOST_NODES]]
-    more = f" and {len(job.nodes) - _MOST_NODES} more nodes" if len(job.nodes) > _MOST_NODES else ""
-    yield f"It runs on {', '.join(names)}{more}."
-    yield f"It started {from_now(job.start_s, now_s)}, after a wait of {span(job.start_s - job.submit_s)}."
-    yield f"It is expected to end {from_now(job.expected_end_s, now_s)}; it asked for {span(job.walltime_s)}."
+    yield ["It runs on ", *_nodes(job.nodes), "."]
+    yield [f"It started {from_now(job.start_s, now_s)}, after a wait of {span(job.start_s - job.submit_s)}."]
+    yield [f"It is expected to end {from_now(job.expected_end_s, now_s)}; it may run for {span(job.walltime_s)}."]
+
+
+def _nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | Link]:
+    if not nodes:
+        yield NOWHERE
+    for place, (name, units) in enumerate(nodes[:_MOST_NODES]):
+        if place:
+            yield ", "
+        yield Link(name, "node", name)
+        if units > 1:
+            yield f" ({units} parts)"
+    if len(nodes) > _MOST_NODES:
+        yield f" and {len(nodes) - _MOST_NODES:,} more nodes"
+
+
+def _aside(job: AsideJob) -> str:
+    kinds = {
+        "left_to_slurm": "It is left to Slurm's own scheduler, since the bridge does not model what it asks for",
+        "held_by_owner": "It does not start before its owner or the cluster lets go of it",
+        "ineligible": "It may not start yet",
+        "set_aside": "It is not decided on at the moment",
+    }
+    return f"{kinds.get(job.kind, job.kind)}: {job.reason}."

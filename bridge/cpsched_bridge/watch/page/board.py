@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from threading import Lock
@@ -17,13 +17,16 @@ import numpy as np
 
 from cpsched.fit import used_by
 from cpsched.model import Cluster, Decision, IntArray, Job, RunningJob, Snapshot
-from cpsched_bridge.ports import Observation
+from cpsched_bridge.ports import Check, Observation
 from cpsched_bridge.report import OK, CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch import reasons
 from cpsched_bridge.watch.following import Followed, Promise, Surroundings
 from cpsched_bridge.watch.page import schema
+from cpsched_bridge.watch.page.alarms import alarms
+from cpsched_bridge.watch.page.causes import causes
 from cpsched_bridge.watch.page.outlook import places
+from cpsched_bridge.watch.page.trend import Trend
 
 PAST_S = 3600
 """How far back the chart and the history go."""
@@ -44,6 +47,7 @@ class Ran:
     placement: tuple[tuple[int, int], ...]
     start_s: int
     end_s: int
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class Instant:
     free: IntArray
     promises: Mapping[int, Promise]
     around: Surroundings
+    checks: Sequence[Check] = ()
+    """As they were made last."""
 
 
 @dataclass(slots=True)
@@ -65,9 +71,13 @@ class Board:
     settings: Settings
     _instant: Instant | None = None
     _running: dict[int, RunningJob] = field(default_factory=dict)
+    _labels: Mapping[int, str] = field(default_factory=dict)
+    """Of the running jobs."""
     _past: deque[Ran] = field(default_factory=lambda: deque(maxlen=_MOST_PAST))
     _lines: deque[schema.DecisionLine] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
     _moments: deque[schema.Moment] = field(default_factory=lambda: deque(maxlen=_MOST_MOMENTS))
+    _trend: Trend = field(default_factory=Trend)
+    _checks: Sequence[Check] = ()
     _lock: Lock = field(default_factory=Lock)
     _building: Lock = field(default_factory=Lock)
     _view: schema.View | None = None
@@ -77,22 +87,25 @@ class Board:
         report, seen = cycle.report, cycle.report.observation
         with self._lock:
             self._lines.append(_line(report))
+            self._checks = self._checks if report.checks is None else report.checks
             if seen is not None:
                 self._note_ends(report, seen)
                 # A simulated cluster changes its arrays in place.
                 free = seen.free.copy()
                 self._note_moment(seen, free, len(report.waiting))
-                self._instant = Instant(report, report, seen, free, promises, cycle.around)
+                waits_s = [start_s - job.submit_s for job, start_s in report.started]
+                self._trend.note(seen.now_s, [job.submit_s for job in report.waiting], len(seen.running), waits_s)
+                self._instant = Instant(report, report, seen, free, promises, cycle.around, self._checks)
             elif self._instant is not None:
-                self._instant = replace(self._instant, last=report, around=cycle.around)
+                self._instant = replace(self._instant, last=report, around=cycle.around, checks=self._checks)
 
     def _note_ends(self, report: CycleReport, seen: Observation) -> None:
         now = {running.job.id: running for running in seen.running}
         ends = {ended.job.id: ended.end_s for ended in report.ended}
         for id in self._running.keys() - now.keys():
-            before = self._running[id]
-            self._past.append(Ran(before.job, before.placement, before.start_s, ends.get(id, seen.now_s)))
-        self._running = now
+            before, end_s = self._running[id], ends.get(id, seen.now_s)
+            self._past.append(Ran(before.job, before.placement, before.start_s, end_s, self._labels.get(id, "")))
+        self._running, self._labels = now, seen.labels
         while self._past and self._past[0].end_s < seen.now_s - PAST_S:
             self._past.popleft()
 
@@ -102,6 +115,11 @@ class Board:
         total = seen.cluster.capacity.sum(axis=0)
         shares = 1 - free.sum(axis=0) / np.maximum(total, 1)
         self._moments.append(schema.Moment(now_s=seen.now_s, in_use=[round(s, 4) for s in shares], queued=queued))
+
+    def _present(self, instant: Instant) -> schema.Point:
+        """The end of the trend."""
+        submits = [job.submit_s for job in instant.read.waiting]
+        return self._trend.present(instant.observation.now_s, submits, len(instant.observation.running))
 
     def round(self) -> int:
         """The number of the last cycle; 0 before the first that read the cluster."""
@@ -114,10 +132,13 @@ class Board:
             with self._lock:
                 instant, past = self._instant, list(self._past)
                 lines, moments = list(self._lines), list(self._moments)
+                trend = [*self._trend.points]
+                if instant is not None and (not trend or trend[-1].now_s < instant.observation.now_s):
+                    trend.append(self._present(instant))
             if instant is None:
                 return None
             if self._view is None or self._view.status.round != instant.last.number:
-                self._view = _View(instant, self.settings, past).build(lines[::-1], moments)
+                self._view = _View(instant, self.settings, past).build(lines[::-1], moments, trend)
             return self._view
 
 
@@ -149,13 +170,15 @@ class _View:
     def hidden(self) -> bool:
         return self.settings.page.users == "hide"
 
-    def build(self, lines: list[schema.DecisionLine], moments: list[schema.Moment]) -> schema.View:
+    def build(
+        self, lines: list[schema.DecisionLine], moments: list[schema.Moment], trend: list[schema.Point]
+    ) -> schema.View:
         seen, report = self.instant.observation, self.instant.read
         queue = list(self._queue(report.snapshot, report.decision)) if report.snapshot is not None else []
         running, aside = list(self._running(seen, report.snapshot)), list(self._aside(seen, report))
         out = self._unavailable(seen.cluster)
         return schema.View(
-            status=self._status(len(queue), len(aside), len(out)),
+            status=self._status(queue, aside, len(out)),
             queue=queue,
             running=running,
             aside=aside,
@@ -167,6 +190,10 @@ class _View:
                 unavailable=out,
                 outages=list(self._outages(seen, out)),
                 bars=list(self._bars(seen, report)),
+            ),
+            trend=trend,
+            machine=schema.Machine.model_construct(
+                capacity=seen.cluster.capacity.tolist(), free=self.instant.free.tolist()
             ),
         )
 
@@ -180,7 +207,25 @@ class _View:
             "account": self._name(job.account),
             "name": self._name(job.name),
             "partition": _valid(job.queue),
+            "qos": _valid(job.qos),
         }
+
+    def _asked(self, job: Job) -> dict[str, Any]:
+        request, names = job.request, self.instant.observation.cluster.node_set_names
+        return {
+            "units": request.units,
+            "per_unit": list(request.per_unit),
+            "distinct": request.distinct,
+            "exclusive": request.exclusive,
+            "nodes_from": self._nodes_from(names[request.node_set]) if 0 < request.node_set < len(names) else "",
+            "submit_s": job.submit_s,
+            "walltime_s": job.walltime_s,
+        }
+
+    def _nodes_from(self, name: str) -> str:
+        """The name of a node set; where names are hidden, without reservations, which Slurm calls after users."""
+        parts = [part for part in name.split(" & ") if not (self.hidden and part.startswith("not "))]
+        return _valid(" & ".join(parts))
 
     def _name(self, text: str) -> str:
         """What a user may have written, unless it is to be hidden."""
@@ -192,18 +237,16 @@ class _View:
 
     def _queue(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[schema.QueuedJob]:
         table, promises = snapshot.table, self.instant.promises
-        labels = {pending.job.id: pending.label for pending in self.instant.observation.pending if pending.label}
+        labels = self.instant.observation.names()
         plan = decision.plan_by_job(snapshot) if decision is not None else {}
         for position, slot in enumerate(snapshot.queue.tolist(), start=1):
             job, promise = table.jobs[slot], promises.get(table.jobs[slot].id)
             wait = decision.waits.get(job.id) if decision is not None else None
             yield schema.QueuedJob.model_construct(
                 **self._facts(job, labels.get(job.id, "")),
+                **self._asked(job),
                 position=position,
-                units=job.request.units,
-                per_unit=list(job.request.per_unit),
-                submit_s=job.submit_s,
-                walltime_s=job.walltime_s,
+                priority=job.priority,
                 estimate_s=int(table.estimate_s[slot]),
                 reason=_valid(wait.reason) if wait else "",
                 kind=reasons.kind_of(wait.reason) if wait else "",
@@ -215,24 +258,22 @@ class _View:
 
     def _running(self, seen: Observation, snapshot: Snapshot | None) -> Iterable[schema.RunningJob]:
         ends = _ends(snapshot)
-        names = seen.cluster.node_names
+        names, labels = seen.cluster.node_names, seen.names()
         for running in sorted(seen.running, key=lambda each: (each.start_s, each.job.id)):
             job = running.job
             yield schema.RunningJob.model_construct(
-                **self._facts(job),
-                units=job.request.units,
-                submit_s=job.submit_s,
+                **self._facts(job, labels.get(job.id, "")),
+                **self._asked(job),
                 start_s=running.start_s,
-                walltime_s=job.walltime_s,
                 expected_end_s=ends.get(job.id, running.start_s + job.walltime_s),
                 nodes=[(names[node], units) for node, units in running.placement],
             )
 
     def _aside(self, seen: Observation, report: CycleReport) -> Iterable[schema.AsideJob]:
         for left in seen.left:
-            yield schema.AsideJob(
-                id=left.job_id, label=_valid(left.label) or str(left.job_id), user=self._name(left.user),
-                kind="left_to_slurm", reason=self._why(left.reason),
+            yield schema.AsideJob.model_construct(
+                id=left.job_id, label=_valid(left.label) or str(left.job_id), user=self._name(left.user), account="",
+                name="", partition="", qos="", kind="left_to_slurm", reason=self._why(left.reason), asked=None,
             )  # fmt: skip
         decided_on = {job.id for job in report.waiting}
         for pending in seen.pending:
@@ -240,10 +281,12 @@ class _View:
             if job.id not in decided_on:
                 kind = reasons.set_aside(pending.hold, pending.job.ineligible)
                 words = {"held_by_owner": "held by its owner", "ineligible": job.ineligible or ""}
-                yield schema.AsideJob(
-                    id=job.id, label=_valid(pending.label) or str(job.id), user=self._name(job.user), kind=kind,
+                yield schema.AsideJob.model_construct(
+                    **self._facts(job, pending.label),
+                    kind=kind,
                     reason=self._why(words.get(kind, "on its way, or not the bridge's to decide on")),
-                )  # fmt: skip
+                    asked=schema.Asked.model_construct(**self._asked(job)),
+                )
 
     # ------------------------------------------------------------------------------------------------- the machine
 
@@ -280,39 +323,51 @@ class _View:
             for r, name in enumerate(seen.cluster.resources)
         ]  # fmt: skip
 
-    def _status(self, queued: int, aside: int, out: int) -> schema.Status:
+    def _status(self, queue: list[schema.QueuedJob], aside: list[schema.AsideJob], out: int) -> schema.Status:
         instant, policy = self.instant, self.settings.policy
         seen, last = instant.observation, instant.last
+        paused = instant.around.paused or _waiting(last.waits_for)
+        counts = reasons.counted(instant.read) or {}
         trouble = [h.detail for h in last.happenings if h.kind == last.result][:5] if last.result != OK else []
         return schema.Status(
             version=version("cpsched"), round=last.number, at_unix_s=last.at_unix_s, now_s=seen.now_s, mode=last.mode,
-            paused=instant.around.paused or "", result=last.result, trouble=trouble, dispatcher=policy.dispatcher,
+            paused=paused, result=last.result, trouble=trouble, dispatcher=policy.dispatcher,
             predictor=policy.predictor, interval_s=self.settings.cycle.interval_s, users_hidden=self.hidden,
-            nodes=seen.cluster.size, unavailable_nodes=out, queued=queued, running=len(seen.running), aside=aside,
-            held=instant.read.kept, resources=self._resources(), reasons=reasons.counted(instant.read) or {},
+            nodes=seen.cluster.size, unavailable_nodes=out, queued=len(queue), running=len(seen.running),
+            aside=len(aside), held=instant.read.kept, resources=self._resources(), reasons=counts,
+            causes=causes(counts, [*queue, *aside]),
+            alarms=alarms(last, paused, instant.checks, seen.outages, seen.cluster.node_names),
         )  # fmt: skip
 
     # --------------------------------------------------------------------------------------------------- the chart
 
     def _bars(self, seen: Observation, report: CycleReport) -> Iterable[schema.Bar]:
-        ends = _ends(report.snapshot)
+        ends, labels = _ends(report.snapshot), seen.names()
         for ran in self.past:
-            yield self._bar(ran.job, "past", ran.start_s, ran.end_s, ran.placement)
+            yield self._bar(ran.job, "past", ran.start_s, ran.end_s, ran.placement, ran.label)
         for running in seen.running:
             end_s = max(seen.now_s + 1, ends.get(running.job.id, running.start_s + running.job.walltime_s))
-            yield self._bar(running.job, "running", running.start_s, end_s, running.placement)
+            label = labels.get(running.job.id, "")
+            yield self._bar(running.job, "running", running.start_s, end_s, running.placement, label)
         if report.snapshot is None or report.decision is None:
             return
         jobs = {job.id: job for job in report.waiting}
         planned = places(report.snapshot, report.decision, seen.now_s + AHEAD_S, seen.outages)
         for id, (begin_s, end_s, placement) in planned.items():
-            yield self._bar(jobs[id], "planned", begin_s, end_s, placement)
+            yield self._bar(jobs[id], "planned", begin_s, end_s, placement, labels.get(id, ""))
 
-    def _bar(self, job: Job, kind: str, begin_s: int, end_s: int, nodes: Iterable[tuple[int, int]]) -> schema.Bar:
-        user = self._name(job.user)
+    def _bar(
+        self, job: Job, kind: str, begin_s: int, end_s: int, nodes: Iterable[tuple[int, int]], label: str
+    ) -> schema.Bar:
+        user, name = self._name(job.user), _valid(label) or str(job.id)
         return schema.Bar.model_construct(
-            id=job.id, label=str(job.id), user=user, kind=kind, begin_s=begin_s, end_s=end_s, nodes=list(nodes)
+            id=job.id, label=name, user=user, kind=kind, begin_s=begin_s, end_s=end_s, nodes=list(nodes)
         )
+
+
+def _waiting(words: str) -> str:
+    """Why the bridge starts nothing while a decision waits for `words`; empty for empty words."""
+    return f"nothing can be decided yet: {words}" if words else ""
 
 
 def _valid(text: str) -> str:

@@ -185,7 +185,7 @@ def _label(y: float, high: float, words: str, link: str = "", more: str = "") ->
         f'<text class="g-text" text-anchor="end" x="{_LEFT - 8}" y="{y + high / 2 + 4:.1f}">'
         f"{escape(cut)}<title>{full}</title></text>"
     )
-    return f'<a href="{escape(link)}" aria-label="{full}">{text}</a>' if link else text
+    return f'<a href="{escape(link)}" aria-label="{full}" tabindex="-1">{text}</a>' if link else text
 
 
 def _row(y: float, window: Window) -> str:

@@ -1,63 +1,34 @@
-"""From a view and what a reader asked for to the text of a page."""
+"""From a view and what the reader asked for to the text of a page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from urllib.parse import urlencode
+from typing import Any
 
-from cpsched_bridge.watch.page import gantt, templates
+from cpsched_bridge.ports import NOWHERE
+from cpsched_bridge.watch.page import asking, gantt, listing, templates
+from cpsched_bridge.watch.page.answers import Told, because
+from cpsched_bridge.watch.page.asked import HOURS, Question
 from cpsched_bridge.watch.page.gantt import Links, Window
-from cpsched_bridge.watch.page.schema import JobAnswer, QueuedJob, View
-from cpsched_bridge.watch.page.words import span
+from cpsched_bridge.watch.page.line_chart import line_chart
+from cpsched_bridge.watch.page.listing import Job, asked_of
+from cpsched_bridge.watch.page.nodes import STATES as NODE_STATES
+from cpsched_bridge.watch.page.nodes import nodes as nodes_of
+from cpsched_bridge.watch.page.schema import QueuedJob, RunningJob, View
+from cpsched_bridge.watch.page.words import change, from_now, resource, span
 
 ROWS = 100
 """Rows of a table on one page."""
-RUNNING_ROWS = 100
+FIRST_ROWS = 10
+"""Waiting jobs on the first page."""
 PAST_H = 1
-_MOST_ASKED = 100
+_MOST_ON_A_NODE = 4
 _LEAST_EVERY_S = 2.0
 """Seconds between two updates of a page that is looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a reader asked for, as the address says it; what makes no sense counts as not asked."""
-
-    ahead: int = 6
-    first: int | None = None
-    last: int | None = None
-    q: str = ""
-    page: int = 1
-    at: int | None = None
-
-    @classmethod
-    def of(cls, query: Mapping[str, str]) -> Asked:
-        """From the address."""
-        ahead = _number(query.get("ahead"))
-        return cls(
-            ahead=ahead if ahead in (1, 6, 24) else 6,
-            first=_number(query.get("first")),
-            last=_number(query.get("last")),
-            q=query.get("q", "")[:_MOST_ASKED].strip(),
-            page=max(1, _number(query.get("page")) or 1),
-            at=_number(query.get("at")),
-        )
-
-    @property
-    def zoomed(self) -> bool:
-        """Whether only some of the nodes are drawn."""
-        return self.first is not None
-
-    def address(self, **changes: object) -> str:
-        """The address of the same page with changes."""
-        values = {name: getattr(self, name) for name in ("ahead", "first", "last", "q", "page", "at")}
-        if "page" not in changes:
-            values["page"] = 1
-        plain = {"ahead": 6, "first": None, "last": None, "q": "", "page": 1, "at": None}
-        values |= changes
-        return "?" + urlencode({name: value for name, value in values.items() if value != plain[name]})
+_REFRESH_S = 15
+"""Seconds after which a browser without scripts loads a page again that nobody reads line by line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,45 +44,99 @@ class Slider:
         return max(1, (self.to_s - self.from_s) // 1000)
 
 
-def index(view: View, asked: Asked, base: str, part: bool = False, slider: Slider | None = None) -> str:
-    """The page, or its changing part."""
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What every page is made of."""
+
+    view: View
+    asked: Question
+    part: bool = False
+    """Only what changes, for a page that is open already."""
+    slider: Slider | None = None
+
+
+def index(sight: Sight) -> str:
+    """How it goes, at a glance: alarms, use, why jobs wait, the next ones, the plan."""
+    view, asked = sight.view, sight.asked
     window = Window.around(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
-    found = [job for job in view.queue if _matches(job, asked.q.lower())] if asked.q else view.queue
-    pages = max(1, -(-len(found) // ROWS))
-    asked = replace(asked, page=min(asked.page, pages))
-    here: Callable[..., str] = asked.address
-    links = Links(lambda id: f"{base}jobs/{id}", lambda first, last: here(first=first, last=last))
-    return templates.page(
-        "live.html" if part else "index.html",
-        view=view, asked=asked, base=base, here=here, version=view.status.version,
-        every_s=0 if slider else max(_LEAST_EVERY_S, view.status.interval_s),
-        slider=slider, replayed=slider is not None,
-        clock=clock(view.status.now_s, view.status.at_unix_s),
+    links = Links(lambda id: f"jobs/{id}{asked.other()}", lambda first, last: asked.address(first=first, last=last))
+    return _page(
+        "index.html", sight,
         drawing=gantt.draw(view.chart, window, links),
         grouped=window.last - window.first > gantt.MOST_ROWS,
         homeless=sum(bar.kind == "planned" and not bar.nodes for bar in view.chart.bars),
         sparks={
-            r.name: gantt.sparkline([m.in_use[i] for m in view.history], f"{r.name} in use over the past hour")
+            r.name: gantt.sparkline([m.in_use[i] for m in view.history], f"{resource(r.name)} in use, past hour")
             for i, r in enumerate(view.status.resources)
         },
-        rows=found[(asked.page - 1) * ROWS : asked.page * ROWS], found=len(found), pages=pages,
-        running_rows=view.running[::-1][:RUNNING_ROWS],
+        hours=HOURS, rows=_rows(view.queue[:FIRST_ROWS], view, False),
     )  # fmt: skip
 
 
-def job(view: View, answer: JobAnswer, base: str) -> str:
+def jobs(sight: Sight) -> str:
+    """The jobs that were asked for, a hundred at a time."""
+    view, asked = sight.view, sight.asked
+    found = listing.jobs(view, asked)
+    shown, pages, asked = _paged(found, asked)
+    mixed = asked.state in ("all", "aside")
+    return _page(
+        "jobs.html", replace(sight, asked=asked), rows=_rows(shown, view, mixed), found=len(found), pages=pages,
+        choices=listing.choices(view, asked), states=listing.STATES,
+        orders={name: words for name, (words, _) in listing.ORDERS.items()},
+        kinds={cause.kind: cause.words for cause in view.status.causes},
+    )  # fmt: skip
+
+
+def nodes(sight: Sight) -> str:
+    """The nodes that were asked for, with what runs there and what comes next."""
+    view, asked = sight.view, sight.asked
+    every = nodes_of(view)
+    found = listing.nodes(every, asked)
+    shown, pages, asked = _paged(found, asked)
+    counts = {state: sum(node.state == state for node in every) for state in NODE_STATES}
+    return _page(
+        "nodes.html", replace(sight, asked=asked), rows=shown, found=len(found), pages=pages, counts=counts,
+        orders={name: words for name, (words, _) in listing.NODE_ORDERS.items()}, most_named=_MOST_ON_A_NODE,
+        labels=_labels(view),
+    )  # fmt: skip
+
+
+def wall(sight: Sight) -> str:
+    """The same at a glance from across a room."""
+    view = sight.view
+    waits = [(point.now_s, float(point.median_wait_s)) for point in view.trend]
+    queued = [(point.now_s, float(point.queued)) for point in view.trend]
+    return _page(
+        "wall.html", sight,
+        waits=line_chart(waits, "Half of the waiting jobs have waited", span),
+        lengths=line_chart(queued, "Waiting jobs", lambda value: f"{value:,.0f}"),
+    )  # fmt: skip
+
+
+def job(sight: Sight, told: Told) -> str:
     """The page of one job."""
-    of = answer.queued or answer.running
-    facts = [(n, getattr(of, n)) for n in ("name", "user", "account", "partition") if of and getattr(of, n)]
-    return templates.page(
-        "job.html", job=answer, facts=facts, base=base, version=view.status.version,
-        every_s=max(_LEAST_EVERY_S, view.status.interval_s), hidden=view.status.users_hidden,
+    found, names = told.answer, [each.name for each in sight.view.status.resources]
+    of = found.queued or found.running or found.aside
+    words = ("name", "user", "account", "partition", "qos")
+    facts = [(name, getattr(of, name)) for name in words if of is not None and getattr(of, name)]
+    if found.queued is not None and found.queued.priority:
+        facts.append(("priority", f"{found.queued.priority:,}"))
+    asked = asked_of(of) if of is not None else None
+    if asked is not None and of is not None and asked.nodes_from == of.partition:
+        asked = asked.model_copy(update={"nodes_from": ""})
+    return _page(
+        "job.html", sight, base="../", job=found, told=told.sentences, facts=facts,
+        wants=list(asking.in_full(asked, names)) if asked is not None else [],
+        unknown_wants=of is not None and asked is None,
     )  # fmt: skip
 
 
-def not_yet(base: str, version: str) -> str:
-    """The page before the first cycle."""
-    return templates.page("waiting.html", base=base, version=version, every_s=_LEAST_EVERY_S)
+def not_yet(base: str, version: str, why: Sequence[str]) -> str:
+    """The page before the first cycle that reads the cluster, with the reasons why there is nothing to show."""
+    return templates.page(
+        "waiting.html", base=base, home=base or "./", version=version, every_s=_LEAST_EVERY_S, part=False, other="",
+        here="", refresh_s=_REFRESH_S, why=why,
+    )  # fmt: skip
 
 
 def clock(now_s: int, at_unix_s: float) -> str:
@@ -122,11 +147,59 @@ def clock(now_s: int, at_unix_s: float) -> str:
     return f"day {days}, {rest // 3600:02d}:{rest % 3600 // 60:02d}:{rest % 60:02d}" if now_s >= 0 else span(now_s)
 
 
-def _matches(job: QueuedJob, words: str) -> bool:
-    return any(
-        words in text.lower() for text in (job.label, job.user, job.account, job.name, job.partition, job.reason)
-    )
+def _page(name: str, sight: Sight, base: str = "", **values: Any) -> str:
+    status = sight.view.status
+    return templates.page(
+        name, view=sight.view, s=status, asked=sight.asked, base=base, home=base or "./", part=sight.part,
+        here=name.partition(".")[0], other=sight.asked.other(), version=status.version,
+        every_s=0 if sight.slider else max(_LEAST_EVERY_S, status.interval_s),
+        refresh_s=_REFRESH_S if name == "wall.html" and not sight.slider else 0,
+        slider=sight.slider, replayed=sight.slider is not None, clock=clock(status.now_s, status.at_unix_s), **values,
+    )  # fmt: skip
 
 
-def _number(text: str | None) -> int | None:
-    return int(text) if text and len(text) < 16 and text.removeprefix("-").isdecimal() and text.isascii() else None
+def _paged(found: Sequence[Any], asked: Question) -> tuple[Sequence[Any], int, Question]:
+    """The rows of one page, the number of pages, and which page it is."""
+    pages = max(1, -(-len(found) // ROWS))
+    asked = replace(asked, page=min(asked.page, pages))
+    return found[(asked.page - 1) * ROWS : asked.page * ROWS], pages, asked
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A job in a table."""
+
+    job: Job
+    state: str
+    """Empty where all rows are in the same."""
+    wants: str
+    why: str
+    when: str
+    moved: str
+
+
+def _rows(found: Sequence[Job], view: View, mixed: bool) -> list[Row]:
+    """`mixed`: the jobs are in several states, so that each row says in which."""
+    names, now_s = [each.name for each in view.status.resources], view.status.now_s
+    rows = [_row(job, names, now_s) for job in found]
+    return rows if mixed else [replace(row, state="") for row in rows]
+
+
+def _row(job: Job, names: Sequence[str], now_s: int) -> Row:
+    asked = asked_of(job)
+    wants = asking.in_short(asked, names) if asked is not None else ""
+    if isinstance(job, QueuedJob):
+        when = "not known" if job.expected_s is None else from_now(job.expected_s, now_s)
+        waited = f"{because(job)}; has waited {span(now_s - job.submit_s)}"
+        return Row(job, "waiting", wants, waited, when, change(job.expected_s, job.first_expected_s))
+    if isinstance(job, RunningJob):
+        first = ", ".join(name for name, _ in job.nodes[:_MOST_ON_A_NODE])
+        more = f" and {len(job.nodes) - _MOST_ON_A_NODE:,} more" if len(job.nodes) > _MOST_ON_A_NODE else ""
+        why = f"on {first or NOWHERE}{more}; had waited {span(job.start_s - job.submit_s)}"
+        ends = f"ends {from_now(job.expected_end_s, now_s)}"
+        return Row(job, "running", wants, why, f"started {from_now(job.start_s, now_s)}", ends)
+    return Row(job, job.kind.replace("_", " "), wants, job.reason, "", "")
+
+
+def _labels(view: View) -> dict[int, str]:
+    return {job.id: job.label for job in [*view.queue, *view.running]}

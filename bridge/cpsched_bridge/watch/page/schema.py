@@ -36,16 +36,26 @@ class JobFacts(Shown):
     account: str
     name: str
     partition: str
+    qos: str = Field(description="Empty where the site's priorities are not read.")
 
 
-class QueuedJob(JobFacts):
+class Asked(Shown):
+    """What a job asks for."""
+
+    units: int
+    per_unit: list[int] = Field(description="Amounts that each unit asks for, in the order of the resources.")
+    distinct: bool = Field(description="Whether every unit is on a node of its own.")
+    exclusive: bool = Field(description="Whether nobody else may be on its nodes.")
+    nodes_from: str = Field(description="The nodes that it may use; empty: all.")
+    submit_s: int
+    walltime_s: int
+
+
+class QueuedJob(JobFacts, Asked):
     """A job that is decided on and waits."""
 
     position: int = Field(description="From 1, in the order of the queue.")
-    units: int
-    per_unit: list[int] = Field(description="Amounts that each unit asks for, in the order of the resources.")
-    submit_s: int
-    walltime_s: int
+    priority: int = Field(description="The site's rank of the job; 0 where nobody ranks jobs.")
     estimate_s: int = Field(description="How long the predictor expects it to run.")
     reason: str = Field(description="Why it waits, in words; empty if it starts now.")
     kind: str = Field(description="The kind of that reason, as in the metric cpsched_waiting_jobs.")
@@ -55,25 +65,20 @@ class QueuedJob(JobFacts):
     before_s: int | None = Field(description="The expected start one plan earlier.")
 
 
-class RunningJob(JobFacts):
+class RunningJob(JobFacts, Asked):
     """A job that runs."""
 
-    units: int
-    submit_s: int
     start_s: int
-    walltime_s: int
     expected_end_s: int
     nodes: list[tuple[str, int]] = Field(description="Node name, and units there.")
 
 
-class AsideJob(Shown):
+class AsideJob(JobFacts):
     """A pending job that is not decided on."""
 
-    id: int
-    label: str
-    user: str
     kind: str = Field(description="ineligible, held_by_owner, set_aside or left_to_slurm.")
     reason: str
+    asked: Asked | None = Field(description="null where the bridge does not model the job.")
 
 
 class DecisionLine(Shown):
@@ -94,6 +99,23 @@ class DecisionLine(Shown):
     queued: int
     running: int
     started: int
+
+
+class Cause(Shown):
+    """One kind of reasons for which pending jobs wait."""
+
+    kind: str
+    words: str
+    jobs: int
+    most: list[tuple[str, int]] = Field(description="The commonest reasons of this kind, without figures and names.")
+
+
+class Alarm(Shown):
+    """Something that people have to look after."""
+
+    urgent: bool = Field(description="Whether the bridge starts no jobs for it, or nobody knows whether it does.")
+    words: str
+    details: list[str]
 
 
 class Status(Shown):
@@ -120,6 +142,8 @@ class Status(Shown):
     held: int = Field(description="Jobs on which a hold of the bridge may be.")
     resources: list[Resource]
     reasons: dict[str, int] = Field(description="Pending jobs by the kind of reason for which they wait.")
+    causes: list[Cause] = Field(description="The same, the commonest first, with what is in each kind.")
+    alarms: list[Alarm] = Field(description="The urgent ones first; empty where all is well.")
 
 
 class Bar(Shown):
@@ -162,6 +186,38 @@ class Moment(Shown):
     queued: int
 
 
+class Point(Shown):
+    """Who waited how long at one time of the past day."""
+
+    now_s: int
+    queued: int
+    running: int
+    median_wait_s: int = Field(description="How long half of the waiting jobs had waited; 0 where none waited.")
+    started: int = Field(description="Jobs that started since the point before.")
+    median_start_wait_s: int | None = Field(description="How long half of those had waited; null where none started.")
+
+
+class Machine(Shown):
+    """What each node has, in the order of `Chart.node_names` and of the resources."""
+
+    capacity: list[list[int]]
+    free: list[list[int]]
+
+
+class Node(Shown):
+    """A node, and what is on it now and next."""
+
+    index: int
+    name: str
+    state: str = Field(description="down, drained, reserved, unavailable, full, in use or idle.")
+    because: str = Field(description="The reservation's name, or the node's state in the cluster's words.")
+    until_s: int | None = Field(description="When it takes jobs again; null where it does now, or nobody knows.")
+    capacity: list[int] = Field(description="In the order of the resources.")
+    in_use: list[int] = Field(description="What the jobs that are known take of it.")
+    running: list[int] = Field(description="Ids of the jobs that run there.")
+    planned: list[tuple[int, int]] = Field(description="Id and begin of the jobs that may run there next.")
+
+
 class JobAnswer(Shown):
     """Why a job waits, or where it runs, in words and as values."""
 
@@ -184,3 +240,5 @@ class View(Shown):
     decisions: list[DecisionLine] = Field(description="The last cycles, the latest first.")
     history: list[Moment] = Field(description="The past hour, the oldest first.")
     chart: Chart
+    trend: list[Point] = Field(description="The past day, the oldest first.")
+    machine: Machine

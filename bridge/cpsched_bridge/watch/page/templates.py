@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cpsched.errors import printable
-from cpsched_bridge.watch.page.words import change, from_now, span
+from cpsched_bridge.watch.page.words import amount, change, from_now, many, resource, span
 
 HERE = Path(__file__).resolve().parent
 STATIC = HERE / "static"
@@ -46,7 +46,8 @@ _ENVIRONMENT = Environment(
 )  # fmt: skip
 _ENVIRONMENT.filters.update(
     span=span, from_now=from_now, change=change, shown=shown, percent=percent, ms=milliseconds,
-    line=printable, nodes=nodes, number=lambda value: f"{value:,}",
+    line=printable, nodes=nodes, number=lambda value: f"{value:,}", amount=lambda value, name: amount(name, value),
+    resource=resource, many=many,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Durations and instants for people."""
+"""Durations, instants, amounts and numbers for people."""
 
 from __future__ import annotations
 
@@ -28,3 +28,47 @@ def change(expected_s: int | None, first_s: int | None) -> str:
         return ""
     moved_s = expected_s - first_s
     return f"{span(abs(moved_s))} {'later' if moved_s > 0 else 'earlier'}"
+
+
+def amount(resource: str, value: int) -> str:
+    """An amount of a resource: memory in GiB, everything else as a number."""
+    mib = _mib(resource)
+    if mib is None:
+        return f"{value:,}"
+    whole = value * mib
+    if 0 < whole < 1024:
+        return f"{whole:,} MiB"
+    gib = whole / 1024
+    return f"{gib:,.0f} GiB" if gib >= 100 or gib == int(gib) else f"{gib:,.1f} GiB"
+
+
+def resource(name: str, number: int = 2) -> str:
+    """What so many of a resource are called: `memory_mib` is memory, `gpu:a100` are GPUs (a100)."""
+    if _mib(name) is not None:
+        return "memory"
+    kind, _, model = name.removeprefix("gres/").partition(":")
+    plural = "GPUs" if kind in ("gpu", "gpus") else kind
+    words = plural.removesuffix("s") if number == 1 else plural
+    return f"{words} ({model})" if model else words
+
+
+def quantity(name: str, number: int) -> str:
+    """An amount with what it is an amount of: `256 cores`, `1 GPU`, `12 GiB`."""
+    return amount(name, number) if _mib(name) is not None else f"{number:,} {resource(name, number)}"
+
+
+def _mib(resource: str) -> int | None:
+    return {"memory_mib": 1, "memory_gib": 1024}.get(resource)
+
+
+def many(number: int, one: str, more: str = "") -> str:
+    """`1 node`, `1,608 nodes`; `more` where the plural is not made by an s."""
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
+
+
+def ordinal(number: int) -> str:
+    """`first`, `2nd`, `1,608th`."""
+    if number == 1:
+        return "first"
+    tens = 10 < number % 100 < 20
+    return f"{number:,}{'th' if tens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

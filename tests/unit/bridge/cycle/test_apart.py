@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -11,18 +12,22 @@ from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_bridge.children import STALLED_S
 from cpsched_bridge.cycle.apart import Apart
 from cpsched_bridge.cycle.deadline import within
-from cpsched_bridge.errors import DecisionTimeout
+from cpsched_bridge.errors import DecisionTimeout, DispatcherFailed
+from tests import bad_dispatchers
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+GATED = "tests.bad_dispatchers:Gated"
 
 
 @pytest.fixture
 def apart():
     found = []
 
-    def begin(words):
-        found.append(Apart(PolicySpec(words), "one-second"))
+    def begin(words, **more):
+        found.append(Apart(PolicySpec(words), "one-second", **more))
         return found[-1]
 
     yield begin
@@ -60,10 +65,101 @@ def test_it_decides_as_it_would_here_while_jobs_come_change_and_go(apart):
     assert there.starts == 1
 
 
+@pytest.fixture
+def gate(tmp_path, monkeypatch):
+    """The file that a dispatcher waits for before it begins."""
+    monkeypatch.setenv("CPSCHED_TEST_GATE", str(tmp_path / "gate"))
+    return tmp_path / "gate"
+
+
+def until(condition):
+    while not condition():
+        time.sleep(0.02)
+
+
+def test_a_child_that_begins_is_told_of_without_waiting_for_it(apart, gate):
+    dispatcher = apart(GATED)
+    assert dispatcher.waits_for() == "the dispatcher's process starts"
+    gate.touch()
+    said = set()
+    until(lambda: said.add(words := dispatcher.waits_for()) or words is None)
+    assert any("kernels are ready" in words for words in said if words)
+    assert dispatcher.decide(a_scene()).starts
+    assert dispatcher.starts == 1
+
+
+def test_no_limit_for_answers_counts_what_a_child_begins_with(apart, gate):
+    """Neither imports nor compiling is an answer: the question is asked when the child is ready for it."""
+    dispatcher = apart(GATED)
+    pid = dispatcher.pid
+    for _ in range(3):
+        assert dispatcher.waits_for() is not None
+        time.sleep(0.1)
+    gate.touch()
+    until(lambda: dispatcher.waits_for() is None)
+    assert within(30.0, lambda: dispatcher.decide(a_scene())).starts
+    assert dispatcher.pid == pid
+
+
+def test_a_child_that_dies_while_it_begins_is_told_by_the_next_question_and_then_replaced(apart, gate):
+    gate.write_text("die")
+    dispatcher = apart(GATED)
+    until(lambda: dispatcher.waits_for() is None)
+    with pytest.raises(DispatcherFailed, match=r"^its process died \(exit status 9\)"):
+        dispatcher.decide(a_scene())
+    gate.write_text("")
+    until(lambda: dispatcher.waits_for() is None)
+    assert dispatcher.decide(a_scene()).starts
+    assert dispatcher.starts == 2
+
+
+def test_a_child_that_begins_and_shows_no_progress_is_killed_in_the_end(apart, gate):
+    now = [0.0]
+    dispatcher = apart(GATED, clock=lambda: now[0])
+    pid = dispatcher.pid
+    now[0] = STALLED_S
+    assert dispatcher.waits_for() is not None
+    now[0] = STALLED_S + 1
+    assert dispatcher.waits_for() is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    with pytest.raises(DispatcherFailed, match="its process began, and hangs: the dispatcher's process starts"):
+        dispatcher.decide(a_scene())
+
+
+def test_each_sign_of_progress_gives_a_child_the_whole_time_again(apart, gate):
+    now = [0.0]
+    dispatcher = apart(GATED, clock=lambda: now[0])
+    gate.touch()
+    said = [dispatcher.waits_for()]
+    while said[-1] is not None:
+        if (words := dispatcher.waits_for()) != said[-1]:
+            said.append(words)
+            now[0] += STALLED_S
+    assert now[0] > 2 * STALLED_S
+    assert dispatcher.decide(a_scene()).starts
+
+
+def test_kernels_that_a_killed_child_had_compiled_are_not_compiled_again(apart, tmp_path, monkeypatch):
+    monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
+    compiled = lambda: {file: file.stat().st_mtime_ns for file in tmp_path.glob("*.bin")}  # noqa: E731
+    dispatcher = apart("easy")
+    until(lambda: len(compiled()) >= 3)
+    os.kill(dispatcher.pid, signal.SIGKILL)
+    until(lambda: dispatcher.waits_for() is None)
+    before = compiled()
+    with pytest.raises(DispatcherFailed):
+        dispatcher.memory()
+    said = []
+    until(lambda: said.append(dispatcher.waits_for()) or (said[-1] or "").startswith("compiles kernels"))
+    assert int(said[-1].split()[2]) >= 3, said[-1]
+    assert before.items() <= compiled().items()
+
+
 def test_what_goes_wrong_there_is_a_fault_here(apart):
     policy = Policy(WalltimePredictor(), apart("tests.bad_dispatchers:Moody"))
     words = (
-        "RuntimeError: no idea",
+        f"RuntimeError: no idea ({bad_dispatchers.__file__}:",
         "what it decided cannot be sent",
         "its process died (exit status 7)",
         "its process died (exit status 3)",
@@ -78,6 +174,7 @@ def test_what_goes_wrong_there_is_a_fault_here(apart):
 def test_a_call_that_holds_the_interpreters_lock_is_ended_and_its_process_gone(apart):
     dispatcher = apart("tests.bad_dispatchers:HangsInC")
     pid = dispatcher.pid
+    until(lambda: dispatcher.waits_for() is None)
     with pytest.raises(DecisionTimeout):
         within(0.5, lambda: dispatcher.decide(a_scene()))
     assert dispatcher.pid is None

@@ -83,6 +83,7 @@ RAISING = {
     "a long error": raising(ValueError("x" * 100_000)),
     "cancelled": raising(asyncio.CancelledError()),
     "no Exception": raising(Stubborn()),
+    "an exit": raising(SystemExit(3)),
     "recursion": recurse,
 }
 NONSENSE = {
@@ -251,10 +252,9 @@ def test_one_job_that_cannot_be_learned_from_keeps_no_other_from_being_learned_f
     cluster.past = [EndedJob(a_job(id), 0, 5) for id in (7, 8, 9)]
     report = bridge.cycle()
     assert report.result == "learning_failed"
-    assert (
-        report.happenings[-1].detail
-        == "1 of the ended jobs, the first is job 8: predictor Guess: RuntimeError: no idea"
-    )
+    told = "1 of the ended jobs, the first is job 8: predictor Guess: RuntimeError: no idea ("
+    assert report.happenings[-1].detail.startswith(told)
+    assert report.happenings[-1].detail.endswith(", in lesson)"), "where its author should look"
     bridge.cycle()
     assert learned == [7, 8, 9], "each once"
 
@@ -308,10 +308,9 @@ def test_a_dispatcher_is_asked_once_a_round_for_its_memory(at):
     assert dispatcher.asked == 1
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_what_is_meant_to_end_the_program_ends_it_with_the_jobs_given_back(at, error):
-    bridge, cluster, _ = at(dispatcher=Bad(raising(error)))
-    with pytest.raises(type(error)):
+def test_what_is_meant_to_end_the_program_ends_it_with_the_jobs_given_back(at):
+    bridge, cluster, _ = at(dispatcher=Bad(raising(KeyboardInterrupt())))
+    with pytest.raises(KeyboardInterrupt):
         bridge.run()
     assert cluster.commands == [("hand_back", (1, 2))]
     assert bridge.ledger.kept() == []

@@ -1,12 +1,14 @@
 """What is written down before and after each command, by what came of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from cpsched_bridge.cycle.commands import Commands
 from cpsched_bridge.cycle.guard import Allowance
 from cpsched_bridge.cycle.reconcile import Conduct
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR, Hold, Outcome
+from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR, Hold, Outcome, Postponed
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import Ledger, State, move
 from tests.builders import a_job
@@ -38,7 +40,8 @@ class Setting:
         self.cluster.faults[call] = [lambda work: outcomes]
 
     def send(self, allowed=MANY):
-        self.commands.send_intents(frozenset(self.cluster.jobs), Allowance(allowed), 5, self.report)
+        users = {id: fake.job.user for id, fake in self.cluster.jobs.items()}
+        self.commands.send_intents(users, Allowance(allowed), 5, self.report)
 
     def start(self):
         chosen = [(fake.job, ((0, 1),)) for fake in self.cluster.jobs.values()]
@@ -46,6 +49,16 @@ class Setting:
 
     def entry(self, id=1):
         return self.ledger.get(id)
+
+
+def test_a_start_is_written_down_as_the_cluster_will_carry_it_out(tmp_path):
+    setting = Setting(tmp_path, j1=State.HELD, j2=State.HELD)
+    setting.cluster.settled = lambda orders: [replace(orders[0], nodes=(("n2", 1),)), Postponed(2, "in a moment")]
+    setting.start()
+    assert setting.cluster.commands == [("start", (1,))]
+    assert (setting.entry(1).state, setting.entry(1).nodes) == (State.STARTING, (("n2", 1),))
+    assert (setting.entry(2).state, setting.entry(2).failures) == (State.HELD, 0)
+    assert [(h.kind, h.detail, h.job_id) for h in setting.report.happenings] == [("start_postponed", "in a moment", 2)]
 
 
 @pytest.mark.parametrize("intent", [State.HOLDING, State.ROLLING_BACK])
@@ -137,9 +150,23 @@ def test_holds_go_first_and_what_an_allowance_does_not_reach_waits(tmp_path):
     assert setting.cluster.commands[1:] == [("hand_back", (1,))]
 
 
+def test_what_holds_nodes_goes_before_what_is_to_be_held(tmp_path):
+    setting = Setting(tmp_path, j1=State.HOLDING, j2=State.HOLDING, j3=State.ROLLING_BACK)
+    setting.send(allowed=1)
+    assert setting.cluster.commands == [("hold", (3,))]
+
+
+def test_nobodys_holds_wait_for_all_those_of_somebody_else(tmp_path):
+    setting = Setting(tmp_path, **{f"j{id}": State.HOLDING for id in range(1, 9)})
+    for id, fake in setting.cluster.jobs.items():
+        fake.job = replace(fake.job, user="bob" if id == 8 else "mallory")
+    setting.send(allowed=2)
+    assert setting.cluster.commands == [("hold", (1, 8))]
+
+
 def test_nothing_is_sent_for_jobs_that_are_not_pending_and_nothing_for_nothing(tmp_path):
     setting = Setting(tmp_path, j1=State.HOLDING, j2=State.HANDING_BACK)
-    setting.commands.send_intents(frozenset(), Allowance(MANY), 5, setting.report)
+    setting.commands.send_intents({}, Allowance(MANY), 5, setting.report)
     setting.commands.start([], setting.cluster.cluster, 5, setting.report)
     assert setting.cluster.commands == []
 
@@ -149,3 +176,10 @@ def test_an_outcome_for_a_job_of_which_the_ledger_knows_nothing_is_a_fault_of_th
     setting.cluster.faults["hold"] = [lambda work: [Outcome(77, "done")]]
     with pytest.raises(KeyError, match="job 77 is not in the ledger"):
         setting.send()
+
+
+def test_a_command_that_rests_takes_nothing_of_what_a_cycle_may_send(tmp_path):
+    setting = Setting(tmp_path, j1=State.HOLDING, j2=State.HOLDING)
+    setting.commands._retries.note("hold", [1] * 9, 5)
+    setting.send(allowed=1)
+    assert setting.cluster.commands == [("hold", (2,))]

@@ -6,6 +6,7 @@ import time
 import pytest
 import structlog
 
+from cpsched.compile import progress
 from cpsched_bridge.cycle import deadline
 from cpsched_bridge.cycle.deadline import can_interrupt, within
 from cpsched_bridge.errors import DecisionTimeout
@@ -23,6 +24,26 @@ def test_what_is_done_in_time_is_passed_on():
 def test_waits_are_ended(wait):
     with pytest.raises(DecisionTimeout, match=r"no answer within 0\.05 s"):
         within(0.05, wait)
+
+
+def test_what_is_spent_on_compiling_is_not_counted_and_what_follows_is():
+    def compile_for(seconds):
+        with progress.opening():
+            time.sleep(seconds)
+        return 7
+
+    assert within(0.1, lambda: compile_for(0.5)) == 7
+    with pytest.raises(DecisionTimeout):
+        within(0.1, lambda: compile_for(0.3) and time.sleep(600))
+
+
+def test_it_is_told_where_the_code_was():
+    def endless():
+        while True:
+            pass
+
+    with pytest.raises(DecisionTimeout, match=rf"no answer within 0\.05 s \({__file__}:\d+, in endless\)"):
+        within(0.05, endless)
 
 
 @pytest.mark.parametrize("work", [lambda: None, lambda: time.sleep(600), lambda: 1 // 0])

@@ -1,5 +1,7 @@
 """Where the configured policy hangs or fails, the fallback decides in the same cycle."""
 
+import time
+
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
@@ -8,6 +10,7 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle.apart import Apart
+from cpsched_bridge.cycle.beginning import KEPT_S
 from cpsched_bridge.cycle.fallback import PATIENCE
 from cpsched_bridge.store.redecide import decide_again
 from tests.bridges import Metrics
@@ -165,9 +168,69 @@ def test_without_a_fallback_the_cycle_fails(at):
 def test_a_dispatcher_that_hangs_in_compiled_code_costs_no_more_than_its_deadline(at):
     apart = Apart(PolicySpec("tests.bad_dispatchers:HangsInC"), "one-second")
     try:
+        while apart.waits_for():
+            time.sleep(0.02)
         bridge, _, _ = at(dispatcher=apart, cycle={"decide_timeout_s": SHORT_S})
         report = bridge.cycle()
     finally:
         apart.close()
     assert sorted(report.starts) == [1, 2]
     assert kinds(report) == ["decision_timeout", "fallback"]
+
+
+class Starting(Apart):
+    """A dispatcher whose process begins for as long as told; asked, it decides itself."""
+
+    def __init__(self):
+        self.words, self.asked, self._inner = "compiles kernels", 0, FirstFit()
+
+    def waits_for(self):
+        return self.words
+
+    @property
+    def learns(self):
+        return False
+
+    def memory(self):
+        return None
+
+    def decide(self, snapshot, need="plan"):
+        assert self.words is None, "asked while it begins"
+        self.asked += 1
+        return self._inner.decide(snapshot, need)
+
+
+def test_the_fallback_decides_while_the_dispatchers_process_begins_and_that_is_no_failure(at):
+    starting, pace = Starting(), FakePace()
+    bridge, _, metric = at(dispatcher=starting, pace=pace, guard={"max_failed_decisions": 1})
+    told = []
+    for second in range(PATIENCE + 3):
+        pace.at_s = float(second)
+        report = bridge.cycle()
+        assert (report.result, report.mode, report.decision.effort.path) == ("ok", "control", "fallback")
+        told.append(kinds(report))
+    assert told == [["fallback"]] + [[]] * (PATIENCE + 2)
+    starting.words = None
+    assert kinds(bridge.cycle()) == ["fallback_over"]
+    assert starting.asked == 1
+    assert metric("cpsched_fallback") == 0
+
+
+def test_without_a_fallback_nothing_is_decided_meanwhile_and_jobs_go_back_when_it_takes_long(at):
+    starting, pace = Starting(), FakePace()
+    bridge, cluster, _ = at(dispatcher=starting, fallback=None, pace=pace, guard={"max_failed_decisions": 1})
+    starting.words = None
+    bridge.cycle()
+    starting.words = "compiles kernels"
+    cluster.submit(a_job(3))
+    modes = []
+    for second in (1.0, 2.0, KEPT_S, KEPT_S + 2.0):
+        pace.at_s = second
+        report = bridge.cycle()
+        assert (report.result, report.decision, report.waits_for) == ("ok", None, "compiles kernels")
+        modes.append(report.mode)
+    assert modes == ["control", "control", "control", "paused"]
+    assert cluster.commands[-1] == ("hand_back", (3,))
+    starting.words = None
+    bridge.cycle()
+    assert bridge.cycle().mode == "control"

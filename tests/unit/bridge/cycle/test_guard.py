@@ -1,9 +1,23 @@
-import pytest
+"""When the bridge stands down, and for whom it never does; whose commands a cycle sends."""
 
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cpsched.model import Job, RunningJob
+from cpsched_bridge.cycle.came_true import KINDS, FailedStart, Starts
 from cpsched_bridge.cycle.guard import Allowance, FailureWatch, require_ready
 from cpsched_bridge.errors import NotReady
-from cpsched_bridge.ports import Check
+from cpsched_bridge.likes import likes_of
+from cpsched_bridge.ports import Check, Hold, Observation, PendingJob
 from cpsched_bridge.settings import GuardSettings
+from tests.builders import a_cluster, a_job
 
 
 def test_an_allowance_serves_the_first_that_come():
@@ -13,16 +27,16 @@ def test_an_allowance_serves_the_first_that_come():
     assert allowance.take([5]) == []
 
 
-def test_failed_starts_count_within_the_window_and_only_if_most_fail():
-    watch = FailureWatch(GuardSettings(window_s=100, max_failed_starts=3))
-    watch.started(0, [False, False])
-    watch.started(50, [False])
-    assert watch.verdict(60) == "3 of 3 starts failed within 100 s"
-    assert watch.verdict(140) is None
-    watch.started(145, [False] * 3 + [True] * 4)
-    assert watch.verdict(149) is None
-    watch.reset()
-    assert watch.verdict(149) is None
+def test_an_allowance_serves_everybody_in_turn_and_keeps_their_order():
+    allowance = Allowance(5)
+    assert allowance.take(["a1", "a2", "a3", "a4", "b1", "a5", "c1", "b2"], lambda each: each[0]) == [
+        "a1", "a2", "b1", "c1", "b2",
+    ]  # fmt: skip
+    assert allowance.left == 0
+
+
+def test_what_is_allowed_whole_is_taken_as_it_comes():
+    assert Allowance(4).take(["a1", "a2", "a3", "b1"], lambda each: each[0]) == ["a1", "a2", "a3", "b1"]
 
 
 def test_one_good_decision_clears_the_bad_ones():
@@ -35,6 +49,15 @@ def test_one_good_decision_clears_the_bad_ones():
     assert watch.verdict(0) == "2 decisions in a row failed"
 
 
+def test_the_first_bad_decision_is_the_first_and_a_resume_begins_at_nothing():
+    watch = FailureWatch(GuardSettings(max_failed_decisions=1))
+    assert watch.verdict(0) is None
+    watch.decided(False)
+    assert watch.verdict(0) == "1 decisions in a row failed"
+    watch.reset()
+    assert watch.verdict(0) is None
+
+
 def test_control_needs_every_required_check():
     warning = Check("clocks", False, "2 s apart", "use NTP", required=False)
     require_ready([Check("privilege", True, "operator"), warning])
@@ -42,70 +65,167 @@ def test_control_needs_every_required_check():
         require_ready([Check("privilege", False, "none", "add an operator"), warning])
 
 
-def a_watch(**settings):
-    return FailureWatch(GuardSettings(**{"window_s": 100, "max_failed_starts": 3, **settings}))
+# ---------------------------------------------------------------------------------------------------------- starts
+
+USERS = ("ann", "bob", "cy", "dee", "eve")
+
+
+def a_start(user: str, node: str = "n0", beside: tuple[str, ...] = (), alone: bool = False, **job: Any) -> FailedStart:
+    """One that failed, of a user whose jobs differ from those of others in everything."""
+    differs = {"account": f"of {user}", "queue": f"p {user}", "qos": f"q {user}", "walltime_s": 60 + ord(user[0])}
+    pending = PendingJob(replace(a_job(1), user=user, **{**differs, **job}), Hold.PLUGIN)
+    suspects = {*zip(KINDS, likes_of(pending.job), strict=False), ("node", node), *(("user", each) for each in beside)}
+    return FailedStart(pending, frozenset(suspects), alone)
+
+
+def seen(*jobs: Job, nodes: int = 2) -> Observation:
+    cluster = a_cluster(nodes)
+    pending = tuple(PendingJob(job, Hold.PLUGIN) for job in jobs)
+    return Observation(0, cluster, np.array(cluster.capacity), pending)
+
+
+TWO_OF_ALL = seen(
+    *(replace(a_job(i), user=f"u{i}", account=f"a{i}", queue=f"p{i}", qos=f"q{i}", walltime_s=i) for i in (1, 2))
+)
+
+
+def a_watch(**changed: Any) -> FailureWatch:
+    """Of a site with two of each kind."""
+    watch = FailureWatch(GuardSettings(**{"window_s": 100, "failing_users": 3, "failed_starts": 2, **changed}))
+    watch.saw(TWO_OF_ALL)
+    return watch
+
+
+def failed(watch: FailureWatch, *starts: FailedStart, at_s: float = 0, times: int = 2) -> FailureWatch:
+    watch.started(at_s, Starts(failed=starts * times))
+    return watch
+
+
+def all_over(user: str, **what: Any) -> FailedStart:
+    return a_start(user, node=f"n {user}", **what)
+
+
+def test_a_cluster_on_which_nobodys_starts_come_true_makes_the_bridge_stand_down():
+    watch = failed(a_watch(), *(all_over(user) for user in USERS[:3]))
+    assert watch.verdict(0) == "all starts of 3 of 3 users failed within 100 s"
+
+
+@pytest.mark.parametrize("starts", [1, 10, 1000])
+def test_one_user_is_one_witness_however_many_their_starts(starts: int):
+    several = [all_over("ann", walltime_s=1 + i, account=f"a{i}", queue=f"p{i}", qos=f"q{i}") for i in range(starts)]
+    watch = failed(a_watch(failing_users=2), *several)
+    assert watch.verdict(0) is None
+    assert watch.failing(0) == ["ann"]
+
+
+def test_two_users_and_too_few_starts_are_not_enough():
+    assert failed(a_watch(), *map(all_over, USERS[:2])).verdict(0) is None
+    assert failed(a_watch(), *map(all_over, USERS[:3]), times=1).verdict(0) is None
+
+
+def test_a_start_that_comes_true_clears_its_user():
+    watch = failed(a_watch(), *map(all_over, USERS[:3]))
+    watch.started(1, Starts(true=("ann",)))
+    assert watch.failing(1) == ["bob", "cy"]
+    assert watch.verdict(1) is None
+
+
+def test_most_users_must_fail():
+    watch = failed(a_watch(), *map(all_over, USERS[:3]))
+    watch.started(0, Starts(true=("v", "w")))
+    assert watch.verdict(0) is not None, "three of five"
+    watch.started(0, Starts(true=("x",)))
+    assert watch.verdict(0) is None, "three of six"
 
 
 @pytest.mark.parametrize(
-    ("results", "verdict"),
-    [
-        ([False] * 2, None),
-        ([False] * 3, "3 of 3 starts failed within 100 s"),
-        ([False] * 3 + [True] * 2, "3 of 5 starts failed within 100 s"),
-        ([False] * 3 + [True] * 3, None),
-        ([False] * 4 + [True] * 4, None),
-        ([True] * 50, None),
-    ],
+    "shared",
+    [{"account": "lab"}, {"queue": "main"}, {"qos": "fast"}, {"node": "n1"}, {"beside": ("mallory",)}],
 )
-def test_starts_fail_too_often_if_there_are_enough_of_them_and_most(results, verdict):
-    watch = a_watch()
-    watch.started(0, results)
-    assert watch.verdict(0) == verdict
-
-
-def test_a_start_counts_to_the_end_of_the_window_and_no_longer():
-    watch = a_watch()
-    watch.started(10, [False] * 3)
-    assert watch.verdict(110) is not None
-    assert watch.verdict(111) is None
-
-
-def test_starts_that_came_true_leave_the_window_without_touching_the_count_of_failures():
-    watch = a_watch()
-    watch.started(0, [True] * 3)
-    watch.started(50, [False] * 3)
-    assert watch.verdict(120) == "3 of 3 starts failed within 100 s"
-    watch.started(130, [False])
-    assert watch.verdict(140) == "4 of 4 starts failed within 100 s"
-    assert watch.verdict(155) is None, "one is left, of which too few failed"
-
-
-def test_no_failure_no_verdict_and_the_first_bad_decision_is_the_first():
-    watch = a_watch(max_failed_decisions=1)
+def test_what_they_all_have_in_common_may_be_behind_it(shared: dict[str, Any]):
+    watch = failed(a_watch(), *(a_start(user, **{"node": f"n {user}", **shared}) for user in USERS))
     assert watch.verdict(0) is None
-    watch.decided(False)
-    assert watch.verdict(0) == "1 decisions in a row failed"
+
+
+def test_a_shape_that_they_all_have_in_common_may_be_behind_it():
+    watch = failed(a_watch(), *(a_start(user, node=user, walltime_s=60, queue="") for user in USERS))
+    assert watch.verdict(0) is None
+
+
+@pytest.mark.parametrize("shared", [{"account": "lab"}, {"queue": "main"}, {"qos": "fast"}, {"node": "n1"}])
+def test_one_beside_them_that_fails_too_is_not_enough(shared: dict[str, Any]):
+    """Without the jobs of the account in question one user less must be left, and not four less."""
+    common = [a_start(user, **{"node": f"n {user}", **shared}) for user in USERS[1:]]
+    assert failed(a_watch(), *common, all_over("ann")).verdict(0) is None
+    assert failed(a_watch(), *common, all_over("ann"), all_over("abe")).verdict(0) is not None
+
+
+def test_a_site_with_one_of_a_kind_learns_nothing_from_it():
+    """All start in the one partition, with one account, QOS and shape, on the one node."""
+    one = {"account": "lab", "queue": "main", "qos": "fast", "walltime_s": 60}
+    watch = FailureWatch(GuardSettings(failed_starts=2))
+    watch.saw(seen(replace(a_job(1), user="ann", **one), nodes=1))
+    assert failed(watch, *(a_start(user, **one) for user in USERS)).verdict(0) is not None
+    watch.saw(seen(replace(a_job(1), user="ann", **{**one, "queue": "other"}), nodes=1))
+    assert watch.verdict(0) is None, "there is another partition"
+
+
+def test_whom_and_what_there_is_runs_or_waits():
+    one = {"account": "lab", "queue": "main", "qos": "fast", "walltime_s": 60}
+    watch = FailureWatch(GuardSettings(failed_starts=2))
+    here = seen(replace(a_job(1), user="ann", **one), nodes=1)
+    there = RunningJob(replace(a_job(2), user="bob", **{**one, "account": "other"}), 0, ((0, 1),))
+    watch.saw(replace(here, running=(there,)))
+    assert failed(watch, *(a_start(user, **one) for user in USERS)).verdict(0) is None
+
+
+def test_a_start_that_something_else_explains_is_no_sign():
+    assert failed(a_watch(), *(all_over(user, alone=True) for user in USERS)).verdict(0) is None
+
+
+def test_a_failure_counts_to_the_end_of_the_window_and_no_longer():
+    watch = failed(a_watch(), *map(all_over, USERS[:3]), at_s=10)
+    assert watch.verdict(110) is not None
+    assert watch.verdict(110.5) is None
+    assert watch.failing(110.5) == []
 
 
 def test_after_a_resume_everything_begins_at_nothing():
-    watch = a_watch(max_failed_decisions=2)
-    watch.started(0, [False] * 3)
-    watch.decided(False)
+    watch = failed(a_watch(), *map(all_over, USERS))
     watch.reset()
     assert watch.verdict(0) is None
-    watch.decided(False)
-    watch.started(0, [False] * 2)
-    assert watch.verdict(0) is None
-    watch.started(0, [False])
-    assert watch.verdict(0) == "3 of 3 starts failed within 100 s"
-    watch.reset()
-    watch.decided(False)
-    watch.decided(False)
-    assert watch.verdict(0) == "2 decisions in a row failed"
+    assert failed(watch, *map(all_over, USERS), times=1).verdict(0) is None
 
 
-def test_the_whole_window_of_one_second_counts():
-    watch = a_watch(window_s=1, max_failed_starts=1)
-    watch.started(7.0, [False])
-    assert watch.verdict(8.0) == "1 of 1 starts failed within 1 s"
-    assert watch.verdict(8.5) is None
+def test_what_is_remembered_has_a_bound():
+    watch = a_watch(failed_starts=3)
+    for number in range(5_000):
+        watch.started(0, Starts(failed=(all_over("ann", walltime_s=1 + number),)))
+    assert sum(len(record.failed) for record in watch._users.values()) == 8
+    for number in range(100):
+        watch.started(number, Starts(true=(f"u{number}",)))
+    assert watch.verdict(1000) is None
+    assert not watch._users
+    assert all(len(names) <= 2 for names in watch._known.values())
+
+
+names = st.sampled_from("abc")
+NAMED = st.fixed_dictionaries({"account": names, "queue": names, "qos": names, "walltime_s": st.integers(1, 3)})
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.sampled_from(("user", "account", "queue", "qos", "walltime_s", "node")), st.integers(2, 4))
+def test_no_single_user_account_partition_qos_shape_or_node_makes_the_bridge_stand_down(data, kind, failing_users):
+    """Whatever and however much fails that has it in common, and whatever of others comes true."""
+    starts = []
+    for _ in range(data.draw(st.integers(1, 40))):
+        job = data.draw(NAMED)
+        user = "mallory" if kind == "user" else data.draw(st.sampled_from(USERS))
+        node = "n0" if kind == "node" else data.draw(st.sampled_from(("n0", "n1")))
+        if kind in job:
+            job[kind] = {"walltime_s": 7}.get(kind, "x")
+            job |= {"queue": "q"} if kind == "walltime_s" else {}  # which is a part of the shape
+        starts.append(a_start(user, node, data.draw(st.sampled_from(((), ("mallory",)))), **job))
+    watch = failed(a_watch(failing_users=failing_users, failed_starts=1), *starts)
+    watch.started(1, Starts(true=tuple(data.draw(st.lists(st.sampled_from(("x", "y", "z")))))))
+    assert watch.verdict(1) is None

@@ -204,7 +204,7 @@ def test_the_log_warns_of_what_happens_and_tells_of_mode_and_start_in_passing(br
     levels = {line["event"]: line["log_level"] for line in lines}
     assert levels == {"started": "info", "mode": "info", "start_refused": "warning", "starts": "info"}
     (refused,) = (line for line in lines if line["event"] == "start_refused")
-    assert (refused["round"], refused["job"]) == (1, 7)
+    assert (refused["round"], refused["job"]) == (1, "7")
     (starts,) = (line for line in lines if line["event"] == "starts")
     assert (starts["jobs"], starts["waiting"]) == (1, 1)
 

@@ -1,31 +1,18 @@
-"""What became of starts: each transition with what is counted, timed and told of it."""
+"""What became of starts: each transition with what is timed and told of it."""
 
 import pytest
 
-from cpsched_bridge.cycle.guard import FailureWatch
 from cpsched_bridge.cycle.progress import Progress
 from cpsched_bridge.ports import Obstacle
 from cpsched_bridge.report import CycleReport, Happening
-from cpsched_bridge.settings import GuardSettings
 from cpsched_bridge.store.ledger import FOLLOWS, Entry, State, Transition
 
 LIMIT = Obstacle("AssocMaxJobsLimit", "user ada")
 
 
-class Counted(FailureWatch):
-    """Notes what is counted."""
-
-    def __init__(self):
-        super().__init__(GuardSettings())
-        self.counted = []
-
-    def started(self, at_s, results):
-        self.counted += [(at_s, result) for result in results]
-
-
 @pytest.fixture
 def progress():
-    return Progress(Counted())
+    return Progress()
 
 
 def seen(progress, *transitions, now_s=7.5):
@@ -40,12 +27,10 @@ def step(before, after, why="", obstacle=None, leave="", id=1):
 
 @pytest.mark.parametrize("obstacle", [None, LIMIT])
 @pytest.mark.parametrize("after", sorted(FOLLOWS[State.STARTING]))
-def test_every_end_of_a_start_is_counted_and_timed_once(progress, after, obstacle):
+def test_every_end_of_a_start_is_timed_once(progress, after, obstacle):
     progress.decided([1], 5.0)
     report = seen(progress, step(State.STARTING, after, "started where decided", obstacle))
     ran = after in (State.RUNNING, State.ENDED)
-    blameless = after is State.GONE or obstacle is not None
-    assert progress.watch.counted == ([] if blameless else [(7.5, ran)])
     assert report.latencies_s == ([2.5] if ran else [])
     again = seen(progress, step(State.STARTING, State.RUNNING, "started where decided"))
     assert again.latencies_s == [], "when that start was decided is forgotten"
@@ -56,10 +41,9 @@ def test_what_was_not_on_its_way_is_no_start(progress, before):
     for after in FOLLOWS[before]:
         progress.decided([1], 5.0)
         report = seen(progress, step(before, after))
-        assert (progress.watch.counted, report.latencies_s) == ([], [])
+        assert report.latencies_s == []
         again = seen(progress, step(State.STARTING, State.RUNNING, "started where decided"))
         assert again.latencies_s == [], "a start that was refused is over"
-        progress.watch.counted.clear()
 
 
 @pytest.mark.parametrize(
@@ -92,6 +76,5 @@ def test_of_several_jobs_each_has_its_own_time(progress):
     progress.decided([3], 4.0)
     starts = [step(State.STARTING, State.RUNNING, "started where decided", id=id) for id in (3, 1, 9)]
     assert seen(progress, *starts).latencies_s == [3.5, 6.5]
-    assert [at for at, _ in progress.watch.counted] == [7.5] * 3
     last = step(State.STARTING, State.RUNNING, "started where decided", id=2)
     assert seen(progress, last, now_s=11.0).latencies_s == [10.0]

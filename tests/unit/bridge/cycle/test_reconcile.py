@@ -86,6 +86,16 @@ def test_a_pending_job_by_what_we_know_and_who_holds_it(state, hold, becomes):
     assert (result.state if result else None) == becomes
 
 
+@pytest.mark.parametrize("state", [None, State.FREE, State.RUNNING, State.ENDED, State.GONE, State.STARTING])
+@pytest.mark.parametrize("controlling", [True, False])
+def test_a_pin_of_ours_does_not_stay_on_a_job_that_the_cluster_holds_itself(state, controlling):
+    """As after a launch that failed: whoever lifts the hold must find no nodes chosen for another moment."""
+    held = pending(Hold.CLUSTER, pinned=True)
+    entry = an_entry(state, pinned=True) if state else None
+    result = after(entry, seen(pending=[held]), replace(CONDUCT, controlling=controlling))
+    assert (result.state, result.job_id) == (State.HANDING_BACK, 1)
+
+
 LIMIT = Obstacle("AssocMaxJobsLimit", "user u")
 BAD = Obstacle("BadConstraints", "job 1")
 
@@ -161,6 +171,7 @@ def test_a_roll_back_is_not_over_while_the_pin_is_on():
         ({"why": "hold refused: is held by an administrator"}, True),
         ({"why": "adopted"}, False),
         ({"why": "hold refused: is RUNNING", "pinned": True}, False),
+        ({"why": "hold refused: permission denied"}, False),
     ],
 )
 def test_a_hold_that_came_before_a_refused_one_of_ours_is_not_ours(conduct, facts, free):
@@ -183,6 +194,23 @@ def test_running_tells_whether_the_job_runs_where_it_was_sent():
     elsewhere = after(entry, seen(running=[a_running(a_job(1), ((2, 1),))]))
     assert (there.state, there.why, there.failures) == (State.RUNNING, "started where decided", 0)
     assert elsewhere.why == "started, but on n2"
+
+
+def test_running_tells_whether_the_job_was_split_as_it_was_sent():
+    entry = an_entry(State.STARTING, nodes=(("n0", 16), ("n1", 1)))
+    as_sent = after(entry, seen(running=[a_running(a_job(1), ((0, 16), (1, 1)))]))
+    other = after(entry, seen(running=[a_running(a_job(1), ((0, 9), (1, 8)))]))
+    units = after(entry, seen(running=[a_running(a_job(1), ((0, 1), (1, 1)))]))
+    assert as_sent.why == "started where decided"
+    assert other.why == "started, but split as n0 9, n1 8"
+    assert units.why == "started where decided", "counted in other units"
+
+
+def test_running_tells_what_the_job_was_given_where_that_is_not_what_it_asked_for():
+    entry = an_entry(State.STARTING, nodes=(("n0", 1),))
+    observation = replace(seen(running=[a_running(a_job(1), ((0, 1),))]), otherwise={1: "n0: 3 cores"})
+    assert after(entry, observation).why == "started, but with n0: 3 cores"
+    assert after(an_entry(State.HELD), observation).why == "started by someone else"
 
 
 def test_a_job_that_ran_and_ended_between_two_readings_is_ended():

@@ -1,10 +1,12 @@
 """The scene of an observation, whatever the adapter says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cpsched_bridge.cycle.snapshots import asides_of, scene_of
-from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
+from cpsched_bridge.ports import Hold, LeftJob, Observation, Obstacle, PendingJob
 from cpsched_bridge.store.journal_reader import Aside
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 from tests.builders import a_cluster, a_job, a_running
@@ -20,6 +22,9 @@ def test_nothing_less_than_nothing_is_free_and_no_job_is_there_twice(controlling
     assert scene.free.tolist() == [[0], [4]]
     assert [job.id for job in scene.queue] == ([] if controlling else [1, 2])
     assert [(r.job.id, r.placement) for r in scene.running] == [(9, ((0, 1),))]
+
+
+HELD_BY_CLUSTER = "held by the cluster itself, until somebody releases or changes it"
 
 
 def pending(id=1, hold=Hold.PLUGIN, label="", **facts):
@@ -103,7 +108,14 @@ def test_a_job_that_is_seen_running_counts_there_and_not_where_it_was_sent():
         (pending(), Entry(1, State.HELD, 0, why="held"), None, "held", "held"),
         (pending(), Entry(1, State.FREE, 0, why="handed back", leave="odd"), None, "free", "odd"),
         (pending(hold=Hold.ADMIN), None, None, "held", "not the bridge's: held by an administrator"),
-        (pending(hold=Hold.CLUSTER), None, None, "free", "not the bridge's: held by the cluster itself"),
+        (pending(hold=Hold.CLUSTER), None, None, "held", HELD_BY_CLUSTER),
+        (
+            replace(pending(hold=Hold.CLUSTER, ineligible="begin time"), obstacle=Obstacle("launch failed", "job 1")),
+            Entry(1, State.FREE, 0, why="requeued"),
+            None,
+            "held",
+            f"{HELD_BY_CLUSTER}: launch failed",
+        ),
         (pending(hold=Hold.PLUGIN), None, None, "free", "held for the bridge, which has not taken it up yet"),
         (
             pending(hold=Hold.NONE),

@@ -1,15 +1,29 @@
 """An adapter and a policy are found by the words of the settings file, as everything else is."""
 
 import sys
+import time
 
 import pytest
 import structlog
 
 from cpsched_bridge.adapters import mock, slurm
-from cpsched_bridge.errors import BackendUnavailable, NotReady, SettingsError, Unreachable
+from cpsched_bridge.cycle.apart import Apart
+from cpsched_bridge.errors import BackendBegins, BackendUnavailable, NotReady, SettingsError, Unreachable
 from cpsched_bridge.ports import Check
-from cpsched_bridge.program.assembly import adapter_of, checked, connect, fallback_of, for_the_site, policy_of
+from cpsched_bridge.program.assembly import (
+    adapter_of,
+    checked,
+    connect,
+    fallback_of,
+    for_the_site,
+    patient_checks,
+    policy_of,
+    steps,
+    tellers,
+)
 from cpsched_bridge.settings import PolicySettings, Settings
+from cpsched_bridge.store.places import beginning_file
+from cpsched_bridge.watch.server import Watch
 from cpsched_bridge.watch.systemd import Systemd
 from tests.fakes import FakeCluster, FakePace
 from tests.installed import install
@@ -45,21 +59,33 @@ def test_the_projects_own_are_found_by_name():
 def test_a_plug_in_is_connected_with_its_options(site, words):
     settings = Settings.model_validate({"adapter": words, "options": {"size": 3}})
     assert connect(settings) == ("a backend", 3)
-    with pytest.raises(SettingsError, match=r"bridge.yaml:1: options.size: x: Input should be"):
+    with pytest.raises(SettingsError, match=r"bridge.yaml:1: options.size: x: must be"):
         connect(settings.model_copy(update={"options": {"size": "x"}}), "bridge.yaml")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("slum", r"bridge.yaml: unknown adapter 'slum'; known: gone, mine, mock, slurm; did you mean 'slurm'\?$"),
-        ("gone", r"bridge.yaml: adapter gone_site: gone_site cannot be imported: No module named 'gone_site'"),
-        ("mine_site:Section", r"bridge.yaml: adapter mine_site:Section: has no Options and no connect$"),
-        ("mine_site:Here.connect", r"bridge.yaml: adapter mine_site:Here.connect: has no Options and no connect$"),
+        (
+            "slum",
+            r"slum: unknown adapter 'slum'; known: gone, mine, mock, slurm; did you mean 'slurm'\?$",
+        ),
+        (
+            "gone",
+            r"gone: adapter gone_site: gone_site cannot be imported: No module named 'gone_site'",
+        ),
+        (
+            "mine_site:Section",
+            r"mine_site:Section: adapter mine_site:Section: has no Options and no connect$",
+        ),
+        (
+            "mine_site:Here.connect",
+            r"mine_site:Here.connect: adapter mine_site:Here.connect: has no Options and no connect$",
+        ),
     ],
 )
 def test_what_is_no_adapter_is_one_line(site, words, message):
-    with pytest.raises(SettingsError, match=message):
+    with pytest.raises(SettingsError, match=f"^bridge.yaml:1: adapter: {message}"):
         connect(Settings(adapter=words), "bridge.yaml")
 
 
@@ -71,6 +97,11 @@ def test_the_policy_of_the_settings_is_built_with_the_files_that_it_names(tmp_pa
     policy = policy_of(settings.spec())
     assert policy.dispatcher.expected_waits.of("parallel") == 600
     assert policy.overrun == "double"
+
+
+@pytest.mark.parametrize(("said", "rule"), [(None, "walltime"), ("one-second", "one-second")])
+def test_what_the_settings_say_of_overrun_is_in_force_beside_the_default_dispatcher(said, rule):
+    assert policy_of(PolicySettings(overrun=said).spec()).overrun == rule
 
 
 AWAY = Check("controller", False, "no answer", may_come=True)
@@ -162,3 +193,79 @@ def test_so_they_do_in_the_fallback(adapter, order):
     fallback = fallback_of(Settings.model_validate({"adapter": adapter}))
     assert fallback.dispatcher.scheme.order == order
     assert fallback_of(Settings.model_validate({"adapter": adapter, "policy": {"fallback": "none"}})) is None
+
+
+class Imports(FakeCluster):
+    """A cluster whose adapter begins for two looks."""
+
+    looks = 0
+
+    def checks(self):
+        self.looks += 1
+        if self.looks <= 2:
+            raise BackendBegins(f"hello: not asked yet: imports pyslurm, look {self.looks}")
+        return [MISSING]
+
+    def waits_for(self):
+        self.looks += 1
+        return "imports pyslurm" if self.looks <= 2 else None
+
+
+def test_an_adapter_that_begins_is_waited_for_without_systemd_too_and_named(monkeypatch):
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    pace, told = FakePace(cycles=10), []
+    assert checked(Imports(), pace, Systemd(), 60.0, told.append)
+    assert told[1:] == [f"hello: not asked yet: imports pyslurm, look {look}" for look in (1, 2)]
+    assert pace.waited == [0.0, 0.0], "the adapter itself has waited for a while each time"
+
+
+def test_a_signal_ends_the_wait_for_an_adapter_that_begins():
+    assert not checked(Imports(), FakePace(cycles=1), Systemd(), 60.0)
+
+
+def test_doctor_waits_for_an_adapter_that_begins_and_says_so():
+    told = []
+    assert patient_checks(Imports(), told.append) == [MISSING]
+    assert len(told) == 2
+
+
+def all_done(found):
+    """What the steps of a beginning say, one after the other."""
+    said = []
+    for step in found:
+        while (words := step()) is not None:
+            said += [words] if words not in said else []
+            time.sleep(0.02)
+    return said
+
+
+@pytest.mark.parametrize("own_process", ["always", "never"])
+def test_kernels_are_ready_in_both_processes_before_the_first_decision(own_process):
+    settings = Settings(adapter="mock", policy=PolicySettings(dispatcher="easy", own_process=own_process))
+    spec, loaded = settings.policy.spec(), []
+    policy = policy_of(spec)
+    with steps(policy, spec, settings, Imports(), loaded.append) as found:
+        said = all_done(found)
+        assert said[0] == "imports pyslurm"
+        assert any("kernels are ready" in words for words in said)
+        assert any("kernels are ready" in words for words in loaded), "the bridge has loaded its own"
+        beside = policy.dispatcher if own_process == "always" else None
+        assert isinstance(policy.dispatcher, Apart) == (own_process == "always")
+        assert beside is None or beside.pid is not None
+    assert beside is None or beside.pid is None, "it ends with the bridge"
+
+
+def test_a_step_of_the_beginning_is_told_everywhere(systemd, tmp_path):
+    settings = Settings(state_dir=tmp_path)
+    watch = Watch(settings)
+    found = tellers(settings, Systemd(), watch)
+    for tell in found:
+        tell("compiles kernels")
+    assert "STATUS=compiles kernels" in systemd
+    assert {"WATCHDOG=1", "EXTEND_TIMEOUT_USEC=600000000"} <= set(systemd)
+    assert beginning_file(settings).told()[0] == "compiles kernels"
+    assert watch.health.not_ready()[0] == "nothing can be decided yet: compiles kernels"
+    for tell in found:
+        tell("")
+    assert beginning_file(settings).told() is None
+    assert watch.health.not_ready() == ["no cycle has ended yet"]

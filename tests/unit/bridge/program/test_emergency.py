@@ -6,15 +6,16 @@ import resource
 import signal
 import sqlite3
 import time
+from dataclasses import replace
 
 import pytest
 import yaml
 
 from cpsched_bridge.cycle.hand_back import UNWRITTEN, give_all_back
-from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, SettingsError, StillHeld
-from cpsched_bridge.ports import Hold, Outcome
+from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, NoLedger, SettingsError, StillHeld
+from cpsched_bridge.ports import Claim, Hold, Outcome
 from cpsched_bridge.program import assembly, release
-from cpsched_bridge.settings import Settings
+from cpsched_bridge.settings import GuardSettings, Settings
 from cpsched_bridge.store import places
 from cpsched_bridge.store.heartbeat import touch
 from cpsched_bridge.store.instance import PauseFile
@@ -91,15 +92,78 @@ def test_release_all_reads_what_is_in_the_write_ahead_log_of_a_bridge_that_was_k
     assert held(cluster) == []
 
 
-def test_release_all_beside_a_damaged_ledger_gives_back_what_is_marked_and_names_the_others(stranded):
-    settings, cluster = stranded
-    path = places.ledger_path(settings)
+def damaged(path):
     content = bytearray(path.read_bytes())
     path.write_bytes(b"x" * 100 + content[100:])
-    words = release.release_all(settings, "bridge.yaml", None, False)
+
+
+def undecodable(path):
+    with sqlite3.connect(path) as db:
+        db.execute("update jobs set label = cast(x'68ff' as text)")
+    db.close()
+
+
+def without_a_schema(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + bytes(4096 - 100) + content[4096:])
+
+
+def taken_away(path):
+    path.unlink()
+
+
+def emptied(path):
+    path.write_bytes(b"")
+
+
+def a_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+LOST = {each.__name__: each for each in (damaged, undecodable, without_a_schema, taken_away, emptied, a_folder)}
+
+
+@pytest.mark.parametrize("name", LOST)
+@pytest.mark.parametrize("force", [False, True])
+def test_release_all_without_a_ledger_gives_back_what_is_marked_and_what_the_journal_tells(stranded, name, force):
+    settings, cluster = stranded
+    LOST[name](places.ledger_path(settings))
+    words = release.release_all(settings, "bridge.yaml", None, force)
+    assert held(cluster) == []
+    assert "note: 3 jobs are known to be held by the journal" in words
+    assert cluster.jobs[9].running
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_release_all_without_ledger_and_journal_gives_back_by_the_cluster_alone(stranded, name):
+    """An administrator's hold may be one of the bridge's: nobody can tell, and it stays."""
+    settings, cluster = stranded
+    LOST[name](places.ledger_path(settings))
+    damaged(places.journal_path(settings))
+    words = release.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == [3]
-    assert "(0 jobs were by its ledger)" in words
-    assert "set aside as ledger.sqlite.damaged-" in words
+    assert words.startswith("nothing is held by the bridge any more (0 jobs were by its ledger)\nnote: ")
+
+
+@pytest.mark.parametrize("on_stop", ["hand-back", "keep"])
+def test_the_journal_of_a_bridge_that_stopped_in_order_tells_of_held_jobs_only_where_they_were_kept(
+    tmp_path, monkeypatch, on_stop
+):
+    """An administrator's hold that came after the bridge had given its jobs back is the administrator's."""
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(a_job(1, per_unit=9), hold=Hold.NONE)
+    bridge = a_bridge(tmp_path, cluster, on_stop=on_stop)
+    for _ in range(2):
+        bridge.cycle()
+    assert bridge.stop() == []
+    bridge.ledger.close()
+    bridge.journal.close()
+    cluster.jobs[1].hold = Hold.ADMIN
+    monkeypatch.setattr(assembly, "connect", lambda settings, where: cluster)
+    damaged(places.ledger_path(bridge.settings))
+    release.release_all(bridge.settings, "bridge.yaml", None, False)
+    assert held(cluster) == ([1] if on_stop == "hand-back" else [])
 
 
 def test_release_all_says_which_jobs_are_still_held(stranded):
@@ -182,10 +246,28 @@ def test_a_pause_file_that_cannot_be_read_counts_as_paused(tmp_path, name):
 
 def test_where_no_bridge_has_run_nothing_is_done_and_that_is_no_success(tmp_path):
     settings = Settings(state_dir=tmp_path / "misytped")
-    for if_stale_s, force in ((None, False), (None, True), (1.0, False)):
-        with pytest.raises(SettingsError, match=r"misytped: holds no ledger\.sqlite, so no bridge has run there"):
-            release.release_all(settings, "bridge.yaml", if_stale_s, force)
+    for if_stale_s in (None, 1.0):
+        with pytest.raises(SettingsError, match=r"misytped: is not there: a mistyped path, or somebody took it away"):
+            release.release_all(settings, "bridge.yaml", if_stale_s, False)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", [None, "", "a file"])
+def test_by_force_jobs_are_given_back_by_the_cluster_alone_where_no_bridge_has_run_and_that_is_no_success(
+    stranded, tmp_path, folder
+):
+    """Beside a bridge whose directory was emptied, this alone helps; with a mistyped path it must not look good."""
+    _, cluster = stranded
+    settings = Settings(state_dir=tmp_path / "other")
+    if folder == "":
+        settings.state_dir.mkdir()
+    elif folder is not None:
+        settings.state_dir.write_text("")
+    why = {None: "is not there", "": "holds no file of a bridge", "a file": "Not a directory"}[folder]
+    with pytest.raises(NoLedger, match=f"(?s)nothing is held by the bridge any more .*; but state_dir=.*other: {why}"):
+        release.release_all(settings, "bridge.yaml", None, True)
+    assert held(cluster) == [3]
+    assert not settings.state_dir.is_dir() or list(settings.state_dir.iterdir()) == []
 
 
 @pytest.mark.parametrize(("age_s", "done"), [(0, False), (50, False), (-50, False), (70, True), (-70, True)])
@@ -205,8 +287,56 @@ def test_a_heartbeat_that_beats_is_a_sign_of_life_whatever_its_time(stranded, mo
     os.utime(settings.heartbeat_path, (1, 1))
     monkeypatch.setattr(release.time, "sleep", lambda _: touch(settings.heartbeat_path))
     words = release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=5)
-    assert words.endswith("s old, and beats: the clock has been set: nothing to do")
+    assert words.endswith("s old, and beats again: the bridge is back, or the clock was set: nothing to do")
     assert held(cluster) == [1, 2, 3]
+
+
+@pytest.fixture
+def beside(stranded, monkeypatch):
+    """Another bridge's claim stands on the cluster of the dead one; it is watched for a moment only."""
+    settings, cluster = stranded
+    monkeypatch.setattr(release, "SPARE_S", 0.02)
+    cluster.claimed = Claim("other", "1", 0, "login2:/var/lib/cpsched")
+    return settings.model_copy(update={"guard": GuardSettings(claim_gone_s=0.6)}), cluster
+
+
+def test_beside_another_living_bridge_only_what_this_ledger_alone_knows_is_given_back(beside):
+    settings, cluster = beside
+    observe = cluster._observe
+
+    def beating():
+        cluster.claimed = replace(cluster.claimed, beat=cluster.claimed.beat + 1)
+        return observe()
+
+    cluster._observe = beating
+    words = release.release_all(settings, "bridge.yaml", None, True)
+    assert held(cluster) == [1, 2], "the submit plugin's"
+    assert "another bridge is in control, and keeps what the submit plugin holds: login2:/var/lib/cpsched" in words
+
+
+def test_beside_the_claim_of_a_dead_bridge_everything_is_given_back(beside):
+    settings, cluster = beside
+    words = release.release_all(settings, "bridge.yaml", None, False)
+    assert held(cluster) == []
+    assert "another bridge" not in words
+
+
+@pytest.mark.parametrize(
+    ("claim", "found"),
+    [
+        (None, "none claims this cluster"),
+        ("own", "none claims this cluster"),
+        (Claim("other", "1", 0, "login2:/var/lib/cpsched"), "claimed by login2:/var/lib/cpsched"),
+    ],
+)
+def test_the_doctor_names_another_bridge_and_what_to_do(stranded, claim, found):
+    settings, cluster = stranded
+    if claim != "own":
+        cluster.claimed = claim
+    (check,) = assembly.other_bridges(cluster, settings)
+    assert (check.ok, check.detail, check.required) == (found.startswith("none"), found, False)
+    cluster.fail("observe", BackendTimeout("no answer"))
+    assert assembly.other_bridges(cluster, settings) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
@@ -241,6 +371,15 @@ def test_the_ledger_says_so_where_only_an_empty_one_can_be_had(tmp_path, monkeyp
         assert ledger.entries() == []
         ledger.record([move(None, State.HELD, 0, "held", job_id=1)])
     assert [h.kind for h in ledger.mishaps] == ["ledger_unreadable", "ledger_unwritable"]
+
+
+def test_a_lock_or_a_heartbeat_that_may_not_be_looked_at_keeps_nobody_from_releasing(stranded):
+    settings, cluster = stranded
+    for name in ("lock", "heartbeat"):
+        (settings.state_dir / name).unlink(missing_ok=True)
+        (settings.state_dir / name).symlink_to(name)
+    release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)
+    assert held(cluster) == []
 
 
 def test_settings_of_the_example_are_read(tmp_path):
@@ -296,7 +435,7 @@ def test_jobs_that_are_released_are_written_down_though_others_are_not(stranded)
 
 def test_a_cluster_that_cannot_be_read_is_given_back_what_the_ledger_names_and_that_is_said(stranded):
     settings, cluster = stranded
-    for _ in range(3):
+    for _ in range(4):  # once for the claim
         cluster.fail("observe", BackendTimeout("no answer"))
     with pytest.raises(StillHeld, match=r"^the cluster cannot be read, the submit plugin may hold more: no answer$"):
         release.release_all(settings, "bridge.yaml", None, False)

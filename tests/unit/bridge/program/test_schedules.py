@@ -3,9 +3,11 @@
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from typer.testing import CliRunner
 
 from cpsched.errors import InvalidValue
 from cpsched_bridge.program import gantt, schedules
+from cpsched_bridge.program.cli import app
 from cpsched_bridge.program.schedules import HEADING, Line
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.server import page_routes, served
@@ -81,6 +83,17 @@ def test_a_schedule_is_drawn_between_two_times(written, tmp_path):
     ]
     gantt.write(found, tmp_path / "g.html", None, None)
     assert (tmp_path / "g.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_drawing_is_not_written_over_another_file(written, tmp_path):
+    out = tmp_path / "g.svg"
+    out.write_text("mine")
+    with pytest.raises(Unusable, match=r"g.svg: is there already: remove it, or name another"):
+        gantt.write(schedules.read(written(*ROWS)), out, None, None)
+    trace = tmp_path / "none.swf"
+    result = CliRunner().invoke(app, ["gantt", str(trace), "--out", str(out)])
+    assert (result.exit_code, "is there already" in result.stderr) == (2, True), "before anything is read"
+    assert out.read_text() == "mine"
 
 
 @pytest.mark.parametrize(

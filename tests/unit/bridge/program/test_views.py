@@ -7,9 +7,11 @@ import pytest
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import UnknownJob
-from cpsched_bridge.ports import Check, Outcome
+from cpsched_bridge.ports import Check, Claim, Outcome
 from cpsched_bridge.program import views
 from cpsched_bridge.report import Happening
+from cpsched_bridge.store import places
+from cpsched_bridge.store.instance import BeginningFile
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import Aside
 from tests.bridges import a_bridge
@@ -119,6 +121,41 @@ def test_why_knows_what_became_of_jobs_that_ended(array, capsys):
     assert lines_of(capsys)[0] == expected
 
 
+def test_a_job_whose_nodes_have_another_name_now_runs_on_no_empty_name(array, capsys):
+    """The placement is empty: the adapter knows none of the nodes, or they are drained."""
+    bridge, cluster = array
+    cluster.jobs[8001].placement = ()
+    bridge.cycle()
+    capsys.readouterr()
+    views.print_why("7_1", bridge.settings)
+    assert "runs on nodes that take no jobs now, or have another name, waited" in lines_of(capsys)[0]
+
+
+def test_a_running_job_that_was_never_seen_waiting_has_its_name_nevertheless(tmp_path, capsys):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1), labels={8001: "7_1"})
+    cluster.submit(a_job(8001))
+    cluster.run_now(8001, ((0, 1),))
+    bridge = a_bridge(tmp_path, cluster)
+    bridge.cycle()
+    capsys.readouterr()
+    views.print_why("7_1", bridge.settings)
+    assert lines_of(capsys)[0].startswith("job 7_1: runs on n0")
+    cluster.end(8001)
+    bridge.cycle()
+    capsys.readouterr()
+    views.print_why("7_1", bridge.settings)
+    assert lines_of(capsys)[0].startswith("job 7_1: started at")
+
+
+def test_status_tells_the_present_mode_and_why_it_is_not_the_one_of_the_settings(tmp_path, capsys):
+    cluster = FakeCluster(claimed=Claim("other", "1", 5, "login2:/var/lib/cpsched"))
+    bridge = a_bridge(tmp_path, cluster)
+    bridge.cycle()
+    views.print_status(bridge.settings)
+    told = "paused another bridge is in control of this cluster: login2:/var/lib/cpsched"
+    assert f"mode since 2001-09-09 01:46:40 UTC: {told}" in lines_of(capsys)
+
+
 def test_nobody_knows_a_job_that_never_was(array):
     with pytest.raises(UnknownJob, match=r"job=7_9: neither ledger nor journal knows it"):
         views.print_why("7_9", array[0].settings)
@@ -222,3 +259,22 @@ def test_why_names_the_jobs_that_overtook_one_whose_start_slipped(submitted_s, p
     assert any(line.startswith(words) for line in views._why_in_round(1, slipped))
     on_time = dataclasses.replace(record, memory={"first_s": {"1": 1000}})
     assert not any("submitted later" in line for line in views._why_in_round(1, on_time))
+
+
+def test_status_says_what_a_bridge_does_before_it_decides(tmp_path, capsys):
+    bridge = a_bridge(tmp_path, FakeCluster())
+    bridge.cycle()
+    file = places.beginning_file(bridge.settings)
+    file.tell("compiles kernels: 3 of 23 kernels are ready\x1b[2J")
+    views.print_status(bridge.settings)
+    assert r"not deciding yet: compiles kernels: 3 of 23 kernels are ready\x1b[2J (said " in capsys.readouterr().out
+    file.tell("")
+    views.print_status(bridge.settings)
+    assert "not deciding yet" not in capsys.readouterr().out
+
+
+def test_a_state_directory_that_takes_nothing_keeps_no_bridge_from_beginning(tmp_path):
+    file = BeginningFile(tmp_path / "gone" / "beginning")
+    file.tell("compiles")
+    file.tell("")
+    assert file.told() is None

@@ -8,11 +8,14 @@ import pytest
 from cpsched_bridge.report import Happening
 from cpsched_bridge.store import journal as journals
 from cpsched_bridge.store import ledger as ledgers
+from cpsched_bridge.store.damage import Damaged
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import Aside
 from cpsched_bridge.store.ledger import Ledger, State, move
 
 GARBAGE = b"this is no database at all, " * 400
+FULL = "pragma query_only=on; create table more (x)"
+"""What fails as on a full disk: that is no damage."""
 
 MODULES = {"ledger": ledgers, "journal": journals}
 MADE = {"ledger": Ledger, "journal": Journal}
@@ -94,7 +97,7 @@ def test_an_attempt_to_begin_anew_that_fails_leaves_no_connection_open(file, mon
     file.damage()
     before = len(file.opened)
     with monkeypatch.context() as patched:
-        patched.setattr(file.module, "_SCHEMA", "no sql at all")
+        patched.setattr(file.module, "_SCHEMA", FULL)
         for number in (2, 3):
             with pytest.raises(sqlite3.OperationalError):
                 write(file.store, number)
@@ -106,7 +109,7 @@ def test_an_attempt_to_begin_anew_that_fails_leaves_no_connection_open(file, mon
 
 
 def test_a_file_that_cannot_be_opened_leaves_no_connection_open(file, monkeypatch):
-    monkeypatch.setattr(file.module, "_SCHEMA", "no sql at all")
+    monkeypatch.setattr(file.module, "_SCHEMA", FULL)
     before = len(file.opened)
     with pytest.raises(sqlite3.OperationalError):
         MADE[file.path.stem](file.path)
@@ -159,32 +162,29 @@ def test_a_file_that_is_not_there_or_is_empty_is_made_without_a_word(tmp_path, s
 def test_a_damaged_file_that_is_only_read_is_left_where_it_is(tmp_path, stem):
     path = tmp_path / f"{stem}.sqlite"
     path.write_bytes(GARBAGE)
-    with pytest.raises(sqlite3.DatabaseError):
+    with pytest.raises(Damaged, match="file is not a database"):
         MADE[stem](path, read_only=True)
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes() == GARBAGE
 
 
 @pytest.mark.parametrize(
-    ("jobs", "words"), [(0, ""), (1, "7_1"), (2, "7_1, 8"), (50, "56"), (51, "56 and 1 more"), (53, "56 and 3 more")]
+    ("jobs", "words"),
+    [(0, "1"), (1, "1, 7"), (2, "7, 8"), (49, "54, 55"), (50, "54, 55 and 1 more"), (52, "55 and 3 more")],
 )
-def test_what_a_damaged_ledger_named_as_held_is_told_up_to_fifty_by_name(tmp_path, jobs, words):
-    """By the label that people use where there is one; jobs on which no hold of ours can be are not named."""
+def test_what_a_damaged_ledger_said_of_jobs_is_told_up_to_fifty_where_it_is_not_believed(tmp_path, jobs, words):
     path = tmp_path / "ledger.sqlite"
     ledger = Ledger(path)
-    kept = [move(None, State.HELD, 0, "", job_id=id, label="7_1" if id == 7 else "") for id in range(7, 7 + jobs)]
-    over = move(None, State.HELD, 0, "", job_id=1)
-    ledger.record([over, *kept])
-    ledger.record([move(over.entry, State.GONE, 1, "")])
-    ledger._db.execute("update jobs set nodes = 'no list' where id = 1")
+    ledger.record([move(None, State.HELD, 0, "", job_id=id) for id in range(1, 7 + jobs)])
+    ledger._db.execute("update jobs set state = 'free' where id >= 7")
+    ledger._db.execute("update jobs set nodes = 'no list', seal = null where id = 1")
     ledger._db.commit()
     ledger.close()
-    (mishap,) = Ledger(path).mishaps
-    detail = mishap.detail
-    if not jobs:
-        assert "named" not in detail
-        return
-    named = detail.partition("; it named as held: ")[2].partition("; those without the submit plugin's mark")[0]
+    anew = Ledger(path)
+    (mishap,) = anew.mishaps
+    assert "begun anew with the 5 jobs whose rows are whole" in mishap.detail
+    assert [entry.job_id for entry in anew.entries()] == [2, 3, 4, 5, 6]
+    named = mishap.detail.partition("; not believed is what it said of ")[2]
+    assert named.startswith("1, 7" if jobs else "1")
     assert named.endswith(words)
-    assert named.startswith("7_1")
-    assert named.count(",") == min(jobs, 50) - 1
+    assert named.count(",") == min(jobs, 49)

@@ -57,22 +57,29 @@ def test_a_damaged_ledger_is_set_aside_at_the_start_and_begun_anew(tmp_path, dam
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("state", "'hold'"), ("nodes", "'['"), ("nodes", "7"), ("failures", "'x'")]
+    ("column", "value"),
+    [
+        *(("state", "'hold'"), ("nodes", "'['"), ("nodes", "7"), ("failures", "'x'"), ("why", "cast(x'68ff' as text)")),
+        *(("id", "1000"), ("state", "'free'"), ("label", "7"), ("nodes", "replace(hex(zeroblob(50000)), '00', '[')")),
+        *(("since_s", "1e300"), ("seal", "0"), ("leave", "x'00'")),
+    ],
 )
-def test_a_row_that_is_no_entry_is_not_believed_and_what_it_claimed_is_told(tmp_path, column, value):
+def test_a_row_that_is_not_as_it_was_written_is_not_believed_and_the_others_are(tmp_path, column, value):
     path = tmp_path / "ledger.sqlite"
     a_ledger(path).close()
     with sqlite3.connect(path) as db:
         db.execute(f"update jobs set {column} = {value} where id = 2")
+    named = 1000 if column == "id" else 2
     with (
-        pytest.raises(DamagedFile, match=r"job 2: .*the bridge sets a damaged file aside"),
+        pytest.raises(DamagedFile, match=r"the bridge sets a damaged file aside"),
         places.opened_ledger(Settings(state_dir=tmp_path), read_only=True),
     ):
         pass
     ledger = Ledger(path)
-    assert ledger.entries() == []
-    assert "it named as held: 1_1" in ledger.mishaps[0].detail
-    assert "3_1; those without the submit plugin's mark" in ledger.mishaps[0].detail
+    assert [(entry.job_id, entry.label) for entry in ledger.entries()] == [(1, "1_1"), (3, "3_1")]
+    assert ledger.mishaps[0].detail.endswith(f"2 jobs whose rows are whole; not believed is what it said of {named}")
+    assert not ledger.whole
+    assert Ledger(path).entries() == ledger.entries()
 
 
 def test_a_ledger_that_is_damaged_while_it_is_used_is_written_anew_from_memory(tmp_path):
@@ -90,6 +97,35 @@ def test_a_ledger_that_is_damaged_while_it_is_used_is_written_anew_from_memory(t
     assert fresh.get(1).state is State.STARTING
     assert len(fresh.entries(State.HELD)) == 299
     assert len(fresh.history(1)) == 1
+
+
+def quoting_bytes(path):
+    """A schema that SQLite quotes in its message, with a byte that is no UTF-8: Python cannot make a text of it."""
+    with sqlite3.connect(path) as db:
+        db.execute("pragma writable_schema=on")
+        no_text = b"create table x \xff".hex()
+        db.execute(f"update sqlite_master set sql = cast(x'{no_text}' as text) where type = 'table'")
+    db.close()
+
+
+def test_a_schema_whose_error_has_no_text_is_damage_at_the_start_and_while_it_is_used(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    ledger = a_ledger(path)
+    ledger._db.close()
+    quoting_bytes(path)
+    with pytest.raises(UnicodeDecodeError), sqlite3.connect(path) as db:
+        db.execute("select * from jobs")
+    ledger._db = sqlite3.connect(path)
+    ledger.record([move(ledger.get(1), State.STARTING, 6, "decided")])
+    assert Ledger(path).entries() == ledger.entries()
+    ledger._db.close()
+    quoting_bytes(path)
+    fresh = Ledger(path)
+    assert (fresh.entries(), [mishap.kind for mishap in fresh.mishaps]) == ([], ["ledger_damaged"])
+    journal = tmp_path / "journal.sqlite"
+    Journal(journal).close()
+    quoting_bytes(journal)
+    assert [mishap.kind for mishap in Journal(journal).mishaps] == ["journal_damaged"]
 
 
 def test_a_full_disk_is_no_damage(tmp_path):

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from cpsched_bridge.store import heartbeat
+from cpsched_bridge.store.damage import seal_of
 from cpsched_bridge.store.heartbeat import Heartbeat, age_s, touch
 from tests.bridges import a_bridge
 from tests.builders import a_job
@@ -63,7 +64,8 @@ def test_what_is_written_in_a_file_that_somebody_else_touched_does_not_count(tmp
 @pytest.mark.parametrize(("apart_s", "counts"), [(1.999, True), (2.0, False), (-2.0, False)])
 def test_two_seconds_between_the_times_in_and_of_the_file_are_two_touches(tmp_path, apart_s, counts):
     path = tmp_path / "heartbeat"
-    path.write_text(f"this-boot {heartbeat._boot_s()} 1000.0\n")
+    words = f"this-boot {heartbeat._boot_s()} 1000.0"
+    path.write_text(f"{words} {seal_of(words.split())}\n")
     os.utime(path, (1000 + apart_s, 1000 + apart_s))
     assert (age_s(path) < 60) is counts
 

@@ -131,7 +131,7 @@ def test_a_round_whose_dispatcher_cannot_recall_what_it_learned_is_not_replayed(
     amnesiac = PolicySpec(f"{__name__}:Amnesiac")
     write(journal, 1, a_scene(queue=[a_job(1)]), record=amnesiac, memory={"ada": 1})
     skipped = decide_again(journal.read(1)).skipped
-    assert skipped == "what was remembered cannot be recalled: dispatcher Amnesiac: ValueError: no idea"
+    assert skipped.startswith("what was remembered cannot be recalled: dispatcher Amnesiac: ValueError: no idea")
 
 
 def test_an_unknown_round_is_an_error_that_tells_what_there_is(tmp_path):

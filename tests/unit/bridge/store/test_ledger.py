@@ -1,4 +1,5 @@
 import sqlite3
+from dataclasses import astuple, fields
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,67 @@ def test_what_was_recorded_is_there_after_a_restart(tmp_path):
     assert second.kept() == [7]
     assert second.pinned() == {7}
     assert [(before, after) for _, _, before, after, _ in second.history(7)] == [(None, "held"), ("held", "starting")]
+
+
+def test_every_field_of_an_entry_survives_a_restart(tmp_path):
+    """What a job is left to the cluster for, above all: it would be taken again."""
+    told = Entry(7, State.HELD, 6, True, 3, (("n1", 2), ("n2", 1)), "left for good", "7_1", "why")
+    assert all(value != field.default for field, value in zip(fields(Entry), astuple(told), strict=True))
+    for durable in (False, True):
+        first = Ledger(tmp_path / "ledger.sqlite", durable)
+        first.record([Transition(told.state if first.get(7) else None, told)])
+        first.close()
+        assert Ledger(tmp_path / "ledger.sqlite").get(7) == told
+        assert Ledger.copy_of(tmp_path / "ledger.sqlite").get(7) == told
+
+
+def test_what_a_user_wrote_that_is_no_text_is_written_escaped(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.record([move(None, State.HELD, 1, "why \udc80", job_id=7, leave="leave \udc80", label="\udc80")])
+    (entry,) = Ledger(tmp_path / "ledger.sqlite").entries()
+    assert (entry.why, entry.leave, entry.label) == (r"why \udc80", r"leave \udc80", r"\udc80")
+
+
+def test_a_ledger_of_a_version_without_seals_is_read_and_sealed_as_it_is_written(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    first = Ledger(path)
+    first.record([move(None, State.HELD, 5, "held", job_id=id) for id in (1, 2)])
+    first.close()
+    with sqlite3.connect(path) as db:
+        db.execute("alter table jobs drop column seal")
+    db.close()
+    with places.opened_ledger(Settings(state_dir=tmp_path), read_only=True) as looked_at:
+        assert looked_at.kept() == [1, 2]
+    ledger = Ledger(path)
+    assert (ledger.kept(), ledger.mishaps, ledger.whole) == ([1, 2], [], True)
+    ledger.record([move(ledger.get(1), State.FREE, 6, "handed back")])
+    assert dict(ledger._db.execute("select id, seal is null from jobs")) == {1: 0, 2: 1}
+
+
+def test_what_is_committed_is_in_the_file_itself(tmp_path):
+    """So a log that is damaged, or was not copied, takes nothing along."""
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.record([move(None, State.HELD, 5, "held", job_id=7)])
+    (tmp_path / "copy.sqlite").write_bytes((tmp_path / "ledger.sqlite").read_bytes())
+    assert Ledger(tmp_path / "copy.sqlite").kept() == [7]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["delete from jobs where id = 1", "drop table jobs", "drop table transitions", "update transitions set round = -1"],
+)
+def test_what_is_missing_is_noticed_at_the_start(tmp_path, damage):
+    path = tmp_path / "ledger.sqlite"
+    ledger = Ledger(path)
+    ledger.record([move(None, State.HELD, 5, "held", job_id=id) for id in (1, 2)], 3)
+    assert Ledger(path).whole
+    ledger._db.execute(damage)
+    ledger._db.commit()
+    ledger.close()
+    anew = Ledger(path)
+    assert not anew.whole
+    assert anew.kept() == {"delete": [2], "drop table jobs": []}.get(damage.split(" from")[0], [1, 2])
+    assert [mishap.kind for mishap in anew.mishaps] == ["ledger_damaged"]
 
 
 def test_a_transition_must_start_where_the_ledger_stands(tmp_path):

@@ -117,6 +117,22 @@ def test_labels_beyond_the_bound_fall_together():
     assert a_gauge(max)["cpsched_test", (("x", "a"),)] == 1
 
 
+@pytest.mark.parametrize("submits_s", [(20, 60), (60, 20)])
+def test_the_oldest_waiting_job_counts_wherever_in_the_queue_it_stands(submits_s):
+    exporter, seen = Exporter(), FakeCluster(now_s=100).observe()
+    waiting = [a_job(id, submit_s=submit_s, queue="a") for id, submit_s in enumerate(submits_s)]
+    exporter(Followed(CycleReport(1, "control", 0.0, observation=seen, waiting=waiting)))
+    assert scrape(exporter)["cpsched_oldest_pending_seconds", partition("a")] == 80
+
+
+def test_a_check_that_nobody_requires_has_a_metric_too():
+    exporter = Exporter()
+    checks = [Check("plugin", False, "", required=False), Check("clock", False, "", required=True)]
+    exporter(Followed(CycleReport(1, "control", 0.0, checks=checks)))
+    found = scrape(exporter)
+    assert [found["cpsched_check_ok", (("check", name),)] for name in ("plugin", "clock")] == [0, 0]
+
+
 def test_checks_are_told_when_they_were_made_and_one_that_is_gone_is_no_fault():
     exporter = Exporter()
 
@@ -185,6 +201,10 @@ def test_a_promise_error_is_a_time_with_a_direction(start_s, direction):
     exporter(Followed(CycleReport(1, "control", 0.0), kept=(Kept(1, 100, start_s),)))
     found = scrape(exporter)
     assert found["cpsched_start_promise_error_seconds_sum", (("direction", direction),)] == abs(start_s - 100)
+    counts = {
+        name: found["cpsched_start_promise_error_seconds_count", (("direction", name),)] for name in ("late", "early")
+    }
+    assert counts == {"late": 0, "early": 0} | {direction: 1}
 
 
 def test_a_failed_cycle_is_counted_and_not_a_success(bridge_at, watch):
@@ -217,9 +237,9 @@ def test_a_job_that_ended_unseen_counts_as_started(bridge_at, watch):
 
 
 def test_jobs_left_to_the_clusters_scheduler_wait_for_that_reason(bridge_at, watch):
-    cluster = FakeCluster(left=[LeftJob(9, "array")])
+    cluster = FakeCluster(left=[LeftJob(9, "array"), LeftJob(10, "array")])
     bridge_at(cluster, listeners=(watch,)).cycle()
-    assert scrape(watch.exporter)["cpsched_waiting_jobs", (("reason", "left_to_slurm"),)] == 1
+    assert scrape(watch.exporter)["cpsched_waiting_jobs", (("reason", "left_to_slurm"),)] == 2
 
 
 def test_sizes_and_restarts_of_the_child(bridge_at):

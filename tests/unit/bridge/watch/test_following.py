@@ -83,3 +83,14 @@ def test_a_job_that_loses_its_place_in_the_plan_keeps_what_it_was_promised(clust
     cycled()
     assert following.promises[2] == Promise(100, 100, 100)
     assert following.promises[3] == Promise(100, 100, 100)
+
+
+def test_beyond_the_bound_the_oldest_predictions_are_forgotten(cluster, following, cycled, monkeypatch):
+    monkeypatch.setattr("cpsched_bridge.watch.following.FORGOTTEN_AFTER", 2)
+    for id in (1, 2, 3):
+        cluster.submit(a_job(id, walltime_s=100 * id))
+        cycled()
+        cycled()
+    for id in (1, 2, 3):
+        cluster.end(id)
+    assert sorted(each.job_id for each in cycled().predicted) == [2, 3]

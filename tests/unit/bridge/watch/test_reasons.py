@@ -3,7 +3,10 @@
 import pytest
 
 from cpsched.catalogue import DISPATCHERS
+from cpsched.dispatchers.cp.answer import PHRASES as SOLVERS
+from cpsched.dispatchers.lookahead.dispatcher import PHRASES
 from cpsched.policy_spec import PolicySpec, setting_names
+from cpsched.reasons import LIST_SCHEDULING
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.watch.reasons import KINDS, OTHER, kind_of, set_aside
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
@@ -25,6 +28,14 @@ def test_every_reason_of_a_listed_dispatcher_has_a_kind(name):
     assert decision.waits
     assert {wait.reason for wait in decision.waits.values() if kind_of(wait.reason) == OTHER} == set()
     assert kind_of(decision.waits[3].reason) == "never"
+
+
+@pytest.mark.parametrize("phrases", [LIST_SCHEDULING, PHRASES, SOLVERS], ids=["lists", "lookahead", "solvers"])
+def test_a_job_without_a_plan_waits_for_the_reason_behind_those_words(phrases):
+    lacking = phrases.no_plan + "not enough free resources: 0 of 1 units would fit"
+    assert kind_of(lacking) == "resources"
+    assert kind_of(phrases.no_plan + "others are first") == "priority"
+    assert kind_of(phrases.no_plan + phrases.unplanned) == kind_of(phrases.unplanned) != OTHER
 
 
 def test_what_a_plugin_says_is_other():

@@ -2,14 +2,20 @@
 
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 
 import pytest
 
+from cpsched_bridge.cycle.beginning import Beginning
 from cpsched_bridge.errors import AddressTaken, BackendTimeout
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.watch.endpoint import MOST_CONNECTIONS, Endpoint
+from cpsched_bridge.watch import endpoint as endpoints
+from cpsched_bridge.watch.endpoint import Endpoint
+from cpsched_bridge.watch.gate import most_clients
+from cpsched_bridge.watch.once_a_minute import OncePerMinute
 from cpsched_bridge.watch.server import Watch
 from tests.fakes import FakeCluster
 
@@ -19,11 +25,19 @@ def watch():
     return Watch(Settings())
 
 
+@contextmanager
+def serving(watch):
+    endpoint = Endpoint(watch.app(), "127.0.0.1", 0)
+    try:
+        yield endpoint
+    finally:
+        endpoint.close()
+
+
 @pytest.fixture
 def endpoint(watch):
-    endpoint = Endpoint(watch.app(), "127.0.0.1", 0)
-    yield endpoint
-    endpoint.close()
+    with serving(watch) as endpoint:
+        yield endpoint
 
 
 def get(endpoint, path):
@@ -60,6 +74,16 @@ def test_ready_after_a_good_cycle_and_not_after_a_failed_one(endpoint, watch, br
     status, _, text = get(endpoint, "readyz")
     assert (status, text) == (503, "round 2 failed: backend_timeout\nno answer\\x1b[2J\n")
     assert get(endpoint, "healthz")[0] == 200, "a loop whose cluster is away is alive"
+
+
+def test_a_good_cycle_of_some_time_ago_does_not_make_the_bridge_ready(endpoint, watch, bridge_at):
+    bridge_at(FakeCluster(), listeners=(watch,)).cycle()
+    now_s = watch.health._last_s + 11.0  # ten intervals later than the next one is due
+    watch.health.clock = lambda: now_s
+    assert get(endpoint, "readyz")[0] == 200
+    watch.health.clock = lambda: now_s + 12.0
+    assert get(endpoint, "readyz")[::2] == (503, "the last good cycle ended 23 s ago; one ends every 1 s\n")
+    assert get(endpoint, "healthz")[0] == 200, "it may be a long decision"
 
 
 def test_a_loop_that_stalls_is_not_healthy(endpoint, watch, bridge_at):
@@ -109,16 +133,51 @@ def crowd(endpoint):
 )
 def test_clients_that_keep_their_connections_do_not_keep_others_out(endpoint, crowd, said):
     """Some say nothing, some stop in the middle of a request, some never read their answer."""
-    crowd(MOST_CONNECTIONS + 40, said)
+    crowd(most_clients() + 40, said)
     for path in ("metrics", "healthz"):
         assert get(endpoint, path)[0] in (200, 503)
         assert get(endpoint, path)[2].strip() not in ("", "Service Unavailable")
 
 
 def test_no_more_connections_are_kept_than_there_is_room_for(endpoint, crowd):
-    crowd(MOST_CONNECTIONS + 40)
+    crowd(most_clients() + 40)
     assert get(endpoint, "metrics")[0] == 200
-    assert len(endpoint._server.server_state.connections) <= MOST_CONNECTIONS
+    assert len(endpoint._server.server_state.connections) <= most_clients()
+
+
+def sent_for_ever(endpoint, first, then, pause_s=0.0):
+    """Send `first`, and `then` again and again, and never read, until the server has had enough."""
+    with socket.create_connection(address(endpoint), timeout=20) as client:
+        client.sendall(first)
+        while True:
+            client.sendall(then)
+            time.sleep(pause_s)
+
+
+def test_a_request_that_never_ends_is_given_up(watch, monkeypatch):
+    """Byte after byte, so that something always comes."""
+    monkeypatch.setattr(endpoints, "REQUEST_S", 0.3)
+    with serving(watch) as endpoint:
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            sent_for_ever(endpoint, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ", b"x", 0.02)
+        assert get(endpoint, "metrics")[0] == 200
+
+
+def test_an_answer_that_nobody_reads_is_given_up(watch, monkeypatch):
+    monkeypatch.setattr(endpoints, "ANSWER_S", 0.3)
+    with serving(watch) as endpoint:
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            sent_for_ever(endpoint, b"", b"GET /api/schema HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
+        assert get(endpoint, "metrics")[0] == 200
+
+
+def test_requests_that_are_none_are_told_once(watch, monkeypatch):
+    told = []
+    monkeypatch.setattr(endpoints, "SAID", OncePerMinute(lambda *line: told.append(line)))
+    with serving(watch) as endpoint:
+        for _ in range(50):
+            assert answer_to(endpoint, b"\x16\x03\x01\r\n\r\n").startswith("HTTP/1.1 400")
+    assert told == [("Invalid HTTP request received.", 1, "")]
 
 
 def test_it_ends_although_clients_keep_their_connections(watch):
@@ -148,14 +207,31 @@ def test_addresses_and_localhost_get_the_page(endpoint, path, host):
     assert "421" not in answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split("\r\n")[0]
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:9764", "localhost.evil.example", "127.0.0.1.evil.example", "[", "a b"]
-)
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:9764", "evil.example@127.0.0.1", "[", "a b"])
 @pytest.mark.parametrize("path", ["/", "/jobs/1", "/api/queue", "/api/jobs/1"])
 def test_somebody_elses_name_for_this_address_does_not_get_the_page(endpoint, path, host):
     """A browser asks so where a web site has its own name lead to the reader's machine (DNS rebinding)."""
     first = answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split("\r\n")[0]
     assert first.split(" ")[1] in ("421", "400")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET http://localhost/api/queue HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost:\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-Host: localhost\r\nhost: evil.example\r\n\r\n",
+        "GET / HTTP/1.0\r\nX-Forwarded-Host: localhost\r\nHost: evil.example\r\n\r\n",
+        "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_a_request_names_one_host_and_a_path(endpoint, asked):
+    assert answer_to(endpoint, asked.encode()).split(" ")[1] in ("400", "421")
 
 
 @pytest.mark.parametrize("page", [{"hosts": ["Cluster.Example"]}, {"public": True}])
@@ -188,3 +264,34 @@ def test_an_address_of_any_length_is_answered_shortly(endpoint, size):
     assert said.split(" ")[1] in ("200", "400", "404")
     assert len(said) < 3000
     assert get(endpoint, "metrics")[0] == 200
+
+
+def test_a_page_with_nothing_to_show_says_why(endpoint, watch, bridge_at):
+    """At its address, at a job's, and in the JSON."""
+    watch.begins("compiles kernels: 3 of 23 <kernels> are ready")
+    for path in ("", "jobs/7"):
+        status, _, text = get(endpoint, path)
+        assert status == 200
+        assert "has not read the cluster yet" in text
+        assert "nothing can be decided yet: compiles kernels: 3 of 23 &lt;kernels&gt; are ready" in text
+    for path in ("api/status", "api/jobs/7"):
+        status, _, text = get(endpoint, path)
+        assert (status, text.splitlines()[1]) == (
+            503,
+            "nothing can be decided yet: compiles kernels: 3 of 23 <kernels> are ready",
+        )
+    cluster = FakeCluster()
+    cluster.fail("observe", BackendTimeout("no answer"))
+    bridge = bridge_at(cluster, listeners=(watch,))
+    bridge.cycle()
+    assert "round 1 failed: backend_timeout" in get(endpoint, "")[2]
+    assert "compiles" not in get(endpoint, "")[2]
+
+
+def test_the_page_of_a_bridge_that_reads_but_cannot_decide_says_so(endpoint, watch, bridge_at):
+    beginning = Beginning([lambda: "compiles kernels"])
+    bridge_at(FakeCluster(), listeners=(watch,), beginning=beginning).cycle()
+    alarm = 'The bridge starts no jobs. <span class="detail">nothing can be decided yet: compiles kernels</span>'
+    assert alarm in get(endpoint, "")[2]
+    assert get(endpoint, "readyz")[0] == 503
+    assert get(endpoint, "healthz")[0] == 200

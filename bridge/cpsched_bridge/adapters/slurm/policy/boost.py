@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from cpsched_bridge.adapters.slurm.policy.answers import PartitionPolicy, SitePicture
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
-from cpsched_bridge.adapters.slurm.translation import hostlist, states
+from cpsched_bridge.adapters.slurm.translation import hostlist, reasons, states
 
 BLOCKS = frozenset({"", "None", "Priority", "Resources"})
 """Reasons of a job that Slurm has tried to start, or is about to try; any other keeps a job from blocking others."""
@@ -56,7 +56,7 @@ def _blocks(record: Record) -> bool:
         record["state"] == states.PENDING
         and bool(record["priority"])
         and not record["required_nodes"]
-        and (record["state_reason"] or "") in BLOCKS
+        and reasons.named(record["state_reason"] or "") in BLOCKS
     )
 
 

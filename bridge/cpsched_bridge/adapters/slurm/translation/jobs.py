@@ -4,7 +4,7 @@
   be told to Slurm to the letter is refused with `NotModelled`.
 - `placed_job` reads a record that has, or had, nodes: of a running job, an ended one, or one of the database.
 
-How amounts are split over nodes stands in `shares`.
+How amounts are split over nodes stands in `shares`, what a placed job has on each node in `layouts`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
+from cpsched_bridge.adapters.slurm.translation.pins import Told, nodes_given_back, told_at_start
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation
-from cpsched_bridge.adapters.slurm.translation.shares import share_allocated, shares_asked, told_at_start
-from cpsched_bridge.adapters.slurm.translation.unmodelled import NotModelled, refuse_unmodelled
+from cpsched_bridge.adapters.slurm.translation.shares import Shares, parts_asked, share_allocated
+from cpsched_bridge.adapters.slurm.translation.unmodelled import NotModelled, TooLarge, refuse_unmodelled
 
 FOREVER_S = 365 * 86400
 """Walltime of a job without a time limit in a partition without one."""
@@ -28,13 +29,15 @@ FOREVER_S = 365 * 86400
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One pending job as read, and what a start of it must tell Slurm besides the nodes."""
+    """One pending job as read, and what a start of it must tell Slurm besides the nodes.
+
+    Where its units are tasks that may share nodes, a start tells the number of its nodes as well.
+    """
 
     job: Job
-    tasks_per_node: int
-    """Tasks of each share where Slurm must be told, else 0."""
-    restore: str
-    """scontrol settings that give the record back what that changes; may be empty."""
+    told: Told
+    task_by_task: Asked | None = None
+    """The same job as tasks that may share nodes, where it can be in equal shares too."""
 
 
 def pending_job(
@@ -43,27 +46,37 @@ def pending_job(
     """A pending record as a job; raises `NotModelled`.
 
     `conflicts` are reservations that begin before the job would end. `ineligible` tells of limits, not of
-    times and dependencies: those depend on the moment.
+    times and dependencies: those depend on the moment. A job is never ineligible because it could not run on the empty
+    machine: this project's model may be wrong there, so such a job is Slurm's.
     """
     refuse_unmodelled(record)
     if partition.unmodelled:
         raise NotModelled(f"partition {partition.name}: {partition.unmodelled}")
     node_set = nodes_allowed(record, machine, partition, conflicts)
-    shares = shares_asked(record, machine, node_set)
     walltime_s = walltime(record, partition)
-    reason = limits(record, partition, shares.nodes, walltime_s)
-    if reason is None and not shares.fit:
-        reason = f"no {shares.nodes} node(s) that it may use can hold it, even empty"
-    request = Request(
-        units=shares.nodes,
-        per_unit=shares.amounts,
-        distinct=shares.nodes > 1,
-        exclusive=partition.exclusive or record["resource_sharing"] == "NO",
-        node_set=node_set,
-    )
-    return Asked(
-        _job(record, job_id, walltime_s, request, reason), *told_at_start(record, shares.nodes, partition.max_nodes)
-    )
+    reason = limits(partition, walltime_s)
+    try:
+        parts = parts_asked(record, machine, node_set, partition.min_nodes, partition.max_nodes)
+    except TooLarge as too_large:
+        if not conflicts:
+            raise
+        anywhere = nodes_allowed(record, machine, partition, ())
+        parts = parts_asked(record, machine, anywhere, partition.min_nodes, partition.max_nodes)
+        reason = reason or f"{too_large}, before reservation {conflicts[0].name} is over"
+    exclusive = partition.exclusive or record["resource_sharing"] == "NO"
+
+    def asked(parts: Shares, distinct: bool) -> Job:
+        request = Request(parts.units, parts.amounts, distinct, exclusive, node_set)
+        return _job(record, job_id, walltime_s, request, reason)
+
+    by_task = None
+    if parts.tasks is not None:
+        by_task = Asked(asked(parts.tasks, False), Told(0, 0, nodes_given_back(record, partition.max_nodes)))
+    if parts.equal is None:
+        assert by_task is not None
+        return by_task
+    told = told_at_start(record, parts.equal.units, partition.max_nodes)
+    return Asked(asked(parts.equal, parts.equal.units > 1), told, None if exclusive else by_task)
 
 
 def placed_job(record: Record, job_id: int, machine: Machine, nodes: int) -> Job:
@@ -94,6 +107,7 @@ def _job(record: Record, job_id: int, walltime_s: int, request: Request, ineligi
         name=record["name"] or "",
         queue=record["partition"] or "",
         account=record["account"] or "",
+        qos=record.get("qos") or "",
         ineligible=ineligible,
     )
 
@@ -125,19 +139,11 @@ def nodes_allowed(record: Record, machine: Machine, partition: Partition, confli
     return machine.node_set(mask, " & ".join(named))
 
 
-def limits(record: Record, partition: Partition, nodes: int, walltime_s: int) -> str | None:
+def limits(partition: Partition, walltime_s: int) -> str | None:
     """Why the job may not start whatever is free: its partition's state and limits; None if it may."""
     if partition.state not in ("UP", "DRAIN"):
-        return f"partition {partition.name} is {partition.state}"
+        name = "PartitionInactive" if partition.state == "INACTIVE" else "PartitionDown"
+        return f"{name}: partition {partition.name} is {partition.state}"
     if partition.max_time_min is not None and walltime_s > partition.max_time_min * 60:
-        return f"time limit above that of partition {partition.name}"
-    if partition.max_nodes is not None and nodes > partition.max_nodes:
-        return f"more nodes than partition {partition.name} allows"
-    if nodes < partition.min_nodes:
-        return f"fewer nodes than partition {partition.name} asks for"
-    account = record["account"] or ""
-    if partition.allowed_accounts is not None and account not in partition.allowed_accounts:
-        return f"account may not use partition {partition.name}"
-    if account in partition.denied_accounts:
-        return f"account may not use partition {partition.name}"
+        return f"PartitionTimeLimit: time limit above that of partition {partition.name}"
     return None

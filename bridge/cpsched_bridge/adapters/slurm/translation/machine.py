@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cpsched.bounds import MOST_AMOUNT
 from cpsched.model import BoolArray, Cluster, IntArray
+from cpsched.model.bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation.gres import gres_amounts
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from cpsched.bounds import MOST_AMOUNT
 from cpsched.fit import used_by
 from cpsched.model import BoolArray, IntArray, RunningJob
+from cpsched.model.bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import states
 from cpsched_bridge.adapters.slurm.translation.gres import tres_gres

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cpsched.model import EndedJob, Job
+from cpsched.model import EndedJob, IntArray, Job
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
-from cpsched_bridge.adapters.slurm.translation import arrays, ids, states
+from cpsched_bridge.adapters.slurm.translation import arrays, claims, ids, states
+from cpsched_bridge.adapters.slurm.translation.access import Doors
 from cpsched_bridge.adapters.slurm.translation.ended import Ended, all_ended, of_database
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.nodes import available, free_on, overcommitted
@@ -15,6 +16,7 @@ from cpsched_bridge.adapters.slurm.translation.outages import outages_of
 from cpsched_bridge.adapters.slurm.translation.partitions import Partitions
 from cpsched_bridge.adapters.slurm.translation.queue import Queue, Surroundings
 from cpsched_bridge.adapters.slurm.translation.reservations import reservations_of
+from cpsched_bridge.adapters.slurm.translation.room import Room
 from cpsched_bridge.adapters.slurm.translation.running import Running, coming_back
 from cpsched_bridge.ports import Observation
 
@@ -25,36 +27,52 @@ class Translator:
 
     counts_memory: bool = True
     """Whether Slurm allocates memory at all (CR_*_Memory)."""
+    accounts_checked: tuple[bool | None, bool] = (None, True)
+    """See `access.accounts_checked`."""
     machine: Machine | None = None
     queue: Queue = field(default_factory=Queue)
+    free: IntArray | None = None
+    """What was free at the last reading, int64[N, R]."""
     _partitions: Partitions = field(default_factory=Partitions)
     _running: Running = field(default_factory=Running)
     _ended: Ended = field(default_factory=Ended)
     _jobs: dict[int, Job] = field(default_factory=dict)
     """Jobs as they were when pending or running: an ended job is learned under the same request."""
 
-    def observe(self, seen: ClusterRecords, pinned: Collection[int] = ()) -> Observation:
-        """The observation of one reading; `pinned` are jobs whose node list is the bridge's own."""
+    def observe(
+        self, seen: ClusterRecords, pinned: Collection[int] = (), above: Mapping[str, str] | None = None
+    ) -> Observation:
+        """The observation of one reading.
+
+        `pinned` are jobs whose node list is the bridge's own; `above` tells of each account which one it is below,
+        where that is known.
+        """
         machine = self._machine(seen.nodes)
         partitions = self._partitions.read(machine, seen.partitions)
-        reservations = reservations_of(seen.reservations, machine, seen.now_s)
-        running = self._running.read(seen.jobs, machine, self._jobs, seen.now_s)
-        around = Surroundings(seen.now_s, machine, partitions, reservations, pinned, seen.guarded)
+        reservations = reservations_of(claims.others(seen.reservations), machine, seen.now_s)
+        doors = Doors(*self.accounts_checked, above, seen.outside)
+        running = self._running.read(seen, machine, self._jobs)
+        usable = available(seen.nodes, reservations, seen.now_s) & ~overcommitted(seen.nodes, machine)
+        self.free = free_on(seen.nodes, machine, running, usable)
+        room = Room(machine, self.free)
+        around = Surroundings(seen.now_s, machine, partitions, reservations, pinned, seen.guarded, doors, room)
         pending, left = self.queue.read(seen.jobs, around)
         self._jobs.update(self.queue.jobs())
-        usable = available(seen.nodes, reservations, seen.now_s) & ~overcommitted(seen.nodes, machine)
-        free = free_on(seen.nodes, machine, running, usable)
         ended = self._ended.read(seen.jobs, machine, self._jobs)
+        begun = [*(each.job.id for each in running), *(each.job.id for each in ended)]
         self._forget(seen.jobs)
         return Observation(
             now_s=seen.now_s,
             cluster=machine.cluster(),
-            free=free,
+            free=self.free,
             pending=tuple(pending),
             running=tuple(coming_back(job, usable) for job in running),
             ended=ended,
             left=tuple(left),
             outages=outages_of(seen.nodes, reservations, seen.now_s),
+            otherwise=dict(self._running.otherwise),
+            claim=claims.claim_of(seen.reservations),
+            labels={number: ids.label(number) for number in begun if ids.split(number)[1] is not None},
         )
 
     def remembered(self, seen: ClusterRecords) -> list[EndedJob]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.model import BoolArray
@@ -25,8 +25,12 @@ class Partition:
     exclusive: bool
     unmodelled: str | None
     """Why jobs of this partition are left to Slurm."""
-    allowed_accounts: frozenset[str] | None
-    denied_accounts: frozenset[str]
+    allowed_accounts: frozenset[str] | None = None
+    denied_accounts: frozenset[str] = frozenset()
+    allowed_qos: frozenset[str] | None = None
+    denied_qos: frozenset[str] = frozenset()
+    allowed_groups: frozenset[str] | None = None
+    """Names of accounts and QOS are in small letters: Slurm does not tell them apart by case."""
 
 
 @dataclass(slots=True)
@@ -51,8 +55,6 @@ class Partitions:
 def partition_of(record: Record, machine: Machine) -> Partition:
     """One partition of this machine."""
     sharing = str(record["oversubscribe"] or "NO").upper()
-    accounts = record["allowed_accounts"] or ["ALL"]
-    denied = [name for name in record["denied_accounts"] or () if name != "ALL"]
     return Partition(
         name=record["name"],
         state=str(record["state"]),
@@ -63,9 +65,21 @@ def partition_of(record: Record, machine: Machine) -> Partition:
         min_nodes=_number(record["min_nodes"]) or 0,
         exclusive=sharing == "EXCLUSIVE",
         unmodelled=_unmodelled(record, sharing),
-        allowed_accounts=None if "ALL" in accounts else frozenset(accounts),
-        denied_accounts=frozenset(denied),
+        allowed_accounts=_allowed(record, "allowed_accounts", str.lower),
+        denied_accounts=_denied(record, "denied_accounts"),
+        allowed_qos=_allowed(record, "allowed_qos", str.lower),
+        denied_qos=_denied(record, "denied_qos"),
+        allowed_groups=_allowed(record, "allowed_groups", str),
     )
+
+
+def _allowed(record: Record, name: str, spelled: Callable[[str], str]) -> frozenset[str] | None:
+    names = record.get(name) or ["ALL"]
+    return None if "ALL" in names else frozenset(map(spelled, names))
+
+
+def _denied(record: Record, name: str) -> frozenset[str]:
+    return frozenset(each.lower() for each in record.get(name) or () if each != "ALL")
 
 
 def _unmodelled(record: Record, sharing: str) -> str | None:

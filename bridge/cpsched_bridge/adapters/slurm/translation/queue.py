@@ -10,11 +10,15 @@ from cpsched.errors import printable
 from cpsched.model import Job
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import arrays, dependencies, ids, reasons, states
+from cpsched_bridge.adapters.slurm.translation.access import Doors, shut_out
 from cpsched_bridge.adapters.slurm.translation.jobs import Asked, pending_job, walltime
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
+from cpsched_bridge.adapters.slurm.translation.pins import unpinned
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation, in_the_way
+from cpsched_bridge.adapters.slurm.translation.room import Room
 from cpsched_bridge.adapters.slurm.translation.unmodelled import UNREADABLE, NotModelled
+from cpsched_bridge.likes import likes_of
 from cpsched_bridge.ports import Hold, LeftJob, PendingJob
 
 
@@ -30,6 +34,9 @@ class Surroundings:
     """Jobs whose node list is the bridge's own."""
     guarded: bool
     """Whether the submit plugin is loaded: only then do its words in a job's comment prove anything."""
+    doors: Doors
+    room: Room
+    """What fits on what is free now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +67,12 @@ class Queue:
     """The jobs of the last reading that are modelled, by job number."""
     limits: arrays.TaskLimits = field(default_factory=arrays.TaskLimits)
     _known: dict[int, _Known] = field(default_factory=dict)
+    _by_task: set[int] = field(default_factory=set)
+    """Jobs that were last read task by task although they can be in equal shares."""
 
     def read(self, jobs: Sequence[Record], around: Surroundings) -> tuple[list[PendingJob], list[LeftJob]]:
         """The pending jobs of one reading in arrival order, and those left to Slurm."""
-        self.asked = {}
+        before, self.asked = self.asked, {}
         pending: list[PendingJob] = []
         left: list[LeftJob] = []
         active = arrays.active_tasks(jobs)
@@ -71,24 +80,34 @@ class Queue:
         waiting = [record for record in jobs if record["state"] == states.PENDING]
         for record in sorted(waiting, key=lambda record: (record["submit_time"] or 0, record["id"])):
             numbers = arrays.numbers_of(record)
-            asked = self._asked(record, numbers, around)
+            asked = self._asked(record, numbers, before, around)
             if isinstance(asked, str):
                 left.append(_left(record, asked, around.guarded))
             else:
                 wait = None if others.met(record) else dependencies.UNMET
                 wait = wait or _not_yet(record, around.now_s)
+                wait = wait or shut_out(record, around.partitions[record["partition"]], around.doors)
                 pending += self._pending(record, asked, numbers, self.limits.room(record, active), wait, around)
         return pending, left
 
-    def _asked(self, record: Record, numbers: Sequence[int], around: Surroundings) -> Asked | str:
-        """What the record asks for, or why it is left to Slurm."""
+    def _asked(
+        self, record: Record, numbers: Sequence[int], before: Mapping[int, Asked], around: Surroundings
+    ) -> Asked | str:
+        """What the record asks for, or why it is left to Slurm; a job that is on its way asks for what it did before.
+
+        A pin of ours changes more in the record than the list of nodes.
+        """
         if not numbers:
             return "its waiting tasks cannot be read"
+        ours = states.pinned_by_bridge(record, around.guarded) or any(number in around.pinned for number in numbers)
+        if record["required_nodes"] and ours:
+            if numbers[0] in before:
+                return before[numbers[0]]
+            record = unpinned(record)
         try:
             asked = self._translated(record, numbers[0], around)
         except UNREADABLE as error:
             return f"cannot be read: {error}"
-        ours = states.pinned_by_bridge(record, around.guarded) or any(number in around.pinned for number in numbers)
         return "its owner chose its nodes" if record["required_nodes"] and not ours else asked
 
     def _translated(self, record: Record, number: int, around: Surroundings) -> Asked | str:
@@ -118,15 +137,33 @@ class Queue:
         """
         found = []
         hold, pinned = states.hold_of(record, around.guarded), bool(record["required_nodes"])
+        first = self._split(numbers[0], first, hold, around)
         for place, number in enumerate(numbers):
             asked = self.asked[number] = first if number == numbers[0] else _numbered(first, number)
             full = room is not None and place >= room
             why = asked.job.ineligible or wait or (arrays.FULL if full else None)
             job = asked.job if why == asked.job.ineligible else dataclasses.replace(asked.job, ineligible=why)
             label = ids.label(number)
-            obstacle, groups = reasons.obstacle_of(label, record), reasons.groups_of(label, record)
-            found.append(PendingJob(job, hold, pinned, label, obstacle, groups))
+            subject = reasons.Subject(label, record, str(likes_of(job)))
+            obstacle, groups = reasons.obstacle_of(subject), reasons.groups_of(subject)
+            outranked = reasons.meaning_of(record["state_reason"] or "").outranked
+            found.append(PendingJob(job, hold, pinned, label, obstacle, groups, outranked))
         return found
+
+    def _split(self, number: int, asked: Asked, hold: Hold, around: Surroundings) -> Asked:
+        """The job in equal shares, or task by task where it can start now only so; on its way it stays as it was.
+
+        Equal shares keep a job on few nodes. What is not ours to start is shown in equal shares.
+        """
+        by_task = asked.task_by_task
+        if by_task is None:
+            return asked
+        if hold in (Hold.PLUGIN, Hold.ADMIN):
+            if around.room.holds(by_task.job.request) and not around.room.holds(asked.job.request):
+                self._by_task.add(number)
+            else:
+                self._by_task.discard(number)
+        return by_task if number in self._by_task else asked
 
     def jobs(self) -> dict[int, Job]:
         """The modelled jobs of the last reading by number, as they ask."""
@@ -136,10 +173,13 @@ class Queue:
         """Forget all but these jobs."""
         for number in self._known.keys() - numbers:
             del self._known[number]
+        self._by_task &= numbers
 
     def clear(self) -> None:
         """Forget what was translated for another machine."""
         self._known.clear()
+        self._by_task.clear()
+        self.asked.clear()
 
 
 def _translate(

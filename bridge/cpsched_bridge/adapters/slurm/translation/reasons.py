@@ -1,104 +1,251 @@
-"""Slurm's reasons why a job waits: with whom each of them lies, with the job, its user, its QOS, ..., or with nobody.
+"""Slurm's reasons why a job waits, one table of all of them: what each means for the job, for others, for the bridge.
 
-The names are those of Slurm 26.05 (`src/common/job_state_reason.c`). Rules instead of 200 rows, since Slurm forms the
-names of its limits by rule. A name that no rule knows lies with nobody: a start that ends with it is the bridge's own
-failure.
+The names are those of Slurm 22.05 to 26.05 (`src/common/job_state_reason.c`). Three rules shaped the table:
+
+- What one user's job meets puts off jobs of that user alone. A limit of a whole QOS, account or partition may be met
+  because the job asks for too much, while others would pass; so every user finds out by jobs of their own.
+- Where Slurm says in its own words that the fault is not with the job, a start that does not come true is a failed one.
+- A name that is in no row lies with nobody. The start counts as failed: the job and its like are tried more rarely, and
+  nobody else is.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.translation.states import LAUNCH_FAILED
 from cpsched_bridge.ports import Obstacle
 
-Group = Callable[[str, Record], str]
-"""The group that a reason is about, of a job with this label and record."""
+
+class Subject(NamedTuple):
+    """A pending job, as groups are named by it."""
+
+    label: str
+    record: Record
+    likes: str
+    """The name of the group of jobs that are like it."""
 
 
-def of_job(label: str, record: Record) -> str:
+Group = Callable[[Subject], str]
+"""The name of a group that the job is in."""
+
+
+def of_job(job: Subject) -> str:
     """The job alone."""
-    return f"job {label}"
+    return f"job {job.label}"
 
 
-def of_array(label: str, record: Record) -> str:
+def of_array(job: Subject) -> str:
     """The array that the job is a task of."""
-    return f"array {record['array_id']}" if record["array_id"] else f"job {label}"
+    return f"array {job.record['array_id']}" if job.record["array_id"] else of_job(job)
 
 
-def of_association(label: str, record: Record) -> str:
-    """The user in an account. A limit of the account itself is met by each of its users separately."""
-    return f"user {_user(record)} of account {record['account'] or ''}"
+def of_likes(job: Subject) -> str:
+    """The jobs of the same user, account, partition and QOS that ask for the same."""
+    return job.likes
 
 
-def of_qos(label: str, record: Record) -> str:
-    """All jobs of the QOS."""
-    return f"QOS {record['qos'] or ''}"
+def of_association(job: Subject) -> str:
+    """The user in an account."""
+    return f"user {_user(job)} of account {job.record['account'] or ''}"
 
 
-def of_qos_by_user(label: str, record: Record) -> str:
+def of_qos(job: Subject) -> str:
     """The user's jobs of the QOS."""
-    return f"QOS {record['qos'] or ''} of user {_user(record)}"
+    return f"QOS {job.record['qos'] or ''} of user {_user(job)}"
 
 
-def of_qos_by_account(label: str, record: Record) -> str:
-    """The account's jobs of the QOS."""
-    return f"QOS {record['qos'] or ''} of account {record['account'] or ''}"
+def of_partition(job: Subject) -> str:
+    """The user's jobs of the partition."""
+    return f"partition {job.record['partition'] or ''} of user {_user(job)}"
 
 
-def of_partition(label: str, record: Record) -> str:
-    """All jobs of the partition."""
-    return f"partition {record['partition'] or ''}"
+def of_access(job: Subject) -> str:
+    """The user's jobs of the partition that are under the same account and QOS."""
+    return f"{of_partition(job)} with account {job.record['account'] or ''} and QOS {job.record['qos'] or ''}"
 
 
-def _user(record: Record) -> str:
-    return record["user_name"] or str(record["user_id"])
+def _user(job: Subject) -> str:
+    return job.record["user_name"] or str(job.record["user_id"])
 
 
-GROUPS: tuple[Group, ...] = (
-    of_job,
-    of_array,
-    of_association,
-    of_qos,
-    of_qos_by_user,
-    of_qos_by_account,
+GROUPS: tuple[Group, ...] = (of_job, of_array, of_likes, of_association, of_qos, of_partition, of_access)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a reason says of a job that was released and does not run.
+
+    - `whom`: with whom the reason lies, in words.
+    - `group`: who is put off for it; None where it lies with none of the user's jobs.
+    - `eased`: whether each end of one of their jobs may ease it.
+    - `passes`: whether Slurm may show it for a moment after a release, until its scheduler has looked at the job.
+    - `outranked`: whether other jobs go first, so that a start that takes long is no sign of a broken cluster.
+    - `then`: what the bridge does, in a sentence.
+    """
+
+    whom: str
+    group: Group | None
+    then: str
+    eased: bool = False
+    passes: bool = False
+    outranked: bool = False
+
+
+_HELD_AGAIN = "Held again at once, no failure;"
+
+JOB = Meaning("the job", of_job, f"{_HELD_AGAIN} tried again after 2, 4, ... 120 s.")
+MOMENT = Meaning("the job", of_job, "The same, if it lasts until the start's time is up: it may pass.", passes=True)
+LIKES = Meaning("the job and its like", of_likes, f"{_HELD_AGAIN} one of its like is tried after 2, 4, ... 120 s.")
+ACCESS = Meaning(
+    "its user, with this account and QOS, in the partition", of_access,
+    f"{_HELD_AGAIN} one of these jobs is tried after 2, 4, ... 120 s.",
+)  # fmt: skip
+PARTITION = Meaning(
+    "the partition",
     of_partition,
+    f"{_HELD_AGAIN} one job of each user of the partition is tried after 2, 4, ... 120 s.",
 )
+_LIMIT = f"{_HELD_AGAIN} one of theirs is tried after 2, 4, ... 120 s, and one more at each end of one of theirs."
+ARRAY = Meaning("the array", of_array, _LIMIT, eased=True)
+ASSOCIATION = Meaning("its user in its account", of_association, _LIMIT, eased=True)
+QOS = Meaning("its user in its QOS", of_qos, _LIMIT, eased=True)
+ORDER = Meaning(
+    "nobody: other jobs go first", None,
+    "The start has its time, and then counts as a failed one of this job alone.", outranked=True,
+)  # fmt: skip
+NODES = Meaning(
+    "the chosen nodes", None,
+    "The start has its time, and then counts as a failed one of the job and its like, unless its nodes are taken.",
+)  # fmt: skip
+EVERYBODY = Meaning(
+    "everybody: Slurm itself", None,
+    "The start has its time, and then counts as a failed one of the job and its like. Where starts of several users "
+    "fail so, and none of theirs come true, the bridge stands down.",
+)  # fmt: skip
+HELD = Meaning("whoever holds the job", None, "The hold counts, not the reason: [privileges](privileges.md).")
+RAN = Meaning("nobody: said of jobs that ran", None, "Not expected of a job that waits; as of everybody.")
+UNKNOWN = Meaning("nobody knows: a name that is not in this table", None, "As of everybody.")
 
-RULES: tuple[tuple[str, Group], ...] = (
-    (r"(Assoc|QOS)Max.*Per(Job|Node)(Limit)?|AssocMaxBBMinutesPerJob|QOSMin.*", of_job),
-    (r"Assoc(Grp.*|MaxJobsLimit|MaxSubmitJobLimit|iation(Job|Resource|Time)Limit)", of_association),
-    (r"(QOS)?Max.*PerUser(Limit)?", of_qos_by_user),
-    (r"(QOS)?Max.*PerAccount(Limit)?", of_qos_by_account),
-    (r"QOS(Grp.*|(Job|Resource|Time)Limit|UsageThreshold)", of_qos),
-    (r"Partition(Down|Inactive)", of_partition),
-    (r"JobArrayTaskLimit", of_array),
-    (r"Dependency(NeverSatisfied)?|BeginTime|DeadLine", of_job),
-    (r"(Bad)?Constraints|Partition(NodeLimit|TimeLimit|Config)|MaxMemPerLimit|Licenses", of_job),
-    (r"AccountNotAllowed|AccountingPolicy|QOSNotAllowed|Invalid(Account|QOS)", of_job),
-    (r"Reservation(Deleted|Invalid)?|BurstBuffer.*|JobHoldMaxRequeue|MpiPortsBusy|NvidiaImexChannels", of_job),
+_NAMES: tuple[tuple[Meaning, str], ...] = (
+    (JOB, """
+     BurstBufferOperation BurstBufferResources BurstBufferStageIn DeadLine DependencyNeverSatisfied JobHoldMaxRequeue
+     Reservation ReservationDeleted ReservationInvalid"""),
+    (MOMENT, "BeginTime Dependency"),
+    (LIKES, """
+     BadConstraints Constraints Licenses MaxMemPerLimit MpiPortsBusy NvidiaImexChannels PartitionNodeLimit
+     PartitionTimeLimit
+     AssocMaxBBMinutesPerJob AssocMaxBBPerJob AssocMaxBBPerNode AssocMaxBillingMinutesPerJob AssocMaxBillingPerJob
+     AssocMaxBillingPerNode AssocMaxCpuMinutesPerJobLimit AssocMaxCpuPerJobLimit AssocMaxCpuPerNode
+     AssocMaxEnergyMinutesPerJob AssocMaxEnergyPerJob AssocMaxEnergyPerNode AssocMaxGRESMinutesPerJob
+     AssocMaxGRESPerJob AssocMaxGRESPerNode AssocMaxLicenseMinutesPerJob AssocMaxLicensePerJob
+     AssocMaxMemMinutesPerJob AssocMaxMemPerJob AssocMaxMemPerNode AssocMaxNodeMinutesPerJob AssocMaxNodePerJobLimit
+     AssocMaxUnknownMinutesPerJob AssocMaxUnknownPerJob AssocMaxUnknownPerNode AssocMaxWallDurationPerJobLimit
+     QOSMaxBBPerJob QOSMaxBBPerNode QOSMaxBillingMinutesPerJob QOSMaxBillingPerJob QOSMaxBillingPerNode
+     QOSMaxCpuMinutesPerJobLimit QOSMaxCpuPerJobLimit QOSMaxCpuPerNode QOSMaxEnergyMinutesPerJob QOSMaxEnergyPerJob
+     QOSMaxEnergyPerNode QOSMaxGRESMinutesPerJob QOSMaxGRESPerJob QOSMaxGRESPerNode QOSMaxLicenseMinutesPerJob
+     QOSMaxLicensePerJob QOSMaxMemoryMinutesPerJob QOSMaxMemoryPerJob QOSMaxMemoryPerNode QOSMaxNodeMinutesPerJob
+     QOSMaxNodePerJobLimit QOSMaxUnknownMinutesPerJob QOSMaxUnknownPerJob QOSMaxUnknownPerNode
+     QOSMaxWallDurationPerJobLimit QOSMinBB QOSMinBilling QOSMinCpuNotSatisfied QOSMinEnergy QOSMinGRES QOSMinLicense
+     QOSMinMemory QOSMinNode QOSMinUnknown"""),
+    (ACCESS, """
+     AccountNotAllowed AccountingPolicy InvalidAccount InvalidQOS PartitionConfig QOSNotAllowed QOSUsageThreshold"""),
+    (PARTITION, "PartitionDown PartitionInactive"),
+    (ARRAY, "JobArrayTaskLimit"),
+    (ASSOCIATION, """
+     AssocGrpBB AssocGrpBBMinutes AssocGrpBBRunMinutes AssocGrpBilling AssocGrpBillingMinutes AssocGrpBillingRunMinutes
+     AssocGrpCPUMinutesLimit AssocGrpCPURunMinutesLimit AssocGrpCpuLimit AssocGrpEnergy AssocGrpEnergyMinutes
+     AssocGrpEnergyRunMinutes AssocGrpGRES AssocGrpGRESMinutes AssocGrpGRESRunMinutes AssocGrpJobsLimit AssocGrpLicense
+     AssocGrpLicenseMinutes AssocGrpLicenseRunMinutes AssocGrpMemLimit AssocGrpMemMinutes AssocGrpMemRunMinutes
+     AssocGrpNodeLimit AssocGrpNodeMinutes AssocGrpNodeRunMinutes AssocGrpSubmitJobsLimit AssocGrpUnknown
+     AssocGrpUnknownMinutes AssocGrpUnknownRunMinutes AssocGrpWallLimit AssocMaxJobsLimit AssocMaxSubmitJobLimit
+     AssociationJobLimit AssociationResourceLimit AssociationTimeLimit"""),
+    (QOS, """
+     QOSGrpBB QOSGrpBBMinutes QOSGrpBBRunMinutes QOSGrpBilling QOSGrpBillingMinutes QOSGrpBillingRunMinutes
+     QOSGrpCPUMinutesLimit QOSGrpCPURunMinutesLimit QOSGrpCpuLimit QOSGrpEnergy QOSGrpEnergyMinutes
+     QOSGrpEnergyRunMinutes QOSGrpGRES QOSGrpGRESMinutes QOSGrpGRESRunMinutes QOSGrpJobsLimit QOSGrpLicense
+     QOSGrpLicenseMinutes QOSGrpLicenseRunMinutes QOSGrpMemLimit QOSGrpMemoryMinutes QOSGrpMemoryRunMinutes
+     QOSGrpNodeLimit QOSGrpNodeMinutes QOSGrpNodeRunMinutes QOSGrpSubmitJobsLimit QOSGrpUnknown QOSGrpUnknownMinutes
+     QOSGrpUnknownRunMinutes QOSGrpWallLimit QOSJobLimit QOSResourceLimit QOSTimeLimit
+     MaxBBRunMinsPerUser MaxBillingRunMinsPerUser MaxCpuRunMinsPerUser MaxEnergyRunMinsPerUser MaxGRESRunMinsPerUser
+     MaxLicenseRunMinsPerUser MaxMemoryRunMinsPerUser MaxNodeRunMinsPerUser MaxUnknownRunMinsPerUser QOSMaxBBPerUser
+     QOSMaxBillingPerUser QOSMaxCpuPerUserLimit QOSMaxEnergyPerUser QOSMaxGRESPerUser QOSMaxJobsPerUserLimit
+     QOSMaxLicensePerUser QOSMaxMemoryPerUser QOSMaxNodePerUserLimit QOSMaxSubmitJobPerUserLimit QOSMaxUnknownPerUser
+     MaxBBPerAccount MaxBBRunMinsPerAccount MaxBillingPerAccount MaxBillingRunMinsPerAccount MaxCpuPerAccount
+     MaxCpuRunMinsPerAccount MaxEnergyPerAccount MaxEnergyRunMinsPerAccount MaxGRESPerAccount MaxGRESRunMinsPerAccount
+     MaxJobsPerAccount MaxLicensePerAccount MaxLicenseRunMinsPerAccount MaxMemoryPerAccount MaxMemoryRunMinsPerAccount
+     MaxNodePerAccount MaxNodeRunMinsPerAccount MaxSubmitJobsPerAccount MaxUnknownPerAccount
+     MaxUnknownRunMinsPerAccount"""),
+    (ORDER, "Priority"),
+    (NODES, "NodeDown ReqNodeNotAvail Resources"),
+    (EVERYBODY, """
+     Cleaning FedJobLock FrontEndDown JobLaunchFailure MaxPoweredUpNodes None PowerNotAvail PowerReserved Prolog
+     SchedDefer SystemFailure"""),
+    (HELD, "JobHeldAdmin JobHeldUser"),
+    (RAN, "InactiveLimit NonZeroExitCode OutOfMemory RaisedSignal TimeLimit"),
+)  # fmt: skip
+
+REASONS: dict[str, Meaning] = {
+    **{name: meaning for meaning, names in _NAMES for name in names.split()},
+    **dict.fromkeys(sorted(LAUNCH_FAILED), JOB),
+}
+"""Every reason that Slurm can show, by name; of launches that failed Slurm says a sentence."""
+
+FAMILIES: tuple[tuple[str, Meaning], ...] = (
+    (r"(Assoc|QOS)(Max\w+Per(Job|Node)|Min)\w*", LIKES),
+    (r"Assoc\w+", ASSOCIATION),
+    (r"(QOS|Max)\w+", QOS),
 )
-"""The first rule that matches a whole name counts."""
+"""What limits mean that later versions of Slurm may add: Slurm forms their names by rule. The first match counts."""
 
-PASSING = frozenset({"Dependency", "BeginTime"})
-"""Slurm may show these for a moment after a release, until its scheduler has looked at the job."""
+TEXTS: tuple[tuple[str, str], ...] = (
+    (r"Job's QOS not (known|permitted)", "QOSNotAllowed"),
+    (r"Job's account not (known|permitted)|uid \d+ not in group", "AccountNotAllowed"),
+    (r"ReqNodeNotAvail\b", "ReqNodeNotAvail"),
+    (r"Nodes required for job are DOWN", "Resources"),
+    (r"Reservation \S+ was deleted", "ReservationDeleted"),
+    (r"Reservation \S+ is invalid", "ReservationInvalid"),
+    *((re.escape(sentence.replace("_", " ")), sentence) for sentence in sorted(LAUNCH_FAILED)),
+    (r"job requeued in ", "JobHeldUser"),
+    (r"License request .* is no longer valid", "JobHeldAdmin"),
+    (r"burst.buffer/", "BurstBufferOperation"),
+    (r"Job is at or exceeds ", "TimeLimit"),
+)
+"""How sentences begin that Slurm shows in place of a name, and the name."""
 
 
-@lru_cache(maxsize=512)
-def group_of(reason: str | None) -> Group | None:
-    """Who is concerned by a reason; None where the reason lies with the cluster (resources, priority, nodes)."""
-    return next((group for pattern, group in RULES if re.fullmatch(pattern, reason or "")), None)
+@lru_cache(maxsize=1024)
+def named(reason: str) -> str:
+    """The name of a reason that Slurm may have put into a sentence; a sentence that nobody knows as it is."""
+    if reason in REASONS:
+        return reason
+    sentence = reason.replace("_", " ")  # scontrol writes one word
+    return next((name for begins, name in TEXTS if re.match(begins, sentence)), reason)
 
 
-def obstacle_of(label: str, record: Record) -> Obstacle | None:
-    """The reason of a pending record, where it lies with the job or its like."""
-    reason = record["state_reason"]
-    group = group_of(reason)
-    return None if group is None else Obstacle(reason, group(label, record), reason in PASSING)
+@lru_cache(maxsize=1024)
+def meaning_of(reason: str) -> Meaning:
+    """What a reason means, as Slurm shows it."""
+    name = named(reason)
+    if name in REASONS:
+        return REASONS[name]
+    return next((meaning for pattern, meaning in FAMILIES if re.fullmatch(pattern, name)), UNKNOWN)
 
 
-def groups_of(label: str, record: Record) -> tuple[str, ...]:
+def obstacle_of(job: Subject) -> Obstacle | None:
+    """The reason of a pending job, where it lies with the job or with others of its user."""
+    reason = job.record["state_reason"] or ""
+    meaning = meaning_of(reason)
+    if meaning.group is None:
+        return None
+    return Obstacle(named(reason), meaning.group(job), meaning.passes, meaning.eased)
+
+
+def groups_of(job: Subject) -> tuple[str, ...]:
     """Every group that a reason of this job could be about, each once."""
-    return tuple(dict.fromkeys(group(label, record) for group in GROUPS))
+    return tuple(dict.fromkeys(group(job) for group in GROUPS))

@@ -1,18 +1,22 @@
-"""Jobs that have nodes: where they run, in equal shares of what Slurm allocated to them."""
+"""Jobs that have nodes: where they run, and what Slurm allocated to them there.
+
+Of a job on several nodes of which no layout is known, only the sum is: such a job counts in equal shares.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from cpsched.fit import used_by
 from cpsched.model import BoolArray, Job, RunningJob
-from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.records import ClusterRecords, Layout, Record
 from cpsched_bridge.adapters.slurm.translation import hostlist, ids, states
 from cpsched_bridge.adapters.slurm.translation.jobs import placed_job, unreadable_job
+from cpsched_bridge.adapters.slurm.translation.layouts import amounts_on, as_allocated, as_asked, in_words
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.nodes import taken_by
 from cpsched_bridge.adapters.slurm.translation.unmodelled import UNREADABLE
@@ -22,53 +26,86 @@ from cpsched_bridge.adapters.slurm.translation.unmodelled import UNREADABLE
 class Running:
     """The running jobs; a record that did not change is not translated again."""
 
-    _known: dict[int, tuple[Record, RunningJob]] = field(default_factory=dict)
+    otherwise: dict[int, str] = field(default_factory=dict)
+    """By number, what jobs that were seen pending have now, where that is not what they had asked for."""
+    _known: dict[int, tuple[Record, Layout | None, RunningJob]] = field(default_factory=dict)
 
-    def read(
-        self, jobs: Sequence[Record], machine: Machine, known: MutableMapping[int, Job], now_s: int
-    ) -> list[RunningJob]:
+    def read(self, seen: ClusterRecords, machine: Machine, known: MutableMapping[int, Job]) -> list[RunningJob]:
         """The jobs of one reading that occupy nodes.
 
-        `known` holds jobs by number as they were read before. A job of the same number of nodes stays that job; any
+        `known` holds jobs by number as they were read before. A job that has what it asked for stays that job; any
         other is added.
         """
-        placed = (job for job in jobs if job["state"] in states.OCCUPYING and job["allocated_nodes"])
-        return within_capacity(machine, [self._read(record, machine, known, now_s) for record in placed])
+        placed = (job for job in seen.jobs if job["state"] in states.OCCUPYING and job["allocated_nodes"])
+        running = [self._read(job, seen.layouts.get(job["id"]), machine, known, seen.now_s) for job in placed]
+        return within_capacity(machine, running)
 
-    def _read(self, record: Record, machine: Machine, jobs: MutableMapping[int, Job], now_s: int) -> RunningJob:
+    def _read(
+        self,
+        record: Record,
+        layout: Layout | None,
+        machine: Machine,
+        jobs: MutableMapping[int, Job],
+        now_s: int,
+    ) -> RunningJob:
         number = ids.of_record(record)
         known = self._known.get(number)
-        if known is not None and known[0] == record:
-            return known[1]
+        if known is not None and known[:2] == (record, layout):
+            return known[2]
         names = hostlist.known(record["allocated_nodes"])
         nodes = sorted({machine.index[name] for name in names if name in machine.index})
-        job, placement = jobs.get(number), tuple((node, 1) for node in nodes)
         try:
-            if job is None or job.request.units != len(nodes):
-                job = placed_job(record, number, machine, max(1, len(nodes)))
-            found = RunningJob(job, min(record["start_time"] or now_s, now_s), placement)
+            found = self._placed(record, number, nodes, layout, machine, jobs)
+            found = dataclasses.replace(found, start_s=min(record["start_time"] or now_s, now_s))
         except UNREADABLE:
             job = unreadable_job(record, number, machine, max(1, len(nodes)))
-            found = RunningJob(job, now_s, placement)
-        jobs[number] = job
-        self._known[number] = (record, found)
+            found = RunningJob(job, now_s, tuple((node, 1) for node in nodes))
+        jobs[number] = found.job
+        self._known[number] = (record, layout, found)
         return found
+
+    def _placed(
+        self,
+        record: Record,
+        number: int,
+        nodes: list[int],
+        layout: Layout | None,
+        machine: Machine,
+        jobs: Mapping[int, Job],
+    ) -> RunningJob:
+        """The job where it is, as begun at 0."""
+        job, amounts = jobs.get(number), amounts_on(record, nodes, layout, machine)
+        each = tuple((node, 1) for node in nodes)
+        if amounts is None:
+            fits = job is not None and job.request.units == len(nodes)
+            return RunningJob(job if job and fits else placed_job(record, number, machine, max(1, len(nodes))), 0, each)
+        placement = as_asked(job.request, amounts, machine) if job is not None else None
+        if job is not None and placement is not None:
+            return RunningJob(job, 0, placement)
+        if job is not None and number not in self._known:
+            self.otherwise[number] = in_words(amounts, machine)
+        job = placed_job(record, number, machine, len(nodes))
+        request, placement = as_allocated(amounts, job.request.exclusive)
+        return RunningJob(dataclasses.replace(job, request=request), 0, placement)
 
     def keep(self, numbers: set[int]) -> None:
         """Forget all but these jobs."""
         for number in self._known.keys() - numbers:
             del self._known[number]
+        for number in self.otherwise.keys() - numbers:
+            del self.otherwise[number]
 
     def clear(self) -> None:
         """Forget what was translated for another machine."""
         self._known.clear()
+        self.otherwise.clear()
 
 
 def within_capacity(machine: Machine, running: Sequence[RunningJob]) -> list[RunningJob]:
     """`running`, less the nodes where it would not fit.
 
-    Slurm splits jobs that it places itself unevenly, and only tells what they have in all. Where equal shares exceed a
-    node, that node is left out of such a job: nobody then counts on what the job gives back there.
+    Where equal shares of what a job has in all exceed a node, that node is left out of such a job: nobody then counts
+    on what the job gives back there.
     """
     used = taken_by(machine, running)
     kept = list(running)
@@ -77,7 +114,8 @@ def within_capacity(machine: Machine, running: Sequence[RunningJob]) -> list[Run
             if len(job.placement) > 1 and (used[node] > machine.capacity[node]).any():
                 left = tuple(entry for entry in job.placement if entry[0] != node)
                 if len(left) < len(job.placement):
-                    used[node] -= used_by(job.job.request, ((node, 1),), machine.capacity)[node]
+                    here = tuple(entry for entry in job.placement if entry[0] == node)
+                    used[node] -= used_by(job.job.request, here, machine.capacity)[node]
                 kept[at] = dataclasses.replace(job, placement=left)
     return kept
 

@@ -1,49 +1,83 @@
-"""How a Slurm job is split over nodes: in equal shares, which is the only split that Slurm can be told.
+"""How a Slurm job is split over nodes, as far as Slurm can be told: in equal shares, or task by task.
 
-Slurm can be told the nodes of a job and one number of tasks per node. So a job is modelled as equal shares on
-distinct nodes:
-
-- A fixed number of nodes (`--nodes=k`) makes k shares.
-- Without a number of nodes a job is split over the fewest nodes that can hold it in equal shares, one as a rule.
-- Tasks that do not divide evenly, a range of node counts, and whatever else only Slurm can place are left to Slurm.
+- Equal shares on distinct nodes (`shares_asked`): Slurm is told the nodes and one number of tasks per node. A fixed
+  number of nodes (`--nodes=k`) makes k shares; otherwise there are the fewest that hold the job, one as a rule.
+  `--ntasks-per-node` makes shares of that many tasks, of which Slurm leaves the last ones partly idle.
+- Task by task (`tasks_asked`): Slurm is told the nodes and their number, and splits the tasks as `splits` says. That is
+  for jobs of which each task asks for amounts of its own, so that a node's share is the sum of its tasks.
+- Whatever else only Slurm can place is left to Slurm.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import numpy as np
 
 from cpsched.fit import units_by_node
-from cpsched.model import Request
+from cpsched.model import IntArray, Request
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation.gres import Amounts, gres_amounts, tres_gres
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
-from cpsched_bridge.adapters.slurm.translation.unmodelled import NotModelled
+from cpsched_bridge.adapters.slurm.translation.pins import is_range
+from cpsched_bridge.adapters.slurm.translation.unmodelled import NotModelled, TooLarge
+
+MOST_NODES = 100_000
+"""More nodes than a cluster has: so many numbers of nodes are tried, whatever number of tasks somebody writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """A job in equal shares: on how many nodes, what each takes, and whether enough nodes could hold one if empty."""
+    """A job in equal parts: how many, what each takes on its node, and whether the nodes could hold them if empty."""
 
-    nodes: int
+    units: int
     amounts: tuple[int, ...]
     fit: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The ways in which a job can be split that fit the empty machine; at least one."""
+
+    equal: Shares | None
+    tasks: Shares | None
+
+
+def parts_asked(record: Record, machine: Machine, node_set: int, least_nodes: int, most_nodes: int | None) -> Parts:
+    """How a pending job can be split on so many nodes; raises `NotModelled`, `TooLarge` where only room is lacking."""
+    equal = tasks = None
+    refused: NotModelled | None = None
+    try:
+        equal = shares_asked(record, machine, node_set)
+        _refuse_misfits(equal, least_nodes, most_nodes)
+    except NotModelled as reason:
+        refused, equal = reason, None
+    nodes = int(machine.rows[node_set].sum())
+    if most_nodes is None or most_nodes >= min(record["ntasks"], nodes):
+        with contextlib.suppress(NotModelled):
+            tasks = tasks_asked(record, machine, node_set, least_nodes)
+    if tasks is not None and not tasks.fit:
+        refused, tasks = TooLarge(f"the nodes that it may use hold fewer than {tasks.units} tasks, even empty"), None
+    if equal is None and tasks is None:
+        assert refused is not None
+        raise refused
+    return Parts(equal, tasks)
+
+
+def _refuse_misfits(equal: Shares, least_nodes: int, most_nodes: int | None) -> None:
+    if most_nodes is not None and equal.units > most_nodes:
+        raise TooLarge("more nodes than its partition allows")
+    if equal.units < least_nodes:
+        raise TooLarge("fewer nodes than its partition asks for")
+    if not equal.fit:
+        raise TooLarge(f"no {equal.units} node(s) that it may use can hold it, even empty")
+
+
 def shares_asked(record: Record, machine: Machine, node_set: int) -> Shares:
-    """The shares of a pending job: on the nodes it asks for, else on the fewest that hold it; raises `NotModelled`."""
-    fewest, exact = nodes_asked(record)
-    tasks = record["ntasks"]
-    if tasks < 1:
-        raise NotModelled("asks for no tasks")
-    if exact is not None and tasks % exact:
-        raise NotModelled("tasks do not divide evenly over nodes")
-    counts = [exact] if exact is not None else [n for n in range(fewest, tasks + 1) if tasks % n == 0]
-    if not counts:
-        raise NotModelled("more nodes than tasks")
+    """The equal shares of a pending job: the fewest that hold it, of those that it allows; raises `NotModelled`."""
     tried = []
-    for nodes in counts:
+    for nodes in counts_asked(record):
         amounts = share_asked(record, machine, nodes)
         tried.append(Shares(nodes, amounts, _nodes_that_hold(amounts, machine, node_set) >= nodes))
         if tried[-1].fit:
@@ -51,28 +85,59 @@ def shares_asked(record: Record, machine: Machine, node_set: int) -> Shares:
     return tried[0]
 
 
-def nodes_asked(record: Record) -> tuple[int, int | None]:
-    """(fewest nodes, exact number of nodes or None): what `--nodes`, `--ntasks-per-node` say.
+def counts_asked(record: Record) -> list[int]:
+    """The numbers of nodes on which a job can be in equal shares, ascending, at least one; raises `NotModelled`.
 
     Without --nodes Slurm records the number of tasks as the greatest number of nodes.
     """
     tasks, low, high = record["ntasks"], record["num_nodes"] or 1, record["max_nodes"]
-    per_node = record["ntasks_per_node"]
-    if high == low:
-        return low, low
-    if high is not None and high != tasks:
-        raise NotModelled("range of node counts")
-    if per_node:
-        if tasks % per_node:
-            raise NotModelled("tasks do not divide evenly over nodes")
-        return tasks // per_node, tasks // per_node
-    return low, None
+    if tasks < 1:
+        raise NotModelled("asks for no tasks")
+    if low > tasks:
+        raise NotModelled("more nodes than tasks")
+    if high is not None and high < low:
+        raise NotModelled("fewer nodes at most than at least")
+    most = min(high or tasks, tasks)
+    if record["ntasks_per_node"]:
+        fewest = max(low, -(-tasks // record["ntasks_per_node"]))
+        if fewest > most:
+            raise NotModelled("more tasks than its nodes may have")
+        if is_range(record) and fewest * record["ntasks_per_node"] != tasks:
+            raise NotModelled("range of node counts with a number of tasks per node that does not fill them")
+        return [fewest]
+    counts = [nodes for nodes in range(low, min(most, max(low, MOST_NODES)) + 1) if tasks % nodes == 0]
+    if not counts:
+        raise NotModelled("tasks do not divide evenly over nodes")
+    return counts
+
+
+def tasks_asked(record: Record, machine: Machine, node_set: int, least_nodes: int = 0) -> Shares | None:
+    """The tasks of a pending job as units that may share nodes; None where Slurm's own split of them is not known.
+
+    That is so where something is asked for each node, or a number of nodes that the tasks alone do not lead to.
+    """
+    tasks, low, high = record["ntasks"], max(record["num_nodes"] or 1, least_nodes), record["max_nodes"]
+    for_each_node = record["ntasks_per_node"] or record["memory_per_node"] is not None or record["gres_per_node"]
+    if tasks < 2 or for_each_node or low == high or (high is not None and high < tasks):
+        return None
+    if record["cpus_per_task"] % machine.threads or (record["min_cpus_per_node"] or 0) > record["cpus_per_task"]:
+        return None
+    amounts = share_asked(record, machine, tasks)
+    room = _room(Request(tasks, amounts), machine, node_set)
+    fewest = -(-tasks // max(1, int(room.max(initial=0))))
+    return Shares(tasks, amounts, int(room.sum()) >= tasks) if low <= fewest else None
 
 
 def share_asked(record: Record, machine: Machine, nodes: int) -> tuple[int, ...]:
-    """Amounts that one of `nodes` equal shares takes on its node, in the order of the machine's resources."""
-    tasks = record["ntasks"] // nodes
-    cpus = machine.whole_cores(max(tasks * record["cpus_per_task"], record["min_cpus_per_node"] or 0))
+    """Amounts that the largest of `nodes` shares takes on its node, in the order of the machine's resources.
+
+    Shares are equal but where --ntasks-per-node makes the last ones smaller, and Slurm allocates them like the others.
+    """
+    tasks = -(-record["ntasks"] // nodes)
+    used, least = tasks * record["cpus_per_task"], record["min_cpus_per_node"] or 0
+    if least > max(used, (record["ntasks_per_node"] or 0) * record["cpus_per_task"]):
+        raise NotModelled("asks for nodes with more CPUs than its tasks use")
+    cpus = machine.whole_cores(max(used, least))
     if record["memory_per_node"] is not None:
         memory_mib = record["memory_per_node"]
     elif record["memory_per_cpu"] is not None:
@@ -106,8 +171,12 @@ def _gres_asked(record: Record, machine: Machine, nodes: int, tasks: int) -> Amo
 
 def _nodes_that_hold(amounts: tuple[int, ...], machine: Machine, node_set: int) -> int:
     """How many nodes of a node set could hold such a share if they were empty."""
-    fits = units_by_node(Request(1, amounts, distinct=True), machine.capacity)
-    return int(np.count_nonzero(fits[machine.rows[node_set]]))
+    return int(np.count_nonzero(_room(Request(1, amounts, distinct=True), machine, node_set)))
+
+
+def _room(request: Request, machine: Machine, node_set: int) -> IntArray:
+    """How many units the nodes of a node set could hold if they were empty."""
+    return units_by_node(request, machine.capacity)[machine.rows[node_set]]
 
 
 def share_allocated(record: Record, machine: Machine, nodes: int) -> tuple[int, ...]:
@@ -130,26 +199,3 @@ def _gres_untracked(record: Record, nodes: int) -> Amounts:
     if per_node:
         return {name: count * nodes for name, count in per_node.items()}
     return {name: count * record["ntasks"] for name, count in tres_gres(record.get("tres_per_task")).items()}
-
-
-def told_at_start(record: Record, nodes: int, most_nodes: int | None) -> tuple[int, str]:
-    """What Slurm must be told to split the job like that, and how to take that back.
-
-    - Tasks per node; 0 where Slurm would split the job like that anyway.
-    - Settings, in scontrol's words, that give the record back what the number of tasks changes in it.
-
-    Where its owner set no greatest number of nodes, the record shows the number of tasks. Once that is set, it counts:
-    so the number of nodes is named only where the pin changes the least one, and no more than `most_nodes`, which the
-    job's partition allows. Slurm would not start the job otherwise.
-    """
-    tasks = record["ntasks"]
-    fixed = record["num_nodes"] == record["max_nodes"]
-    if record["ntasks_per_node"] or tasks == 1 or (fixed and tasks == nodes):
-        return 0, ""
-    low, high = record["num_nodes"] or 1, record["max_nodes"]
-    if nodes == low:
-        return tasks // nodes, f"TasksPerNode=0 NumTasks={tasks}"
-    if high and most_nodes is not None:
-        high = max(low, min(high, most_nodes))
-    span = f"{low}-{high}" if high else str(low)
-    return tasks // nodes, f"TasksPerNode=0 NumNodes={span} NumTasks={tasks}"

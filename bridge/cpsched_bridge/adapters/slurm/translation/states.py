@@ -16,7 +16,16 @@ PINNED = "bridge:pinned("
 
 HELD_BY_USER = "JobHeldUser"
 HELD_BY_ADMIN = "JobHeldAdmin"
-OWN_HOLDS = frozenset(
+LAUNCH_FAILED = frozenset(
+    {
+        "launch failed requeued held",
+        "launch failure limit exceeded requeued held",
+        "user env retrieval failed requeued held",
+        "slurm_cred_create failure, holding job.",
+    }
+)
+"""What Slurm says of a job that it holds since a node could not begin it: its prolog failed, or it still runs."""
+OWN_HOLDS = LAUNCH_FAILED | frozenset(
     {
         "BadConstraints",
         "BurstBufferOperation",
@@ -25,7 +34,7 @@ OWN_HOLDS = frozenset(
         "ReservationInvalid",
     }
 )
-"""Reasons with which Slurm itself holds a job (priority 0), until somebody changes what the job asks for."""
+"""Reasons with which Slurm itself holds a job (priority 0), until somebody lifts that or changes what the job asks."""
 LASTING_HOLDS = OWN_HOLDS - {"BadConstraints"}
 """Those of them that are for an administrator to lift. Of the others a release makes Slurm look again."""
 

@@ -41,6 +41,10 @@ class NotModelled(Exception):
     """The job is left to Slurm; says why."""
 
 
+class TooLarge(NotModelled):
+    """The job fits nowhere, even on the empty machine, as far as this project can tell."""
+
+
 UNREADABLE = (ValueError, TypeError, ArithmeticError)
 """What translating a record raises where a fact in it makes no sense: a limit beyond all time, broken brackets."""
 

@@ -56,7 +56,8 @@ class Transport(Protocol):
         """Pin and release jobs that are still pending and held, each in one change of its record.
 
         An order reads {"job": number, "nodes": names, "tasks_per_node": number or 0}; tasks per node are set where
-        they are not 0. An order with "nice" sets that value too.
+        they are not 0. An order with "nice" sets that value too; one with "node_count" is told, before it is released,
+        that it has exactly so many nodes.
         """
         ...
 
@@ -71,6 +72,17 @@ class Transport(Protocol):
 
     def hand_back(self, orders: Sequence[Record]) -> Sequence[Answer]:
         """Clear pins, then release to Slurm's own scheduler; orders as for `hold`."""
+        ...
+
+    def claim(self, words: str, instead_of: str | None) -> bool:
+        """Write `words`, without blanks and quotes, into the reservation of `translation.claims`; see `Backend.claim`.
+
+        `instead_of` are the words in it; None: there is no such reservation, and it is made.
+        """
+        ...
+
+    def disclaim(self, words: str) -> None:
+        """Delete that reservation, if these are the words in it."""
         ...
 
     def close(self) -> None:

@@ -12,7 +12,7 @@
     focus: document.activeElement && live.contains(document.activeElement) ? pathOf(document.activeElement) : null,
     scroll: [...live.querySelectorAll(".scroll")].map((each) => [each.scrollLeft, each.scrollTop]),
   });
-  // A job's link stands in the chart and in a table: which of them, counted from the first.
+  // A job's link may stand in the chart and in a table: which of them, counted from the first.
   const pathOf = (element) => {
     const href = element.getAttribute("href");
     const path = element.id ? "#" + CSS.escape(element.id) : href ? `a[href="${CSS.escape(href)}"]` : null;
@@ -25,7 +25,7 @@
   };
   const busy = () => {
     const chosen = document.getSelection();
-    const typing = document.activeElement && document.activeElement.matches("input");
+    const typing = document.activeElement && document.activeElement.matches("input, select");
     return paused || document.hidden || typing || (chosen && !chosen.isCollapsed);
   };
 
@@ -57,10 +57,16 @@
 
   function wire() {
     const button = document.getElementById("pause");
-    if (button) {
+    if (button && button.hidden) {
+      button.hidden = false;
       const say = () => { button.setAttribute("aria-pressed", String(paused)); button.textContent = paused ? "Go on updating" : "Pause updates"; };
       button.addEventListener("click", () => { paused = !paused; say(); });
       say();
+    }
+    const full = document.getElementById("full");
+    if (full && full.hidden && document.fullscreenEnabled) {
+      full.hidden = false;
+      full.addEventListener("click", () => document.documentElement.requestFullscreen());
     }
     const slider = document.getElementById("at");
     if (slider) slider.addEventListener("input", () => {

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from cpsched_bridge.adapters.slurm.adapter import BATCH, SlurmBackend
+from cpsched_bridge.adapters.slurm.records import RESERVATION_FIELDS
 from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
 from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
 from cpsched_bridge.errors import BackendDied, BackendError, BackendTimeout, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import Observation, Outcome, StartOrder
+from cpsched_bridge.ports import Claim, Observation, Outcome, Postponed, StartOrder
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 
@@ -21,6 +22,7 @@ class Played(Client):
         super().__init__()
         self.scene = scene
         self.sent: list[tuple[str, list[dict[str, Any]]]] = []
+        self.claims: list[tuple[object, ...]] = []
         self.fail: list[BackendError | None] = []
 
     def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
@@ -28,6 +30,9 @@ class Played(Client):
             return self.scene.facts
         if name == "snapshot":
             return self.scene.snapshot()
+        if name in ("claim", "disclaim"):
+            self.claims.append((name, *arguments.values()))
+            return True
         self.sent.append((name, arguments["orders"]))
         error = self.fail.pop(0) if self.fail else None
         if error is not None:
@@ -69,6 +74,52 @@ def test_a_start_names_nodes_and_tasks_per_node(scene: Scene, child: Played, bac
     outcomes = backend.start([order(backend.observe(), number, "n2")])
     assert child.sent == [("start", [{"job": number, "nodes": ["n2"], "tasks_per_node": 6}])]
     assert outcomes == [Outcome(number, "done")]
+
+
+def a_prime(scene: Scene) -> int:
+    """17 tasks of 1 core and 1000 MiB on four idle nodes of 16 cores; the job's number."""
+    scene.only("six").job("six").update(ntasks=17, cpus=17, num_nodes=2, max_nodes=17)
+    return scene.job("six")["id"]
+
+
+def test_a_job_task_by_task_is_told_its_nodes_and_their_number(
+    scene: Scene, child: Played, backend: SlurmBackend
+) -> None:
+    number = a_prime(scene)
+    (waiting,) = backend.observe().pending
+    assert (waiting.job.request.units, waiting.job.request.distinct) == (17, False)
+    (settled,) = backend.settled([StartOrder(waiting.job, (("n1", 5), ("n3", 12)))])
+    assert settled == StartOrder(waiting.job, (("n1", 16), ("n3", 1)))
+    backend.start([settled])
+    sent = {"job": number, "nodes": ["n1", "n3"], "tasks_per_node": 0, "node_count": 2}
+    assert child.sent == [("start", [sent])]
+    backend.hold([number])
+    assert child.sent[-1] == ("hold", [{"job": number, "clear": "ReqNodeList= NumNodes=2-17 NumTasks=17"}])
+
+
+def test_a_start_that_another_on_its_way_would_change_is_postponed(scene: Scene, backend: SlurmBackend) -> None:
+    a_prime(scene)
+    other = {**scene.job("six"), "id": 4711, "name": "other", "ntasks": 4, "num_nodes": 1, "max_nodes": 4}
+    scene.rows["jobs"].append(other)
+    prime, small = sorted(backend.observe().pending, key=lambda waiting: waiting.job.id == 4711)
+    backend.start([StartOrder(small.job, (("n1", 1),))])
+    other.update(priority=4, required_nodes="n1")
+    wanted = StartOrder(prime.job, (("n1", 12), ("n3", 5)))
+    backend.observe([4711])
+    (found,) = backend.settled([wanted])
+    assert isinstance(found, Postponed)
+    assert "other starts" in found.why
+    assert backend.settled([StartOrder(prime.job, (("n2", 12), ("n3", 5)))]) != [found]
+    scene.rows["jobs"].remove(other)
+    backend.observe()
+    assert backend.settled([wanted]) == [StartOrder(prime.job, (("n1", 16), ("n3", 1)))]
+
+
+def test_nothing_is_settled_before_the_cluster_was_read(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+    number = scene.job("six")["id"]
+    wanted = order(backend.observe(), number, "n2")
+    (found,) = SlurmBackend(PyslurmTransport(client=child)).settled([wanted])
+    assert isinstance(found, Postponed)
 
 
 def test_a_roll_back_gives_the_record_back_what_the_pin_changed(
@@ -190,3 +241,28 @@ def test_an_accounting_database_that_does_not_answer_is_done_without(scene: Scen
     assert without.history() == remembered
     assert without.history_missing
     assert not backend.history_missing
+
+
+CLAIM = Claim("aa", "1", 2, "one:/state")
+WORDS = "bridge=aa&run=1&beat=2&on=one:/state"
+
+
+def test_a_claim_is_made_where_none_was_read(backend: SlurmBackend, child: Played) -> None:
+    backend.observe()
+    assert backend.claim(CLAIM, None)
+    backend.disclaim(CLAIM)
+    assert child.claims == [("claim", WORDS, None), ("disclaim", WORDS)]
+
+
+def test_a_claim_takes_the_place_of_exactly_the_words_that_were_read(
+    backend: SlurmBackend, child: Played, scene: Scene
+) -> None:
+    """Whatever they are: the words of somebody unknown, too."""
+    scene.tables["reservations"]["fields"] = [*RESERVATION_FIELDS]
+    times = {"start_time": 2_100_000_000, "end_time": 2_100_000_060}
+    odd = {"name": "cpsched-bridge", "nodes": "n1", **times, "users": [], "accounts": [], "comment": "beat=x  odd"}
+    scene.rows["reservations"] = [odd]
+    before = backend.observe().claim
+    assert before is not None
+    backend.claim(CLAIM, before)
+    assert child.claims == [("claim", WORDS, "beat=x  odd")]

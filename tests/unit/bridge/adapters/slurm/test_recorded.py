@@ -84,7 +84,8 @@ REQUESTS = {
     "two_nodes_three_tasks_each": (2, 3, 3000, 0),
     "tasks_per_node_without_nodes": (2, 3, 3000, 0),
     "four_tasks_of_two_cpus": (1, 8, 8000, 0),
-    "min_cpus": (1, 8, 8000, 0),
+    "one_to_three_nodes": (2, 10, 10000, 0),
+    "use_min_nodes": (1, 4, 4000, 0),
     "mem_per_node": (1, 2, 4096, 0),
     "mem_per_node_two_nodes": (2, 1, 4096, 0),
     "mem_per_cpu": (1, 4, 8192, 0),
@@ -98,8 +99,7 @@ REQUESTS = {
 
 LEFT = {
     "time_min": "minimum time",
-    "one_to_three_nodes": "range",
-    "use_min_nodes": "range",
+    "min_cpus": "more CPUs than its tasks use",
     "mem_all_of_node": "all memory",
     "cpus_per_gpu": "per GPU",
     "exclusive_user": "by user",

@@ -9,10 +9,11 @@ from threading import Lock
 import pytest
 
 from cpsched_bridge.errors import BackendTimeout
-from cpsched_bridge.ports import Hold, LeftJob, Outage
+from cpsched_bridge.ports import Claim, Hold, LeftJob, Outage
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.page import pages
+from cpsched_bridge.watch.page import listing
+from cpsched_bridge.watch.page.answers import answer
 from cpsched_bridge.watch.server import API, Watch
 from tests.builders import a_job
 from tests.fakes import FakeCluster
@@ -30,16 +31,20 @@ def crowd(site):
     return site.cycle(1060)
 
 
+def listed(text):
+    """Ids of the jobs in the table, from above."""
+    return [int(id) for id in re.findall(r'<td class="job"><a href="jobs/(\d+)"', text)]
+
+
 def test_it_shows_what_waits_runs_and_is_planned(site):
     crowd(site)
     status, headers, text = site.get()
     assert status == 200
     assert headers["content-security-policy"].startswith("default-src 'none'")
-    row = re.search(r'<tr><td class="n">1</td>.*?</tr>', text, re.DOTALL)[0]
-    assert "jobs/2" in row
+    row = re.search(r'<tr><td class="job"><a href="jobs/2">.*?</tr>', text, re.DOTALL)[0]
     assert "ben" in row
     assert "in 9 min" in row
-    assert "not enough free resources" in row
+    assert "none of its 3 parts have room now" in row
     assert re.search(r'class="g-bar g-1 g-running".*?job 1 of ada runs on 3 nodes', text)
     assert re.search(r'class="g-bar g-2 g-planned".*?job 2 of ben is planned on 3 nodes: begin in 9 min', text)
 
@@ -133,9 +138,10 @@ def test_the_name_of_a_reservation_is_hidden_with_those_of_users(site_with):
 @pytest.mark.parametrize(
     ("job", "status", "words"),
     [
-        ("1", 200, "It runs on n0, n1, n2."),
-        ("2", 200, "number 1 of 2 in the queue"),
-        ("4", 200, "held by owner"),
+        ("1", 200, 'It runs on <a href="../nodes?q=n0">n0</a>, <a href="../nodes?q=n1">n1</a>, '),
+        ("2", 200, "It is first in the queue of 2 waiting jobs, and has waited for 1 min."),
+        ("2", 200, 'It can start when this job ends, expected in 9 min: <a href="../jobs/1">1</a>.'),
+        ("4", 200, "held by its owner"),
         ("9", 200, "array job"),
         ("77", 404, "neither waits nor runs"),
         ("%3Cb%3E", 404, "&lt;b&gt;"),
@@ -156,7 +162,14 @@ def test_hostile_words_of_users_are_text(site):
     site.cluster.left = [LeftJob(3, HOSTILE, label=HOSTILE, user=HOSTILE)]
     site.cycle()
     site.cycle()
-    for path in ("", "jobs/1", "jobs/2", "jobs/3", "?q=%3Cscript%3E"):
+    pages = ("", "jobs?state=all", "nodes", "wall")
+    for path in (
+        *pages,
+        "jobs/1",
+        "jobs/2",
+        "jobs/3",
+        "jobs?q=%3Cscript%3E&user=%3Cscript%3E&sort=%3Cb%3E&kind=%22%3E",
+    ):
         status, _, text = site.get(path)
         assert status == 200
         assert "<script>" not in text
@@ -175,7 +188,7 @@ def test_names_can_be_hidden_everywhere_and_the_page_says_so(site_with):
     site.cluster.left = [LeftJob(3, "array", user="ada")]
     site.cycle()
     site.cycle()
-    texts = [site.get(path)[2] for path in ("", "jobs/1", "jobs/2", "jobs/3", *(f"api/{name}" for name in API))]
+    texts = [site.get(path)[2] for path in (*PAGES, "jobs/1", "jobs/2", "jobs/3", *(f"api/{name}" for name in API))]
     for text in texts:
         assert not re.search("ada|secret-name|phys-account", text)
     assert "page.users: hide" in texts[0]
@@ -198,7 +211,7 @@ def test_a_failed_cycle_is_told_beside_what_was_known(site):
     site.cluster.fail("observe", BackendTimeout("no <answer>"))
     site.cycle()
     _, _, text = site.get()
-    assert "The last cycle failed: backend_timeout" in text
+    assert "The last cycle failed: backend timeout." in text
     assert "no &lt;answer&gt;" in text
     assert "jobs/2" in text
 
@@ -220,24 +233,40 @@ def test_long_queues_come_in_pages_and_can_be_searched(site):
     site.cluster.submit(*(a_job(n, units=3, per_unit=4, submit_s=n, user=f"u{n}") for n in range(1, 252)))
     site.cycle()
     site.cycle()
-    assert len(re.findall(r'<tr><td class="n">\d', site.get("?page=3")[2].split("h-running")[0])) == 50
-    assert "page 3 of 3" in site.get("?page=99")[2]
-    found = site.get("?q=u77")[2].split("h-running")[0]
-    assert re.findall(r'href="jobs/(\d+)"', found.split('id="queue"')[-1]) == ["77"]
+    assert len(listed(site.get("jobs?page=3")[2])) == 50
+    assert "page 3 of 3" in site.get("jobs?page=99")[2]
+    assert listed(site.get("jobs?q=u77")[2]) == [77]
+    assert listed(site.get()[2]) == list(range(2, 12)), "the first ten on the first page"
 
 
-NO_SENSE = ("ahead=abc", "ahead=-5", "first=9&last=2", "first=-3", "page=0", "page=" + "9" * 400, "q=" + "x" * 5000)
+PAGES = ("", "jobs", "jobs?state=all", "jobs?state=running", "jobs?state=aside", "nodes", "wall")
+NO_SENSE = (
+    "sort=evil",
+    "sort=-",
+    "state=evil",
+    "kind=%00",
+    "user=" + "x" * 5000,
+    "node=../..",
+    "ahead=abc",
+    "ahead=-5",
+    "first=9&last=2",
+    "first=-3",
+    "page=0",
+    "page=" + "9" * 400,
+    "q=" + "x" * 5000,
+)
 
 
 @pytest.mark.parametrize("query", [*NO_SENSE, "first=99999999999999&last=1", "at=1", "ahead=%C2%B2"])
 def test_addresses_that_make_no_sense_get_the_page(site, query):
     crowd(site)
-    assert site.get(f"?{query}")[0] == 200
+    for page in ("", "jobs", "nodes", "wall"):
+        assert site.get(f"{page}?{query}")[0] == 200
 
 
 def test_addresses_on_the_page_are_relative_so_that_any_prefix_works(site):
     crowd(site)
-    for path, back in (("", ""), ("jobs/2", "../")):
+    for path, back in (*((page, "") for page in PAGES), ("jobs/2", "../")):
         text = site.get(path)[2]
         found = re.findall(r'(?:href|src|action)="([^"]*)"', text)
         assert f"{back}static/page.css" in found
@@ -299,20 +328,47 @@ def test_however_many_readers_one_page_is_made_at_a_time_and_the_same_one_once(s
     crowd(site)
     made, together, at_once = [], [], Lock()
 
-    def slow(view, asked, *rest, real=pages.index):
+    def slow(view, asked, real=listing.jobs):
         together.append(at_once.acquire(blocking=False))
         time.sleep(0.01)
         made.append(asked.q)
         if together[-1]:
             at_once.release()
-        return real(view, asked, *rest)
+        return real(view, asked)
 
-    monkeypatch.setattr(pages, "index", slow)
+    monkeypatch.setattr(listing, "jobs", slow)
     with ThreadPoolExecutor(12) as readers:
-        answers = list(readers.map(lambda n: site.get(f"?q=user{n % 4}"), range(24)))
+        answers = list(readers.map(lambda n: site.get(f"jobs?q=user{n % 4}"), range(24)))
     assert {status for status, _, _ in answers} == {200}
     assert all(together), "no two at the same time"
     assert sorted(made) == ["user0", "user1", "user2", "user3"]
     site.cycle(1061)
-    site.get("?q=user0")
+    site.get("jobs?q=user0")
     assert len(made) == 5, "another round is another page"
+
+
+def test_an_array_task_that_was_never_seen_waiting_has_its_name_on_the_page_while_it_runs_and_after(site):
+    site.cluster.labels = {8001: "7_1"}
+    site.cluster.submit(a_job(8001))
+    site.cluster.run_now(8001, ((0, 1),))
+    view = site.cycle()
+    assert [job.label for job in view.running] == [bar.label for bar in view.chart.bars] == ["7_1"]
+    assert answer(view, "7_1").state == "running"
+    site.cluster.end(8001)
+    view = site.cycle(1010)
+    assert [(bar.kind, bar.label) for bar in view.chart.bars] == [("past", "7_1")]
+    assert answer(view, "7_1").state == "ended"
+
+
+def test_a_job_whose_nodes_have_another_name_now_runs_on_no_empty_name(site):
+    site.cluster.submit(a_job(1))
+    site.cluster.run_now(1, ())
+    assert "It runs on nodes that take no jobs now, or have another name." in answer(site.cycle(), "1").sentences
+    assert "on nodes that take no jobs now, or have another name;" in site.get("jobs?state=running")[2]
+
+
+def test_the_page_says_that_another_bridge_is_in_control_and_which(site):
+    site.cluster.claimed = Claim("other", "1", 5, "login2:/var/lib/cpsched")
+    site.cycle()
+    assert site.json("status")["paused"] == "another bridge is in control of this cluster: login2:/var/lib/cpsched"
+    assert "login2:/var/lib/cpsched" in site.get()[2]

@@ -8,6 +8,7 @@ crash, and is GPL. The child dies with its parent, in mid-call too, so that two 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import socket
@@ -18,6 +19,7 @@ from typing import Any
 
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire
+from cpsched_bridge.adapters.slurm.transport.pyslurm.claiming import Claiming
 from cpsched_bridge.adapters.slurm.transport.pyslurm.commands import Commands, unreachable
 from cpsched_bridge.adapters.slurm.transport.pyslurm.reading import Reading
 from cpsched_bridge.children import begin
@@ -28,9 +30,10 @@ Calls = dict[str, Callable[..., Any]]
 def calls(module: str) -> Calls:
     """What the parent may call, by name; each call takes and returns plain values. Imports pyslurm."""
     pyslurm = importlib.import_module(module)
-    reading, commands = Reading(pyslurm), Commands(pyslurm)
+    reading, commands, claiming = Reading(pyslurm), Commands(pyslurm), Claiming(pyslurm)
     asked = (reading.hello, reading.facts, reading.snapshot, reading.past)
-    return {call.__name__: call for call in (*asked, commands.start, commands.hold, commands.hand_back)}
+    told = (commands.start, commands.hold, commands.hand_back, claiming.claim, claiming.disclaim)
+    return {call.__name__: call for call in (*asked, *told)}
 
 
 def answer(known: Callable[[], Calls], request: Record) -> Record:
@@ -47,14 +50,17 @@ def answer(known: Callable[[], Calls], request: Record) -> Record:
 
 
 def serve(channel: socket.socket, module: str) -> None:
-    """Answer until the other side closes; pyslurm is imported with the first call."""
+    """Import pyslurm and say so, then answer until the other side closes.
+
+    A pyslurm that cannot be imported is told with each answer.
+    """
     known = cache(lambda: calls(module))
-    while True:
-        try:
-            request = wire.receive(channel)
-            wire.send(channel, answer(known, request))
-        except wire.Closed:
-            return
+    with contextlib.suppress(Exception):
+        known()
+    with contextlib.suppress(wire.Closed):
+        wire.send(channel, wire.BEGUN)
+        while True:
+            wire.send(channel, answer(known, wire.receive(channel)))
 
 
 def main(arguments: list[str]) -> None:

@@ -1,4 +1,8 @@
-"""The bridge's side of the pyslurm child: calls with deadlines, a child that hangs is killed, a dead one replaced."""
+"""The bridge's side of the pyslurm child: calls with deadlines, a child that hangs is killed, a dead one replaced.
+
+A deadline is for an answer. The child's import of pyslurm takes as long as the machine is slow: it has a limit of its
+own, and nobody waits for it in one go.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,20 @@ from select import select
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire
-from cpsched_bridge.children import Child
-from cpsched_bridge.errors import BackendDied, BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.children import STALLED_S, Child
+from cpsched_bridge.errors import (
+    BackendBegins,
+    BackendDied,
+    BackendError,
+    BackendTimeout,
+    BackendUnavailable,
+    CommandRefused,
+)
 
 CHILD = "cpsched_bridge.adapters.slurm.transport.pyslurm.child"
 
+BEGINNING_S = 20.0
+"""How long a call waits for a child that begins, before it is given up; the next call goes on waiting."""
 READING_S = 5.0
 """How long an answer may take to be read that has begun to come."""
 
@@ -33,6 +46,7 @@ class Client:
         self._environment = environment
         self._child: Child | None = None
         self._asked, self._deadline_s, self._until_s = "", 0.0, 0.0
+        self._started_s, self._has_begun = 0.0, False
         self.starts = 0
         """Children started so far."""
 
@@ -42,18 +56,49 @@ class Client:
         return None if self._child is None else self._child.pid
 
     def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
-        """The answer of the child. Raises `BackendError`: also when no answer comes within `deadline_s` seconds."""
+        """The answer of the child. Raises `BackendError`: also when no answer comes within `deadline_s` seconds.
+
+        `BackendBegins`, and nothing is asked, where the child has not begun to answer at all.
+        """
         self.ask(name, deadline_s, **arguments)
         return self.answer()
 
     def ask(self, name: str, deadline_s: float, **arguments: Any) -> None:
         """Make a call without waiting for what comes of it: `answer` tells that, within `deadline_s` seconds."""
+        if not self.begun(BEGINNING_S):
+            raise BackendBegins(f"{name}: not asked yet: {self.waits_for()}")
         self._asked = name
         self._deadline_s, self._until_s = deadline_s, time.monotonic() + deadline_s
-        channel = self._running()
         with self._ending():
-            channel.settimeout(deadline_s)
-            wire.send(channel, {"call": name, "arguments": arguments})
+            if self._child is None:
+                raise wire.Closed("it has ended before")
+            self._child.channel.settimeout(deadline_s)
+            wire.send(self._child.channel, {"call": name, "arguments": arguments})
+
+    def waits_for(self) -> str | None:
+        """What the child has yet to do before it can be asked, in words; None: it can be asked. Raises as `begun`."""
+        if self.begun(0.0):
+            return None
+        return f"the pyslurm process imports pyslurm, for {time.monotonic() - self._started_s:.0f} s now"
+
+    def begun(self, wait_s: float) -> bool:
+        """Whether the child can be asked, at the latest after `wait_s` seconds; it is started if there is none.
+
+        Raises `BackendUnavailable` if it cannot be started, or does not begin within `STALLED_S` seconds.
+        """
+        channel = self._running()
+        if self._has_begun:
+            return True
+        left_s = self._started_s + STALLED_S - time.monotonic()
+        if select([channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
+            try:
+                self._has_begun = wire.receive(channel, time.monotonic() + READING_S) == wire.BEGUN
+            except (wire.Closed, OSError, ValueError) as error:
+                raise BackendUnavailable(f"the pyslurm process ended (exit status {self.close()}): {error}") from error
+        elif left_s <= wait_s:
+            self.close()
+            raise BackendUnavailable(f"the pyslurm process has not imported pyslurm in {STALLED_S:g} s: killed")
+        return self._has_begun
 
     def answered(self, wait_s: float) -> bool:
         """Whether the last call has come to something, at the latest after `wait_s` seconds.
@@ -104,6 +149,7 @@ class Client:
                 self._child = Child(CHILD, self._module, environment=self._environment)
             except OSError as error:
                 raise BackendUnavailable(f"the pyslurm process cannot be started: {error}") from error
+            self._started_s, self._has_begun = time.monotonic(), False
             self.starts += 1
         return self._child.channel
 

@@ -36,12 +36,26 @@ class Commands:
         self._guarded = False
 
     def start(self, orders: list[Record]) -> list[list[str]]:
-        """Pin and release each of `orders` (job, nodes, tasks_per_node, perhaps nice), if still pending and held."""
-        numbers = self._numbers(orders, separate=True)
-        return self._each(self._start, orders, numbers)
+        """Pin and release each of `orders` (job, nodes, tasks_per_node, perhaps nice), if still pending and held.
 
-    def _start(self, number: int, order: Record) -> None:
+        Those with a `node_count` are told that first, in one run of scontrol: pyslurm cannot change it.
+        """
+        numbers = self._numbers(orders, separate=True)
+        counted = [order for order in orders if order.get("node_count")]
+        outcomes = self._each(lambda number, _: self._held(number), counted, numbers)
+        held = [order for order, (result, _) in zip(counted, outcomes, strict=True) if result == "done"]
+        said = scontrol(
+            [f"update JobId={ids.label(o['job'])} NumNodes={o['node_count']}-{o['node_count']}" for o in held]
+        )
+        complaints = {order["job"]: words for order, words in zip(held, said, strict=True) if words}
+        return self._each(
+            lambda number, order: self._start(number, order, complaints.get(order["job"], "")), orders, numbers
+        )
+
+    def _start(self, number: int, order: Record, complaint: str) -> None:
         self._held(number)
+        if complaint:
+            raise Refused(f"the number of its nodes is not taken: {complaint}")
         changes: Record = {"required_nodes": order["nodes"], "priority": RELEASE}
         if order["tasks_per_node"]:
             changes["ntasks_per_node"] = order["tasks_per_node"]

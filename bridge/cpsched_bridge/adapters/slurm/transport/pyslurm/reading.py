@@ -9,14 +9,17 @@ from typing import Any
 
 from cpsched_bridge.adapters.slurm.records import (
     CONFIG_FIELDS,
+    JOB_FIELDS,
     NODE_FIELDS,
     PARTITION_FIELDS,
     PAST_FIELDS,
     RESERVATION_FIELDS,
     Record,
 )
-from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import job_table, records, table
+from cpsched_bridge.adapters.slurm.transport.pyslurm.layouts import Layouts
+from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import Table, job_table, records, table
 from cpsched_bridge.adapters.slurm.transport.pyslurm.scontrol import output_of
+from cpsched_bridge.adapters.slurm.transport.pyslurm.unix_groups import UnixGroups
 
 
 class Reading:
@@ -24,6 +27,8 @@ class Reading:
 
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
+        self._groups = UnixGroups()
+        self._layouts = Layouts()
 
     def hello(self) -> Record:
         """Which process answers and as whom, and how the controller is configured."""
@@ -52,7 +57,8 @@ class Reading:
         """Jobs first, nodes last: what starts or ends in between shows in what the nodes have left."""
         slurm = self._pyslurm
         guarded = has_plugin(slurm.slurmctld.Config.load())
-        jobs = job_table(slurm.Jobs.load().values())
+        loaded = slurm.Jobs.load().values()
+        jobs = job_table(loaded)
         partitions = table(slurm.Partitions.load().values(), PARTITION_FIELDS)
         reservations = table(slurm.Reservations.load().values(), RESERVATION_FIELDS)
         nodes = table(slurm.Nodes.load().values(), NODE_FIELDS)
@@ -62,8 +68,20 @@ class Reading:
             "partitions": partitions,
             "reservations": reservations,
             "jobs": jobs,
+            "layouts": self._layouts.of(loaded),
             "guarded": guarded,
+            "outside": self._outside(jobs, partitions),
         }
+
+    def _outside(self, jobs: Table, partitions: Table) -> dict[str, list[str]]:
+        """By user with a pending job, the groups allowed by partitions that the user is known not to be in."""
+        allowed = {name for row in records(partitions) for name in row["allowed_groups"] or () if name != "ALL"}
+        if not allowed:
+            return {}
+        state, user = (JOB_FIELDS.index(name) for name in ("state", "user_name"))
+        return self._groups.outside(
+            {row[user] for row in jobs["rows"] if row[state] == "PENDING" and row[user]}, allowed
+        )
 
     def past(self, since_s: int) -> Record:
         """Jobs of the accounting database that ended after `since_s`."""

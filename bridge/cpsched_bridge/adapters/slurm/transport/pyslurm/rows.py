@@ -143,4 +143,6 @@ def records(source: Table) -> list[Record]:
 def cluster_records(snapshot: Record) -> ClusterRecords:
     """A snapshot of tables, as the child sends it, as one reading."""
     tables = {name: records(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
-    return ClusterRecords(now_s=snapshot["now_s"], guarded=snapshot.get("guarded", True), **tables)
+    layouts = {int(number): layout for number, layout in snapshot.get("layouts", {}).items()}
+    guarded, outside = snapshot.get("guarded", True), snapshot.get("outside", {})
+    return ClusterRecords(snapshot["now_s"], **tables, layouts=layouts, guarded=guarded, outside=outside)

@@ -39,6 +39,10 @@ class PyslurmTransport:
         """Child processes started so far that speak to the controller."""
         return self.client.starts
 
+    def waits_for(self) -> str | None:
+        """What is left to do before the controller can be asked, in words; None: it can be asked."""
+        return self.client.waits_for()
+
     def config(self) -> Record:
         """See `Transport.config`."""
         config: Record = self._call("hello")["config"]
@@ -61,10 +65,12 @@ class PyslurmTransport:
 
         Nor does the first, where `facts` have found that accounting does not answer.
         """
+        wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if not self._past_asked:
+            if not self.accounting.begun(wait_s):
+                raise BackendTimeout(f"past: no answer in {wait_s:g} s, and none yet: {self.accounting.waits_for()}")
             self.accounting.ask("past", self._history_deadline_s, since_s=since_s)
             self._past_asked = True
-        wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if not self.accounting.answered(wait_s):
             raise BackendTimeout(f"past: no answer in {wait_s:g} s, and none yet")
         self._past_asked = False
@@ -83,6 +89,15 @@ class PyslurmTransport:
     def hand_back(self, orders: Sequence[Record]) -> Sequence[Answer]:
         """See `Transport.hand_back`."""
         return self._command("hand_back", orders)
+
+    def claim(self, words: str, instead_of: str | None) -> bool:
+        """See `Transport.claim`."""
+        taken: bool = self._call("claim", words=words, instead_of=instead_of)
+        return taken
+
+    def disclaim(self, words: str) -> None:
+        """See `Transport.disclaim`."""
+        self._call("disclaim", words=words)
 
     def close(self) -> None:
         """See `Transport.close`."""

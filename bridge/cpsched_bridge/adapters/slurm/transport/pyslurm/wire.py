@@ -10,6 +10,8 @@ from typing import Any
 
 HEADER = struct.Struct(">I")
 CHUNK_BYTES = 1 << 20
+BEGUN = {"begun": True}
+"""A child's first frame: pyslurm is imported, calls are answered from now on."""
 
 
 class Closed(Exception):

@@ -47,6 +47,7 @@ def test_a_start_is_raised_just_above_the_highest_job_that_nobody_holds() -> Non
     assert raised(free(), free(priority=420)) == 201
     assert raised(free(partition="part")) == 201
     assert raised(free(partition="other,part")) == 201
+    assert raised(free(state_reason="Nodes required for job are DOWN, DRAINED or reserved for jobs")) == 201
     assert raised(free(), priority=500) == 1
     assert raised(free(), priority=501) == 0
 

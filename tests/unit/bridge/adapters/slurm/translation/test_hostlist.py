@@ -1,4 +1,4 @@
-"""Node lists and array indices."""
+"""Array indices."""
 
 from __future__ import annotations
 
@@ -6,28 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched_bridge.adapters.slurm.translation.hostlist import compact, expand, task_ranges
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        (None, ()),
-        ("n1", ("n1",)),
-        ("n[1-3],gpu1", ("n1", "n2", "n3", "gpu1")),
-        ("n[01-03,7]", ("n01", "n02", "n03", "n7")),
-        ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
-        ("n[1-2]-ib", ("n1-ib", "n2-ib")),
-    ],
-)
-def test_expands(text: str | None, names: tuple[str, ...]) -> None:
-    assert expand(text) == names
-
-
-@pytest.mark.parametrize("text", ["n[1-2", "n]1[", "n[a-b]", "n[1-99999999]"])
-def test_broken_lists_are_errors(text: str) -> None:
-    with pytest.raises(ValueError, match="node list"):
-        expand(text)
+from cpsched_bridge.adapters.slurm.translation.hostlist import compact, task_ranges
 
 
 def tasks(waiting: str | None) -> list[int]:

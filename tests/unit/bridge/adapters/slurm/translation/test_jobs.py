@@ -39,8 +39,6 @@ def a_partition(**facts: Any) -> Partition:
         "min_nodes": 0,
         "exclusive": False,
         "unmodelled": None,
-        "allowed_accounts": None,
-        "denied_accounts": frozenset(),
     }
     return Partition(**parts | facts)
 
@@ -77,34 +75,18 @@ def test_forever_is_a_year() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partition", "nodes", "walltime_s", "reason"),
+    ("partition", "walltime_s", "reason"),
     [
-        ({}, 1, 60, None),
-        ({"state": "DRAIN"}, 1, 60, None),
-        ({"state": "DOWN"}, 1, 60, "partition main is DOWN"),
-        ({"state": "INACTIVE"}, 1, 60, "partition main is INACTIVE"),
-        ({"max_time_min": 10}, 1, 600, None),
-        ({"max_time_min": 10}, 1, 601, "time limit above that of partition main"),
-        ({"max_nodes": 2}, 2, 60, None),
-        ({"max_nodes": 2}, 3, 60, "more nodes than partition main allows"),
-        ({"min_nodes": 2}, 2, 60, None),
-        ({"min_nodes": 2}, 1, 60, "fewer nodes than partition main asks for"),
-        ({"allowed_accounts": frozenset({"physics"})}, 1, 60, None),
-        ({"allowed_accounts": frozenset({"biology"})}, 1, 60, "account may not use partition main"),
-        ({"allowed_accounts": frozenset()}, 1, 60, "account may not use partition main"),
-        ({"denied_accounts": frozenset({"biology"})}, 1, 60, None),
-        ({"denied_accounts": frozenset({"physics"})}, 1, 60, "account may not use partition main"),
+        ({}, 60, None),
+        ({"state": "DRAIN"}, 60, None),
+        ({"state": "DOWN"}, 60, "PartitionDown: partition main is DOWN"),
+        ({"state": "INACTIVE"}, 60, "PartitionInactive: partition main is INACTIVE"),
+        ({"max_time_min": 10}, 600, None),
+        ({"max_time_min": 10}, 601, "PartitionTimeLimit: time limit above that of partition main"),
     ],
 )
-def test_limits_of_a_partition_on_both_sides(
-    partition: dict[str, Any], nodes: int, walltime_s: int, reason: str | None
-) -> None:
-    assert limits(a_record(), a_partition(**partition), nodes, walltime_s) == reason
-
-
-@pytest.mark.parametrize("partition", [{"allowed_accounts": frozenset({""})}, {}])
-def test_a_job_without_an_account_has_the_empty_one(partition: dict[str, Any]) -> None:
-    assert limits(a_record(account=None), a_partition(**partition), 1, 60) is None
+def test_limits_of_a_partition_on_both_sides(partition: dict[str, Any], walltime_s: int, reason: str | None) -> None:
+    assert limits(a_partition(**partition), walltime_s) == reason
 
 
 def reservation(name: str, *members: bool) -> Reservation:

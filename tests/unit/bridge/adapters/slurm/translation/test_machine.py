@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpsched.bounds import MOST_AMOUNT
+from cpsched.model.bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 
 

@@ -9,7 +9,7 @@ import pytest
 from cpsched.model import Request
 from cpsched_bridge.adapters.slurm.translation import arrays, ids
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
-from cpsched_bridge.adapters.slurm.translation.shares import told_at_start
+from cpsched_bridge.adapters.slurm.translation.pins import told_at_start
 from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -45,7 +45,7 @@ def allowed(seen: Observation, job: PendingJob) -> set[str]:
         ("memory", 1, 1, 8000, 0, 0),
         ("per-cpu", 1, 6, 3000, 0, 2),
         ("per-node", 1, 4, 4000, 0, 0),
-        ("mincpus", 1, 4, 4000, 0, 0),
+        ("range", 1, 1, 1000, 0, 0),
         ("first", 1, 1, 1000, 0, 0),
     ],
 )
@@ -58,7 +58,7 @@ def test_requests_become_equal_shares_on_nodes(
     job = pending(scene, name, seen).job
     amounts = (cores, memory_mib, gpus)
     assert job.request == Request(units, amounts, distinct=units > 1, node_set=job.request.node_set)
-    assert translator.queue.asked[job.id].tasks_per_node == tasks_per_node
+    assert translator.queue.asked[job.id].told.tasks_per_node == tasks_per_node
     assert seen.cluster.resources == ("cores", "memory_mib", "gpu")
 
 
@@ -78,14 +78,14 @@ def test_a_pin_of_several_nodes_gives_their_number_back_within_what_the_partitio
 ) -> None:
     """A number that is more than that would keep the job from starting, though Slurm itself shows it."""
     record = {"ntasks": 6, "num_nodes": 1, "max_nodes": high, "ntasks_per_node": None}
-    assert told_at_start(record, 3, allowed) == (2, f"TasksPerNode=0 NumNodes={restore} NumTasks=6")
+    assert told_at_start(record, 3, allowed).restore == f"TasksPerNode=0 NumNodes={restore} NumTasks=6"
 
 
 def test_a_pin_says_how_to_give_the_record_back() -> None:
     scene, translator = Scene(), Translator()
     translator.observe(scene.read())
-    assert translator.queue.asked[scene.job("six")["id"]].restore == "TasksPerNode=0 NumTasks=6"
-    assert translator.queue.asked[scene.job("first")["id"]].restore == ""
+    assert translator.queue.asked[scene.job("six")["id"]].told.restore == "TasksPerNode=0 NumTasks=6"
+    assert translator.queue.asked[scene.job("first")["id"]].told.restore == ""
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,9 @@ def test_a_pin_says_how_to_give_the_record_back() -> None:
         ("exclusive-user", "shares nodes by user"),
         ("either", "features"),
         ("chosen", "owner chose its nodes"),
-        ("range", "range of node counts"),
+        ("mincpus", "more CPUs than its tasks use"),
+        ("too-many", "no 5 node(s)"),
+        ("huge", "no 1 node(s)"),
         ("several", "several partitions"),
         ("contiguous", "contiguous"),
         ("socket", "sockets"),
@@ -131,8 +133,6 @@ def test_any_field_that_is_not_modelled_leaves_the_job(field: str, value: object
     [
         ("after", "dependency"),
         ("begin", "begin time"),
-        ("too-many", "no 5 node(s)"),
-        ("huge", "no 1 node(s)"),
     ],
 )
 def test_jobs_that_may_not_start_yet_say_why(name: str, why: str) -> None:
@@ -165,17 +165,31 @@ def test_a_job_avoids_nodes_whose_reservation_begins_before_it_would_end() -> No
         ({"state": "DOWN"}, "DOWN"),
         ({"state": "INACTIVE"}, "INACTIVE"),
         ({"max_time": 1}, "time limit"),
-        ({"max_nodes": 0}, "more nodes"),
-        ({"min_nodes": 2}, "fewer nodes"),
-        ({"allowed_accounts": ["physics"]}, "account"),
+        ({"allowed_qos": ["physics"]}, "QOSNotAllowed: partition main takes QOS physics, not normal"),
     ],
 )
 def test_limits_of_the_partition_keep_a_job_waiting(change: dict[str, object], why: str) -> None:
     scene = Scene()
     scene.partition("main").update(change)
+    scene.job("first")["qos"] = "normal"
     reason = pending(scene, "first").job.ineligible
     assert reason is not None
     assert why in reason
+
+
+@pytest.mark.parametrize(("change", "why"), [({"max_nodes": 0}, "more nodes"), ({"min_nodes": 2}, "fewer nodes")])
+def test_a_number_of_nodes_that_the_partition_does_not_have_leaves_the_job(change: dict[str, object], why: str) -> None:
+    scene = Scene()
+    scene.partition("main").update(change)
+    assert why in left(scene, "first").reason
+
+
+def test_a_job_that_fits_but_for_a_reservation_to_come_waits_for_its_end() -> None:
+    """Four nodes, of which `maint` takes n3 in two hours."""
+    scene = Scene()
+    scene.job("two-nodes").update(ntasks=4, num_nodes=4, max_nodes=4, time_limit=60 * 24)
+    reason = pending(scene, "two-nodes").job.ineligible
+    assert reason == "no 4 node(s) that it may use can hold it, even empty, before reservation maint is over"
 
 
 def test_a_draining_partition_still_runs_what_is_queued() -> None:
@@ -296,6 +310,17 @@ def test_nodes_under_an_active_reservation_are_told_once_and_nodes_of_one_state_
     assert [kind for kind, _, nodes in told if nodes == (3,)] == ["reserved"]
     assert ("down", "DOWN+NOT_RESPONDING", (0, 1)) in told
     assert len(told) == 2
+
+
+def test_a_node_that_is_down_now_is_told_though_a_reservation_will_come_and_one_without_nodes_is_none() -> None:
+    scene = Scene()
+    scene.node("n3")["state"] = "DOWN+NOT_RESPONDING"
+    elsewhere = dict(scene.rows["reservations"][0], name="elsewhere", nodes="other[1-2]")
+    scene.rows["reservations"].append(elsewhere)
+    told = [(each.kind, each.nodes) for each in observe(scene).outages]
+    assert ("down", (2,)) in told
+    assert ("reserved", (2,)) in told
+    assert all(nodes for _, nodes in told)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_of_several_reasons_to_wait_that_of_the_request_comes_first_and_that_of_
         scene.rows["jobs"][0] = {**one().job("first"), **throttled, **facts}
         return [p.job.ineligible for p in observe(scene).pending]
 
-    beyond = "time limit above that of partition main"
+    beyond = "PartitionTimeLimit: time limit above that of partition main"
     assert reasons() == [None, arrays.FULL]
     assert reasons(**late(scene)) == ["begin time"] * 2
     assert reasons(**late(scene, 0)) == [None, arrays.FULL]
@@ -254,3 +254,11 @@ def test_what_asks_for_it_is_told_by_number_and_forgotten_with_the_job() -> None
     before = translator.queue._known[numbers[1]]
     translator.observe(scene.read())
     assert translator.queue._known[numbers[1]] is not before, "another machine: all is read anew"
+
+
+def test_an_array_that_runs_more_tasks_than_it_may_has_no_room_and_not_less() -> None:
+    """Its owner has lowered the limit."""
+    limits = arrays.TaskLimits()
+    assert limits.room({"array_id": 19, "array_tasks_parallel": 2}, {19: 5}) == 0
+    assert limits.room({"array_id": 19, "array_tasks_parallel": None}, {19: 1}) == 1, "the limit is remembered"
+    assert limits.room({"array_id": 20, "array_tasks_parallel": None}, {}) is None

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from cpsched_bridge.adapters.slurm.translation import reasons
+from cpsched_bridge.adapters.slurm.translation import reasons, states
+from cpsched_bridge.adapters.slurm.translation.reasons import Subject
 
 RECORD = {"array_id": 7, "user_name": "alice", "user_id": 2001, "account": "lab", "qos": "fast", "partition": "main"}
+ALIKE = "jobs of alice"
 
 KINDS = ("CPU", "Mem", "Node", "Energy", "GRES", "License", "BB", "Billing", "Unknown")
 
+
+def subject(reason: str | None = None, label: str = "7_3", **facts: object) -> Subject:
+    return Subject(label, {**RECORD, "state_reason": reason, **facts}, ALIKE)
+
+
 WHOM = {
     "job 7_3": [
+        *("Dependency", "DependencyNeverSatisfied", "BeginTime", "DeadLine", "JobHoldMaxRequeue"),
+        *("Reservation", "ReservationDeleted", "ReservationInvalid", "BurstBufferResources", "BurstBufferStageIn"),
+    ],
+    ALIKE: [
         *("AssocMaxCpuPerJobLimit", "AssocMaxCpuMinutesPerJobLimit", "AssocMaxNodePerJobLimit"),
         *("AssocMaxWallDurationPerJobLimit", "AssocMaxBBMinutesPerJob", "QOSMaxWallDurationPerJobLimit"),
         *("QOSMaxCpuPerJobLimit", "QOSMinCpuNotSatisfied", "QOSMaxCpuPerNode"),
@@ -19,10 +32,7 @@ WHOM = {
         *(f"AssocMax{kind}MinutesPerJob" for kind in KINDS),
         *(f"QOSMax{kind}Per{what}" for kind in KINDS for what in ("Job", "Node")),
         *(f"QOSMin{kind}" for kind in KINDS),
-        *("BadConstraints", "Constraints", "PartitionNodeLimit", "PartitionTimeLimit", "PartitionConfig"),
-        *("Dependency", "DependencyNeverSatisfied", "BeginTime", "DeadLine", "MaxMemPerLimit", "Licenses"),
-        *("AccountNotAllowed", "QOSNotAllowed", "InvalidAccount", "InvalidQOS", "AccountingPolicy"),
-        *("Reservation", "ReservationDeleted", "ReservationInvalid", "JobHoldMaxRequeue", "BurstBufferResources"),
+        *("BadConstraints", "Constraints", "PartitionNodeLimit", "PartitionTimeLimit", "MaxMemPerLimit", "Licenses"),
     ],
     "array 7": ["JobArrayTaskLimit"],
     "user alice of account lab": [
@@ -30,56 +40,118 @@ WHOM = {
         *("AssocGrpWallLimit", "AssociationJobLimit", "AssociationResourceLimit", "AssociationTimeLimit"),
         *(f"AssocGrp{kind}{what}" for kind in KINDS for what in ("", "Minutes", "RunMinutes")),
     ],
-    "QOS fast": [
-        *("QOSGrpCpuLimit", "QOSGrpJobsLimit", "QOSGrpCPURunMinutesLimit", "QOSGrpWallLimit", "QOSUsageThreshold"),
+    "QOS fast of user alice": [
+        *("QOSGrpCpuLimit", "QOSGrpJobsLimit", "QOSGrpCPURunMinutesLimit", "QOSGrpWallLimit"),
         *("QOSJobLimit", "QOSResourceLimit", "QOSTimeLimit"),
         *(f"QOSGrp{kind}{what}" for kind in KINDS for what in ("", "Minutes", "RunMinutes")),
-    ],
-    "QOS fast of user alice": [
         *("QOSMaxJobsPerUserLimit", "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxSubmitJobPerUserLimit"),
         *(f"QOSMax{kind}PerUser" for kind in KINDS),
         *(f"Max{kind}RunMinsPerUser" for kind in KINDS),
-    ],
-    "QOS fast of account lab": [
         "MaxJobsPerAccount",
         *(f"Max{kind}PerAccount" for kind in KINDS),
         *(f"Max{kind}RunMinsPerAccount" for kind in KINDS),
     ],
-    "partition main": ["PartitionDown", "PartitionInactive"],
+    "partition main of user alice": ["PartitionDown", "PartitionInactive"],
+    "partition main of user alice with account lab and QOS fast": [
+        *("AccountNotAllowed", "QOSNotAllowed", "InvalidAccount", "InvalidQOS", "AccountingPolicy", "PartitionConfig"),
+        "QOSUsageThreshold",
+    ],
 }
 
 
 @pytest.mark.parametrize("whom", WHOM)
 def test_with_whom_a_reason_lies(whom: str) -> None:
-    found = {reason: reasons.obstacle_of("7_3", {**RECORD, "state_reason": reason}) for reason in WHOM[whom]}
+    """Names of limits that no version of Slurm has yet are among them: they are formed by rule."""
+    found = {reason: reasons.obstacle_of(subject(reason)) for reason in WHOM[whom]}
     assert {reason: each.whom if each else None for reason, each in found.items()} == dict.fromkeys(WHOM[whom], whom)
-    assert whom in reasons.groups_of("7_3", RECORD)
+    assert whom in reasons.groups_of(subject())
+
+
+@pytest.mark.parametrize("reason", sorted(reasons.REASONS))
+def test_no_reason_puts_off_jobs_of_anybody_else(reason: str) -> None:
+    """What one user's job meets says nothing of another's: it may ask for too much."""
+    alices = reasons.obstacle_of(subject(reason, array_id=None))
+    others = {**RECORD, "array_id": None, "user_name": "bob", "user_id": 2002}
+    bobs = reasons.groups_of(Subject("8", others, "jobs of bob"))
+    assert alices is None or alices.whom not in bobs
+
+
+def test_every_name_stands_in_one_row() -> None:
+    names = [name for _, row in reasons._NAMES for name in row.split()]
+    assert len(names) == len(set(names)) == 219
+    assert len(reasons.REASONS) == 219 + len(states.LAUNCH_FAILED)
+
+
+def test_every_hold_of_slurms_own_is_in_the_table() -> None:
+    assert states.OWN_HOLDS | {states.HELD_BY_ADMIN, states.HELD_BY_USER} <= reasons.REASONS.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Job's QOS not permitted to use this partition (main allows fast not normal)", "QOSNotAllowed"),
+        ("Job's QOS not known, so it can't use this partition (main allows fast)", "QOSNotAllowed"),
+        ("Job's account not permitted to use this partition (main allows a not b)", "AccountNotAllowed"),
+        ("Job's account not known, so it can't use this partition (main allows a)", "AccountNotAllowed"),
+        ("uid 2001 not in group permitted to use this partition (main). groups allowed: a", "AccountNotAllowed"),
+        ("ReqNodeNotAvail, UnavailableNodes:n2", "ReqNodeNotAvail"),
+        ("ReqNodeNotAvail, Reserved for maintenance", "ReqNodeNotAvail"),
+        ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "Resources"),
+        ("Reservation night was deleted", "ReservationDeleted"),
+        ("Reservation night is invalid", "ReservationInvalid"),
+        *((sentence, sentence) for sentence in sorted(states.LAUNCH_FAILED)),
+        ("job requeued in special exit state", "JobHeldUser"),
+        ("License request 'a:1' is no longer valid, holding job", "JobHeldAdmin"),
+        ("burst_buffer/lua: stage in failed", "BurstBufferOperation"),
+        ("Job is at or exceeds QOS fast's group wall limit of 5 with 6", "TimeLimit"),
+        ("something else that nobody has heard of", "something else that nobody has heard of"),
+    ],
+)
+def test_a_sentence_in_place_of_a_name_means_the_name(text: str, name: str) -> None:
+    """scontrol writes the same sentence with underscores."""
+    assert reasons.named(text) == name
+    written = reasons.named(text.replace(" ", "_"))
+    assert name not in reasons.REASONS or written == name
 
 
 @pytest.mark.parametrize(
     "reason",
     [
-        *("None", "Priority", "Resources", "ReqNodeNotAvail", "ReqNodeNotAvail, UnavailableNodes:n2", "NodeDown"),
+        *("None", "Resources", "ReqNodeNotAvail", "ReqNodeNotAvail, UnavailableNodes:n2", "NodeDown"),
         *("Prolog", "JobHeldUser", "JobHeldAdmin", "SystemFailure", "JobLaunchFailure", "SchedDefer", "", "Novelty"),
+        "Priority",
     ],
 )
 def test_reasons_that_lie_with_the_cluster_or_the_bridge(reason: str) -> None:
-    """A start that ends with one of these counts as the bridge's failure; so does one that nobody has heard of."""
-    assert reasons.obstacle_of("7_3", {**RECORD, "state_reason": reason}) is None
-    assert reasons.obstacle_of("7_3", {**RECORD, "state_reason": None}) is None
+    """A start that ends with one of these counts as failed; so does one that nobody has heard of."""
+    assert reasons.obstacle_of(subject(reason)) is None
+    assert reasons.meaning_of(reason).outranked == (reason == "Priority")
+
+
+def test_no_reason_at_all_lies_with_nobody() -> None:
+    assert reasons.obstacle_of(subject(None)) is None
+    assert reasons.meaning_of("Novelty") is reasons.UNKNOWN
 
 
 def test_only_what_the_scheduler_has_not_looked_at_yet_may_pass() -> None:
-    passing = {name for names in WHOM.values() for name in names if name in reasons.PASSING}
-    assert passing == {"Dependency", "BeginTime"}
-    found = reasons.obstacle_of("7", {**RECORD, "state_reason": "Dependency"})
+    assert {name for name, meaning in reasons.REASONS.items() if meaning.passes} == {"Dependency", "BeginTime"}
+    found = reasons.obstacle_of(subject("Dependency"))
     assert found is not None
     assert found.passes
 
 
+def test_ends_ease_limits_on_what_runs_at_once_and_nothing_else() -> None:
+    eased = {name for name, meaning in reasons.REASONS.items() if meaning.eased}
+    assert all(re.match(r"Assoc|QOS|Max|JobArray", name) for name in eased)
+    assert not any(re.search(r"PerJob|PerNode|NotAllowed|QOSMin", name) for name in eased)
+    found = reasons.obstacle_of(subject("AssocMaxJobsLimit"))
+    assert found is not None
+    assert found.eased
+
+
 def test_without_user_account_or_array_there_is_still_a_group() -> None:
-    record = {**RECORD, "array_id": None, "user_name": None, "account": None, "state_reason": "JobArrayTaskLimit"}
-    found = reasons.obstacle_of("9", record)
+    nobody = {"array_id": None, "user_name": None, "account": None}
+    found = reasons.obstacle_of(subject("JobArrayTaskLimit", "9", **nobody))
     assert found is not None
     assert found.whom == "job 9"
-    assert "user 2001 of account " in reasons.groups_of("9", record)
+    assert "user 2001 of account " in reasons.groups_of(subject(None, "9", **nobody))

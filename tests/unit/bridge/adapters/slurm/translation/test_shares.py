@@ -8,19 +8,23 @@ import numpy as np
 import pytest
 
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
+from cpsched_bridge.adapters.slurm.translation.pins import Told, told_at_start, unpinned
 from cpsched_bridge.adapters.slurm.translation.shares import (
+    Parts,
     Shares,
-    nodes_asked,
+    counts_asked,
+    parts_asked,
     share_allocated,
     share_asked,
     shares_asked,
-    told_at_start,
+    tasks_asked,
 )
-from cpsched_bridge.adapters.slurm.translation.unmodelled import NotModelled
+from cpsched_bridge.adapters.slurm.translation.unmodelled import NotModelled, TooLarge
 from tests.unit.bridge.adapters.slurm.translation.test_machine import a_node
 
 EVENLY = "tasks do not divide evenly over nodes"
-RANGE = "range of node counts"
+TOO_MANY = "more tasks than its nodes may have"
+MORE_CPUS = "nodes with more CPUs than its tasks use"
 WHOLE_JOB = "GPUs counted for the whole job"
 NOT_UNDERSTOOD = "asks for generic resources in a way not understood"
 
@@ -52,36 +56,48 @@ def asked(**facts: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("tasks", "low", "high", "per_node", "expected"),
     [
-        (1, 1, 1, None, (1, 1)),
-        (4, 2, 2, None, (2, 2)),
-        (4, 2, 2, 1, (2, 2)),
-        (4, None, 1, None, (1, 1)),
-        (4, 0, 1, None, (1, 1)),
-        (4, 1, 4, None, (1, None)),
-        (4, 2, 4, None, (2, None)),
-        (4, 1, None, None, (1, None)),
-        (4, None, None, None, (1, None)),
-        (4, 3, None, None, (3, None)),
-        (4, 1, 4, 2, (2, 2)),
-        (4, 1, None, 1, (4, 4)),
-        (4, 1, None, 4, (1, 1)),
-        (4, 1, 3, None, RANGE),
-        (4, 1, 5, None, RANGE),
-        (4, 1, 2, 2, RANGE),
-        (4, 1, 4, 3, EVENLY),
-        (4, 1, None, 5, EVENLY),
-        (2, 2, 2, 3, (2, 2)),
+        (1, 1, 1, None, [1]),
+        (4, 2, 2, None, [2]),
+        (4, 2, 2, 2, [2]),
+        (4, 4, 4, 2, [4]),
+        (4, None, 1, None, [1]),
+        (4, 0, 1, None, [1]),
+        (4, 1, 4, None, [1, 2, 4]),
+        (4, 2, 4, None, [2, 4]),
+        (4, 1, None, None, [1, 2, 4]),
+        (4, None, None, None, [1, 2, 4]),
+        (4, 3, None, None, [4]),
+        (4, 1, 3, None, [1, 2]),
+        (4, 1, 5, None, [1, 2, 4]),
+        (4, 3, 3, None, EVENLY),
+        (5, 2, 4, None, EVENLY),
+        (4, 1, 4, 2, [2]),
+        (4, 1, None, 1, [4]),
+        (4, 1, None, 4, [1]),
+        (4, 1, 2, 2, [2]),
+        (4, 1, 4, 3, [2]),
+        (4, 1, 3, 3, "does not fill them"),
+        (4, 1, None, 5, [1]),
+        (17, 1, 17, 5, [4]),
+        (17, 5, 6, 5, "does not fill them"),
+        (15, 2, 4, 5, [3]),
+        (4, 2, 2, 1, TOO_MANY),
+        (17, 2, 3, 5, TOO_MANY),
+        (2, 2, 2, 3, [2]),
+        (2, 3, None, None, "more nodes than tasks"),
+        (4, 1, 0, None, "fewer nodes at most than at least"),
+        (4, 3, 2, None, "fewer nodes at most than at least"),
     ],
 )
-def test_how_many_nodes_a_record_asks_for(
-    tasks: int, low: int | None, high: int | None, per_node: int | None, expected: tuple[int, int | None] | str
+def test_on_how_many_nodes_a_record_can_be_in_equal_shares(
+    tasks: int, low: int | None, high: int | None, per_node: int | None, expected: list[int] | str
 ) -> None:
     record = asked(ntasks=tasks, num_nodes=low, max_nodes=high, ntasks_per_node=per_node)
     if isinstance(expected, str):
         with pytest.raises(NotModelled, match=expected):
-            nodes_asked(record)
+            counts_asked(record)
     else:
-        assert nodes_asked(record) == expected
+        assert counts_asked(record) == expected
 
 
 @pytest.mark.parametrize(
@@ -91,7 +107,11 @@ def test_how_many_nodes_a_record_asks_for(
         ({"ntasks": 4}, 1, (4, 400, 0)),
         ({"ntasks": 4}, 2, (2, 200, 0)),
         ({"ntasks": 4, "cpus_per_task": 3}, 2, (6, 600, 0)),
-        ({"min_cpus_per_node": 5}, 1, (5, 500, 0)),
+        ({"min_cpus_per_node": 5}, 1, MORE_CPUS),
+        ({"ntasks": 2, "min_cpus_per_node": 3}, 1, MORE_CPUS),
+        ({"ntasks": 2, "min_cpus_per_node": 3, "ntasks_per_node": 2}, 1, MORE_CPUS),
+        ({"ntasks": 2, "min_cpus_per_node": 3, "ntasks_per_node": 3}, 1, (3, 300, 0)),
+        ({"ntasks": 5, "min_cpus_per_node": 6, "ntasks_per_node": 3, "cpus_per_task": 2}, 2, (6, 600, 0)),
         ({"ntasks": 6, "min_cpus_per_node": 5}, 1, (6, 600, 0)),
         ({"min_cpus_per_node": 0}, 1, (1, 100, 0)),
         ({"memory_per_node": 70}, 1, (1, 70, 0)),
@@ -220,23 +240,109 @@ def test_what_one_share_of_an_allocated_job_takes_rounded_up(
 @pytest.mark.parametrize(
     ("facts", "nodes", "most", "told"),
     [
-        ({"ntasks": 1, "max_nodes": 1}, 1, None, (0, "")),
-        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, 4, None, (0, "")),
-        ({"ntasks": 8, "num_nodes": 4, "max_nodes": 4}, 4, None, (2, "TasksPerNode=0 NumTasks=8")),
-        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4, "ntasks_per_node": 2}, 2, None, (0, "")),
-        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4}, 1, None, (4, "TasksPerNode=0 NumTasks=4")),
-        ({"ntasks": 4, "num_nodes": 4, "max_nodes": None}, 4, None, (1, "TasksPerNode=0 NumTasks=4")),
-        ({"ntasks": 6, "num_nodes": None, "max_nodes": 6}, 1, None, (6, "TasksPerNode=0 NumTasks=6")),
-        ({"ntasks": 6, "num_nodes": None, "max_nodes": 6}, 2, 4, (3, "TasksPerNode=0 NumNodes=1-4 NumTasks=6")),
-        ({"ntasks": 6, "num_nodes": 1, "max_nodes": 6}, 2, None, (3, "TasksPerNode=0 NumNodes=1-6 NumTasks=6")),
-        ({"ntasks": 6, "num_nodes": 1, "max_nodes": 6}, 2, 0, (3, "TasksPerNode=0 NumNodes=1-1 NumTasks=6")),
-        ({"ntasks": 6, "num_nodes": 2, "max_nodes": 6}, 3, 1, (2, "TasksPerNode=0 NumNodes=2-2 NumTasks=6")),
-        ({"ntasks": 6, "num_nodes": 1, "max_nodes": 6}, 2, 9, (3, "TasksPerNode=0 NumNodes=1-6 NumTasks=6")),
-        ({"ntasks": 6, "num_nodes": 1, "max_nodes": None}, 2, 4, (3, "TasksPerNode=0 NumNodes=1 NumTasks=6")),
-        ({"ntasks": 6, "num_nodes": 2, "max_nodes": None}, 3, None, (2, "TasksPerNode=0 NumNodes=2 NumTasks=6")),
+        ({"ntasks": 1, "max_nodes": 1}, 1, None, Told(0, 0, "")),
+        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, 4, None, Told(0, 0, "")),
+        ({"ntasks": 8, "num_nodes": 4, "max_nodes": 4}, 4, None, Told(2, 0, "TasksPerNode=0 NumTasks=8")),
+        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4, "ntasks_per_node": 2}, 2, None, Told(0, 0, "")),
+        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4}, 1, None, Told(4, 0, "TasksPerNode=0 NumTasks=4")),
+        ({"ntasks": 4, "num_nodes": 4, "max_nodes": None}, 4, None, Told(1, 0, "TasksPerNode=0 NumTasks=4")),
+        ({"ntasks": 6, "num_nodes": None, "max_nodes": 6}, 1, None, Told(6, 0, "TasksPerNode=0 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": None, "max_nodes": 6}, 2, 4, Told(3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 1, "max_nodes": 6}, 2, None, Told(3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 1, "max_nodes": 6}, 2, 0, Told(3, 0, "TasksPerNode=0 NumNodes=1-1 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 2, "max_nodes": 6}, 3, 1, Told(2, 0, "TasksPerNode=0 NumNodes=2-2 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 1, "max_nodes": 6}, 2, 9, Told(3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 1, "max_nodes": None}, 2, 4, Told(3, 0, "TasksPerNode=0 NumNodes=1 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 2, "max_nodes": None}, 3, None, Told(2, 0, "TasksPerNode=0 NumNodes=2 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 2, "max_nodes": 4}, 2, None, Told(3, 2, "TasksPerNode=0 NumNodes=2-4 NumTasks=6")),
+        (
+            {"ntasks": 6, "num_nodes": 2, "max_nodes": 4, "ntasks_per_node": 3},
+            2,
+            None,
+            Told(0, 2, "NumNodes=2-4 NumTasks=6"),
+        ),
+        ({"ntasks": 6, "num_nodes": 2, "max_nodes": 2}, 2, None, Told(3, 0, "TasksPerNode=0 NumTasks=6")),
     ],
 )
 def test_what_slurm_must_be_told_and_how_that_is_taken_back(
-    facts: dict[str, Any], nodes: int, most: int | None, told: tuple[int, str]
+    facts: dict[str, Any], nodes: int, most: int | None, told: Told
 ) -> None:
     assert told_at_start(asked(**facts), nodes, most) == told
+
+
+TASK = (1, 100, 0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"ntasks": 17, "num_nodes": 3, "max_nodes": 17}, Shares(17, TASK, True)),
+        ({"ntasks": 17, "num_nodes": 3, "max_nodes": None}, Shares(17, TASK, True)),
+        ({"ntasks": 17, "num_nodes": 1, "max_nodes": 20}, Shares(17, TASK, True)),
+        ({"ntasks": 33, "num_nodes": 5, "max_nodes": 33}, Shares(33, TASK, False)),
+        ({"ntasks": 7, "num_nodes": 1, "max_nodes": 7, "cpus_per_task": 3}, Shares(7, (3, 300, 0), True)),
+        ({"ntasks": 9, "num_nodes": 1, "max_nodes": 9, "cpus_per_task": 3}, Shares(9, (3, 300, 0), False)),
+        ({"ntasks": 2, "max_nodes": 2, "tres_per_task": {"gres/gpu": 1}}, Shares(2, (1, 100, 1), True)),
+        ({"ntasks": 1, "max_nodes": 1}, None),
+        ({"ntasks": 17, "num_nodes": 3, "max_nodes": 3}, None),
+        ({"ntasks": 17, "num_nodes": 3, "max_nodes": 16}, None),
+        ({"ntasks": 17, "num_nodes": 4, "max_nodes": 17}, None),
+        ({"ntasks": 17, "max_nodes": 17, "ntasks_per_node": 5}, None),
+        ({"ntasks": 17, "max_nodes": 17, "memory_per_node": 100}, None),
+        ({"ntasks": 17, "max_nodes": 17, "gres_per_node": {"gpu": 1}}, None),
+        ({"ntasks": 17, "max_nodes": 17, "min_cpus_per_node": 2}, None),
+    ],
+)
+def test_tasks_go_one_by_one_where_nothing_is_asked_of_a_node_and_no_number_of_nodes(
+    facts: dict[str, Any], expected: Shares | None
+) -> None:
+    """Four nodes of 8 cores. Three nodes at least are what 17 tasks come to by themselves; four are a wish."""
+    assert tasks_asked(asked(**facts), a_machine(), 0) == expected
+
+
+def test_tasks_that_do_not_fill_their_cores_share_them_in_ways_that_only_slurm_knows() -> None:
+    machine, record = a_machine(threads_per_core=2), asked(ntasks=5, max_nodes=5)
+    assert tasks_asked(record, machine, 0) is None
+    assert tasks_asked({**record, "cpus_per_task": 2}, machine, 0) == Shares(5, (2, 200, 0), True)
+
+
+PRIME = {"ntasks": 17, "num_nodes": 3, "max_nodes": 17}
+
+
+@pytest.mark.parametrize(
+    ("facts", "least", "most", "expected"),
+    [
+        ({"ntasks": 4, "max_nodes": 4}, 0, None, Parts(Shares(1, (4, 400, 0), True), Shares(4, TASK, True))),
+        (PRIME, 0, None, Parts(None, Shares(17, TASK, True))),
+        (PRIME, 3, 4, Parts(None, Shares(17, TASK, True))),
+        (PRIME, 0, 3, "more nodes than its partition allows"),
+        (PRIME, 4, None, "no 17 node"),
+        ({**PRIME, "memory_per_node": 10}, 0, None, "no 17 node"),
+        ({"ntasks": 37, "num_nodes": 5, "max_nodes": 37}, 0, None, "hold fewer than 37 tasks"),
+        ({"ntasks": 2, "num_nodes": 2, "max_nodes": 2}, 0, 1, "more nodes than its partition allows"),
+        ({"ntasks": 2, "num_nodes": 2, "max_nodes": 2}, 3, None, "fewer nodes than its partition asks for"),
+    ],
+)
+def test_a_job_that_fits_in_some_way_has_that_way_and_one_that_fits_in_none_is_too_large(
+    facts: dict[str, Any], least: int, most: int | None, expected: Parts | str
+) -> None:
+    if isinstance(expected, str):
+        with pytest.raises(TooLarge, match=expected):
+            parts_asked(asked(**facts), a_machine(), 0, least, most)
+    else:
+        assert parts_asked(asked(**facts), a_machine(), 0, least, most) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "as_before"),
+    [
+        ({"ntasks": 17, "num_nodes": 2, "max_nodes": 2}, {"num_nodes": 1, "max_nodes": 17}),
+        ({"ntasks": 16, "num_nodes": 2, "max_nodes": 2}, {}),
+        ({"ntasks": 17, "num_nodes": 1, "max_nodes": 17}, {}),
+        ({"ntasks": 17, "num_nodes": 4, "max_nodes": 4, "ntasks_per_node": 5}, {}),
+    ],
+)
+def test_a_number_of_nodes_that_only_a_pin_of_ours_can_have_set_is_not_the_owners(
+    facts: dict[str, Any], as_before: dict[str, Any]
+) -> None:
+    assert unpinned(asked(**facts)) == asked(**facts) | as_before

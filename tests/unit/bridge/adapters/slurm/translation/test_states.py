@@ -58,6 +58,9 @@ FORGED = (
         ("BadConstraints", None, None, 0, False, Hold.CLUSTER),
         ("BadConstraints", WAIT, "bridge:user-held", 0, True, Hold.USER),
         ("JobHoldMaxRequeue", WAIT, None, 4, True, Hold.CLUSTER),
+        *((reason, WAIT, "bridge:pinned()", 1, True, Hold.CLUSTER) for reason in sorted(states.LAUNCH_FAILED)),
+        ("launch failed requeued held", WAIT, "bridge:admin-held", 1, True, Hold.USER),
+        ("job requeued in held state", WAIT, "bridge:pinned()", 1, True, Hold.ADMIN),
         *((ADMIN, WAIT, comment, 0, True, Hold.ADMIN) for comment in FORGED),
     ],
 )

@@ -16,7 +16,7 @@ from cpsched_bridge import children
 from cpsched_bridge.adapters.slurm.transport.pyslurm import child, wire
 from cpsched_bridge.adapters.slurm.transport.pyslurm.client import ERRORS
 
-CALLS = {"hello", "facts", "snapshot", "past", "start", "hold", "hand_back"}
+CALLS = {"hello", "facts", "snapshot", "past", "start", "hold", "hand_back", "claim", "disclaim"}
 
 
 def raising(error: Exception) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def test_the_calls_are_known_by_name(pyslurm: str) -> None:
 def test_a_child_answers_one_request_after_the_other_and_imports_pyslurm_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not before the first call: the answer to that tells why the import fails."""
+    """Before the first call, and says so: no answer is late because of it."""
     imported: list[str] = []
 
     def calls(module: str) -> dict[str, Any]:
@@ -90,7 +90,8 @@ def test_a_child_answers_one_request_after_the_other_and_imports_pyslurm_once(
     ours.settimeout(10.0)
     served = threading.Thread(target=child.serve, args=(theirs, "some_pyslurm"), daemon=True)
     served.start()
-    assert imported == []
+    assert wire.receive(ours) == wire.BEGUN
+    assert imported == ["some_pyslurm"]
     for _ in range(3):
         wire.send(ours, {"call": "hello", "arguments": {}})
         assert wire.receive(ours) == {"result": "some_pyslurm"}
@@ -98,6 +99,23 @@ def test_a_child_answers_one_request_after_the_other_and_imports_pyslurm_once(
     ours.close()
     served.join(10.0)
     assert not served.is_alive(), "it ends when the other side has gone"
+    theirs.close()
+
+
+def test_a_pyslurm_that_cannot_be_imported_is_told_with_each_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def calls(module: str) -> dict[str, Any]:
+        raise ImportError("no library")
+
+    monkeypatch.setattr(child, "calls", calls)
+    ours, theirs = socket.socketpair()
+    for _ in range(2):
+        wire.send(ours, {"call": "hello", "arguments": {}})
+    ours.shutdown(socket.SHUT_WR)
+    child.serve(theirs, "pyslurm")
+    assert wire.receive(ours) == wire.BEGUN
+    refused = {"error": "refused", "detail": "pyslurm cannot be imported: no library"}
+    assert [wire.receive(ours) for _ in range(2)] == [refused, refused]
+    ours.close()
     theirs.close()
 
 
@@ -140,5 +158,6 @@ def test_a_child_that_is_run_as_a_program_takes_its_words_from_the_command_line(
     monkeypatch.delitem(sys.modules, child.__name__)
     runpy.run_module(child.__name__, run_name="__main__")
     assert begun == [1234]
+    assert wire.receive(ours) == wire.BEGUN
     assert "no_such_pyslurm" in wire.receive(ours)["detail"]
     ours.close()

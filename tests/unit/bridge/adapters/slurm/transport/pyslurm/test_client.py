@@ -133,6 +133,7 @@ def test_a_slow_accounting_database_holds_up_nothing_and_its_answer_is_taken_whe
     """The controller is asked by another process meanwhile."""
     controller, accounting = (Client("fake_pyslurm", fake.environment()) for _ in range(2))
     controller.call("hello", ENOUGH_S)
+    assert accounting.begun(ENOUGH_S)
     transport = PyslurmTransport(1.0, ENOUGH_S, controller, accounting)
     fake.set(jobs={"7": {}}, waits="past")
     for _ in range(2):
@@ -220,6 +221,25 @@ def test_a_start_pins_and_releases_in_one_change(client: Client, fake: Fake) -> 
     fake.set(jobs={"7": {}})
     assert client.call("start", ENOUGH_S, orders=[order(7, ["n1"], 4)]) == [["done", ""]]
     assert fake.now()["log"] == [[7, {"required_nodes": ["n1"], "priority": 0xFFFFFFFF, "ntasks_per_node": 4}]]
+
+
+def test_the_number_of_nodes_is_told_before_the_job_is_released(client: Client, fake: Fake) -> None:
+    said = scontrol(fake.bin)
+    fake.set(jobs={"7": {}, "8": {}, "9": {"state": "RUNNING"}})
+    orders = [{**order(7, ["n1", "n2"]), "node_count": 2}, order(8, ["n3"]), {**order(9, ["n3"]), "node_count": 1}]
+    assert [result for result, _ in client.call("start", ENOUGH_S, orders=orders)] == ["done", "done", "refused"]
+    assert said.read_text() == "update JobId=7 NumNodes=2-2\n"
+    assert [number for number, _ in fake.now()["log"]] == [7, 8]
+
+
+def test_a_job_whose_number_of_nodes_is_not_taken_is_not_started(client: Client, fake: Fake) -> None:
+    scontrol(fake.bin, "slurm_update error: Invalid node count")
+    fake.set(jobs={"7": {}, "8": {}})
+    orders = [{**order(7, ["n1", "n2"]), "node_count": 2}, order(8, ["n3"])]
+    (result, why), other = client.call("start", ENOUGH_S, orders=orders)
+    assert (result, other) == ("refused", ["done", ""])
+    assert "Invalid node count" in why
+    assert [number for number, _ in fake.now()["log"]] == [8]
 
 
 @pytest.mark.parametrize(

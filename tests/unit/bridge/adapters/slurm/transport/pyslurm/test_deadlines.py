@@ -11,8 +11,9 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.transport.pyslurm import client as clients
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire
-from cpsched_bridge.adapters.slurm.transport.pyslurm.client import READING_S, Client
-from cpsched_bridge.errors import BackendDied, BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.adapters.slurm.transport.pyslurm.client import BEGINNING_S, READING_S, Client
+from cpsched_bridge.children import STALLED_S
+from cpsched_bridge.errors import BackendBegins, BackendDied, BackendTimeout, BackendUnavailable, CommandRefused
 
 
 class Child:
@@ -20,6 +21,8 @@ class Child:
 
     made: ClassVar[list[Child]] = []
     refused = False
+    begins = True
+    """Whether it says at once that it has begun."""
 
     def __init__(self, module: str, *words: str, environment: dict[str, str] | None = None) -> None:
         if Child.refused:
@@ -28,6 +31,8 @@ class Child:
         self.end.settimeout(10.0)
         self.words, self.environment = (module, *words), environment
         self.pid, self.lives, self.killed = 1000 + len(Child.made), True, 0
+        if Child.begins:
+            wire.send(self.end, wire.BEGUN)
         Child.made.append(self)
 
     def alive(self) -> bool:
@@ -53,6 +58,7 @@ class Clock:
 def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
     monkeypatch.setattr(Child, "made", [])
     monkeypatch.setattr(Child, "refused", False)
+    monkeypatch.setattr(Child, "begins", True)
     monkeypatch.setattr(clients, "Child", Child)
     yield Child.made
     for child in Child.made:
@@ -79,6 +85,14 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     monkeypatch.setattr(clients, "select", select)
     return found
+
+
+def a_client_whose_child_has_begun(waits: SimpleNamespace) -> Client:
+    client, waits.comes = Client(), True
+    assert client.begun(0.0)
+    waits.comes = False
+    waits.seconds.clear()
+    return client
 
 
 def test_a_child_is_started_with_the_first_call_and_stays(children: list[Child]) -> None:
@@ -122,6 +136,54 @@ def test_a_child_that_cannot_be_started_is_no_controller(
     assert client.starts == 1
 
 
+def test_no_deadline_runs_before_a_child_has_begun_and_nothing_is_asked_of_it(
+    children: list[Child], clock: Clock, waits: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Importing pyslurm is no answer of the controller: the child goes on, and each call says what is waited for."""
+    monkeypatch.setattr(Child, "begins", False)
+    client = Client()
+    for second in (0.0, 30.0, 500.0):
+        clock.now_s = 100.0 + second
+        with pytest.raises(BackendBegins, match=f"^hello: not asked yet: .* imports pyslurm, for {second:.0f} s now$"):
+            client.call("hello", 0.01)
+    assert waits.seconds == [BEGINNING_S, 0.0] * 3, "a while, then a look"
+    assert (client.starts, children[0].killed) == (1, 0)
+    wire.send(children[0].end, wire.BEGUN)
+    waits.comes = True
+    client.ask("hello", 5.0)
+    assert wire.receive(children[0].end) == {"call": "hello", "arguments": {}}, "the first that it is asked"
+    wire.send(children[0].end, {"result": 7})
+    assert client.answer() == 7
+
+
+def test_a_child_that_does_not_begin_at_all_is_killed_in_the_end_and_replaced(
+    children: list[Child], clock: Clock, waits: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Child, "begins", False)
+    client = Client()
+    assert not client.begun(0.0)
+    clock.now_s += STALLED_S - 1.0
+    with pytest.raises(BackendUnavailable, match=r"^the pyslurm process has not imported pyslurm in 600 s: killed$"):
+        client.call("hello", 5.0)
+    assert waits.seconds == [0.0, 1.0]
+    assert (children[0].killed, client.pid) == (1, None)
+    assert not client.begun(0.0)
+    assert client.starts == 2
+
+
+def test_a_child_that_dies_while_it_begins_was_asked_nothing(
+    children: list[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Child, "begins", False)
+    client = Client()
+    assert not client.begun(0.0)
+    children[0].end.close()
+    with pytest.raises(BackendUnavailable, match=r"^the pyslurm process ended \(exit status -9\): ") as raised:
+        client.call("start", 5.0)
+    assert type(raised.value) is BackendUnavailable
+    assert client.pid is None
+
+
 @pytest.mark.parametrize(
     ("asked_ago_s", "wait_s", "waited_s", "over"),
     [
@@ -148,7 +210,7 @@ def test_an_answer_is_not_waited_for_beyond_what_is_asked_nor_beyond_its_deadlin
     over: bool,
 ) -> None:
     """A call of 5 seconds, to which no answer comes: it has come to something once its time is over."""
-    client = Client()
+    client = a_client_whose_child_has_begun(waits)
     client.ask("hello", 5.0)
     clock.now_s += asked_ago_s
     assert client.answered(wait_s) is over
@@ -161,7 +223,7 @@ def test_an_answer_is_not_waited_for_beyond_what_is_asked_nor_beyond_its_deadlin
 def test_an_answer_that_has_begun_to_come_may_be_read_however_late_it_is_looked_for(
     children: list[Child], clock: Clock, waits: SimpleNamespace, asked_ago_s: float, left_s: float
 ) -> None:
-    client = Client()
+    client = a_client_whose_child_has_begun(waits)
     client.ask("hello", 60.0)
     wire.send(children[0].end, {"result": "late"})
     clock.now_s += asked_ago_s

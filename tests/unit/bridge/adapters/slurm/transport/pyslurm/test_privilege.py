@@ -61,6 +61,9 @@ class Waits(Client):
 
     waited_s: list[float]
 
+    def begun(self, wait_s: float) -> bool:
+        return True
+
     def ask(self, name: str, deadline_s: float, **arguments: Any) -> None:
         pass
 
@@ -90,3 +93,28 @@ def test_the_past_is_waited_for_once_and_not_where_accounting_is_known_to_be_awa
         with pytest.raises(BackendTimeout, match="none yet"):
             transport.past(0)
     assert accounting.waited_s == waited_s
+
+
+class Begins(Client):
+    """Has not begun; notes how long it was waited for, and takes no question."""
+
+    waited_s: list[float]
+
+    def begun(self, wait_s: float) -> bool:
+        self.waited_s.append(wait_s)
+        return False
+
+    def waits_for(self) -> str | None:
+        return "the process imports pyslurm"
+
+
+def test_a_slow_import_is_no_silence_of_the_accounting_database() -> None:
+    """The process that asks it imports pyslurm first: the first reading waits a while for that, later ones do not."""
+    accounting = Begins()
+    accounting.waited_s = []
+    transport = PyslurmTransport(7.0, client=Facts(), accounting=accounting)
+    for _ in range(2):
+        with pytest.raises(BackendTimeout, match="none yet: the process imports pyslurm"):
+            transport.past(0)
+    assert accounting.waited_s == [7.0, 0.0]
+    assert accounting.starts == 0

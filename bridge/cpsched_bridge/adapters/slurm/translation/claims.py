@@ -1,0 +1,48 @@
+"""The claim of a bridge in control, as a reservation: operators make and change one, users can do neither.
+
+The reservation lies ten years ahead, so that it keeps no job from any node. It is known by its name; its comment is
+the claim. slurmctld refuses a second reservation of one name, so that of two bridges only one can make it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from urllib.parse import parse_qsl, urlencode
+
+from cpsched.errors import printable
+from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.ports import Claim
+
+NAME = "cpsched-bridge"
+"""The reservation's."""
+UNKNOWN = "whoever wrote the comment of the reservation"
+
+
+def claim_of(reservations: Iterable[Record]) -> Claim | None:
+    """The claim among a reading's reservations; one with odd words is a claim of somebody unknown."""
+    comment = comment_in(reservations)
+    return None if comment is None else _claim(comment)
+
+
+def comment_in(reservations: Iterable[Record]) -> str | None:
+    """The claim as it stands there; None where there is none."""
+    return next((each.get("comment") or "" for each in reservations if each["name"] == NAME), None)
+
+
+def others(reservations: Sequence[Record]) -> list[Record]:
+    """The reservations that set nodes aside."""
+    return [each for each in reservations if each["name"] != NAME]
+
+
+def words_of(claim: Claim) -> str:
+    """The claim as a comment: without blanks and quotes, whatever a path may have."""
+    facts = {"bridge": claim.bridge, "run": claim.run, "beat": claim.beat, "on": printable(claim.where)}
+    return urlencode(facts, safe=":/")
+
+
+def _claim(comment: str) -> Claim:
+    found = dict(parse_qsl(comment))
+    try:
+        return Claim(found["bridge"], found["run"], int(found["beat"]), printable(found["on"]))
+    except (KeyError, ValueError):
+        return Claim("", comment, 0, f"{UNKNOWN} {NAME}: {printable(comment)}")

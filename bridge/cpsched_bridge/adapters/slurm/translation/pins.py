@@ -1,0 +1,65 @@
+"""What a pin changes in a job's record besides its list of nodes, and how that is given back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cpsched_bridge.adapters.slurm.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a start tells Slurm besides the nodes, so that the job is split as it is meant to be."""
+
+    tasks_per_node: int
+    """0 where Slurm needs no such number."""
+    node_count: int
+    """How many nodes the job is to have, exactly; 0 where nothing else is possible."""
+    restore: str
+    """scontrol settings that give the record back what that changes; may be empty."""
+
+
+def told_at_start(record: Record, nodes: int, most_nodes: int | None) -> Told:
+    """What Slurm must be told to split a job in equal shares over `nodes`.
+
+    Where its owner set no greatest number of nodes, the record shows the number of tasks. Once that is set, it counts:
+    so the number of nodes is given back only where the pin changes it, and no more than `most_nodes`, which the job's
+    partition allows. Slurm would not start the job otherwise.
+    """
+    tasks = record["ntasks"]
+    low, high = record["num_nodes"] or 1, record["max_nodes"]
+    given_back = nodes_given_back(record, most_nodes)
+    if is_range(record):
+        if record["ntasks_per_node"]:
+            return Told(0, nodes, given_back)
+        return Told(tasks // nodes, nodes, f"TasksPerNode=0 {given_back}")
+    if record["ntasks_per_node"] or tasks == 1 or (low == high == tasks == nodes):
+        return Told(0, 0, "")
+    if nodes == low:
+        return Told(tasks // nodes, 0, f"TasksPerNode=0 NumTasks={tasks}")
+    return Told(tasks // nodes, 0, f"TasksPerNode=0 {given_back}")
+
+
+def nodes_given_back(record: Record, most_nodes: int | None) -> str:
+    """scontrol settings that give a record back the number of nodes that it has; `most_nodes` as in `told_at_start`."""
+    low, high = record["num_nodes"] or 1, record["max_nodes"]
+    if high and most_nodes is not None:
+        high = max(low, min(high, most_nodes))
+    span = f"{low}-{high}" if high else str(low)
+    return f"NumNodes={span} NumTasks={record['ntasks']}"
+
+
+def is_range(record: Record) -> bool:
+    """Whether a job asks for one of several numbers of nodes, of which its tasks alone would not be the greatest."""
+    low, high = record["num_nodes"] or 1, record["max_nodes"]
+    return high is not None and low < high < record["ntasks"]
+
+
+def unpinned(record: Record) -> Record:
+    """A record with our pin as it asks without: a number of nodes that its tasks do not fill evenly is ours.
+
+    That is known of the pins of this process; of those of an earlier one it is concluded.
+    """
+    tasks, low, high = record["ntasks"], record["num_nodes"] or 1, record["max_nodes"]
+    ours = low == high and tasks % low and not record["ntasks_per_node"]
+    return {**record, "num_nodes": 1, "max_nodes": tasks} if ours else record

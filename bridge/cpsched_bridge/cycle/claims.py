@@ -1,0 +1,131 @@
+"""Two bridges beside one cluster see each other by a claim, which the one in control leaves there and keeps fresh.
+
+- The first to claim stays in control; whoever finds another bridge's claim steps back.
+- A claim that has not changed for `gone_s` is one of a dead bridge, and is taken over. Each bridge measures that by its
+  own steady clock: what is written is a count, no time.
+- A claim that vanishes gets its owner time to write it anew; then whoever waits takes its place.
+- A process that has made no claim yet, and finds one of its own bridge, takes it over at once: it is its predecessor's.
+  Later the same would mean that two processes have one name: the one whose claim stands goes on, the other steps back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from cpsched_bridge.errors import CommandRefused
+from cpsched_bridge.ports import Backend, Claim
+from cpsched_bridge.report import CycleReport
+
+BEATS = 6
+"""How often a claim changes within the time after which it counts as gone."""
+FASTER = Claim("", "", 0, "one that claimed it at the same moment")
+"""Stands for a claim that has not been read yet."""
+
+
+@dataclass(slots=True)
+class Claims:
+    """Looks at the claim of each reading, and claims the cluster for `mine` while this bridge wants to control it."""
+
+    backend: Backend
+    mine: Claim
+    gone_s: float
+    asked: Callable[[], bool] = lambda: False
+    """Whether somebody has asked, since the last call, to take control whoever has it."""
+    rival: Claim | None = field(default=None, init=False)
+    """The claim of another bridge that is in control, by the last look."""
+    _theirs: Claim | None = field(default=None, init=False)
+    """The last claim of another process."""
+    _changed_s: float = field(default=0.0, init=False)
+    _there_s: float = field(default=0.0, init=False)
+    """When that claim last changed, and when it was last there."""
+    _made: bool = field(default=False, init=False)
+    """Whether this process has claimed the cluster before."""
+    _next_s: float = field(default=0.0, init=False)
+    """When the next beat is due, or the next try where the cluster refused one."""
+    _looked_s: float = field(default=float("-inf"), init=False)
+    _complaint: str = field(default="", init=False)
+
+    def why_not(self) -> str | None:
+        """Why this bridge must not be in control; None if nothing is in the way."""
+        return None if self.rival is None else f"another bridge is in control of this cluster: {self.rival.where}"
+
+    def outdated(self, now_s: float) -> bool:
+        """Whether the last look is so old that another bridge may have taken over since."""
+        return now_s - self._looked_s >= self.gone_s
+
+    def look(self, seen: Claim | None, wanted: bool, now_s: float, report: CycleReport) -> None:
+        """Take note of the claim that a reading shows, at a monotonic time; where that is `wanted`, claim the cluster.
+
+        Where the cluster takes no claim, the bridge goes on without one, and says so. Raises what else the backend
+        raises.
+        """
+        self._looked_s, before, asked = now_s, self.rival, self.asked()
+        self.rival = self.rival_of(seen, now_s)
+        mine = self._is_mine(seen)
+        rested = now_s >= self._next_s
+        due = rested if mine else asked or (self.rival is None and (rested or not self._complaint))
+        if wanted and due:
+            self._write(seen, now_s, report)
+        elif mine and not wanted:
+            self.let_go()
+        report.rival = self.rival
+        _tell(before, self.rival, report)
+
+    def rival_of(self, seen: Claim | None, now_s: float) -> Claim | None:
+        """The claim of another bridge that is in control, by the claim of a reading; takes note of that."""
+        if self._is_mine(seen):
+            return None
+        self._note(seen, now_s)
+        return self._alive(seen, now_s)
+
+    def _is_mine(self, seen: Claim | None) -> bool:
+        return seen is not None and seen.owner == self.mine.owner
+
+    def let_go(self) -> None:
+        """Take this bridge's claim off the cluster, if it has made one. Raises what the backend raises."""
+        if self._made:
+            self.backend.disclaim(self.mine)
+
+    def _note(self, theirs: Claim | None, now_s: float) -> None:
+        if theirs is None:
+            return
+        if theirs != self._theirs:
+            self._changed_s = now_s
+        self._theirs, self._there_s = theirs, now_s
+
+    def _alive(self, seen: Claim | None, now_s: float) -> Claim | None:
+        """The claim of another bridge that must be taken for alive, whether or not it stands there now."""
+        if seen is None:
+            waits = self._theirs is not None and now_s - self._there_s < self.gone_s / BEATS
+            return self._theirs if waits else None
+        predecessor = seen.bridge == self.mine.bridge and not self._made
+        return None if predecessor or now_s - self._changed_s >= self.gone_s else seen
+
+    def _write(self, seen: Claim | None, now_s: float, report: CycleReport) -> None:
+        """Write the next beat of this bridge's claim in place of what was `seen`."""
+        self._next_s = now_s + self.gone_s / BEATS
+        claim = replace(self.mine, beat=self.mine.beat + 1)
+        try:
+            taken = self.backend.claim(claim, seen)
+        except CommandRefused as error:
+            self._complain(str(error), report)
+            return
+        self._complain("", report)
+        if taken:
+            self.mine, self._made = claim, True
+            self.rival = self._theirs = None
+        else:
+            self.rival = self.rival or FASTER
+
+    def _complain(self, words: str, report: CycleReport) -> None:
+        if words and words != self._complaint:
+            report.tell("no_claim", f"other bridges cannot see this one: {words}")
+        self._complaint = words
+
+
+def _tell(before: Claim | None, now: Claim | None, report: CycleReport) -> None:
+    if now is not None and (before is None or before.owner != now.owner):
+        report.tell("other_bridge", f"in control of this cluster: {now.where}")
+    if now is None and before is not None:
+        report.tell("other_bridge_gone", f"not in control any more: {before.where}")

@@ -1,0 +1,120 @@
+"""What no bridge can begin with: each setting that is refused, with file, line, field, value and rule.
+
+Settings that break a rule of their own are refused where they are read. Here are those that need more to be known: the
+dispatchers there are, the host's addresses and folders, systemd. `cpsched bridge` and `cpsched doctor` ask alike.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+from typing import Any
+
+from cpsched.catalogue import DISPATCHERS, PREDICTORS, Catalogue
+from cpsched.errors import CpschedError, InvalidValue, UnknownName
+from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.errors import WrongSetting
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.watch.systemd import Systemd
+from cpsched_sim.files import read_json
+
+SHIPPED_WATCHDOG_S = 120.0
+"""`WatchdogSec` of deploy/systemd/cpsched-bridge.service."""
+_UNIT = "cpsched-bridge.service"
+
+
+def check(settings: Settings, spec: PolicySpec) -> None:
+    """Raise `WrongSetting` for the first setting that no bridge can begin with; `spec` is the policy in force."""
+    check_part(DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, "dispatcher")
+    check_part(PREDICTORS, spec.predictor, spec.predictor_settings, "predictor")
+    if settings.policy.falls_back:
+        check_part(DISPATCHERS, settings.policy.fallback, {}, "fallback")
+    check_watchdog(settings)
+    check_state_dir(settings)
+    check_address(settings)
+
+
+def check_part(known: Catalogue[Any], words: str, given: dict[str, str] | Any, field: str) -> None:
+    """Raise `WrongSetting` unless the dispatcher or predictor can be made, of the settings that are given to it."""
+    try:
+        known.build(words, given, read_json)
+    except CpschedError as error:
+        at: tuple[str, ...] = ("policy", field)
+        name = error.name if isinstance(error, UnknownName) else getattr(error, "field", "")
+        if name in given and name != words:
+            at, words = ("policy", f"{field}_settings", name), given[name]
+        rule = error.rule if isinstance(error, InvalidValue) else str(error)
+        raise WrongSetting(at, words, rule) from error
+
+
+def check_watchdog(settings: Settings) -> None:
+    """A decision that may take longer than systemd's watchdog would have the bridge killed for it."""
+    decide_s = settings.cycle.decide_timeout_s
+    if decide_s < SHIPPED_WATCHDOG_S and Systemd().watchdog_s is None:
+        return
+    limit_s = watchdog_s()
+    if limit_s is not None and decide_s >= limit_s:
+        rule = f"must be less than systemd's watchdog, {limit_s:g} s (WatchdogSec of {_UNIT})"
+        raise WrongSetting(("cycle", "decide_timeout_s"), f"{decide_s:g}", rule)
+
+
+def watchdog_s() -> float | None:
+    """Within how many seconds systemd wants a sign of life: of this service, of the installed one, or as shipped.
+
+    None: the unit has no watchdog.
+    """
+    if (mine_s := Systemd().watchdog_s) is not None:
+        return mine_s
+    command = ["systemctl", "show", "--property=LoadState,WatchdogUSec", _UNIT]
+    try:
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return SHIPPED_WATCHDOG_S
+    facts = dict(line.partition("=")[::2] for line in shown.splitlines())
+    if facts.get("LoadState") != "loaded":
+        return SHIPPED_WATCHDOG_S
+    return seconds_of(facts.get("WatchdogUSec", ""))
+
+
+def seconds_of(span: str) -> float | None:
+    """Seconds of a time span as systemctl shows it (`2min 30s`); None where there is none (`0`, `infinity`)."""
+    units = {"min": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3, "us": 1e-6, "s": 1.0}
+    total = 0.0
+    for word in span.split():
+        number = word.rstrip("abcdefghijklmnopqrstuvwxyz")
+        unit = word[len(number) :]
+        if not number or unit not in units:
+            return None
+        total += float(number) * units[unit]
+    return total or None
+
+
+def check_state_dir(settings: Settings) -> None:
+    """A folder, or one that can be made. One that is there may be on a disk that is read-only: a bridge works."""
+    path = settings.state_dir
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not there.is_dir():
+        raise WrongSetting(("state_dir",), path, f"must be a folder: {there} is a file")
+    if there != path and not os.access(there, os.W_OK | os.X_OK):
+        raise WrongSetting(("state_dir",), path, f"cannot be made: {there} is not writable for uid {os.geteuid()}")
+
+
+def check_address(settings: Settings) -> None:
+    """An address of this host, and a port that may be listened on. One that is in use may be free in a moment."""
+    if not (settings.metrics.enabled or settings.serves_page):
+        return
+    host, port = settings.metrics.host, settings.metrics.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except (OSError, UnicodeError) as error:
+        number = getattr(error, "errno", None)
+        if number == errno.EADDRINUSE:
+            return
+        name, value = ("port", port) if number == errno.EACCES else ("host", host)
+        why = getattr(error, "strerror", None) or error
+        raise WrongSetting(("metrics", name), value, f"cannot be listened on: {why}") from error

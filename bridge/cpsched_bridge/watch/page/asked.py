@@ -1,0 +1,78 @@
+"""What a reader asked for, as the address says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from urllib.parse import urlencode
+
+HOURS = (1, 6, 24)
+"""How far ahead the chart may go."""
+_MOST_ASKED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A choice of nodes, jobs and time; what makes no sense counts as not asked."""
+
+    ahead: int = 6
+    first: int | None = None
+    last: int | None = None
+    at: int | None = None
+    page: int = 1
+    q: str = ""
+    """Words to find."""
+    state: str = ""
+    kind: str = ""
+    """Of the reason for which jobs wait."""
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    node: str = ""
+    sort: str = ""
+    """The name of an order; with a minus before it, the other way round."""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Question:
+        """From the address."""
+        ahead = _number(query.get("ahead"))
+        words = {each.name: _words(query.get(each.name, "")) for each in fields(cls) if each.type == "str"}
+        return cls(
+            ahead=ahead if ahead in HOURS else 6,
+            first=_number(query.get("first")),
+            last=_number(query.get("last")),
+            at=_number(query.get("at")),
+            page=max(1, _number(query.get("page")) or 1),
+            **words,
+        )
+
+    @property
+    def zoomed(self) -> bool:
+        """Whether only some of the nodes are drawn."""
+        return self.first is not None
+
+    @property
+    def filtered(self) -> bool:
+        """Whether some jobs or nodes may be left out."""
+        return any((self.q, self.kind, self.user, self.account, self.partition, self.qos, self.node))
+
+    def address(self, **changes: object) -> str:
+        """The address of the same page with changes; another choice begins at its first page."""
+        values = asdict(self) | {"page": 1} | changes
+        plain = asdict(Question())
+        return "?" + urlencode({name: value for name, value in values.items() if value != plain[name]})
+
+    def other(self, **choices: object) -> str:
+        """The query of another page at the same time of a replay."""
+        kept = {"at": self.at} if self.at is not None else {}
+        asked = urlencode({**choices, **kept})
+        return f"?{asked}" if asked else ""
+
+
+def _words(text: str) -> str:
+    return "".join(filter(str.isprintable, text[:_MOST_ASKED])).strip()
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and len(text) < 16 and text.removeprefix("-").isdecimal() and text.isascii() else None

@@ -1,0 +1,187 @@
+"""Two bridges over one site, killed, stopped, asleep and sent to take over at random: one of them is in control."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import structlog
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched_bridge.cycle import claims, reconcile
+from cpsched_bridge.cycle.loop import Bridge
+from tests.bridges import a_bridge
+from tests.builders import a_job
+from tests.chaos import judge
+from tests.chaos.site import Death, Site, SiteBackend
+from tests.fakes import FakePace
+
+SECONDS = 300
+CALM_S = 400
+GONE_S = 30.0
+HISTORIES = 12
+CLOCKS_S = (0.0, 7e6)
+"""What the steady clock of each host shows at the beginning."""
+
+
+class Watched(SiteBackend):
+    """Notes what a bridge asks for while the claim on the site is not its own."""
+
+    def __init__(self, site: Site, wrongs: list[str]) -> None:
+        super().__init__(site)
+        self.wrongs = wrongs
+        self.owner: tuple[str, str] | None = None
+
+    def _batch(self, call, works, ids):
+        if self.site.claim is None or self.site.claim.owner != self.owner:
+            theirs = [id for id in ids if self.site.jobs[id].held_by == "plugin"]
+            if call != "hand_back":
+                self.wrongs.append(f"{call} of {ids} by a bridge that is not in control")
+            elif theirs and self.site.claim is not None:
+                self.wrongs.append(f"jobs {theirs}, held by the plugin, are handed back by a bridge not in control")
+        return super()._batch(call, works, ids)
+
+
+@dataclass
+class Place:
+    """A host on which a bridge lives, sleeps, or is to be born."""
+
+    state_dir: Path
+    pace: FakePace
+    bridge: Bridge | None = None
+    backend: Watched | None = None
+    away_s: int = 0
+    """So many seconds to come in which it does nothing: it is dead, or stands still."""
+
+
+@dataclass
+class Pair:
+    """Two places beside one site, and what happens to them, drawn from a seed."""
+
+    seed: int
+    folder: Path
+    counts: Counter[str] = field(default_factory=Counter)
+    wrongs: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.site = Site(plugin=self.rng.random() < 0.7)
+        self.places = [Place(self.folder / str(at), FakePace(at_s=CLOCKS_S[at])) for at in range(2)]
+        for place in self.places:
+            place.state_dir.mkdir(parents=True)
+
+    def play(self) -> None:
+        """A wild time, then a calm one in which both live, and after which every job has run."""
+        for _ in range(SECONDS):
+            self._something_happens()
+            self._second()
+        self.site.fuse.left = None
+        for place in self.places:
+            place.away_s = 0
+        for _ in range(CALM_S):
+            self._second()
+        self.wrongs += self.site.wrongs + judge.at_the_end(self.site)
+
+    def _second(self) -> None:
+        self.site.advance(1)
+        for place in self.places:
+            place.pace.at_s += 1
+            if place.away_s:
+                place.away_s -= 1
+            else:
+                self._cycle(place)
+
+    def _cycle(self, place: Place) -> None:
+        try:
+            report = self._born(place).cycle()
+        except Death:
+            self._bury(place)
+            self.counts["killed"] += 1
+            return
+        self.counts[report.mode] += 1
+        owner = self.site.claim.owner if self.site.claim else None
+        if report.mode == "control" and report.result == "ok" and owner != place.backend.owner:
+            self.wrongs.append(f"second {self.site.time_s}: in control without the claim")
+
+    def _born(self, place: Place) -> Bridge:
+        if place.bridge is None:
+            place.backend = Watched(self.site, self.wrongs)
+            guard = {"failing_users": 10**6, "claim_gone_s": GONE_S}
+            start = {"timeout_s": 8, "max_failures": 10**6}
+            place.bridge = a_bridge(
+                place.state_dir, place.backend, EasyDispatcher(), place.pace, guard=guard, start=start
+            )
+            place.backend.owner = place.bridge._claims.mine.owner
+        return place.bridge
+
+    def _bury(self, place: Place) -> None:
+        place.bridge = None
+        place.away_s = self.rng.choice((0, 0, 2, 10, 60))
+        self.site.fuse.left, self.site.fuse.dead = None, False
+
+    def _something_happens(self) -> None:
+        happens = self.rng.choice(("nothing",) * 12 + ("submit",) * 6 + ("kill", "sleep", "stop", "take over", "lose"))
+        place = self.rng.choice(self.places)
+        self.counts[happens] += 1
+        if happens == "submit":
+            walltime_s = self.rng.choice((5, 20, 60))
+            job = a_job(len(self.site.jobs) + 1, 1, self.rng.choice((1, 2, 4)), walltime_s, submit_s=self.site.now_s)
+            self.site.submit(job, self.rng.randrange(1, walltime_s + 1))
+        elif happens == "kill":
+            self.site.fuse.left = self.rng.randrange(30)
+        elif happens == "sleep":
+            place.away_s = self.rng.choice((3, 20, 60))
+        elif happens == "take over":
+            (place.state_dir / "take-over").touch()
+        elif happens == "lose":
+            self.site.claim = None
+        elif happens == "stop" and place.bridge is not None and not place.away_s:
+            self.site.fuse.left = None
+            place.bridge.stop()
+            self._bury(place)
+
+
+def played(seed: int, folder: Path) -> Pair:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    try:
+        pair = Pair(seed, folder / str(seed))
+        pair.play()
+    finally:
+        structlog.reset_defaults()
+    shutil.rmtree(pair.folder)
+    return pair
+
+
+def test_of_two_bridges_only_the_one_with_the_claim_acts_and_every_job_runs_once(tmp_path):
+    counts: Counter[str] = Counter()
+    for seed in range(HISTORIES):
+        pair = played(seed, tmp_path)
+        assert pair.wrongs == [], f"seed {seed}"
+        counts += pair.counts
+    assert {"killed", "stop", "take over", "lose", "sleep"} <= set(counts)
+    assert counts["paused"] > 1000
+    assert counts["control"] > 1000
+
+
+def nobody_looks(patch):
+    patch.setattr(claims.Claims, "why_not", lambda self: None)
+
+
+def the_plugins_jobs_are_given_back_by_who_steps_back(patch):
+    patch.setattr(reconcile, "_make_way", reconcile._give_back)
+
+
+def a_claim_is_overwritten(patch):
+    patch.setattr(claims.Claims, "_alive", lambda self, seen, now_s: None)
+
+
+@pytest.mark.parametrize(
+    "plant", [nobody_looks, the_plugins_jobs_are_given_back_by_who_steps_back, a_claim_is_overwritten]
+)
+def test_a_planted_fault_is_noticed(plant, monkeypatch, tmp_path):
+    plant(monkeypatch)
+    assert any(played(seed, tmp_path).wrongs for seed in range(10))

@@ -1,0 +1,232 @@
+"""The state directory of a bridge that was killed, and random damages of its files.
+
+The cluster beside it is a fake one in a file, behind an adapter that this module is: `adapter: tests.fuzz.stored`. So
+whole programs, the dead-man script among them, act on it.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import shutil
+import sqlite3
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from cpsched_bridge.ports import Hold
+from cpsched_bridge.settings import Section
+from cpsched_bridge.store.damage import sealed
+from cpsched_bridge.store.heartbeat import touch
+from cpsched_bridge.store.ledger import State
+from tests.bridges import a_bridge
+from tests.builders import a_cluster, a_job
+from tests.fakes import FakeCluster
+from tests.fuzz.mutations import HOSTILE
+
+PAGE = 4096
+OWN, MARKED = 3, (1, 2, 5, 6)
+"""Jobs that wait for the bridge: by its own hold, which only what is stored tells, and by the submit plugin's."""
+
+
+class Options(Section):
+    """Where the cluster is kept."""
+
+    file: Path
+
+
+class KeptCluster(FakeCluster):
+    """A fake cluster that is written to its file when the connection is closed."""
+
+    def close(self) -> None:
+        """Write down what came of it."""
+        self.file.write_bytes(pickle.dumps(self))  # type: ignore[attr-defined]
+
+
+def connect(options: Options) -> KeptCluster:
+    """The cluster in the file."""
+    found: KeptCluster = pickle.loads(options.file.read_bytes())
+    return found
+
+
+def held(config: Path) -> list[int]:
+    """Jobs of the cluster that somebody holds."""
+    cluster: KeptCluster = pickle.loads((config.parent / "cluster").read_bytes())
+    return [id for id, fake in cluster.jobs.items() if fake.pending and fake.hold is not Hold.NONE]
+
+
+def make(folder: Path) -> Path:
+    """The files of a bridge that was killed, its cluster and its settings; returns the settings file."""
+    state = folder / "state"
+    state.mkdir(parents=True)
+    cluster = KeptCluster(cluster=a_cluster(nodes=2, cores=2))
+    cluster.submit(a_job(9, walltime_s=10_000), a_job(8))
+    cluster.run_now(9, ((0, 2),))
+    bridge = a_bridge(state, cluster)
+    bridge.cycle()
+    cluster.end(8)
+    cluster.submit(*(a_job(id, per_unit=2) for id in MARKED))
+    cluster.submit(a_job(OWN, per_unit=2), hold=Hold.NONE)
+    cluster.run_now(MARKED[0], ((1, 1),))
+    cluster.requeue(MARKED[0], Hold.PLUGIN)
+    cluster.submit(a_job(7, user="somebody else"))
+    cluster.run_now(7, ((1, 1),))
+    for now_s in range(1, 8):
+        cluster.now_s = now_s
+        bridge.cycle()
+        if now_s == 5:
+            bridge.journal._db.execute("pragma wal_checkpoint")  # part of it in the file, part in the log
+    assert cluster.jobs[OWN].hold is Hold.ADMIN
+    assert {e.job_id for e in bridge.ledger.entries(State.HELD)} == {OWN, *MARKED}
+    touch(state / "heartbeat")
+    (state / "lock").write_text("4711\n")
+    copied(state, folder / "killed")
+    bridge.ledger.close()
+    bridge.journal.close()
+    shutil.rmtree(state)
+    (folder / "killed").rename(state)
+    cluster.file = folder / "cluster"  # type: ignore[attr-defined]
+    cluster.close()
+    config = folder / "bridge.yaml"
+    settings = {"mode": "control", "adapter": "tests.fuzz.stored", "state_dir": str(state), "durable": False}
+    config.write_text(json.dumps({**settings, "options": {"file": str(folder / "cluster")}}))
+    return config
+
+
+def copied(source: Path, target: Path) -> Path:
+    """A copy of a folder of `make`, with what names the folder in it corrected."""
+    shutil.copytree(source, target)
+    config = target / "bridge.yaml"
+    if config.exists():
+        config.write_text(config.read_text().replace(str(source), str(target)))
+        cluster = pickle.loads((target / "cluster").read_bytes())
+        cluster.file = target / "cluster"
+        cluster.claimed = None  # a copied directory is another bridge's; the claim of the killed one has run out
+        cluster.close()
+    return config
+
+
+# ------------------------------------------------------------------------------------------------ damages of bytes
+
+
+def _flip(content: bytearray, chance: random.Random) -> bytes:
+    for _ in range(chance.choice((1, 1, 1, 2, 8, 64))):
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    return bytes(content)
+
+
+def _flip_in_use(content: bytearray, chance: random.Random) -> bytes:
+    """A bit of a byte that is not zero: most of a small database is empty."""
+    used = [at for at, byte in enumerate(content) if byte] or [0]
+    content[chance.choice(used)] ^= 1 << chance.randrange(8)
+    return bytes(content)
+
+
+def _truncate(content: bytearray, chance: random.Random) -> bytes:
+    return bytes(content[: chance.choice((0, chance.randrange(len(content)), PAGE * chance.randrange(9)))])
+
+
+def _zero(content: bytearray, chance: random.Random) -> bytes:
+    at = chance.randrange(len(content)) // 512 * 512
+    length = min(chance.choice((16, 512, PAGE)), len(content) - at)
+    content[at : at + length] = bytes(length)
+    return bytes(content)
+
+
+def _scribble(content: bytearray, chance: random.Random) -> bytes:
+    at, length = chance.randrange(len(content)), chance.choice((1, 4, 100, PAGE))
+    content[at : at + length] = chance.choice((b"\xff" * length, chance.randbytes(length)))
+    return bytes(content)
+
+
+def _insert(content: bytearray, chance: random.Random) -> bytes:
+    at = chance.randrange(len(content) + 1)
+    content[at:at] = chance.choice((chance.choice(HOSTILE), chance.randbytes(chance.randrange(1, 600))))
+    return bytes(content)
+
+
+def _cut_out(content: bytearray, chance: random.Random) -> bytes:
+    at = chance.randrange(len(content))
+    del content[at : at + chance.choice((1, 16, 512, PAGE))]
+    return bytes(content)
+
+
+def _swap_pages(content: bytearray, chance: random.Random) -> bytes:
+    pages = [bytes(content[at : at + PAGE]) for at in range(0, len(content), PAGE)]
+    a, b = chance.randrange(len(pages)), chance.randrange(len(pages))
+    pages[a], pages[b] = pages[b], pages[a]
+    return b"".join(pages)
+
+
+def _repeat_page(content: bytearray, chance: random.Random) -> bytes:
+    pages = [bytes(content[at : at + PAGE]) for at in range(0, len(content), PAGE)]
+    pages[chance.randrange(len(pages))] = chance.choice(pages)
+    return b"".join(pages)
+
+
+def _other(content: bytearray, chance: random.Random) -> bytes:
+    return chance.choice((chance.choice(HOSTILE), b"[" * 100_000, chance.randbytes(len(content)), b""))
+
+
+BYTES: dict[str, Callable[[bytearray, random.Random], bytes]] = {
+    "flip": _flip, "flip in use": _flip_in_use, "truncate": _truncate, "zero": _zero, "scribble": _scribble,
+    "insert": _insert, "cut out": _cut_out, "swap pages": _swap_pages, "repeat a page": _repeat_page, "other": _other,
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------ damages of what is in a table
+
+_DEEP = "[" * 100_000
+_NUMBERS = (1 << 62, -(1 << 63), (1 << 63) - 1, 1e308, -1e308, float("inf"), 0, -1, 0.5)
+_TEXTS = ("nan", "", "x", "9" * 5000, "[[1, 2]]", '{"a": ' * 20_000, _DEEP)
+_JSON = (_DEEP.encode(), b"{}", b"[0,{}]", b"[0,1e999]", b"[3,[0],[[9,9]]]")
+_VALUES = (
+    *(None, b"", b"\xff\xfe", b"\0" * 9, *_NUMBERS, *_TEXTS, *map(sealed, _JSON)),
+    *(zlib.compress(each) for each in _JSON),
+    *(sealed(zlib.compress(each)) for each in _JSON),
+)
+_SCHEMAS = (
+    "drop table {t}", "alter table {t} rename to other", "alter table {t} add column more", "delete from {t}",
+    "drop table {t}; create table {t} (a, b)", "drop table {t}; create view {t} as select 1", "pragma user_version=7",
+    "pragma user_version=-1", "pragma writable_schema=on; update sqlite_master set sql = 'create table x'",
+    "pragma writable_schema=on; update sqlite_master set rootpage = 99999",
+    "pragma writable_schema=on; update sqlite_master set rootpage = 2",
+    "create trigger t after insert on {t} begin select raise(abort, 'no'); end",
+)  # fmt: skip
+
+
+def _in_a_table(path: Path, chance: random.Random) -> str:
+    """Change a value of a random row, or the tables themselves; says what."""
+    db = sqlite3.connect(path, isolation_level=None)
+    try:
+        table = chance.choice([name for (name,) in db.execute("select name from sqlite_master where type = 'table'")])
+        if chance.random() < 0.3:
+            script = chance.choice(_SCHEMAS).format(t=table)
+            db.executescript(script)
+            return script
+        column = chance.choice([row[1] for row in db.execute(f"pragma table_info({table})")])
+        value = chance.choice((*_VALUES, "cast(x'68ff' as text)"))
+        words = "cast(x'68ff6c64' as text)" if value == "cast(x'68ff' as text)" else "?"
+        where = f"{column} = (select {column} from {table} order by random() limit 1)"
+        db.execute("pragma ignore_check_constraints=on")
+        try:
+            db.execute(f"update {table} set {column} = {words} where {where}", (value,) if words == "?" else ())
+        except (sqlite3.IntegrityError, OverflowError):
+            return "nothing"
+        return f"{table}.{column} = {value!r:.40}"
+    finally:
+        db.close()
+
+
+def damage(path: Path, chance: random.Random) -> str:
+    """Damage a file in a random way; says how."""
+    if path.suffix == ".sqlite" and chance.random() < 0.3:
+        return _in_a_table(path, chance)
+    content = bytearray(path.read_bytes() if path.exists() else b"")
+    name = chance.choice(sorted(BYTES)) if content else "other"
+    if chance.random() < 0.02 and path.exists():
+        path.unlink()
+        return "deleted"
+    path.write_bytes(BYTES[name](content, chance))
+    return name

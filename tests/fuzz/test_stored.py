@@ -1,0 +1,141 @@
+"""Random damages of every file that a bridge keeps: no command ends in a traceback, and every held job is given back.
+
+CI runs a few of each kind, the same every time; CPSCHED_FUZZ_DAMAGES=2000 runs as many for each file.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import traceback
+from pathlib import Path
+
+import pytest
+
+from cpsched_bridge.program import assembly
+from cpsched_bridge.settings import load
+from cpsched_bridge.store import places
+from tests.bridges import a_bridge
+from tests.fakes import FakePace
+from tests.fuzz import stored
+from tests.fuzz.command_line import deadline, invoke
+from tests.unit.deploy.deadman import DeadMan, Job
+
+COUNT = int(os.environ.get("CPSCHED_FUZZ_DAMAGES", "12"))
+FIRST = int(os.environ.get("CPSCHED_FUZZ_FIRST", "0"))
+FILES = ("ledger.sqlite", "journal.sqlite", "heartbeat", "lock", "paused", "bridge-id", "beginning")
+LOGS = tuple(f"{name}-{end}" for name in FILES[:2] for end in ("wal", "shm"))
+ALWAYS = (("status",), ("why", stored.OWN), ("journal", "list"))
+IN_TURN = (
+    *(("why", 1), ("why", 7), ("why", "9_1"), ("journal", "show", 1), ("journal", "show", 8), ("journal", "replay")),
+    *(("journal", "replay", "--all"), ("events",), ("events", "--job", stored.OWN), ("unsupported",)),
+)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """The folder of a bridge that was killed; every case damages a copy."""
+    folder = tmp_path_factory.mktemp("stored") / "killed"
+    stored.make(folder)
+    return folder
+
+
+def damaged(killed: Path, name: str, number: int) -> tuple[Path, str]:
+    """The settings of a copy in which one file is damaged, and how it is."""
+    folder = killed.with_name(f"{name}-{number}")
+    shutil.rmtree(folder, ignore_errors=True)
+    config = stored.copied(killed, folder)
+    path = folder / "state" / name
+    if not path.exists():
+        path.write_text('{"why": "maintenance"}' if name == "paused" else "compiles 3 of 40 kernels")
+    return config, stored.damage(path, random.Random(f"{name} {number}"))
+
+
+def tells(*arguments: object) -> str:
+    """What is wrong with how a command ended; "" if it worked, or said in a line what cannot be read."""
+    with deadline():
+        result = invoke(*arguments)
+    if result.error is not None:
+        return f"{arguments}: " + "".join(traceback.format_exception(result.error)[-12:])
+    said = result.stdout + result.stderr
+    if "Traceback" in said or result.exit_code not in (0, 1, 2):
+        return f"{arguments}: exit code {result.exit_code}: {said}"
+    if result.exit_code == 2 and not result.stderr.startswith("error: "):
+        return f"{arguments}: not one line that says what is wrong: {result.stderr!r}"
+    return ""
+
+
+def release_all(config: Path) -> str:
+    """What is wrong after `release-all --force`."""
+    with deadline():
+        result = invoke("release-all", "--force", "--config", config)
+    if result.error is not None:
+        return "".join(traceback.format_exception(result.error)[-12:])
+    if result.exit_code or stored.held(config):
+        return f"exit code {result.exit_code}, still held {stored.held(config)}: {result.stdout}{result.stderr}"
+    return ""
+
+
+def start(config: Path) -> str:
+    """What is wrong after a bridge has begun, cycled and stopped there."""
+    settings = load(config)
+    backend = assembly.connect(settings)
+    with deadline(), places.opened_ledger(settings) as ledger, places.opened_journal(settings, False) as journal:
+        bridge = a_bridge(config.parent / "unused", backend, pace=FakePace(cycles=3), **bare(settings))
+        bridge.ledger.close()
+        bridge.journal.close()
+        bridge.ledger, bridge.journal, bridge.pause = ledger, journal, places.pause_file(settings)
+        reports: list[str] = []
+        bridge.listeners = (lambda report: reports.append(report.result),)
+        bridge.__post_init__()
+        problems = bridge.run()
+    backend.close()
+    if problems or set(reports) != {"ok"} or stored.held(config):
+        return f"{reports}, {problems}, still held: {stored.held(config)}"
+    if any(fake.starts > 2 for fake in backend.jobs.values()):
+        return "a job was started twice"
+    return ""
+
+
+def bare(settings) -> dict:
+    return {name: getattr(settings, name) for name in ("mode", "adapter", "options")}
+
+
+def wrong_after_damage(killed: Path, name: str, number: int) -> str:
+    """Everything that is wrong beside a damaged file."""
+    config, how = damaged(killed, name, number)
+    (config.parent / "unused").mkdir()
+    views = (*ALWAYS, *(IN_TURN[(2 * number + more) % len(IN_TURN)] for more in (0, 1)))
+    found = [tells(*words, "--config", config) for words in views]
+    other = stored.copied(config.parent, config.parent.with_name(f"{name}-{number}-other"))
+    for act, where in ((release_all, config), (start, other)):
+        try:
+            found.append(f"{act.__name__}: {wrong}" if (wrong := act(where)) else "")
+        except Exception:
+            found.append(f"{act.__name__}: {traceback.format_exc(limit=-6)}")
+    told = "\n".join(filter(None, found))
+    shutil.rmtree(config.parent)
+    shutil.rmtree(other.parent)
+    return f"{name} {number} ({how}): {told}" if told else ""
+
+
+@pytest.mark.parametrize("name", [*FILES, *LOGS])
+def test_whatever_is_damaged_no_command_ends_in_a_traceback_and_every_held_job_is_given_back(killed, name):
+    wrong = [found for number in range(FIRST, FIRST + COUNT) if (found := wrong_after_damage(killed, name, number))]
+    assert not wrong, f"{len(wrong)} of {COUNT}:\n" + "\n".join(wrong[:5])
+
+
+@pytest.mark.parametrize("name", ["ledger.sqlite", "journal.sqlite"])
+def test_the_dead_man_gives_back_beside_damaged_files(killed, tmp_path, name):
+    """The script itself, and the program that it asks, as processes."""
+    for number in range(FIRST, FIRST + max(1, COUNT // 100)):
+        config, how = damaged(killed, name, number)
+        (tmp_path / str(number)).mkdir()
+        deadman = DeadMan(tmp_path / str(number))
+        deadman.put(jobs=[Job("1"), Job("3", reason="JobHeldAdmin", admin_comment="")])
+        ledger = f"{sys.executable} -m cpsched_bridge.program.cli release-all --force --config {config}"
+        told = deadman.run("--now", CPSCHED_DEADMAN_LEDGER=ledger, PYTHONPATH=os.getcwd())
+        assert "Traceback" not in told.words
+        assert (told.status, stored.held(config)) == (0, []), f"{number} ({how}): {told.words}"

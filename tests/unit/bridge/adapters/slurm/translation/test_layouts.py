@@ -1,0 +1,112 @@
+"""What a placed job has on its nodes, as a request with its placement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpsched.fit import used_by
+from cpsched.model import Request
+from cpsched_bridge.adapters.slurm.translation.layouts import Amounts, amounts_on, as_allocated, as_asked, in_words
+from cpsched_bridge.adapters.slurm.translation.machine import Machine
+from tests.unit.bridge.adapters.slurm.translation.test_machine import a_node
+
+
+def a_machine(**facts: Any) -> Machine:
+    """Four nodes of 16 cores, 16000 MiB and 2 GPUs."""
+    configured = {"effective_cpus": 16, "real_memory": 16000, "configured_gres": {"gpu": 2}, **facts}
+    return Machine.of([a_node(f"n{i}", **configured) for i in range(4)])
+
+
+RECORD = {"cpus": 17, "allocated_tres": {"cpu": 17, "mem": 17000}}
+PRIME = [["n0", 16, 16000, {}], ["n2", 1, 1000, {"gpu": 1}]]
+
+
+def test_a_layout_tells_what_a_job_has_on_each_node() -> None:
+    assert amounts_on(RECORD, [0, 2], PRIME, a_machine()) == {0: (16, 16000, 0), 2: (1, 1000, 1)}
+    assert amounts_on(RECORD, [0, 1, 3], [["n[0-1,3]", 4, 100, {}]], a_machine()) == dict.fromkeys(
+        (0, 1, 3), (4, 100, 0)
+    )
+
+
+def test_of_a_job_on_one_node_the_sum_is_enough() -> None:
+    assert amounts_on(RECORD, [1], None, a_machine()) == {1: (17, 17000, 0)}
+
+
+@pytest.mark.parametrize("layout", [None, [], [["n0", 16, 16000, {}]], [["n[0-3]", 16, 16000, {}]]])
+def test_a_layout_of_other_nodes_tells_nothing(layout: Any) -> None:
+    assert amounts_on(RECORD, [0, 2], layout, a_machine()) is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "amounts", "placement"),
+    [
+        (Request(17, (1, 1000, 0)), {0: (16, 16000, 0), 2: (1, 1000, 0)}, ((0, 16), (2, 1))),
+        (Request(4, (3, 300, 1)), {0: (6, 600, 2), 2: (6, 600, 2)}, ((0, 2), (2, 2))),
+        (Request(2, (8, 100, 0), distinct=True), {1: (8, 100, 0), 3: (8, 100, 0)}, ((1, 1), (3, 1))),
+        (Request(1, (0, 100, 0)), {1: (0, 100, 0)}, ((1, 1),)),
+        (Request(17, (1, 1000, 0)), {0: (16, 16000, 0), 2: (1, 999, 0)}, None),
+        (Request(17, (1, 1000, 0)), {0: (16, 16000, 1), 2: (1, 1000, 0)}, None),
+        (Request(17, (1, 1000, 0)), {0: (16, 16000, 0), 2: (2, 2000, 0)}, None),
+        (Request(2, (8, 100, 0), distinct=True), {1: (16, 200, 0)}, None),
+        (Request(2, (8, 100, 0), distinct=True), {1: (9, 100, 0), 3: (8, 100, 0)}, None),
+        (Request(2, (8, 1, 0), True, True), {1: (16, 9, 2), 3: (16, 9, 2)}, ((1, 1), (3, 1))),
+        (Request(3, (8, 1, 0), True, True), {1: (16, 9, 2), 3: (16, 9, 2)}, None),
+        (Request(17, (1, 1, 0), exclusive=True), {1: (16, 9, 2), 3: (16, 9, 2)}, ((1, 16), (3, 1))),
+        (Request(17, (1, 1, 0), exclusive=True), {1: (16, 9, 2)}, None),
+    ],
+)
+def test_a_job_that_has_what_it_asked_for_stays_that_job(request_: Request, amounts: Amounts, placement: Any) -> None:
+    assert as_asked(request_, amounts, a_machine()) == placement
+
+
+def test_a_type_of_gpu_that_was_not_asked_for_counts_as_any() -> None:
+    machine = a_machine(configured_gres={"gpu:a100": 2})
+    assert machine.resources == ("cores", "memory_mib", "gpu", "gpu:a100")
+    assert as_asked(Request(1, (1, 5, 1, 0)), {0: (1, 5, 1, 1)}, machine) == ((0, 1),)
+    assert as_asked(Request(1, (1, 5, 1, 1)), {0: (1, 5, 1, 0)}, machine) is None
+
+
+@pytest.mark.parametrize(
+    ("amounts", "expected"),
+    [
+        ({1: (8, 100, 1)}, (Request(1, (8, 100, 1)), ((1, 1),))),
+        ({1: (8, 100, 1), 2: (8, 100, 1)}, (Request(2, (8, 100, 1), True), ((1, 1), (2, 1)))),
+        ({1: (16, 160, 0), 2: (1, 10, 0)}, (Request(17, (1, 10, 0)), ((1, 16), (2, 1)))),
+        ({1: (6, 60, 2), 2: (3, 30, 1)}, (Request(3, (3, 30, 1)), ((1, 2), (2, 1)))),
+        ({1: (16, 50, 1), 2: (1, 50, 1)}, (Request(2, (1, 50, 1), True), ((1, 1), (2, 1)))),
+        ({1: (16, 50, 0), 2: (0, 50, 1)}, (Request(2, (0, 50, 1), True), ((1, 1), (2, 1)))),
+    ],
+)
+def test_unequal_shares_are_equal_units_or_the_least_that_comes_free(amounts: Amounts, expected: Any) -> None:
+    assert as_allocated(amounts, False) == expected
+
+
+AMOUNTS = st.dictionaries(
+    st.integers(0, 3), st.tuples(st.integers(1, 16), st.integers(0, 9), st.integers(0, 2)), min_size=1
+)
+
+
+@given(AMOUNTS)
+def test_nobody_counts_on_more_cores_and_memory_than_a_job_has(amounts: Amounts) -> None:
+    request, placement = as_allocated(amounts, False)
+    used = used_by(request, placement, np.full((4, 3), 99))
+    assert used.keys() == amounts.keys()
+    assert all((used[node][:2] <= amounts[node][:2]).all() for node in amounts)
+    assert all(used[node][2] >= amounts[node][2] for node in amounts), "GPUs that only the job's record knows of"
+
+
+@given(AMOUNTS)
+def test_a_job_as_allocated_has_what_it_asks_for(amounts: Amounts) -> None:
+    request, placement = as_allocated(amounts, False)
+    used = {node: tuple(took.tolist()) for node, took in used_by(request, placement, np.full((4, 3), 99)).items()}
+    assert as_asked(request, used, a_machine()) == placement
+
+
+def test_in_words_each_node_says_what_is_taken_of_it() -> None:
+    found = in_words({2: (1, 1000, 1), 0: (16, 16000, 0)}, a_machine())
+    assert found == "n0: 16 cores, 16000 MiB; n2: 1 cores, 1000 MiB, 1 gpu"

@@ -1,0 +1,97 @@
+"""The reservation of a claim, with stand-ins for pyslurm and scontrol: one bridge at a time can make it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.translation.claims import NAME
+from cpsched_bridge.adapters.slurm.transport.pyslurm import child, claiming
+from cpsched_bridge.adapters.slurm.transport.pyslurm.claiming import Claiming, Refusal
+
+
+class Cluster:
+    """What slurmctld knows of reservations."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, str] = {}
+        self.commands: list[str] = []
+        self.complaint = ""
+        self.first: str | None = None
+        """What another bridge claims right before the next command."""
+        nodes = SimpleNamespace(load=lambda: {name: SimpleNamespace(name=name) for name in ("n2", "n1")})
+        self.pyslurm = SimpleNamespace(Nodes=nodes, Reservations=SimpleNamespace(load=self._load))
+
+    def _load(self) -> dict[str, Any]:
+        return {name: SimpleNamespace(name=name, comment=words) for name, words in self.words.items()}
+
+    def scontrol(self, commands: list[str]) -> list[str]:
+        (command,) = commands
+        self.commands.append(command)
+        if self.first is not None:
+            self.words[NAME], self.first = self.first, None
+        verb, *settings = command.split(" ")
+        facts = dict(word.split("=", 1) for word in settings)
+        name = facts["ReservationName"]
+        if self.complaint or (verb == "create" and name in self.words):
+            return [self.complaint or "Error creating the reservation: Duplicate reservation name"]
+        if verb == "delete":
+            del self.words[name]
+        else:
+            self.words[name] = facts["Comment"]
+        return [""]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster()
+    monkeypatch.setattr(claiming, "scontrol", made.scontrol)
+    return made
+
+
+@pytest.fixture
+def ours(cluster: Cluster) -> Claiming:
+    return Claiming(cluster.pyslurm)
+
+
+def test_a_claim_is_made_changed_and_taken_away(cluster: Cluster, ours: Claiming) -> None:
+    cluster.words["maintenance"] = "theirs"
+    assert ours.claim("a&1", None)
+    assert ours.claim("a&2", "a&1")
+    assert cluster.words == {"maintenance": "theirs", NAME: "a&2"}
+    ours.disclaim("a&2")
+    assert cluster.words == {"maintenance": "theirs"}
+    created = cluster.commands[0].split(" ")
+    assert {"StartTime=now+3650days", "Duration=1", "Nodes=n1"} <= set(created), "it keeps no job from any node"
+
+
+@pytest.mark.parametrize("instead_of", [None, "a&1"])
+def test_what_another_bridge_wrote_is_not_overwritten(cluster: Cluster, ours: Claiming, instead_of: str | None) -> None:
+    cluster.words[NAME] = "b&7"
+    assert not ours.claim("a&2", instead_of)
+    ours.disclaim("a&2")
+    assert cluster.words == {NAME: "b&7"}
+    assert cluster.commands == []
+
+
+def test_of_two_that_make_the_claim_at_the_same_moment_one_has_it(cluster: Cluster, ours: Claiming) -> None:
+    cluster.first = "b&1"
+    assert not ours.claim("a&1", None)
+    assert cluster.words == {NAME: "b&1"}
+
+
+def test_a_cluster_that_refuses_says_so(cluster: Cluster, ours: Claiming) -> None:
+    cluster.complaint = "Error creating the reservation: Access/permission denied"
+    with pytest.raises(Refusal, match="permission denied"):
+        ours.claim("a&1", None)
+    answer = child.answer(
+        lambda: {"claim": ours.claim}, {"call": "claim", "arguments": {"words": "a", "instead_of": None}}
+    )
+    assert answer["error"] == "refused"
+    cluster.complaint, cluster.words = "slurm_update error: Unable to contact slurm controller", {NAME: "a"}
+    answer = child.answer(
+        lambda: {"claim": ours.claim}, {"call": "claim", "arguments": {"words": "b", "instead_of": "a"}}
+    )
+    assert answer["error"] == "unavailable"

@@ -1,0 +1,71 @@
+"""Which users are in none of some groups, as a host knows them that may not know much."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from dataclasses import dataclass, field
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.transport.pyslurm import unix_groups
+from cpsched_bridge.adapters.slurm.transport.pyslurm.unix_groups import BUDGET_S, KEPT_S, UnixGroups
+
+
+@dataclass
+class Host:
+    """Knows the groups of users by id; each question takes `takes_s`."""
+
+    members: dict[str, frozenset[int]]
+    takes_s: float = 0.0
+    now_s: float = 1000.0
+    asked: list[str] = field(default_factory=list)
+
+    def groups_of(self, user: str) -> frozenset[int] | None:
+        self.asked.append(user)
+        self.now_s += self.takes_s
+        return self.members.get(user)
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    found = Host({"alice": frozenset({1, 2}), "bob": frozenset({3})})
+    monkeypatch.setattr(unix_groups, "_groups_of", found.groups_of)
+    monkeypatch.setattr(unix_groups, "_id_of", {"staff": 2, "students": 3}.get)
+    return found
+
+
+def test_users_and_groups_that_the_host_does_not_know_are_left_out(host: Host) -> None:
+    found = UnixGroups(lambda: host.now_s).outside(["alice", "bob", "eve"], ["staff", "students", "nobody knows"])
+    assert found == {"alice": ["students"], "bob": ["staff"]}
+
+
+def test_an_answer_is_kept_for_a_while_and_only_for_those_who_are_asked_for(host: Host) -> None:
+    groups = UnixGroups(lambda: host.now_s)
+    for _ in range(3):
+        groups.outside(["alice"], ["staff"])
+    assert host.asked == ["alice"]
+    host.now_s += KEPT_S
+    host.members["alice"] = frozenset()
+    assert groups.outside(["alice"], ["staff"]) == {"alice": ["staff"]}
+    groups.outside([], ["staff"])
+    groups.outside(["alice"], ["staff"])
+    assert host.asked == ["alice"] * 3
+
+
+def test_a_slow_host_is_asked_for_some_users_now_and_for_others_later(host: Host) -> None:
+    """Whoever is not asked for in time is not known in that reading; an old answer is better than none."""
+    groups = UnixGroups(lambda: host.now_s)
+    host.takes_s = BUDGET_S
+    assert set(groups.outside(["alice", "bob"], ["staff"])) == {"alice"}
+    assert set(groups.outside(["alice", "bob"], ["staff"])) == {"alice", "bob"}
+    host.now_s += KEPT_S
+    host.members = {}
+    assert set(groups.outside(["alice", "bob"], ["staff"])) == {"bob"}, "alice's answer was the oldest"
+
+
+def test_of_this_host_itself() -> None:
+    me = pwd.getpwuid(os.getuid())
+    mine = grp.getgrgid(me.pw_gid).gr_name
+    assert UnixGroups().outside([me.pw_name, "no such user"], [mine, "no such group"]) == {me.pw_name: []}

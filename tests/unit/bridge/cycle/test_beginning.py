@@ -1,0 +1,152 @@
+"""What a bridge does before it decides is told, holds nothing, and is charged to nothing."""
+
+import pytest
+
+from cpsched_bridge.cycle.beginning import KEPT_S, LOOK_S, Beginning, Seldom
+from cpsched_bridge.ports import Hold
+from cpsched_bridge.watch.health import Health
+from tests.builders import a_job
+from tests.fakes import FakeCluster, FakePace
+
+
+class Steps:
+    """A beginning that takes until its `words` are empty."""
+
+    def __init__(self, words="compiles kernels: 3 of 23 kernels are ready"):
+        self.words, self.told = words, []
+        self.beginning = Beginning([lambda: self.words or None], [self.told.append])
+
+
+@pytest.fixture
+def steps():
+    return Steps()
+
+
+@pytest.fixture
+def cluster():
+    found = FakeCluster()
+    found.submit(a_job(1, per_unit=3), a_job(2, per_unit=3))
+    return found
+
+
+def test_steps_are_done_one_after_the_other_and_told_until_all_are_done():
+    left, told = {"first": ["a", "b"], "second": ["c"]}, []
+    beginning = Beginning([lambda: next_of("first"), lambda: next_of("second")], [told.append])
+
+    def next_of(step):
+        return left[step].pop(0) if left[step] else None
+
+    assert [beginning.waits_for() for _ in range(5)] == ["a", "b", "c", None, None]
+    beginning.tell("")
+    beginning.tell("")
+    assert told == ["a", "b", "c", ""], "that it is over is told once"
+
+
+def test_a_bridge_decides_and_holds_nothing_before_it_has_begun_and_then_works(bridge_at, cluster, steps):
+    """A job that the submit plugin held, and one that nobody holds."""
+    cluster.submit(a_job(3), hold=Hold.NONE)
+    bridge = bridge_at(cluster, beginning=steps.beginning, guard={"max_failed_decisions": 1})
+    for _ in range(3):
+        report = bridge.cycle()
+        assert (report.result, report.mode, report.decision) == ("ok", "paused", None)
+        assert report.waits_for == steps.words
+    assert [kind for kind, _ in cluster.commands] == ["hand_back"], "what the plugin holds does not wait for a compiler"
+    assert bridge.pause.reason() is None, "no decision is no failed decision"
+    assert bridge.settings.heartbeat_path.exists()
+    steps.words = ""
+    bridge.cycle()
+    assert steps.told[-1] == ""
+    assert bridge.cycle().mode == "control"
+    bridge.cycle()
+    assert cluster.jobs[3].starts == 1
+
+
+def test_in_shadow_mode_it_reads_meanwhile(bridge_at, cluster, steps):
+    bridge = bridge_at(cluster, beginning=steps.beginning, mode="shadow")
+    report = bridge.cycle()
+    assert (report.result, report.mode, report.observation is None) == ("ok", "shadow", False)
+    steps.words = ""
+    assert bridge.cycle().decision is not None
+
+
+@pytest.mark.parametrize(
+    ("takes_s", "handed_back"), [(0.0, False), (KEPT_S - 1, False), (KEPT_S + 1, True), (10 * KEPT_S, True)]
+)
+def test_what_a_former_run_held_waits_for_a_while_and_then_goes_back(bridge_at, cluster, takes_s, handed_back):
+    """Before the end of the beginning, so that a bridge that never begins keeps no job."""
+    former = bridge_at(cluster, on_stop="keep")
+    cluster.submit(a_job(4, per_unit=99))
+    former.cycle()
+    cluster.commands.clear()
+    pace = FakePace(cycles=1000)
+    beginning = Beginning([lambda: "compiles" if pace.at_s < takes_s else None])
+    sent = []
+
+    def look(report):
+        sent.append((report.mode, [kind for kind, _ in cluster.commands]))
+        if report.mode == "control":
+            pace.cycles = 0
+
+    bridge = bridge_at(cluster, beginning=beginning, pace=pace, listeners=(look,), on_stop="keep", cycle={})
+    bridge.run()
+    assert (("paused", ["hand_back"]) in sent) == handed_back
+    assert sent[-1][0] == "control"
+    assert pace.waited[0] == (LOOK_S if takes_s else pytest.approx(1.0))
+
+
+def test_a_bridge_gives_signs_of_life_before_its_first_cycle(bridge_at, cluster, steps):
+    """The dead-man timer must not take a compiler for a death."""
+    pace = FakePace(cycles=3)
+    bridge = bridge_at(cluster, beginning=steps.beginning, pace=pace, mode="shadow")
+    bridge.run()
+    assert pace.waited == [LOOK_S] * 3, "no cycle has begun"
+    assert bridge.settings.heartbeat_path.exists()
+
+
+def test_a_signal_ends_a_beginning_and_gives_back_what_was_held(bridge_at, cluster, steps):
+    bridge_at(cluster, on_stop="keep").cycle()
+    cluster.submit(a_job(5))
+    bridge = bridge_at(cluster, beginning=steps.beginning, pace=FakePace(cycles=3))
+    assert bridge.run() == []
+    assert cluster.commands[-1] == ("hand_back", (5,))
+    assert bridge.pace.waited == [LOOK_S] * 3
+
+
+@pytest.mark.parametrize(("takes_s", "at_s"), [(7.0, 7.0), (900.0, KEPT_S)])
+def test_systemd_hears_that_the_bridge_is_ready_when_it_has_begun_or_goes_on_without(bridge_at, cluster, takes_s, at_s):
+    told, pace = [], FakePace(cycles=200)
+
+    class Told:
+        def notify(self, *words):
+            told.append((pace.at_s, words))
+
+    beginning = Beginning([lambda: "compiles" if pace.at_s < takes_s else None])
+    bridge_at(cluster, beginning=beginning, pace=pace, systemd=Told()).run()
+    assert [when_s for when_s, words in told if "READY=1" in words] == [at_s]
+
+
+def test_health_says_what_is_waited_for_and_that_the_bridge_is_alive(bridge_at, cluster, steps):
+    now = [0.0]
+    health = Health(bridge_at(cluster).settings.cycle, lambda: now[0])
+    for _ in range(5):
+        now[0] += health.limit_s - 1
+        health.begins("compiles kernels")
+        assert health.stalled() == []
+    assert health.not_ready() == ["nothing can be decided yet: compiles kernels", "no cycle has ended yet"]
+    health.begins("")
+    assert health.not_ready() == ["no cycle has ended yet"]
+    bridge = bridge_at(cluster, beginning=steps.beginning, listeners=(health,))
+    bridge.cycle()
+    assert health.not_ready() == [f"nothing can be decided yet: {steps.words}"]
+    steps.words = ""
+    bridge.cycle()
+    assert health.not_ready() == []
+
+
+def test_what_is_told_seldom_is_told_at_once_and_its_end_too():
+    told, now = [], [0.0]
+    seldom = Seldom(told.append, 10.0, lambda: now[0])
+    for at_s, words in ((0.0, "a"), (9.9, "b"), (10.0, "c"), (10.1, ""), (10.2, "d")):
+        now[0] = at_s
+        seldom(words)
+    assert told == ["a", "c", "", "d"]

@@ -1,0 +1,47 @@
+"""What people are told of jobs that are put off: a round's asides, metrics, `status` and `why`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cpsched_bridge.cycle.snapshots import PUT_OFF
+from cpsched_bridge.program.views import print_status, print_why
+from tests.bridges import Metrics, a_bridge
+from tests.builders import a_job
+from tests.stubborn import StubbornCluster
+
+
+def test_who_is_put_off_is_counted_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster, metrics = StubbornCluster(), Metrics()
+    for id in (1, 2, 3):
+        cluster.submit_stubborn(replace(a_job(id), user="mallory"), "shut out")
+    cluster.submit_stubborn(replace(a_job(4), user="bob"), "ineligible")
+    bridge = a_bridge(tmp_path, cluster, listeners=(metrics,), heartbeat=tmp_path / "heartbeat")
+    for _ in range(3):
+        bridge.cycle()
+        cluster.tick()
+    assert metrics.value("cpsched_put_off_jobs") == 3
+    assert metrics.value("cpsched_failing_users") == 0, "Slurm has named the reason"
+    asides = bridge.journal.asides(PUT_OFF)
+    assert {(aside.job_id, aside.user) for aside in asides} == {(id, "mallory") for id in (1, 2, 3)}
+    assert {aside.reason for aside in asides} == {"QOSNotAllowed (access of mallory)"}
+    print_status(bridge.settings)
+    print_why("2", bridge.settings)
+    told = capsys.readouterr().out
+    assert "put off after starts in vain: 3 jobs of 1 users" in told
+    assert "not decided on at present (put off): QOSNotAllowed (access of mallory)" in told
+
+
+def test_users_all_of_whose_starts_fail_are_counted(tmp_path: Path) -> None:
+    cluster, metrics = StubbornCluster(), Metrics()
+    for id in range(1, 5):
+        cluster.submit_stubborn(replace(a_job(id, walltime_s=60 + id), user="mallory"), "bounced")
+    bridge = a_bridge(tmp_path, cluster, listeners=(metrics,))
+    for _ in range(4):
+        bridge.cycle()
+        cluster.tick()
+    assert metrics.value("cpsched_failing_users") == 1
+    assert bridge.pause.reason() is None
