@@ -15,7 +15,9 @@ PROGRAMS = ("chromium", "chromedriver")
 
 
 @contextlib.contextmanager
-def chromium(width: int = 1400, height: int = 1000, dark: bool = False) -> Iterator[webdriver.Chrome]:
+def chromium(
+    width: int = 1400, height: int = 1000, dark: bool = False, scripts: bool = True
+) -> Iterator[webdriver.Chrome]:
     """A browser, closed at the end."""
     options = Options()
     options.binary_location = "/usr/bin/chromium"
@@ -24,6 +26,8 @@ def chromium(width: int = 1400, height: int = 1000, dark: bool = False) -> Itera
         options.add_argument(word)
     if dark:
         options.add_argument("--force-dark-mode")
+    if not scripts:
+        options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
     try:

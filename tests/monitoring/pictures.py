@@ -54,16 +54,23 @@ def main() -> int:
 
 
 def photograph(url: str) -> None:
-    """The page by day and by night, and the page of a job that waits."""
+    """The pages, the wall by night, and the page of a job that waits; and what a phone shows."""
     for name, dark, path, height in (
         ("page", False, "?first=16&last=40", 1750),
-        ("page-dark", True, "", 1150),
-        ("page-job", False, "job", 420),
+        ("page-jobs", False, "jobs?sort=start", 900),
+        ("page-nodes", False, "nodes?sort=state", 700),
+        ("page-wall", True, "wall", 720),
+        ("page-job", False, "job", 700),
     ):
         with chromium(1280, height, dark) as driver:
             driver.get(url + (f"jobs/{_waiting(url)}" if path == "job" else path))
             driver.save_screenshot(str(PICTURES / f"{name}.png"))
             print("wrote", PICTURES / f"{name}.png")
+    with chromium(500, 844, True) as driver:
+        phone = {"width": 390, "height": 1300, "deviceScaleFactor": 1, "mobile": True}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+        driver.get(url + "jobs")
+        driver.save_screenshot(str(PICTURES / "page-phone.png"))
 
 
 def _waiting(url: str) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Outage
 from cpsched_bridge.program.schedules import Finished, Line
 from cpsched_bridge.settings import Settings
@@ -26,9 +29,9 @@ HOSTILE = '"><img src=x onerror="document.title=\'stolen\'"><script>document.tit
 class Page:
     """A bridge over a fake cluster whose page can go away and come back."""
 
-    def __init__(self, folder, **page):
-        self.cluster = FakeCluster(cluster=a_cluster(nodes=4, cores=4), now_s=1000)
-        self.settings = Settings.model_validate({"mode": "control", "page": page})
+    def __init__(self, folder, cluster=None):
+        self.cluster = cluster or FakeCluster(cluster=a_cluster(nodes=4, cores=4), now_s=1000)
+        self.settings = Settings.model_validate({"mode": "control"})
         self.watch = Watch(self.settings)
         self.bridge = a_bridge(folder, self.cluster, EasyDispatcher(), listeners=(self._tell,))
         self.endpoint = Endpoint(self.watch.app(), "127.0.0.1", 0)
@@ -72,6 +75,28 @@ def page(tmp_path):
     made.cluster.submit(a_job(2, units=4, per_unit=4, walltime_s=300, user="ben", submit_s=1000))
     made.cycle(1060)
     yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory):
+    """The address of a page with hundreds of nodes and jobs, whose names and lists are long."""
+    cluster = FakeCluster(cluster=a_cluster(nodes=300, cores=64), now_s=100_000)
+    made = Page(tmp_path_factory.mktemp("crowded"), cluster)
+    words = {
+        "user": "a-user-with-a-long-name",
+        "name": "openfoam_cavity_run_without_a_single_space_2026",
+        "queue": "main",
+    }
+    made.cluster.submit(*(a_job(n, per_unit=16, walltime_s=900 * n, submit_s=n, **words) for n in range(1, 700)))
+    made.cycle()
+    made.cluster.submit(*(a_job(2000 + n, units=1 + n % 9, per_unit=64, submit_s=n, **words) for n in range(400)))
+    made.cycle(100_030)
+    made.cycle(100_400)
+    status = made.watch.board.view().status
+    assert status.running > 300
+    assert status.queued > 300
+    yield made.url
     made.stop()
 
 
@@ -136,12 +161,12 @@ def test_maintenance_and_drained_nodes_stand_in_the_chart_at_their_time_and_are_
 
 def test_it_updates_by_itself_and_keeps_what_the_reader_has_opened(driver, page):
     driver.get(page.url)
-    driver.execute_script("document.getElementById('decisions-details').open = false")
+    driver.execute_script("document.getElementById('decisions-details').open = true")
     driver.find_element(By.CSS_SELECTOR, "#queue-table a").send_keys("")
     page.cluster.submit(a_job(3, units=4, per_unit=4, user="eve", submit_s=1061))
     page.cycle(1070)
     wait(driver, lambda: text_of(driver, "waiting") == "2")
-    assert driver.find_element(By.ID, "decisions-details").get_attribute("open") is None
+    assert driver.find_element(By.ID, "decisions-details").get_attribute("open") is not None
     focused = driver.switch_to.active_element.get_attribute("href") or ""
     assert focused.endswith("jobs/2")
 
@@ -175,9 +200,9 @@ def test_it_survives_a_restart_of_the_bridge(driver, page):
 def test_hostile_names_are_shown_and_do_nothing(driver, page):
     page.cluster.submit(a_job(5, units=4, per_unit=4, user=HOSTILE, name=HOSTILE, submit_s=1062, queue=HOSTILE))
     page.cycle(1100)
-    for path in ("", "jobs/5"):
+    for path in ("", "jobs", "jobs?state=all&user=" + quote(HOSTILE), "nodes", "wall", "jobs/5"):
         driver.get(page.url + path)
-        assert "onerror" in driver.find_element(By.TAG_NAME, "body").text
+        assert path in ("nodes", "wall") or "onerror" in driver.find_element(By.TAG_NAME, "body").text
         assert not driver.find_elements(By.CSS_SELECTOR, "img, #live script")
         assert driver.title != "stolen"
     assert complaints(driver) == []
@@ -189,18 +214,85 @@ def test_a_click_on_a_job_answers_why(driver, page):
     assert driver.current_url.endswith("/jobs/2")
     assert "expected to start in 9 min" in driver.find_element(By.CSS_SELECTOR, ".answer").text
     driver.find_element(By.ID, "back").click()
-    assert driver.current_url == page.url
+    assert driver.current_url.rstrip("?") == page.url
 
 
-def test_the_keyboard_reaches_everything_and_the_chart_can_be_skipped(driver, page):
+def test_jobs_are_chosen_and_put_in_order_by_a_form(driver, page):
+    page.cluster.submit(*(a_job(n, units=4, per_unit=4, user=f"u{n % 3}", submit_s=1061) for n in range(10, 16)))
+    page.cycle(1070)
+    driver.get(page.url + "jobs")
+    Select(driver.find_element(By.NAME, "user")).select_by_visible_text("u1")
+    Select(driver.find_element(By.NAME, "sort")).select_by_value("-job")
+    driver.find_element(By.CSS_SELECTOR, ".filters button").click()
+    shown = [each.text for each in driver.find_elements(By.CSS_SELECTOR, "#queue-table td.job a")]
+    assert shown == ["13", "10"]
+    driver.find_element(By.ID, "all-jobs").click()
+    assert len(driver.find_elements(By.CSS_SELECTOR, "#queue-table tbody tr")) == 7
+    assert complaints(driver) == []
+
+
+@pytest.mark.parametrize("path", ["", "jobs?state=all", "nodes", "wall", "jobs/2"])
+def test_every_page_has_landmarks_captions_one_heading_and_few_stops_of_the_keyboard(driver, crowded, path):
+    driver.get(crowded + path)
+    assert len(driver.find_elements(By.TAG_NAME, "main")) == 1
+    assert len(driver.find_elements(By.TAG_NAME, "h1")) == 1
+    assert driver.find_elements(By.CSS_SELECTOR, "header nav[aria-label]")
+    assert not driver.execute_script("return [...document.querySelectorAll('table')].filter(t => !t.caption).length")
+    unnamed = (
+        "return [...document.querySelectorAll('input:not([type=hidden]), select')].filter(e => !e.labels.length).length"
+    )
+    assert not driver.execute_script(unnamed)
+    stops = driver.execute_script(
+        "return [...document.querySelectorAll('a[href], button, input, select, summary, [tabindex]')]"
+        ".filter(e => e.tabIndex >= 0 && !e.closest('tbody') && e.getClientRects().length).length"
+    )
+    assert stops <= 50, "besides the rows of the table"
+
+
+@pytest.mark.parametrize("path", ["", "jobs?state=all", "nodes", "wall", "jobs/2"])
+def test_on_a_phone_nothing_sticks_out_and_a_job_is_a_few_lines(crowded, path):
+    with chromium(500, 844) as driver:
+        phone = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+        driver.get(crowded + path)
+        assert driver.execute_script("return document.documentElement.scrollWidth") == 390
+        rows = "[...document.querySelectorAll('.jobs tbody tr, .nodes tbody tr')]"
+        high = driver.execute_script(f"return {rows}.map(e => e.getBoundingClientRect().height)")
+        assert max(high, default=0) <= 140
+        right = "e.getBoundingClientRect().right"
+        outside = f"return [...document.querySelectorAll('.jobs td')].filter(e => {right} > 391).length"
+        assert driver.execute_script(outside) == 0, "the reason and the start are on the screen"
+
+
+def test_without_scripts_all_pages_are_complete_and_the_wall_renews_itself(crowded):
+    with chromium(scripts=False) as driver:
+        for path, id in (("", "queue-table"), ("jobs?state=running", "queue-table"), ("nodes", "nodes-table")):
+            driver.get(crowded + path)
+            assert driver.find_elements(By.CSS_SELECTOR, f"#{id} tbody a")
+            assert not driver.find_elements(By.CSS_SELECTOR, "#pause:not([hidden])")
+        driver.get(crowded + "wall")
+        assert driver.find_elements(By.CSS_SELECTOR, "noscript meta[http-equiv=refresh]")
+        assert driver.find_elements(By.CSS_SELECTOR, ".wall-trends .line")
+
+
+def test_alarms_on_the_wall_are_large(driver, page):
+    page.cluster.fail("observe", BackendTimeout("no answer"))
+    page.cycle(1070)
+    driver.get(page.url + "wall")
+    alarm = driver.find_element(By.CSS_SELECTOR, ".wall-alarm.urgent")
+    assert "The last cycle failed" in alarm.text
+    assert float(alarm.value_of_css_property("font-size").removesuffix("px")) >= 40
+
+
+def test_the_keyboard_reaches_everything_and_the_frame_can_be_skipped(driver, page):
     driver.get(page.url)
     body = driver.find_element(By.TAG_NAME, "body")
     body.send_keys(Keys.TAB)
     skip = driver.switch_to.active_element
-    assert skip.text == "Skip the chart"
+    assert skip.text == "Skip to the content"
     skip.send_keys(Keys.ENTER)
     seen = set()
-    for _ in range(12):
+    for _ in range(20):
         driver.switch_to.active_element.send_keys(Keys.TAB)
         seen.add(driver.switch_to.active_element.get_attribute("href") or driver.switch_to.active_element.tag_name)
     assert f"{page.url}jobs/2" in seen
@@ -257,7 +349,7 @@ def test_text_stands_out_from_the_page_by_day_and_night(page, dark):
         colour = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]"
         back = luminance(driver.execute_script(colour, "body", "backgroundColor"))
         assert (back < 0.1) is dark
-        for selector in ("body", "header p", "figcaption", "a[href^=jobs]", "thead th"):
+        for selector in ("body", ".standing", "figcaption", "a[href^=jobs]", "thead th", ".soft"):
             text = luminance(driver.execute_script(colour, selector, "color"))
             contrast = (max(text, back) + 0.05) / (min(text, back) + 0.05)
             assert contrast >= 4.5, selector

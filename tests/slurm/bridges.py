@@ -39,10 +39,20 @@ class LedgerJob:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A job's change of state in the ledger: in which round, to what, and why."""
+
+    round: int
+    after: str
+    why: str
+
+
 class LiveBridge:
     """One state directory and the bridge processes that use it, one after the other (or two, by mistake).
 
-    `settings` are those of the bridge's file; runs as user cpsched in the container of `Slurm.python_container`.
+    `settings` are those of the bridge's file; runs as user cpsched in the container of `Slurm.bridge_container`, and is
+    looked at from that of `Slurm.python_container`.
     """
 
     def __init__(self, slurm: Slurm, name: str, **settings: Any) -> None:
@@ -84,12 +94,12 @@ class LiveBridge:
 
     # The process
 
-    def start(self, wait: bool = True) -> None:
-        """Start the bridge; returns after its first good cycle, unless told not to wait."""
+    def start(self, wait: bool = True, environment: str = "") -> None:
+        """Start the bridge, with `NAME=VALUE ...`; returns after its first decision, unless told not to wait."""
         before = self.rounds()
-        run = "python -c 'from cpsched_bridge.program.cli import main; main()' bridge --config"
+        run = f"env {environment} python -c 'from cpsched_bridge.program.cli import main; main()' bridge --config"
         script = f"echo $$ >{self.state}/pid; exec {run} {self.config} >>{self.state}/log 2>&1"
-        docker("exec", "--detach", "--user", "cpsched", self.container, "sh", "-c", script)
+        docker("exec", "--detach", "--user", "cpsched", self.slurm.bridge_container(), "sh", "-c", script)
         if wait:
             wait_until(lambda: self.rounds() > before, FIRST_CYCLE_S, f"the bridge's first cycle\n{self.log()[-2000:]}")
 
@@ -169,6 +179,14 @@ class LiveBridge:
         query = "select count(*) from transitions join jobs on jobs.id = job_id where label = ?"
         found = self.read(f"print(json.dumps(rows('ledger', {query!r}, {label!r})))")
         return int(found[0][0]) if found else 0
+
+    def transitions(self) -> dict[str, list[Step]]:
+        """By job number, where each job came to stand, and why, oldest first."""
+        query = "select job_id, round, after, why from transitions order by seq"
+        found: dict[str, list[Step]] = {}
+        for number, *step in self.read(f"print(json.dumps(rows('ledger', {query!r})))"):
+            found.setdefault(str(number), []).append(Step(*step))
+        return found
 
     def seconds(self) -> list[dict[str, float]]:
         """Phases of every round, in seconds."""

@@ -27,6 +27,10 @@ from typing import Any
 
 PROJECT = os.environ.get("CPSCHED_PROJECT", "cpsched")
 TAG = os.environ.get("CPSCHED_TAG", "latest")
+BRIDGE_CPUS = os.environ.get("CPSCHED_BRIDGE_CPUS", "")
+"""How much of a processor bridges get, such as 0.1; empty: all there is."""
+SLOWER = max(1.0, 0.8 / float(BRIDGE_CPUS)) if BRIDGE_CPUS else 1.0
+"""How many times as long a bridge may take for what a test waits for."""
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODES = ("n1", "n2", "n3", "n4")
 GPU_NODES = ("n3", "n4")
@@ -106,7 +110,8 @@ def expand(hostlist: str) -> tuple[str, ...]:
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float, what: str = "", every_s: float = 0.2) -> Any:
-    """Poll until `condition` returns something true, and return that; AssertionError after `timeout_s`."""
+    """Poll until `condition` returns something true, and return that; AssertionError after `timeout_s` and `SLOWER`."""
+    timeout_s *= SLOWER
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -122,6 +127,7 @@ class Slurm:
 
     def __init__(self) -> None:
         self._python_container: str | None = None
+        self._slow_container: str | None = None
         self.head = "slurmctld"
         """The service in whose container commands run that name none."""
         self._containers: dict[str, str] = {}
@@ -433,26 +439,42 @@ class Slurm:
             volumes = {"secrets": "/srv/secrets", "etc-slurm": "/etc/slurm", "bridge-state": "/var/lib/cpsched"}
             mounts = [f"--volume={PROJECT}_{name}:{path}" for name, path in volumes.items()]
             mounts.append(f"--volume=cpsched-kernels-{TAG}:/var/cache/cpsched")  # compiled kernels outlive the cluster
-            settings = (
-                "PYTHONPATH=/src:/src/sim:/src/bridge",
-                "PYTHONPYCACHEPREFIX=/var/cache/cpsched/pyc",  # /src is read-only
-                "NUMBA_CACHE_DIR=/var/cache/cpsched",
-            )
-            self._python_container = docker(
-                "run", "--detach", "--rm", "--init", "--label", f"cpsched.cluster={PROJECT}",
-                "--network", f"{PROJECT}_default", "--hostname", "test-python", *mounts,
-                f"--volume={REPOSITORY}:/src:ro", *(f"--env={setting}" for setting in settings),
-                f"cpsched/bridge:{TAG}", "client", "sleep", "infinity",
-            ).strip()  # fmt: skip
-            ready = ("exec", self._python_container, "sh", "-c", "test -e /run/cluster-ready && echo yes")
-            wait_until(lambda: "yes" in docker(*ready, check=False), 30, "munge runs beside the test's python")
-            own = ("chown", "cpsched:", "/var/lib/cpsched", "/var/cache/cpsched")
+            mounts += [f"--volume={REPOSITORY}:/src:ro", "--volume=/tmp/bridges"]
+            network = ("--network", f"{PROJECT}_default", "--hostname", "test-python")
+            self._python_container, self._slow_container = self._bridge_image(*network, *mounts), None
+            own = ("chown", "cpsched:", "/var/lib/cpsched", "/var/cache/cpsched", "/tmp/bridges")
             docker("exec", self._python_container, *own)
             warm_up = "from cpsched_bridge.program.cli import main; main()"
             docker(
                 "exec", "--user", "cpsched", self._python_container, "python", "-c", warm_up, "warm-up", timeout_s=600
             )
         return self._python_container
+
+    def bridge_container(self) -> str:
+        """Where bridges run: beside what tests look with, and with no more of a processor than `BRIDGE_CPUS`."""
+        beside = self.python_container()
+        if not BRIDGE_CPUS:
+            return beside
+        if self._slow_container is None:
+            shared = (f"--pid=container:{beside}", f"--network=container:{beside}", f"--volumes-from={beside}")
+            self._slow_container = self._bridge_image(*shared)
+            docker("update", f"--cpus={BRIDGE_CPUS}", self._slow_container)
+        return self._slow_container
+
+    def _bridge_image(self, *options: str) -> str:
+        """A container of the bridge's image in which nothing runs but munge."""
+        settings = (
+            "PYTHONPATH=/src:/src/sim:/src/bridge",
+            "PYTHONPYCACHEPREFIX=/var/cache/cpsched/pyc",  # /src is read-only
+            "NUMBA_CACHE_DIR=/var/cache/cpsched",
+        )
+        made = docker(
+            "run", "--detach", "--rm", "--init", "--label", f"cpsched.cluster={PROJECT}", *options,
+            *(f"--env={setting}" for setting in settings), f"cpsched/bridge:{TAG}", "client", "sleep", "infinity",
+        ).strip()  # fmt: skip
+        ready = ("exec", made, "sh", "-c", "test -e /run/cluster-ready && echo yes")
+        wait_until(lambda: "yes" in docker(*ready, check=False), 30, "munge runs beside the test's python")
+        return made
 
     def python(self, code: str, *arguments: str, user: str = "cpsched", timeout_s: float = 120) -> Any:
         """Run code in the bridge's image (pyslurm, the project at /src); what it printed, parsed as JSON (or None)."""
@@ -496,8 +518,9 @@ class Slurm:
         wait_until(idle, 90, "an empty cluster with all nodes idle", every_s=0.3)
 
     def close(self) -> None:
-        if self._python_container is not None:
-            docker("rm", "--force", self._python_container, check=False)
-            self._python_container = None
+        for container in (self._slow_container, self._python_container):
+            if container is not None:
+                docker("rm", "--force", container, check=False)
+        self._slow_container = self._python_container = None
 
     wait_until = staticmethod(wait_until)

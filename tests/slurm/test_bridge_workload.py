@@ -26,7 +26,7 @@ KINDS = {
     "array": ["-n1", "--array=0-3"],
     "limited array": ["-n1", "--array=0-5%2"],
     "left to Slurm": ["-w", "n2", "-n1"],
-    "left to Slurm, too": ["-N1-2", "-n1"],
+    "left to Slurm, too": ["-N2", "-n3"],
 }
 WEIGHTS = [8, 4, 3, 1, 1, 4, 1, 2, 2, 1, 3, 2, 1, 1, 1, 1]
 TASKS = {"array": 4, "limited array": 6}

@@ -38,6 +38,11 @@ def run(words, state):
     if words[:2] == ["show", "config"]:
         print("JobSubmitPlugins        = " + ("lua" if state["plugin"] else "(null)") + "\\nMore = words" * 20_000)
         return
+    if words[:3] == ["--oneliner", "show", "reservation"]:
+        if state["claims"]:
+            print("ReservationName=cpsched-bridge StartTime=2036-01-01 Nodes=n1 Comment=" + state["claims"][0] + " ")
+            state["claims"] = state["claims"][1:] or state["claims"]
+        return
     if words[0] == "update":
         settings = dict(w.split("=", 1) for w in words[1:])
         names, act = [settings["JobId"]], lambda job: job.update(reqnodes=settings["ReqNodeList"], pinned=False)
@@ -126,8 +131,9 @@ class DeadMan:
         file.chmod(0o755)
 
     def put(self, *, jobs: list[Job], **other: object) -> None:
-        """The cluster as it is now. `stubborn` jobs are not changed by any command."""
+        """The cluster as it is now. `stubborn` jobs are not changed by any command; `claims` are read one by one."""
         world = {"plugin": True, "squeue_fails": 0, "squeue_good": None, "stubborn": [], "ledger_works": True}
+        world["claims"] = []
         self.state.write_text(json.dumps({**world, "said": [], **other, "jobs": [asdict(job) for job in jobs]}))
 
     def beat(self, age_s: float) -> None:

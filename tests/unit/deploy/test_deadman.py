@@ -52,16 +52,26 @@ def test_a_missing_heartbeat_counts_as_stale(deadman: DeadMan) -> None:
     assert kept(told) == set()
 
 
+def test_a_heartbeat_that_may_not_be_looked_at_counts_as_stale_and_is_called_that(deadman: DeadMan) -> None:
+    deadman.put(jobs=[Job("7")])
+    deadman.beat(0)
+    deadman.command("stat", "#!/bin/sh\necho 'stat: cannot statx: Permission denied' >&2\nexit 1\n")
+    told = deadman.run()
+    assert told.words.startswith(f"the heartbeat {deadman.heartbeat} may not be looked at by ")
+    assert kept(told) == set()
+
+
 @pytest.mark.parametrize("age_s", [-5000, 5000])
 def test_a_heartbeat_that_beats_while_it_is_watched_is_a_sign_of_life(deadman: DeadMan, age_s: int) -> None:
-    """The clock has been set, and the bridge lives."""
+    """The bridge is back, or lives and the clock was set."""
     deadman.put(jobs=[Job("7")])
     deadman.beat(age_s)
     timer = threading.Timer(1.5, deadman.beat, (0,))
     timer.start()
     told = deadman.run(CPSCHED_DEADMAN_CONFIRM_S="20")
     timer.join()
-    assert "the clock has been set" in told.words
+    said = {5000: "beats again: the bridge is back, or the clock was set", -5000: "beats again: the clock was set"}
+    assert said[age_s] in told.words
     assert (told.status, kept(told)) == (0, {"7"})
 
 
@@ -69,6 +79,48 @@ def test_a_stale_heartbeat_that_does_not_beat_while_it_is_watched_is_none(deadma
     deadman.put(jobs=[Job("7")])
     deadman.beat(5000)
     assert kept(deadman.run(CPSCHED_DEADMAN_CONFIRM_S="2")) == set()
+
+
+CLAIM = "bridge=0a1b&run=2c3d&beat={}&on=login2:/var/lib/cpsched"
+
+
+def test_beside_another_living_bridge_jobs_with_marks_are_that_bridges(deadman: DeadMan) -> None:
+    deadman.put(
+        jobs=[Job("7"), Job("8", 0.5, "None", comment="bridge:pinned()", reqnodes="n1"), Job("9", admin_comment="")],
+        claims=[CLAIM.format(1), CLAIM.format(1), CLAIM.format(2)],
+    )
+    told = deadman.run()
+    assert "another bridge is in control, and keeps the jobs with marks: login2:/var/lib/cpsched" in told.words
+    assert kept(told) == {"7", "9"}
+    assert told.jobs["8"].reqnodes == "n1"
+
+
+def test_beside_it_the_ledger_is_asked_for_what_it_alone_knows(deadman: DeadMan) -> None:
+    asked = Job("9", reason="JobHeldAdmin", admin_comment="")
+    deadman.put(jobs=[Job("7"), asked], claims=[CLAIM.format(1), CLAIM.format(2)])
+    told = deadman.run()
+    assert "cpsched release-all --force" in told.commands
+    assert "by the ledger: nothing is held by the bridge any more" in told.words
+    assert kept(told) == {"7", "9"}
+
+
+@pytest.mark.parametrize(
+    ("claims", "own"),
+    [
+        ([], ""),
+        ([CLAIM.format(1)], ""),
+        ([CLAIM.format(1), CLAIM.format(2)], '{"bridge": "0a1b", "made": ["host", "/path", 7]}'),
+        (["words of somebody else", "other words"], ""),
+    ],
+)
+def test_a_dead_bridges_claim_the_own_one_or_none_leaves_nothing_held(
+    deadman: DeadMan, claims: list[str], own: str
+) -> None:
+    deadman.put(jobs=[Job("7")], claims=claims)
+    (deadman.heartbeat.parent / "bridge-id").write_text(own)
+    told = deadman.run(CPSCHED_DEADMAN_CLAIM_S="2")
+    assert kept(told) == set()
+    assert "another bridge" not in told.words
 
 
 def test_now_does_not_ask_the_heartbeat(deadman: DeadMan) -> None:

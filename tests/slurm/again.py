@@ -1,0 +1,40 @@
+"""Runs the live tests that failed once more, each alone, and names them: `python -m tests.slurm.again CACHE`.
+
+CACHE is the `cache_dir` of the run before. A live test shares its machine with whatever else runs there, so one
+failure may be the machine's. The exit status is 0 only if each test passes alone; the names are printed either way.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+Run = Callable[[str], bool]
+"""Runs one test, given its name, alone; returns whether it passed."""
+
+
+def failed_tests(cache: Path) -> list[str]:
+    """The names of the tests that failed in the run that kept its notes in `cache`; none where it kept no notes."""
+    notes = cache / "v/cache/lastfailed"
+    return sorted(json.loads(notes.read_text())) if notes.is_file() else []
+
+
+def again(cache: Path, run: Run) -> int:
+    """Run every failed test alone and print what became of it; returns the exit status."""
+    names = failed_tests(cache)
+    passed = [name for name in names if run(name)]
+    for name in names:
+        print(f"live tests: {name} failed; alone it {'passed' if name in passed else 'FAILED again'}")
+    return 0 if names and passed == names else 1
+
+
+def by_pytest(name: str) -> bool:
+    """Run the test in a pytest of its own, which leaves the notes of the first run as they are."""
+    return subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", name], check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(again(Path(sys.argv[1]), by_pytest))

@@ -1,0 +1,187 @@
+"""A thousand jobs that cannot start, of more than thirty kinds, beside another user's ordinary ones.
+
+Those all run, and the bridge stays in control. Slurm takes jobs that it will never start where EnforcePartLimits is NO,
+its default, and where the submit plugin holds what it would otherwise refuse.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.translation.reasons import REASONS
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import Slurm, wait_until
+
+PARTITIONS = {
+    "allow-qos": "AllowQos=pair",
+    "deny-qos": "DenyQos=normal",
+    "allow-account": "AllowAccounts=other",
+    "deny-account": "DenyAccounts=lab",
+    "allow-group": "AllowGroups=daemon",
+    "wide": "MinNodes=3",
+    "narrow": "MaxNodes=1",
+    "brief": "MaxTime=1",
+    "lean": "MaxMemPerNode=100",
+    "thin": "MaxCPUsPerNode=1",
+    "down-now": "State=DOWN",
+    "asleep": "State=INACTIVE",
+    "elsewhere": "AllocNodes=n1",
+}
+QOS = {
+    "nobody": "GrpJobs=0",
+    "tiny": "GrpTRES=cpu=1",
+    "small": "MaxTRESPerJob=cpu=1",
+    "sparse": "MaxTRESPerNode=cpu=1",
+    "large": "MinTRESPerJob=cpu=16",
+    "hasty": "GrpTRESRunMins=cpu=1",
+    "single": "MaxTRESPerUser=cpu=1",
+    "shared": "MaxTRESPerAccount=cpu=1",
+    "idle": "MaxJobsPerUser=0",
+}
+KINDS = (
+    *(f"-p {name} -N1" for name in PARTITIONS if name not in ("narrow", "brief", "thin")),
+    *("-p narrow -N2", "-p brief -t9", "-p thin -N1 -n4"),
+    *(f"--qos={name} -N1 -n2" for name in QOS),
+    *("--qos=quick -N1 -t9", "--qos=cores -N1 -n16 -t9 --begin=now+1day"),
+    *("--begin=now+1day -N1", "-H -N1", "--dependency=afterok:{failed} -N1", "--dependency=afterok:{waits} -N1"),
+    *("--reservation=later -N1", "-L matlab:1 -N1"),
+    *("-N9", "-N1 -n99", "-N1 -c64", "-N1 --mem=1T", "-N1 --gres=gpu:9", "-N1 -C rack1 --gres=gpu:1"),
+    *("-N1 -x n[1-4]", "-N1 --mincpus=64", "-N1 --tmp=1T", "-N2 --ntasks-per-node=17", "-N1 -w n1 -n17"),
+)
+"""Options of sbatch. A kind that Slurm refuses at once is none of the bridge's."""
+COUNT = int(os.environ.get("CPSCHED_HOPELESS_JOBS", "0"))
+"""How many jobs are submitted that cannot start."""
+
+
+@pytest.fixture
+def site(slurm: Slurm) -> Iterator[Slurm]:
+    """Partitions and QOS that shut people out, a reservation of tomorrow, licenses that are in use."""
+    sacctmgr, before = ("sacctmgr", "--immediate"), ["normal", "pair", "cores", "quick"]
+    of_alice = (*sacctmgr, "modify", "user", "where", "name=alice", "set")
+    try:
+        slurm.run(*sacctmgr, "add", "account", "other", "Description=other", "Organization=other")
+        for name, rule in QOS.items():
+            slurm.run(*sacctmgr, "add", "qos", name, "set", rule)
+        slurm.run(*of_alice, f"QOS={','.join([*before, *QOS])}")
+        for name, rule in PARTITIONS.items():
+            slurm.scontrol("create", f"PartitionName={name}", "Nodes=n[1-4]", *rule.split())
+        tomorrow = ("StartTime=now+1day", "Duration=10", "Nodes=n1", "Users=alice")
+        slurm.scontrol("create", "reservation", "ReservationName=later", *tomorrow)
+        yield slurm
+    finally:
+        slurm.reset()
+        for name in PARTITIONS:
+            slurm.run("scontrol", "delete", f"PartitionName={name}", check=False)
+        slurm.run(*of_alice, f"QOS={','.join(before)}", check=False)
+        slurm.run(*sacctmgr, "delete", "qos", "where", f"name={','.join(QOS)}", check=False)
+        slurm.run(*sacctmgr, "delete", "account", "where", "name=other", check=False)
+
+
+def flood(slurm: Slurm, facts: dict[str, str]) -> dict[str, str]:
+    """Jobs of Alice, kind after kind in turn: the kind of each that Slurm takes."""
+    options = [kind.format(**facts) for kind in KINDS]
+    lines = [f"sbatch --parsable -o /dev/null -t5 {each} --wrap 'sleep 1' 2>/dev/null || echo" for each in options]
+    turns = -(-COUNT // len(KINDS))
+    script = f"for i in $(seq {turns}); do\n" + "\n".join(lines) + "\ndone"
+    numbers = slurm.run("bash", "-c", script, user="alice", timeout_s=600).splitlines()
+    return {number: KINDS[at % len(KINDS)] for at, number in enumerate(numbers) if number}
+
+
+def ordinary(slurm: Slurm, count: int) -> list[str]:
+    """Bob's jobs, of four shapes."""
+    shapes = ["-n1", "-n4", "-N2 -n4", "-N1 --mem=2G"]
+    return [
+        job for shape in shapes for job in slurm.burst(count // 4, *shape.split(), "-t1", script="sleep 2", user="bob")
+    ]
+
+
+def wait_until_completed(slurm: Slurm, jobs: list[str], timeout_s: float) -> None:
+    """By the accounting records: the controller forgets jobs after five minutes."""
+
+    def completed() -> bool:
+        records = slurm.sacct(jobs)
+        return len(records) == len(jobs) and all(each.state == "COMPLETED" for each in records.values())
+
+    wait_until(completed, timeout_s, f"{len(jobs)} jobs are completed", every_s=1.0)
+
+
+def waits_s(slurm: Slurm, jobs: list[str]) -> list[int]:
+    """How long each of these jobs waited, the longest last."""
+    records = slurm.sacct(jobs).values()
+    return sorted(each.start_s - each.submit_s for each in records if each.start_s is not None)
+
+
+@pytest.mark.skipif(COUNT == 0, reason="takes long: CPSCHED_HOPELESS_JOBS=1000 runs it")
+def test_a_thousand_jobs_of_thirty_kinds_that_cannot_start_cost_another_user_nothing(site: Slurm) -> None:
+    slurm = site
+    slurm.run("sbatch", "--parsable", "-o", "/dev/null", "-L", "matlab:4", "-n1", "--wrap", "sleep 1200")  # root's
+    failed = slurm.sbatch("-n1", script="exit 1")
+    slurm.wait_for_state(failed, "FAILED", 30)
+    slurm.plugin(on=True)
+    with LiveBridge(slurm, "nobody-pays", start={"timeout_s": 6}) as bridge:
+        alone = ordinary(slurm, 40)
+        wait_until_completed(slurm, alone, 180)
+        waits = slurm.sbatch("-H", "-n1")
+        kinds = flood(slurm, {"failed": failed, "waits": waits})
+        beside = [job for _ in range(5) for job in ordinary(slurm, 20)]
+        wait_until_completed(slurm, beside, 300)
+        bridge.wait_for_rounds(40, timeout_s=300)
+        more = ordinary(slurm, 40)
+        wait_until_completed(slurm, more, 180)
+        present = {job: each for job, each in slurm.squeue(states="PENDING").items() if job in kinds}
+        shown = Counter((kinds[job], each.reason) for job, each in present.items())
+        states, events = bridge.ledger(), Counter(bridge.events())
+        stands = Counter((kinds[job], states[job].state if job in states else "left") for job in present)
+        for what, found in (("reasons", shown), ("ledger", stands), ("events", events)):
+            print(what, *(f"{count:5} {each}" for each, count in sorted(found.items(), key=str)), sep="\n  ")
+        for when, jobs in (("alone", alone), ("beside them", beside), ("after a while", more)):
+            times = waits_s(slurm, jobs)
+            print(f"waits of {len(times)} jobs {when}: median {times[len(times) // 2]} s, longest {times[-1]} s")
+        print(bridge.cpsched("status"))
+        started = {kind for job, kind in kinds.items() if job not in present}
+        print(f"kinds that this Slurm does start: {sorted(started)}")
+        in_vain = [kind for kind in kinds.values() if kind not in started]
+        assert len(in_vain) >= COUNT * 9 // 10
+        assert len(set(in_vain)) >= 30
+        assert "stood_down" not in events
+        assert bridge.metric('cpsched_mode{mode="control"}') == 1
+        assert sum(events.values()) < 2 * len(kinds)
+        for kind, name in (("-p allow-qos", "QOSNotAllowed"), ("-p deny-qos", "QOSNotAllowed"),
+                           ("-p allow-account", "AccountNotAllowed"), ("-p deny-account", "AccountNotAllowed"),
+                           ("-p brief", "PartitionTimeLimit")):  # fmt: skip
+            job = next(job for job in present if kinds[job].startswith(kind))
+            assert name in bridge.cpsched("why", job)
+
+
+REASONS_OF_THE_LIBRARY = """
+import ctypes, glob, json
+library = ctypes.CDLL(sorted(glob.glob("/usr/lib/*/slurm*/libslurmfull.so") + glob.glob("/usr/lib/*/libslurm.so.*"))[0])
+string = library.slurm_job_state_reason_string
+string.restype = ctypes.c_char_p
+print(json.dumps(sorted({(string(number) or b"").decode() for number in range(230)})))
+"""
+
+
+def test_every_reason_that_this_slurm_has_is_in_the_table(cluster: Slurm) -> None:
+    names = set(cluster.python(REASONS_OF_THE_LIBRARY))
+    assert len(names) > 200
+    assert names - REASONS.keys() <= {"", "?", "InvalidReason", "Invalid"}
+
+
+@pytest.mark.skipif(COUNT == 0, reason="with the one above")
+def test_a_job_that_is_let_in_again_starts(site: Slurm) -> None:
+    """An account below one that a partition takes may use it; a QOS that is let in later is tried again."""
+    slurm = site
+    slurm.plugin(on=True)
+    slurm.scontrol("update", "PartitionName=allow-account", "AllowAccounts=root")
+    with LiveBridge(slurm, "let-in", start={"timeout_s": 6}):
+        below = slurm.sbatch("-p", "allow-account", "-n1", "-t1")
+        shut_out = slurm.sbatch("-p", "allow-qos", "-n1", "-t1")
+        slurm.wait_for_state(below, "COMPLETED", 60)
+        assert slurm.job(shut_out).held
+        slurm.scontrol("update", "PartitionName=allow-qos", "AllowQos=pair,normal")
+        wait_until(lambda: slurm.states([shut_out]) == {shut_out: "COMPLETED"}, 60, "it runs once it may")

@@ -1,0 +1,158 @@
+"""Two bridges with state directories of their own beside one Slurm: one is in control, the other says so and waits."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import Slurm, wait_until
+
+NAME = "cpsched-bridge"
+GONE_S = 120.0
+"""The default: on a busy machine a bridge may take half a minute to begin again."""
+SOON_S = 30.0
+
+
+def two(slurm: Slurm, gone_s: float = GONE_S) -> tuple[LiveBridge, LiveBridge]:
+    guard = {"claim_gone_s": gone_s}
+    first = LiveBridge(slurm, "first", guard=guard)
+    second = LiveBridge(slurm, "second", guard=guard, metrics={"port": 9765})
+    first.start()
+    return first, second
+
+
+def last_mode(bridge: LiveBridge) -> str:
+    """What the bridge last told of its mode."""
+    query = "select detail from events where kind = ''mode'' order by seq desc limit 1".replace("''", "'")
+    found = bridge.read(f'print(json.dumps(rows("journal", "{query}")))')
+    return str(found[0][0]) if found else ""
+
+
+def wait_for_mode(bridge: LiveBridge, mode: str, timeout_s: float) -> None:
+    wait_until(lambda: last_mode(bridge).startswith(mode), timeout_s, f"{mode}\n{bridge.log()[-2000:]}", every_s=0.5)
+
+
+def started_by(bridge: LiveBridge) -> int:
+    found = bridge.read(
+        'print(json.dumps(rows("ledger", "select count(*) from transitions where after = \'starting\'")))'
+    )
+    return int(found[0][0]) if found else 0
+
+
+def claim(slurm: Slurm) -> str:
+    return slurm.run("scontrol", "--oneliner", "show", "reservation", NAME, check=False)
+
+
+def test_the_later_bridge_steps_back_says_so_everywhere_and_starts_nothing(slurm: Slurm) -> None:
+    slurm.plugin(on=True)
+    first, second = two(slurm)
+    try:
+        second.start()
+        jobs = slurm.burst(40, "-n2", "-t1", script="sleep 2")
+        slurm.wait_for_state(jobs, "COMPLETED", 90)
+        assert started_by(first) == 40
+        assert started_by(second) == 0
+        assert second.events().count("start_refused") == first.events().count("start_refused") == 0
+        told = f"paused another bridge is in control of this cluster: test-python:{first.state}"
+        assert last_mode(second) == told
+        assert told in second.cpsched("status")
+        assert f"claimed by test-python:{first.state}" in second.cpsched("doctor", check=False)
+        page = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9765/api/status').read().decode())"
+        assert json.loads(second.shell(f'python -c "{page}"'))["paused"] == told.removeprefix("paused ")
+        second.stop()
+        assert first.events().count("mode") == 1
+    finally:
+        first.stop()
+        second.stop()
+    assert "Comment=" not in claim(slurm)
+
+
+def test_users_can_neither_change_nor_remove_a_claim_and_jobs_do_not_notice_it(slurm: Slurm) -> None:
+    first, _ = two(slurm)
+    with_claim = claim(slurm)
+    try:
+        assert f"on=test-python:{first.state}" in with_claim
+        update = ("scontrol", "update", f"ReservationName={NAME}", "Comment=bridge=x&run=y&beat=1&on=z")
+        assert "Invalid user id" in slurm.refused(*update, user="alice")
+        assert "Invalid user id" in slurm.refused("scontrol", "delete", f"ReservationName={NAME}", user="alice")
+        own = ("ReservationName=x", "StartTime=now+10days", "Duration=1", "Users=alice", "Nodes=n1")
+        assert "Invalid user id" in slurm.refused("scontrol", "create", "reservation", *own, user="alice")
+        whole = slurm.sbatch("-N4", "--exclusive", "--time=1-0", script="sleep 1")
+        slurm.wait_for_state(whole, "COMPLETED", 60)
+    finally:
+        first.stop()
+
+
+def test_a_bridge_that_is_killed_is_replaced_and_steps_back_when_it_returns(slurm: Slurm) -> None:
+    slurm.plugin(on=True)
+    first, second = two(slurm, SOON_S)
+    try:
+        second.start()
+        assert last_mode(second).startswith("paused")
+        blocked = slurm.burst(4, "-N1", "-n16", "-t1", script="sleep 60")
+        slurm.wait_for_state(blocked, "RUNNING", 30)
+        jobs = slurm.burst(6, "-n2", "-t1", script="sleep 1")
+        first.wait_for_rounds(2)
+        first.kill("KILL")
+        began_s = time.monotonic()
+        wait_for_mode(second, "control", SOON_S + 60)
+        print(f"taken over after {time.monotonic() - began_s:.1f} s")
+        first.start(wait=False)
+        wait_for_mode(first, "paused another bridge is in control", 60)
+        slurm.wait_for_state(jobs, "COMPLETED", 180)
+        assert started_by(second) == 6
+        late = slurm.sbatch("-n1", "-t1", script="sleep 1")
+        slurm.wait_for_state(late, "COMPLETED", 30)
+        first.cpsched("take-over")
+        wait_for_mode(first, "control", 60)
+        wait_for_mode(second, "paused", 60)
+    finally:
+        first.stop()
+        second.stop()
+
+
+def test_a_bridge_started_again_at_once_stays_in_control(slurm: Slurm) -> None:
+    first, second = two(slurm)
+    try:
+        second.start()
+        first.kill("KILL")
+        first.start()
+        assert last_mode(first) == "control"
+        second.wait_for_rounds(20)
+        assert last_mode(second).startswith("paused")
+    finally:
+        first.stop()
+        second.stop()
+
+
+def test_a_copied_state_directory_is_another_bridge(slurm: Slurm) -> None:
+    first, second = two(slurm)
+    try:
+        second.shell(f"cp -a {first.state}/*.sqlite* {first.state}/bridge-id {second.state}/")
+        second.start()
+        assert last_mode(second).startswith("paused another bridge is in control")
+        assert last_mode(first) == "control"
+    finally:
+        first.stop()
+        second.stop()
+
+
+def test_a_controller_that_is_killed_and_claims_that_are_deleted_change_nobodys_place(slurm: Slurm) -> None:
+    slurm.restart("slurmctld")  # in order once: a controller that has never saved its accounting cannot begin again
+    first, second = two(slurm)
+    try:
+        second.start()
+        slurm.kill("slurmctld")
+        time.sleep(2)
+        slurm.start("slurmctld")
+        slurm.wait_for_controller()
+        first.wait_for_rounds(3)
+        slurm.scontrol("delete", f"ReservationName={NAME}")
+        first.wait_for_rounds(3)
+        assert f"on=test-python:{first.state}" in claim(slurm)
+        assert last_mode(first) == "control"
+        assert last_mode(second).startswith("paused")
+    finally:
+        first.stop()
+        second.stop()
