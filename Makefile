@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test fuzz bounds chaos soak mutants kernels lint coverage bench docs docs-serve docs-pages picture clean
+.PHONY: help demo test fuzz damages bounds chaos soak mutants mutants-by-hand kernels lint coverage bench docs docs-serve docs-pages picture clean
 .DEFAULT_GOAL := test
 
 help:                           ## this list
@@ -14,14 +14,17 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[dev,docs,report]'
 	touch $@
 
-demo: kernels                   ## control mode on a simulated cluster, live, in about a minute
+demo: kernels                   ## control mode on a simulated cluster, live, and a comparison: about three minutes
 	$(BIN)/cpsched demo
 
-test: lint kernels              ## everything that CI checks, but for coverage, the site and the live Slurm tests
-	$(BIN)/python -m pytest -n 2 --ignore tests/slurm --ignore tests/monitoring tests
+test: lint kernels              ## everything that CI checks, but for the site and the live Slurm tests; COVERAGE=1 measures it too
+	$(BIN)/python -m pytest -n 2 $(if $(COVERAGE),--cov --cov-report=term:skip-covered) --ignore tests/slurm --ignore tests/monitoring tests
 
 fuzz: $(VENV)/.installed        ## mutated files through the command line, others each time; CASES=N for each kind of file
 	CPSCHED_FUZZ_CASES=$(or $(CASES),20000) $(BIN)/python -m pytest -n 2 tests/fuzz
+
+damages: kernels                ## random damages of each file of a bridge; COUNT=2000 of each, from FIRST=0 on
+	CPSCHED_FUZZ_DAMAGES=$(or $(COUNT),2000) CPSCHED_FUZZ_FIRST=$(or $(FIRST),0) $(BIN)/python -m pytest -q -n 2 tests/fuzz/test_stored.py
 
 bounds: $(VENV)/.installed      ## the property suites with every index of the kernels checked
 	NUMBA_BOUNDSCHECK=1 CPSCHED_CACHE_DIR=$(CURDIR)/build/bounds $(BIN)/python -m pytest -q tests/properties
@@ -36,6 +39,9 @@ soak: kernels                   ## a bridge beside an accelerated site: memory, 
 
 mutants: kernels                ## small faults planted into modules: do tests notice? MODULE=cpsched_bridge.cycle.guard SAMPLE=40
 	$(BIN)/python -m tests.mutants --sample $(or $(SAMPLE),0) --seed $(or $(SEED),1) $(MODULE)
+
+mutants-by-hand: kernels        ## faults that people thought up: do tests notice? MODULE=cpsched.site
+	$(BIN)/python -m tests.mutants.by_hand $(MODULE)
 
 kernels: $(VENV)/.installed     # compiled once, before two test processes would each do it
 	$(BIN)/cpsched warm-up

@@ -10,7 +10,7 @@ from cpsched_bridge.watch.page import schema
 from cpsched_bridge.watch.server import API
 from docs.scripts.markdown import code, table
 
-_PARTS = (schema.Resource, schema.Bar)
+_PARTS = (schema.Resource, schema.Cause, schema.Alarm, schema.Asked, schema.Outage, schema.Bar)
 """Models that stand within others."""
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.cp import by_nodes, by_pool, by_positions, certain, engine, objective, window
-from cpsched.dispatchers.cp import positions as kernels
 from cpsched.dispatchers.cp.answer import allocated
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
+from cpsched.kernels.cp.considered import possible, startable
 from cpsched.listing import sentence_of
 from docs.scripts.markdown import code, table
 
@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = ("jobs", "control", "running", "objective", "priority", "allocation")
 ORDER = ("pcp", "pcp1", "pcp2", "pcp19", "pcp20", "hcp", "hcp1", "hcp2", "hcp19", "cph")
 CODE: dict[tuple[str, str], Callable[..., Any]] = {
-    ("jobs", "all"): kernels.possible,
+    ("jobs", "all"): possible,
     ("jobs", "first"): certain.impossible,
-    ("jobs", "startable"): window.startable,
+    ("jobs", "startable"): startable,
     ("control", "doubles"): engine.Run.restart,
     ("control", "stops"): engine.Run.restart,
     ("running", "remaining"): window.facts_of,

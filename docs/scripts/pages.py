@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from docs.scripts import api, catalogue, exporter, family, figures, plans, settings
+from docs.scripts import api, catalogue, exporter, family, figures, plans, reasons, reference, settings
 
 DOCS = Path(__file__).resolve().parents[1]
 
@@ -22,6 +22,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "figures": figures.figures,
     "exporter": exporter.table_text,
     "api": api.tables,
+    "reference": reference.faces,
+    "reasons": reasons.tables,
     **{f"plan {name}": (lambda name=name: plans.example(name)) for name in plans.SHOWN},
 }
 """Name of a part -> the function that writes it, as Markdown."""

@@ -1,4 +1,4 @@
-"""`python -m docs.scripts.picture`: the demo's live view as SVG, from a real run of the bridge.
+"""`python -m docs.scripts.picture`: the demo's live view as SVG, from a real run of the bridge as it is by default.
 
 The picture shows the cycle in which most jobs had waited. `make picture` calls it; the picture is a photograph of one
 run, so no test compares it.
@@ -17,6 +17,7 @@ from cpsched_bridge.adapters.mock.morning import loaded_morning
 from cpsched_bridge.adapters.mock.site import Site
 from cpsched_bridge.program.demo import Board, _bridge_run, _policy
 from cpsched_bridge.report import CycleReport
+from cpsched_bridge.settings import PolicySettings
 from cpsched_bridge.watch import logs
 
 TARGET = Path(__file__).resolve().parents[1] / "pictures" / "demo.svg"
@@ -71,7 +72,7 @@ def main() -> None:
     logs.set_up("text", level=40)
     cluster, morning = loaded_morning(JOBS, SEED)
     site = Site(cluster, morning)
-    policy = _policy("pcp20", 0.02)
+    policy = _policy(PolicySettings().dispatcher, 0.02)
     board = Board(policy.dispatcher, len(morning))
     photographer = Photographer(board)
     _bridge_run(policy, site, EventPace(site), (board, photographer))

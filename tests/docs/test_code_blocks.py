@@ -5,12 +5,15 @@
 - `yaml` blocks must be YAML; those that begin with `# bridge.yaml` must be legal settings.
 - `text` blocks are output or drawings; no other language is allowed.
 
+A page that works on files has them in a folder of its name in `tests/docs/files`: they are there when it begins.
+
 A block that cannot run in a test says why in a comment before it: `<!-- skip: next "needs a cluster" -->`.
 """
 
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import unittest
@@ -26,6 +29,7 @@ from cpsched_bridge.settings import Settings, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FILES = Path(__file__).with_name("files")
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
@@ -62,6 +66,8 @@ def workshop(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_the_code_blocks_run(page, workshop):
+    if (FILES / page.stem).is_dir():
+        shutil.copytree(FILES / page.stem, ".", dirs_exist_ok=True)
     blocks = CodeBlockParser("bash", run_bash), CodeBlockParser("yaml", check_yaml), PythonCodeBlockParser()
     for example in Document.parse(str(page), SkipParser(), *blocks):
         with contextlib.suppress(unittest.SkipTest):

@@ -1,9 +1,11 @@
 """The generated parts of the site are what the code says today."""
 
 import re
+import tomllib
 
 from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
+from cpsched_bridge.settings import PolicySettings
 from docs.scripts import family, pages, plans
 from tests.docs.test_code_blocks import ROOT
 
@@ -37,6 +39,21 @@ def test_the_drawing_never_shows_two_jobs_on_one_processor():
             for other in drawn[:i]:
                 apart = bar.begin >= other.end or other.begin >= bar.end
                 assert apart or not set(bar.lanes) & set(other.lanes), (name, bar, other)
+
+
+def test_what_contributors_are_told_to_run_is_installed_with_the_rest():
+    named = set(re.findall(r"^\.venv/bin/([\w-]+)", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    installed = {re.split(r"[<>=\[]", words)[0] for words in extras["dev"]}
+    assert named - {"python"} <= installed
+    assert "pre-commit" in named
+
+
+def test_the_overview_shows_what_decides_by_default():
+    drawn = (ROOT / "docs" / "pictures" / "demo.svg").read_text().replace("&#160;", " ")
+    default = PolicySettings().dispatcher
+    assert f"control mode, {default} on a simulated Eurora" in drawn, "make picture draws it anew"
+    assert f"[`{default}`]({default}.md)" in (ROOT / "docs" / "index.md").read_text()
 
 
 def test_the_architecture_page_names_files_that_exist():

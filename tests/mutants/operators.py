@@ -19,7 +19,7 @@ _COMPARISONS = (
     *("Is_IsNot", "IsNot_Is"),
 )
 _COMPILES = frozenset({"kernel", "inner"})
-"""Decorators of what is compiled: see `cpsched._jit`."""
+"""Decorators of what is compiled: see `cpsched.compile.doors`."""
 _SUMS = (
     *("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "FloorDiv_Mul", "Mod_Mul", "Pow_Mul"),
     *("BitOr_BitAnd", "BitAnd_BitOr"),

@@ -1,0 +1,81 @@
+"""What the page on own data says is what the program does with the files that ship with the tests."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from cpsched_sim.cli import app
+from cpsched_sim.traces.columns import NEEDED, READ, Columns
+from cpsched_sim.traces.sacct import Dialect
+from cpsched_sim.workloads.load import load_jobs
+from tests.docs.test_code_blocks import FILES, ROOT
+
+PAGE = (ROOT / "docs" / "own-data.md").read_text()
+OWN = FILES / "own-data"
+
+
+@pytest.fixture
+def lab(tmp_path):
+    path = tmp_path / "lab.yaml"
+    done = CliRunner().invoke(
+        app, ["system", "from-slurm", str(OWN / "nodes.txt"), "--name", "lab", "--out", str(path)]
+    )
+    assert done.exit_code == 0
+    return path
+
+
+def shown(begin):
+    """The block of output on the page that begins with `begin`, in one line."""
+    (block,) = [text for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) if text.startswith(begin)]
+    return " ".join(block.split())
+
+
+def test_the_page_is_short():
+    assert len(PAGE.split()) <= 2000
+
+
+def test_the_command_of_the_page_asks_for_all_that_is_read():
+    (columns,) = re.findall(r"--format (\S+)", PAGE)
+    asked = Columns.of(columns.replace(",", "|"))
+    assert asked.missing() == []
+    assert [name for name in READ if asked.where(name) is None and name not in ("ReqNodes", "ReqCPUS")] == [
+        "ElapsedRaw", "AllocNodes", "AllocCPUS", "TimelimitRaw",
+    ]  # fmt: skip
+    assert (OWN / "jobs.txt").read_text().splitlines()[0] == columns.replace(",", "|")
+
+
+def test_the_table_of_the_page_names_columns_that_are_read_and_says_which_are_needed():
+    rows = re.findall(r"^\| (`.*?) \| (.*?) \|", PAGE, re.MULTILINE)
+    named = {name for columns, _ in rows for name in re.findall(r"`(\w+)`", columns)}
+    assert named <= set(READ)
+    needed = {name for columns, need in rows if need == "yes" for name in re.findall(r"^`(\w+)`|, `(\w+)`", columns)}
+    assert {*NEEDED} - {"Submit"} <= {name for pair in needed for name in pair}
+
+
+def test_the_system_file_of_the_page_is_what_the_command_writes(lab):
+    written = [line for line in lab.read_text().splitlines() if not line.startswith("#")]
+    assert " ".join(" ".join(written).split()) == shown("name:")
+
+
+def test_the_warning_of_the_page_is_what_the_replay_says(lab, tmp_path):
+    large = tmp_path / "large.yaml"
+    large.write_text(lab.read_text().replace("count: 3", "count: 30").replace("count: 1", "count: 10"))
+    said = CliRunner().invoke(app, ["simulate", str(OWN / "jobs.txt"), "--system", str(large)]).stderr
+    assert shown("warning:") in said.splitlines()
+
+
+def test_the_night_in_which_the_clock_goes_back_is_read_alike_from_both_files():
+    """One has times of UTC, the other local times: runs are the same, and starts where nothing is left open."""
+    columns = "JobIDRaw=job no,Submit=queued,Start=began,End=ended,Elapsed=took,Timelimit=limit,NNodes=hosts,NCPUS=cpus"
+    plain, local = (
+        {item.job.id: item for item in load_jobs(OWN / name, dialect=dialect)}
+        for name, dialect in (
+            ("jobs.txt", Dialect(arrival="submit")),
+            ("export.csv", Dialect(columns, "Europe/Berlin")),
+        )
+    )
+    assert {id: plain[id].run_s for id in local} == {id: item.run_s for id, item in local.items()}
+    off = {id: plain[id].recorded_start_s - item.recorded_start_s for id, item in local.items()}
+    assert set(off.values()) <= {0, 3600}
+    assert sum(value == 3600 for value in off.values()) <= 6, "those that were taken for the first of two hours"
