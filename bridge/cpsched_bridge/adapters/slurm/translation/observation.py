@@ -20,7 +20,6 @@ from cpsched_bridge.adapters.slurm.translation.room import Room
 from cpsched_bridge.adapters.slurm.translation.running import Running, coming_back
 from cpsched_bridge.ports import Observation
 
-
 SPARE_SETS = 100
 """Node sets that no job of a reading needs any more, beside as many as are in need, until all are given up."""
 
