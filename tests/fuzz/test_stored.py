@@ -31,10 +31,16 @@ FIRST = int(os.environ.get("CPSCHED_FUZZ_FIRST", "0"))
 FILES = ("ledger.sqlite", "journal.sqlite", "heartbeat", "lock", "paused", "bridge-id", "beginning")
 MEMORY = Path("/dev/shm")
 LOGS = tuple(f"{name}-{end}" for name in FILES[:2] for end in ("wal", "shm"))
-ALWAYS = (("status",), ("why", stored.OWN), ("journal", "list"))
+ALWAYS = (("status",), ("why", stored.OWN))
 IN_TURN = (
     *(("why", 1), ("why", 7), ("why", "9_1"), ("journal", "show", 1), ("journal", "show", 8), ("journal", "replay")),
-    *(("journal", "replay", "--all"), ("events",), ("events", "--job", stored.OWN), ("unsupported",)),
+    *(
+        ("journal", "list"),
+        ("journal", "replay", "--all"),
+        ("events",),
+        ("events", "--job", stored.OWN),
+        ("unsupported",),
+    ),
 )
 
 
