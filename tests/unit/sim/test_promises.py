@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.dispatchers.lists import ListDispatcher
+from cpsched.model import PowerCap
 from cpsched.planning import plan
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
@@ -77,3 +79,12 @@ def test_the_figures_are_written_a_line_per_dispatcher_and_horizon(tmp_path):
     assert [line.split(",")[:3] for line in lines[1:]] == [["list-reg", "up to 1 h", "2"], ["list-reg", "all", "2"]]
     assert json.loads((tmp_path / "promises.csv.json").read_text())["setup"] == {"trace": "made"}
     assert json.loads(json.dumps(figures(found)))["all"]["jobs"] == 2
+
+
+def test_under_a_cap_of_power_no_job_is_told_a_start_that_the_cap_forbids():
+    """Two jobs of 8 W each under a cap of 15 W: the second is told nothing until the first has ended."""
+    workload = a_workload((0, 1, 100, 10), (0, 1, 100, 10))
+    cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
+    policy = Policy(WalltimePredictor(), ListDispatcher())
+    found = promises(replace(workload, cluster=cluster), policy)
+    assert (found.at_once, found.untold, len(found.told_s)) == (2, 0, 0)
