@@ -11,7 +11,7 @@ from cpsched.model import PowerCap
 from cpsched.planning import plan
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_sim.promises import Kept, figures, promises, write_promises
+from cpsched_sim.promises import Kept, Telling, figures, promises, write_promises
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -81,10 +81,10 @@ def test_the_figures_are_written_a_line_per_dispatcher_and_horizon(tmp_path):
     assert json.loads(json.dumps(figures(found)))["all"]["jobs"] == 2
 
 
-def test_under_a_cap_of_power_no_job_is_told_a_start_that_the_cap_forbids():
-    """Two jobs of 8 W each under a cap of 15 W: the second is told nothing until the first has ended."""
+def test_what_is_promised_under_a_cap_of_power_keeps_the_cap():
+    """Two jobs of 8 W each under a cap of 15 W, on room for both."""
     workload = a_workload((0, 1, 100, 10), (0, 1, 100, 10))
     cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
-    policy = Policy(WalltimePredictor(), ListDispatcher())
-    found = promises(replace(workload, cluster=cluster), policy)
-    assert (found.at_once, found.untold, len(found.told_s)) == (2, 0, 0)
+    telling = Telling(workload.jobs, cluster, Policy(WalltimePredictor(), ListDispatcher()))
+    assert telling.every_round().untold == 0
+    assert telling.state.table.start_s[:2].tolist() == [0, 10]
