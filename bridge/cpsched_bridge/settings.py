@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from cpsched.model import PowerCap
 from cpsched.model.overrun import Overrun
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import SettingsError, WrongSetting
@@ -44,7 +45,7 @@ class Section(BaseModel):
 
 
 class PowerSettings(Section):
-    """A cap of power. Dispatchers that plan on pools heed one, others are refused beside it; a fallback knows none."""
+    """A cap of power, which holds whoever decides."""
 
     cap_w: int | None = Field(
         default=None, gt=0, description="The most that all running jobs may draw together, in watts."
@@ -59,6 +60,10 @@ class PowerSettings(Section):
         if (self.cap_w is None) != (not self.watts):
             raise ValueError("cap_w and watts need each other")
         return self
+
+    def cap(self) -> PowerCap | None:
+        """The cap, where one is set."""
+        return None if self.cap_w is None else PowerCap.of(self.cap_w, self.watts)
 
 
 class PolicySettings(Section):
@@ -108,24 +113,14 @@ class PolicySettings(Section):
         return PolicySpec(self.fallback, overrun=self.overrun)
 
     def spec(self) -> PolicySpec:
-        """The same as the policy in words that is built and journalled.
-
-        Raises `WrongSetting` for a cap of power that the dispatcher would not heed.
-        """
-        spec = PolicySpec(
+        """The same as the policy in words that is built and journalled."""
+        return PolicySpec(
             self.dispatcher,
             self.predictor,
             _as_texts(self.dispatcher_settings),
             _as_texts(self.predictor_settings),
             self.overrun,
         )
-        if self.power.cap_w is None:
-            return spec
-        capped = spec.capped(self.power.cap_w, self.power.watts)
-        if capped is None:
-            rule = f"{self.dispatcher} heeds no cap of power: must be hcp*, cph, or an allocation after pools"
-            raise WrongSetting(("policy", "power", "cap_w"), self.power.cap_w, rule)
-        return capped
 
 
 class CycleSettings(Section):
