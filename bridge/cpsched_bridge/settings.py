@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from cpsched.model import PowerCap
 from cpsched.model.overrun import Overrun
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import SettingsError, WrongSetting
@@ -49,7 +50,7 @@ class Section(BaseModel):
 
 
 class PowerSettings(Section):
-    """A cap of power. Dispatchers that plan on pools heed one, others are refused beside it; a fallback knows none."""
+    """A cap of power, which holds whoever decides."""
 
     cap_w: int | None = Field(
         default=None, gt=0, description="The most that all running jobs may draw together, in watts."
@@ -64,6 +65,10 @@ class PowerSettings(Section):
         if (self.cap_w is None) != (not self.watts):
             raise ValueError("cap_w and watts need each other")
         return self
+
+    def cap(self) -> PowerCap | None:
+        """The cap, where one is set."""
+        return None if self.cap_w is None else PowerCap.of(self.cap_w, self.watts)
 
 
 class PolicySettings(Section):
@@ -113,24 +118,14 @@ class PolicySettings(Section):
         return PolicySpec(self.fallback, overrun=self.overrun)
 
     def spec(self) -> PolicySpec:
-        """The same as the policy in words that is built and journalled.
-
-        Raises `WrongSetting` for a cap of power that the dispatcher would not heed.
-        """
-        spec = PolicySpec(
+        """The same as the policy in words that is built and journalled."""
+        return PolicySpec(
             self.dispatcher,
             self.predictor,
             _as_texts(self.dispatcher_settings),
             _as_texts(self.predictor_settings),
             self.overrun,
         )
-        if self.power.cap_w is None:
-            return spec
-        capped = spec.capped(self.power.cap_w, self.power.watts)
-        if capped is None:
-            rule = f"{self.dispatcher} heeds no cap of power: must be hcp*, cph, or an allocation after pools"
-            raise WrongSetting(("policy", "power", "cap_w"), self.power.cap_w, rule)
-        return capped
 
 
 class CycleSettings(Section):
@@ -290,8 +285,6 @@ class Settings(Section):
             found["page.hosts"] = "page.public serves every name"
         if not (self.metrics.enabled or self.serves_page):
             found |= dict.fromkeys(["metrics.host", "metrics.port"], "nothing is served")
-        if self.policy.power.cap_w is not None and self.policy.falls_back:
-            found["policy.power.cap_w"] = f"not in the fallback: {self.policy.fallback} heeds no cap"
         return found
 
     def adapter_options(self, model: type[S], where: str) -> S:

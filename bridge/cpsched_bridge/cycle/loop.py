@@ -109,12 +109,12 @@ class Bridge:
         self._mode = ModeSwitch(self.settings.mode, self.pause, self._trouble, self._claims.why_not)
         self._rest = Rest(self.settings.cycle, self.pace, self.systemd)
         self._reader = Reader(self.backend, self.ledger)
-        limit_s = self.settings.cycle.decide_timeout_s
+        limit_s, cap = self.settings.cycle.decide_timeout_s, self.settings.policy.power.cap()
         self._learner = Learner(self.policy, limit_s)
         self._deciders = Deciders(
-            Decider(self.policy, limit_s, self.pace),
+            Decider(self.policy, limit_s, self.pace, cap),
             self._learner,
-            None if self.fallback is None else Decider(self.fallback, limit_s, self.pace),
+            None if self.fallback is None else Decider(self.fallback, limit_s, self.pace, cap),
             self.pace,
             self.settings.cycle.interval_s,
         )

@@ -106,11 +106,6 @@ def test_what_is_built_is_what_is_said():
             {"policy.dispatcher_settings.seed": "no effect: nothing is drawn where effort is 0"},
         ),
         ({"dispatcher_settings": {"effort": 1, "seed": 3}}, {}),
-        (
-            {"dispatcher": "hcp", "power": {"cap_w": 9, "watts": {"cores": 1}}},
-            {"policy.power.cap_w": "no effect: not in the fallback: easy heeds no cap"},
-        ),
-        ({"dispatcher": "hcp", "power": {"cap_w": 9, "watts": {"cores": 1}}, "fallback": "none"}, {}),
     ],
 )
 def test_a_word_of_the_policy_that_comes_to_nothing_is_told(policy, nothing):
