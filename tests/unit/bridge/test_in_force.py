@@ -106,6 +106,19 @@ def test_what_is_built_is_what_is_said():
             {"policy.dispatcher_settings.seed": "no effect: nothing is drawn where effort is 0"},
         ),
         ({"dispatcher_settings": {"effort": 1, "seed": 3}}, {}),
+        (
+            {"dispatcher": "pcp20", "dispatcher_settings": {"effort": 9, "limit_s": 1}},
+            {"policy.dispatcher_settings.limit_s": "no effect: effort takes the place of the seconds"},
+        ),
+        ({"dispatcher": "pcp20", "dispatcher_settings": {"limit_s": 1, "considered": 9, "restarts": 1}}, {}),
+        (
+            {"dispatcher": "pcp", "dispatcher_settings": {"considered": 9}},
+            {"policy.dispatcher_settings.considered": "no effect: the model is made of the whole queue"},
+        ),
+        (
+            {"dispatcher": "pcp", "dispatcher_settings": {"restarts": 3}},
+            {"policy.dispatcher_settings.restarts": "no effect: the first plan ends the call"},
+        ),
     ],
 )
 def test_a_word_of_the_policy_that_comes_to_nothing_is_told(policy, nothing):
