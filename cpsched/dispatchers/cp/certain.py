@@ -8,7 +8,6 @@ import numpy as np
 
 from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.answer import Answer
-from cpsched.dispatchers.cp.power import with_power
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.kernels.cp.delays import delay
 from cpsched.kernels.cp.dive import dive
@@ -78,8 +77,7 @@ def pooled(problem: Problem) -> Answer:
 def pools(problem: Problem) -> Relaxation:
     """The pools; the jobs that are fixed at the end of the horizon come after the considered ones."""
     facts = problem.facts
-    found = relax(facts.considering(np.concatenate((facts.jobs, problem.rest))), False)
-    return found if problem.power is None else with_power(found, facts, problem.power)
+    return relax(facts.considering(np.concatenate((facts.jobs, problem.rest))), False)
 
 
 def impossible(problem: Problem) -> bool:

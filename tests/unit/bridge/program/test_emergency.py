@@ -256,11 +256,12 @@ def test_where_no_bridge_has_run_nothing_is_done_and_that_is_no_success(tmp_path
 
 @pytest.mark.parametrize("folder", [None, "", "a file"])
 def test_by_force_jobs_are_given_back_by_the_cluster_alone_where_no_bridge_has_run_and_that_is_no_success(
-    stranded, tmp_path, folder
+    stranded, tmp_path, monkeypatch, folder
 ):
     """Beside a bridge whose directory was emptied, this alone helps; with a mistyped path it must not look good."""
     _, cluster = stranded
-    settings = Settings(state_dir=tmp_path / "other")
+    monkeypatch.setattr(release, "SPARE_S", 0.02)
+    settings = Settings(state_dir=tmp_path / "other", guard=GuardSettings(claim_gone_s=0.6))
     if folder == "":
         settings.state_dir.mkdir()
     elif folder is not None:
