@@ -51,15 +51,38 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
         part = slice(int(offsets[i]), int(offsets[i + 1]))
         fit.shift_free(table, slot, cluster, nodes[part], units[part], free, total_free, -1)
         phase[slot] = fit.STARTED
-    return found
+    return found + _beyond_the_cap(slots, snapshot)
 
 
 def holds(decision: Decision, snapshot: Snapshot) -> bool:
     """Whether `verify` finds nothing: the same rule, compiled."""
     if shape_faults(decision, snapshot):
         return False
-    machine = machine_of(snapshot.cluster, snapshot.free)
-    return fit.first_fault(machine, snapshot.table, snapshot.queue, columns_of(decision)) < 0
+    machine, starts = machine_of(snapshot.cluster, snapshot.free), columns_of(decision)
+    if fit.first_fault(machine, snapshot.table, snapshot.queue, starts) >= 0:
+        return False
+    return not _beyond_the_cap(starts[0], snapshot)
+
+
+def _beyond_the_cap(slots: IntArray, snapshot: Snapshot) -> list[Violation]:
+    """The starts of known jobs, in order, that draw more than running jobs and earlier starts leave of the cap."""
+    cluster, jobs, found = snapshot.cluster, snapshot.table.jobs, []
+    if cluster.power is None:
+        return []
+    left_w = cluster.power.cap_w - drawn_w(snapshot)
+    for job in (jobs[slot] for slot in slots.tolist() if 0 <= slot < len(jobs)):
+        watts = cluster.power.draw_w(job.request, cluster.resources)
+        if watts > max(0, left_w):
+            rule = f"draws {watts:,} W, {max(0, left_w):,} W of the cap of {cluster.power.cap_w:,} W are left"
+            found.append(Violation(job.id, rule))
+        left_w -= watts
+    return found
+
+
+def drawn_w(snapshot: Snapshot) -> int:
+    """What the running jobs draw under the cluster's cap of power, in watts; 0 without one."""
+    power, resources, jobs = snapshot.cluster.power, snapshot.cluster.resources, snapshot.table.jobs
+    return 0 if power is None else sum(power.draw_w(jobs[s].request, resources) for s in snapshot.running.tolist())
 
 
 # ---------------------------------------------------------------------------------------------- what a decision holds
@@ -226,4 +249,7 @@ def refusal(request: Request, cluster: Cluster) -> str | None:
     if total < request.units:
         kind = "units on distinct nodes" if request.distinct else "units"
         return f"asks for {request.units} {kind}, the empty cluster holds {total}"
+    watts = 0 if cluster.power is None else cluster.power.draw_w(request, cluster.resources)
+    if cluster.power is not None and watts > cluster.power.cap_w:
+        return f"draws {watts:,} W, the cap of power is {cluster.power.cap_w:,} W"
     return None

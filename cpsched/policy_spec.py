@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import get_args
 
 from cpsched.catalogue import CORE, Catalogues
@@ -109,20 +109,6 @@ class PolicySpec:
             for name, value in settings.items()
         }
         return found if self.overrun is None else {**found, OVERRUN: self.overrun}
-
-    def capped(self, cap_w: int, watts: Mapping[str, int], known: Catalogues = CORE) -> PolicySpec | None:
-        """The same under a cap of power; None where the dispatcher heeds none, which only plans on pools do.
-
-        `watts` is what a job draws for each amount of a resource. What is set already stays. Raises `UnknownName`.
-        """
-        offered = known.dispatchers.find(self.dispatcher).defaults()
-        allocation = self.dispatcher_settings.get("allocation", offered.get("allocation"))
-        if "power_cap_w" not in offered or allocation in ("positions", "nodes"):
-            return None
-        drawn = ",".join(f"{name}={each}" for name, each in watts.items())
-        return replace(
-            self, dispatcher_settings={"power_cap_w": str(cap_w), "watts": drawn, **self.dispatcher_settings}
-        )
 
     def build(self, read: ReadFile | None = None, known: Catalogues = CORE) -> Policy:
         """The policy, new. `read` opens files that settings name; `known` may hold more than the core's names.

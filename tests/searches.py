@@ -1,11 +1,18 @@
-"""What tests and studies ask of a search, and `lookahead` itself does not."""
+"""What tests and studies ask of a search, and no production dispatcher offers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
+from cpsched import catalogue
 from cpsched.compile.handles import Reals
 from cpsched.compile.jit import kernel
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.cp.kit import ConstraintDispatcher
+from cpsched.dispatchers.cp.per_objective import PerObjectiveDispatcher
+from cpsched.dispatchers.cp.recipe import Recipe
 from cpsched.dispatchers.lookahead.dispatcher import ALL_CANDIDATES, Lookahead
 from cpsched.kernels.moves import ALL_MOVES
 from cpsched.kernels.search_state import Search
@@ -40,3 +47,29 @@ class Ablated(Lookahead):
 def weights(search: Search, count: int) -> Reals:
     """What a second costs of each of `count` queued jobs, by queue position, as the last round had it."""
     return search.queued.weight[:count].copy()
+
+
+class Asking(ConstraintDispatcher):
+    """A member of the CP family made of single words, which asks the solver in every round, as the papers did."""
+
+    certain = False
+
+    def __init__(self, certain: bool = False, in_order: bool = True, **words: Any) -> None:
+        parts = {field.name: words.pop(field.name) for field in fields(Recipe) if field.name in words}
+        super().__init__(Recipe(**parts), **words)
+        self.certain, self.in_order = certain, in_order
+
+
+def studied(name: str, settings: Mapping[str, str]) -> Dispatcher:
+    """The dispatcher of that name, whose `settings` may be those of studies, too.
+
+    `certain=no` asks the solver always; `equal_jobs=any-order` lets interchangeable jobs start in any order.
+    """
+    rest = dict(settings)
+    certain, equal = rest.pop("certain", "yes"), rest.pop("equal_jobs", "in-order")
+    found: Dispatcher = catalogue.dispatcher(name, rest)
+    if isinstance(found, ConstraintDispatcher | PerObjectiveDispatcher):
+        found.certain = certain == "yes"
+    if isinstance(found, ConstraintDispatcher):
+        found.in_order = equal == "in-order"
+    return found

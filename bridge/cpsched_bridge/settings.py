@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from cpsched.model import PowerCap
 from cpsched.model.overrun import Overrun
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import SettingsError, WrongSetting
@@ -23,6 +25,10 @@ class Section(BaseModel):
     """A part of the settings file: unknown fields are errors, not typos that go unnoticed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def without_effect(self) -> Mapping[str, str]:
+        """By the name of a setting, why it has no effect beside the others of this section; others are left out."""
+        return {}
 
     @field_validator("*", mode="before")
     @classmethod
@@ -44,7 +50,7 @@ class Section(BaseModel):
 
 
 class PowerSettings(Section):
-    """A cap of power. Dispatchers that plan on pools heed one, others are refused beside it; a fallback knows none."""
+    """A cap of power, which holds whoever decides."""
 
     cap_w: int | None = Field(
         default=None, gt=0, description="The most that all running jobs may draw together, in watts."
@@ -59,6 +65,10 @@ class PowerSettings(Section):
         if (self.cap_w is None) != (not self.watts):
             raise ValueError("cap_w and watts need each other")
         return self
+
+    def cap(self) -> PowerCap | None:
+        """The cap, where one is set."""
+        return None if self.cap_w is None else PowerCap.of(self.cap_w, self.watts)
 
 
 class PolicySettings(Section):
@@ -108,24 +118,14 @@ class PolicySettings(Section):
         return PolicySpec(self.fallback, overrun=self.overrun)
 
     def spec(self) -> PolicySpec:
-        """The same as the policy in words that is built and journalled.
-
-        Raises `WrongSetting` for a cap of power that the dispatcher would not heed.
-        """
-        spec = PolicySpec(
+        """The same as the policy in words that is built and journalled."""
+        return PolicySpec(
             self.dispatcher,
             self.predictor,
             _as_texts(self.dispatcher_settings),
             _as_texts(self.predictor_settings),
             self.overrun,
         )
-        if self.power.cap_w is None:
-            return spec
-        capped = spec.capped(self.power.cap_w, self.power.watts)
-        if capped is None:
-            rule = f"{self.dispatcher} heeds no cap of power: must be hcp*, cph, or an allocation after pools"
-            raise WrongSetting(("policy", "power", "cap_w"), self.power.cap_w, rule)
-        return capped
 
 
 class CycleSettings(Section):
@@ -271,6 +271,21 @@ class Settings(Section):
     def __eq__(self, other: object) -> bool:
         """Where a setting was written makes no difference."""
         return isinstance(other, Settings) and self.model_dump() == other.model_dump()
+
+    def without_effect(self) -> Mapping[str, str]:
+        """See `Section.without_effect`; names of settings within sections are dotted."""
+        found: dict[str, str] = {}
+        if not self.page.enabled:
+            shown = [f"page.{name}" for name in PageSettings.model_fields if name != "enabled"]
+            found |= dict.fromkeys(shown, "there is no page")
+        elif not self.serves_page:
+            shown = [f"page.{name}" for name in PageSettings.model_fields if name != "public"]
+            found |= dict.fromkeys(shown, "metrics.host is no loopback address and page.public is false")
+        elif self.page.public and self.page.hosts:
+            found["page.hosts"] = "page.public serves every name"
+        if not (self.metrics.enabled or self.serves_page):
+            found |= dict.fromkeys(["metrics.host", "metrics.port"], "nothing is served")
+        return found
 
     def adapter_options(self, model: type[S], where: str) -> S:
         """`options` as the adapter's own model; raises `SettingsError` naming file, line, field, value and rule."""

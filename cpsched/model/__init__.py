@@ -1,6 +1,7 @@
 """The values every part of cpsched speaks in, each name spelled once.
 
 - `cluster`: nodes, resources, capacities.
+- `power`: what all running jobs may draw together.
 - `job`: what a job asks for, and what is known of it while it waits, runs, and after it has ended.
 - `scene`: what an adapter sees of a cluster at one instant. No job has an estimate yet.
 - `numbers`: the numbers with a meaning that stand in those columns.
@@ -18,6 +19,7 @@ from cpsched.model.numbers import (
     EXCLUSIVE,
     NEVER,
 )
+from cpsched.model.power import PowerCap
 from cpsched.model.scene import Scene
 from cpsched.model.snapshot import Snapshot
 from cpsched.model.table import JobTable, Places
@@ -39,6 +41,7 @@ __all__ = [
     "Need",
     "Placement",
     "Places",
+    "PowerCap",
     "Request",
     "RunningJob",
     "Scene",

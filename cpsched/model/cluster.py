@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cpsched.errors import require
 from cpsched.model.bounds import require_amount, require_total
+from cpsched.model.power import PowerCap
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -29,6 +30,7 @@ class Cluster:
     - `capacity`: int64[N, R], what each of the N nodes has of each of the R resources.
     - `node_sets`: bool[M, N]. Row 0 holds all nodes; every other row is one partition, feature or node list.
     - `node_set_names`: the M names of those rows.
+    - `power`: the cap of power, where there is one.
 
     Raises `InvalidValue` where shapes or signs are wrong.
 
@@ -42,6 +44,7 @@ class Cluster:
     capacity: IntArray
     node_sets: BoolArray
     node_set_names: tuple[str, ...]
+    power: PowerCap | None = None
     counted: bool = field(init=False)
     """Whether units need no place: one resource, and one node or no more than one unit a node."""
     kind_of: IntArray = field(init=False)
@@ -59,6 +62,8 @@ class Cluster:
         sets = (len(self.node_set_names), shape[0])
         require(self.node_sets.shape == sets, "node_sets.shape", self.node_sets.shape, f"must be {sets}")
         require(sets[0] > 0 and bool(self.node_sets[0].all()), "node_sets[0]", "", "must hold every node")
+        for name, _ in () if self.power is None else self.power.watts:
+            require(name in self.resources, "power.watts", name, f"must be one of {', '.join(self.resources)}")
         self.capacity.setflags(write=False)
         self.node_sets.setflags(write=False)
         one_unit_each = shape[0] == 1 or int(self.capacity.max()) <= 1

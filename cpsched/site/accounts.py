@@ -13,7 +13,6 @@ from functools import cached_property
 from types import MappingProxyType
 
 from cpsched.errors import require
-from cpsched.site.fair_share import ShareTree
 
 Tres = Mapping[str, int]
 """Amounts by the name of a trackable resource; memory in MiB."""
@@ -116,15 +115,9 @@ class Accounts:
 
     def __post_init__(self) -> None:
         require(bool(self.associations), "associations", (), "must hold a root")
-        self.tree  # noqa: B018  its own checks
-
-    @cached_property
-    def tree(self) -> ShareTree:
-        """The shares of all of them."""
-        rows = self.associations
-        return ShareTree(
-            tuple(row.parent for row in rows), tuple(row.shares for row in rows), tuple(bool(row.user) for row in rows)
-        )
+        for at, row in enumerate(self.associations):
+            rule = "must come before its children" if at else "must begin with a root"
+            require(0 <= row.parent < at if at else row.parent == -1, "associations.parent", row.parent, rule)
 
     @cached_property
     def _of_users(self) -> dict[tuple[str, str, str], int]:

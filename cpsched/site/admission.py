@@ -1,8 +1,9 @@
 """Which jobs may start in one round, so that no round starts more than the site's limits allow.
 
-A dispatcher knows nothing of limits. It is given a queue of which *any* choice keeps them: in the site's order, each
-job is admitted if it and all that were admitted before it could run beside what runs. So what a dispatcher plans never
-counts on a job that its limits would keep waiting, and nobody waits behind such a job.
+A dispatcher knows nothing of limits, nor of the cluster's cap of power, which is one more limit. It is given a queue of
+which *any* choice keeps them: in the site's order, each job is admitted if it and all that were admitted before it
+could run beside what runs. So what a dispatcher plans never counts on a job that its limits would keep waiting, and
+nobody waits behind such a job.
 
 One thing is lost by that: a user whose first jobs do not fit the free nodes would get none of the later ones started
 that do. So where the first decision leaves room under a limit, jobs that could use this room and the free nodes are
@@ -12,16 +13,18 @@ added, and the dispatcher decides a second time. Where the second answer keeps a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cpsched.fit import room_by_node
+from cpsched.fit import drawn_w, room_by_node
 from cpsched.model import Decision, IntArray, Request, Snapshot, Starts
 from cpsched.reasons import free_after
-from cpsched.site.limits import Check, Standing
+from cpsched.site.limits import FREE, Check, Standing
 
 Decide = Callable[[Snapshot], Decision]
+POWER = "PowerCap"
+"""Why a job waits that draws more than is left of the cluster's cap of power."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,8 +115,14 @@ class Round:
     """Which of the dispatcher's answers this is: it may have been asked twice."""
 
 
-def decide_within(snapshot: Snapshot, limits: LimitsNow, decide: Decide) -> Round:
-    """The decision of `decide` (a policy's) that starts no more than the limits allow, counted in the site's order."""
+def decide_within(snapshot: Snapshot, limits: LimitsNow | None, decide: Decide) -> Round:
+    """The decision of `decide` (a policy's) that starts no more than the limits allow, counted in the site's order.
+
+    So does the cluster's cap of power, where there is one. `limits` None: the site sets none.
+    """
+    if limits is None and snapshot.cluster.power is None:
+        return Round(snapshot, decide(snapshot), {})
+    limits = with_power(snapshot, limits or LimitsNow())
     standings = standings_of(snapshot, limits)
     if not any(standings):
         return Round(snapshot, decide(snapshot), {})
@@ -132,6 +141,25 @@ def decide_within(snapshot: Snapshot, limits: LimitsNow, decide: Decide) -> Roun
     chosen = set(extra)
     still = {position: why for position, why in first.refused.items() if position not in chosen}
     return Round(wider, second, _by_job(snapshot, Admission(first.positions, still)), 1)
+
+
+def with_power(snapshot: Snapshot, limits: LimitsNow) -> LimitsNow:
+    """The same, with the cluster's cap of power as a limit on one more sum: what running jobs draw."""
+    power, table = snapshot.cluster.power, snapshot.table
+    if power is None:
+        return limits
+    counter, standings = len(limits.used), dict(limits.standings)
+    made: dict[tuple[int, int], Standing] = {}
+    for job in (table.jobs[slot] for slot in snapshot.queue.tolist()):
+        watts = power.draw_w(job.request, snapshot.cluster.resources)
+        before = limits.standings.get(job.id, FREE)
+        key = (id(before), watts)
+        if watts and key not in made:
+            check = Check(counter, watts, power.cap_w, POWER, "the cluster", "W")
+            made[key] = replace(before, takes=(*before.takes, (counter, watts)), checks=(*before.checks, check))
+        if watts:
+            standings[job.id] = made[key]
+    return LimitsNow(standings, (*limits.used, drawn_w(snapshot)))
 
 
 def standings_of(snapshot: Snapshot, limits: LimitsNow) -> list[Standing | None]:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from cpsched.catalogue import DISPATCHERS
-from cpsched.dispatchers.cp import by_nodes, by_pool, by_positions, certain, engine, objective, window
+from cpsched.dispatchers.cp import by_nodes, by_positions, certain, engine, objective, window
 from cpsched.dispatchers.cp.answer import allocated
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
+from cpsched.dispatchers.cp.recipe import WORDS
 from cpsched.kernels.cp.considered import possible, startable
 from cpsched.listing import sentence_of
 from docs.scripts.markdown import code, table
@@ -33,7 +34,7 @@ CODE: dict[tuple[str, str], Callable[..., Any]] = {
     ("allocation", "positions"): by_positions.PositionModel,
     ("allocation", "nodes"): by_nodes.NodeModel,
     ("allocation", "best-fit"): allocated,
-    ("allocation", "pools"): by_pool.PoolModel,
+    ("allocation", "first-fit"): allocated,
 }
 """Where each word of the table is carried out."""
 
@@ -42,24 +43,26 @@ def members() -> str:
     """One row per dispatcher; each cell links to the row of `words` that says where its code is."""
     rows = []
     for name in ORDER:
-        fixed = DISPATCHERS.find(name).fixed
-        cells = [f"[{fixed[column]}](#cp-{column}-{fixed[column]})" for column in COLUMNS]
+        recipe = DISPATCHERS.find(name).fixed["recipe"]
+        of = {column: getattr(recipe, column) for column in COLUMNS}
+        cells = [f"[{word}](#cp-{column}-{word})" for column, word in of.items()]
         rows.append((f"[{name}](dispatchers.md#{name})", *cells))
     return table(("name", *COLUMNS), rows)
 
 
 def words() -> str:
-    """One row per word: the first sentence of the code, and its file, function and line."""
+    """One row per word: what it means, and the file and function that carry it out."""
     rows = []
     for (column, word), what in CODE.items():
         function = getattr(what, "py_func", what)
         path = Path(inspect.getsourcefile(function) or "").resolve().relative_to(ROOT)
         where = code(f"{path}") + ", " + code(function.__qualname__)
-        rows.append((f'<a id="cp-{column}-{word}"></a>{column}', code(word), sentence_of(function), where))
+        meaning = WORDS.get(column, {}).get(word) or sentence_of(function)
+        rows.append((f'<a id="cp-{column}-{word}"></a>{column}', code(word), meaning, where))
     return table(("parameter", "word", "what it does", "where"), rows)
 
 
 def used() -> set[tuple[str, str]]:
     """The words that members of the family have."""
     listings = [listing for listing in DISPATCHERS.own() if listing.factory is ConstraintDispatcher]
-    return {(column, str(listing.fixed[column])) for listing in listings for column in COLUMNS}
+    return {(column, getattr(listing.fixed["recipe"], column)) for listing in listings for column in COLUMNS}

@@ -54,12 +54,6 @@ class Setup:
     charge: Charge = None
     lane: Lane = "ordinary"
 
-    def on(self, workload: Workload, known: Catalogues = SIMULATED) -> Setup:
-        """The setup under the cap of power of the workload's system, where it has one that the dispatcher heeds."""
-        power = workload.power
-        capped = self.policy.capped(power.cap_w, power.watts, known) if power is not None else None
-        return replace(self, policy=capped) if capped is not None else self
-
     def build(self, jobs: Iterable[TraceJob] = (), known: Catalogues = SIMULATED) -> Policy:
         """The policy, new; what is clairvoyant in it is told of `jobs`. Raises what `PolicySpec.build` raises."""
         policy = self.policy.build(read_json, known)
@@ -101,7 +95,7 @@ class Simulation:
 
     @property
     def left_waiting(self) -> int:
-        """How many jobs never started: the cluster cannot hold them, or a limit or a cap of power kept them out."""
+        """How many jobs never started: the cluster cannot hold them, or a limit kept them out."""
         return len(self.workload.jobs) - len(self.measures.start_s)
 
     def metric(self, name: MetricLike) -> float:
@@ -249,18 +243,13 @@ def run(
 
     Raises `DecisionFault` where dispatcher or predictor fails, `Unusable` if no job can run at all.
     """
-    setup = setup.on(workload, known)
-    if workload.power is not None and "power_cap_w" not in setup.policy.dispatcher_settings:
-        note = f"{short_name(setup.policy.dispatcher)} heeds no cap of power"
-        workload = replace(workload, notes=(*workload.notes, note))
     policy, site = setup.build(workload.jobs, known), workload.site
     schedule = replay(workload.jobs, workload.cluster, policy, setup.charge, progress, setup.lane, site, strict=True)
     ran = schedule.start_s != NEVER
     if len(schedule.refused) == len(workload.jobs):
         first = next(iter(schedule.refused.values()))
         raise Unusable(f"{workload.name}: no job can run on {workload.system}: {first}")
-    if "power_cap_w" not in setup.policy.dispatcher_settings or not ran.any():
-        check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
+    check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
     jobs = [item.job for item in compress(workload.jobs, ran.tolist())]
     measures = Measures(  # read-only: a metric must not change what the next one sees
         submit_s=frozen_array([job.submit_s for job in jobs]),

@@ -173,8 +173,7 @@ def finished_before(study: Study, chosen: Sequence[Setup], workload: Workload) -
     """
     assert study.out is not None
     asked = {
-        _folder(study.out, setup).name: {"version": version("cpsched"), **identity(setup.on(workload), workload)}
-        for setup in chosen
+        _folder(study.out, setup).name: {"version": version("cpsched"), **identity(setup, workload)} for setup in chosen
     }
     check_made_alike(study.out, asked, [metric(name).name for name in study.metrics])
     places = {name: index for index, name in enumerate(asked)}

@@ -92,10 +92,11 @@ class Telling(Replay):
                 continue
             if learns:
                 self.learn()
-            self.snapshot = snapshot = self.state.snapshot()
-            if not len(snapshot.queue):
+            now = self.state.snapshot()
+            if not len(now.queue):
                 continue
-            self.decision = decision = self.policy.decide(snapshot, "plan")
+            self.decision = decision = self.within(None, now, "plan")
+            snapshot = self.snapshot
             self.tell()
             starts = decision.starts
             if decision.plan_s is not None:
@@ -110,15 +111,11 @@ class Telling(Replay):
         )  # fmt: skip
 
 
-def promises(workload: Workload, policy: Policy, progress: Progress | None = None, capped: bool = False) -> Promises:
-    """What a policy promises the jobs of a workload, and keeps. Raises `DecisionFault` where the policy fails.
-
-    A policy that is `capped` heeds a cap of power, which may leave jobs waiting for ever.
-    """
+def promises(workload: Workload, policy: Policy, progress: Progress | None = None) -> Promises:
+    """What a policy promises the jobs of a workload, and keeps. Raises `DecisionFault` where the policy fails."""
     told = Telling(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
     found = told.every_round()
-    if not capped:
-        check_all_started(workload.jobs, told.state.table.start_s[: told.total], told.refused, policy)
+    check_all_started(workload.jobs, told.state.table.start_s[: told.total], told.refused, policy)
     return found
 
 

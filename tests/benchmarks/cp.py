@@ -24,6 +24,7 @@ from cpsched_sim.experiment import Simulation, simulate
 from cpsched_sim.systems.system import System, load_system
 from cpsched_sim.workloads.eurora import eurora_jobs
 from cpsched_sim.workloads.load import Workload, load
+from tests.searches import studied
 from tests.traces import KIT, KTH, trace
 
 FAMILY = ("hcp19", "hcp2", "hcp1", "hcp", "cph", "pcp20", "pcp19", "pcp2", "pcp1", "pcp")
@@ -69,12 +70,12 @@ def line(name: str, dispatcher: str, outcome: Simulation) -> str:
 def report(name: str, dispatcher: str, jobs: int | None, predictor: str, given: dict[str, str]) -> None:
     """Replay, and print."""
     work = workload(name, jobs)
-    keys = setting_names(catalogue.DISPATCHERS.find(dispatcher))
+    keys = {*setting_names(catalogue.DISPATCHERS.find(dispatcher)), "certain", "equal_jobs"}
     defaults = {"limit_s": "1"} if name == "kth" else {}
     settings = {key: value for key, value in (defaults | given).items() if key in keys}
     if "effort" in settings:
         settings.pop("limit_s", None)
-    outcome = simulate(work, dispatcher, predictor, settings=settings)
+    outcome = simulate(work, studied(dispatcher, settings), predictor)
     print(line(name, dispatcher, outcome), flush=True)
     if name == "kth":
         base = simulate(work, "list-reg", predictor).summary()

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from cpsched import catalogue
 from cpsched.dispatchers.cp import engine
 from cpsched.kernels.cp.delays import delay
 from cpsched_sim.instances import read_instances
+from tests.searches import studied
 
 FEW = 20
 """So many branches count as a search."""
@@ -82,7 +82,7 @@ def main(file: str, words: list[str]) -> None:
             continue
         contended += 1
         before = len(rounds)
-        decision = catalogue.DISPATCHERS.build("pcp20", given).decide(instance.snapshot, "starts")
+        decision = studied("pcp20", given).decide(instance.snapshot, "starts")
         paths[decision.effort.path] += 1
         if len(rounds) > before and not quiet:
             found = rounds[-1]

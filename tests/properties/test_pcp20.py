@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.engine import improve
+from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched.dispatchers.cp.limit import Limit
 from cpsched.dispatchers.cp.objective import by_slowdown, slowdown
-from cpsched.dispatchers.cp.recipes.pcp20 import pcp20
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.fit import verify
 from cpsched.kernels.cp.considered import startable
@@ -75,7 +75,7 @@ def planned_slowdown(decision: Decision, snapshot: Snapshot) -> float:
 @given(snapshots(nodes=4, jobs=7, longest_s=50, plain=False))
 @settings(max_examples=150, deadline=None)
 def test_never_infeasible_never_worse_than_the_first_dive(snapshot: Snapshot) -> None:
-    decision = pcp20(effort=400).decide(snapshot)
+    decision = ConstraintDispatcher(effort=400).decide(snapshot)
     assert verify(decision, snapshot) == []
     first = first_dive(snapshot)
     if first is not None:
@@ -143,7 +143,7 @@ def exhaustive(snapshot: Snapshot, jobs: Sequence[Job]) -> float:
 @given(snapshots(nodes=2, jobs=3, longest_s=4, plain=True))
 @settings(max_examples=80, deadline=None)
 def test_optimal_where_exhaustive_search_can_tell(snapshot: Snapshot) -> None:
-    decision = pcp20(effort=80_000, restarts=100).decide(snapshot)
+    decision = ConstraintDispatcher(effort=80_000, restarts=100).decide(snapshot)
     assert verify(decision, snapshot) == []
     considered = set(decision.plan_by_job(snapshot))
     jobs = [job for job in snapshot.queued_jobs() if job.id in considered]
@@ -165,20 +165,20 @@ def test_the_solver_alone_decides_as_the_certain_answers_do(snapshot: Snapshot) 
     from_dive = Answer(window.first_leaf(facts), "", certain=False)
     solved = improve(problem, from_dive, "positions", Limit(1.0, 1.0, 100, effort=80_000), seed=0)
     assert solved.status == "optimal"
-    decided = pcp20(effort=80_000, restarts=100).decide(snapshot)
+    decided = ConstraintDispatcher(effort=80_000, restarts=100).decide(snapshot)
     assert solved.plan is not None
     total = problem.objective.constant + delay(problem.objective, solved.plan.start_s)
     assert total == pytest.approx(planned_slowdown(decided, snapshot))
 
 
 HARD = """
-from cpsched.dispatchers.cp.recipes.pcp20 import pcp20
+from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from tests.builders import a_cluster, a_job, a_snapshot
 jobs = [a_job(i, units=i % 4 + 1, per_unit=(i % 3 + 1, i % 5 + 1), walltime_s=7 * i, distinct=i % 2 == 0)
         for i in range(1, 16)]
 snapshot = a_snapshot(a_cluster(nodes=4, cores=4, memory=8), jobs)
 for _ in range(2):
-    decision = pcp20(effort=600, seed=3).decide(snapshot)
+    decision = ConstraintDispatcher(effort=600, seed=3).decide(snapshot)
     print(decision.starts_by_job(snapshot), decision.plan_by_job(snapshot), decision.effort.branches,
           decision.effort.path, decision.effort.objective)
 """

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from cpsched.fit import verify
-from cpsched.model import Decision, Snapshot
+from cpsched.model import Cluster, Decision, PowerCap, Snapshot
 from cpsched.policy import Policy
 from cpsched.site.admission import Round, decide_within
 from cpsched_bridge.cycle.apart import Apart
@@ -34,6 +35,8 @@ class Decider:
     policy: Policy
     limit_s: float
     pace: Pace
+    power: PowerCap | None = None
+    """A cap of power that the settings set."""
 
     def waits_for(self) -> str | None:
         """What the dispatcher's process has yet to do before it can be asked, in words; None: it can be asked now."""
@@ -56,6 +59,8 @@ class Decider:
     def _decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
         with timed(report, "decide", self.pace):
             scene = scene_of(seen, entries, report.mode == "control")
+            if self.power is not None:
+                scene = replace(scene, cluster=_under(scene.cluster, self.power))
             whole = report.snapshot = self.policy.estimated(scene)
             report.waiting = list(whole.queued_jobs())
             found, memory = self._within_limits(whole, seen)
@@ -94,13 +99,17 @@ class Decider:
             self.policy.took(self.pace.monotonic_s() - began_s)
             return decision
 
-        if seen.limits is None:
-            return Round(snapshot, decide(snapshot), {}), memories[0]
-        running = {each.job.id for each in seen.running}
+        running, limits = {each.job.id for each in seen.running}, seen.limits
         jobs = snapshot.table.jobs
         coming = [jobs[slot].id for slot in snapshot.running.tolist() if jobs[slot].id not in running]
-        found = decide_within(snapshot, seen.limits.beside(coming), decide)
+        found = decide_within(snapshot, None if limits is None else limits.beside(coming), decide)
         return found, memories[found.answer]
+
+
+@lru_cache(maxsize=2)
+def _under(cluster: Cluster, power: PowerCap) -> Cluster:
+    """The cluster under a cap of power; the same one for the same cluster."""
+    return replace(cluster, power=power)
 
 
 def _summary(report: CycleReport) -> str:

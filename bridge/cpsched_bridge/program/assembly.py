@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
@@ -14,8 +14,7 @@ from typing import cast
 import structlog
 
 from cpsched import plugins
-from cpsched.catalogue import DISPATCHERS
-from cpsched.errors import CpschedError, UnknownName, Unloadable
+from cpsched.errors import RAISED, CpschedError, UnknownName, Unloadable, require, what_happened
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters import Adapter
@@ -27,9 +26,10 @@ from cpsched_bridge.cycle.guard import require_ready
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.errors import BackendBegins, BackendError, NotReady, Unreachable, WrongSetting
-from cpsched_bridge.ports import Backend, Check, Pace
+from cpsched_bridge.in_force import InForce, for_the_site, in_force
+from cpsched_bridge.ports import Backend, Can, Check, Pace
 from cpsched_bridge.program import refusals
-from cpsched_bridge.settings import Settings
+from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.store import identity
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.places import (
@@ -51,8 +51,6 @@ from cpsched_sim.files import read_json
 
 ADAPTERS_FOLDER = "cpsched_bridge.adapters"
 ADAPTERS_GROUP = "cpsched.adapters"
-DECIDE_S = 0.1
-"""How long a decision may take on a real Slurm, where a dispatcher has no limit of its own."""
 FIRST_WAIT_S = 2.0
 LOG_EVERY_S = 10.0
 """How often the log tells how far a beginning is."""
@@ -74,46 +72,66 @@ def adapter_of(words: str) -> Adapter:
     return cast(Adapter, found)
 
 
-def connect(settings: Settings, where: str = "settings") -> Backend:
-    """The backend that the settings ask for; its adapter is imported now. Raises `SettingsError`."""
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The adapter of the settings, with its options and what it can do with them."""
+
+    adapter: Adapter
+    options: Section
+    can: Can
+
+
+def chosen(settings: Settings, where: str = "settings") -> Chosen:
+    """The adapter that the settings ask for, imported now; the cluster is not. Raises `SettingsError`."""
     try:
         adapter = adapter_of(settings.adapter)
     except CpschedError as error:
         raise settings.located(WrongSetting(("adapter",), settings.adapter, str(error)), where) from error
     options = settings.adapter_options(adapter.Options, where)
     try:
-        return adapter.connect(options)
+        return Chosen(adapter, options, can_of(adapter, options))
+    except RAISED as error:
+        rule = f"cannot tell what it can do: {what_happened(error)}"
+        raise settings.located(WrongSetting(("adapter",), settings.adapter, rule), where) from error
+
+
+def can_of(adapter: Adapter, options: Section) -> Can:
+    """What the adapter says that it can do; raises `InvalidValue` where that is no `Can`."""
+    can = adapter.can(options) if hasattr(adapter, "can") else Can()
+    require(isinstance(can, Can), "can", can, "must give a cpsched_bridge.ports.Can")
+    return can
+
+
+def connect(settings: Settings, where: str = "settings", found: Chosen | None = None) -> Backend:
+    """The backend that the settings ask for, of the adapter that was `found` already. Raises `SettingsError`."""
+    found = found or chosen(settings, where)
+    try:
+        return found.adapter.connect(found.options)
     except WrongSetting as error:
         raise settings.located(error, where) from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """What a bridge decides with."""
+    """What a bridge decides with, and what is in force."""
 
-    spec: PolicySpec
     policy: Policy
     fallback: Policy | None
+    in_force: InForce
+    chosen: Chosen
 
 
-def prepared(settings: Settings) -> Prepared:
+def prepared(settings: Settings, where: str = "settings") -> Prepared:
     """The policy and the fallback, made. Raises `SettingsError` for what no bridge can begin with."""
     try:
         spec = settings.policy.spec()
         refusals.check(settings, spec)
+        found = chosen(settings, where)
+        policy, fallback = policy_of(for_the_site(spec, found.can)), fallback_of(settings, found.can)
+        told = in_force(settings, found.options, found.can, spec, policy, fallback)
     except WrongSetting as error:
-        raise settings.located(error) from error
-    spec = for_the_site(spec, settings.adapter)
-    return Prepared(spec, policy_of(spec), fallback_of(settings))
-
-
-def examined(settings: Settings, where: str) -> Backend:
-    """The backend, once all has been made that a bridge would make of its settings; nothing is begun.
-
-    Raises `SettingsError` where a bridge would refuse to begin.
-    """
-    prepared(settings)
-    return connect(settings, where)
+        raise settings.located(error, where) from error
+    return Prepared(policy, fallback, told, found)
 
 
 def policy_of(spec: PolicySpec) -> Policy:
@@ -121,28 +139,11 @@ def policy_of(spec: PolicySpec) -> Policy:
     return spec.build(read_json)
 
 
-def for_the_site(spec: PolicySpec, adapter: str) -> PolicySpec:
-    """The same policy; on a real Slurm the site's priorities count in it, unless its settings say how they do.
-
-    A dispatcher that may go by any order goes by the site's; one that weighs jobs gives the site's priorities as much
-    weight as its own objective. One that knows a limit in seconds, and has none, gets `DECIDE_S`.
-    """
-    if adapter != "slurm":
-        return spec
-    offered = DISPATCHERS.find(spec.dispatcher).defaults()
-    heeding = {"order": "priority"} if offered.get("order") == "reg" else {}
-    if "site_weight" in offered:
-        heeding["site_weight"] = "1"
-    if "limit_s" in offered and offered["limit_s"] is None:
-        heeding["limit_s"] = str(DECIDE_S)
-    return replace(spec, dispatcher_settings={**heeding, **spec.dispatcher_settings})
-
-
-def fallback_of(settings: Settings) -> Policy | None:
+def fallback_of(settings: Settings, can: Can) -> Policy | None:
     """Who decides where the policy hangs or fails; None: nobody does."""
     if not settings.policy.falls_back:
         return None
-    return policy_of(for_the_site(settings.policy.fallback_spec(), settings.adapter))
+    return policy_of(for_the_site(settings.policy.fallback_spec(), can))
 
 
 @contextmanager
@@ -207,12 +208,12 @@ def _tell_systemd(systemd: Systemd, words: str) -> None:
 
 
 @contextmanager
-def watched(settings: Settings, backend: Backend) -> Iterator[Watch | None]:
+def watched(settings: Settings, backend: Backend, told: InForce) -> Iterator[Watch | None]:
     """What listens to the cycles and is served over HTTP, if anything is enabled."""
     if not (settings.metrics.enabled or settings.serves_page):
         yield None
         return
-    watch = Watch(settings, partial(surroundings, settings, backend))
+    watch = Watch(settings, partial(surroundings, settings, backend), told.deciding)
     endpoint = Endpoint(watch.app(), settings.metrics.host, settings.metrics.port)
     structlog.get_logger("bridge").info("watch", metrics=f"{endpoint.url}metrics", page=endpoint.url)
     try:
@@ -234,9 +235,11 @@ def surroundings(settings: Settings, backend: Backend) -> Surroundings:
 
 def run(settings: Settings, where: str) -> list[str]:
     """Run a bridge until a signal ends it; what kept held jobs from being given back, a line each."""
-    ready = prepared(settings)
-    spec, policy, fallback = ready.spec, ready.policy, ready.fallback
-    backend, systemd = connect(settings, where), Systemd()
+    ready = prepared(settings, where)
+    policy, told = ready.policy, ready.in_force
+    for row in told.without_effect:
+        structlog.get_logger("bridge").warning("setting", name=row.name, value=row.value, detail=row.note)
+    backend, systemd = connect(settings, where, ready.chosen), Systemd()
     try:
         held_lock = lock(settings)
     except BaseException:
@@ -245,20 +248,20 @@ def run(settings: Settings, where: str) -> list[str]:
     try:
         pace = RealPace()
         pace.stop_on_signals()
-        with watched(settings, backend) as watch:
+        with watched(settings, backend, told) as watch:
             beginning = Beginning(tellers=tellers(settings, systemd, watch))
             most_s = settings.cycle.max_backoff_s
             if settings.mode == "control" and not checked(backend, pace, systemd, most_s, beginning.tell):
                 return []
             with (
-                steps(policy, spec, settings, backend, beginning.tell) as beginning.steps,
+                steps(policy, told.policy, settings, backend, beginning.tell) as beginning.steps,
                 opened_ledger(settings) as ledger,
                 opened_journal(settings, read_only=False) as journal,
             ):
                 warn_of_kept(settings, ledger)
                 return Bridge(
-                    backend, policy, spec, ledger, journal, pause_file(settings), pace, settings,
-                    () if watch is None else (watch,), fallback, systemd, beginning,
+                    backend, policy, told, ledger, journal, pause_file(settings), pace, settings,
+                    () if watch is None else (watch,), ready.fallback, systemd, beginning,
                 ).run()  # fmt: skip
     finally:
         beginning_file(settings).tell("")

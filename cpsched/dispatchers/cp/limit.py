@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from cpsched.dispatchers.cp.recipe import Control
 from cpsched.errors import require
 
 _SHARES = 8
 """The share of the first search in an effort is one of so many."""
-
-Control = Literal["doubles", "stops"]
-"""What follows a search that found nothing new.
-
-- `doubles`: with no plan at all, one of twice the limit; with any plan, nothing (cp19 section 2.2).
-- `stops`: the same, but never after a proof; and a plan is improved until `restarts` searches in a row change nothing
-  (cp19 section 3).
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +26,7 @@ class Limit:
     effort: int | None = None
     model_s: float = 0.1
     control: Control = "stops"
+    """What follows a search that found nothing new, see `recipe.WORDS`."""
 
     def __post_init__(self) -> None:
         require(self.total_s > 0, "limit_s", self.total_s, "must be positive")

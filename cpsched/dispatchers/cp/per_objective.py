@@ -38,13 +38,15 @@ class PerObjectiveDispatcher(Dispatcher):
     - `limit_s`: seconds of the solver in a round, shared by its plans. Without a plan by then, the round is decided by
       list-reg (path `late`); debs24 allows 20 s, and 40 s where that brings none.
     - `effort` takes the place of the seconds: thousandths of the solver's deterministic time.
-    - `certain`: with `no` the solver is asked also where no search can change the decision.
     - `allocation`: which nodes a start gets. Where the nodes have no room for a start of the pools, the job waits and
       is counted (`unplaced`).
 
     The effort of a decision has its objective, and where one is known a proved lower bound of it; their difference is
     the gap. P2SF has no bound. It can be lowered by idling, which nobody wants: where all jobs can start, they do.
     """
+
+    certain = True
+    """No solver is asked where no search can change the decision. Studies ask always."""
 
     def __init__(
         self,
@@ -53,7 +55,6 @@ class PerObjectiveDispatcher(Dispatcher):
         site_weight: float = 0.0,
         limit_s: float = 20.0,
         effort: int | None = None,
-        certain: Literal["yes", "no"] = "yes",
         allocation: Allocation = "best-fit",
         seed: int = 0,
     ) -> None:
@@ -66,13 +67,13 @@ class PerObjectiveDispatcher(Dispatcher):
         for name in self._orders:
             require(name in ORDERS, "plans", name, f"must be orders of the queue: {', '.join(ORDERS)}")
         self._limit_s, self._effort, self._seed = limit_s, effort, seed
-        self._certain, self._allocation = certain == "yes", allocation
+        self._allocation = allocation
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """See `Dispatcher.decide`."""
         facts = window.facts_of(snapshot)
         slots = possible(facts, snapshot.queue, moment_of(facts.machine.capacity))
-        if len(slots) == 0 or (self._certain and len(startable(facts, slots, 1)) == 0):
+        if len(slots) == 0 or (self.certain and len(startable(facts, slots, 1)) == 0):
             return nothing_starts(snapshot, Effort("nothing-fits" if len(snapshot.queue) else "empty-queue"), need)
         objective = self._objective(snapshot, slots)
         order = _densest_first(snapshot, slots, objective)
@@ -96,7 +97,7 @@ class PerObjectiveDispatcher(Dispatcher):
         """The certain answer where there is one; else what the solver says."""
         answer = shortcuts.pooled(problem)
         regular = self._metric != "p2sf" or answer.path in ("single", "all-fit")
-        if self._certain and answer.certain and regular:
+        if self.certain and answer.certain and regular:
             return answer
         return self._solved(snapshot, problem, answer)
 

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from cpsched.dispatchers.cp.recipe import Running
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.state import Facts, Objective, Plan, empty_plan
 from cpsched.kernels.state import machine_of
 from cpsched.model import IntArray, Snapshot
-
-if TYPE_CHECKING:
-    from cpsched.dispatchers.cp.power import Power
-
-Jobs = Literal["all", "first", "startable"]
-"""Which jobs a model is made of: the whole queue; its first m, the rest fixed at the end of the horizon; or the first m
-that could start now, were they alone."""
-
-Running = Literal["remaining", "at-least-1s"]
-"""How long a running job goes on: start + estimate - now, which is negative for one that outlived its estimate (cp19
-section 4), or that and one second at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +18,13 @@ class Problem:
     """One round as a model sees it: jobs to plan, what a plan costs, and how far it may go.
 
     `rest` are slots of jobs that are in the model but not searched (HCP); `overdue` tells that some running job is
-    taken to have ended already, although it holds its nodes. `power` is a cap, where there is one.
+    taken to have ended already, although it holds its nodes.
     """
 
     facts: Facts
     objective: Objective
     rest: IntArray
     overdue: bool
-    power: Power | None = None
     in_order: bool = False
     """Whether interchangeable jobs start in the order in which they are considered, see `alike`."""
 

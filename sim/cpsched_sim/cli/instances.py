@@ -76,12 +76,10 @@ def instances_record(
         setup = Setup(PolicySpec.of(dispatcher, predictor, parse_settings(set_), options, SIMULATED))
         told = patient.and_tell(lambda jobs: show(jobs, None))
         workload = load(trace, system, lenient, max_jobs, told, format, dialect)
-        setup = setup.on(workload)
         policy = setup.build(workload.jobs)
         policy.dispatcher = recording = Recording(policy.dispatcher, contended, every, most)
         schedule = replay(workload.jobs, workload.cluster, policy, progress=patient.and_tell(show), strict=True)
-        if "power_cap_w" not in setup.policy.dispatcher_settings:
-            check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
+        check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
     write_instances(out, header_to_json(workload.cluster, identity(setup, workload)), recording.lines)
     typer.echo(f"{out}: {len(recording.lines):,} instances")
 

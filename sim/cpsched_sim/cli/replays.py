@@ -105,7 +105,7 @@ def _warn(simulation: Simulation) -> None:
     for note in simulation.workload.notes:
         say("note", note)
     if simulation.left_waiting:
-        refused = next(iter(simulation.schedule.refused.values()), "the cap of power leaves no room for them")
+        refused = next(iter(simulation.schedule.refused.values()))
         say("warning", f"{simulation.left_waiting} jobs never started: {refused}")
     for hint in simulation.hints:
         say("hint", hint)

@@ -115,11 +115,10 @@ def promises(
         for note in workload.notes:
             say("note", note)
         for setup, _ in chosen:
-            capped = "power_cap_w" in setup.policy.dispatcher_settings
-            kept = told.promises(workload, setup.build(workload.jobs), patient.renew, capped)
+            kept = told.promises(workload, setup.build(workload.jobs), patient.renew)
             found.append((setup.policy.dispatcher, kept))
     rows = {name: told.figures(each) for name, each in found}
     title = f"{workload.name} on {workload.system}, {predictor}: real start less the first one told"
     show_it = partial(echo_json, rows) if as_json else partial(print_promises, title, rows)
-    made_of = {"combinations": [identity(setup.on(workload), workload) for setup, _ in chosen]}
+    made_of = {"combinations": [identity(setup, workload) for setup, _ in chosen]}
     all_of(show_it, *([partial(told.write_promises, found, out, made_of)] if out is not None else []))

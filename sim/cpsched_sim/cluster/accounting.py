@@ -9,10 +9,10 @@ import numpy as np
 from cpsched.model import NEVER, IntArray
 from cpsched.site.accounts import Limits
 from cpsched.site.admission import LimitsNow
-from cpsched.site.fair_share import FadingUse, FloatArray, classic, fair_tree
 from cpsched.site.limits import Book, Claimant, Spent, Standing
 from cpsched.site.multifactor import Candidates, Machine, basic_priorities, part_of_largest, points, tres_points
 from cpsched_sim.cluster.state import SimulatedCluster
+from cpsched_sim.site.fair_share import FadingUse, FloatArray, ShareTree, classic, fair_tree
 from cpsched_sim.site.policy_file import PartitionEntry, SitePolicy, resources_of
 
 WAITS_A_HALF_LIFE, MOST_WAITS = 10, 200
@@ -38,6 +38,7 @@ class SiteInPlay:
         self.resources = resources_of(state.cluster)
         self.present = dict(zip(self.resources, capacity.sum(axis=0).tolist(), strict=True)) | {"node": len(capacity)}
         rows = self.site.accounts.associations
+        self.tree = ShareTree.of(self.site.accounts)
         self.qos_names = list(self.site.qos)
         self.qos_at = {name: len(rows) + at for at, name in enumerate(self.qos_names)}
         self._read_jobs()
@@ -156,7 +157,7 @@ class SiteInPlay:
         self.due_s = now_s + period_s
         for use in self.use.values():
             use.advance(now_s)
-        entry, tree = self.policy.file.fair_share, self.site.accounts.tree
+        entry, tree = self.policy.file.fair_share, self.tree
         if self.weights.fair_share:
             used = self.use["cpu"].used[: len(tree.parents)]
             if entry.algorithm == "fair-tree":
@@ -169,7 +170,7 @@ class SiteInPlay:
             self.running = {slot: self.book.standing(self.claims[slot]) for slot in self.running}
 
     def _spent(self) -> Spent:
-        tree = self.site.accounts.tree
+        tree = self.tree
         rows = range(len(tree.parents))
         totals = {name: tree.totals(use.used[: len(tree.parents)]) / 60 for name, use in self.use.items()}
         of_qos = {name: use.used[len(tree.parents) :] / 60 for name, use in self.use.items()}

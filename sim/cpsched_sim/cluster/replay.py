@@ -17,9 +17,21 @@ import numpy.typing as npt
 from cpsched.dispatchers.by_scheme import SchemeDispatcher
 from cpsched.errors import DecisionFault, require
 from cpsched.fit import verify
-from cpsched.model import EXCLUSIVE, NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, Placement, Snapshot, Starts
+from cpsched.model import (
+    EXCLUSIVE,
+    NEVER,
+    NO_STARTS,
+    Cluster,
+    Decision,
+    Effort,
+    IntArray,
+    Need,
+    Placement,
+    Snapshot,
+    Starts,
+)
 from cpsched.policy import Policy
-from cpsched.site.admission import decide_within
+from cpsched.site.admission import LimitsNow, decide_within
 from cpsched_sim.cluster import clock
 from cpsched_sim.cluster.accounting import SiteInPlay
 from cpsched_sim.cluster.events import FAULTY, MAY_START, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
@@ -257,14 +269,18 @@ class Replay:
 
     def decided(self) -> Decision:
         """What the policy decides now, within the site's limits where there is a site."""
-        if self.site is None:
-            self.snapshot = self.state.snapshot()
-            return self.policy.decide(self.snapshot, "starts")
-        limits = self.site.begin_round()
-        self.snapshot = self.state.snapshot()
-        found = decide_within(self.snapshot, limits, lambda snapshot: self.policy.decide(snapshot, "starts"))
+        limits = self.site.begin_round() if self.site is not None else None
+        decision = self.within(limits, self.state.snapshot(), "starts")
+        if self.site is not None:
+            self.site.started(decision.starts.slots.tolist())
+        return decision
+
+    def within(self, limits: LimitsNow | None, snapshot: Snapshot, need: Need) -> Decision:
+        """What the policy decides within limits and the cluster's cap of power, which the cluster does not judge."""
+        found = decide_within(snapshot, limits, lambda snapshot: self.policy.decide(snapshot, need))
         self.snapshot = found.snapshot
-        self.site.started(found.decision.starts.slots.tolist())
+        if snapshot.cluster.power is not None and (broken := verify(found.decision, found.snapshot)):
+            raise DecisionFault("dispatcher", self.policy.dispatcher, f"second {snapshot.now_s}: {broken[0]}")
         return found.decision
 
     def spend(self, charge_ms: float) -> None:
@@ -330,7 +346,9 @@ def run_fast(replay: Replay) -> Schedule:
     dispatcher, fixed = policy.dispatcher, not replay.predictor_learns and replay.charge is None
     plain = isinstance(dispatcher, SchemeDispatcher) and type(dispatcher).decide is SchemeDispatcher.decide
     plain = plain and cast(SchemeDispatcher, dispatcher).scheme.compiled and replay.site is None
-    require(plain and fixed, "lane", "fast", "needs a list scheduler, nothing learned, no charge, no policy of a site")
+    plain = plain and replay.state.cluster.power is None
+    rule = "needs a list scheduler, nothing learned, no charge, no policy of a site, no cap of power"
+    require(plain and fixed, "lane", "fast", rule)
     began = clock.cpu_s()
     run_rounds(replay.state, cast(SchemeDispatcher, dispatcher).scheme, replay.paths, replay.violations, replay.tell)
     if replay.strict and replay.violations:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from cpsched.metrics import FloatArray, Measures, Metric
 from cpsched.model import Job
+from cpsched_sim.site.fair_share import ShareTree
 from cpsched_sim.site.policy_file import SitePolicy
 
 WINDOW_S = 86_400
@@ -51,10 +52,10 @@ class AccountUse:
 def shares_of(policy: SitePolicy) -> dict[str, float]:
     """By account that has users, its share of the machine, level by level."""
     accounts = policy.site.accounts
-    found: dict[str, float] = {}
+    part, found = ShareTree.of(accounts).part_of_all, dict[str, float]()
     for row in accounts.associations:
         if row.user and row.account not in found:
-            found[row.account] = float(accounts.tree.part_of_all[row.parent])
+            found[row.account] = float(part[row.parent])
     return found
 
 

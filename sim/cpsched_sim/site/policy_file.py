@@ -36,6 +36,7 @@ from cpsched.site.words import AT_SUBMISSION, FIELDS, UNMODELLED, limits_of, min
 from cpsched_sim.errors import InvalidPolicy
 from cpsched_sim.reading.tree import Tree, parse_tree, read_tree
 from cpsched_sim.site.dumps import read_associations, read_qos, read_usage
+from cpsched_sim.site.fair_share import ShareTree
 from cpsched_sim.traces.job import TraceJob
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -266,7 +267,7 @@ class SitePolicy:
         leaves = [at for at, row in enumerate(rows) if at and not row.user] or [0]
         heads = {at: sum(row.parent == at and bool(row.user) for row in rows) for at in leaves}
         named = {rows[at].account: at for at in leaves}
-        share = [max(float(part), 1e-9) for part in self.site.accounts.tree.part_of_all]
+        share = [max(float(part), 1e-9) for part in ShareTree.of(self.site.accounts).part_of_all]
         others = self.file.users.others
         parents = {row.parent for row in rows if not row.user}
         childless = [at for at in leaves if at not in parents] or leaves

@@ -25,6 +25,7 @@ amounts per unit (cpsched's own traces, accounting data) are taken as they are; 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from importlib import resources as package_files
 from math import gcd
@@ -35,7 +36,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cpsched import fit
 from cpsched.errors import InvalidValue, UnknownName, require
-from cpsched.model import Cluster, Request
+from cpsched.model import Cluster, PowerCap, Request
 from cpsched_sim.errors import InvalidSystem, Unusable, shown
 from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_NODE_SETS, MAX_NODES, MAX_RESOURCES, MAX_UNITS
 from cpsched_sim.reading.tree import Tree, parse_tree, read_tree
@@ -82,7 +83,7 @@ class UnitRule(BaseModel):
         return processors // each, each
 
 
-class Power(BaseModel):
+class PowerWords(BaseModel):
     """What all running jobs may draw together, and what a job is taken to draw for each amount that it asks for."""
 
     model_config = _STRICT
@@ -100,7 +101,7 @@ class SystemFile(BaseModel):
     node_types: Mapping[Name, NodeType] = Field(default_factory=dict)
     partitions: Mapping[Name, Annotated[Sequence[str], Field(min_length=1)]] = Field(default_factory=dict)
     units: UnitRule
-    power: Power | None = None
+    power: PowerWords | None = None
 
     @model_validator(mode="after")
     def _names_what_it_has(self) -> SystemFile:
@@ -132,7 +133,8 @@ class System:
 
     def __init__(self, file: SystemFile, header: Mapping[str, str] | None = None) -> None:
         self.file = file
-        self.cluster = _cluster(file, header or {})
+        power = None if file.power is None else PowerCap.of(file.power.cap_w, file.power.watts)
+        self.cluster = replace(_cluster(file, header or {}), power=power)
         self._requests: dict[Ask, Request] = {}
         self._interned: dict[Request, Request] = {}
 

@@ -20,7 +20,7 @@ from cpsched_sim.errors import InvalidTrace, SimError, Unusable, shown
 from cpsched_sim.files import sha256_of
 from cpsched_sim.reading.glance import look_at
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
-from cpsched_sim.systems.system import Boundless, Power, System, SystemFile, load_system, named_system
+from cpsched_sim.systems.system import Boundless, System, SystemFile, load_system, named_system
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.traces.record import Reader, Record
 from cpsched_sim.traces.sacct import PLAIN, Dialect, SacctReader
@@ -53,8 +53,6 @@ class Workload:
     """What it was read from: trace_sha256, system_sha256, max_jobs, lenient. Empty where it was made in memory."""
     site: SitePolicy | None = None
     """The policy that it is replayed under, whose accounts hold the users of its jobs."""
-    power: Power | None = None
-    """The cap of the system, which dispatchers that plan on pools heed."""
 
 
 def under(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workload:
@@ -157,8 +155,7 @@ def load(
         "lenient": lenient,
         **({"dialect": asdict(dialect)} if isinstance(reader, SacctReader) else {}),
     }
-    power = target.file.power
-    return Workload(shown(path.name), target.name, target.cluster, jobs, reader.header, notes, origin, power=power)
+    return Workload(shown(path.name), target.name, target.cluster, jobs, reader.header, notes, origin)
 
 
 def load_jobs(

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from cpsched.model import PowerCap
 from cpsched_bridge.adapters.mock import Options
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.settings import Settings, load
@@ -108,13 +109,10 @@ def test_every_setting_has_a_sentence(section):
         assert is_section or (field.description or "").endswith("."), name
 
 
-def test_a_cap_of_power_goes_to_a_dispatcher_that_heeds_it(tmp_path):
-    text = "policy: {{dispatcher: {}, power: {{cap_w: 100, watts: {{cores: 8, gpus: 120}}}}}}"
-    spec = load(written(tmp_path, text.format("hcp19"))).policy.spec()
-    assert spec.dispatcher_settings == {"power_cap_w": "100", "watts": "cores=8,gpus=120"}
-    for deaf in ("easy", "pcp20"):
-        with pytest.raises(SettingsError, match=f"policy.power.cap_w: 100: {deaf} heeds no cap of power"):
-            load(written(tmp_path, text.format(deaf))).policy.spec()
+def test_a_cap_of_power_goes_with_every_dispatcher(tmp_path):
+    power = load(written(tmp_path, "policy: {power: {cap_w: 100, watts: {cores: 8, gpus: 120}}}")).policy.power
+    assert power.cap() == PowerCap(100, (("cores", 8), ("gpus", 120)))
+    assert load(written(tmp_path, "{}")).policy.power.cap() is None
 
 
 @pytest.mark.parametrize("half", ["{cap_w: 100}", "{watts: {cores: 8}}"])

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from cpsched.errors import InvalidValue
 from cpsched.fit import holds, refusal, room, room_by_node, verify
-from cpsched.model import Cluster, Decision, Effort, Request, Starts
+from cpsched.model import Cluster, Decision, Effort, PowerCap, Request, Starts
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
@@ -80,6 +83,61 @@ def test_a_job_is_started_once():
     twice = Decision(Starts(*(np.array(column, np.int64) for column in columns), by_construction=True), Effort("test"))
     assert [str(violation) for violation in verify(twice, snapshot)] == ["job 1: started twice"]
     assert not holds(twice, snapshot)
+
+
+def capped(cluster, cap_w, **watts):
+    return replace(cluster, power=PowerCap.of(cap_w, watts))
+
+
+@pytest.mark.parametrize(
+    ("cap_w", "said"),
+    [
+        (72, []),
+        (71, ["job 2: draws 24 W, 23 W of the cap of 71 W are left"]),
+        (48, ["job 2: draws 24 W, 0 W of the cap of 48 W are left"]),
+        (
+            31,
+            [
+                "job 1: draws 32 W, 15 W of the cap of 31 W are left",
+                "job 2: draws 24 W, 0 W of the cap of 31 W are left",
+            ],
+        ),
+        (
+            15,
+            [
+                "job 1: draws 32 W, 0 W of the cap of 15 W are left",
+                "job 2: draws 24 W, 0 W of the cap of 15 W are left",
+            ],
+        ),
+    ],
+)
+def test_the_cap_of_power_is_judged_start_by_start(cap_w, said):
+    """Two running cores draw 16 W; the first start 32 W, the second 24 W, a job without cores nothing."""
+    running = [a_running(a_job(9, per_unit=(2, 1)), ((0, 1),))]
+    queue = [a_job(1, units=2, per_unit=(2, 1)), a_job(2, per_unit=(3, 1)), a_job(3, per_unit=(0, 1))]
+    snapshot = a_snapshot(capped(CLUSTER, cap_w, cores=8), queue, running)
+    assert faults({0: ((1, 2),), 1: ((2, 1),), 2: ((2, 1),)}, snapshot) == said
+
+
+def test_a_job_beyond_the_cap_of_power_can_never_run():
+    cluster = capped(Cluster.of([[8, 2]], ["cores", "gpus"]), 100, cores=8, gpus=40)
+    assert refusal(Request(2, (2, 0)), cluster) is None
+    assert refusal(Request(1, (2, 2)), cluster) is None
+    assert refusal(Request(2, (2, 1)), cluster) == "draws 112 W, the cap of power is 100 W"
+
+
+@pytest.mark.parametrize(
+    ("cap_w", "watts", "rule"),
+    [
+        (0, {"cores": 8}, "power.cap_w=0: must be positive"),
+        (9, {}, "power.watts=: must say what a job draws"),
+        (9, {"cores": -1}, "power.watts.cores=-1: must not be negative"),
+        (9, {"gpus": 1}, "power.watts=gpus: must be one of cores, memory"),
+    ],
+)
+def test_a_cap_of_power_that_makes_no_sense_is_refused(cap_w, watts, rule):
+    with pytest.raises(InvalidValue, match=rule):
+        capped(CLUSTER, cap_w, **watts)
 
 
 @pytest.mark.parametrize(

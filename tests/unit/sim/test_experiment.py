@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from cpsched import Dispatcher, plan
+from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.errors import DecisionFault, InvalidValue, UnknownName
-from cpsched.model import Job, Request
+from cpsched.model import Job, PowerCap, Request
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.profile import ProfilePredictor
 from cpsched_sim.errors import Unusable
 from cpsched_sim.experiment import Setup, figure, run, simulate, write_results
 from cpsched_sim.oracle import SIMULATED, OraclePredictor
-from cpsched_sim.systems.system import Power
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -109,21 +109,42 @@ def test_figures_are_plain_numbers_for_json():
     json.dumps(summary)
 
 
-def test_the_cap_of_a_system_is_heeded_by_dispatchers_on_pools_and_noted_for_others():
-    """Two jobs of 16 W under a cap of 20 W, on room for both."""
-    workload = replace(a_workload(ran(1, units=2), ran(2, units=2)), power=Power(cap_w=20, watts={"cores": 8}))
-    heeding = run(workload, Setup(PolicySpec("hcp19")))
-    assert heeding.schedule.start_s.tolist() == [0, 10]
-    assert heeding.setup.policy.settings() == {"power_cap_w": "20", "watts": "cores=8"}
-    deaf = run(workload, Setup(PolicySpec("easy")))
-    assert deaf.schedule.start_s.tolist() == [0, 0]
-    assert deaf.workload.notes == ("a note", "easy heeds no cap of power")
+@pytest.mark.parametrize("dispatcher", ["list-reg", "greedy", "easy", "lookahead", "hcp19", "pcp20", "cp-af", "prb"])
+def test_the_cap_of_a_system_holds_whoever_decides(dispatcher):
+    """Two jobs of 16 W under a cap of 31 W, and of 32 W, on room for both."""
+    for cap_w, starts in ((31, [0, 10]), (32, [0, 0])):
+        workload = a_workload(ran(1, units=2), ran(2, units=2))
+        cluster = replace(workload.cluster, power=PowerCap.of(cap_w, {"cores": 8}))
+        simulation = run(replace(workload, cluster=cluster), Setup(PolicySpec(dispatcher)))
+        assert simulation.schedule.start_s.tolist() == starts
 
 
-def test_a_cap_that_is_set_goes_before_that_of_the_system():
-    workload = replace(a_workload(ran(1, units=2), ran(2, units=2)), power=Power(cap_w=20, watts={"cores": 8}))
-    setup = Setup(PolicySpec.of("hcp19", settings={"power_cap_w": 32}))
-    assert run(workload, setup).schedule.start_s.tolist() == [0, 0]
+def test_a_job_that_draws_more_than_the_cap_never_runs_and_stops_nobody():
+    workload = a_workload(ran(1, units=2), ran(2, units=1))
+    cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
+    schedule = run(replace(workload, cluster=cluster), Setup()).schedule
+    assert schedule.refused == {0: "draws 16 W, the cap of power is 15 W"}
+    assert schedule.start_s.tolist()[1] == 0
+
+
+def test_what_a_dispatcher_starts_beyond_the_cap_is_a_fault():
+    """It answers with the slots of the whole queue, whatever it is given."""
+
+    class Deaf(EasyDispatcher):
+        def decide(self, snapshot, need="plan"):
+            return super().decide(replace(snapshot, queue=np.arange(2), by_construction=True), need)
+
+    workload = a_workload(ran(1, units=2), ran(2, units=2))
+    cluster = replace(workload.cluster, power=PowerCap.of(31, {"cores": 8}))
+    with pytest.raises(DecisionFault, match="second 0: job 2: not in the queue"):
+        simulate(replace(workload, cluster=cluster), Deaf())
+
+
+def test_the_fast_lane_knows_no_cap():
+    workload = a_workload(ran(1))
+    cluster = replace(workload.cluster, power=PowerCap.of(31, {"cores": 8}))
+    with pytest.raises(InvalidValue, match="no cap of power"):
+        run(replace(workload, cluster=cluster), Setup(lane="fast"))
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from cpsched_sim.instances import (
 )
 from cpsched_sim.instances_solving import solved
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.searches import studied
 
 
 def a_round() -> Snapshot:
@@ -99,7 +100,7 @@ def test_ratios_are_taken_instance_by_instance_where_both_are_known() -> None:
 
 def test_solving_tells_variables_objective_and_gap() -> None:
     instance = instance_from_json(instance_to_json(1, a_round()), a_round().cluster)
-    row = solved(instance, "pcp20", catalogue.dispatcher("pcp20", {"certain": "no", "effort": "2000"}))
+    row = solved(instance, "pcp20", studied("pcp20", {"certain": "no", "effort": "2000"}))
     assert (row.path, row.status, row.considered) == ("solver", "optimal", 2)
     assert row.gap == pytest.approx(0.0)
     assert row.variables == 2 + 3 * 2

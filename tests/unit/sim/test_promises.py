@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,10 +7,11 @@ import pytest
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.dispatchers.lists import ListDispatcher
+from cpsched.model import PowerCap
 from cpsched.planning import plan
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_sim.promises import Kept, figures, promises, write_promises
+from cpsched_sim.promises import Kept, Telling, figures, promises, write_promises
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -77,3 +79,12 @@ def test_the_figures_are_written_a_line_per_dispatcher_and_horizon(tmp_path):
     assert [line.split(",")[:3] for line in lines[1:]] == [["list-reg", "up to 1 h", "2"], ["list-reg", "all", "2"]]
     assert json.loads((tmp_path / "promises.csv.json").read_text())["setup"] == {"trace": "made"}
     assert json.loads(json.dumps(figures(found)))["all"]["jobs"] == 2
+
+
+def test_what_is_promised_under_a_cap_of_power_keeps_the_cap():
+    """Two jobs of 8 W each under a cap of 15 W, on room for both."""
+    workload = a_workload((0, 1, 100, 10), (0, 1, 100, 10))
+    cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
+    telling = Telling(workload.jobs, cluster, Policy(WalltimePredictor(), ListDispatcher()))
+    assert telling.every_round().untold == 0
+    assert telling.state.table.start_s[:2].tolist() == [0, 10]

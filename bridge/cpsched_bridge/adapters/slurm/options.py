@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from pydantic import Field
 
@@ -10,7 +11,11 @@ from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
 from cpsched_bridge.adapters.slurm.policy.asking import Commands
 from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
+from cpsched_bridge.ports import Can
 from cpsched_bridge.settings import Section
+
+DECIDE_S = 0.1
+"""How long a decision may take beside slurmctld, where a dispatcher has no limit of its own."""
 
 
 class Options(Section):
@@ -44,9 +49,18 @@ class Options(Section):
         "manages do not block it; 0: never.",
     )
 
+    def without_effect(self) -> Mapping[str, str]:
+        """See `Section.without_effect`."""
+        return {} if self.site_policy else dict.fromkeys(["policy_deadline_s", "boost"], "site_policy is false")
+
 
 def connect(options: Options) -> SlurmBackend:
     """The backend; the cluster is reached with the first call."""
     reader = PolicyReader(Commands(options.policy_deadline_s), time.monotonic) if options.site_policy else None
     transport = PyslurmTransport(options.deadline_s, options.history_deadline_s)
     return SlurmBackend(transport, options.history_days, reader, options.boost)
+
+
+def can(options: Options) -> Can:
+    """See `Adapter.can`: without the site's policy all jobs have the same rank, and no limit is known."""
+    return Can(ranks_jobs=options.site_policy, tells_limits=options.site_policy, decide_s=DECIDE_S)

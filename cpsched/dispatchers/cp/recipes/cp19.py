@@ -1,6 +1,6 @@
 """The two families of cp19: PCP, start times and nodes in one model, and HCP, start times first and nodes afterwards.
 
-From the originals (no number) to PCP'19 and HCP'19 each row changes what the paper's section says, and nothing else:
+From the originals (no number) to PCP'19 and HCP'19 each step changes what the paper's section says, and nothing else:
 
 - 1 (section 3): jobs that could start now, and a search that knows when it is done;
 - 2 (section 4): a running job that has outlived its estimate goes on for a second;
@@ -9,32 +9,32 @@ From the originals (no number) to PCP'19 and HCP'19 each row changes what the pa
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 
-from cpsched.dispatchers.cp.kit import recipe
+from cpsched.dispatchers.cp.kit import member
+from cpsched.dispatchers.cp.recipe import Recipe
 
-_PCP = partial(recipe, source="cp19 section 2.2 (PCP)", allocation="nodes", first_limit_s=1.0, model_s=16.0)
-_HCP = partial(recipe, source="cp19 section 2.2 (HCP)", allocation="best-fit")
+_PCP = Recipe("all", "doubles", "remaining", "late", "none", "nodes", model_s=16.0)
+_PCP1 = replace(_PCP, jobs="startable", control="stops")
+_PCP2 = replace(_PCP1, running="at-least-1s")
+_HCP = Recipe("first", "doubles", "remaining", "weighted-wait", "urgency", "best-fit")
+_HCP1 = replace(_HCP, jobs="startable", control="stops")
+_HCP2 = replace(_HCP1, running="at-least-1s")
 _LATE = "for the least lateness beyond expected waits"
 _WAIT = "for the least wait, queues that expect short waits first"
+_OF_PCP, _OF_HCP = "cp19 section 2.2 (PCP)", "cp19 section 2.2 (HCP)"
 
 LISTED = (
-    _PCP("pcp", f"Plans starts and nodes of the whole queue {_LATE}; the solver searches in its own way.",
-         jobs="all", control="doubles", running="remaining", objective="late", priority="none"),
-    _PCP("pcp1", "PCP for the jobs that could start now, with a search that knows when it is done.",
-         jobs="startable", control="stops", running="remaining", objective="late", priority="none"),
-    _PCP("pcp2", "PCP1 where a running job goes on for one second at least.",
-         jobs="startable", control="stops", running="at-least-1s", objective="late", priority="none"),
-    recipe("pcp19", "PCP'19: starts and nodes of what could start now, for least slowdown.", "cp19 section 4 (PCP3)",
-           jobs="startable", control="stops", running="at-least-1s", objective="slowdown", priority="slowdown",
-           allocation="nodes"),
-    _HCP("hcp", f"Plans starts on pools {_WAIT}; nodes by best fit afterwards.",
-         jobs="first", control="doubles", running="remaining", objective="weighted-wait", priority="urgency"),
-    _HCP("hcp1", "HCP for the jobs that could start now, with a search that knows when it is done.",
-         jobs="startable", control="stops", running="remaining", objective="weighted-wait", priority="urgency"),
-    _HCP("hcp2", "HCP1 where a running job goes on for one second at least.",
-         jobs="startable", control="stops", running="at-least-1s", objective="weighted-wait", priority="urgency"),
-    recipe("hcp19", "HCP'19: starts on pools of all that could start now, for least slowdown; nodes by best fit.",
-           "cp19 section 4 (HCP3)", jobs="startable", control="stops", running="at-least-1s", objective="slowdown",
-           priority="slowdown", allocation="best-fit"),
+    member("pcp", f"Plans starts and nodes of the whole queue {_LATE}; the solver searches in its own way.",
+           _OF_PCP, _PCP, first_limit_s=1.0),
+    member("pcp1", "PCP for the jobs that could start now, with a search that knows when it is done.",
+           _OF_PCP, _PCP1, first_limit_s=1.0),
+    member("pcp2", "PCP1 where a running job goes on for one second at least.", _OF_PCP, _PCP2, first_limit_s=1.0),
+    member("pcp19", "PCP'19: starts and nodes of what could start now, for least slowdown.",
+           "cp19 section 4 (PCP3)", Recipe(allocation="nodes")),
+    member("hcp", f"Plans starts on pools {_WAIT}; nodes by best fit afterwards.", _OF_HCP, _HCP),
+    member("hcp1", "HCP for the jobs that could start now, with a search that knows when it is done.", _OF_HCP, _HCP1),
+    member("hcp2", "HCP1 where a running job goes on for one second at least.", _OF_HCP, _HCP2),
+    member("hcp19", "HCP'19: starts on pools of all that could start now, for least slowdown; nodes by best fit.",
+           "cp19 section 4 (HCP3)", Recipe(allocation="best-fit")),
 )  # fmt: skip

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from cpsched.dispatchers.cp.kit import recipe
+from cpsched.dispatchers.cp.kit import member
+from cpsched.dispatchers.cp.recipe import Recipe
 
-LISTED = (
-    recipe(
-        "cph",
-        "Plans starts on pools for the least total wait; order and nodes by the priority rule of prb.",
-        "mod17 section 4",
-        jobs="first",
-        control="doubles",
-        running="remaining",
-        objective="wait",
-        priority="urgency",
-        allocation="best-fit",
-    ),
-)
+_SUMMARY = "Plans starts on pools for the least total wait; order and nodes by the priority rule of prb."
+_CPH = Recipe("first", "doubles", "remaining", "wait", "urgency", "best-fit")
+
+LISTED = (member("cph", _SUMMARY, "mod17 section 4", _CPH),)

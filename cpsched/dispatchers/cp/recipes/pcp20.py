@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from cpsched.dispatchers.cp.kit import ConstraintDispatcher, recipe
+from cpsched.dispatchers.cp.kit import member
+from cpsched.dispatchers.cp.recipe import Recipe
 
-PCP20 = recipe(
-    "pcp20",
-    "Plans start times and places of all that could start now, for least slowdown, in one constraint model.",
-    "pcp20; search control of cp19",
-    jobs="startable",
-    control="stops",
-    running="at-least-1s",
-    objective="slowdown",
-    priority="slowdown",
-    allocation="positions",
-)
-LISTED = (PCP20,)
+_SUMMARY = "Plans start times and places of all that could start now, for least slowdown, in one constraint model."
 
-
-def pcp20(**limits: object) -> ConstraintDispatcher:
-    """The dispatcher, with other `limits` than its own."""
-    return ConstraintDispatcher(**{**PCP20.fixed, **limits})  # type: ignore[arg-type]
+LISTED = (member("pcp20", _SUMMARY, "pcp20; search control of cp19", Recipe()),)

@@ -7,9 +7,11 @@ import numpy as np
 from cpsched.catalogue import dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort
+from cpsched.policy_spec import PolicySpec
 from cpsched.site.accounts import Accounts, Association, Limits, Site
 from cpsched.site.admission import LimitsNow
 from cpsched.site.limits import Book, Claimant
+from cpsched_bridge.settings import PolicySettings, PowerSettings
 from cpsched_bridge.store.redecide import decide_again
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -55,6 +57,16 @@ def running(cluster, user):
     return [fake.job.id for fake in cluster.jobs.values() if fake.running and fake.job.user == user]
 
 
+class Broken(EasyDispatcher):
+    def decide(self, snapshot, need="plan"):
+        raise RuntimeError("broken")
+
+
+def under_a_cap(bridge, **watts):
+    policy = PolicySettings(power=PowerSettings(cap_w=60, watts=watts))
+    return replace(bridge, settings=bridge.settings.model_copy(update={"policy": policy}))
+
+
 def a_limited(tmp_path, **facts):
     cluster = LimitedCluster(cluster=a_cluster(nodes=NODES), **facts)
     queue(cluster)
@@ -82,6 +94,46 @@ def test_the_journal_says_which_limit_and_how_full(tmp_path):
     assert aside.reason == "AssocMaxJobsLimit: 2 of 2 jobs of user ada in account lab are taken"
 
 
+def test_a_cap_of_power_of_the_settings_holds_beside_the_limits(tmp_path):
+    """8 W a core, a core each: besides ada's two, 60 W have room for five of bob's, and then for as many as end."""
+    cluster = LimitedCluster(cluster=a_cluster(nodes=NODES))
+    queue(cluster)
+    bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy", {"order": "priority"})), cores=8)
+    for _ in range(4):
+        cluster.now_s += 1
+        bridge.cycle()
+    assert (running(cluster, "ada"), len(running(cluster, "bob"))) == ([1, 2], 5)
+    (aside,) = [aside for aside in bridge.journal.asides() if aside.job_id == 1019]
+    assert aside.reason == "PowerCap: 56 of 60 W of the cluster are taken, the job asks for 8"
+    cluster.end(1000)
+    for _ in range(3):
+        cluster.now_s += 1
+        bridge.cycle()
+    assert len(running(cluster, "bob")) == 5
+
+
+def test_the_fallback_keeps_the_cap_too(tmp_path):
+    cluster = LimitedCluster(cluster=a_cluster(nodes=NODES))
+    queue(cluster, ada=0)
+    fallback = PolicySpec.of("easy").build()
+    bridge = under_a_cap(a_bridge(tmp_path, cluster, Broken(), fallback=fallback), cores=8)
+    for _ in range(2):
+        cluster.now_s += 1
+        report = bridge.cycle()
+    assert report.fallback
+    assert len(running(cluster, "bob")) == 7
+
+
+def test_under_a_cap_that_names_what_the_cluster_lacks_nobody_decides(tmp_path):
+    cluster = LimitedCluster(cluster=a_cluster(nodes=NODES))
+    queue(cluster)
+    bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy")), gpus=8)
+    cluster.now_s += 1
+    report = bridge.cycle()
+    assert running(cluster, "bob") == []
+    assert any("power.watts=gpus: must be one of cores" in happening.detail for happening in report.happenings)
+
+
 def test_jobs_that_were_sent_and_do_not_run_yet_count(tmp_path):
     cluster, bridge = a_limited(tmp_path, stuck=True)
     for _ in range(3):
@@ -104,8 +156,6 @@ def test_the_next_one_starts_when_one_has_ended(tmp_path):
 
 
 def test_a_round_within_limits_is_decided_again_from_the_journal_alone(tmp_path):
-    from cpsched.policy_spec import PolicySpec
-
     cluster = LimitedCluster(cluster=a_cluster(nodes=NODES))
     queue(cluster)
     spec = PolicySpec.of("easy", settings={"order": "priority"})

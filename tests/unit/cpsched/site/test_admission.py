@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,19 @@ from hypothesis import strategies as st
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.dispatchers.lists import ListDispatcher
 from cpsched.fit import verify
-from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort, Job, Request, Snapshot, Starts
+from cpsched.model import (
+    NEVER,
+    NO_STARTS,
+    Cluster,
+    Decision,
+    Effort,
+    Job,
+    PowerCap,
+    Request,
+    RunningJob,
+    Snapshot,
+    Starts,
+)
 from cpsched.site.accounts import Accounts, Association, Limits, Qos, Site
 from cpsched.site.admission import LimitsNow, admit, decide_within, keeps, standings_of
 from cpsched.site.limits import Book, Claimant
@@ -59,6 +73,46 @@ def test_sixty_jobs_of_a_user_with_two_at_once_keep_nobody_else_waiting():
 def test_what_runs_already_counts():
     jobs = [job(1), job(2), job(3)]
     assert started(*scene(jobs, Limits(jobs_a_user=2), running=[job(99)]))[0] == [1]
+
+
+@pytest.mark.parametrize("dispatcher", [EasyDispatcher(order="priority"), ListDispatcher(), EasyDispatcher()])
+def test_a_cap_of_power_is_one_more_limit(dispatcher):
+    """8 W a core: one core runs, and beside its 8 W the cap has room for three more; bob may run one job."""
+    jobs = [job(1, cores=2), job(2, cores=2), job(3, "bob"), job(4, "bob"), job(5)]
+    snapshot, limits = scene(jobs, Limits(jobs_a_user=2))
+    snapshot = replace(
+        Snapshot.of(
+            1000, POOL, [[7]], jobs, [RunningJob(job(9), 0, ((0, 1),))], {each.id: 600 for each in (*jobs, job(9))}
+        ),
+        cluster=replace(POOL, power=PowerCap.of(32, {"cores": 8})),
+    )
+    ids, found = started(snapshot, limits, dispatcher)
+    assert ids == [1, 3]
+    assert found.limited[2] == "PowerCap: 24 of 32 W of the cluster are taken, the job asks for 16"
+    assert limits.standings == scene(jobs, Limits(jobs_a_user=2))[1].standings, "what was handed in stays as it is"
+
+
+def test_under_a_wide_cap_of_power_the_other_limits_hold():
+    snapshot, limits = scene([job(1), job(2), job(3, "bob")], Limits(jobs_a_user=1))
+    wide = replace(snapshot, cluster=replace(POOL, power=PowerCap.of(640, {"cores": 8})))
+    assert started(wide, limits)[0] == [1, 3]
+
+
+def test_room_under_the_cap_that_nobody_used_goes_to_others():
+    """The first job has no room on the nodes, whose watts the second may have."""
+    jobs = [job(1, cores=8), job(2, cores=4)]
+    capped = replace(POOL, power=PowerCap.of(64, {"cores": 8}))
+    running = [RunningJob(job(9), 0, ((0, 1),))]
+    snapshot = Snapshot.of(1000, capped, [[7]], jobs, running, {1: 10_000, 2: 60, 9: 5000})
+    free = replace(capped, power=PowerCap.of(104, {"cores": 8}))
+    assert started(snapshot, None)[0] == [2]
+    assert started(replace(snapshot, cluster=free), None)[0] == [2]
+
+
+def test_without_a_cap_and_limits_the_policy_alone_decides():
+    snapshot, _ = scene([job(1), job(2)])
+    ids, found = started(snapshot, None)
+    assert (ids, found.snapshot is snapshot) == ([1, 2], True)
 
 
 def test_jobs_on_their_way_count_as_running():

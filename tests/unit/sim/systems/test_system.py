@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from cpsched.errors import InvalidValue, UnknownName
-from cpsched.model import Request
+from cpsched.model import PowerCap, Request
 from cpsched_sim.errors import InvalidSystem, Unusable
 from cpsched_sim.systems.system import System, known_systems, load_system, parse_system
 from cpsched_sim.traces.record import Processors, Units
@@ -160,8 +160,8 @@ POWER = TWO_TYPES + "power: { cap_w: 100, watts: { cores: 8 } }\n"
 
 
 def test_a_system_may_have_a_cap_of_power():
-    power = a_system(POWER).file.power
-    assert (power.cap_w, power.watts) == (100, {"cores": 8})
+    assert a_system(POWER).cluster.power == PowerCap(100, (("cores", 8),))
+    assert a_system(TWO_TYPES).cluster.power is None
     assert a_system().file.power is None
 
 

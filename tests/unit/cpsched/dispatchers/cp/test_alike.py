@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cpsched import catalogue
 from cpsched.dispatchers.cp import alike, window
 from cpsched.dispatchers.cp.objective import slowdown
 from cpsched.dispatchers.expected_waits import ExpectedWaits
@@ -13,6 +12,7 @@ from cpsched.fit import verify
 from cpsched.kernels.cp.state import PLACED, Facts
 from cpsched.model import IntArray, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.searches import studied
 
 
 def a_queue() -> Snapshot:
@@ -52,7 +52,7 @@ def test_in_order_proves_the_same_objective(name: str) -> None:
     by_mode = {}
     for mode in ("any-order", "in-order"):
         settings = {"effort": "200000", "certain": "no", "equal_jobs": mode}
-        by_mode[mode] = decision = catalogue.dispatcher(name, settings).decide(snapshot)
+        by_mode[mode] = decision = studied(name, settings).decide(snapshot)
         assert verify(decision, snapshot) == []
         assert (decision.effort.path, decision.effort.status) == ("solver", "optimal")
     assert by_mode["in-order"].effort.objective == pytest.approx(by_mode["any-order"].effort.objective)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cpsched import catalogue
-from cpsched.errors import InvalidValue
 from cpsched.fit import verify
 from cpsched.model import Cluster, Decision, EndedJob, Job, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.searches import studied
 
 POOLED = ["hcp", "hcp1", "hcp2", "hcp19", "cph"]
 IN_ONE_MODEL = ["pcp", "pcp1", "pcp2", "pcp19", "pcp20"]
@@ -17,7 +17,7 @@ EFFORT = "20000"
 
 
 def decided(name: str, snapshot: Snapshot, **settings: str) -> Decision:
-    decision = catalogue.dispatcher(name, {"effort": EFFORT} | settings).decide(snapshot)
+    decision = studied(name, {"effort": EFFORT} | settings).decide(snapshot)
     assert verify(decision, snapshot) == []
     return decision
 
@@ -193,57 +193,3 @@ def test_equal_objectives_where_pcp19_and_pcp20_both_prove_theirs() -> None:
             proved += 1
             assert efforts[0].objective == pytest.approx(efforts[1].objective)
     assert proved >= 6
-
-
-@pytest.mark.parametrize(
-    ("settings", "rule"),
-    [
-        ({"priority": "none"}, "needs the allocation nodes"),
-        ({"running": "remaining"}, "cannot be with the allocation positions"),
-        ({"certain": "maybe"}, "must be one of yes, no"),
-    ],
-)
-def test_combinations_that_make_no_sense_are_refused(settings: dict[str, str], rule: str) -> None:
-    with pytest.raises(InvalidValue, match=rule):
-        catalogue.dispatcher("pcp20", settings)
-
-
-# ------------------------------------------------------------------------------------------------------ power
-
-
-def a_hungry_queue() -> Snapshot:
-    """Four nodes of which one runs until 60 s; three jobs of four cores each."""
-    running = [a_running(a_job(9, per_unit=4, walltime_s=60), ((0, 1),))]
-    jobs = [a_job(i, per_unit=4, walltime_s=10 * i) for i in (1, 2, 3)]
-    return a_snapshot(a_cluster(nodes=4, cores=4), jobs, running)
-
-
-@pytest.mark.parametrize("certain", ["yes", "no"])
-@pytest.mark.parametrize("name", POOLED)
-def test_a_power_cap_is_one_more_pool(name: str, certain: str) -> None:
-    """Eight watts a core: 32 W run, 96 W is the cap, so that two of the three jobs start, and the third after 10 s."""
-    snapshot = a_hungry_queue()
-    assert started(name, snapshot, certain=certain) == {1, 2, 3}
-    capped = decided(name, snapshot, certain=certain, power_cap_w="96", watts="cores=8")
-    assert set(capped.starts_by_job(snapshot)) == {1, 2}
-    assert capped.plan_by_job(snapshot)[3] == 10
-
-
-@pytest.mark.parametrize("name", POOLED)
-def test_a_job_beyond_the_cap_waits_and_stops_nobody(name: str) -> None:
-    snapshot = a_snapshot(a_cluster(nodes=2, cores=4), [a_job(1, units=2, per_unit=4), a_job(2, per_unit=4)])
-    assert started(name, snapshot, power_cap_w="40", watts="cores=8") == {2}
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "rule"),
-    [
-        ("pcp20", {"power_cap_w": "10", "watts": "cores=1"}, "needs an allocation after pools"),
-        ("hcp19", {"power_cap_w": "10"}, "must say what a job draws"),
-        ("hcp19", {"watts": "cores=1"}, "needs power_cap_w"),
-        ("hcp19", {"power_cap_w": "10", "watts": "cores=much"}, "RESOURCE=WATTS"),
-    ],
-)
-def test_a_cap_that_makes_no_sense_is_refused(name: str, settings: dict[str, str], rule: str) -> None:
-    with pytest.raises(InvalidValue, match=rule):
-        catalogue.dispatcher(name, settings)

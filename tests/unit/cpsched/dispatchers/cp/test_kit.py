@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -12,11 +12,13 @@ from cpsched.dispatchers.cp import kit, window
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher, without_overdue
 from cpsched.dispatchers.cp.limit import Limit
+from cpsched.dispatchers.cp.recipe import WORDS, Recipe
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.errors import InvalidValue
 from cpsched.kernels.cp.state import empty_plan
 from cpsched.model import Effort, EndedJob, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.searches import Asking
 
 POOLED: dict[str, Any] = {"allocation": "best-fit"}
 
@@ -29,16 +31,11 @@ POOLED: dict[str, Any] = {"allocation": "best-fit"}
         ({"priority": "none"}, "priority=none: needs the allocation nodes"),
         ({"priority": "none", "allocation": "best-fit"}, "priority=none: needs the allocation nodes"),
         ({"running": "remaining"}, "running=remaining: cannot be with the allocation positions"),
-        ({"power_cap_w": 10, "watts": "cores=1"}, "power_cap_w=10: needs an allocation after pools"),
-        (
-            {"power_cap_w": 10, "watts": "cores=1", "allocation": "nodes"},
-            "power_cap_w=10: needs an allocation after pools",
-        ),
     ],
 )
 def test_settings_that_do_not_go_together_are_named(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
-        ConstraintDispatcher(**settings)
+        Asking(**settings)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +45,10 @@ def test_settings_that_do_not_go_together_are_named(settings: dict[str, Any], me
         {"priority": "none", "allocation": "nodes"},
         {"running": "remaining", "allocation": "nodes"},
         {"running": "remaining", "allocation": "first-fit"},
-        {"power_cap_w": 10, "watts": "cores=1", "allocation": "best-fit"},
     ],
 )
 def test_settings_that_go_together_are_taken(settings: dict[str, Any]) -> None:
-    ConstraintDispatcher(**settings)
+    Asking(**settings)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +63,7 @@ def test_settings_that_go_together_are_taken(settings: dict[str, Any]) -> None:
     ],
 )
 def test_expected_waits_are_learned_where_they_count_and_are_not_given(settings: dict[str, Any], learns: bool) -> None:
-    dispatcher = ConstraintDispatcher(**settings)
+    dispatcher = Asking(**settings)
     dispatcher.learn(EndedJob(a_job(1, queue="q"), 7, 9))
     assert dispatcher.learns is learns
     assert dispatcher.memory() == ({"q": [7, 1]} if learns else None)
@@ -123,7 +119,7 @@ def test_which_jobs_a_model_is_made_of(
     running = [a_running(a_job(9, walltime_s=50), ((0, 1),))]
     queue = [a_job(1, units=4, per_unit=4), a_job(2, per_unit=5), a_job(3, per_unit=4), a_job(4)]
     snapshot = a_snapshot(a_cluster(), queue, running)
-    ConstraintDispatcher(certain="no", priority="slowdown", **settings).decide(snapshot)
+    Asking(priority="slowdown", **settings).decide(snapshot)
     (problem,) = asked.problems
     assert sorted(considered(snapshot, problem)) == chosen
     assert len(problem.rest) == rest
@@ -144,7 +140,7 @@ def test_no_solver_is_asked_where_nothing_could_start(
     asked = Asked(monkeypatch)
     settings = {"jobs": jobs, **(POOLED if jobs != "startable" else {})}
     snapshot = a_snapshot(a_cluster(), queue, running)
-    decision = ConstraintDispatcher(**settings).decide(snapshot)
+    decision = Asking(certain=True, **settings).decide(snapshot)
     assert (decision.effort.path, len(decision.starts), asked.problems) == (path, 0, [])
 
 
@@ -161,7 +157,7 @@ def test_the_model_goes_by_the_allocation(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], model: str
 ) -> None:
     asked = Asked(monkeypatch)
-    ConstraintDispatcher(certain="no", **settings).decide(a_snapshot(a_cluster(), [a_job(1)]))
+    Asking(**settings).decide(a_snapshot(a_cluster(), [a_job(1)]))
     assert asked.models == [model]
 
 
@@ -181,7 +177,7 @@ def test_what_the_solver_is_told_of_overdue_jobs_and_shown_of_the_plan_at_hand(
     asked = Asked(monkeypatch)
     running = [a_running(a_job(9, walltime_s=100 if ended else 101), ((0, 1),))]
     snapshot = a_snapshot(a_cluster(), [a_job(1, walltime_s=1000)], running, now_s=100)
-    ConstraintDispatcher(certain="no", **settings).decide(snapshot)
+    Asking(**settings).decide(snapshot)
     assert [problem.overdue for problem in asked.problems] == [overdue]
     assert asked.shown == [shown]
 
@@ -191,7 +187,7 @@ def test_where_the_solver_has_no_plan_its_cost_is_told_and_somebody_starts_alone
 ) -> None:
     Asked(monkeypatch, answers=False)
     snapshot = a_snapshot(a_cluster(), [a_job(1), a_job(2)])
-    decision = ConstraintDispatcher(certain="no").decide(snapshot)
+    decision = Asking().decide(snapshot)
     effort = decision.effort
     assert (effort.path, effort.status, effort.considered) == ("late-alone", "unknown", 2)
     assert (effort.solver_s, effort.branches) == (0.5, 77)
@@ -199,12 +195,12 @@ def test_where_the_solver_has_no_plan_its_cost_is_told_and_somebody_starts_alone
     assert set(decision.starts_by_job(snapshot)) == {1}
 
 
-@pytest.mark.parametrize(("mode", "in_order"), [("any-order", False), ("in-order", True)])
+@pytest.mark.parametrize("in_order", [False, True])
 def test_the_solver_is_told_whether_equal_jobs_keep_their_order(
-    monkeypatch: pytest.MonkeyPatch, mode: Any, in_order: bool
+    monkeypatch: pytest.MonkeyPatch, in_order: bool
 ) -> None:
     asked = Asked(monkeypatch)
-    ConstraintDispatcher(certain="no", equal_jobs=mode).decide(a_snapshot(a_cluster(), [a_job(1)]))
+    Asking(in_order=in_order).decide(a_snapshot(a_cluster(), [a_job(1)]))
     assert [problem.in_order for problem in asked.problems] == [in_order]
 
 
@@ -214,7 +210,7 @@ def test_the_sites_priority_counts_as_much_as_is_asked_for(
 ) -> None:
     asked = Asked(monkeypatch)
     queue = [dataclasses.replace(a_job(id), priority=rank) for id, rank in ((1, 10), (2, 1000))]
-    ConstraintDispatcher(certain="no", site_weight=site_weight).decide(a_snapshot(a_cluster(), queue))
+    Asking(site_weight=site_weight).decide(a_snapshot(a_cluster(), queue))
     weight = asked.problems[0].objective.weight
     assert bool(weight[0] != weight[1]) is doubled
 
@@ -261,13 +257,17 @@ def test_what_starts_takes_from_those_after_it() -> None:
     assert np.array_equal(snapshot.free, [[4]]), "the snapshot stays as it is"
 
 
-def test_a_recipe_is_its_parts_and_its_limits() -> None:
-    row = kit.recipe(
-        "x", "A sentence.", "a paper", "all", "doubles", "remaining", "wait", "urgency", "nodes", restarts=7
-    )
-    dispatcher = row.build()
-    assert (dispatcher._jobs, dispatcher._limit.control, dispatcher._running) == ("all", "doubles", "remaining")
-    assert (dispatcher._model, dispatcher._limit.restarts, dispatcher._priority) == ("nodes", 7, "urgency")
+def test_a_member_of_the_family_is_its_recipe_and_its_limits() -> None:
+    recipe = Recipe("all", "doubles", "remaining", "wait", "urgency", "nodes", model_s=3.0)
+    dispatcher = kit.member("x", "A sentence.", "a paper", recipe, restarts=7).build({"seed": "5"})
+    assert (dispatcher._recipe, dispatcher._recipe.model) == (recipe, "nodes")
+    assert dispatcher._limit == Limit(16.0, 0.01, 7, None, 3.0, "doubles")
+    assert (dispatcher.certain, dispatcher.in_order) == (True, True)
+
+
+def test_every_word_of_a_recipe_has_a_meaning() -> None:
+    for part, words in WORDS.items():
+        assert set(words) == set(get_args(get_type_hints(Recipe)[part])), part
 
 
 @pytest.mark.parametrize(("overdue_s", "shown"), [(0, True), (40, False)])
@@ -279,7 +279,7 @@ def test_a_plan_beyond_the_horizon_that_overdue_jobs_have_shortened_is_not_shown
     running = [a_running(a_job(9, walltime_s=100 - overdue_s), ((1, 1),))]
     queue = [a_job(id, units=4, per_unit=3, walltime_s=50) for id in (1, 2)]
     snapshot = a_snapshot(a_cluster(nodes=4), queue, running, now_s=100)
-    ConstraintDispatcher(certain="no", allocation="nodes", running="remaining").decide(snapshot)
+    Asking(allocation="nodes", running="remaining").decide(snapshot)
     (problem,) = asked.problems
     assert problem.horizon_s == 100 - overdue_s
     assert asked.shown == [shown]

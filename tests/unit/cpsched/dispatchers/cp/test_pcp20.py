@@ -9,7 +9,6 @@ import pytest
 
 from cpsched import catalogue
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
-from cpsched.dispatchers.cp.recipes.pcp20 import pcp20
 from cpsched.errors import InvalidValue
 from cpsched.fit import verify
 from cpsched.model import Cluster, Decision, Snapshot
@@ -20,7 +19,7 @@ PLENTY = 20_000
 
 
 def decided(snapshot: Snapshot, effort: int = PLENTY) -> Decision:
-    decision = pcp20(effort=effort).decide(snapshot)
+    decision = ConstraintDispatcher(effort=effort).decide(snapshot)
     assert verify(decision, snapshot) == []
     return decision
 
@@ -189,7 +188,7 @@ def test_nodes_out_of_service_stay_out_of_the_plan() -> None:
 def test_only_the_first_that_fit_are_considered() -> None:
     queue = [a_job(i, per_unit=4) for i in range(1, 6)]
     snapshot = a_snapshot(a_cluster(nodes=1), queue)
-    decision = pcp20(effort=PLENTY, considered=2).decide(snapshot)
+    decision = ConstraintDispatcher(effort=PLENTY, considered=2).decide(snapshot)
     assert decision.effort.considered == 2
     assert set(decision.plan_by_job(snapshot)) == {1, 2}
 
@@ -212,7 +211,7 @@ def test_a_waiting_job_says_what_it_waits_for() -> None:
 
 def test_starts_alone_come_without_plan_and_waits() -> None:
     snapshot = a_snapshot(a_cluster(nodes=1), [a_job(1, per_unit=3, walltime_s=10), a_job(2, per_unit=3)])
-    decision = pcp20(effort=PLENTY).decide(snapshot, need="starts")
+    decision = ConstraintDispatcher(effort=PLENTY).decide(snapshot, need="starts")
     assert decision.plan_s is None
     assert decision.waits == {}
 
@@ -233,7 +232,7 @@ def test_effort_is_a_limit() -> None:
 def test_a_limit_too_short_for_the_model_leaves_the_dive() -> None:
     queue = [a_job(i, units=2, per_unit=i, walltime_s=50, distinct=True) for i in (2, 3)]
     snapshot = a_snapshot(a_cluster(nodes=2), [*queue, a_job(1, per_unit=3, walltime_s=40)])
-    decision = pcp20(limit_s=0.0005).decide(snapshot)
+    decision = ConstraintDispatcher(limit_s=0.0005).decide(snapshot)
     assert verify(decision, snapshot) == []
     assert (decision.effort.path, decision.effort.status) == ("dive", "unverified")
     assert len(decision.starts) > 0
@@ -242,7 +241,7 @@ def test_a_limit_too_short_for_the_model_leaves_the_dive() -> None:
 @pytest.mark.parametrize("name", ["limit_s", "first_limit_s", "effort", "considered", "restarts"])
 def test_parameters_must_be_positive(name: str) -> None:
     with pytest.raises(InvalidValue, match=f"{name}=0"):
-        pcp20(**{name: 0})
+        ConstraintDispatcher(**{name: 0})
 
 
 def test_listing_the_catalogue_does_not_load_the_solver() -> None:

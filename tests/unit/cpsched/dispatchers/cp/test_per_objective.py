@@ -16,6 +16,7 @@ from cpsched.fit import verify
 from cpsched.kernels.cp.delays import delay
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.searches import studied
 
 NAMES = ["cp-bsld", "cp-af", "cp-awf", "cp-p2sf", "cp-bsld+", "cp-p2sf+"]
 
@@ -64,7 +65,7 @@ def least(name: str, snapshot: Snapshot) -> float:
 @pytest.mark.parametrize("name", ["bsld", "af", "awf"])
 def test_the_objective_is_the_metric_and_its_bound_is_proved(name: str, certain: str) -> None:
     snapshot = a_pool()
-    decision = catalogue.dispatcher(f"cp-{name}", {"effort": "5000", "certain": certain}).decide(snapshot)
+    decision = studied(f"cp-{name}", {"effort": "5000", "certain": certain}).decide(snapshot)
     assert verify(decision, snapshot) == []
     assert decision.plan_s is not None
     effort = decision.effort
@@ -108,7 +109,7 @@ def test_weights_and_constant_make_up_the_objective(name: str) -> None:
 def test_without_a_plan_in_time_list_reg_decides(mocker) -> None:
     snapshot = a_pool()
     mocker.patch.object(sat, "solve", return_value=sat.Found(None, np.inf, None, "unknown", 0.1))
-    decision = catalogue.dispatcher("cp-af", {"certain": "no"}).decide(snapshot)
+    decision = studied("cp-af", {"certain": "no"}).decide(snapshot)
     by_list = catalogue.dispatcher("list-reg").decide(snapshot)
     assert decision.effort.path == "late"
     assert decision.starts_by_job(snapshot) == by_list.starts_by_job(snapshot)
@@ -138,7 +139,7 @@ def test_a_plan_with_gaps_is_shifted_left_as_far_as_it_goes() -> None:
 def test_with_effort_the_same_decision_twice() -> None:
     snapshot = a_pool()
     for name in NAMES:
-        first, second = (catalogue.dispatcher(name, {"effort": "300", "certain": "no"}).decide(snapshot) for _ in "ab")
+        first, second = (studied(name, {"effort": "300", "certain": "no"}).decide(snapshot) for _ in "ab")
         assert first.plan_by_job(snapshot) == second.plan_by_job(snapshot)
 
 

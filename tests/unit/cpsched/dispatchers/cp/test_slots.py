@@ -7,8 +7,8 @@ import pytest
 
 from cpsched.dispatchers.cp import engine, window
 from cpsched.dispatchers.cp.by_slots import all_alike
+from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched.dispatchers.cp.objective import slowdown
-from cpsched.dispatchers.cp.recipes.pcp20 import pcp20
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.fit import verify
 from cpsched.kernels.cp.relaxation import relax
@@ -16,6 +16,7 @@ from cpsched.kernels.cp.state import Tree, empty_plan
 from cpsched.kernels.cp.tree import NO_PLACES, branch, one_by_one
 from cpsched.model import Cluster, Decision, Job, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.searches import Asking
 
 
 def a_round(seed: int, **sharing: bool) -> Snapshot:
@@ -62,7 +63,7 @@ def test_whole_nodes_are_alike_only_where_each_holds_as_many_units() -> None:
 def test_slots_and_positions_prove_the_same_objective(seed: int, mocker) -> None:
     def decided(by_slots: bool) -> Decision:
         mocker.patch.object(engine, "all_alike", all_alike if by_slots else lambda facts: False)
-        decision = pcp20(effort=20_000, certain="no").decide(snapshot)
+        decision = Asking(effort=20_000).decide(snapshot)
         assert verify(decision, snapshot) == []
         return decision
 
@@ -103,5 +104,5 @@ def test_many_equal_jobs_are_answered_with_certainty() -> None:
     """Thirty jobs of 2 nodes on 5: the tree over them has no end in sight, and what they cost is known at once."""
     queue = [a_job(i, units=2, per_unit=4, walltime_s=50) for i in range(1, 31)]
     running = [a_running(a_job(90, per_unit=4, walltime_s=70), ((0, 1),))]
-    decision = pcp20().decide(a_snapshot(a_cluster(nodes=5, cores=4), queue, running))
+    decision = ConstraintDispatcher().decide(a_snapshot(a_cluster(nodes=5, cores=4), queue, running))
     assert (decision.effort.path, decision.effort.status) == ("bound-met", "optimal")

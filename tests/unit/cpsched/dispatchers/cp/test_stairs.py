@@ -10,12 +10,12 @@ from ortools.constraint_solver import pywrapcp
 
 from cpsched.dispatchers.cp import by_positions, constraints, variables, window
 from cpsched.dispatchers.cp.objective import by_slowdown
-from cpsched.dispatchers.cp.recipes.pcp20 import pcp20
 from cpsched.dispatchers.cp.variables import Boxes, Variables
 from cpsched.fit import verify
 from cpsched.kernels.cp.considered import startable
 from cpsched.model import Cluster, Decision, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.searches import Asking
 
 
 def a_mix(seed: int) -> Snapshot:
@@ -73,7 +73,7 @@ def test_positions_are_counted_in_the_largest_amount_that_divides_all() -> None:
 def test_stairs_and_boxes_prove_the_same_objective(seed: int, mocker) -> None:
     def decided(share: float) -> Decision:
         mocker.patch.object(by_positions, "_PAIR_S", share)
-        decision = pcp20(effort=8000, certain="no").decide(snapshot)
+        decision = Asking(effort=8000).decide(snapshot)
         assert verify(decision, snapshot) == []
         return decision
 
@@ -153,6 +153,6 @@ def test_a_unit_alone_on_its_node_finds_room_above_what_is_out_of_service(share:
     cluster = a_cluster(nodes=1, cores=4, memory=16)
     jobs = [a_job(1, per_unit=(4, 6), walltime_s=50), a_job(2, per_unit=(4, 3), walltime_s=20)]
     snapshot = replace(a_snapshot(cluster, jobs), free=np.array([[4, 6]]))
-    decision = pcp20(effort=5000, certain="no").decide(snapshot)
+    decision = Asking(effort=5000).decide(snapshot)
     assert (decision.effort.path, decision.effort.status) == ("solver", "optimal")
     assert decision.plan_by_job(snapshot) == {1: 20, 2: 0}

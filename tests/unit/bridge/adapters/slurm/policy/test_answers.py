@@ -8,8 +8,8 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.site.accounts import Limits
-from cpsched.site.fair_share import fair_tree
 from cpsched_bridge.adapters.slurm.policy.answers import PartitionPolicy, Unreadable, picture_of
+from cpsched_sim.site.fair_share import ShareTree, fair_tree
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, SHARES_TEXT, STATE, association
 
 
@@ -151,7 +151,7 @@ def test_recorded_replies_of_a_real_slurm(shares: str) -> None:
 
 def test_fair_tree_worked_out_here_is_what_that_slurm_showed() -> None:
     found = picture_of(recorded("shares.txt"))
-    tree = found.site.accounts.tree
+    tree = ShareTree.of(found.site.accounts)
     used = {"alice": 5949.85, "bob": 49.94}
     usage = [used.get(row.user, 0.0) for row in found.site.accounts.associations]
     factors = fair_tree(tree, usage)

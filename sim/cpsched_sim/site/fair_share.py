@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import require
+from cpsched.site.accounts import Accounts
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -34,13 +35,13 @@ class ShareTree:
     shares: tuple[int | None, ...]
     users: tuple[bool, ...]
 
-    def __post_init__(self) -> None:
-        require(len({len(self.parents), len(self.shares), len(self.users)}) == 1, "tree", "", "must have equal columns")
-        require(
-            bool(self.parents) and self.parents[0] == -1, "tree.parents", self.parents[:1], "must begin with a root"
+    @classmethod
+    def of(cls, accounts: Accounts) -> ShareTree:
+        """The shares of all associations."""
+        rows = accounts.associations
+        return cls(
+            tuple(row.parent for row in rows), tuple(row.shares for row in rows), tuple(bool(row.user) for row in rows)
         )
-        for at, parent in enumerate(self.parents[1:], start=1):
-            require(0 <= parent < at, "tree.parents", parent, "must come before its children")
 
     @cached_property
     def givers(self) -> tuple[int, ...]:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.site.fair_share import FadingUse, ShareTree, classic, fading, fair_tree
+from cpsched.site.accounts import Accounts, Association
+from cpsched_sim.site.fair_share import FadingUse, ShareTree, classic, fading, fair_tree
 
 #         root
 #      a(40)   b(60)
@@ -128,9 +129,20 @@ def test_a_change_that_is_told_late_counts_as_if_told_in_time():
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [((), (), ()), ((0,), (1,), (False,)), ((-1, 1), (1, 1), (False, True)), ((-1, 0), (1,), (False, True))],
-)
-def test_what_is_no_tree_is_refused(wrong):
-    with pytest.raises(InvalidValue):
-        ShareTree(*wrong)
+    ("parents", "rule"),
+    [((), "must hold a root"), ((0,), "must begin with a root"), ((-1, 1), "must come before its children"),
+     ((-1, -1), "must come before its children")],
+)  # fmt: skip
+def test_associations_that_are_no_tree_are_refused(parents, rule):
+    with pytest.raises(InvalidValue, match=rule):
+        Accounts(tuple(Association(f"a{at}", parent=parent) for at, parent in enumerate(parents)))
+
+
+def test_the_tree_of_accounts_has_their_shares():
+    rows = (
+        Association("root", parent=-1),
+        Association("lab", shares=3),
+        Association("lab", "ann", parent=1, shares=None),
+    )
+    tree = ShareTree.of(Accounts(rows))
+    assert (tree.parents, tree.shares, tree.users) == ((-1, 0, 1), (1, 3, None), (False, False, True))
