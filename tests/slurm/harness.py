@@ -416,7 +416,7 @@ class Slurm:
                     for name, container in (("first", self.container("slurmctld", running=False)), ("backup", backup)):
                         log = docker("logs", "--tail=60", container, check=False, with_errors=True)
                         print(f"{name} controller, the end of its log:\n{log}")
-                    docker("rm", "--force", backup, check=False)
+                    docker("rm", "--force", "--volumes", backup, check=False)
                 self.head = "slurmctld"
 
     def wait_until_saved(self, job: str) -> None:
@@ -528,7 +528,7 @@ class Slurm:
     def close(self) -> None:
         for container in (self._slow_container, self._python_container):
             if container is not None:
-                docker("rm", "--force", container, check=False)
+                docker("rm", "--force", "--volumes", container, check=False)
         self._slow_container = self._python_container = None
 
     wait_until = staticmethod(wait_until)
