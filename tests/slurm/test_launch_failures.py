@@ -48,7 +48,8 @@ def test_a_job_whose_prolog_fails_is_slurms_and_keeps_no_node_list_of_the_bridge
 def test_after_a_controller_was_killed_no_job_waits_with_a_node_list_of_the_bridge(slurm: Slurm) -> None:
     """What it had started and not saved, Slurm starts again, and holds where the node still runs it.
 
-    Of 41 jobs it held 16 without a bridge, all that had started, and drained the four nodes.
+    Of 41 jobs it held 16 without a bridge, all that had started, and drained the four nodes. What it had cancelled and
+    not saved, it starts again as well.
     """
     slurm.restart("slurmctld")  # in order once: a controller that has never saved its accounting cannot begin again
     slurm.plugin(on=True)
@@ -63,6 +64,7 @@ def test_after_a_controller_was_killed_no_job_waits_with_a_node_list_of_the_brid
         slurm.kill("slurmctld")
         slurm.start("slurmctld")
         slurm.wait_for_controller()
+        slurm.run("scancel", *full, check=False)
 
         def settled() -> bool:
             for node, state in slurm.node_states().items():
