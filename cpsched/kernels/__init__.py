@@ -4,8 +4,7 @@
 - `fit`: the one fit rule. `orders`: orders of the queue.
 - `pool`: list schedulers on a counted pool, EASY's shadow time among them; `profile`: what is free when.
 - `nodes`: the same list schedulers on nodes. They stand on `groups` (nodes that are free alike), `lines` (what a job
-  finds on them), `picking` (which nodes it gets), `ranges` on a `layout` (what a plan does to the groups) and `carried`
-  (groups kept from round to round).
+  finds on them), `picking` (which nodes it gets), and `ranges` on a `layout` (what a plan does to the groups).
 - `search`: the search of `lookahead` among orders of the queue, on `search_state`, with `costs`, `moves`, and an order
   decoded on a pool (`decode_pool`) or on nodes (`decode_nodes`).
 - `cp`: the loops of the constraint-programming dispatchers.

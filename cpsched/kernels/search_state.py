@@ -18,7 +18,7 @@ POOL_JOBS = 20
 
 
 class Price(Handle):
-    """What a second costs that a job waits: the fields of `cpsched.dispatchers.lookahead.objectives.Row`."""
+    """What a second costs that a job waits: the fields of `cpsched.dispatchers.lookahead.objectives.ObjectiveRow`."""
 
     power: int
     """0: the cost grows linearly with the start; otherwise it is r (F^power - W^power)."""
@@ -36,7 +36,7 @@ class Price(Handle):
     reserve_until_s: float
 
 
-class Settings(Handle):
+class SearchSettings(Handle):
     """How far a search goes."""
 
     limit: int
@@ -172,7 +172,7 @@ class Search(Handle):
     """Jobs at the front that the search leaves where they are."""
     bound_s: int
     """A plan in which a job that has waited for half of this waits longer in all is given up; `NEVER`: no bound."""
-    settings: Settings
+    settings: SearchSettings
     counts: Counts
     shared: Shared
     queued: Queued
@@ -186,7 +186,7 @@ class Search(Handle):
     totals: Totals
 
 
-def new_search(settings: Settings) -> Search:
+def new_search(settings: SearchSettings) -> Search:
     """A search that has no order yet."""
     none = no_entries
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from docs.scripts import api, catalogue, exporter, family, figures, plans, reasons, reference, settings
+from docs.scripts import api, catalogue, exporter, family, figures, plans, reasons, reference, settings, tuned
 
 DOCS = Path(__file__).resolve().parents[1]
 
@@ -24,6 +24,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "api": api.tables,
     "reference": reference.faces,
     "reasons": reasons.tables,
+    "tuned": tuned.numbers,
     **{f"plan {name}": (lambda name=name: plans.example(name)) for name in plans.SHOWN},
 }
 """Name of a part -> the function that writes it, as Markdown."""

@@ -43,7 +43,7 @@ from cpsched_bridge.store.places import (
     pause_file,
 )
 from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.following import Surroundings
+from cpsched_bridge.watch.following import WatchSurroundings
 from cpsched_bridge.watch.server import Watch
 from cpsched_bridge.watch.systemd import Systemd
 from cpsched_sim import compiling
@@ -221,9 +221,9 @@ def watched(settings: Settings, backend: Backend) -> Iterator[Watch | None]:
         endpoint.close()
 
 
-def surroundings(settings: Settings, backend: Backend) -> Surroundings:
+def surroundings(settings: Settings, backend: Backend) -> WatchSurroundings:
     """What the watch shows besides the cycles."""
-    return Surroundings(
+    return WatchSurroundings(
         interval_s=settings.cycle.interval_s,
         journal_bytes=files_bytes(journal_path(settings)),
         ledger_bytes=files_bytes(ledger_path(settings)),
@@ -233,7 +233,7 @@ def surroundings(settings: Settings, backend: Backend) -> Surroundings:
 
 
 def run(settings: Settings, where: str) -> list[str]:
-    """Run a bridge until a signal ends it; what kept held jobs from being given back, a line each."""
+    """Run a bridge until a signal ends it; what kept held jobs from being handed back, a line each."""
     ready = prepared(settings)
     spec, policy, fallback = ready.spec, ready.policy, ready.fallback
     backend, systemd = connect(settings, where), Systemd()
@@ -344,5 +344,5 @@ def warn_of_kept(settings: Settings, ledger: Ledger) -> None:
     kept = ledger.kept()
     if kept and settings.mode == "shadow":
         structlog.get_logger("bridge").warning(
-            "held_jobs_left", jobs=len(kept), mend="`cpsched release-all` gives them back to the cluster's scheduler"
+            "held_jobs_left", jobs=len(kept), mend="`cpsched release-all` hands them back to the cluster's scheduler"
         )

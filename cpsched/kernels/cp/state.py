@@ -124,7 +124,7 @@ class Relaxation(Handle):
     """int64[J, K]"""
 
 
-class Tree(Handle):
+class BranchTree(Handle):
     """Branch and bound on a relaxation: the best plan so far, and room for another one."""
 
     relaxed: Relaxation
