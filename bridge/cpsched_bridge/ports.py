@@ -21,10 +21,32 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol
 
+from cpsched.errors import require
 from cpsched.model import Cluster, EndedJob, IntArray, Job, RunningJob
 from cpsched.site.admission import LimitsNow
 
 Result = Literal["done", "refused", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Can:
+    """What an adapter can do with its options, and asks of those who decide; the defaults: nothing.
+
+    Raises `InvalidValue` for values of another kind.
+    """
+
+    ranks_jobs: bool = False
+    """Jobs come with the site's `tier` and `priority`: dispatchers heed them, unless the settings say how they do."""
+    tells_limits: bool = False
+    """Observations have the site's `limits`, which every decision keeps."""
+    decide_s: float | None = None
+    """Seconds that a decision may take where the dispatcher knows a limit and the settings set none; None: any."""
+
+    def __post_init__(self) -> None:
+        for name in ("ranks_jobs", "tells_limits"):
+            require(isinstance(getattr(self, name), bool), name, getattr(self, name), "must be true or false")
+        known = self.decide_s is None or (type(self.decide_s) in (int, float) and 0 < self.decide_s < float("inf"))
+        require(known, "decide_s", self.decide_s, "must be a positive number of seconds, or None")
 
 
 class Hold(StrEnum):
@@ -214,6 +236,12 @@ class Backend(Protocol):
     The three commands take whole batches and answer per job, in the order asked; they are idempotent. They
     raise `BackendUnavailable` or `CommandRefused` only if no job of the batch was touched, `BackendTimeout`
     if all of them may have been; in between they answer with `unknown`.
+
+    A backend may have these besides:
+
+    - `waits_for()`: what is left to do before the cluster can be asked, in words; None: it can be asked. Never waits.
+    - `child_starts`: processes that it has started so far, for the metrics.
+    - `history_missing`: see `history`.
     """
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:

@@ -6,7 +6,19 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from docs.scripts import api, catalogue, exporter, family, figures, plans, reasons, reference, settings, tuned
+from docs.scripts import (
+    api,
+    catalogue,
+    exporter,
+    family,
+    figures,
+    plans,
+    reasons,
+    reference,
+    settings,
+    studies,
+    tuned,
+)
 
 DOCS = Path(__file__).resolve().parents[1]
 
@@ -24,6 +36,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "api": api.tables,
     "reference": reference.faces,
     "reasons": reasons.tables,
+    "studies": studies.verdicts,
     "tuned": tuned.numbers,
     **{f"plan {name}": (lambda name=name: plans.example(name)) for name in plans.SHOWN},
 }

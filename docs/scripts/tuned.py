@@ -65,7 +65,7 @@ TUNED = (
     Tuned(f"{_L}dispatcher:JUDGED_FROM", 50, "how soon the pace is believed against noise", NOT_KEPT, "2026-11-21"),
     Tuned(f"{_K}search_state:POOL_JOBS", 20, "`work` on a pool: as on nodes, P2SF on KTH rose from 98 to 101 %",
           _LOOK + "quality", "2026-11-21"),
-    Tuned("cpsched_bridge.program.assembly:DECIDE_S", 0.1, "search against the time of a cycle on a slow machine",
+    Tuned("cpsched_bridge.adapters.slurm.options:DECIDE_S", 0.1, "search against the time of a cycle on a slow machine",
           "python -m tests.slurm.figures --burst 0 --rounds 0 --busy-rounds 40 --cpus 0.25", "2026-11-21"),
     Tuned(f"{_K}pool:COVERED", 2000, "expected starts against time in queues of thousands",
           "python -m tests.benchmarks.lists queue", "2026-11-21"),

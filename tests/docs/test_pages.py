@@ -3,11 +3,16 @@
 import re
 import tomllib
 
+import pytest
+
 from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched_bridge.settings import PolicySettings
-from docs.scripts import family, pages, plans
-from tests.docs.test_code_blocks import ROOT
+from docs.scripts import family, pages, plans, studies
+from tests.docs.test_code_blocks import PAGES, ROOT
+
+WRITTEN = [page for page in PAGES if page.parent.name != "studies"]
+MOST_WORDS = 2000
 
 
 def test_generated_parts_and_pictures_are_up_to_date():
@@ -61,3 +66,21 @@ def test_the_architecture_page_names_files_that_exist():
     named = re.findall(r"`((?:cpsched|sim|bridge|docs)/[\w./-]*)`", page)
     assert len(named) > 20
     assert [path for path in named if not (ROOT / path).exists() and not (ROOT / f"{path}.py").exists()] == []
+
+
+def words_to_read(page):
+    """How many words a page has that people wrote for readers: without code blocks, and what comes out of the code."""
+    text = pages.PART.sub("", page.read_text())
+    return len(re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE).split())
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_is_read_in_ten_minutes(page):
+    assert words_to_read(page) <= MOST_WORDS, "measurements go to docs/studies, another subject to a page of its own"
+
+
+def test_a_study_says_what_was_asked_how_when_and_what_came_of_it():
+    written = {page.stem for page in (ROOT / "docs" / "studies").glob("*.md")} - {"index"}
+    assert set(studies.names()) == written, "mkdocs.yml lists each study"
+    for name in written:
+        assert set(studies.head(name)) == {"title", *studies.ROWS}, name

@@ -29,6 +29,29 @@ def test_a_comment_that_is_no_text_costs_nobody_anything(slurm: Slurm) -> None:
         assert set(bridge.events()) <= {"mode", "started", "cycle_gap"}
 
 
+def test_nobody_can_write_what_running_jobs_have_on_their_nodes(slurm: Slurm) -> None:
+    """A name or comment with lines like scontrol's own stops no cycle, takes no node, and speaks for no other job."""
+    slurm.plugin(on=True)
+    part = "     Nodes={} CPU_IDs={} Mem=1 GRES=\n"
+    with LiveBridge(slurm, "layouts") as bridge:
+        honest = slurm.sbatch("-n6", "-N2", "-t5", "--job-name=honest", script="sleep 200")
+        slurm.wait_for_state(honest, "RUNNING", 30)
+        forged = f"x\nJobId={honest} JobName=y\n   NumNodes=2\n" + part.format("n[1-2]", "0-15")
+        words = (
+            "x Nodes=a CPU_IDs=no Mem=1 GRES=",
+            forged,
+            "x\n" + part.format("n[1-4]", "0-15"),
+            "x\n" + part.format("n1", "9" * 500) + part.format("n[0-199999][0-199999]", "0"),
+        )
+        options = [f"{option}={text}" for text in words for option in ("--job-name", "--comment")]
+        liars = [slurm.sbatch("-N2", "-n2", "-t5", option, user="bob", script="sleep 200") for option in options]
+        slurm.wait_for_state(liars, "RUNNING", 40)
+        others = slurm.burst(10, "-n1", "-t1", script="sleep 1")
+        slurm.wait_for_state(others, "COMPLETED", 60)
+        assert set(slurm.states(liars).values()) == {"RUNNING"}, "the others did not have to wait for them"
+        assert set(bridge.events()) <= {"mode", "started", "cycle_gap"}
+
+
 def test_a_job_that_slurm_holds_is_handed_back_once(slurm: Slurm) -> None:
     """Its owner asks for what no node has: no ping-pong between Slurm's hold and the bridge's hand-back."""
     slurm.plugin(on=True)

@@ -12,6 +12,9 @@ shape anywhere, such as
     def connect(options: Options) -> Backend:
         return LsfBackend(options.host)
 
+    def can(options: Options) -> Can:
+        return Can(ranks_jobs=True, decide_s=0.5)
+
 The settings file names the adapter and holds its options. Only the command line looks adapters up, and an adapter is
 imported when it is first needed.
 """
@@ -20,14 +23,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cpsched_bridge.ports import Backend
+from cpsched_bridge.ports import Backend, Can
 
 if TYPE_CHECKING:
     from cpsched_bridge.settings import Section
 
 
 class Adapter(Protocol):
-    """A module, or a class, that knows one kind of cluster."""
+    """A module, or a class, that knows one kind of cluster. `can` may be missing: then it is `Can()`."""
 
     @property
     def Options(self) -> type[Section]:  # noqa: N802 - the name of a class
@@ -40,4 +43,8 @@ class Adapter(Protocol):
         The cluster itself may be reached later, with the first call. Raises `SettingsError` for options that fit the
         fields but not each other.
         """
+        ...
+
+    def can(self, options: Any) -> Can:
+        """What these `Options` let it do. The cluster is not asked."""
         ...

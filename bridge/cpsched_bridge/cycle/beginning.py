@@ -85,7 +85,7 @@ class BeginningPatience:
         """Why the bridge must hold no jobs."""
         if not self._words or (self.begun and now_s - self._since_s < KEPT_S):
             return None
-        return f"nobody can decide yet: {self._words}"
+        return f"nothing can be decided yet: {self._words}"
 
 
 def waited(beginning: Beginning, pace: Pace, beat: Callable[[], None]) -> bool:

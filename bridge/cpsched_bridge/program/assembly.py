@@ -15,7 +15,7 @@ import structlog
 
 from cpsched import plugins
 from cpsched.catalogue import DISPATCHERS
-from cpsched.errors import CpschedError, UnknownName, Unloadable
+from cpsched.errors import RAISED, CpschedError, UnknownName, Unloadable, require, what_happened
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters import Adapter
@@ -27,9 +27,9 @@ from cpsched_bridge.cycle.guard import require_ready
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.errors import BackendBegins, BackendError, NotReady, Unreachable, WrongSetting
-from cpsched_bridge.ports import Backend, Check, Pace
+from cpsched_bridge.ports import Backend, Can, Check, Pace
 from cpsched_bridge.program import refusals
-from cpsched_bridge.settings import Settings
+from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.store import identity
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.places import (
@@ -51,8 +51,6 @@ from cpsched_sim.files import read_json
 
 ADAPTERS_FOLDER = "cpsched_bridge.adapters"
 ADAPTERS_GROUP = "cpsched.adapters"
-DECIDE_S = 0.1
-"""How long a decision may take on a real Slurm, where a dispatcher has no limit of its own."""
 FIRST_WAIT_S = 2.0
 LOG_EVERY_S = 10.0
 """How often the log tells how far a beginning is."""
@@ -74,15 +72,41 @@ def adapter_of(words: str) -> Adapter:
     return cast(Adapter, found)
 
 
-def connect(settings: Settings, where: str = "settings") -> Backend:
-    """The backend that the settings ask for; its adapter is imported now. Raises `SettingsError`."""
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The adapter of the settings, with its options and what it can do with them."""
+
+    adapter: Adapter
+    options: Section
+    can: Can
+
+
+def chosen(settings: Settings, where: str = "settings") -> Chosen:
+    """The adapter that the settings ask for, imported now; the cluster is not. Raises `SettingsError`."""
     try:
         adapter = adapter_of(settings.adapter)
     except CpschedError as error:
         raise settings.located(WrongSetting(("adapter",), settings.adapter, str(error)), where) from error
     options = settings.adapter_options(adapter.Options, where)
     try:
-        return adapter.connect(options)
+        return Chosen(adapter, options, can_of(adapter, options))
+    except RAISED as error:
+        rule = f"cannot tell what it can do: {what_happened(error)}"
+        raise settings.located(WrongSetting(("adapter",), settings.adapter, rule), where) from error
+
+
+def can_of(adapter: Adapter, options: Section) -> Can:
+    """What the adapter says that it can do; raises `InvalidValue` where that is no `Can`."""
+    can = adapter.can(options) if hasattr(adapter, "can") else Can()
+    require(isinstance(can, Can), "can", can, "must give a cpsched_bridge.ports.Can")
+    return can
+
+
+def connect(settings: Settings, where: str = "settings") -> Backend:
+    """The backend that the settings ask for. Raises `SettingsError`."""
+    found = chosen(settings, where)
+    try:
+        return found.adapter.connect(found.options)
     except WrongSetting as error:
         raise settings.located(error, where) from error
 
@@ -96,15 +120,16 @@ class Prepared:
     fallback: Policy | None
 
 
-def prepared(settings: Settings) -> Prepared:
+def prepared(settings: Settings, where: str = "settings") -> Prepared:
     """The policy and the fallback, made. Raises `SettingsError` for what no bridge can begin with."""
     try:
         spec = settings.policy.spec()
         refusals.check(settings, spec)
     except WrongSetting as error:
         raise settings.located(error) from error
-    spec = for_the_site(spec, settings.adapter)
-    return Prepared(spec, policy_of(spec), fallback_of(settings))
+    can = chosen(settings, where).can
+    spec = for_the_site(spec, can)
+    return Prepared(spec, policy_of(spec), fallback_of(settings, can))
 
 
 def examined(settings: Settings, where: str) -> Backend:
@@ -112,7 +137,7 @@ def examined(settings: Settings, where: str) -> Backend:
 
     Raises `SettingsError` where a bridge would refuse to begin.
     """
-    prepared(settings)
+    prepared(settings, where)
     return connect(settings, where)
 
 
@@ -121,28 +146,28 @@ def policy_of(spec: PolicySpec) -> Policy:
     return spec.build(read_json)
 
 
-def for_the_site(spec: PolicySpec, adapter: str) -> PolicySpec:
-    """The same policy; on a real Slurm the site's priorities count in it, unless its settings say how they do.
+def for_the_site(spec: PolicySpec, can: Can) -> PolicySpec:
+    """The same policy, as the adapter asks for it, unless its settings say otherwise.
 
-    A dispatcher that may go by any order goes by the site's; one that weighs jobs gives the site's priorities as much
-    weight as its own objective. One that knows a limit in seconds, and has none, gets `DECIDE_S`.
+    Where the adapter ranks jobs, a dispatcher that may go by any order goes by the site's, and one that weighs jobs
+    gives the site's priorities as much weight as its own objective. A dispatcher that knows a limit in seconds, and has
+    none, gets the adapter's.
     """
-    if adapter != "slurm":
-        return spec
-    offered = DISPATCHERS.find(spec.dispatcher).defaults()
-    heeding = {"order": "priority"} if offered.get("order") == "reg" else {}
-    if "site_weight" in offered:
+    offered, heeding = DISPATCHERS.find(spec.dispatcher).defaults(), dict[str, str]()
+    if can.ranks_jobs and offered.get("order") == "reg":
+        heeding["order"] = "priority"
+    if can.ranks_jobs and "site_weight" in offered:
         heeding["site_weight"] = "1"
-    if "limit_s" in offered and offered["limit_s"] is None:
-        heeding["limit_s"] = str(DECIDE_S)
+    if can.decide_s is not None and "limit_s" in offered and offered["limit_s"] is None:
+        heeding["limit_s"] = str(can.decide_s)
     return replace(spec, dispatcher_settings={**heeding, **spec.dispatcher_settings})
 
 
-def fallback_of(settings: Settings) -> Policy | None:
+def fallback_of(settings: Settings, can: Can) -> Policy | None:
     """Who decides where the policy hangs or fails; None: nobody does."""
     if not settings.policy.falls_back:
         return None
-    return policy_of(for_the_site(settings.policy.fallback_spec(), settings.adapter))
+    return policy_of(for_the_site(settings.policy.fallback_spec(), can))
 
 
 @contextmanager
@@ -234,7 +259,7 @@ def surroundings(settings: Settings, backend: Backend) -> WatchSurroundings:
 
 def run(settings: Settings, where: str) -> list[str]:
     """Run a bridge until a signal ends it; what kept held jobs from being handed back, a line each."""
-    ready = prepared(settings)
+    ready = prepared(settings, where)
     spec, policy, fallback = ready.spec, ready.policy, ready.fallback
     backend, systemd = connect(settings, where), Systemd()
     try:

@@ -137,6 +137,8 @@ FILES: tuple[DeployFile, ...] = (
         DeployFile(f"docs/{page}.md", f"{page.upper()}.md", f"{_PAGES}{page.upper()}.md", purpose)
         for page, purpose in (
             ("runbooks", "What each alert means, and what to do."),
+            ("jobs", "Which jobs the bridge starts, which it leaves to Slurm, and the dead-man timer."),
+            ("troubles", "What can go wrong, and what happens then."),
             ("operations", "What is kept, backed up and repaired, and what two bridges do."),
             ("privileges", "What the bridge's account may do, and why nobody can forge its marks."),
             ("systemd-security", "How the two services are restricted."),

@@ -5,12 +5,15 @@ Errors of the outside (a full disk, a lock, a file that may not be opened) are n
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -68,6 +71,31 @@ def _words(what: object, error: Exception) -> str:
     said = str(error) if isinstance(error, sqlite3.Error | Damaged) else f"{type(error).__name__}: {error}"
     said = said[:_LONGEST_WORDS].encode("utf-8", "backslashreplace").decode()
     return f"{what}: {said}" if what != "" else said
+
+
+def start_of(path: Path, most: int) -> bytes:
+    """The first bytes of a file, `most` at most, however long it is or grows. Raises `OSError`.
+
+    Nobody is waited for: a pipe that nobody writes to holds nothing.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(file, most)
+    finally:
+        os.close(file)
+
+
+def require_file(path: Path, follow: bool = True) -> None:
+    """Raise `Damaged` where a folder, a pipe or a device is in the place of a file; nothing at all is no damage.
+
+    `follow`: a symbolic link is what it leads to. One that leads nowhere may lead to a disk that is not there yet.
+    """
+    try:
+        kind = path.stat(follow_symlinks=follow).st_mode
+    except OSError:
+        return
+    if not stat.S_ISREG(kind):
+        raise Damaged(f"{path.name} is no file")
 
 
 def sealed(data: bytes) -> bytes:

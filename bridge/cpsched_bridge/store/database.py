@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from cpsched_bridge.store.damage import Damaged, is_damage
+from cpsched_bridge.store.damage import Damaged, is_damage, require_file, start_of
 
 OWNERS_ALONE = 0o600
 """Mode of files with names of users and jobs in them, whatever the umask."""
@@ -28,6 +28,8 @@ def connect(path: Path | str, durable: bool, read_only: bool = False, auto_vacuu
 
     `auto_vacuum`: what is deleted can be given back to the file system, in a file that is made now.
     """
+    if path != ":memory:":
+        _require_files(Path(path))
     if read_only:
         return _opened(f"file:{quote(str(path))}?mode=ro", uri=True)
     if path != ":memory:":
@@ -51,6 +53,13 @@ def _opened(name: Path | str, uri: bool = False) -> sqlite3.Connection:
     return db
 
 
+def _require_files(path: Path) -> None:
+    """Raise `Damaged` where SQLite would wait for a pipe, or be unable to open what is beside the file."""
+    require_file(path)
+    for end in _BESIDE:
+        require_file(path.with_name(path.name + end), follow=False)  # SQLite opens no link there
+
+
 def _make(path: Path) -> None:
     """Make the file where there is none: SQLite would make it readable for all whom the umask allows."""
     with contextlib.suppress(OSError):  # SQLite says what is wrong
@@ -60,8 +69,7 @@ def _make(path: Path) -> None:
 def _look_at_head(path: Path) -> None:
     """Raise `Damaged` where SQLite would not say so. No connection to the file is open: its locks would be lost."""
     try:
-        with path.open("rb") as file:
-            head = file.read(100)
+        head = start_of(path, 100)
     except OSError:
         return  # SQLite says what is wrong
     if head.startswith(_MAGIC) and any(head[at : at + 1] not in (b"\1", b"\2") for at in _VERSIONS):
@@ -91,10 +99,11 @@ def was_taken_away(path: Path | str, file: tuple[int, int] | None) -> bool:
 
 
 def rows_of(path: Path, query: str) -> list[tuple[Any, ...]]:
-    """What a query finds in a file, without a byte of free space. Raises `sqlite3.Error`.
+    """What a query finds in a file, without a byte of free space. Raises `sqlite3.Error`, `Damaged`.
 
     Texts are decoded as they are read: one that is no UTF-8 raises `UnicodeDecodeError`.
     """
+    _require_files(path)
     log = path.with_name(path.name + "-wal")
     ways = ["mode=ro", "mode=rw"]
     if not log.exists() or not log.stat().st_size:
@@ -136,7 +145,7 @@ def set_aside(path: Path, why: str = "damaged") -> Path | None:
         new = path.with_name(f"{stem}-{more}")
     for end in _BESIDE:
         beside = path.with_name(path.name + end)
-        if beside.exists():
+        if os.path.lexists(beside):
             beside.rename(new.with_name(new.name + end))
     path.rename(new)
     return new

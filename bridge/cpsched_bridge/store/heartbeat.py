@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from cpsched_bridge.store.damage import seal_of
+from cpsched_bridge.store.damage import seal_of, start_of
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SAME_TOUCH_S = 2.0
@@ -48,7 +48,8 @@ class Heartbeat:
 
 def touch(path: Path) -> None:
     """Give the file the present time, and write the host's own clock into it where there is room for that."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)  # there are no names in it
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe in its place is an error, not a wait
+    file = os.open(path, flags, 0o644)  # there are no names in it
     try:
         try:
             words = f"{boot_id()} {_boot_s():015.3f} {time.time():017.3f}"
@@ -70,7 +71,7 @@ def age_s(path: Path) -> float | None:
     except FileNotFoundError:
         return None
     try:
-        words = path.read_bytes()[:256].decode(errors="replace").split()
+        words = start_of(path, 256).decode(errors="replace").split()
     except OSError:  # its time is enough
         words = []
     try:

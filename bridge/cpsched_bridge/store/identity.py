@@ -14,7 +14,7 @@ import secrets
 from pathlib import Path
 
 from cpsched_bridge.ports import Claim
-from cpsched_bridge.store.damage import Damaged, content
+from cpsched_bridge.store.damage import Damaged, content, start_of
 from cpsched_bridge.store.database import OWNERS_ALONE
 
 NAME = "bridge-id"
@@ -38,7 +38,7 @@ def known(state_dir: Path) -> str | None:
     path = state_dir / NAME
     try:
         with content():
-            found = json.loads(path.read_bytes()[:_LONGEST])
+            found = json.loads(start_of(path, _LONGEST))
             return str(found["bridge"]) if found["made"] == _place(path, path.stat().st_ino) else None
     except (OSError, Damaged):
         return None

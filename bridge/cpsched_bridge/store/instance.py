@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from cpsched_bridge.errors import AlreadyRunning
-from cpsched_bridge.store.damage import Damaged, content
+from cpsched_bridge.store.damage import Damaged, content, start_of
 from cpsched_bridge.store.database import OWNERS_ALONE
 
 
@@ -41,6 +41,8 @@ class InstanceLock:
         os.close(self._file)
 
 
+_LONGEST = 65_536
+"""Bytes that are read of a small file, whatever somebody puts in its place."""
 _PAUSED = "paused"
 """Why the bridge stands down, where the file does not say."""
 
@@ -54,16 +56,14 @@ class PauseFile:
     def reason(self) -> str | None:
         """Why the bridge stands down; None if it does not. An unreadable file counts as paused."""
         try:
-            text = self._path.read_text()
+            words = start_of(self._path, _LONGEST)
         except FileNotFoundError:
             return None
         except OSError as error:
             return f"{self._path}: {error.strerror}"
-        except UnicodeDecodeError:
-            return _PAUSED
         try:
             with content():
-                return str(json.loads(text)["why"])
+                return str(json.loads(words)["why"])
         except Damaged:
             return _PAUSED
 
@@ -129,10 +129,11 @@ class BeginningFile:
     def told(self) -> tuple[str, float] | None:
         """What was written last, and how many seconds ago; None where no bridge begins."""
         try:
-            return self._path.read_text(errors="replace"), max(0.0, time.time() - self._path.stat().st_mtime)
+            words = start_of(self._path, _LONGEST).decode(errors="replace")
+            return words, max(0.0, time.time() - self._path.stat().st_mtime)
         except OSError:
             return None
 
 
 def _for_the_owner(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, OWNERS_ALONE)
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, OWNERS_ALONE)

@@ -226,6 +226,7 @@ _WILL_MEND = "; the bridge sets a damaged file aside when it starts, or when it 
 def _mend(path: Path, error: sqlite3.Error) -> str:
     if is_damage(error):
         return _WILL_MEND
-    if path.exists() and not os.access(path, os.R_OK | os.W_OK):
-        return f"; the file belongs to uid {path.stat().st_uid}, this is uid {os.geteuid()}"
-    return ""
+    if not path.exists() or os.access(path, os.R_OK | os.W_OK):
+        return ""
+    owner, own = path.stat().st_uid, os.geteuid()
+    return f"; the file belongs to uid {owner}, this is uid {own}" if owner != own else ""

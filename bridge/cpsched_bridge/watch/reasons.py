@@ -39,7 +39,7 @@ IN_WORDS = {
     "ineligible": "may not start yet",
     "held_by_owner": "held by their owners",
     "set_aside": "on their way, or not the bridge's",
-    "left_to_slurm": "left to Slurm",
+    "left_to_slurm": "left to the cluster",
     OTHER: "other reasons",
 }
 """Every kind as people read it."""

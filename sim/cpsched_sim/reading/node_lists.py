@@ -13,9 +13,10 @@ def expand(nodes: str | None) -> tuple[str, ...]:
     """The names of a node list, in its order; raises ValueError where brackets or ranges are broken."""
     if not nodes:
         return ()
-    names = [name for item in _split(nodes) for name in _expand_item(item)]
-    if len(names) > MOST_NODES:
-        raise ValueError(f"node list {nodes[:60]!r}: more than {MOST_NODES} nodes")
+    names: list[str] = []
+    for item in _split(nodes):
+        names += _expand_item(item)
+        _bounded(len(names), nodes)
     return tuple(names)
 
 
@@ -48,8 +49,9 @@ def _expand_item(item: str) -> list[str]:
     if not bracket:
         return [item]
     inside, _, tail = rest.partition("]")
-    tails = _expand_item(tail) if tail else [""]
-    return [f"{head}{number}{end}" for number in _numbers(inside) for end in tails]
+    tails, numbers = _expand_item(tail) if tail else [""], _numbers(inside)
+    _bounded(len(numbers) * len(tails), item)
+    return [f"{head}{number}{end}" for number in numbers for end in tails]
 
 
 def _numbers(ranges: str) -> list[str]:
@@ -61,4 +63,11 @@ def _numbers(ranges: str) -> list[str]:
         if dash and int(high) - int(low) > MOST_NODES:
             raise ValueError(f"node list range {part!r}: more than {MOST_NODES} nodes")
         numbers.extend(str(n).zfill(len(low)) for n in range(int(low), int(high or low) + 1))
+        _bounded(len(numbers), ranges)
     return numbers
+
+
+def _bounded(count: int, text: str) -> None:
+    """Before more is made of a list than any site has."""
+    if count > MOST_NODES:
+        raise ValueError(f"node list {text[:60]!r}: more than {MOST_NODES} nodes")

@@ -10,7 +10,11 @@ from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
 from cpsched_bridge.adapters.slurm.policy.asking import PolicyCommands
 from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
+from cpsched_bridge.ports import Can
 from cpsched_bridge.settings import Section
+
+DECIDE_S = 0.1
+"""How long a decision may take beside slurmctld, where a dispatcher has no limit of its own."""
 
 
 class Options(Section):
@@ -50,3 +54,8 @@ def connect(options: Options) -> SlurmBackend:
     reader = PolicyReader(PolicyCommands(options.policy_deadline_s), time.monotonic) if options.site_policy else None
     transport = PyslurmTransport(options.deadline_s, options.history_deadline_s)
     return SlurmBackend(transport, options.history_days, reader, options.boost)
+
+
+def can(options: Options) -> Can:
+    """See `Adapter.can`: without the site's policy all jobs have the same rank, and no limit is known."""
+    return Can(ranks_jobs=options.site_policy, tells_limits=options.site_policy, decide_s=DECIDE_S)

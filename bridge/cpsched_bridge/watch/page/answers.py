@@ -174,7 +174,7 @@ def _nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | Link]:
 
 def _aside(job: AsideJob) -> str:
     kinds = {
-        "left_to_slurm": "It is left to Slurm's own scheduler, since the bridge does not model what it asks for",
+        "left_to_slurm": "It is left to the cluster's own scheduler, since the bridge does not model what it asks for",
         "held_by_owner": "It does not start before its owner or the cluster lets go of it",
         "ineligible": "It may not start yet",
         "set_aside": "It is not decided on at the moment",

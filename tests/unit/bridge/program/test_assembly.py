@@ -1,23 +1,29 @@
 """An adapter and a policy are found by the words of the settings file, as everything else is."""
 
+import ast
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import structlog
 
+import cpsched_bridge
+from cpsched.errors import InvalidValue
 from cpsched_bridge.adapters import mock, slurm
 from cpsched_bridge.cycle.apart import Apart
 from cpsched_bridge.errors import BackendBegins, BackendUnavailable, NotReady, SettingsError, Unreachable
-from cpsched_bridge.ports import Check
+from cpsched_bridge.ports import Can, Check
 from cpsched_bridge.program.assembly import (
     adapter_of,
     checked,
+    chosen,
     connect,
     fallback_of,
     for_the_site,
     patient_checks,
     policy_of,
+    prepared,
     steps,
     tellers,
 )
@@ -41,14 +47,38 @@ ADAPTER = """
         Options = Options
         connect = staticmethod(connect)
 """
+ABLE = """
+    from cpsched_bridge.ports import Can
+    from cpsched_bridge.settings import Section
+
+    class Options(Section):
+        ranks_jobs: bool = False
+        tells_limits: bool = False
+        decide_s: float | None = None
+        says: str = ""
+
+    def connect(options):
+        return "a backend"
+
+    def can(options):
+        if options.says == "nothing":
+            return None
+        if options.says == "wrong":
+            return Can(decide_s=-1.0)
+        if options.says == "much":
+            raise SystemExit("I exit")
+        return Can(options.ranks_jobs, options.tells_limits, options.decide_s)
+"""
 
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    install(tmp_path, "mine", {"mine_site": ADAPTER}, {"cpsched.adapters": {"mine": "mine_site", "gone": "gone_site"}})
+    offered = {"mine": "mine_site", "gone": "gone_site", "pbs": "pbs_site"}
+    install(tmp_path, "mine", {"mine_site": ADAPTER, "pbs_site": ABLE}, {"cpsched.adapters": offered})
     yield
-    sys.modules.pop("mine_site", None)
+    for name in ("mine_site", "pbs_site"):
+        sys.modules.pop(name, None)
 
 
 def test_the_projects_own_are_found_by_name():
@@ -68,7 +98,7 @@ def test_a_plug_in_is_connected_with_its_options(site, words):
     [
         (
             "slum",
-            r"slum: unknown adapter 'slum'; known: gone, mine, mock, slurm; did you mean 'slurm'\?$",
+            r"slum: unknown adapter 'slum'; known: gone, mine, mock, pbs, slurm; did you mean 'slurm'\?$",
         ),
         (
             "gone",
@@ -168,31 +198,96 @@ def test_what_is_missing_is_said_and_keeps_nobody_from_working(monkeypatch):
     ]
 
 
+BESIDE_SLURM = Can(ranks_jobs=True, tells_limits=True, decide_s=0.1)
+
+
 @pytest.mark.parametrize(
-    ("adapter", "policy", "heeding"),
+    ("can", "policy", "heeding"),
     [
-        ("slurm", {}, {"site_weight": "1", "limit_s": "0.1"}),
-        ("slurm", {"dispatcher": "pcp20"}, {"site_weight": "1"}),
-        ("slurm", {"dispatcher_settings": {"site_weight": 0}}, {"site_weight": "0", "limit_s": "0.1"}),
-        ("slurm", {"dispatcher_settings": {"limit_s": 0.5}}, {"site_weight": "1", "limit_s": "0.5"}),
-        ("slurm", {"dispatcher": "easy"}, {"order": "priority"}),
-        ("slurm", {"dispatcher": "greedy"}, {"order": "priority"}),
-        ("slurm", {"dispatcher": "easy", "dispatcher_settings": {"order": "reg"}}, {"order": "reg"}),
-        ("slurm", {"dispatcher": "list-saf"}, {}),
-        ("mock", {}, {}),
-        ("mock", {"dispatcher": "easy"}, {}),
+        (BESIDE_SLURM, {}, {"site_weight": "1", "limit_s": "0.1"}),
+        (BESIDE_SLURM, {"dispatcher": "pcp20"}, {"site_weight": "1"}),
+        (BESIDE_SLURM, {"dispatcher_settings": {"site_weight": 0}}, {"site_weight": "0", "limit_s": "0.1"}),
+        (BESIDE_SLURM, {"dispatcher_settings": {"limit_s": 0.5}}, {"site_weight": "1", "limit_s": "0.5"}),
+        (BESIDE_SLURM, {"dispatcher": "easy"}, {"order": "priority"}),
+        (BESIDE_SLURM, {"dispatcher": "greedy"}, {"order": "priority"}),
+        (BESIDE_SLURM, {"dispatcher": "easy", "dispatcher_settings": {"order": "reg"}}, {"order": "reg"}),
+        (BESIDE_SLURM, {"dispatcher": "list-saf"}, {}),
+        (Can(), {}, {}),
+        (Can(), {"dispatcher": "easy"}, {}),
+        (Can(ranks_jobs=True), {}, {"site_weight": "1"}),
+        (Can(decide_s=2), {}, {"limit_s": "2"}),
     ],
 )
-def test_on_a_real_slurm_the_sites_priorities_and_the_clock_count_unless_told_otherwise(adapter, policy, heeding):
-    settings = Settings.model_validate({"adapter": adapter, "policy": policy})
-    assert for_the_site(settings.policy.spec(), settings.adapter).dispatcher_settings == heeding
+def test_the_sites_priorities_and_its_clock_count_unless_told_otherwise(can, policy, heeding):
+    settings = Settings.model_validate({"policy": policy})
+    assert for_the_site(settings.policy.spec(), can).dispatcher_settings == heeding
 
 
-@pytest.mark.parametrize(("adapter", "order"), [("slurm", "priority"), ("mock", "reg")])
-def test_so_they_do_in_the_fallback(adapter, order):
-    fallback = fallback_of(Settings.model_validate({"adapter": adapter}))
-    assert fallback.dispatcher.scheme.order == order
-    assert fallback_of(Settings.model_validate({"adapter": adapter, "policy": {"fallback": "none"}})) is None
+@pytest.mark.parametrize(("can", "order"), [(BESIDE_SLURM, "priority"), (Can(decide_s=0.1), "reg")])
+def test_so_they_do_in_the_fallback(can, order):
+    assert fallback_of(Settings(), can).dispatcher.scheme.order == order
+    assert fallback_of(Settings.model_validate({"policy": {"fallback": "none"}}), can) is None
+
+
+def test_the_projects_own_say_what_they_can():
+    assert chosen(Settings(adapter="slurm")).can == BESIDE_SLURM
+    assert chosen(Settings(adapter="slurm", options={"site_policy": False})).can == Can(decide_s=0.1)
+    assert chosen(Settings(adapter="mock")).can == Can()
+
+
+@pytest.mark.parametrize("ranks_jobs", [True, False])
+@pytest.mark.parametrize("tells_limits", [True, False])
+@pytest.mark.parametrize("decide_s", [None, 0.5])
+def test_a_third_adapter_is_treated_by_what_it_can_and_not_by_its_name(site, ranks_jobs, tells_limits, decide_s):
+    options = {"ranks_jobs": ranks_jobs, "tells_limits": tells_limits, "decide_s": decide_s}
+    ready = prepared(Settings.model_validate({"adapter": "pbs", "options": options, "metrics": {"port": 0}}))
+    heeding = ({"site_weight": "1"} if ranks_jobs else {}) | ({"limit_s": "0.5"} if decide_s else {})
+    assert ready.spec.dispatcher_settings == heeding
+    assert ready.fallback.dispatcher.scheme.order == ("priority" if ranks_jobs else "reg")
+
+
+def test_an_adapter_that_says_nothing_of_what_it_can_is_taken_for_one_that_can_nothing(site):
+    assert chosen(Settings(adapter="mine")).can == Can()
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ("nothing", "InvalidValue: can=None: must give a cpsched_bridge.ports.Can"),
+        ("wrong", r"InvalidValue: decide_s=-1.0: must be a positive number of seconds, or None"),
+        ("much", "SystemExit: I exit"),
+    ],
+)
+def test_an_adapter_that_cannot_say_it_is_refused_in_one_line(site, says, told):
+    with pytest.raises(SettingsError, match=f"^b.yaml:1: adapter: pbs: cannot tell what it can do: {told}$"):
+        chosen(Settings(adapter="pbs", options={"says": says}), "b.yaml")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"ranks_jobs": 1}, {"tells_limits": "yes"}, {"decide_s": 0}, {"decide_s": True}, {"decide_s": float("nan")}],
+)
+def test_what_an_adapter_can_is_checked(wrong):
+    with pytest.raises(InvalidValue, match=next(iter(wrong))):
+        Can(**wrong)
+
+
+def test_no_code_asks_for_an_adapters_name():
+    """The name chooses an adapter; nothing else may follow from it."""
+    root = Path(cpsched_bridge.__file__).parents[2]
+    packages = [root / "cpsched", root / "sim" / "cpsched_sim", root / "bridge" / "cpsched_bridge"]
+    own = root / "bridge" / "cpsched_bridge" / "adapters" / "slurm"
+    files = [path for package in packages for path in package.rglob("*.py") if own not in path.parents]
+    named = [path.name for path in files for node in ast.walk(ast.parse(path.read_text())) if compares(node)]
+    assert len(files) > 200
+    assert named == []
+
+
+def compares(node):
+    """Whether this is a comparison, or a case, with the name of an adapter."""
+    parts = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+    parts += [node.value] if isinstance(node, ast.MatchValue) else []
+    return any(isinstance(c, ast.Constant) and c.value in ("slurm", "mock") for part in parts for c in ast.walk(part))
 
 
 class Imports(FakeCluster):

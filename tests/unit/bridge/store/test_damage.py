@@ -1,5 +1,7 @@
 """Damaged files are set aside under another name, which is said, and begun anew; nothing is deleted, nothing raised."""
 
+import os
+import socket
 import sqlite3
 
 import pytest
@@ -7,10 +9,12 @@ import pytest
 from cpsched_bridge.errors import DamagedFile
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.settings import Settings
+from cpsched_bridge.store import heartbeat, identity, places
 from cpsched_bridge.store import journal as journals
 from cpsched_bridge.store import ledger as ledgers
-from cpsched_bridge.store import places
+from cpsched_bridge.store.damage import Damaged
 from cpsched_bridge.store.database import set_aside
+from cpsched_bridge.store.instance import BeginningFile, PauseFile
 from cpsched_bridge.store.journal import FORMAT, Journal
 from cpsched_bridge.store.ledger import Ledger, State, move
 from tests.bridges import a_bridge
@@ -224,6 +228,76 @@ def test_a_part_of_the_journal_that_is_damaged_is_one_line(bridge_at):
     with pytest.raises(DamagedFile, match="round=3: the journal is damaged there"):
         journal.read(3)
     assert journal.read(1).number == 1
+
+
+def a_folder(path):
+    path.mkdir()
+    (path / "x").touch()
+
+
+def a_socket(path):
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.bind(os.path.relpath(path))
+
+
+IN_PLACE = {
+    "a folder": a_folder,
+    "a pipe": os.mkfifo,
+    "a socket": a_socket,
+    "a device": lambda path: path.symlink_to("/dev/full"),
+}
+
+
+@pytest.mark.parametrize("what", IN_PLACE)
+@pytest.mark.parametrize("beside", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("kind", [Ledger, Journal])
+def test_what_is_no_file_is_set_aside_and_the_file_begun_anew(tmp_path, kind, beside, what):
+    path = tmp_path / "x.sqlite"
+    kind(path).close()
+    place = path.with_name(path.name + beside)
+    place.unlink(missing_ok=True)
+    IN_PLACE[what](place)
+    with pytest.raises(Damaged, match="is no file"):
+        kind(path, read_only=True)
+    store = kind(path)
+    assert [each.kind.endswith("damaged") for each in store.mishaps] == [True]
+    assert path.is_file()
+    assert len(asides(tmp_path, "x.sqlite")) == 1
+    store.close()
+
+
+def test_a_ledger_on_a_disk_that_is_not_there_yet_is_not_set_aside(tmp_path):
+    """Where a link leads nowhere, nothing is known of what it leads to."""
+    (tmp_path / "x.sqlite").symlink_to(tmp_path / "not mounted" / "x.sqlite")
+    with pytest.raises(sqlite3.OperationalError, match="unable to open"):
+        Ledger(tmp_path / "x.sqlite")
+    assert (tmp_path / "x.sqlite").is_symlink()
+
+
+@pytest.mark.parametrize("what", ["/dev/zero", "a pipe", "a long file"])
+def test_a_small_file_is_read_no_further_than_it_can_go_and_nobody_is_waited_for(tmp_path, what):
+    for name in ("heartbeat", "paused", "beginning", "bridge-id"):
+        path = tmp_path / name
+        if what == "a pipe":
+            os.mkfifo(path)
+        elif what == "a long file":
+            with path.open("wb") as file:
+                file.truncate(1 << 40)
+        else:
+            path.symlink_to(what)
+    assert heartbeat.age_s(tmp_path / "heartbeat") is not None
+    assert PauseFile(tmp_path / "paused").reason() == "paused"
+    words, _ = BeginningFile(tmp_path / "beginning").told()
+    assert len(words) < 1 << 17
+    assert identity.known(tmp_path) is None
+
+
+def test_a_pipe_in_the_place_of_a_small_file_is_an_error_when_it_is_written(tmp_path):
+    for name in ("heartbeat", "paused.new"):
+        os.mkfifo(tmp_path / name)
+    for write in (lambda: heartbeat.touch(tmp_path / "heartbeat"), lambda: PauseFile(tmp_path / "paused").pause("why")):
+        with pytest.raises(OSError, match="No such device"):
+            write()
 
 
 def test_nothing_that_was_set_aside_is_overwritten(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from cpsched_bridge.errors import DamagedFile, SettingsError
 from cpsched_bridge.program import views
 from cpsched_bridge.settings import Settings
+from cpsched_bridge.store import ledger as ledgers
 from cpsched_bridge.store import places
 from cpsched_bridge.store.heartbeat import touch
 from tests.bridges import a_bridge
@@ -121,6 +123,23 @@ def test_a_bridge_whose_directory_is_gone_fails_its_cycles_and_goes_on_when_it_i
     assert bridge.cycle().result == "ok"
     with places.opened_ledger(bridge.settings, read_only=True) as ledger:
         assert {entry.job_id for entry in ledger.entries()} == {1, 2}
+
+
+@pytest.mark.parametrize(("owner", "words"), [(0, ""), (1, "; the file belongs to uid {}, this is uid {}")])
+def test_only_a_file_of_somebody_else_is_called_that_where_it_may_not_be_written(tmp_path, monkeypatch, owner, words):
+    """On a disk that is read-only nobody may write, the owner neither."""
+    (tmp_path / "ledger.sqlite").touch()
+    uid = os.geteuid()
+
+    def refuse(*_, **__):
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(ledgers, "connect", refuse)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "geteuid", lambda: uid + owner)
+    with pytest.raises(DamagedFile) as told, places.opened_ledger(Settings(state_dir=tmp_path)):
+        pass
+    assert str(told.value).endswith("readonly database" + words.format(uid, uid + owner))
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077])

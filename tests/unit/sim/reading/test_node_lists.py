@@ -22,7 +22,10 @@ def test_expands(text: str | None, names: tuple[str, ...]) -> None:
     assert expand(text) == names
 
 
-@pytest.mark.parametrize("text", ["n[1-2", "n]1[", "n[a-b]", "n[1-99999999]"])
+@pytest.mark.parametrize(
+    "text",
+    ["n[1-2", "n]1[", "n[a-b]", "n[1-99999999]", "n[0-199999][0-199999]", f"n[{','.join(['0-199999'] * 99)}]"],
+)
 def test_broken_lists_are_errors(text: str) -> None:
     with pytest.raises(ValueError, match="node list"):
         expand(text)

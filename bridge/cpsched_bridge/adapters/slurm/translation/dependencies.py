@@ -10,6 +10,7 @@ loses a `singleton` that is not met yet: where no other kind is named, it must b
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,6 +58,12 @@ class Others:
     now_s: int
     _by_number: dict[int, list[Record]] = field(default_factory=dict)
     """The records of a job, or of all tasks of an array."""
+    _by_task: dict[int, dict[int | None, list[Record]]] = field(default_factory=dict)
+    """By array, the records of its tasks by their numbers; None: of those that wait in one record."""
+    _told: dict[tuple[str, object], bool] = field(default_factory=dict)
+    """What was found out about a kind and what is depended on: many jobs may depend on the same many."""
+    _single: dict[tuple[object, object], tuple[bool, float]] = field(default_factory=dict)
+    """By user and name, whether such a job has nodes, and the smallest number of those that wait."""
 
     def met(self, record: Record) -> bool:
         """Whether a pending record depends on nothing, or on nothing any more."""
@@ -65,10 +72,19 @@ class Others:
             return True
         if not isinstance(wanted, dict):
             return False
-        tests = [self._is(kind, on, record) for kind in wanted for on in _each(wanted[kind])]
+        tests = [self._known(kind, on, record) for kind in wanted for on in _each(wanted[kind])]
         if not tests:
             return self._is_single(record)
         return any(tests) if wanted.get("satisfy") == "any" else all(tests)
+
+    def _known(self, kind: str, on: object, record: Record) -> bool:
+        """`_is`, found out once for all jobs of a reading where the job itself does not matter."""
+        if kind == "aftercorr":
+            return self._is(kind, on, record)
+        key = (kind, str(on))
+        if key not in self._told:
+            self._told[key] = self._is(kind, on, record)
+        return self._told[key]
 
     def _is(self, kind: str, on: object, record: Record) -> bool:
         """Whether one dependency is met; not if its kind is unknown here, or if it failed for good."""
@@ -96,17 +112,24 @@ class Others:
         found = self._by_number.get(number, [])
         if task is None:
             return found
-        own = [job for job in found if not _waits_with_others(job) and ids.of_record(job) == ids.task_id(number, task)]
-        return own or [job for job in found if _waits_with_others(job)]
+        if number not in self._by_task:
+            tasks: dict[int | None, list[Record]] = {}
+            for job in found:
+                tasks.setdefault(None if _waits_with_others(job) else ids.of_record(job), []).append(job)
+            self._by_task[number] = tasks
+        tasks = self._by_task[number]
+        return tasks.get(ids.task_id(number, task)) or tasks.get(None, [])
 
     def _is_single(self, record: Record) -> bool:
         """Whether no other job of the same name and user runs, or waits and came before."""
-        return not any(
-            job["user_id"] == record["user_id"]
-            and job["name"] == record["name"]
-            and (job["state"] in states.OCCUPYING or (job["state"] == states.PENDING and job["id"] < record["id"]))
-            for job in self.jobs
-        )
+        if not self._single:
+            for job in self.jobs:
+                key = (job["user_id"], job["name"])
+                has_nodes, first = self._single.get(key, (False, math.inf))
+                waits = job["id"] if job["state"] == states.PENDING else math.inf
+                self._single[key] = (has_nodes or job["state"] in states.OCCUPYING, min(first, waits))
+        has_nodes, first = self._single.get((record["user_id"], record["name"]), (False, math.inf))
+        return not has_nodes and first >= record["id"]
 
 
 def _each(on: object) -> Iterable[object]:

@@ -20,6 +20,9 @@ from cpsched_bridge.adapters.slurm.translation.room import Room
 from cpsched_bridge.adapters.slurm.translation.running import Running, coming_back
 from cpsched_bridge.ports import Observation
 
+SPARE_SETS = 100
+"""Node sets that no job of a reading needs any more, beside as many as are in need, until all are given up."""
+
 
 @dataclass(slots=True)
 class Translator:
@@ -84,8 +87,13 @@ class Translator:
         return of_database(records, self._machine(seen.nodes))
 
     def _machine(self, nodes: Sequence[Record]) -> Machine:
-        """The machine as configured; a new one makes what was translated for the old one void."""
-        machine = Machine.of(nodes, self.counts_memory, self.machine)
+        """The machine as configured; a new one makes what was translated for the old one void.
+
+        Each list of excluded nodes that somebody writes is a node set: those of jobs that are gone must not stay.
+        """
+        needed = {job.request.node_set for job in self._jobs.values()}
+        crowded = self.machine is not None and len(self.machine.rows) > 2 * len(needed) + SPARE_SETS
+        machine = Machine.of(nodes, self.counts_memory, None if crowded else self.machine)
         if machine is not self.machine:
             self.machine = machine
             self._partitions.clear()

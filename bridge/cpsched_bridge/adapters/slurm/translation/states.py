@@ -5,6 +5,8 @@ from __future__ import annotations
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.ports import Hold
 
+OURS = "bridge:"
+"""What every word of the plugin begins with."""
 WAIT = "bridge:wait"
 """The submit plugin writes it into admin_comment of new jobs, and into comment of those that the bridge holds."""
 USER_HELD = "bridge:user-held"
@@ -97,11 +99,12 @@ def hold_by(
     if priority != 0:
         return Hold.NONE
     marked = admin_comment == WAIT
-    if (guarded or marked) and not {USER_HELD, ADMIN_HELD}.isdisjoint((comment or "").split()):
+    words = comment if comment and OURS in comment else ""
+    if (guarded or marked) and not {USER_HELD, ADMIN_HELD}.isdisjoint(words.split()):
         return Hold.USER
     if reason in OWN_HOLDS:
         return Hold.CLUSTER
-    by_word = guarded and WAIT in (comment or "").split(" ")
+    by_word = guarded and WAIT in words.split(" ")
     if marked and (by_word or (not restarts and reason != HELD_BY_ADMIN)):
         return Hold.PLUGIN
     return Hold.USER if reason == HELD_BY_USER else Hold.ADMIN
@@ -123,7 +126,9 @@ def pinned_by_bridge(record: Record, guarded: bool) -> bool:
     """Whether the plugin saw the bridge set this job's node list; a user can write the word where no plugin is."""
     if not guarded and record["admin_comment"] != WAIT:
         return False
-    return any(word.startswith(PINNED) and word.endswith(")") for word in (record["comment"] or "").split(" "))
+    comment = record["comment"] or ""
+    words = comment.split(" ") if PINNED in comment else ()  # a user's comment may be a thousand blanks
+    return any(word.startswith(PINNED) and word.endswith(")") for word in words)
 
 
 def node_takes_jobs(state: str) -> bool:

@@ -53,7 +53,7 @@ def test_a_running_job_leads_to_its_nodes():
     ("kind", "words"),
     [
         ("ineligible", "It may not start yet: Dependency."),
-        ("left_to_slurm", "It is left to Slurm's own scheduler, since the bridge does not model what it asks for: "),
+        ("left_to_slurm", "It is left to the cluster's own scheduler, since the bridge does not model what it asks"),
         ("held_by_owner", "It does not start before its owner or the cluster lets go of it: "),
     ],
 )

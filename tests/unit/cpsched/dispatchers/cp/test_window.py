@@ -42,6 +42,15 @@ def test_a_running_job_that_is_overdue_has_ended_or_has_a_second_left(how: Runni
     )
 
 
+def test_jobs_that_are_taken_to_have_ended_come_in_the_order_of_their_ends_not_of_their_seconds_left() -> None:
+    """With a second left at least, both overdue jobs end at 51."""
+    running = [a_running(a_job(id, walltime_s=s), ((node, 1),)) for node, (id, s) in enumerate(((7, 40), (8, 30)))]
+    snapshot = a_snapshot(a_cluster(), [a_job(1)], running, now_s=50)
+    assert ids(snapshot, window.facts_of(snapshot, "at-least-1s").running) == [7, 8]
+    facts = window.facts_of(snapshot, "remaining")
+    assert (ids(snapshot, facts.running), facts.end_s[facts.running].tolist()) == ([8, 7], [30, 40])
+
+
 def test_facts_are_those_of_the_snapshot() -> None:
     snapshot = overdue()
     facts = window.facts_of(snapshot)

@@ -1,28 +1,35 @@
 """What running jobs have on each of their nodes, by `scontrol --details`: pyslurm's own call for it crashes.
 
 A job's layout is asked for once, when the job is first seen on its nodes.
+
+scontrol prints the names and comments that users choose as they are. Only lines of their own are believed, which no
+name can make without a line break; and of them only what is unambiguous: one record of the job, whose parts name each
+of its nodes once. A job that another one speaks of is asked for alone. One that speaks wrongly of itself has none.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.records import Layout
-from cpsched_bridge.adapters.slurm.translation import states
+from cpsched_bridge.adapters.slurm.translation import hostlist, states
 from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import row_of
 from cpsched_bridge.adapters.slurm.transport.pyslurm.scontrol import output_of
 
-SHOW = ["scontrol", "--details", "--oneliner", "show", "job"]
+SHOW = ["scontrol", "--details", "show", "job"]
 ONE_BY_ONE = 5
 """So many jobs are asked for one by one; above that, all jobs in one answer."""
 KEY = ("num_nodes", "cpus", "start_time")
 """What changes where a job gets other nodes: it was requeued, or lost some of them."""
 
-_NUMBER = re.compile(r"^JobId=(\d+)")
-_PART = re.compile(r" Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)")
-_GRES = re.compile(r"([\w.-]+(?::[\w.-]+)?):(\d+)(?:\([^)]*\))?")
+_RECORD = re.compile(r"^JobId=(\d{1,12}) ", re.MULTILINE)
+_SPAN = r"\d{1,6}(?:-\d{1,6})?"
+_PART = re.compile(
+    rf"^ +Nodes=(\S+) CPU_IDs=({_SPAN}(?:,{_SPAN})*) Mem=(\d{{1,15}}) GRES=(\S*) *$", re.MULTILINE | re.ASCII
+)
+_GRES = re.compile(r"([\w.-]+(?::[\w.-]+)?):(\d{1,9})(?:\([^)]*\))?", re.ASCII)
 
 
 class Layouts:
@@ -30,7 +37,7 @@ class Layouts:
 
     def __init__(self, show: Callable[[list[str]], str | None] = output_of) -> None:
         self._show = show
-        self._known: dict[int, tuple[object, Layout]] = {}
+        self._known: dict[int, tuple[object, Layout | None]] = {}
 
     def of(self, jobs: Iterable[Any]) -> dict[int, Layout]:
         """The layouts of those of pyslurm's `jobs` that are on several nodes, by number, as far as they can be read."""
@@ -38,25 +45,36 @@ class Layouts:
         keys = {number: key for number, key in placed.items() if (key[0] or 0) > 1}
         self._known = {number: known for number, known in self._known.items() if keys.get(number) == known[0]}
         missing = keys.keys() - self._known.keys()
-        asked = [[str(number)] for number in sorted(missing)] if len(missing) <= ONE_BY_ONE else [[]]
-        for words in asked:
-            shown = self._show([*SHOW, *words])
+        if len(missing) > ONE_BY_ONE and (shown := self._show(SHOW)) is not None:
+            found = layouts_in(shown, {number: keys[number][0] for number in missing})
+            self._known |= {number: (keys[number], layout) for number, layout in found.items()}
+        for number in sorted(keys.keys() - self._known.keys())[:ONE_BY_ONE]:
+            shown = self._show([*SHOW, str(number)])
             if shown is None:
                 break
-            for number, layout in layouts_in(shown).items():
-                if number in missing:
-                    self._known[number] = (keys[number], layout)
-        return {number: layout for number, (_, layout) in self._known.items()}
+            self._known[number] = (keys[number], layouts_in(shown, {number: keys[number][0]}).get(number))
+        return {number: layout for number, (_, layout) in self._known.items() if layout is not None}
 
 
-def layouts_in(text: str) -> dict[int, Layout]:
-    """The layouts in what scontrol prints, a line for each job."""
-    found: dict[int, Layout] = {}
-    for line in text.splitlines():
-        number, parts = _NUMBER.match(line), _PART.findall(line)
-        if number and parts:
-            found[int(number[1])] = [[nodes, _count(ids), int(mib), _gres(gres)] for nodes, ids, mib, gres in parts]
-    return found
+def layouts_in(text: str, nodes: Mapping[int, int]) -> dict[int, Layout]:
+    """What scontrol prints without doubt of the layouts of jobs, by number; `nodes`: how many each of them is on."""
+    _, *pieces = _RECORD.split(text)
+    found: dict[int, Layout | None] = {}
+    for words, record in zip(pieces[::2], pieces[1::2], strict=True):
+        number = int(words)
+        if number in nodes:
+            found[number] = None if number in found else _layout(record, nodes[number])
+    return {number: layout for number, layout in found.items() if layout is not None}
+
+
+def _layout(record: str, count: int) -> Layout | None:
+    """The parts of one record, if they are on `count` nodes, each of them once."""
+    parts: list[list[Any]] = [[n, _count(ids), int(mib), _gres(gres)] for n, ids, mib, gres in _PART.findall(record)]
+    try:
+        names = [name for part in parts for name in hostlist.expand(part[0])]
+    except ValueError:
+        return None
+    return parts if len(names) == len(set(names)) == count else None
 
 
 def _count(ids: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.translation.observation import Translator
+from cpsched_bridge.adapters.slurm.translation.observation import SPARE_SETS, Translator
 from cpsched_bridge.ports import Observation
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -154,6 +154,22 @@ def test_a_job_that_the_controller_has_forgotten_is_forgotten_with_all_that_was_
     scene.rows["jobs"] = []
     assert translator.observe(scene.read()).pending == ()
     assert (translator._jobs, translator.queue._known, translator.queue.asked) == ({}, {}, {})
+
+
+def test_node_lists_that_users_once_wrote_do_not_stay() -> None:
+    """Each reading another list of excluded nodes: what no job needs any more is given up now and then."""
+    scene, translator = Scene().only("first"), Translator()
+    scene.rows["nodes"] = [{**scene.node("n1"), "name": f"m{at}"} for at in range(9)]
+    scene.partition("main")["nodes"] = "m[0-8]"
+    sets = []
+    for number in range(1, 500):
+        excluded = [f"m{at}" for at in range(9) if number >> at & 1]
+        scene.job("first")["excluded_nodes"] = ",".join(excluded)
+        seen = translator.observe(scene.read())
+        assert plain(seen) == plain(Translator().observe(scene.read()))
+        sets.append(len(seen.cluster.node_sets))
+    assert max(sets) < SPARE_SETS + 10
+    assert sets.count(max(sets)) < 10, "and not at every reading"
 
 
 def test_jobs_come_in_order_of_arrival_and_of_their_numbers_within_a_second() -> None:

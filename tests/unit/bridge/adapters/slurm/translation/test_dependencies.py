@@ -129,3 +129,38 @@ def test_corresponding_tasks_of_two_arrays() -> None:
 def test_singleton(other: dict[str, Any], single: bool) -> None:
     """pyslurm loses the word while it is not fulfilled: nothing else is named then."""
     assert met([other]) is single
+
+
+class Counted(dict[str, Any]):
+    """A record that counts how often it is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, name: str) -> Any:
+        Counted.looks += 1
+        return super().__getitem__(name)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        wishes(),
+        wishes(afterany=[f"{number}(unfulfilled)" for number in range(400, 800)]),
+        wishes(aftercorr=["7_*(unfulfilled)"]),
+        wishes(afterok=["7_*(unfulfilled)"]),
+        wishes(afterok=[f"7_{index}(unfulfilled)" for index in range(400)]),
+    ],
+    ids=["singleton", "many others", "corresponding tasks", "a whole array", "many tasks"],
+)
+def test_a_thousand_dependent_jobs_of_one_user_are_no_burden(wanted: dict[str, Any]) -> None:
+    """One more job costs a few more looks, not one at each of the others."""
+    own = [job(1000 + at, "PENDING", name=f"x{at}", array_id=60, array_task_id=at) for at in range(400)]
+    others = [job(number, "COMPLETED") for number in range(400, 800)]
+    array = [task(2000 + at, 7, at, "COMPLETED") for at in range(400)]
+    for one in own:
+        one["dependencies"] = wanted
+    records = [Counted(record) for record in (*own, *others, *array)]
+    Counted.looks = 0
+    seen = Others(records, NOW_S)
+    assert all(seen.met(record) for record in records)
+    assert Counted.looks < 30 * len(records)

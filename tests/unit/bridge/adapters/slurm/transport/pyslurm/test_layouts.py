@@ -5,14 +5,26 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from cpsched_bridge.adapters.slurm.transport.pyslurm.layouts import ONE_BY_ONE, SHOW, Layouts, layouts_in
 
-LINE = (
-    "JobId={} JobName=a Nodes=b CPU_IDs=no UserId=alice(2001) NumNodes=3 NodeList=n[1-3] JOB_GRES=gpu:3   "
-    "Nodes=n[1-2] CPU_IDs=0-3,8 Mem=5000 GRES=gpu:a100:2(IDX:0-1),mic:1(IDX:0)   Nodes=n3 CPU_IDs=7 Mem=0 GRES= "
-    "MinCPUsNode=1\n"
-)
+RECORD = """\
+JobId={} JobName={} Nodes=b CPU_IDs=0 Mem=1 GRES=
+   UserId=alice(2001) GroupId=alice(2001) MCS_label=N/A
+   NodeList=n[1-3]
+   JOB_GRES=gpu:3
+     Nodes=n[1-2] CPU_IDs=0-3,8 Mem=5000 GRES=gpu:a100:2(IDX:0-1),mic:1(IDX:0)
+     Nodes=n3 CPU_IDs=7 Mem=0 GRES=
+   MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0
+   Comment={}
+
+"""
 LAYOUT = [["n[1-2]", 5, 5000, {"gpu:a100": 2, "mic": 1}], ["n3", 1, 0, {}]]
+
+
+def record(number: int, name: str = "a", comment: str = "") -> str:
+    return RECORD.format(number, name, comment)
 
 
 class Shown:
@@ -25,7 +37,7 @@ class Shown:
     def __call__(self, command: list[str]) -> str | None:
         self.asked.append(command[len(SHOW) :])
         wanted = [int(word) for word in self.asked[-1]] or self.known
-        return "".join(LINE.format(number) for number in wanted if number in self.known) if self.answers else None
+        return "".join(record(number) for number in wanted if number in self.known) if self.answers else None
 
 
 def a_job(number: int, **facts: Any) -> SimpleNamespace:
@@ -33,8 +45,54 @@ def a_job(number: int, **facts: Any) -> SimpleNamespace:
 
 
 def test_nodes_cpus_memory_and_generic_resources_are_read() -> None:
-    assert layouts_in(LINE.format(7)) == {7: LAYOUT}
-    assert layouts_in("No jobs in the system\n\nJobId=8 JobName=x\n") == {}
+    assert layouts_in(record(7), {7: 3}) == {7: LAYOUT}
+    assert layouts_in("No jobs in the system\n\nJobId=8 JobName=x\n", {8: 2}) == {}
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_layout_of_more_or_fewer_nodes_than_the_job_has_is_none(count: int) -> None:
+    assert layouts_in(record(7), {7: count}) == {}
+
+
+PART = "     Nodes=n[1-3] CPU_IDs=0-63 Mem=99999 GRES="
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"x\n{PART}\n",
+        f"x\n{PART.replace('n[1-3]', 'n3')}",
+        f"x\n{PART.replace('0-63', '5--')}\n",
+        f"x\n{PART.replace('0-63', '9' * 5000)}\n",
+        f"x\n{PART.replace('n[1-3]', '[0-199999]' * 9)}\n",
+        PART,
+        PART.replace("0-63", "no"),
+        "\u0664\n     Nodes=n9 CPU_IDs=\u0664 Mem=\u0664 GRES=",
+    ],
+)
+@pytest.mark.parametrize("where", ["name", "comment"])
+def test_what_users_write_into_names_and_comments_is_never_taken_for_a_layout(words: str, where: str) -> None:
+    shown = record(7, **{where: words}) + record(8)
+    assert layouts_in(shown, {7: 3, 8: 3})[8] == LAYOUT
+    assert layouts_in(shown, {7: 3}).get(7, LAYOUT) == LAYOUT
+
+
+def test_a_job_that_another_one_speaks_of_is_asked_for_alone() -> None:
+    numbers = range(1, ONE_BY_ONE + 2)
+    liar = record(1, "x\n" + record(2).replace("0-3,8", "0-63"))
+    asked: list[list[str]] = []
+
+    def show(command: list[str]) -> str:
+        asked.append(command[len(SHOW) :])
+        wanted = [int(word) for word in asked[-1]] or numbers
+        return "".join(liar if number == 1 else record(number) for number in wanted)
+
+    layouts = Layouts(show)
+    jobs = [a_job(number) for number in numbers]
+    assert layouts.of(jobs) == {number: LAYOUT for number in numbers if number != 1}
+    assert asked == [[], ["1"], ["2"]]
+    assert layouts.of(jobs) == {number: LAYOUT for number in numbers if number != 1}
+    assert len(asked) == 3, "a job that speaks wrongly of itself is not asked for at every reading"
 
 
 def test_a_job_is_asked_for_when_it_is_first_seen_on_several_nodes() -> None:
@@ -60,7 +118,7 @@ def test_many_jobs_are_asked_for_in_one_command() -> None:
     numbers = range(1, ONE_BY_ONE + 2)
     shown = Shown(*numbers, 99)
     assert sorted(Layouts(shown).of([a_job(number) for number in numbers])) == list(numbers)
-    assert shown.asked == [[]]
+    assert shown.asked[:1] == [[]]
 
 
 def test_an_scontrol_that_does_not_answer_is_asked_once_a_reading() -> None:
