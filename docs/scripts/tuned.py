@@ -1,4 +1,4 @@
-"""Every number that measurement chose: its value in the code, what it trades, what measured it, and when."""
+"""Every number that measurement chose: its value in the code, what it trades, the command that shows it, and when."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ NOT_KEPT = ""
 class Tuned(NamedTuple):
     """A number of the code, `module:name`, `module:Class.parameter` or `module:TABLE[key].field`.
 
-    `value` is the one that was measured: a test fails where the code has another.
+    `value` is the one that was measured: a test fails where the code has another. `command` shows what the number does;
+    `measured` is the day on which it came to the repository.
     """
 
     where: str
@@ -133,7 +134,7 @@ def value_of(where: str) -> Any:
 
 def numbers() -> str:
     """The table of all of them."""
-    heading = ("number", "value", "what it trades", "measured by", "when")
+    heading = ("number", "value", "what it trades", "measure it with", "chosen")
     rows = (
         (code(row.where.replace(":", ".")), code(value_of(row.where)), row.trades,
          code(row.command) if row.command else "no command is kept", row.measured)
