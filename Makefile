@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test fuzz damages bounds chaos soak mutants mutants-by-hand kernels lint coverage bench docs docs-serve docs-pages picture clean
+.PHONY: help demo test check fuzz damages bounds chaos soak mutants mutants-by-hand kernels lint coverage bench docs docs-serve docs-pages picture clean
 .DEFAULT_GOAL := test
 
 help:                           ## this list
@@ -17,8 +17,11 @@ $(VENV)/.installed: pyproject.toml
 demo: kernels                   ## control mode on a simulated cluster, live, and a comparison: about three minutes
 	$(BIN)/cpsched demo
 
-test: lint kernels              ## everything that CI checks, but for the site and the live Slurm tests; COVERAGE=1 measures it too
-	$(BIN)/python -m pytest -n 2 $(if $(COVERAGE),--cov --cov-report=term:skip-covered) --ignore tests/slurm --ignore tests/monitoring tests
+test: lint kernels $(if $(COVERAGE),coverage) ## everything that CI checks, but for the site and the live Slurm tests; COVERAGE=1: the unit tests as in make coverage
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/slurm --ignore tests/monitoring $(if $(COVERAGE),--ignore tests/unit) tests
+
+check: $(VENV)/.installed       ## after a change: linters and tests of the files that differ from the last commit, or of FILES="one other"
+	$(BIN)/python -m tests.check $(FILES)
 
 fuzz: $(VENV)/.installed        ## mutated files through the command line, others each time; CASES=N for each kind of file
 	CPSCHED_FUZZ_CASES=$(or $(CASES),20000) $(BIN)/python -m pytest -n 2 tests/fuzz
@@ -53,7 +56,7 @@ lint: $(VENV)/.installed        ## linters, formatting, types, import contracts
 	$(BIN)/lint-imports
 
 coverage: kernels               ## how much of the code the unit tests run through; fails below the floor of pyproject.toml
-	$(BIN)/python -m pytest -q -n 2 --cov --cov-report=term:skip-covered tests/unit
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --cov --cov-report=term:skip-covered tests/unit
 
 bench: $(VENV)/.installed       ## speed and memory, printed beside the reference figures
 	$(BIN)/python -m tests.benchmarks

@@ -11,6 +11,7 @@ from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle.beginning import Beginning
 from cpsched_bridge.cycle.loop import Bridge, Listener
+from cpsched_bridge.in_force import InForce
 from cpsched_bridge.ports import Backend, Pace
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
@@ -30,6 +31,7 @@ def a_bridge(
     pace: Pace | None = None,
     listeners: tuple[Listener, ...] = (),
     policy_spec: PolicySpec | None = None,
+    in_force: InForce | None = None,
     policy: Policy | None = None,
     fallback: Policy | None = None,
     beginning: Beginning | None = None,
@@ -37,11 +39,12 @@ def a_bridge(
     **settings: Any,
 ) -> Bridge:
     """A bridge in control mode, unless told otherwise, whose files are in `state_dir`."""
+    spec = policy_spec or PolicySpec("first-fit", "walltime", {}, {}, "one-second")
     configured = Settings.model_validate({"mode": "control", "state_dir": state_dir, "durable": False, **settings})
     return Bridge(
         backend=backend,
         policy=policy or Policy(WalltimePredictor(), dispatcher or FirstFit()),
-        policy_spec=policy_spec or PolicySpec("first-fit", "walltime", {}, {}, "one-second"),
+        in_force=in_force or InForce(spec, configured.policy.fallback_spec()),
         ledger=Ledger(state_dir / "ledger.sqlite", durable=False),
         journal=Journal(state_dir / "journal.sqlite", configured.journal.max_mib),
         pause=PauseFile(state_dir / "paused"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -24,6 +25,10 @@ class Section(BaseModel):
     """A part of the settings file: unknown fields are errors, not typos that go unnoticed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def without_effect(self) -> Mapping[str, str]:
+        """By the name of a setting, why it has no effect beside the others of this section; others are left out."""
+        return {}
 
     @field_validator("*", mode="before")
     @classmethod
@@ -266,6 +271,21 @@ class Settings(Section):
     def __eq__(self, other: object) -> bool:
         """Where a setting was written makes no difference."""
         return isinstance(other, Settings) and self.model_dump() == other.model_dump()
+
+    def without_effect(self) -> Mapping[str, str]:
+        """See `Section.without_effect`; names of settings within sections are dotted."""
+        found: dict[str, str] = {}
+        if not self.page.enabled:
+            shown = [f"page.{name}" for name in PageSettings.model_fields if name != "enabled"]
+            found |= dict.fromkeys(shown, "there is no page")
+        elif not self.serves_page:
+            shown = [f"page.{name}" for name in PageSettings.model_fields if name != "public"]
+            found |= dict.fromkeys(shown, "metrics.host is no loopback address and page.public is false")
+        elif self.page.public and self.page.hosts:
+            found["page.hosts"] = "page.public serves every name"
+        if not (self.metrics.enabled or self.serves_page):
+            found |= dict.fromkeys(["metrics.host", "metrics.port"], "nothing is served")
+        return found
 
     def adapter_options(self, model: type[S], where: str) -> S:
         """`options` as the adapter's own model; raises `SettingsError` naming file, line, field, value and rule."""

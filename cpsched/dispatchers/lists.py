@@ -27,6 +27,8 @@ class ListDispatcher(SchemeDispatcher):
         allocation: Allocation = "first-fit",
     ) -> None:
         require(reservations is None or reservations >= 0, "reservations", reservations, "must not be negative")
+        unread = f"needs option=backfill, not {option}"
+        require(reservations is None or option == "backfill", "reservations", reservations, unread)
         by_option = {"strict": STRICT, "greedy": GREEDY, "backfill": EVERY if reservations is None else reservations}
         self.scheme = Scheme(by_option[option], order, allocation=allocation)
 

@@ -184,4 +184,4 @@ def a_claim_is_overwritten(patch):
 )
 def test_a_planted_fault_is_noticed(plant, monkeypatch, tmp_path):
     plant(monkeypatch)
-    assert any(played(seed, tmp_path).wrongs for seed in range(10))
+    assert any(played(seed, tmp_path).wrongs for seed in (3, *range(10)))  # 3 brings out each: it saves seconds

@@ -16,7 +16,6 @@ import structlog
 
 from cpsched.model import EndedJob
 from cpsched.policy import Policy
-from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.cycle.beginning import Beginning, BeginningPatience, waited
 from cpsched_bridge.cycle.came_true import came_true
 from cpsched_bridge.cycle.checking import Checking
@@ -41,6 +40,7 @@ from cpsched_bridge.cycle.retries import Retries
 from cpsched_bridge.cycle.snapshots import asides_of
 from cpsched_bridge.cycle.stuck import UNSETTLED, Stuck
 from cpsched_bridge.errors import BackendError, PolicyFailed
+from cpsched_bridge.in_force import InForce
 from cpsched_bridge.ports import Backend, Observation, Pace
 from cpsched_bridge.report import IN_ORDER, OK, STOPPED, CycleReport, Happening, summed_up
 from cpsched_bridge.settings import Settings
@@ -64,7 +64,8 @@ class Bridge:
 
     backend: Backend
     policy: Policy
-    policy_spec: PolicySpec
+    in_force: InForce
+    """What `policy` and `fallback` were built of; told by the journal."""
     ledger: Ledger
     journal: Journal
     pause: PauseFile
@@ -72,7 +73,7 @@ class Bridge:
     settings: Settings
     listeners: Sequence[Listener] = ()
     fallback: Policy | None = None
-    """Decides where `policy` hangs or fails; built from `settings.policy.fallback_spec()`."""
+    """Decides where `policy` hangs or fails."""
     systemd: Systemd = field(default_factory=Systemd)
     beginning: Beginning = field(default_factory=Beginning)
     """What is to be done before the first decision."""
@@ -132,6 +133,8 @@ class Bridge:
         if not can_interrupt():
             self._log.warning("no_decision_deadline", detail="not in the main thread: decide_timeout_s has no effect")
         self._late += self._former()
+        if self.in_force.rows:
+            self._late.append(Happening("in_force", self.in_force.in_words()))
         try:
             going_on = waited(self.beginning, self.pace, self._beat)
             if going_on:
@@ -360,7 +363,8 @@ class Bridge:
 
     def _write(self, report: CycleReport) -> None:
         if report.snapshot is not None and report.observation is not None:
-            spec = self.settings.policy.fallback_spec() if report.fallback else self.policy_spec
+            spec = self.in_force.fallback if report.fallback else self.in_force.policy
+            assert spec is not None, "a fallback that decides has a spec"
             self.journal.write_round(report, spec)
             waiting = frozenset(job.id for job in report.waiting)
             asides = asides_of(report.observation, waiting, self.ledger.by_id, report.limited, report.put_off)
@@ -378,7 +382,7 @@ class Bridge:
     def _say(self, report: CycleReport) -> None:
         with contextlib.suppress(OSError, ValueError):  # standard error is full or closed: journal and metrics tell
             for happening in report.happenings:
-                say = self._log.info if happening.kind in ("mode", "started") else self._log.warning
+                say = self._log.info if happening.kind in ("mode", "started", "in_force") else self._log.warning
                 job = None if happening.job_id is None else self.ledger.name_of(happening.job_id)
                 say(happening.kind, round=report.number, job=job, detail=happening.detail)
             if report.starts and report.mode == "control":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
@@ -14,7 +14,6 @@ from typing import cast
 import structlog
 
 from cpsched import plugins
-from cpsched.catalogue import DISPATCHERS
 from cpsched.errors import RAISED, CpschedError, UnknownName, Unloadable, require, what_happened
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
@@ -27,6 +26,7 @@ from cpsched_bridge.cycle.guard import require_ready
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.errors import BackendBegins, BackendError, NotReady, Unreachable, WrongSetting
+from cpsched_bridge.in_force import InForce, for_the_site, in_force
 from cpsched_bridge.ports import Backend, Can, Check, Pace
 from cpsched_bridge.program import refusals
 from cpsched_bridge.settings import Section, Settings
@@ -102,9 +102,9 @@ def can_of(adapter: Adapter, options: Section) -> Can:
     return can
 
 
-def connect(settings: Settings, where: str = "settings") -> Backend:
-    """The backend that the settings ask for. Raises `SettingsError`."""
-    found = chosen(settings, where)
+def connect(settings: Settings, where: str = "settings", found: Chosen | None = None) -> Backend:
+    """The backend that the settings ask for, of the adapter that was `found` already. Raises `SettingsError`."""
+    found = found or chosen(settings, where)
     try:
         return found.adapter.connect(found.options)
     except WrongSetting as error:
@@ -113,11 +113,12 @@ def connect(settings: Settings, where: str = "settings") -> Backend:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """What a bridge decides with."""
+    """What a bridge decides with, and what is in force."""
 
-    spec: PolicySpec
     policy: Policy
     fallback: Policy | None
+    in_force: InForce
+    chosen: Chosen
 
 
 def prepared(settings: Settings, where: str = "settings") -> Prepared:
@@ -125,42 +126,17 @@ def prepared(settings: Settings, where: str = "settings") -> Prepared:
     try:
         spec = settings.policy.spec()
         refusals.check(settings, spec)
+        found = chosen(settings, where)
+        policy, fallback = policy_of(for_the_site(spec, found.can)), fallback_of(settings, found.can)
+        told = in_force(settings, found.options, found.can, spec, policy, fallback)
     except WrongSetting as error:
-        raise settings.located(error) from error
-    can = chosen(settings, where).can
-    spec = for_the_site(spec, can)
-    return Prepared(spec, policy_of(spec), fallback_of(settings, can))
-
-
-def examined(settings: Settings, where: str) -> Backend:
-    """The backend, once all has been made that a bridge would make of its settings; nothing is begun.
-
-    Raises `SettingsError` where a bridge would refuse to begin.
-    """
-    prepared(settings, where)
-    return connect(settings, where)
+        raise settings.located(error, where) from error
+    return Prepared(policy, fallback, told, found)
 
 
 def policy_of(spec: PolicySpec) -> Policy:
     """The policy, new; files that its settings name are read. Raises what `PolicySpec.build` raises."""
     return spec.build(read_json)
-
-
-def for_the_site(spec: PolicySpec, can: Can) -> PolicySpec:
-    """The same policy, as the adapter asks for it, unless its settings say otherwise.
-
-    Where the adapter ranks jobs, a dispatcher that may go by any order goes by the site's, and one that weighs jobs
-    gives the site's priorities as much weight as its own objective. A dispatcher that knows a limit in seconds, and has
-    none, gets the adapter's.
-    """
-    offered, heeding = DISPATCHERS.find(spec.dispatcher).defaults(), dict[str, str]()
-    if can.ranks_jobs and offered.get("order") == "reg":
-        heeding["order"] = "priority"
-    if can.ranks_jobs and "site_weight" in offered:
-        heeding["site_weight"] = "1"
-    if can.decide_s is not None and "limit_s" in offered and offered["limit_s"] is None:
-        heeding["limit_s"] = str(can.decide_s)
-    return replace(spec, dispatcher_settings={**heeding, **spec.dispatcher_settings})
 
 
 def fallback_of(settings: Settings, can: Can) -> Policy | None:
@@ -232,12 +208,12 @@ def _tell_systemd(systemd: Systemd, words: str) -> None:
 
 
 @contextmanager
-def watched(settings: Settings, backend: Backend) -> Iterator[Watch | None]:
+def watched(settings: Settings, backend: Backend, told: InForce) -> Iterator[Watch | None]:
     """What listens to the cycles and is served over HTTP, if anything is enabled."""
     if not (settings.metrics.enabled or settings.serves_page):
         yield None
         return
-    watch = Watch(settings, partial(surroundings, settings, backend))
+    watch = Watch(settings, partial(surroundings, settings, backend), told.deciding)
     endpoint = Endpoint(watch.app(), settings.metrics.host, settings.metrics.port)
     structlog.get_logger("bridge").info("watch", metrics=f"{endpoint.url}metrics", page=endpoint.url)
     try:
@@ -260,8 +236,10 @@ def surroundings(settings: Settings, backend: Backend) -> WatchSurroundings:
 def run(settings: Settings, where: str) -> list[str]:
     """Run a bridge until a signal ends it; what kept held jobs from being handed back, a line each."""
     ready = prepared(settings, where)
-    spec, policy, fallback = ready.spec, ready.policy, ready.fallback
-    backend, systemd = connect(settings, where), Systemd()
+    policy, told = ready.policy, ready.in_force
+    for row in told.without_effect:
+        structlog.get_logger("bridge").warning("setting", name=row.name, value=row.value, detail=row.note)
+    backend, systemd = connect(settings, where, ready.chosen), Systemd()
     try:
         held_lock = lock(settings)
     except BaseException:
@@ -270,20 +248,20 @@ def run(settings: Settings, where: str) -> list[str]:
     try:
         pace = RealPace()
         pace.stop_on_signals()
-        with watched(settings, backend) as watch:
+        with watched(settings, backend, told) as watch:
             beginning = Beginning(tellers=tellers(settings, systemd, watch))
             most_s = settings.cycle.max_backoff_s
             if settings.mode == "control" and not checked(backend, pace, systemd, most_s, beginning.tell):
                 return []
             with (
-                steps(policy, spec, settings, backend, beginning.tell) as beginning.steps,
+                steps(policy, told.policy, settings, backend, beginning.tell) as beginning.steps,
                 opened_ledger(settings) as ledger,
                 opened_journal(settings, read_only=False) as journal,
             ):
                 warn_of_kept(settings, ledger)
                 return Bridge(
-                    backend, policy, spec, ledger, journal, pause_file(settings), pace, settings,
-                    () if watch is None else (watch,), fallback, systemd, beginning,
+                    backend, policy, told, ledger, journal, pause_file(settings), pace, settings,
+                    () if watch is None else (watch,), ready.fallback, systemd, beginning,
                 ).run()  # fmt: skip
     finally:
         beginning_file(settings).tell("")

@@ -274,6 +274,22 @@ def release_all(
 
 @app.command()
 @reporting
+def policy(
+    config: Config = DEFAULT_CONFIG,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Every setting in force, with its value and where that comes from; the cluster is not asked.
+
+    Settings that `cpsched bridge` would refuse are refused alike, with exit code 2.
+    """
+    from cpsched_bridge.program import assembly, views
+    from cpsched_bridge.settings import load
+
+    views.print_in_force(assembly.prepared(load(config), str(config)).in_force, as_json)
+
+
+@app.command()
+@reporting
 def doctor(config: Config = DEFAULT_CONFIG) -> None:
     """Check what must hold before control mode, and how to mend it; exit code 1 if something required does not.
 
@@ -283,9 +299,10 @@ def doctor(config: Config = DEFAULT_CONFIG) -> None:
     from cpsched_bridge.settings import load
 
     settings = load(config)
-    backend = assembly.examined(settings, str(config))
+    ready = assembly.prepared(settings, str(config))
+    backend = assembly.connect(settings, str(config), ready.chosen)
     try:
-        checks = assembly.patient_checks(backend, partial(say, "note"))
+        checks = [*assembly.patient_checks(backend, partial(say, "note")), *ready.in_force.checks()]
         if not views.print_checks([*checks, *assembly.other_bridges(backend, settings)]):
             raise typer.Exit(1)
     finally:

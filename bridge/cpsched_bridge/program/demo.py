@@ -29,6 +29,7 @@ from cpsched_bridge.adapters.mock.morning import loaded_morning
 from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.cycle.loop import Bridge, Listener
 from cpsched_bridge.errors import AddressTaken
+from cpsched_bridge.in_force import InForce
 from cpsched_bridge.program.assembly import policy_of
 from cpsched_bridge.program.views import span, where
 from cpsched_bridge.report import CycleReport
@@ -163,7 +164,7 @@ def _bridge_run(
         ledger, journal = Ledger(ledger_path(settings), durable=False), Journal(journal_path(settings))
         backend = MockBackend(site, StandingClock(site))
         bridge = Bridge(
-            backend, policy_of(policy), policy, ledger, journal, pause_file(settings), pace, settings,
+            backend, policy_of(policy), InForce(policy), ledger, journal, pause_file(settings), pace, settings,
             (note, *listeners),
         )  # fmt: skip
         pace.stop_on_signals()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from cpsched.errors import printable
 from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.cycle.snapshots import PUT_OFF
 from cpsched_bridge.errors import BridgeError, UnknownJob
+from cpsched_bridge.in_force import InForce, in_yaml
 from cpsched_bridge.ports import NOWHERE, Check
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import places
@@ -26,6 +27,7 @@ from cpsched_bridge.store.journal_reader import Aside, Event, PastJob, RoundLine
 from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
 from cpsched_bridge.store.places import heartbeat_age_s
 from cpsched_bridge.store.rounds import RoundRecord
+from cpsched_sim.shell import echo_json
 
 _UNBROKEN = 240
 _CLOCK_TOLERANCE_S = 2.0
@@ -406,6 +408,22 @@ def print_unsupported(asides: Sequence[Aside]) -> None:
     found = table("job", "user", "reason")
     for aside in asides:
         found.add_row(aside.label or str(aside.job_id), aside.user, aside.reason)
+    out.print(found)
+
+
+def print_in_force(told: InForce, as_json: bool) -> None:
+    """`cpsched policy`."""
+    fallback = None if told.fallback is None else str(told.fallback)
+    if as_json:
+        rows = [asdict(row) for row in told.rows]
+        echo_json({"policy": str(told.policy), "fallback": fallback, "settings": rows})
+        return
+    out = console()
+    out.print(f"policy: {told.policy}")
+    out.print(f"fallback: {fallback or 'none'}")
+    found = table("setting", "value", "from", "note")
+    for row in told.rows:
+        found.add_row(row.name, in_yaml(row.value), row.source, row.note)
     out.print(found)
 
 

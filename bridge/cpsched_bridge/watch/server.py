@@ -22,6 +22,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cpsched_bridge.in_force import Row
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.exporter import CONTENT_TYPE, Exporter
@@ -59,6 +60,7 @@ API: dict[str, tuple[Any, Callable[[schema.View], Any]]] = {
     "trend": (list[schema.Point], lambda view: view.trend),
     "plan": (schema.Chart, lambda view: view.chart),
     "nodes": (list[schema.Node], nodes),
+    "settings": (list[schema.Setting], lambda view: view.settings),
 }
 """Name under /api -> the type of the answer, and how it is taken from a view."""
 
@@ -66,12 +68,17 @@ API: dict[str, tuple[Any, Callable[[schema.View], Any]]] = {
 class Watch:
     """Listens to the cycles of one bridge, and answers those who ask about them."""
 
-    def __init__(self, settings: Settings, around: Callable[[], WatchSurroundings] = WatchSurroundings) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        around: Callable[[], WatchSurroundings] = WatchSurroundings,
+        in_force: Sequence[Row] = (),
+    ) -> None:
         self._settings, self._around = settings, around
         self._following = Following()
         self.exporter = Exporter()
         self.health = Health(settings.cycle)
-        self.board = Board(settings)
+        self.board = Board(settings, in_force)
 
     def __call__(self, report: CycleReport) -> None:
         """Take note of one cycle."""

@@ -92,7 +92,7 @@ class Lookahead(Dispatcher):
                 candidates=ALL_CANDIDATES, moves=ALL_MOVES, reservations=NEVER,
             )
         )  # fmt: skip
-        self._most_work, self._limit_s = work, limit_s
+        self._decodes, self._most_work, self._limit_s = decodes, work, limit_s
         self._jobs_per_work = 1
         self._by_walltime = reserve_by == "walltime"
         self._jobs: object = None
@@ -122,6 +122,10 @@ class Lookahead(Dispatcher):
         plan_s = planned(site.draft, len(queue))
         self._promise(snapshot, plan_s)
         return Decision(starts, cost, plan_s, explain(snapshot, starts, plan_s, PHRASES))
+
+    def without_effect(self) -> Mapping[str, str]:
+        """See `Dispatcher.without_effect`."""
+        return {} if self._decodes else {"seed": "nothing is drawn where effort is 0"}
 
     def took(self, seconds: float) -> None:
         """Let the next round place as many jobs as fit into `limit_s`, at the pace of this one; at most twice as many.

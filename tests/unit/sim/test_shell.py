@@ -157,12 +157,12 @@ def test_a_comparison_is_printed_where_it_cannot_be_saved(many_jobs, tmp_path):
 def test_a_comparison_goes_on_where_it_was_stopped(four_jobs, tmp_path):
     def compare(*arguments):
         out = tmp_path / "out"
-        ended = invoke("compare", four_jobs, "--json", "--out", out, "--plots", *arguments)
+        ended = invoke("compare", four_jobs, "--json", "--out", out, *arguments)
         assert ended.exit_code == 0, ended.stderr
         return json.loads(ended.stdout)["results"], ended.stderr
 
-    first, _ = compare("--dispatchers", "fcfs,easy")
-    again, said = compare("--dispatchers", "easy,greedy,fcfs", "--resume")
+    first, _ = compare("--dispatchers", "fcfs,easy", "--plots")
+    again, said = compare("--dispatchers", "easy,greedy,fcfs", "--resume", "--plots")
     assert said == "note: 2 of 3 combinations were finished before\n"
     assert [row["dispatcher"] for row in again] == ["easy", "greedy", "fcfs"]
     assert [again[2]["summary"], again[0]["summary"]] == [row["summary"] for row in first]

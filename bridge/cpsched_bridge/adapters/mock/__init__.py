@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import Field
@@ -48,6 +49,18 @@ class Options(Section):
         description="Ask a site in another process there (`python -m cpsched_bridge.adapters.mock FILE`).",
     )
     deadline_s: float = Field(default=5.0, gt=0, description="How long that process may take to answer.")
+
+    def without_effect(self) -> Mapping[str, str]:
+        """See `Section.without_effect`."""
+        if self.socket is not None:
+            here = [name for name in Options.model_fields if name not in ("socket", "deadline_s")]
+            return dict.fromkeys(here, "socket names a site in another process")
+        made_up = ("days", "seed", "load")
+        if self.trace is not None:
+            found = dict.fromkeys(made_up, "the jobs are those of trace")
+        else:
+            found = {"format": "there is no trace"}
+        return found | {"deadline_s": "there is no socket"}
 
 
 def connect(options: Options) -> Backend:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from pydantic import Field
 
@@ -47,6 +48,10 @@ class Options(Section):
         description="By how many points of priority a start may be raised (by `Nice`), so that jobs that nobody "
         "manages do not block it; 0: never.",
     )
+
+    def without_effect(self) -> Mapping[str, str]:
+        """See `Section.without_effect`."""
+        return {} if self.site_policy else dict.fromkeys(["policy_deadline_s", "boost"], "site_policy is false")
 
 
 def connect(options: Options) -> SlurmBackend:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from threading import Lock
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 
 from cpsched.fit import used_by
 from cpsched.model import Cluster, Decision, IntArray, Job, RunningJob, Snapshot
+from cpsched_bridge.in_force import Row
 from cpsched_bridge.ports import Check, Observation
 from cpsched_bridge.report import OK, CycleReport
 from cpsched_bridge.settings import Settings
@@ -69,6 +70,7 @@ class Board:
     """The page's memory."""
 
     settings: Settings
+    in_force: Sequence[Row] = ()
     _instant: Instant | None = None
     _running: dict[int, RunningJob] = field(default_factory=dict)
     _labels: Mapping[int, str] = field(default_factory=dict)
@@ -138,7 +140,9 @@ class Board:
             if instant is None:
                 return None
             if self._view is None or self._view.status.round != instant.last.number:
-                self._view = _View(instant, self.settings, past).build(lines[::-1], moments, trend)
+                view = _View(instant, self.settings, past).build(lines[::-1], moments, trend)
+                told = [schema.Setting(**asdict(row)) for row in self.in_force]
+                self._view = view.model_copy(update={"settings": told})
             return self._view
 
 

@@ -6,6 +6,8 @@ Names of users, accounts and jobs are empty where `page.users` is `hide`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field
 
 API_VERSION = 1
@@ -230,6 +232,15 @@ class JobAnswer(Shown):
     aside: AsideJob | None = None
 
 
+class Setting(Shown):
+    """A setting that bears on decisions, as `cpsched policy` shows it."""
+
+    name: str
+    value: Any = Field(description="As in the settings file.")
+    source: str = Field(description="Who said it: file, adapter, dispatcher, predictor or default.")
+    note: str = Field(description="What to know of it, such as that it has no effect; mostly empty.")
+
+
 class View(Shown):
     """Everything at one instant."""
 
@@ -242,3 +253,4 @@ class View(Shown):
     chart: Chart
     trend: list[Point] = Field(description="The past day, the oldest first.")
     machine: Machine
+    settings: list[Setting] = Field(default_factory=list, description="What is in force; nothing in a replay.")

@@ -13,6 +13,7 @@ from cpsched.errors import InvalidValue
 from cpsched_bridge.adapters import mock, slurm
 from cpsched_bridge.cycle.apart import Apart
 from cpsched_bridge.errors import BackendBegins, BackendUnavailable, NotReady, SettingsError, Unreachable
+from cpsched_bridge.in_force import for_the_site
 from cpsched_bridge.ports import Can, Check
 from cpsched_bridge.program.assembly import (
     adapter_of,
@@ -20,7 +21,6 @@ from cpsched_bridge.program.assembly import (
     chosen,
     connect,
     fallback_of,
-    for_the_site,
     patient_checks,
     policy_of,
     prepared,
@@ -242,7 +242,7 @@ def test_a_third_adapter_is_treated_by_what_it_can_and_not_by_its_name(site, ran
     options = {"ranks_jobs": ranks_jobs, "tells_limits": tells_limits, "decide_s": decide_s}
     ready = prepared(Settings.model_validate({"adapter": "pbs", "options": options, "metrics": {"port": 0}}))
     heeding = ({"site_weight": "1"} if ranks_jobs else {}) | ({"limit_s": "0.5"} if decide_s else {})
-    assert ready.spec.dispatcher_settings == heeding
+    assert ready.in_force.policy.dispatcher_settings == heeding
     assert ready.fallback.dispatcher.scheme.order == ("priority" if ranks_jobs else "reg")
 
 

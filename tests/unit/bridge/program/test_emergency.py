@@ -1,6 +1,7 @@
 """What an administrator does in an emergency works without a byte of free space, and says so where nothing was done."""
 
 import contextlib
+import errno
 import os
 import resource
 import signal
@@ -16,6 +17,7 @@ from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, NoLedger, Sett
 from cpsched_bridge.ports import Claim, Hold, Outcome
 from cpsched_bridge.program import assembly, release
 from cpsched_bridge.settings import GuardSettings, Settings
+from cpsched_bridge.store import ledger as ledgers
 from cpsched_bridge.store import places
 from cpsched_bridge.store.heartbeat import touch
 from cpsched_bridge.store.instance import PauseFile
@@ -254,11 +256,12 @@ def test_where_no_bridge_has_run_nothing_is_done_and_that_is_no_success(tmp_path
 
 @pytest.mark.parametrize("folder", [None, "", "a file"])
 def test_by_force_jobs_are_given_back_by_the_cluster_alone_where_no_bridge_has_run_and_that_is_no_success(
-    stranded, tmp_path, folder
+    stranded, tmp_path, monkeypatch, folder
 ):
     """Beside a bridge whose directory was emptied, this alone helps; with a mistyped path it must not look good."""
     _, cluster = stranded
-    settings = Settings(state_dir=tmp_path / "other")
+    monkeypatch.setattr(release, "SPARE_S", 0.02)
+    settings = Settings(state_dir=tmp_path / "other", guard=GuardSettings(claim_gone_s=0.6))
     if folder == "":
         settings.state_dir.mkdir()
     elif folder is not None:
@@ -365,8 +368,11 @@ def test_nobody_but_root_gives_files_away(tmp_path, monkeypatch):
 
 
 def test_the_ledger_says_so_where_only_an_empty_one_can_be_had(tmp_path, monkeypatch):
+    """A folder in its place, on a disk that is read-only: it cannot be set aside."""
     settings = Settings(state_dir=tmp_path)
     places.ledger_path(settings).mkdir()
+    refused = OSError(errno.EROFS, "Read-only file system")
+    monkeypatch.setattr(ledgers, "set_aside", lambda *_: (_ for _ in ()).throw(refused))
     with places.emergency_ledger(settings) as ledger:
         assert ledger.entries() == []
         ledger.record([move(None, State.HELD, 0, "held", job_id=1)])

@@ -12,7 +12,7 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import heartbeat, identity, places
 from cpsched_bridge.store import journal as journals
 from cpsched_bridge.store import ledger as ledgers
-from cpsched_bridge.store.damage import Damaged
+from cpsched_bridge.store.damage import Damaged, is_damage
 from cpsched_bridge.store.database import set_aside
 from cpsched_bridge.store.instance import BeginningFile, PauseFile
 from cpsched_bridge.store.journal import FORMAT, Journal
@@ -142,6 +142,28 @@ def test_a_full_disk_is_no_damage(tmp_path):
     with pytest.raises(sqlite3.OperationalError):
         ledger.record([move(ledger.get(1), State.FREE, 6, "handed back")], unwritten=True)
     assert ledger.get(1).state is State.FREE, "but in an emergency"
+
+
+@pytest.mark.parametrize(
+    ("name", "damaged"),
+    [
+        *(("IOERR_WRITE", False), ("IOERR_FSYNC", False), ("BUSY_SNAPSHOT", False), ("CANTOPEN_ISDIR", False)),
+        *(("READONLY_DBMOVED", False), ("IOERR_SHORT_READ", True), ("CORRUPT_INDEX", True), ("NOTADB", True)),
+    ],
+)
+def test_sqlites_codes_that_say_more_of_a_disk_are_still_of_the_disk_and_those_of_a_file_of_the_file(name, damaged):
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = getattr(sqlite3, f"SQLITE_{name}")
+    assert is_damage(error) is damaged
+
+
+@pytest.mark.parametrize("at_s", [1 << 40, -(1 << 40)])
+def test_a_time_that_has_no_date_is_damage_before_anybody_shows_it(tmp_path, at_s):
+    ledger = a_ledger(tmp_path / "ledger.sqlite")
+    ledger._db.execute("update transitions set at_s = ? where job_id = 2", (at_s,))
+    with pytest.raises(Damaged, match=f"at_s: ValueError: {at_s}"):
+        ledger.history(2)
+    assert ledger.history(1)
 
 
 def test_jobs_are_taken_up_again_by_their_marks_after_the_ledger_was_damaged(tmp_path):

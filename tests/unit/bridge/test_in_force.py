@@ -1,0 +1,296 @@
+"""Every setting in force is said with its value and where that comes from, and what comes to nothing is told."""
+
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.errors import SettingsError
+from cpsched_bridge.in_force import InForce, Row, in_yaml
+from cpsched_bridge.program.assembly import prepared
+from cpsched_bridge.program.cli import app
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.watch.server import API, Watch
+from tests.bridges import a_bridge
+from tests.builders import a_job
+from tests.fakes import FakeCluster, FakePace, FirstFit
+from tests.installed import install
+
+
+def told(adapter="slurm", **settings):
+    """What is in force with these settings."""
+    return prepared(Settings.model_validate({"adapter": adapter, "metrics": {"port": 0}, **settings})).in_force
+
+
+def row(found, name):
+    """The one row of that name."""
+    (only,) = [row for row in found.rows if row.name == name]
+    return only.value, only.source, only.note
+
+
+def beside(**policy):
+    """What comes to nothing on Slurm beside this policy."""
+    return {row.name: row.note for row in told(policy=policy).without_effect}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "source"),
+    [
+        ("mode", "shadow", "default"),
+        ("adapter", "slurm", "file"),
+        ("heartbeat", "/var/lib/cpsched/heartbeat", "default"),
+        ("policy.dispatcher", "lookahead", "default"),
+        ("policy.dispatcher_settings.horizon", 50, "file"),
+        ("policy.dispatcher_settings.effort", None, "dispatcher"),
+        ("policy.dispatcher_settings.limit_s", 0.1, "adapter"),
+        ("policy.dispatcher_settings.site_weight", 1.0, "adapter"),
+        ("policy.predictor_settings.remember", 40, "predictor"),
+        ("policy.predictor_settings.quantile", 0.9, "file"),
+        ("policy.overrun", "walltime", "dispatcher"),
+        ("policy.fallback.order", "priority", "adapter"),
+        ("policy.fallback.overrun", "one-second", "dispatcher"),
+        ("cycle.interval_s", 2.5, "file"),
+        ("cycle.max_commands", 500, "default"),
+        ("options.boost", 5, "file"),
+        ("options.deadline_s", 10.0, "default"),
+        ("adapter.decide_s", 0.1, "adapter"),
+    ],
+)
+def test_each_setting_has_its_value_and_who_said_it(name, value, source):
+    policy = {"predictor": "quantile", "predictor_settings": {"quantile": 0.9}, "dispatcher_settings": {"horizon": 50}}
+    found = told(policy=policy, cycle={"interval_s": 2.5}, options={"boost": 5})
+    assert row(found, name)[:2] == (value, source)
+
+
+def test_every_setting_is_there_once_and_none_besides():
+    found = told()
+    names = [row.name for row in found.rows]
+    assert len(set(names)) == len(names)
+    plain = Settings(adapter="slurm").model_dump()
+    below = {f"{section}.{name}" for section, given in plain.items() if isinstance(given, dict) for name in given}
+    expanded = {"policy.dispatcher_settings", "policy.predictor_settings", "policy.power"}
+    assert below - expanded <= set(names)
+    assert {name for name, given in plain.items() if not isinstance(given, dict)} <= set(names)
+
+
+def test_what_is_built_is_what_is_said():
+    """The policies of the bridge have the very settings that are told."""
+    for settings in ({}, {"dispatcher": "easy"}, {"dispatcher": "pcp20", "fallback": "none"}, {"overrun": "double"}):
+        ready = prepared(Settings.model_validate({"adapter": "slurm", "policy": settings, "metrics": {"port": 0}}))
+        found = ready.in_force
+        assert row(found, "policy.overrun")[0] == ready.policy.overrun
+        for name, text in found.policy.dispatcher_settings.items():
+            assert str(row(found, f"policy.dispatcher_settings.{name}")[0]) in (text, f"{text}.0")
+        assert (found.fallback is None) == (ready.fallback is None)
+
+
+@pytest.mark.parametrize(
+    ("policy", "nothing"),
+    [
+        ({}, {}),
+        ({"dispatcher": "list-saf"}, {"adapter.ranks_jobs": "no effect: list-saf ranks by itself"}),
+        ({"dispatcher": "list-priority"}, {}),
+        ({"dispatcher_settings": {"site_weight": 0}}, {}),
+        ({"dispatcher": "easy", "dispatcher_settings": {"order": "reg"}}, {}),
+        (
+            {"dispatcher_settings": {"reserve_by": "walltime"}},
+            {
+                "policy.dispatcher_settings.reserve_by": "no effect: the predictor's estimates are the walltimes",
+            },
+        ),
+        ({"dispatcher_settings": {"reserve_by": "walltime"}, "predictor": "quantile"}, {}),
+        (
+            {"dispatcher_settings": {"effort": 0, "seed": 3}},
+            {"policy.dispatcher_settings.seed": "no effect: nothing is drawn where effort is 0"},
+        ),
+        ({"dispatcher_settings": {"effort": 1, "seed": 3}}, {}),
+        (
+            {"dispatcher": "pcp20", "dispatcher_settings": {"effort": 9, "limit_s": 1}},
+            {"policy.dispatcher_settings.limit_s": "no effect: effort takes the place of the seconds"},
+        ),
+        ({"dispatcher": "pcp20", "dispatcher_settings": {"limit_s": 1, "considered": 9, "restarts": 1}}, {}),
+        (
+            {"dispatcher": "pcp", "dispatcher_settings": {"considered": 9}},
+            {"policy.dispatcher_settings.considered": "no effect: the model is made of the whole queue"},
+        ),
+        (
+            {"dispatcher": "pcp", "dispatcher_settings": {"restarts": 3}},
+            {"policy.dispatcher_settings.restarts": "no effect: the first plan ends the call"},
+        ),
+    ],
+)
+def test_a_word_of_the_policy_that_comes_to_nothing_is_told(policy, nothing):
+    assert beside(**policy) == nothing
+
+
+@pytest.mark.parametrize(
+    ("adapter", "settings", "names"),
+    [
+        ("mock", {"policy": {"dispatcher_settings": {"site_weight": 2}}}, ["policy.dispatcher_settings.site_weight"]),
+        (
+            "mock",
+            {"policy": {"dispatcher": "easy", "dispatcher_settings": {"order": "priority"}}},
+            ["policy.dispatcher_settings.order"],
+        ),
+        ("mock", {"options": {"format": "swf"}}, ["options.format"]),
+        ("mock", {"options": {"trace": "x.swf", "seed": 2, "system": "x"}}, ["options.seed"]),
+        ("mock", {"options": {"socket": "s", "seed": 2, "deadline_s": 1}}, ["options.seed"]),
+        ("mock", {"options": {"deadline_s": 1}}, ["options.deadline_s"]),
+        ("slurm", {"options": {"site_policy": False, "boost": 3}}, ["options.boost"]),
+        ("slurm", {"options": {"boost": 3}}, []),
+        ("slurm", {"page": {"enabled": False, "users": "hide"}}, ["page.users"]),
+        ("slurm", {"page": {"users": "hide"}}, []),
+        ("slurm", {"page": {"users": "hide"}, "metrics": {"host": "0.0.0.0", "port": 0}}, ["page.users"]),
+        ("slurm", {"page": {"public": True, "hosts": ["a"]}}, ["page.hosts"]),
+        (
+            "slurm",
+            {"page": {"enabled": False}, "metrics": {"enabled": False, "port": 99}},
+            ["metrics.port"],
+        ),
+    ],
+)
+def test_so_is_any_other_setting_beside_others(adapter, settings, names):
+    assert [row.name for row in told(adapter, **settings).without_effect] == names
+
+
+def test_a_default_that_was_copied_is_no_word_that_somebody_meant():
+    assert not told("mock", options={"seed": 1, "deadline_s": 5.0, "format": None}).without_effect
+
+
+@pytest.mark.parametrize(("mode", "note"), [("shadow", "counts in mode control"), ("control", "")])
+def test_what_bears_on_commands_counts_in_control(mode, note):
+    found = told(mode=mode, start={"timeout_s": 30})
+    for name in ("start.timeout_s", "on_stop", "guard.failing_users", "cycle.max_commands"):
+        assert row(found, name)[2] == note
+    assert row(found, "guard.claim_gone_s")[2] == row(found, "cycle.interval_s")[2] == ""
+    assert not found.without_effect
+
+
+# ------------------------------------------------------------------------------------------ told alike everywhere
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """A settings file with two words that come to nothing."""
+    monkeypatch.setenv("PATH", "")  # no systemctl
+    path = tmp_path / "bridge.yaml"
+    path.write_text(
+        f"adapter: mock\nstate_dir: {tmp_path / 'state'}\nmetrics: {{port: 0}}\noptions: {{days: 0.01, format: swf}}\n"
+        "policy:\n  dispatcher: easy\n  dispatcher_settings: {order: priority}\n"
+    )
+    return path
+
+
+def command(*words):
+    """(exit code, standard output) of a command."""
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout
+
+
+def test_the_command_tells_it_as_a_table_and_as_json(file):
+    code, text = command("policy", "--config", file, "--json")
+    found = json.loads(text)
+    assert code == 0
+    assert (found["policy"], found["fallback"]) == ("easy / walltime order=priority", "easy / walltime")
+    noted = {"value": "priority", "source": "file", "note": "no effect: the adapter ranks no jobs"}
+    assert {"name": "policy.dispatcher_settings.order", **noted} in found["settings"]
+    code, text = command("policy", "--config", file)
+    assert code == 0
+    assert text.startswith("policy: easy / walltime order=priority\nfallback: easy / walltime\n")
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "policy.dispatcher_settings.order priority file no effect: the adapter ranks no jobs" in lines
+    assert len(lines) == len(found["settings"]) + 3
+
+
+def test_the_command_refuses_what_a_bridge_refuses(file):
+    file.write_text("adapter: mock\npolicy: {dispatcher: esy}\n")
+    assert command("policy", "--config", file)[0] == 2
+    code, text = command("policy", "--config", file, "--json")
+    assert code == 2
+    assert "esy" in json.loads(text)["error"]["message"]
+
+
+def test_the_doctor_warns_of_the_same(file):
+    code, text = command("doctor", "--config", file)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert code == 0, "a warning"
+    assert any(line.startswith("policy ok easy / walltime order=priority; fallback easy / walltime") for line in lines)
+    warned = "policy.dispatcher_settings.order warning priority: no effect: the adapter ranks no jobs"
+    assert any(line.startswith(warned) for line in lines)
+    assert any(line.startswith("options.format warning swf: no effect: there is no trace") for line in lines)
+
+
+def test_a_bridge_journals_it_when_it_begins(tmp_path):
+    found = told(policy={"dispatcher_settings": {"horizon": 7}}, options={"boost": 5})
+    bridge = a_bridge(tmp_path, FakeCluster(), in_force=found, pace=FakePace(cycles=1))
+    bridge.run()
+    (event,) = bridge.journal.events(kind="in_force")
+    assert event.detail == found.in_words()
+    assert "policy.dispatcher_settings.horizon=7 (file); " in event.detail
+    assert "policy.overrun=walltime (dispatcher)" in event.detail
+    assert "options." not in event.detail, "an option may be secret"
+
+
+def test_the_page_lists_what_bears_on_decisions(tmp_path):
+    found = told(options={"boost": 5})
+    watch = Watch(Settings(mode="control"), in_force=found.deciding)
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = a_bridge(tmp_path, cluster, FirstFit(), listeners=(watch,))
+    bridge.cycle()
+    shown = API["settings"][1](watch.board.view())
+    assert [(each.name, each.value, each.source, each.note) for each in shown] == [
+        (row.name, row.value, row.source, row.note) for row in found.deciding
+    ]
+    assert not [each for each in shown if each.name.startswith("options.")]
+    assert any(each.name == "policy.dispatcher_settings.limit_s" for each in shown)
+
+
+def test_rounds_of_the_fallback_are_journalled_with_the_settings_it_had(tmp_path):
+    """It decides by the site's order on Slurm, and so must whoever decides its rounds again."""
+    from cpsched.dispatchers.easy import EasyDispatcher
+    from cpsched.policy import Policy
+    from cpsched.predictors.walltime import WalltimePredictor
+
+    class Broken(FirstFit):
+        def decide(self, snapshot, need="plan"):
+            raise RuntimeError("no")
+
+    told_so = InForce(PolicySpec("first-fit"), PolicySpec("easy", dispatcher_settings={"order": "priority"}))
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    fallback = Policy(WalltimePredictor(), EasyDispatcher(order="priority"))
+    bridge = a_bridge(tmp_path, cluster, Broken(), fallback=fallback, in_force=told_so, mode="shadow")
+    bridge.cycle()
+    assert bridge.journal.read(bridge.journal.last_round).policy == told_so.fallback
+
+
+CLUMSY = """
+    from cpsched_bridge.settings import Section
+
+    class Options(Section):
+        def without_effect(self):
+            raise ValueError("oh")
+
+    def connect(options):
+        raise AssertionError
+"""
+
+
+def test_an_adapter_that_cannot_tell_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(tmp_path, "clumsy", {"clumsy_site": CLUMSY}, {"cpsched.adapters": {"clumsy": "clumsy_site"}})
+    with pytest.raises(SettingsError, match=r"adapter: clumsy: cannot tell what has no effect: ValueError: oh$"):
+        told("clumsy")
+    sys.modules.pop("clumsy_site", None)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "null"), (True, "true"), ({"a": [1, None]}, "{a: [1, null]}"), (0.5, "0.5"), ("x", "x")]
+)
+def test_values_are_spelled_as_in_the_file(value, text):
+    assert in_yaml(value) == text
+    assert str(Row("n", value, "file")) == f"n={text} (file)"
