@@ -50,6 +50,7 @@ ELSEWHERE = {
     "tests/builders.py": ("tests/unit/cpsched/test_planning.py",),
     "tests/fakes.py": ("tests/unit/bridge/cycle/test_loop.py",),
     "tests/check.py": ("tests/test_check.py",),
+    "tests/release.py": ("tests/test_release.py",),
     "tests/mutants": ("tests/mutants",),
     "tests/chaos": ("tests/chaos/test_chaos.py::test_a_history_is_the_same_each_time",),
 }

@@ -6,6 +6,7 @@ Computed once, when a bridge or a command begins. The bridge decides by it; the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -198,11 +199,15 @@ def _parameters(
     for parameter in known.find(words).parameters():
         name = parameter.name
         if name in settings:
-            yield Row(name, parameter.parse(settings[name]), "adapter" if name in heeded else "file")
+            yield Row(name, _plain(parameter.parse(settings[name])), "adapter" if name in heeded else "file")
         else:
-            default = parameter.default
-            plain = default is None or isinstance(default, bool | int | float | str)
-            yield Row(name, default if plain else str(default), own)
+            yield Row(name, _plain(parameter.default), own)
+
+
+def _plain(value: object) -> Json:
+    """A parameter's value as JSON can say it: what is no text, flag or finite number is spelled."""
+    said = value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
+    return value if said else str(value)
 
 
 def _note_of(row: Row, spec: PolicySpec, can: Can) -> str:

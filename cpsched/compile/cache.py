@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept between runs: one file per door, found again by what the code was made from.
+"""The cache of compiled kernels: one file per door, named by a digest of everything its code was made from.
 
 A cache file is looked for in these directories, in this order:
 
@@ -31,10 +31,10 @@ from typing import Any, cast
 from cpsched.compile.progress import say_once
 
 KEPT_VERSIONS = 8
-"""Files of one door that stay in a directory: of other versions of its source, or for other processors."""
+"""How many files of one door stay in a directory: other versions of its source, or code for other processors."""
 
 SETTINGS = ("OPT", "BOUNDSCHECK", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT", "LLVM_REFPRUNE_PASS")
-"""What the environment may tell the compiler (`NUMBA_OPT` and so on) so that other code comes out."""
+"""Settings of Numba that change the code it makes; the environment may set them (`NUMBA_OPT` and so on)."""
 
 _log = logging.getLogger("cpsched")
 
@@ -52,7 +52,7 @@ def folders() -> list[Path]:
 
 
 def distrusted(folder: Path) -> str | None:
-    """Why nothing in a directory is run: others could have put it there. None where it is sound, or not there yet."""
+    """Why a directory is not trusted: others could have written into it. None for a sound or a missing directory."""
     try:
         state, install = folder.stat(), _package().stat()
     except FileNotFoundError:
@@ -67,7 +67,7 @@ def distrusted(folder: Path) -> str | None:
 
 
 def _trusted() -> Iterator[Path]:
-    """The directories to look in that are sound; of each that is not, one line says so."""
+    """The trusted ones of the directories to look in; each other one is named once in the log."""
     for folder in folders():
         if why := distrusted(folder):
             say_once(
@@ -83,25 +83,25 @@ def _package() -> Path:
 
 
 def _beside() -> Path:
-    """The directory that belongs to the install, whoever may write there."""
+    """The cache directory of the install."""
     return _package() / "__pycache__" / "kernels"
 
 
 @dataclass(frozen=True, slots=True)
 class Filed:
-    """Where the compiled form of a door is: in a directory, or (None) nowhere but in memory."""
+    """Where the compiled form of a door is kept: in a directory, or (None) only in memory."""
 
     folder: Path | None
     new: bool
-    """Whether it was compiled just now."""
+    """Whether this process compiled it."""
 
 
 FILED: dict[str, Filed] = {}
-"""By file name: what became of every door that was opened in this process."""
+"""By file name: every door that this process opened."""
 
 
 class Shelf:
-    """The compiled forms of one door, in the shape in which Numba asks its caches."""
+    """The files of one door, with the interface that Numba expects of a cache."""
 
     def __init__(self, name: str, made_from: str, on_miss: Callable[[], None]) -> None:
         """`made_from` is the digest of all that the door's code depends on; `on_miss` is called before it compiles."""
@@ -109,7 +109,7 @@ class Shelf:
         self.cache_path = str(folders()[0])  # Numba shows it in its statistics
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """The compiled code, or None where it must be made; a damaged file counts as none."""
+        """The compiled code; None where it must be compiled. A damaged file counts as missing."""
         from numba.core.compiler import CompileResult
 
         target.refresh()
@@ -128,7 +128,7 @@ class Shelf:
         return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Keep the code in the first directory that can be written."""
+        """Write the code to the first directory that can be written."""
         from numba.core import serialize
 
         content = cast(Any, serialize).dumps(compiled._reduce())
@@ -149,7 +149,7 @@ class Shelf:
         )
 
     def _file_name(self, signature: Any, codegen: Any) -> str:
-        """The name tells apart what the code was made from, and by and for what it was made."""
+        """The file name: it depends on the sources, the types, the compiler with its settings, and the processor."""
         import llvmlite
         import numba
         import numpy as np
@@ -161,7 +161,7 @@ class Shelf:
 
 
 def _described(kind: Any) -> str:
-    """A type, a constant, or a tuple of them, in words; records with their fields, since their order is compiled in."""
+    """A type, a constant, or a tuple of them as text; of records also the fields, whose order is compiled in."""
     if isinstance(kind, tuple):
         return f"({', '.join(map(_described, kind))})"
     if hasattr(kind, "field_dict"):
@@ -170,7 +170,7 @@ def _described(kind: Any) -> str:
 
 
 def _read(file: Path) -> bytes:
-    """The content of a cache file; raises `ValueError` where it is not what was written."""
+    """The content of a cache file; raises `ValueError` where the checksum does not match."""
     found = file.read_bytes()
     checksum, content = found[:32], found[32:]
     if hashlib.sha256(content).digest() != checksum:
@@ -181,7 +181,7 @@ def _read(file: Path) -> bytes:
 def _write(file: Path, content: bytes) -> None:
     """Put a whole file in place at once, so that a process that reads at the same time sees the old one or the new.
 
-    What is made beside the package may be read by whoever may read the package, whatever the umask.
+    A file beside the package gets the read permissions of the package, whatever the umask.
     """
     shared, package = file.parent == _beside(), _package() / "__init__.py"
     for folder in (file.parent.parent, file.parent) if shared else ():
@@ -233,10 +233,11 @@ def reachable(function: Function) -> list[Function]:
 
 
 def digest(functions: Iterable[Function]) -> str:
-    """One word for all that the compiled form of `functions` depends on.
+    """A digest of everything that the compiled form of `functions` depends on:
 
-    That is the source of their modules and of the modules whose record classes they mention, the values of the
-    constants that they mention, wherever those were defined, and this package's own way to compile.
+    - the source of their modules, and of the modules whose record classes they mention;
+    - the values of the constants that they mention, wherever these are defined;
+    - the source of this package.
     """
     modules, constants = set(), []
     for function in functions:
@@ -256,13 +257,13 @@ def digest(functions: Iterable[Function]) -> str:
 
 
 def _source(module: str) -> bytes:
-    """The text of an imported module; nothing for one without a file of its own, such as a built-in one."""
+    """The source of an imported module; empty for a module without a file, such as a built-in one."""
     file = getattr(sys.modules.get(module), "__file__", None)
     return Path(file).read_bytes() if file and Path(file).is_file() else b""
 
 
 def _mentioned(function: Function) -> Iterator[tuple[str, Any]]:
-    """The values from outside that a function's code mentions, by name; attributes of modules among them."""
+    """Names and values of the globals that a function's code mentions, and of attributes of modules."""
     names = sorted(_names(function.__code__))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield name, cell.cell_contents
@@ -275,6 +276,6 @@ def _mentioned(function: Function) -> Iterator[tuple[str, Any]]:
 
 
 def _names(code: CodeType) -> set[str]:
-    """Names of globals and attributes in `code` and in the code of functions inside of it."""
+    """Names of globals and attributes in `code`, and in the functions defined in it."""
     inside = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*inside)

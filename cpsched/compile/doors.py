@@ -21,7 +21,7 @@ from cpsched.compile.progress import Progress, function_done, opening
 
 
 def types_of(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Numba's types of a function's arguments, by its type hints; what it returns is found out when it is compiled."""
+    """Numba's types of a function's arguments, from its type hints. Numba infers the type of the result."""
     from cpsched.compile.structs import type_of
 
     hints = get_type_hints(function, include_extras=True)
@@ -29,7 +29,7 @@ def types_of(function: Callable[..., Any]) -> tuple[Any, ...]:
 
 
 class Inner:
-    """A helper of doors: in compiled code a function of one form, for its declared types; in Python its plain twin."""
+    """A helper of doors: in compiled code compiled for its declared types; called from Python, its plain twin."""
 
     def __init__(self, function: Callable[..., Any], makes_arrays: bool) -> None:
         functools.update_wrapper(self, function)
@@ -41,7 +41,7 @@ class Inner:
 
     @functools.cached_property
     def dispatcher(self) -> Any:
-        """Numba's compiler for this function; it has compiled and compiles no more.
+        """Numba's dispatcher of this function, compiled for the declared types and closed to others.
 
         The wrappers that let Python call a compiled function are left out.
         """
@@ -106,9 +106,9 @@ DOORS: list[Door] = []
 
 
 def compiled(function: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., Any]:
-    """The compiled form of `function` for arguments of those (Numba) types, from the cache where it is there.
+    """The compiled form of `function` for arguments of the Numba types `types`, from the cache if it is there.
 
-    What is returned takes its arguments by position and trusts their types.
+    The result takes its arguments by position and does not check their types.
     """
     import numba
     from numba.core.compiler_lock import global_compiler_lock
@@ -123,7 +123,7 @@ def compiled(function: Callable[..., Any], types: tuple[Any, ...]) -> Callable[.
 
 
 def _pipeline() -> dict[str, Any]:
-    """The steps of compilation, for Numba: ours, where its version is known to take them, or else its own."""
+    """Options that select our steps of compilation, for versions of Numba known to work with them; otherwise none."""
     import numba
 
     if not cast(Any, numba).__version__.startswith(KNOWN_TO_WORK):
@@ -135,7 +135,7 @@ def _pipeline() -> dict[str, Any]:
 
 @contextmanager
 def _quick() -> Iterator[None]:
-    """Leave the garbage collector out: it would look through the compiler's many objects again and again."""
+    """Switch the garbage collector off: it would search the compiler's many objects again and again."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -146,7 +146,7 @@ def _quick() -> Iterator[None]:
 
 
 class _Counted:
-    """In the place of a helper's cache: keeps nothing, but counts."""
+    """Stands in for a helper's cache: stores nothing, and reports that the helper was compiled."""
 
     cache_path = None
 

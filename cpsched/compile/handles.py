@@ -16,14 +16,14 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What kernels must know of an array: element type, number of axes, whether they write into it."""
+    """The kind of an array that kernels use: element type, number of axes, whether kernels write into it."""
 
     dtype: str
     axes: int
     written: bool
 
     def check(self, name: str, array: object) -> None:
-        """Raise `TypeError` unless `array` is such an array, contiguous in C order."""
+        """Raise `TypeError` unless `array` is of this kind and contiguous in C order."""
         if not (
             isinstance(array, np.ndarray)
             and array.dtype == self.dtype
@@ -48,22 +48,23 @@ FixedReals = Annotated[npt.NDArray[np.float64], Kind("float64", 1, False)]
 
 
 def kind_of(hint: Any) -> Kind | None:
-    """The kind of array that a type hint speaks of; None for other hints."""
+    """The kind of array in a type hint; None for any other hint."""
     return next((part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Kind)), None)
 
 
 @dataclass_transform(eq_default=False)
 class Handle:
-    """State with named fields: numbers, arrays of a `Kind`, other handles. Fields of other types stay with Python.
+    """State with named fields: numbers, arrays of a `Kind`, other handles. Kernels do not see fields of other types.
 
-    Kernels may replace arrays of a class declared with `grows=True` by longer ones; Python then asks a kernel for them.
+    In a class declared with `grows=True` kernels may replace arrays by longer ones. Python cannot read these arrays
+    directly, and asks a kernel for copies.
     """
 
     _hints: ClassVar[dict[str, Any]]
     """The fields that kernels see: integers first, then real numbers."""
     _all_fields: ClassVar[tuple[str, ...]]
     _numbers: ClassVar[tuple[str, ...]]
-    """Integers, then real numbers: Python and kernels read and write the same eight bytes of each."""
+    """Integers, then real numbers. Python and kernels read and write the same eight bytes of each."""
     _grows: ClassVar[bool] = False
 
     def __init_subclass__(cls, grows: bool = False) -> None:
@@ -87,7 +88,7 @@ class Handle:
                 setattr(self, name, value)
 
     def replace(self, **named: Any) -> None:
-        """Let fields have other values; for arrays this is how Python lets them grow."""
+        """Set fields to other values. This is how Python makes arrays grow."""
         if "_given" in self.__dict__:
             self._given |= named
         else:
@@ -98,7 +99,7 @@ class Handle:
         self.__dict__.update((name, value) for name, value in named.items() if name not in self._numbers)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields by name, for copies and other processes; not of handles whose arrays kernels replace."""
+        """The fields by name, for copies and other processes; `TypeError` once kernels may have replaced arrays."""
         if "_given" in self.__dict__:
             return dict(self._given)
         if self._grows:
@@ -109,14 +110,14 @@ class Handle:
         Handle.__init__(self, **state)
 
     def seen_as(self, named: dict[str, Any]) -> Self:
-        """The same handle to kernels; to Python one whose fields have other values, such as read-only views."""
+        """A view: to kernels the same handle; to Python some fields have other values, such as read-only arrays."""
         found = object.__new__(type(self))
         found.__dict__ |= self.__dict__ | named | {"_origin": self}
         found.__dict__.pop("_given", None)
         return found
 
     def __getattr__(self, name: str) -> Any:
-        """Build what kernels are handed when it is first asked for."""
+        """Build the struct that kernels see, when it is first asked for."""
         if name == "_address" and "_origin" in self.__dict__:
             self._address = self._origin._address
             return self._address

@@ -7,7 +7,7 @@
     def total(site: Site, weights: FixedColumn) -> int: ...      # may call `doubled`
 
 An argument is an `int`, a `bool`, a `float`, an array alias or a handle class of `cpsched.compile.handles`, or a tuple
-of those. Each function is compiled in one form only. See `cpsched.compile.doors` for when that happens.
+of these. Each function is compiled for one set of types only. `cpsched.compile.doors` says when.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def inner(function: F) -> F:
 
 
 def bare(function: F) -> F:
-    """A helper that takes numbers and arrays alone and makes no arrays: compiled without reference counting."""
+    """A helper that takes only numbers and arrays and makes no arrays; it is compiled without reference counting."""
     return cast(F, Inner(function, makes_arrays=False))
 
 
@@ -53,4 +53,4 @@ class _Owned:
 
 
 owned = _Owned()
-"""`owned(handle, "field")`: an array of a handle that a kernel returns, so that it outlives its replacement."""
+"""`owned(handle, "field")`: an array of a handle that a kernel may return. It stays valid if the field is replaced."""

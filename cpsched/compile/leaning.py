@@ -1,8 +1,8 @@
 """What this package takes from inside of Numba: names that no release promises to keep.
 
-Where one is gone, `missing` names it, and whoever upgrades Numba knows which of our files to look at: CONTRIBUTING.md
-says what to do then. `cpsched.compile.linking` is used only with the releases that `doors.KNOWN_TO_WORK` names; without
-the names of the other files nothing can be compiled at all.
+If a release lacks one, `missing` names it and our file that needs it; CONTRIBUTING.md says what to do then.
+`cpsched.compile.linking` is used only with the releases in `doors.KNOWN_TO_WORK`. Without the names that the other
+files need, nothing can be compiled.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LEANS_ON: dict[str, tuple[str, ...]] = {
 
 
 def missing() -> list[str]:
-    """The names that the installed Numba has not, each with the file that leans on it."""
+    """The names that the installed Numba lacks, each with our file that needs it."""
     return [f"{name} ({file})" for file, names in LEANS_ON.items() for name in names if not _is_there(name)]
 
 

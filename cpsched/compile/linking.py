@@ -4,8 +4,9 @@ Numba optimises every function that it meets, and makes machine code of it, befo
 that the function is a part of. Only the door is ever called from Python, so the first time is wasted. Here the
 functions below a door stay as the front end left them, and are optimised and turned into machine code with the door.
 
-That rests on a few inner names of Numba. So this module is imported only with the versions of Numba that
-`cpsched.compile.doors` names; with others doors are compiled in Numba's ordinary way, which takes longer.
+This depends on a few inner names of Numba. So this module is imported only with the versions of Numba in
+`cpsched.compile.doors.KNOWN_TO_WORK`. With other versions doors are compiled in Numba's ordinary way, which takes
+longer.
 """
 
 # mypy: disable-error-code="no-untyped-call"

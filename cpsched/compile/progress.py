@@ -1,4 +1,4 @@
-"""Telling whoever waits that kernels are being compiled, how far that is, and what time it took."""
+"""Progress of compiling, for whoever waits: which door, how far, and how long it took."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 Watcher = Callable[[str, int, int], None]
-"""Is told, at every step, which door is being compiled, how many of its functions are done, and how many it has."""
+"""Called at every step with the door that is compiled, how many of its functions are done, and how many it has."""
 
 _said: set[str] = set()
 
@@ -28,18 +28,18 @@ _watcher: Watcher = _say_that_it_takes_time
 
 
 def watch(watcher: Watcher) -> None:
-    """Have `watcher` told from now on, instead of one line in the log."""
+    """Report progress to `watcher` from now on, instead of with one line in the log."""
     global _watcher
     _watcher = watcher
 
 
 def watcher() -> Watcher:
-    """Who is told now."""
+    """The watcher in force."""
     return _watcher
 
 
 class Progress:
-    """How many of the functions that a door needs are compiled. Where the door is in the cache, nothing is told."""
+    """Progress of one door: how many of its functions are compiled. A door from the cache reports nothing."""
 
     def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
         self._name, self._waiting, self._total, self._compiles = name, set(functions), len(functions), False
@@ -82,13 +82,13 @@ _opening = False
 
 
 def clocked_by(clock: Clock) -> None:
-    """Measure with `clock` from now on: the core itself knows no time."""
+    """Measure with `clock` from now on. The core has no clock of its own."""
     global _clock
     _clock = clock
 
 
 def spent() -> tuple[int, float]:
-    """What the doors opened so far took, in the units of the clock: importing the compiler, loading, compiling."""
+    """Time spent on opening doors so far, by the clock: importing the compiler, loading, compiling."""
     return _spent
 
 
@@ -99,7 +99,7 @@ def is_opening() -> bool:
 
 @contextmanager
 def opening() -> Iterator[None]:
-    """A door is being opened. One that is opened meanwhile is a part of it."""
+    """Measure the opening of a door. A door opened meanwhile counts as a part of it."""
     global _spent, _opening
     if _clock is None or _opening:
         yield

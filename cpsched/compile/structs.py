@@ -1,8 +1,9 @@
 """How kernels see a `cpsched.compile.handles.Handle`: a pointer to a struct with the same fields.
 
 The struct belongs to the Python object, which outlives every call of a kernel. So kernels read its fields without
-counting references, which would cost more than the work of a small kernel. One rule follows: a local variable that
-holds an array of a handle is void once that array was replaced by a longer one, and must be read anew.
+counting references, which would take longer than the work of a small kernel. One rule follows for whoever writes a
+kernel: a local variable that holds an array of a handle becomes invalid when that field gets a longer array, for
+example by `longer`. Read the field again afterwards.
 """
 
 # mypy: disable-error-code="no-untyped-call, untyped-decorator, override"
@@ -41,7 +42,7 @@ in_kernels: Any = intrinsic
 
 
 class Struct(types.StructRef):
-    """What a pointer points to; its memory is freed with the Python object that holds it, arrays included."""
+    """The struct itself. Its memory, arrays included, is freed with the Python object that owns it."""
 
 
 structs.register(Struct)
@@ -61,7 +62,7 @@ register_model(HandleType)(models.OpaqueModel)
 
 @unbox(HandleType)
 def _unbox(type_: Any, handle: Any, c: Any) -> Any:
-    """What Python hands over is an object with the address of the struct."""
+    """From Python to a kernel: the address of the struct."""
     address = c.pyapi.object_getattr_string(handle, "_address")
     failed = cgutils.is_null(c.builder, address)
     place = cgutils.alloca_once(c.builder, cgutils.voidptr_t)
@@ -73,7 +74,7 @@ def _unbox(type_: Any, handle: Any, c: Any) -> Any:
 
 @box_as(Struct)
 def _box(type_: Any, value: Any, c: Any) -> Any:
-    """What Python gets of a new struct is the object that owns its memory."""
+    """From a kernel to Python: the object that owns the memory of a new struct."""
     struct = structs._Utils(c.context, c.builder, type_).get_struct_ref(value)
     return c.box(cast(Any, types.MemInfoPointer)(types.voidptr), struct.meminfo)
 
@@ -96,7 +97,7 @@ class _Fields(AttributeTemplate):
 
 @read_as(HandleType)
 def _read(context: Any, builder: Any, type_: Any, pointer: Any, name: str) -> Any:
-    """A field, without a reference to it."""
+    """Read a field; for an array, without counting a reference."""
     value, field = getattr(_fields_at(context, builder, type_, pointer), name), type_.field_dict[name]
     if isinstance(field, types.Array):
         array = context.make_array(field)(context, builder, value=value)
@@ -107,7 +108,7 @@ def _read(context: Any, builder: Any, type_: Any, pointer: Any, name: str) -> An
 
 @write_as(HandleType)
 def _write(context: Any, builder: Any, signature: Any, arguments: Any, name: str) -> None:
-    """Let a field have another value."""
+    """Set a field."""
     type_, given = signature.args
     field = type_.field_dict[name]
     value = context.cast(builder, arguments[1], given, field)
@@ -119,7 +120,7 @@ def _write(context: Any, builder: Any, signature: Any, arguments: Any, name: str
 
 
 def _replace(context: Any, builder: Any, fields: Any, name: str, field: Any, value: Any) -> None:
-    """Put an array in the place of another; the same array stays as it is."""
+    """Replace an array by another one; nothing happens if both are the same."""
     old = getattr(fields, name)
     make = context.make_array(field)
     same = builder.icmp_unsigned("==", make(context, builder, value=old).data, make(context, builder, value=value).data)
@@ -131,7 +132,7 @@ def _replace(context: Any, builder: Any, fields: Any, name: str, field: Any, val
 
 @in_kernels(prefer_literal=True)
 def owned(typing_context: Any, handle: Any, name: Any) -> Any:
-    """`owned(handle, "field")`: an array of a handle with a reference to it, for those who keep it."""
+    """`owned(handle, "field")`: an array of a handle, with a counted reference, for a caller that keeps it."""
     field = handle.field_dict[name.literal_value]
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -164,7 +165,7 @@ _ELEMENTS = {"bool": "bool_", "int64": "int64", "float64": "float64"}
 
 @cache
 def type_of(hint: Any) -> Any:
-    """The Numba type of a type hint; raises `TypeError` for a hint that says nothing to kernels."""
+    """The Numba type of a type hint; raises `TypeError` for a hint that has none."""
     if hint is int:
         return types.int64
     if hint is bool:

@@ -1,12 +1,20 @@
 """The compiled floor: the loops over queue, nodes and running jobs.
 
-- `state`: the handles, each field named once: machine, groups, method, draft, site.
-- `fit`: the one fit rule. `orders`: orders of the queue.
-- `pool`: list schedulers on a counted pool, EASY's shadow time among them; `profile`: what is free when.
-- `nodes`: the same list schedulers on nodes. They stand on `groups` (nodes that are free alike), `lines` (what a job
-  finds on them), `picking` (which nodes it gets), and `ranges` on a `layout` (what a plan does to the groups).
-- `search`: the search of `lookahead` among orders of the queue, on `search_state`, with `costs`, `moves`, and an order
-  decoded on a pool (`decode_pool`) or on nodes (`decode_nodes`).
+`docs/kernels.md` explains this floor with one drawing. Where to look for what:
+
+- `state`: the handles, each field named once: machine, groups, method, draft, trial, site.
+- `fit`: the one fit rule.
+- `orders`: the orders of the queue.
+- `pool`: list schedulers on a counted pool. EASY's shadow time is `pool.shadow`.
+- `profile`: free amounts of a pool over time.
+- `nodes`: the same list schedulers on a cluster of nodes. EASY's shadow time is `nodes.reserve` there.
+- `groups`: groups of nodes with the same line.
+- `lines`: what a job finds on the lines of the groups: units now, earliest slot.
+- `picking`: which nodes a job gets.
+- `layout` and `ranges`: how a plan moves whole ranges of nodes instead of single ones.
+- `search`: the search of `lookahead` among orders of the queue. Its state is in `search_state`, its prices in `costs`,
+  its random changes in `moves`. `decode_pool` and `decode_nodes` turn an order into a plan.
+- `totals`: a bound on the start of a job that needs no look at the nodes.
 - `cp`: the loops of the constraint-programming dispatchers.
 
 The doors, which Python calls, are the functions marked `@kernel`: `pool.plan_counted`, `nodes.plan_placed`,
@@ -14,6 +22,6 @@ The doors, which Python calls, are the functions marked `@kernel`: `pool.plan_co
 `state.starts_of`, `state.planned`, `fit.first_fault`, `fit.units_by_node`.
 
 Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide on values alone (times, amounts, node
-indices), never on the order in which something happens to be stored: the same instant gives the same decision, whether
+indices), never on the order in which values happen to be stored. So the same instant gives the same decision, whether
 its state was carried along or built anew.
 """

@@ -1,6 +1,7 @@
-"""What a plan costs: a price per job, by its planned start.
+"""What a plan costs: the sum over all jobs of a price, which depends on the job's planned start.
 
-r are the processors of a job, E how long it is expected to run, W how long it has waited, F = W + E.
+The letters: r are the processors of a job, E is how long it is expected to run (s), W how long it has waited (s), and
+F = W + E. What a second costs is set by `Price`, from a row of `cpsched.dispatchers.lookahead.objectives`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from cpsched.model import NEVER
 HOUR = 3600.0
 
 BOUND_FROM = 0.5
-"""The bound of the longest wait holds for jobs that have waited for this share of it: far plans rest on estimates."""
+"""The bound of the longest wait concerns jobs that have waited for this share of it; plans for younger jobs reach far
+and rest on estimates."""
 
 
 TYPICAL = 0.75
-"""The share of the queued jobs that have at most the typical area."""
+"""The typical area of a queue is this quantile of the areas of its jobs."""
 
 
 @bare
@@ -35,9 +37,9 @@ def powered(x: float, power: int) -> float:
 
 @inner
 def typical_area(site: Site, search: Search, least_s: float) -> float:
-    """The area r E, in processor seconds, that so many of the queued jobs do not exceed; E counts as `least_s` or more.
+    """The `TYPICAL` quantile of the queued jobs' areas r E, in processor seconds; E counts as `least_s` or more.
 
-    Expects a queue that is not empty.
+    The queue must not be empty.
     """
     jobs, queue, expected, areas = site.jobs, site.queue, search.queued.expected, np.empty(site.queued)
     for i in range(site.queued):
@@ -50,9 +52,9 @@ def typical_area(site: Site, search: Search, least_s: float) -> float:
 
 @inner
 def weigh(site: Site, search: Search, objective: Price, site_weight: FixedReals) -> None:
-    """The price of a second, and the reserve, of every queued job.
+    """Compute the price of a second, and the reserve in processors, of every queued job.
 
-    `site_weight` are the site's own factors by queue position; none where it has no entries.
+    `site_weight` holds the site's factor by queue position; empty where the site has none.
     """
     jobs, queue, least_s = site.jobs, site.queue, objective.least_s
     weight, reserve, expected = search.queued.weight, search.queued.reserve, search.queued.expected
@@ -72,7 +74,7 @@ def weigh(site: Site, search: Search, objective: Price, site_weight: FixedReals)
 
 @inner
 def price(site: Site, search: Search, objective: Price, position: int, start_s: int) -> float:
-    """What it costs to start the job at a queue position at a second; nothing where that is now, `OUT` past a bound."""
+    """What it costs to start the job at a queue position at `start_s`: 0 for now, `OUT` where it breaks the bound."""
     delay_s, waited_s = float(start_s - site.now_s), float(site.now_s - site.jobs.submit_s[site.queue[position]])
     if waited_s + delay_s > search.bound_s and waited_s >= BOUND_FROM * search.bound_s:
         return OUT
@@ -89,7 +91,10 @@ def priced(
     site: Site, search: Search, objective: Price, order: FixedColumn, starts: FixedColumn, spent: Reals, first: int,
     total: float,
 ) -> float:  # fmt: skip
-    """The cost of the head of an order that was decoded: `total` up to place `first`; `spent` is written from there."""
+    """The cost of the head of a decoded order, of which `total` is the part before place `first`.
+
+    Writes `spent` from place `first` on.
+    """
     for k in range(first, search.head):
         if starts[k] != NEVER:
             total += price(site, search, objective, order[k], starts[k])
@@ -99,7 +104,7 @@ def priced(
 
 @inner
 def priced_as_before(site: Site, search: Search, objective: Price, k: int, total: float, limit: float) -> float:
-    """The cost of a plan on trial that is the best one from place `k` on, where it has cost `total`."""
+    """The cost of a plan on trial that equals the best plan from place `k` on and has cost `total` before; or `OUT`."""
     search.shared.same = k
     cost = priced(site, search, objective, search.best.order, search.best.starts, search.trial.spent, k, total)
     return cost if cost <= limit else OUT

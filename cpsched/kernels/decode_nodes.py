@@ -1,7 +1,8 @@
-"""From an order to a plan on nodes: job by job the earliest slot, with the groups as they were before each job kept.
+"""From an order to a plan on nodes: each job in turn gets its earliest slot.
 
-Groups are only added while jobs are placed, so that the last jobs can be taken back: the groups have again what they
-gave up, and the groups behind are forgotten.
+While jobs are placed, groups are only added. So the last jobs can be taken back: their moves are undone, and the groups
+added since are forgotten. A mark before each job says how far to go back. This lets the search replan only what stands
+behind the first change of an order.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cpsched.model import NEVER
 
 @inner
 def mark(site: Site, search: Search, k: int) -> None:
-    """Note how things are before the job at place `k`."""
+    """Note all counters before the job at place `k` is placed."""
     trial, marks = site.trial, search.marks
     marks.moves[k], marks.groups[k], marks.steps[k] = trial.moves, trial.groups.count, trial.groups.steps
     marks.started[k], marks.failed[k], marks.slotted[k] = site.draft.started, trial.hopeless, trial.slotted
@@ -30,7 +31,7 @@ def mark(site: Site, search: Search, k: int) -> None:
 
 @inner
 def take_back(site: Site, search: Search, k: int) -> None:
-    """Let things be as they were before the job at place `k`."""
+    """Take back all jobs from place `k` on."""
     trial, draft, groups, marks = site.trial, site.draft, site.trial.groups, search.marks
     take_moves_back(trial, marks.moves[k])
     available, resources = trial.available, len(trial.available)
@@ -42,9 +43,9 @@ def take_back(site: Site, search: Search, k: int) -> None:
 
 @inner
 def place(site: Site, search: Search, position: int, k: int, to: int) -> int:
-    """Give a job its earliest slot beside all that is placed; returns its start, NEVER where it has none.
+    """Give a job its earliest slot beside all jobs placed; returns its start, NEVER where it has none.
 
-    Row `k` of the totals says what is free in all, row `to` is written.
+    Reads row `k` of the totals, and writes row `to`.
     """
     make_room_by_group(site.trial)
     slot, moves = site.queue[position], site.trial.moves
@@ -62,7 +63,7 @@ def place(site: Site, search: Search, position: int, k: int, to: int) -> int:
 
 @inner
 def place_at(site: Site, search: Search, position: int, start_s: int, k: int) -> None:
-    """Place a job where `place` found a slot for it before."""
+    """Place a job at `start_s`, which `place` has found for it before."""
     slot, moves = site.queue[position], site.trial.moves
     if start_s != NEVER:
         make_room_by_group(site.trial)
@@ -75,7 +76,7 @@ def place_at(site: Site, search: Search, position: int, start_s: int, k: int) ->
 
 @inner
 def return_to(site: Site, search: Search, k: int) -> None:
-    """Have the jobs of the best order before place `k` placed, and no others."""
+    """Place the jobs of the best order before place `k`, and take all others back."""
     take_back(site, search, min(search.shared.valid, k))
     for i in range(search.shared.valid, k):
         mark(site, search, i)
@@ -87,10 +88,13 @@ def return_to(site: Site, search: Search, k: int) -> None:
 
 @inner
 def decode_placed(site: Site, search: Search, objective: Price, first: int, limit: float) -> float:
-    """The cost of the order on trial, `OUT` where it is more than `limit`; up to place `first` it is the best order.
+    """Plan the order on trial on nodes; returns its cost, `OUT` where that is more than `limit`.
 
-    A job that can never run costs nothing. Afterwards `valid` is `first`, the jobs behind are still placed. Once the
-    same jobs hold the same as in the best plan, and the rest of the order is the same, the rest is known.
+    - The order equals the best one before place `first`.
+    - A job that can never run costs nothing.
+    - As soon as the jobs placed hold the same as in the best plan, and the rest of both orders is equal, the rest of
+      the plan is known and is not planned again.
+    - Afterwards `shared.valid` is `first`, while jobs behind that place are still placed.
     """
     order, starts, spent, known = search.trial.order, search.trial.starts, search.trial.spent, search.trial.known
     return_to(site, search, first)
@@ -116,7 +120,10 @@ def decode_placed(site: Site, search: Search, objective: Price, first: int, limi
 
 @inner
 def carry_out_placed(site: Site, search: Search, whole: bool) -> None:
-    """Start what the best order starts now, and behind its head whatever fits beside it; with `whole` plan the rest."""
+    """Start the jobs that the best order starts now, and behind its head every job that fits beside them.
+
+    With `whole`, give the other jobs behind the head a planned start, up to `Settings.covered` jobs in all.
+    """
     return_to(site, search, search.head)
     draft, order, trial, plan_s = site.draft, search.best.order, site.trial, site.draft.plan_s
     for position in range(site.queued):

@@ -1,4 +1,7 @@
-"""From an order to a plan on a counted pool: job by job the earliest slot, with the profile before each job kept."""
+"""From an order to a plan on a counted pool: each job in turn gets its earliest slot.
+
+The profile before each job is kept, so that the search replans only what stands behind the first change of an order.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,13 @@ from cpsched.model import NEVER
 
 @inner
 def decode_counted(site: Site, search: Search, objective: Price, first: int, limit: float) -> float:
-    """The cost of the order on trial, `OUT` where it is more than `limit`; up to place `first` it is the best order.
+    """Plan the order on trial on a pool; returns its cost, `OUT` where that is more than `limit`.
 
-    A job that cannot start now holds its slot, unless `reservations` jobs before it do: then those behind may take it,
-    and it is priced as if they did not. Once the same jobs hold the same as in the best plan, and the rest of the order
-    is the same, the rest is known.
+    - The order equals the best one before place `first`.
+    - The first `Settings.reservations` jobs that cannot start now hold their slots. Jobs behind may take the slot of
+      any other job, which is priced as if they did not.
+    - As soon as the jobs placed hold the same as in the best plan, and the rest of both orders is equal, the rest of
+      the plan is known and is not planned again.
     """
     order, amount, reserve, estimate_s, queue = (
         search.trial.order, search.queued.amount, search.queued.reserve, site.jobs.estimate_s, site.queue,
@@ -54,7 +59,10 @@ def decode_counted(site: Site, search: Search, objective: Price, first: int, lim
 
 @inner
 def carry_out_counted(site: Site, search: Search, whole: bool) -> None:
-    """Start what the best order starts now, and behind its head whatever fits beside it; with `whole` plan the rest."""
+    """Start the jobs that the best order starts now, and behind its head every job that fits beside them.
+
+    With `whole`, give the other jobs behind the head a planned start, up to `Settings.covered` jobs in all.
+    """
     draft, queue, estimate_s = site.draft, site.queue, site.jobs.estimate_s
     amount, order = search.queued.amount, search.best.order
     plan_s, now_s = draft.plan_s, site.now_s

@@ -14,24 +14,25 @@ from cpsched.kernels.state import Machine
 from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
 
 PLENTY = 1 << 62
-"""More units than any node takes; a moment after all others."""
+"""More units than any node takes; also a moment after all others."""
 MOST_UNITS = 1 << 22
-"""Up to so many units of `bounds.MOST_AMOUNT` each are counted by a product, which is quicker than a division."""
+"""Up to so many units, units times amount (`bounds.MOST_AMOUNT` at most) fits into 64 bits; a product is quicker than
+a division."""
 
 # ------------------------------------------------------------------------------------------ one resource of one node
 
 
 @bare
 def takes(units: int, amount: int, whole: int, capacity: int) -> int:
-    """What `units` units of `amount` each take of one resource of a node: all of it where a job wants whole nodes."""
+    """What `units` units of `amount` each take of one resource of a node; a job that wants whole nodes takes all."""
     return capacity if whole else units * amount
 
 
 @bare
 def units_in(most: int, amount: int, whole: int, free: int, capacity: int) -> int:
-    """How many units of `amount` each, at most `most`, what is `free` of one resource of a node holds.
+    """How many units of `amount` each fit into the `free` amount of one resource of a node; at most `most`.
 
-    A job that wants whole nodes finds room only where nothing is in use.
+    For a job that wants whole nodes: 0 where anything is in use.
     """
     if whole and free != capacity:
         return 0
@@ -44,7 +45,7 @@ def units_in(most: int, amount: int, whole: int, free: int, capacity: int) -> in
 
 
 Hardware = Machine | Cluster
-"""What is known of the nodes: kernels are handed a `Machine`, Python hands over a `Cluster`."""
+"""The nodes: kernels are handed a `Machine`, Python hands over a `Cluster`."""
 
 
 @inner
@@ -55,7 +56,7 @@ def may_use(jobs: JobTable, slot: int, machine: Hardware, node: int) -> bool:
 
 @inner
 def untouched(machine: Hardware, free: FixedMatrix, node: int) -> bool:
-    """Whether nothing of a node is in use where `free` (int64[N, R]) is free."""
+    """Whether all of a node is free, by the free amounts `free` (int64[N, R])."""
     for r in range(free.shape[1]):  # noqa: SIM110  (a loop compiles to better code than a generator)
         if free[node, r] != machine.capacity[node, r]:
             return False
@@ -64,7 +65,7 @@ def untouched(machine: Hardware, free: FixedMatrix, node: int) -> bool:
 
 @inner
 def units_held(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int) -> int:
-    """How many units of a job one row of amounts (int64[:, R]) holds, sharing rules and node sets left aside."""
+    """How many units of a job fit into row `row` of `amounts` (int64[:, R]); sharing rules and node sets ignored."""
     most = PLENTY
     for r in range(amounts.shape[1]):
         most = units_in(most, jobs.per_unit[slot, r], 0, amounts[row, r], 0)
@@ -73,9 +74,10 @@ def units_held(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int) -> int
 
 @inner
 def units_on(jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, node: int) -> int:
-    """How many units of a job's kind a node could take of what is `free` (int64[N, R]), its sharing rules heeded.
+    """How many units like those of a job fit on a node with free amounts `free` (int64[N, R]).
 
-    However many the job asks for; 1 at most where each unit wants a node of its own.
+    Node set and sharing rules count; how many units the job asks for does not. At most 1 where each unit wants a node
+    of its own.
     """
     sharing = jobs.sharing[slot]
     if not may_use(jobs, slot, machine, node) or (sharing & EXCLUSIVE and not untouched(machine, free, node)):
@@ -105,7 +107,7 @@ def shift_free(
     jobs: JobTable, slot: int, machine: Hardware, nodes: FixedColumn, units: FixedColumn, free: Matrix,
     total_free: Column, sign: int,
 ) -> None:  # fmt: skip
-    """Add `sign` times what a placement takes to what is `free` (int64[N, R]) and to its sum."""
+    """Add `sign` times what a placement takes to `free` (int64[N, R]) and to its sum over nodes (int64[R])."""
     per_unit, whole, capacity = jobs.per_unit, jobs.sharing[slot] & EXCLUSIVE, machine.capacity
     for at in range(len(nodes)):
         node = nodes[at]
@@ -133,7 +135,7 @@ NOT_QUEUED, TWICE, NO_PLACEMENT, NO_NODE, OUT_OF_ORDER, LISTED_TWICE, WRONG_UNIT
 """
 
 QUEUED, STARTED = 1, 2
-"""What the judge notes of a slot; other values: not in the queue."""
+"""By slot: what the judge knows of the job. Any other value: the job is not in the queue."""
 
 
 @inner
@@ -167,7 +169,7 @@ def start_faults(
     i: int, slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn, phase: FixedColumn,
     free: FixedMatrix, machine: Hardware, jobs: JobTable,
 ) -> int:  # fmt: skip
-    """The rules that the `i`-th start breaks; `phase[slot]` is `QUEUED`, `STARTED` or something else."""
+    """The rules that the `i`-th start breaks, as bits; `phase[slot]` is `QUEUED`, `STARTED` or something else."""
     slot, first, last = slots[i], offsets[i], offsets[i + 1]
     if not 0 <= slot < len(phase) or phase[slot] not in (QUEUED, STARTED):
         return NOT_QUEUED
@@ -191,9 +193,10 @@ def take_starts(
     slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn, phase: Column, free: Matrix,
     total_free: Column, machine: Machine, jobs: JobTable,
 ) -> int:  # fmt: skip
-    """Judge all starts: -1 when none breaks a rule, and then `free`, its sum and `phase` are as they are afterwards.
+    """Judge all starts in order, and carry them out.
 
-    Otherwise the position of the first start that breaks one, and all are as they were.
+    Returns -1 when no start breaks a rule; `free`, its sum and `phase` are then as after all starts. Otherwise returns
+    the position of the first start that breaks a rule; `free`, its sum and `phase` are then as before.
     """
     for i in range(len(slots)):
         if start_faults(i, slots, offsets, nodes, units, phase, free, machine, jobs):
@@ -225,7 +228,7 @@ def first_fault(machine: Machine, jobs: JobTable, queue: FixedColumn, starts: St
 
 @kernel
 def units_by_node(per_unit: FixedColumn, units: int, rows: FixedMatrix) -> IntArray:
-    """How many units, at most `units`, each row of `rows` (int64[N, R]) holds, int64[N]."""
+    """How many units of `per_unit` (int64[R]) fit into each row of `rows` (int64[N, R]), at most `units`: int64[N]."""
     found = np.empty(len(rows), np.int64)
     for node in range(len(rows)):
         most = units

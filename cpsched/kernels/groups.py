@@ -1,11 +1,14 @@
 """Nodes with the same free-over-time line, kept as groups.
 
-The *line* of a node is what it has free, from now on: steps (second, amounts [R]), the first one from ever. Example: a
-node with 2 of 8 cores free, whose other job ends at second 900, has the line (ever, 2), (900, 8). Nodes of the same
-kind with the same line form a group. Lines are never changed: a node that gives or takes moves to another group, whose
-line is a copy with one edit. All choices are made by line or by node index, never by the number of a group: the same
-instant gives the same decision, whether its groups were carried along or built anew. A plan moves no single nodes, see
-`cpsched.kernels.ranges`.
+The *line* of a node is what it has free from now on: steps (second, amounts [R]). The first step holds since ever.
+Example: a node with 2 of 8 cores free, whose only job ends at second 900, has the line (ever, 2), (900, 8). Nodes of
+the same kind with the same line form a *group*.
+
+A line never changes. A node on which a job starts or ends moves to another group, whose line is a copy with one edit.
+In a plan nodes do not move one by one, see `cpsched.kernels.ranges`.
+
+Choices depend on lines and node indices, never on the number of a group. So the same instant gives the same decision,
+whether its groups were carried along or built anew.
 """
 
 from __future__ import annotations
@@ -29,20 +32,20 @@ BLOCK = 64
 
 @bare
 def blocks_of(nodes: int) -> int:
-    """The number of blocks of so many nodes."""
+    """How many blocks `nodes` nodes have."""
     return (nodes + BLOCK - 1) // BLOCK
 
 
 @bare
 def move_node(of: Column, edged: Column, node: int, g: int) -> None:
-    """Note that a node belongs to group `g` now; sizes are left to the caller."""
+    """Note that a node belongs to group `g` now. The caller updates the sizes."""
     of[node] = g
     edged[node // BLOCK] = edged[min(node + 1, len(of) - 1) // BLOCK] = -1
 
 
 @bare
 def find_edges(of: FixedColumn, edged: Column, edge: Column, block: int) -> None:
-    """Note the nodes of a block that are of another group than the node before."""
+    """Find the edges of a block: its nodes that are of another group than the node before."""
     count, last = 0, of[block * BLOCK - 1] if block > 0 else -1
     for node in range(block * BLOCK, min((block + 1) * BLOCK, len(of))):
         if of[node] != last:
@@ -72,7 +75,7 @@ def line_key(at_s: int, r: int) -> int:
 
 @inner
 def signatures(machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArray:
-    """A 64-bit number per node that is the same for nodes of the same kind and line: a sum over what is in the line."""
+    """A 64-bit hash per node, equal for nodes of the same kind and line: a sum over the steps of the line."""
     nodes, resources = machine.free.shape
     free, kind_of = machine.free, machine.kind_of
     found = np.empty(nodes, np.int64)
@@ -85,7 +88,7 @@ def signatures(machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArr
             total += free[node, r] * now[r]
         found[node] = total
 
-    # What each running job will give back.
+    # Add what each running job will release.
     place_node, place_units = jobs.places.node, jobs.places.units
     for slot in running:
         for r in range(resources):
@@ -102,7 +105,7 @@ def signatures(machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArr
 
 @inner
 def make_room(groups: Groups, more_groups: int, more_steps: int) -> None:
-    """Let there be room for more groups and more steps."""
+    """Make room for `more_groups` groups and `more_steps` steps behind those in use."""
     count, steps = groups.count, groups.steps
     if count + more_groups > len(groups.kind):
         room = count + more_groups
@@ -120,9 +123,9 @@ def make_room(groups: Groups, more_groups: int, more_steps: int) -> None:
 
 @inner
 def grouped(groups: Groups, machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArray:
-    """Build `groups` of the machine as it is, from values alone; `running` is sorted by expected end.
+    """Build `groups` for the machine as it is. `running` is sorted by expected end.
 
-    Returns the signatures of the nodes.
+    Returns the signatures of the nodes, int64[N].
     """
     nodes, resources = machine.free.shape
     found = signatures(machine, jobs, running)
@@ -146,7 +149,7 @@ def grouped(groups: Groups, machine: Machine, jobs: JobTable, running: FixedColu
             n += 1
         of[node] = table[at]
 
-    # How long each line can become: one step, and one more for each job that runs on the leader.
+    # A line has at most one step, and one more for each job that runs on its leader.
     place_node, place_units = jobs.places.node, jobs.places.units
     most = np.ones(n, np.int64)
     for slot in running:
@@ -169,7 +172,7 @@ def grouped(groups: Groups, machine: Machine, jobs: JobTable, running: FixedColu
     for node in range(nodes):
         size[of[node]] += 1
 
-    # Add what the running jobs give back, in order of their ends.
+    # Add what the running jobs release, in order of their ends.
     for slot in running:
         for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
             node = place_node[at]
@@ -193,9 +196,9 @@ def grouped(groups: Groups, machine: Machine, jobs: JobTable, running: FixedColu
 
 @inner
 def borrow(own: Groups, carried: Groups) -> None:
-    """Let `own` be the groups carried along, to plan on.
+    """Begin a plan on the carried groups: copy their numbers into `own`, and share their lines.
 
-    Both share `of`, which a plan does not write, and its edges. New groups and steps go behind those in use.
+    `of` and its edges are shared, too; a plan does not write them. The plan adds groups and steps behind those in use.
     """
     n = carried.count
     own.count = own.steps = 0
@@ -216,9 +219,9 @@ def add_edited(
     groups: Groups, machine: Machine, jobs: JobTable, slot: int, g: int, units: int, start_s: int, end_s: int,
     sign: int,
 ) -> int:  # fmt: skip
-    """One more group, with the line of group `g` and `sign` times what a job takes added during [start_s, end_s).
+    """Add a group: the line of group `g`, plus `sign` times what a job takes during [start_s, end_s).
 
-    Steps that change nothing are left out. Returns the new group, which has no nodes yet.
+    Steps that equal the step before are left out. Returns the number of the new group, which has no nodes yet.
     """
     node = machine.kind_node[groups.kind[g]]
     make_room(groups, 1, groups.length[g] + 2)
@@ -229,7 +232,7 @@ def add_edited(
         since_s = at[first + i]
         until_s = at[first + i + 1] if i + 1 < n else NEVER
 
-        # A step of the old line gives up to three: its own, and those that begin where the edit begins and ends.
+        # A step of the old line becomes up to three steps: itself, and one each where the edit begins and ends in it.
         for part in range(3):
             at_s = since_s if part == 0 else (start_s if part == 1 else end_s)
             if part > 0 and not since_s < at_s < until_s:
@@ -252,7 +255,7 @@ def add_edited(
 
 @inner
 def leave_out_empty(groups: Groups) -> None:
-    """Number the groups of a plan that have nodes anew, in order, with lines of their own; the others are forgotten."""
+    """Forget the groups of a plan that have no nodes. The others keep their order and get new numbers and lines."""
     kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
     begin = groups.begin
     old_at, old_free, resources = groups.at, groups.free, groups.free.shape[1]

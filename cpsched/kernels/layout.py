@@ -1,7 +1,8 @@
-"""All nodes laid out by the groups with which a plan begins, and ranges of this layout walked side by side.
+"""The layout of a plan: all nodes in a row, group by group, and ranges of this row that are walked side by side.
 
-The nodes of a group are a range of places, in index order. What the layout costs follows the runs of successive nodes,
-not the nodes: blocks of nodes remember where runs begin, and look again only once a node of theirs has moved.
+The nodes of a group are a range of places, in index order. The time that a layout takes grows with the number of runs
+(nodes of one group with successive indices), not with the number of nodes. Each block of nodes remembers where its runs
+begin, and looks again only after one of its nodes has moved.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from cpsched.kernels.state import Heads, Trial, longer
 
 @inner
 def open_layout(trial: Trial) -> None:
-    """Give each group its range of the layout; no node has moved yet."""
+    """Begin a plan: give each group its range of places. No node has moved yet."""
     groups, layout, count, place = trial.groups, trial.layout, trial.groups.count, 0
     layout.first, layout.asked = longer(layout.first, 0, count), longer(layout.asked, 0, count)
     layout.ahead, layout.next = longer(layout.ahead, 0, count), longer(layout.next, 0, count)
@@ -30,9 +31,10 @@ def open_layout(trial: Trial) -> None:
 
 @inner
 def ask_for_runs(trial: Trial, count: int) -> None:
-    """See that the runs are known of the groups which had, when the plan began, the places of so many ranges.
+    """Compute the runs of every group from which one of the first `count` ranges was cut.
 
-    Many plans look at the nodes of few groups. The first time, only those groups are laid out; then all are.
+    Many plans look at the nodes of few groups. So only those groups are laid out the first time; the second time all
+    groups are.
     """
     heads, layout, missing = trial.heads, trial.layout, False
     for i in range(count):
@@ -49,7 +51,7 @@ def ask_for_runs(trial: Trial, count: int) -> None:
 
 @inner
 def lay_out(trial: Trial) -> None:
-    """Find the runs of the groups that were asked for: a counting sort of all runs by group."""
+    """Find the runs of the groups that were asked for: all runs in index order, then a counting sort by group."""
     groups, layout = trial.groups, trial.layout
     of, edged, edge, nodes, count = groups.of, groups.edged, groups.edge, len(groups.of), layout.groups
     layout.node, layout.at = longer(layout.node, 0, nodes), longer(layout.at, 0, nodes)
@@ -91,7 +93,7 @@ def lay_out(trial: Trial) -> None:
 
 @bare
 def last_not_above(rising: FixedColumn, count: int, value: int) -> int:
-    """The last place of the first `count` of a rising column that holds no more than a value; 0 where none does."""
+    """The last index below `count` of a rising column whose value is at most `value`; 0 where there is none."""
     low, high = 0, count
     while low + 1 < high:
         middle = (low + high) // 2
@@ -104,9 +106,10 @@ def last_not_above(rising: FixedColumn, count: int, value: int) -> int:
 
 @bare
 def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: int, below: int) -> tuple[int, int]:
-    """The first place, `last` at most, whose node has an index of `below` or more; and the run it is in.
+    """The first place whose node has an index of `below` or more, but at most `last`; and the run of that place.
 
-    The search begins in `run`, whose first node has a lower index. The places up to `last` belong to one group.
+    The search begins in `run`, whose first node has a lower index than `below`. All places up to `last` belong to one
+    group.
     """
     low, high, stride = run, run + 1, 1
     while high < runs and at[high] < last and node[high] < below:
@@ -119,7 +122,7 @@ def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: i
         else:
             high = middle
 
-    # A run is of one group with which the plan began: no other range has a node in the midst of what is left of it.
+    # The rest of this run belongs to one group, so no other range has a node between two of its nodes.
     if low + 1 == runs or last < at[low + 1]:
         return last, low
     return at[low + 1], low + 1
@@ -130,7 +133,7 @@ def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: i
 
 @inner
 def make_room_for_heads(heads: Heads, count: int) -> None:
-    """Let there be room for so many ranges, whose values may be lost."""
+    """Make room for `count` ranges. What the heads held may be lost."""
     if count > len(heads.heap):
         heads.heap, heads.key = longer(heads.heap, 0, count), longer(heads.key, 0, count)
         heads.group, heads.run = longer(heads.group, 0, count), longer(heads.run, 0, count)
@@ -139,7 +142,7 @@ def make_room_for_heads(heads: Heads, count: int) -> None:
 
 @bare
 def sink(heap: Column, key: FixedColumn, count: int, at: int) -> None:
-    """Let a heap of `count`, in which the entry at place `at` alone may be too high, be one."""
+    """Restore a heap of `count` entries in which only the entry at index `at` may stand too high."""
     entry = heap[at]
     while 2 * at + 1 < count:
         child = 2 * at + 1
@@ -154,14 +157,14 @@ def sink(heap: Column, key: FixedColumn, count: int, at: int) -> None:
 
 @bare
 def make_heap(heap: Column, key: FixedColumn, count: int) -> None:
-    """Let the first `count` entries be a heap."""
+    """Turn the first `count` entries into a heap."""
     for at in range(count // 2 - 1, -1, -1):
         sink(heap, key, count, at)
 
 
 @bare
 def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
-    """Put the first of a heap of `count` behind the others, which stay a heap; returns their number."""
+    """Move the first entry of a heap of `count` behind the others, which stay a heap; returns `count` - 1."""
     heap[0], heap[count - 1] = heap[count - 1], heap[0]
     sink(heap, key, count - 1, 0)
     return count - 1
@@ -169,14 +172,14 @@ def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
 
 @bare
 def second_key(heap: FixedColumn, key: FixedColumn, count: int, none: int) -> int:
-    """The least key of a heap of `count` but for the first; `none` where there is no second."""
+    """The second least key of a heap of `count`; `none` where there is one entry."""
     found = key[heap[1]] if count > 1 else none
     return min(found, key[heap[2]]) if count > 2 else found
 
 
 @inner
 def open_heads(trial: Trial, count: int) -> None:
-    """Let the ranges whose numbers are the first `count` entries of the heap be walked by node, each from its place."""
+    """Begin to walk the ranges in the first `count` heap entries by node index, each from its `place` on."""
     heads, layout = trial.heads, trial.layout
     if layout.times < 2:
         ask_for_runs(trial, count)
@@ -190,9 +193,9 @@ def open_heads(trial: Trial, count: int) -> None:
 
 @inner
 def pass_first(trial: Trial, count: int, most: int) -> int:
-    """Walk the first of `count` ranges on, for at most `most` places, until another has the lower node.
+    """Advance the range with the lowest next node by at most `most` places, until another range's node is lower.
 
-    Returns how many ranges are not at their end.
+    Returns how many of the `count` ranges have not reached their end.
     """
     heads, layout, h = trial.heads, trial.layout, trial.heads.heap[0]
     heap, key, place, last, run, node, at = (

@@ -1,4 +1,4 @@
-"""What a job finds on the lines of groups: units now, the earliest slot, nodes that are free latest."""
+"""What a job finds on the lines of the groups: units now, the earliest slot, and which nodes become free last."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
 @inner
 def step_at(groups: Groups, g: int, at_s: int) -> int:
-    """Which step of the line of a group holds at a second."""
+    """The index, within the line of group `g`, of the step that holds at second `at_s`."""
     at, first = groups.at, groups.first[g]
     low, high = 0, groups.length[g]
     while low + 1 < high:
@@ -28,9 +28,9 @@ def step_at(groups: Groups, g: int, at_s: int) -> int:
 
 @inner
 def fill_units(site: Site, slot: int, start_s: int, end_s: int) -> int:
-    """`trial.found[g]` = units of a job that a node of group `g` holds throughout [start_s, end_s); returns their sum.
+    """Set `trial.found[g]` to the units of a job that one node of group `g` holds throughout [start_s, end_s).
 
-    One loop over plain arrays: this is where the time of a round goes.
+    Returns the sum over all nodes. Most of the time of a round is spent here, so this is one loop over plain arrays.
     """
     groups, found, machine, jobs = site.trial.groups, site.trial.found, site.machine, site.jobs
     kind, size, first, length, at, free = groups.kind, groups.size, groups.first, groups.length, groups.at, groups.free
@@ -59,7 +59,7 @@ def fill_units(site: Site, slot: int, start_s: int, end_s: int) -> int:
 
 @inner
 def longest_line(groups: Groups) -> int:
-    """The most steps that a line has."""
+    """The number of steps of the longest line."""
     steps, length = 0, groups.length
     for g in range(groups.count):
         steps = max(steps, length[g])
@@ -68,7 +68,7 @@ def longest_line(groups: Groups) -> int:
 
 @inner
 def note_change(trial: Trial, count: int, at_s: int, by: int) -> int:
-    """Add a change in units to the `count` noted ones; returns how many those are now."""
+    """Append a change by `by` units at `at_s` to the `count` noted changes; returns the new count."""
     room = count + 1
     trial.change_s, trial.change_by = longer(trial.change_s, count, room), longer(trial.change_by, count, room)
     trial.change_s[count], trial.change_by[count] = at_s, by
@@ -77,9 +77,10 @@ def note_change(trial: Trial, count: int, at_s: int, by: int) -> int:
 
 @inner
 def changes_within(site: Site, slot: int, low_s: int, high_s: int) -> tuple[int, int, bool]:
-    """Note when, after `low_s` up to `high_s`, the nodes together hold more or less units for the whole job.
+    """Note how the number of units that all nodes hold for the whole job changes with its start.
 
-    Returns what they hold for a start at `low_s`, the number of changes, and whether lines go on behind `high_s`.
+    Starts in [low_s, high_s] are considered; the changes go to `trial.change_s` and `trial.change_by`, unsorted.
+    Returns the units for a start at `low_s`, the number of changes, and whether any line has steps after `high_s`.
     """
     trial, machine, jobs = site.trial, site.machine, site.jobs
     groups, duration_s = trial.groups, jobs.estimate_s[slot]
@@ -98,7 +99,7 @@ def changes_within(site: Site, slot: int, low_s: int, high_s: int) -> tuple[int,
         i = step_at(groups, g, low_s)
         filled, current = i, 0
 
-        # For each step: the job that starts at `pos_s` sees this step and those that begin before it ends.
+        # For each step: a job that starts at `pos_s` needs this step and all steps that begin before the job ends.
         while i < n and all_at[first + i] <= high_s:
             pos_s = max(all_at[first + i], low_s)
             until_s = all_at[first + i + 1] if i + 1 < n else NEVER
@@ -116,7 +117,7 @@ def changes_within(site: Site, slot: int, low_s: int, high_s: int) -> tuple[int,
                         break
                     j += 1
 
-                # From `pos_s` on a node holds `least` units: note by how many that differs from just before.
+                # A start at `pos_s` finds `least` units on a node: note the difference to starts just before.
                 if least != current:
                     if pos_s <= low_s:
                         base += size[g] * (least - current)
@@ -126,7 +127,7 @@ def changes_within(site: Site, slot: int, low_s: int, high_s: int) -> tuple[int,
                 if least == 0:
                     break
 
-                # A later start within this step holds less once it reaches a step that holds less: go there.
+                # A later start in this step finds fewer units once the job reaches a step that holds fewer: go there.
                 while j < n:
                     if j == filled:
                         most = units
@@ -148,10 +149,10 @@ def changes_within(site: Site, slot: int, low_s: int, high_s: int) -> tuple[int,
 
 @inner
 def first_slot(site: Site, slot: int, from_s: int) -> int:
-    """The earliest second, `from_s` or later, from which a job finds its units for its whole duration; NEVER for none.
+    """The earliest second, `from_s` or later, from which a job finds its units for its whole duration; or NEVER.
 
-    The lines are looked at piece by piece, each twice as long as the one before: the cost follows the steps up to the
-    second that is found.
+    On nodes this is EASY's shadow time. The lines are examined piece by piece, each twice as long as the piece before,
+    so that the time spent grows with the steps up to the result and not with the whole line.
     """
     trial, need, duration_s = site.trial, site.jobs.units[slot], site.jobs.estimate_s[slot]
     low_s, span_s = from_s, duration_s
@@ -184,7 +185,10 @@ def units_at(site: Site, slot: int, g: int, step: int, most: int) -> int:
 
 @inner
 def rank_by_latest(site: Site, slot: int, start_s: int) -> None:
-    """`trial.rank[g]` = since when a node of group `g` holds its `found[g]` units without a break until `start_s`."""
+    """Set `trial.rank[g]` to the second since which a node of group `g` holds its `found[g]` units until `start_s`.
+
+    Nodes that become free last rank highest, so that a reservation leaves the nodes that are free now to others.
+    """
     trial = site.trial
     groups, found, rank = trial.groups, trial.found, trial.rank
     for g in range(groups.count):
@@ -199,9 +203,9 @@ def rank_by_latest(site: Site, slot: int, start_s: int) -> None:
 
 @inner
 def rank_by_fullest(site: Site) -> None:
-    """`trial.rank[g]` is higher for nodes that have less free now.
+    """Set `trial.rank[g]`, higher for nodes that have less free now: best fit (mod17).
 
-    That is measured in millionths of the largest node, summed over resources (mod17).
+    Free amounts are measured in millionths of the largest node, and summed over resources.
     """
     trial = site.trial
     groups, found, rank, most = trial.groups, trial.found, trial.rank, trial.most

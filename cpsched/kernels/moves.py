@@ -8,11 +8,18 @@ from cpsched.kernels.groups import mixed
 from cpsched.kernels.search_state import Search
 
 ADJACENT, INSERTION, TO_FRONT, PUSH_BACK, SWAP, REINSERT = range(6)
-"""Two neighbours change places; a job moves anywhere, to the front, or back; two jobs change places; a tenth of the
-jobs is taken out and put back anywhere."""
+"""The moves.
+
+- `ADJACENT`: two neighbours change places.
+- `INSERTION`: a job moves to another place.
+- `TO_FRONT`: a job moves to the front.
+- `PUSH_BACK`: a job moves back.
+- `SWAP`: two jobs change places.
+- `REINSERT`: a tenth of the jobs is taken out and put back anywhere.
+"""
 
 SHARES = (25, 25, 20, 10, 10, 10)
-"""How often each is made, in percent; where some are left out, relative to the others."""
+"""How often each move is made, in percent; where some are left out, in proportion to the others."""
 
 ALL_MOVES = 63
 
@@ -26,7 +33,7 @@ def drawn(search: Search, below: int) -> int:
 
 @inner
 def drawn_move(search: Search) -> int:
-    """A random one of the moves that are made."""
+    """A random move of those in `settings.moves`, by their `SHARES`."""
     total = 0
     for which in range(len(SHARES)):
         total += SHARES[which] * ((search.settings.moves >> which) & 1)
@@ -50,7 +57,7 @@ def shift(order: Column, from_: int, to: int) -> None:
 
 @inner
 def reinsert(search: Search, low: int, high: int) -> int:
-    """Take a tenth of the places [low, high) out and put it back anywhere; returns the first that changed."""
+    """Take a tenth of the jobs at [low, high) out, and put them back anywhere; returns the first changed place."""
     order, taken, n, first = search.trial.order, search.last.spare, high, high
     search.shared.upto = high
     out = max(2, (high - low) // 10)
@@ -71,9 +78,9 @@ def reinsert(search: Search, low: int, high: int) -> int:
 
 @inner
 def move(search: Search) -> int:
-    """Let `trial` be the best order with one change behind the fixed jobs; returns the first place that changed.
+    """Make the order on trial the best order with one change behind the fixed jobs; returns the first changed place.
 
-    `search.shared.upto` is the first place behind the last that changed.
+    Sets `search.shared.upto` to the place behind the last changed one.
     """
     order, trial, low, high = search.best.order, search.trial.order, search.fixed, search.head
     for k in range(high):

@@ -1,7 +1,7 @@
-"""List schedulers on nodes: the same rules as on a pool, on groups of nodes.
+"""List schedulers on nodes: the rules of `cpsched.kernels.pool`, on groups of nodes.
 
-EASY is the case of one reservation: the first job that cannot start reserves its earliest slot (`lines.first_slot`,
-the shadow time), and later ones start where that leaves the reservation whole.
+EASY is the case of one reservation. The first job that cannot start reserves its earliest slot, which `reserve` finds
+(EASY's shadow time; `lines.first_slot` searches for it). Later jobs start if they leave the reservation intact.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from cpsched.kernels.state import Method, Site, Trial, longer
 from cpsched.model import NEVER, JobTable
 
 REMEMBERED = 16
-"""How many requests that could not start a plan remembers, so as not to try the like again."""
+"""How many jobs that could not start a plan remembers, to pass over jobs that ask for as much."""
 
 SOME_GROUPS = 256
-"""Groups without nodes that are not worth leaving out."""
+"""So many groups without nodes are not worth leaving out."""
 
 SLOTTED = 64
-"""Of how many reservations a plan remembers the start, so as not to look for the like before it."""
+"""How many reservations a plan remembers: a job that asks for as much has no slot before them."""
 
 
 @inner
 def open_trial(site: Site, reservations: int) -> None:
-    """Begin a plan on the groups carried along, or on groups built here."""
+    """Begin a plan on the carried groups; where those are stale, on groups built here."""
     trial, machine = site.trial, site.machine
     groups = trial.groups
     if site.groups.stale:
@@ -44,7 +44,7 @@ def open_trial(site: Site, reservations: int) -> None:
     trial.failed = longer(trial.failed, 0, REMEMBERED)
     trial.slotted_job, trial.slotted_s = longer(trial.slotted_job, 0, SLOTTED), longer(trial.slotted_s, 0, SLOTTED)
 
-    # What all nodes together have free, and the most that one node has.
+    # What all nodes together have free, and the largest capacity of a node.
     available, most = trial.available, trial.most
     size, kind, first, free = groups.size, groups.kind, groups.first, groups.free
     capacity, kind_node = machine.capacity, machine.kind_node
@@ -59,7 +59,7 @@ def open_trial(site: Site, reservations: int) -> None:
 
 @inner
 def asks_as_much(jobs: JobTable, slot: int, other: int) -> bool:
-    """Whether a job asks for no less than another, of the same nodes, and for no shorter."""
+    """Whether a job asks for at least as much as `other`, on the same nodes, for at least as long."""
     per_unit = jobs.per_unit
     less = (
         jobs.units[slot] < jobs.units[other]
@@ -83,7 +83,7 @@ def dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> boo
 
 @inner
 def not_before(site: Site, slot: int) -> int:
-    """A second before which a job cannot start: the latest reservation of a job that asks for no more."""
+    """A second before which a job cannot start: the latest remembered reservation of a job that asks for no more."""
     trial, jobs, found = site.trial, site.jobs, site.now_s
     for i in range(trial.slotted):
         if trial.slotted_s[i] > found and asks_as_much(jobs, slot, trial.slotted_job[i]):
@@ -93,7 +93,7 @@ def not_before(site: Site, slot: int) -> int:
 
 @inner
 def note_slot(site: Site, slot: int, start_s: int) -> None:
-    """Remember a reservation; where placed jobs stay, in the place of an earlier one that asks for the same."""
+    """Remember a reservation. While placements are final, it replaces an earlier one that asks for the same."""
     trial, jobs = site.trial, site.jobs
     if trial.lasting:
         for i in range(trial.slotted):
@@ -108,7 +108,10 @@ def note_slot(site: Site, slot: int, start_s: int) -> None:
 
 @inner
 def starts_now(site: Site, slot: int) -> bool:
-    """Whether a job can start beside all that is planned so far; `trial.found` then says what each node holds."""
+    """Whether a job can start now beside everything planned so far.
+
+    If so, `trial.found` says how many units one node of each group holds.
+    """
     trial, jobs = site.trial, site.jobs
     if asks_more_than(jobs, slot, trial.available) or dominated(jobs, slot, trial.failed, trial.hopeless):
         return False
@@ -122,11 +125,10 @@ def starts_now(site: Site, slot: int) -> bool:
 
 @inner
 def reserve(site: Site, slot: int, from_s: int) -> int:
-    """The earliest second at which a job can start beside all that is planned so far; NEVER where there is none.
+    """The earliest second at which a job can start beside everything planned so far; NEVER where there is none.
 
-    The caller knows that it cannot start now, nor before `from_s`.
-
-    Ranks the nodes: those that hold their units latest come first, so that nodes free now stay so for others.
+    The caller knows that the job can start neither now nor before `from_s`. Sets `trial.found` and `trial.rank` for
+    that second: nodes that become free last rank highest, so that nodes that are free now stay free for others.
     """
     start_s, duration_s, need = max(from_s, not_before(site, slot)), site.jobs.estimate_s[slot], site.jobs.units[slot]
     if start_s == site.now_s or fill_units(site, slot, start_s, start_s + duration_s) < need:
@@ -141,7 +143,10 @@ def reserve(site: Site, slot: int, from_s: int) -> int:
 
 @inner
 def commit(site: Site, position: int, start_s: int, ranked: bool) -> None:
-    """Give a job the best ranked nodes that hold its units, from `start_s` on, and note its start."""
+    """Place a job from `start_s` on, and note its start.
+
+    Of the nodes with `trial.found` units it gets those of the highest `trial.rank` if `ranked`, else the lowest ones.
+    """
     trial, draft, jobs, slot = site.trial, site.draft, site.jobs, site.queue[position]
     first = trial.moves
     pick_nodes(site, jobs.units[slot], ranked)
@@ -150,7 +155,7 @@ def commit(site: Site, position: int, start_s: int, ranked: bool) -> None:
         carry_out_move(site, m, slot, from_s, end_s)
     draft.plan_s[position] = start_s
 
-    # A start is noted in the draft, and takes from what is available.
+    # A job that starts now is noted in the draft, and takes from what is available now.
     if start_s > site.now_s:
         trial.reserved += 1
         return
@@ -165,9 +170,9 @@ def commit(site: Site, position: int, start_s: int, ranked: bool) -> None:
 
 @inner
 def last_candidate(site: Site, sequence: FixedColumn, i: int, last: int, look: bool) -> int:
-    """The last position, in [i, last] of a sequence, whose job might still start now; i - 1 where there is none.
+    """The last index in [i, last] of a sequence whose job might still start now; i - 1 where there is none.
 
-    With `look` the nodes are asked, too.
+    Without `look` only sums and remembered failures are consulted; with `look` the nodes are, too.
     """
     trial, jobs, queue, now_s = site.trial, site.jobs, site.queue, site.now_s
     while last >= i:
@@ -182,7 +187,7 @@ def last_candidate(site: Site, sequence: FixedColumn, i: int, last: int, look: b
 
 @inner
 def make_room_by_group(trial: Trial) -> None:
-    """Let there be an entry of `found` and `rank` for each group."""
+    """Make room in `found` and `rank` for each group, and leave out empty groups where they are many."""
     if trial.lasting and trial.groups.count > trial.crowd:
         leave_out_empty(trial.groups)
         trial.crowd = 2 * trial.groups.count + SOME_GROUPS
@@ -194,11 +199,15 @@ def make_room_by_group(trial: Trial) -> None:
 def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
     """Plan the queue on nodes into `site.draft`; returns how many jobs start now.
 
-    Jobs are taken in the order of the method (`given`: queue positions, for the order `GIVEN`). Those that fit start;
-    the first so many that do not, as many as the method says, reserve their earliest slot; later ones start iff they
-    fit beside what is reserved. A job that the cluster could not hold even after all ends is passed over. Unless the
-    whole plan is wanted, it is cut as soon as nothing more can start; else so, too, but behind `COVERED` reservations.
-    Stale groups are built from the other columns.
+    Jobs are taken in the order of the method; for the order `GIVEN`, in that of `given` (queue positions).
+
+    - A job that fits starts.
+    - The first `method.reservations` jobs that do not fit reserve their earliest slot.
+    - Later jobs start iff they fit beside the reservations.
+    - A job that the cluster could not hold even after all jobs have ended is passed over.
+
+    Planning stops as soon as no further job can start: if only the starts are wanted, at once; if the whole plan is
+    wanted, after `COVERED` reservations. Stale groups are built from the other columns.
     """
     draft, trial, queue = site.draft, site.trial, site.queue
     n, reservations, best_fit = site.queued, method.reservations, method.allocation == BEST_FIT
@@ -228,11 +237,11 @@ def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
             continue
         commit(site, position, start_s, start_s > site.now_s or best_fit)
 
-        # After a single reservation the others may be tried in an order of their own.
+        # After a single reservation the other jobs may have an order of their own.
         if start_s > site.now_s and trial.reserved == 1 and reservations == 1 and method.backfill != ARRIVAL:
             sequence, i = sorted_positions(method.backfill, site), 0
 
-        # Where only starts are wanted, nothing behind the last job that might start matters.
+        # If only starts are wanted, the plan ends with the last job that might start.
         if trial.reserved > 0 and not method.whole:
             make_room_by_group(trial)
             last = last_candidate(site, sequence, i, last, reservations > 1)

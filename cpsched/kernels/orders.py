@@ -10,20 +10,24 @@ from cpsched.kernels.state import Method, Site
 from cpsched.model import IntArray
 
 STRICT, GREEDY = -1, 0
-"""Numbers of reservations with a meaning of their own: stop at the first job that does not fit; pass over it."""
+"""Values of `Method.reservations` that are no numbers.
+
+- `STRICT`: the first job that does not fit ends the plan.
+- `GREEDY`: a job that does not fit is passed over.
+"""
 
 FIRST_FIT, BEST_FIT = 0, 1
 """Allocations: nodes in index order; those with the fewest free resources first."""
 
 ARRIVAL, SHORTEST, LONGEST, SJF, LJF, SAF, LAF, SPF, GIVEN, PRIORITY = range(10)
-"""Orders; `GIVEN`: by positions from outside."""
+"""Orders of the queue, see `cpsched.planning.ORDERS`; `GIVEN`: by positions that the caller hands over."""
 
 LARGEST = (1 << 63) - 1
 
 
 @bare
 def times(a: int, b: int) -> int:
-    """`a` times `b`, neither of them negative; the largest integer where that would be larger."""
+    """`a` times `b`, neither of them negative; `LARGEST` where the product does not fit into 64 bits."""
     return LARGEST if a > 0 and b > LARGEST // a else a * b
 
 
@@ -55,7 +59,7 @@ def second_key(code: int, estimate_s: int, processors: int) -> int:
 
 @inner
 def bits_of(numbers: Reals) -> IntArray:
-    """Integers that are sorted as `numbers` are, which must not be negative: the bits that stand for them."""
+    """The bits of `numbers` as integers, which sort in the same order. No number may be negative."""
     return numbers.view(np.int64)
 
 
@@ -138,5 +142,5 @@ def positions_of(method: Method, given: FixedColumn, site: Site) -> IntArray:
 
 @bare
 def position_of(order: FixedColumn, i: int) -> int:
-    """The queue position of the i-th in an order; an empty order is that of the queue."""
+    """The queue position of the `i`-th job of an order; an empty order is that of the queue."""
     return int(order[i]) if len(order) else i

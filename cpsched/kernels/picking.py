@@ -1,4 +1,4 @@
-"""Which nodes of the groups a job gets: of each group the first ones, as moves."""
+"""Which nodes a job gets: the first nodes of the chosen groups, noted as moves."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from cpsched.kernels.state import Site
 
 @inner
 def pick_nodes(site: Site, need: int, ranked: bool) -> None:
-    """Note the moves that give `need` units: highest rank of the group first, then in index order.
+    """Note the moves that give a job `need` units: if `ranked`, groups of the highest rank first; then by node index.
 
-    `trial.found[g]` is what a node of group `g` holds; all together they hold the units.
+    A node of group `g` holds `trial.found[g]` units; all nodes together hold at least `need`.
     """
     trial = site.trial
     groups, heads, found, rank = trial.groups, trial.heads, trial.found, trial.rank
@@ -30,16 +30,17 @@ def pick_nodes(site: Site, need: int, ranked: bool) -> None:
 
 @inner
 def pick_best(site: Site, n: int, need: int) -> tuple[int, int]:
-    """Take all nodes of ranks that are not enough, highest first; `heads` holds `n` groups by rank.
+    """Take all nodes of the highest ranks, rank by rank, as long as a whole rank does not exceed the need.
 
-    Returns how many groups of the next rank the heap now begins with, and the units that are wanted of them.
+    `heads` holds `n` groups, keyed by rank. Returns the number of groups of the next rank, with which the heap now
+    begins, and how many units are wanted of them; 0 and 0 where nothing is wanted any more.
     """
     trial = site.trial
     heads, size, found = trial.heads, trial.groups.size, trial.found
     heap, key, group = heads.heap, heads.key, heads.group
     make_heap(heap, key, n)
     while n > 0 and need > 0:
-        # The groups of the highest rank go behind the others.
+        # Move the groups of the highest rank behind the others.
         best, behind, held = key[heap[0]], n, 0
         while n > 0 and key[heap[0]] == best:
             g = group[heap[0]]
@@ -58,7 +59,7 @@ def pick_best(site: Site, n: int, need: int) -> tuple[int, int]:
 
 @inner
 def pick_lowest(site: Site, n: int, need: int) -> None:
-    """Take the nodes with the lowest indices of the `n` groups in `heads`; the last one may give less than it holds."""
+    """Take the nodes with the lowest indices of the `n` groups in `heads`; the last may give less than it holds."""
     trial = site.trial
     groups, heads, found = trial.groups, trial.heads, trial.found
     heap, group, place = heads.heap, heads.group, heads.place
@@ -66,7 +67,7 @@ def pick_lowest(site: Site, n: int, need: int) -> None:
         h, g = heap[i], group[heap[i]]
         place[h], heads.last[h] = groups.begin[g], groups.begin[g] + groups.size[g]
 
-    # Of a single group, no node needs to be looked at.
+    # A single group gives its first places: no node needs to be looked at.
     wanted, final, left = need, heap[0], n
     if n == 1:
         each = found[group[final]]
@@ -80,7 +81,7 @@ def pick_lowest(site: Site, n: int, need: int) -> None:
         left = pass_first(trial, left, (wanted + each - 1) // each)
         wanted -= each * (place[final] - before)
 
-    # What is taken too much, the last node does not give.
+    # The last node gives only what is still wanted.
     for i in range(n):
         h, g = heap[i], group[heap[i]]
         count = place[h] - groups.begin[g]

@@ -1,9 +1,9 @@
 """List schedulers on one counted pool: strict, greedy, EASY with its shadow time, several reservations.
 
-A pool is a cluster of one resource whose units need not be placed: one node, or nodes of one unit each. Slots on
-such nodes are counted: a set of intervals that never exceeds the count can always be placed (interval graphs are
-perfect), with the running jobs where they are. The same schedulers on nodes are in `nodes`; a pool takes a sixth of
-their time.
+A *pool* is a cluster of one resource where it does not matter on which node a unit is: a single node, or nodes of one
+unit each. Units are merely counted. That suffices, because jobs that never exceed the count can always be placed beside
+the running jobs (interval graphs are perfect). The same schedulers on nodes are in `cpsched.kernels.nodes`; they take
+six times as long.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from cpsched.kernels.state import Draft, Method, Site, longer
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
 COVERED = 2000
-"""So many jobs are planned in any case; behind them, jobs none of which can start now are left unplanned."""
+"""So many jobs are planned in any case. The jobs behind them stay unplanned if none of these can start now."""
 
 LOOK_AGAIN = 250
-"""Jobs between two looks whether any behind can start now."""
+"""After so many jobs a plan checks again whether any job behind can start now."""
 
 
 @inner
 def amount_of(site: Site, slot: int) -> int:
-    """What a queued job takes of a pool; NEVER where it cannot be held at all."""
+    """What a queued job takes of a pool; NEVER where the pool can never hold it."""
     jobs, machine = site.jobs, site.machine
     each, units = int(jobs.per_unit[slot, 0]), int(jobs.units[slot])
     if machine.free.shape[0] > 1:
@@ -40,7 +40,7 @@ def amount_of(site: Site, slot: int) -> int:
 
 @inner
 def fill_held(site: Site) -> int:
-    """Note what every running job gives back when it ends; returns the sum."""
+    """Note what every running job releases when it ends; returns the sum."""
     jobs, machine, running, draft = site.jobs, site.machine, site.running, site.draft
     draft.held = longer(draft.held, 0, site.active)
     held, place_units, total = draft.held, jobs.places.units, 0
@@ -75,7 +75,7 @@ def start_now(site: Site, position: int, amount: int) -> None:
 
 @inner
 def profile_of(site: Site, free: int, times: Column, level: Column) -> int:
-    """The profile of what is free from now on, with running and started jobs; returns its number of breakpoints."""
+    """Write the profile of what is free from now on, as running and started jobs end; returns the breakpoints."""
     jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
     held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
     times[0], level[0] = site.now_s, free
@@ -97,7 +97,7 @@ def profile_of(site: Site, free: int, times: Column, level: Column) -> int:
 
 @inner
 def greedy(site: Site, free: int, first: int) -> None:
-    """Start whatever fits, from the `first` in order on."""
+    """Start every job that fits, from index `first` of the order on."""
     order, queue = site.draft.order, site.queue
     for i in range(first, site.queued):
         if free == 0:
@@ -111,9 +111,9 @@ def greedy(site: Site, free: int, first: int) -> None:
 
 @inner
 def shadow(site: Site, free: int, need: int) -> tuple[int, int]:
-    """EASY's shadow time: when a job that needs `need` can start at the earliest, and what is free from then on.
+    """EASY's shadow time: the earliest start of a job that needs `need` units, and what is free from then on.
 
-    Running and started jobs give back what they hold, in order of their ends, until that is enough.
+    Running and started jobs release what they hold, in order of their ends, until enough is free.
     """
     jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
     held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
@@ -134,7 +134,10 @@ def shadow(site: Site, free: int, need: int) -> tuple[int, int]:
 
 @inner
 def easy(site: Site, free: int, first: int, backfill: FixedColumn) -> None:
-    """One reservation, for the `first` in order; others start iff they end before it or fit beside it."""
+    """Make one reservation, for the job at index `first`; others start iff they end before it or fit beside it.
+
+    `backfill` is the order in which the others are tried; empty for the order of the plan.
+    """
     draft, queue, estimate_s, now_s = site.draft, site.queue, site.jobs.estimate_s, site.now_s
     order, plan_s = draft.order, draft.plan_s
     head = position_of(order, first)
@@ -143,7 +146,7 @@ def easy(site: Site, free: int, first: int, backfill: FixedColumn) -> None:
     extra = then_free - need
     plan_s[head] = shadow_s
 
-    # A job that ends before the shadow time takes what is free now; a longer one must leave the reservation whole.
+    # A job that ends before the shadow time takes what is free now; a longer one must leave the reservation intact.
     other = len(backfill) > 0
     for k in range(0 if other else first + 1, site.queued):
         if free == 0:
@@ -167,7 +170,7 @@ def easy(site: Site, free: int, first: int, backfill: FixedColumn) -> None:
 def last_startable(
     site: Site, free: int, first: int, last: int, times: FixedColumn, level: FixedColumn, count: int
 ) -> int:
-    """The last in order, at most `last`, that could start now; `first` - 1 where none can."""
+    """The last index in [first, last] of the order whose job could start now; `first` - 1 where none can."""
     order, queue, estimate_s = site.draft.order, site.queue, site.jobs.estimate_s
     while last >= first:
         slot = queue[position_of(order, last)]
@@ -180,9 +183,9 @@ def last_startable(
 
 @inner
 def reserving(site: Site, free: int, first: int, eventually: int, method: Method) -> None:
-    """Several jobs reserve their earliest slot; the others start iff that delays none of them.
+    """Let several jobs reserve their earliest slot; others start iff that delays no reservation.
 
-    `eventually` is what is free after all ends: a job that needs more is passed over.
+    `eventually` is what is free once all jobs have ended. A job that needs more is passed over.
     """
     draft, queue, estimate_s, now_s = site.draft, site.queue, site.jobs.estimate_s, site.now_s
     order, n, left, whole = draft.order, site.queued, method.reservations, method.whole
@@ -216,7 +219,7 @@ def reserving(site: Site, free: int, first: int, eventually: int, method: Method
 
 @inner
 def place_starts(site: Site) -> None:
-    """Write the placements of the starts: the one node, or the first free ones."""
+    """Write the placements of the starts: on the single node, or on the first free nodes."""
     draft, units, free = site.draft, site.jobs.units, site.machine.free
     slots, offsets, started, single = draft.slots, draft.offsets, draft.started, len(free) == 1
     offsets[0] = 0
@@ -253,9 +256,9 @@ def open_draft(draft: Draft, count: int) -> None:
 def plan_counted(site: Site, method: Method, given: FixedColumn) -> int:
     """Plan the queue of a counted pool into `site.draft`; returns how many jobs start now.
 
-    Jobs are taken in the order of the method (`given`: queue positions, for the order `GIVEN`). What of the others can
-    start beside the first that cannot depends on the number of reservations. A job that the pool could not hold even
-    after all ends is passed over.
+    Jobs are taken in the order of the method; for the order `GIVEN`, in that of `given` (queue positions). They start
+    until one does not fit. Which later jobs start depends on the number of reservations. A job that the pool could not
+    hold even after all jobs have ended is passed over.
     """
     draft, queue, n = site.draft, site.queue, site.queued
     open_draft(draft, n)
@@ -279,7 +282,7 @@ def plan_counted(site: Site, method: Method, given: FixedColumn) -> int:
         available -= amount
         start_now(site, position, amount)
 
-    # That one is blocked: what happens behind it is the method's.
+    # The method decides what happens behind the blocked job.
     if blocked < n and (available > 0 or method.whole):
         if method.reservations == GREEDY:
             greedy(site, available, blocked)

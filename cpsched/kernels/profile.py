@@ -1,4 +1,4 @@
-"""Free amounts over time of a counted pool: a profile of breakpoints `times[:count]` with what is free from each on."""
+"""The profile of a counted pool: `level[k]` is free from second `times[k]` up to the next of `count` breakpoints."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The groups of a plan as ranges of one layout of the nodes, see `cpsched.kernels.layout`.
 
-A job takes of each group the nodes with the lowest indices: the group [begin, begin + size) gives up its first places
-to a new group, and nothing else changes. So the cost of a placement follows the groups, not the nodes. What a job took
-is noted as *moves*, to be taken back, and to be written as nodes where the job starts.
+From each group a job takes the nodes with the lowest indices. So the group, which is the range [begin, begin + size),
+gives its first places to a new group, and nothing else changes: a placement takes time by the number of groups, not of
+nodes. Each range that a job takes is noted as a *move*. Moves can be taken back in reverse order. Those of a job that
+starts now are written out as nodes at the end.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def note_move(trial: Trial, g: int, count: int, units: int) -> None:
 
 @inner
 def carry_out_move(site: Site, m: int, slot: int, start_s: int, end_s: int) -> None:
-    """Let the nodes of a noted move be a new group, in which a job holds its units during [start_s, end_s)."""
+    """Make a new group of the nodes of a noted move, on which the job holds its units during [start_s, end_s)."""
     trial, groups = site.trial, site.trial.groups
     g, count = trial.moved[m], trial.moved_count[m]
     new = add_edited(groups, site.machine, site.jobs, slot, g, trial.moved_units[m], start_s, end_s, -1)
@@ -40,9 +41,9 @@ def carry_out_move(site: Site, m: int, slot: int, start_s: int, end_s: int) -> N
 
 @inner
 def take_moves_back(trial: Trial, first: int) -> None:
-    """Let the groups have again what they gave up by the moves from `first` on, the last one first.
+    """Undo the moves from `first` on, the last one first: each group gets its nodes back.
 
-    The groups that were made then are left to the caller.
+    The caller forgets the groups that these moves had made.
     """
     moved, count, at, size, begin = (
         trial.moved, trial.moved_count, trial.moved_begin, trial.groups.size, trial.groups.begin,
@@ -56,7 +57,7 @@ def take_moves_back(trial: Trial, first: int) -> None:
 
 @inner
 def taken_by_moves(site: Site, first: int, slot: int, r: int) -> int:
-    """What a job takes of resource `r` by the moves from `first` on, which are those of the job."""
+    """What a job takes of resource `r`; its moves are those from `first` on."""
     trial, kind_node, found = site.trial, site.machine.kind_node, 0
     for m in range(first, trial.moves):
         node = kind_node[trial.groups.kind[trial.moved[m]]]
@@ -66,7 +67,7 @@ def taken_by_moves(site: Site, first: int, slot: int, r: int) -> int:
 
 @inner
 def places_of(trial: Trial, first: int) -> int:
-    """A number for the nodes of the moves from `first` on and their units; the same for the same, however split."""
+    """A hash of the places and units of the moves from `first` on, independent of how they are split into moves."""
     at, count, units, found = trial.moved_begin, trial.moved_count, trial.moved_units, 0
     for m in range(first, trial.moves):
         found += units[m] * (mixed(at[m] + count[m]) - mixed(at[m]))
@@ -75,7 +76,7 @@ def places_of(trial: Trial, first: int) -> int:
 
 @inner
 def write_starts(site: Site) -> None:
-    """Write the nodes and units of the starts into the draft, in index order."""
+    """Write nodes and units of each start into the draft, in order of node index."""
     draft, trial = site.draft, site.trial
     heads, layout, counts = trial.heads, trial.layout, trial.moved_count
     to = 0

@@ -22,16 +22,20 @@ from cpsched.kernels.totals import open_totals
 from cpsched.model import NEVER, IntArray
 
 LAST, FIRST_COME, SHORTEST_JOB, SMALLEST_AREA, SHORTEST_SMALL, LARGEST_AREA, SMITH = range(7)
-"""Candidate orders: that of the last round, with new jobs at its end; reg, sjf, saf, spf, laf; and the price of a
-second by area, largest first (Smith 1956)."""
+"""Candidate orders.
+
+- `LAST`: the order of the last round, with new jobs at its end.
+- `FIRST_COME`, `SHORTEST_JOB`, `SMALLEST_AREA`, `SHORTEST_SMALL`, `LARGEST_AREA`: reg, sjf, saf, spf and laf.
+- `SMITH`: by the price of a second over area, largest first (Smith 1956).
+"""
 
 NONE_START, ALL_START, SEARCHED = range(3)
-"""What comes of a round: certain answers, or a search."""
+"""How a round was decided: no job can start, all jobs start, or a search."""
 
 
 @inner
 def arrange(site: Site, search: Search, found: Column) -> None:
-    """Make queue positions, in some order, the order on trial: without jobs that can never run, overdue ones first."""
+    """Make `found` (queue positions) the order on trial: overdue jobs first, jobs that can never run left out."""
     submit_s, amount, trial, k = site.jobs.submit_s, search.queued.amount, search.trial.order, 0
     overdue_s = site.now_s - search.settings.overdue_s
     for i in range(search.overdue):
@@ -46,7 +50,7 @@ def arrange(site: Site, search: Search, found: Column) -> None:
 
 @inner
 def fix_overdue(site: Site, search: Search) -> None:
-    """Put the overdue jobs at the front of the best order, in order of arrival."""
+    """Put the overdue jobs at the front of the best order, in order of arrival, and fix them there."""
     overdue_s, k = site.now_s - search.settings.overdue_s, 0
     for position in range(site.queued):
         if search.queued.amount[position] != NEVER and site.jobs.submit_s[site.queue[position]] < overdue_s:
@@ -58,7 +62,7 @@ def fix_overdue(site: Site, search: Search) -> None:
 
 @inner
 def last_order(site: Site, search: Search, found: Column) -> None:
-    """The order of the last round, new jobs at its end."""
+    """Write the order of the last round into `found`, with new jobs at its end."""
     n, queue, where, slots, k = site.queued, site.queue, search.last.where, search.last.slots, 0
     for i in range(n):
         where[queue[i]] = i + 1
@@ -76,7 +80,7 @@ def last_order(site: Site, search: Search, found: Column) -> None:
 
 @inner
 def candidate(site: Site, search: Search, which: int) -> None:
-    """Let a candidate be the order on trial."""
+    """Make candidate order `which` the order on trial."""
     found = np.arange(site.queued)
     if which == LAST:
         last_order(site, search, found)
@@ -103,7 +107,7 @@ def candidate(site: Site, search: Search, which: int) -> None:
 
 @inner
 def tail_cost(site: Site, search: Search, order: Column) -> float:
-    """What the jobs behind the head cost, were they to run one after the other on the whole machine."""
+    """What the jobs behind the head would cost if they ran one after the other on the whole machine."""
     jobs, queue, pool = site.jobs, site.queue, float(max(1, site.machine.pool))
     delay_s, cost = 0.0, 0.0
     if search.head == search.able:
@@ -118,7 +122,7 @@ def tail_cost(site: Site, search: Search, order: Column) -> float:
 
 @inner
 def decode(site: Site, search: Search, objective: Price, first: int, limit: float, counted: bool) -> float:
-    """See `decode_counted`."""
+    """Plan the order on trial and return its cost, on a pool (`counted`) or on nodes. See `decode_counted`."""
     search.counts.decoded += 1
     if counted:
         return decode_counted(site, search, objective, first, limit)
@@ -127,7 +131,7 @@ def decode(site: Site, search: Search, objective: Price, first: int, limit: floa
 
 @inner
 def longest_wait(site: Site, search: Search) -> int:
-    """The longest that a job waits in all, past and planned, in the plan on trial."""
+    """The longest wait of a job in the plan on trial, past and planned, in seconds."""
     submit_s, longest_s = site.jobs.submit_s, 0
     for k in range(search.head):
         if search.trial.starts[k] != NEVER:
@@ -137,19 +141,19 @@ def longest_wait(site: Site, search: Search) -> int:
 
 @inner
 def is_tried(search: Search, which: int) -> bool:
-    """Whether a candidate is one of those to try."""
+    """Whether candidate order `which` is to be tried."""
     return bool((search.settings.candidates >> which) & 1)
 
 
 @inner
 def is_spent(search: Search, counted: bool) -> bool:
-    """Whether as many jobs were placed in this round as may be."""
+    """Whether this round has placed as many jobs as `Settings.work` allows."""
     return bool(search.counts.placed >= (POOL_JOBS * search.settings.work if counted else search.settings.work))
 
 
 @inner
 def accept_whole(search: Search) -> None:
-    """Let the order on trial be the best one, with what stands behind the head."""
+    """Make the order on trial the best one, with the jobs behind its head."""
     accept(search, 0)
     for k in range(search.head, search.able):
         search.best.order[k] = search.trial.order[k]
@@ -157,9 +161,10 @@ def accept_whole(search: Search) -> None:
 
 @inner
 def bounding_candidates(site: Site, search: Search, objective: Price, counted: bool) -> tuple[float, float]:
-    """Bound the longest wait by the plans of the last order and of arrival; let the cheaper one be the best order.
+    """Plan the last order and that of arrival, take the shorter of their longest waits as the bound, keep the cheaper.
 
-    Returns its cost, and that of its head alone. Each is decoded once: only prices depend on the bound.
+    Returns the cost of the cheaper order, and the cost of its head alone. Each order is decoded once, because only
+    prices depend on the bound.
     """
     best, head_cost, bound_s = OUT, OUT, NEVER
     for which in (LAST, FIRST_COME):
@@ -186,7 +191,7 @@ def bounding_candidates(site: Site, search: Search, objective: Price, counted: b
 
 @inner
 def best_candidate(site: Site, search: Search, objective: Price, counted: bool) -> float:
-    """Let the best candidate be the best order; returns the cost of its head."""
+    """Make the cheapest candidate the best order; returns the cost of its head."""
     best, head_cost, others = OUT, OUT, LAST
     if objective.bounded:
         best, head_cost = bounding_candidates(site, search, objective, counted)
@@ -207,7 +212,7 @@ def best_candidate(site: Site, search: Search, objective: Price, counted: bool) 
 
 @inner
 def improve(site: Site, search: Search, objective: Price, best: float, counted: bool) -> float:
-    """Hill climbing: a change of the order stays where the plan costs no more. Returns the cost of the head."""
+    """Hill climbing: change the best order at random, and keep a change that costs no more. Returns the head's cost."""
     if search.head - search.fixed < 2:
         return best
     for _ in range(search.settings.limit):
@@ -223,7 +228,7 @@ def improve(site: Site, search: Search, objective: Price, best: float, counted: 
 
 @inner
 def open_search(site: Site, search: Search, objective: Price, site_weight: FixedReals, counted: bool) -> None:
-    """Weigh the jobs and see which can run at all."""
+    """Begin a round: weigh the jobs, and find those that can run at all."""
     n = site.queued
     make_room_for(search, n, len(site.jobs.units), site.machine.free.shape[1])
     weigh(site, search, objective, site_weight)
@@ -247,7 +252,7 @@ def open_search(site: Site, search: Search, objective: Price, site_weight: Fixed
 
 @inner
 def certain_counted(site: Site, search: Search) -> int:
-    """The answer on a pool where no order could change it."""
+    """On a pool: `ALL_START` or `NONE_START` where no order could change the answer, otherwise `SEARCHED`."""
     available, wanted, least = 0, 0, NEVER
     for node in range(len(site.machine.free)):
         available += site.machine.free[node, 0]
@@ -262,7 +267,7 @@ def certain_counted(site: Site, search: Search) -> int:
 
 @inner
 def certain_placed(site: Site, search: Search) -> int:
-    """The answer on nodes where no order could change it; where all start, they are placed."""
+    """The same on nodes; with `ALL_START` the jobs are placed."""
     none = True
     for i in range(site.queued):
         make_room_by_group(site.trial)
@@ -291,7 +296,7 @@ def remember(site: Site, search: Search) -> None:
 
 @inner
 def carry_out(site: Site, search: Search, whole: bool, counted: bool) -> None:
-    """See `carry_out_counted`."""
+    """Write the plan of the best order into the draft. See `carry_out_counted`."""
     if counted:
         carry_out_counted(site, search, whole)
     else:
@@ -300,7 +305,7 @@ def carry_out(site: Site, search: Search, whole: bool, counted: bool) -> None:
 
 @inner
 def plan_all(site: Site, search: Search, objective: Price, answer: int, whole: bool, counted: bool) -> None:
-    """Find an order and carry it out; where nothing can start that is the last order, planned with `whole` alone."""
+    """Find an order and carry it out. Where nothing can start, it is the last order, planned only if `whole`."""
     if answer == SEARCHED:
         improve(site, search, objective, best_candidate(site, search, objective, counted), counted)
         carry_out(site, search, whole, counted)
@@ -316,7 +321,7 @@ def plan_all(site: Site, search: Search, objective: Price, answer: int, whole: b
 
 @inner
 def search_counted(site: Site, search: Search, objective: Price, whole: bool) -> int:
-    """The whole round on a pool."""
+    """Decide a round on a pool; returns how it was decided."""
     answer = certain_counted(site, search)
     if answer == ALL_START:
         for i in range(site.queued):
@@ -334,7 +339,7 @@ def search_counted(site: Site, search: Search, objective: Price, whole: bool) ->
 
 @inner
 def search_placed(site: Site, search: Search, objective: Price, whole: bool) -> int:
-    """The whole round on nodes."""
+    """Decide a round on nodes; returns how it was decided."""
     open_trial(site, 2)
     site.trial.lasting = 0
     mark(site, search, 0)
@@ -349,13 +354,18 @@ def search_placed(site: Site, search: Search, objective: Price, whole: bool) -> 
 
 
 Asked = tuple[Reals, FixedReals, bool, bool]
-"""By queue position the expected seconds of run time, and by what the site multiplies the weight (no entries where all
-weigh alike); whether the cluster is a counted pool; whether the whole plan is wanted, not the starts alone."""
+"""What `look_ahead` is asked, in this order:
+
+- by queue position, the expected run time in seconds;
+- by queue position, the site's factor on the job's weight; empty where all jobs weigh alike;
+- whether the cluster is a counted pool;
+- whether the whole plan is wanted, or its starts alone.
+"""
 
 
 @kernel
 def look_ahead(site: Site, search: Search, objective: Price, asked: Asked) -> int:
-    """Plan the queue into `site.draft`; returns what came of it.
+    """Plan the queue into `site.draft`; returns `NONE_START`, `ALL_START` or `SEARCHED`.
 
     The order found is kept in `search` for the next round.
     """
@@ -378,13 +388,13 @@ def look_ahead(site: Site, search: Search, objective: Price, asked: Asked) -> in
 
 @kernel
 def ordered(search: Search) -> IntArray:
-    """The order that the next round goes on from, as slots."""
+    """The order from which the next round goes on, as slots."""
     return search.last.slots[: search.last.ordered].copy()
 
 
 @kernel
 def go_on_from(search: Search, slots: FixedColumn) -> int:
-    """Let the next round go on from an order of slots; returns their number."""
+    """Set the order from which the next round goes on, as slots; returns their number."""
     search.last.slots = slots.copy()
     search.last.ordered = len(slots)
     return search.last.ordered

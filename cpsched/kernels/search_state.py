@@ -11,14 +11,14 @@ from cpsched.kernels.state import longer, no_entries
 from cpsched.model import IntArray
 
 OUT = 1e300
-"""The cost of a plan that was given up because it costs more than the best one."""
+"""The cost of a plan that was given up: it costs more than the best plan, or breaks the bound of waits."""
 
 POOL_JOBS = 20
-"""Jobs are placed so many times faster on a pool than on nodes, about."""
+"""About how many times faster a job is placed on a pool than on nodes."""
 
 
 class Price(Handle):
-    """What a second costs that a job waits: the fields of `cpsched.dispatchers.lookahead.objectives.ObjectiveRow`."""
+    """The price of waiting: the fields of `dispatchers.lookahead.objectives.ObjectiveRow`, see `kernels.costs`."""
 
     power: int
     """0: the cost grows linearly with the start; otherwise it is r (F^power - W^power)."""
@@ -42,21 +42,21 @@ class SearchSettings(Handle):
     limit: int
     """The most orders that are decoded after the candidates."""
     work: int
-    """Once so many jobs were placed in a round, in all orders together, no other order is decoded; on a pool
-    `POOL_JOBS` times as many."""
+    """How many jobs may be placed in a round, over all orders; then no further order is decoded. On a pool `POOL_JOBS`
+    times as many."""
     horizon: int
     """The most jobs that are decoded and searched."""
     covered: int
     """The most jobs that get a planned start."""
     overdue_s: int
-    """Jobs that waited longer come first, in order of arrival."""
+    """Jobs that have waited longer than this come first, in order of arrival."""
     seed: int
     candidates: int
-    """Bits of the candidate orders that are tried."""
+    """Bit k: candidate order k is tried, see `kernels.search`."""
     moves: int
-    """Bits of the moves that are made."""
+    """Bit k: move k is made, see `kernels.moves`."""
     reservations: int
-    """On a pool: so many jobs that cannot start now hold the slot that is planned for them."""
+    """On a pool: how many jobs that cannot start now hold the slot that is planned for them."""
 
 
 class Counts(Handle):
@@ -69,18 +69,18 @@ class Counts(Handle):
     placed: int
     """Jobs placed, in all those orders together."""
     winner: int
-    """The candidate that was the best."""
+    """The best of the candidate orders; -1 before there is one."""
 
 
 class Shared(Handle):
-    """What the order on trial, and what is placed at present, have in common with the best order."""
+    """How much the order on trial, and the jobs placed at present, have in common with the best order."""
 
     upto: int
-    """From this place on the order on trial is the best one."""
+    """From this place on the order on trial equals the best order."""
     same: int
-    """From this place on the plan on trial is known to be that of the best order."""
+    """From this place on the plan on trial is known to equal the plan of the best order."""
     valid: int
-    """On nodes: so many jobs of the best order are placed at present."""
+    """On nodes: how many jobs of the best order, from its front, are placed at present."""
 
 
 class Queued(Handle, grows=True):
@@ -89,11 +89,11 @@ class Queued(Handle, grows=True):
     weight: Reals
     """The cost of one second."""
     expected: Reals
-    """How long the job is expected to run, for its weight."""
+    """How long the job is expected to run, in seconds; used in its weight alone."""
     reserve: Column
     """Processors that must stay free beside the job."""
     amount: Column
-    """Processors that the job takes; on a pool NEVER where it can never run."""
+    """Processors that the job takes; on a pool NEVER for a job that can never run; on nodes always 1."""
 
 
 class Tried(Handle, grows=True):
@@ -104,74 +104,83 @@ class Tried(Handle, grows=True):
     starts: Column
     """The planned starts."""
     spent: Reals
-    """What the jobs before a place cost."""
+    """The cost of all jobs before a place."""
     known: Column
-    """A hash of all reservations made before a place, independent of their order."""
+    """A hash of what all jobs before a place hold and when, independent of their order."""
     row: Column
     """On a pool: the profile before each job, as a row of `Rows`."""
 
 
 class Last(Handle, grows=True):
-    """The best order as the next round finds it, and room to build orders in."""
+    """The best order as slots, for the next round, and room to build orders in."""
 
     ordered: int
     """Entries of `slots` in use."""
     slots: Column
     """The best order as slots."""
     where: Column
-    """Queue positions by slot, plus one; zero between two uses."""
+    """By slot: the queue position plus one; all zero between two uses."""
     spare: Column
+    """Queue positions that a move has taken out."""
 
 
 class Marks(Handle, grows=True):
-    """On nodes: how things were before each job of the order, so that it can be taken back."""
+    """On nodes: counters as they were before each job of the order was placed, so that the job can be taken back."""
 
     moves: Column
     """Entries of `trial.moved` in use."""
     available: Column
-    """What is available, all resources side by side."""
+    """`trial.available`: R entries for each place."""
     groups: Column
+    """Groups in use."""
     steps: Column
+    """Steps in use."""
     started: Column
+    """Starts in the draft."""
     failed: Column
+    """Entries of `trial.failed` in use."""
     slotted: Column
+    """Entries of `trial.slotted_job` in use."""
 
 
 class Rows(Handle, grows=True):
-    """On a pool: profiles, a row each."""
+    """On a pool: a profile in each row, see `cpsched.kernels.profile`."""
 
     points: Column
-    """Breakpoints of each row."""
+    """By row: how many breakpoints it has."""
     times: Matrix
+    """int64[rows, breakpoints]: seconds."""
     level: Matrix
+    """int64[rows, breakpoints]: what is free from then on."""
 
 
 class Totals(Handle, grows=True):
     """On nodes: what all nodes together have free, before each job; see `cpsched.kernels.totals`."""
 
     times: Matrix
-    """When that changes."""
+    """int64[rows, breakpoints]: seconds."""
     free: Matrix
-    """What they have free then, all resources of a breakpoint side by side."""
+    """int64[rows, breakpoints * R]: what is free from then on, R entries for each breakpoint."""
     points: Column
-    """Breakpoints of each row."""
+    """By row: how many breakpoints it has."""
     asked: Column
-    """What a job asks for in all, by resource."""
+    """int64[R]: what the job at hand asks for with all its units."""
 
 
 class Search(Handle):
-    """A search among orders. Orders hold queue positions; the first `head` of them are decoded and searched."""
+    """A search among orders. An order holds queue positions; its first `head` jobs are decoded and searched."""
 
     able: int
-    """Jobs that can run at all."""
+    """How many jobs can run at all."""
     head: int
-    """Jobs that are decoded and searched."""
+    """How many jobs are decoded and searched."""
     overdue: int
-    """Jobs that come first, in order of arrival."""
+    """How many jobs are overdue: they come first, in order of arrival."""
     fixed: int
-    """Jobs at the front that the search leaves where they are."""
+    """How many jobs at the front the search leaves in place."""
     bound_s: int
-    """A plan in which a job that has waited for half of this waits longer in all is given up; `NEVER`: no bound."""
+    """The bound of the longest wait, past and planned, in seconds; `NEVER`: no bound. It concerns jobs that have waited
+    for a good part of it (`costs.BOUND_FROM`): a plan in which such a job waits longer is given up."""
     settings: SearchSettings
     counts: Counts
     shared: Shared
@@ -213,13 +222,13 @@ def new_search(settings: SearchSettings) -> Search:
 
 @inner
 def longer_reals(column: Reals, room: int) -> Reals:
-    """`column` with room for `room` entries, which may be lost."""
+    """`column` with room for `room` entries. What it held may be lost."""
     return column if room <= len(column) else np.empty(max(room, 2 * len(column)))
 
 
 @inner
 def make_room_for(search: Search, count: int, slots: int, resources: int) -> None:
-    """Let there be room for a queue of `count`, in a table of `slots`."""
+    """Make room for a queue of `count` jobs in a table of `slots` slots."""
     room, queued, last = count + 2, search.queued, search.last
     queued.weight = longer_reals(queued.weight, room)
     queued.reserve, queued.amount = longer(queued.reserve, 0, room), longer(queued.amount, 0, room)
@@ -233,7 +242,7 @@ def make_room_for(search: Search, count: int, slots: int, resources: int) -> Non
 
 @inner
 def make_room_for_order(tried: Tried, room: int) -> None:
-    """Let there be room for an order of so many jobs."""
+    """Make room for an order of `room` jobs."""
     tried.order, tried.starts = longer(tried.order, 0, room), longer(tried.starts, 0, room)
     tried.known, tried.row = longer(tried.known, 0, room), longer(tried.row, 0, room)
     tried.spent = longer_reals(tried.spent, room)
@@ -241,7 +250,7 @@ def make_room_for_order(tried: Tried, room: int) -> None:
 
 @inner
 def make_room_for_marks(marks: Marks, room: int, resources: int) -> None:
-    """Let there be room for a mark before each of so many jobs."""
+    """Make room for a mark before each of `room` jobs."""
     marks.moves, marks.groups = longer(marks.moves, 0, room), longer(marks.groups, 0, room)
     marks.steps, marks.started = longer(marks.steps, 0, room), longer(marks.started, 0, room)
     marks.failed, marks.slotted = longer(marks.failed, 0, room), longer(marks.slotted, 0, room)
@@ -250,7 +259,7 @@ def make_room_for_marks(marks: Marks, room: int, resources: int) -> None:
 
 @inner
 def make_rows(search: Search, points: int) -> None:
-    """Let there be two rows of so many breakpoints before each job of the head and behind the last."""
+    """Make room for two profiles of `points` breakpoints before each job of the head, and behind the last one."""
     count, rows = 2 * (search.head + 1), search.rows
     if rows.times.shape[0] < count or rows.times.shape[1] < points:
         count, points = max(2 * count, rows.times.shape[0]), max(2 * points, rows.times.shape[1])
@@ -262,7 +271,7 @@ def make_rows(search: Search, points: int) -> None:
 
 @inner
 def accept(search: Search, first: int) -> None:
-    """Let the order on trial be the best one; both are the same before place `first`, their plans from `same` on."""
+    """Make the order on trial the best one. Both are equal before place `first`; their plans are from `same` on."""
     best, trial, same = search.best, search.trial, search.shared.same
     for k in range(first, search.head):
         best.spent[k + 1] = trial.spent[k + 1]
@@ -274,5 +283,5 @@ def accept(search: Search, first: int) -> None:
 
 @inner
 def hold(position: int, start_s: int, places: int) -> int:
-    """A number for a job that holds something from a second on; `places` says what."""
+    """A hash of one job's holding: its queue position, its start, and a number for its `places`."""
     return mixed(mixed(mixed(position) + start_s) + places)

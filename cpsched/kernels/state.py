@@ -1,4 +1,4 @@
-"""What kernels are handed: the machine, groups of its nodes, one instant, and a plan in the making."""
+"""The handles of the kernels: the machine, groups of its nodes, one instant, and a plan in the making."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Machine(Handle):
 
 
 class Groups(Handle, grows=True):
-    """Groups of nodes, each with its line: steps `first[g]` .. `first[g] + length[g]` of `at` and `free`."""
+    """Groups of nodes with the same line. Group `g` has the steps `first[g]` .. `first[g] + length[g] - 1`."""
 
     count: int
     """Groups in use."""
@@ -36,34 +36,39 @@ class Groups(Handle, grows=True):
     peopled: int
     """Groups that have nodes."""
     stale: int
-    """Whether the groups must be built anew before anybody reads them."""
+    """1 where the groups must be built anew before they are read, otherwise 0."""
     of: Column
     """int64[N]: the group of each node."""
     kind: Column
+    """By group: the kind of its nodes, see `Machine.kind_of`."""
     size: Column
+    """By group: how many nodes it has."""
     first: Column
+    """By group: the first step of its line."""
     length: Column
+    """By group: how many steps its line has."""
     at: Column
     """int64[steps]: second at which the step begins."""
     free: Matrix
-    """int64[steps, R]"""
+    """int64[steps, R]: what one node of the group has free from that second on."""
     edged: Column
-    """By block of nodes: how many of them are of another group than the node before; -1 where nobody counted."""
+    """By block of nodes: how many *edges* it has, nodes of another group than the node before; -1 where not counted."""
     edge: Column
-    """int64[N]: these nodes; each block has its own part, as long as the block."""
+    """int64[N]: the edges. Block b writes its own from index b * BLOCK on."""
     begin: Column
-    """In a plan: the first place of each group in the layout."""
+    """By group, in a plan: its first place in the layout."""
 
 
 class Layout(Handle, grows=True):
-    """All nodes in the order of the groups with which a plan begins, those of a group by index.
+    """All nodes in a row: first those of group 0, then those of group 1, and so on; within a group by index.
 
-    Nodes of successive indices are a *run*: places `at[r]` .. of the layout have the nodes from `node[r]` on, up to the
-    next run or the end of the group.
+    The groups are those with which the plan begins. A position in the row is a *place*. Nodes of one group with
+    successive indices are a *run*: run `r` begins at place `at[r]` with node `node[r]`, and ends where the next run or
+    the group ends.
     """
 
     times: int
-    """How often nodes were laid out in this plan."""
+    """How often nodes were laid out in this plan: 0, 1 (some groups) or 2 (all groups)."""
     runs: int
     """Runs in use."""
     groups: int
@@ -71,63 +76,67 @@ class Layout(Handle, grows=True):
     first: Column
     """By group with which the plan began: its first place."""
     asked: Column
-    """By such a group: whether its runs are wanted."""
+    """By group with which the plan began: 1 where its runs are wanted."""
     ahead: Column
-    """By such a group: where its next run goes, and which place that run begins with."""
+    """By group with which the plan began, while runs are sorted: the index of its next run."""
     next: Column
+    """By group with which the plan began, while runs are sorted: the place where its next run begins."""
     node: Column
     """By run: its first node."""
     at: Column
     """By run: its first place; rising."""
     since: Column
-    """The runs as they are found, in index order: first node and the one behind."""
+    """While runs are sorted, in index order: the first node of each run."""
     until: Column
+    """While runs are sorted, in index order: the node behind the last one of each run."""
 
 
 class Heads(Handle, grows=True):
-    """Ranges of the layout that are walked side by side, least key first: a heap of numbers of ranges."""
+    """Ranges of the layout that are walked side by side: a heap of range numbers, least key first."""
 
     heap: Column
-    """Numbers of ranges; the least key first."""
+    """Range numbers as a binary heap."""
     key: Column
-    """By number: what the heap is ordered by; the node that is next, or another."""
+    """By range: what the heap is ordered by, such as the range's next node."""
     group: Column
+    """By range: its group."""
     place: Column
-    """The place that is next."""
+    """By range: its next place."""
     last: Column
-    """The place behind the range."""
+    """By range: the place behind its end."""
     run: Column
-    """The run of the place that is next."""
+    """By range: the run of its next place."""
 
 
 class Carried(Handle, grows=True):
-    """Groups carried along from round to round, and how to find the group of a line."""
+    """Groups kept from round to round, with a hash table that finds the group of a line."""
 
     groups: Groups
     signature: Column
-    """By node: a number that is the same for nodes of the same kind and line."""
+    """By node: a hash of its kind and line; equal for nodes that are alike."""
     known: Column
     """By group: the signature of its nodes."""
     table: Column
-    """A hash table of groups by signature; -1 where it is empty."""
+    """Hash table of groups by signature; -1 in an empty entry. Its length is a power of two."""
 
 
 class Method(Handle):
-    """All that makes one list scheduler differ from another."""
+    """What makes one list scheduler differ from another."""
 
     order: int
     """Order of the queue."""
     backfill: int
-    """Order after a single reservation; `ARRIVAL`: the same."""
+    """Order of the other jobs after a single reservation; `ARRIVAL`: the same as `order`."""
     reservations: int
+    """How many jobs that cannot start reserve a slot; or `STRICT` or `GREEDY`."""
     allocation: int
-    """Which nodes a start gets."""
+    """Which nodes a start gets: `FIRST_FIT` or `BEST_FIT`."""
     whole: int
-    """Whether the whole plan is wanted, not the starts alone."""
+    """1 where the whole plan is wanted, 0 where its starts suffice."""
 
 
 class Draft(Handle, grows=True):
-    """A plan in the making, and what came of it."""
+    """The result of a plan: who starts now and where, and when the others are expected to start."""
 
     started: int
     """Jobs that start now."""
@@ -136,21 +145,23 @@ class Draft(Handle, grows=True):
     slots: Column
     """The jobs that start, in the order in which they were chosen."""
     offsets: Column
-    """Where the entries of each start begin in `nodes` and `units`; one more than starts."""
+    """int64[starts + 1]: where the entries of each start begin in `nodes` and `units`."""
     nodes: Column
+    """By entry: a node of the start."""
     units: Column
+    """By entry: how many units of the job are on that node."""
     order: Column
     """Queue positions in the order of the method; empty where that is the queue's own."""
     held: Column
-    """On a pool: what each running job gives back."""
+    """On a pool, by running job: the amount it releases when it ends."""
     ends: Column
-    """On a pool: ends of the starts, sorted."""
+    """On a pool: when the starts end, sorted."""
     taken: Column
-    """On a pool: amounts of the starts, by their ends."""
+    """On a pool: the amount of each start, sorted as `ends`."""
 
 
 class Trial(Handle, grows=True):
-    """The side of a draft that deals with nodes."""
+    """The working state of a plan on nodes: groups as placed jobs leave them, and notes that save work."""
 
     reserved: int
     """Reservations made."""
@@ -159,9 +170,9 @@ class Trial(Handle, grows=True):
     slotted: int
     """Entries of `slotted_job` in use."""
     lasting: int
-    """Whether jobs once placed stay: what is noted of them may then be replaced by what is noted of later ones."""
+    """True while placements are final, so that notes on earlier jobs may be overwritten."""
     crowd: int
-    """Where jobs once placed stay: from so many groups on those without nodes are left out."""
+    """While placements are final: with more groups than this, groups without nodes are left out."""
     moves: int
     """Entries of `moved` in use."""
     groups: Groups
@@ -169,30 +180,31 @@ class Trial(Handle, grows=True):
     layout: Layout
     heads: Heads
     available: Column
-    """int64[R]: what all nodes together have free beside the starts so far."""
+    """int64[R]: what all nodes together have free now, less what the starts so far take."""
     most: Column
-    """int64[R]: the most that one node has."""
+    """int64[R]: the largest capacity of a node."""
     found: Column
-    """By group: how many units of the job at hand a node holds."""
+    """By group: how many units of the job at hand one node holds."""
     rank: Column
-    """By group: nodes of the highest rank are taken first."""
+    """By group: nodes of groups with a higher rank are taken first."""
     failed: Column
-    """Slots of jobs that could not start."""
+    """Slots of jobs that could not start now. A job that asks for as much as one of them cannot either."""
     slotted_job: Column
-    """Slots of jobs that have a reservation."""
+    """Slots of jobs with a remembered reservation."""
     slotted_s: Column
-    """The starts of those reservations: no job that asks for as much, for as long, can start before."""
+    """The start of each remembered reservation: no job that asks for as much, for as long, can start before."""
     change_s: Column
-    """Seconds at which the units that a job finds change."""
+    """Seconds at which the number of units that a job finds changes."""
     change_by: Column
+    """By how many units it changes then."""
     moved: Column
-    """By move, which is a range of nodes that a job takes out of a group: the group."""
+    """By move: the group that gives nodes. A *move* is a range of nodes that a job takes out of a group."""
     moved_count: Column
     """By move: how many nodes."""
     moved_units: Column
-    """By move: the units that each of them gives."""
+    """By move: how many units of the job each of the nodes gets."""
     moved_begin: Column
-    """By move: their first place in the layout."""
+    """By move: the first of its places in the layout."""
     start_first: Column
     """By start: its first move."""
     start_last: Column
@@ -200,7 +212,7 @@ class Trial(Handle, grows=True):
 
 
 class Site(Handle):
-    """One instant, as a plan reads it."""
+    """One instant of a cluster, with the groups carried along and room for a plan."""
 
     now_s: int
     queued: int
@@ -219,7 +231,7 @@ class Site(Handle):
 
 
 def machine_of(cluster: Cluster, free: IntArray) -> Machine:
-    """A cluster of which so much is `free` (int64[N, R])."""
+    """The machine of a cluster with `free` amounts (int64[N, R])."""
     pool = int(cluster.capacity[:, 0].sum())
     return Machine(pool, free, cluster.capacity, cluster.node_sets, cluster.kind_of, cluster.kind_node)
 

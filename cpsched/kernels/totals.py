@@ -1,7 +1,8 @@
-"""What all nodes together have free over time: a second before which a job cannot start, without a look at the nodes.
+"""What all nodes together have free over time: a lower bound on a job's start that needs no look at the nodes.
 
-Row `k` of a search holds this as it is before the job at place `k` of the order: breakpoints, and what is free of each
-resource from each on. A row that is full takes no more jobs: it then says too much, and stays a bound.
+Row `k` of a search holds the sums before the job at place `k` of the order is placed: breakpoints, and the amount of
+each resource that is free from each breakpoint on. A full row ignores further jobs; it then overestimates free
+resources and is still a valid bound.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cpsched.model import EXCLUSIVE, NEVER
 
 @bare
 def holds(free: FixedColumn, k: int, amounts: FixedColumn) -> bool:
-    """Whether all of some amounts are free from breakpoint `k` on."""
+    """Whether all `amounts` (int64[R]) are free at breakpoint `k`."""
     n = len(amounts)
     for r in range(n):  # noqa: SIM110  (a loop compiles to better code than a generator)
         if free[k * n + r] < amounts[r]:
@@ -29,7 +30,7 @@ def holds(free: FixedColumn, k: int, amounts: FixedColumn) -> bool:
 
 @bare
 def earliest_total(times: FixedColumn, free: FixedColumn, count: int, duration_s: int, amounts: FixedColumn) -> int:
-    """The first second from which all amounts are free for a duration; NEVER for none."""
+    """The first second from which all `amounts` (int64[R]) are free for `duration_s`; NEVER where there is none."""
     k = 0
     while k < count:
         if not holds(free, k, amounts):
@@ -46,7 +47,7 @@ def earliest_total(times: FixedColumn, free: FixedColumn, count: int, duration_s
 
 @bare
 def break_total(times: Column, free: Column, count: int, at_s: int, resources: int) -> int:
-    """Make `at_s`, not before the first breakpoint, one with what is free at the one before; returns the new count."""
+    """Insert a breakpoint at `at_s`, which is not before the first; returns the new number of breakpoints."""
     at = lower_bound(times, count, at_s)
     if at < count and times[at] == at_s:
         return count
@@ -62,7 +63,7 @@ def break_total(times: Column, free: Column, count: int, at_s: int, resources: i
 
 @inner
 def open_totals(site: Site, search: Search) -> None:
-    """Let row 0 be the machine as it is, with what running jobs give back; nothing is placed yet."""
+    """Set row 0 to the machine as it is, with what running jobs release. Nothing is placed yet."""
     jobs, groups, available, resources = site.jobs, site.trial.groups, site.trial.available, len(site.trial.available)
     rows, points = search.head + 1, site.active + 2 * search.head + 4
     if len(search.totals.asked) != resources:
@@ -83,7 +84,7 @@ def open_totals(site: Site, search: Search) -> None:
     for i in range(resources, n * resources):
         free[i] = 0
 
-    # What the lines of the groups gain at each end, and what is free from then on.
+    # Add what the lines gain at each end; then sum up, to have what is free from each breakpoint on.
     size, first, length, at, line = groups.size, groups.first, groups.length, groups.at, groups.free
     for g in range(groups.count):
         for step in range(first[g] + 1, first[g] + length[g]):
@@ -97,7 +98,7 @@ def open_totals(site: Site, search: Search) -> None:
 
 @inner
 def bound_by_totals(site: Site, search: Search, k: int, slot: int) -> int:
-    """A second before which a job cannot start beside those before place `k`; NEVER where it cannot start at all."""
+    """A second before which a job cannot start beside the jobs before place `k`; NEVER where it can never start."""
     jobs, asked = site.jobs, search.totals.asked
     for r in range(len(asked)):
         asked[r] = jobs.units[slot] * jobs.per_unit[slot, r]
@@ -108,7 +109,7 @@ def bound_by_totals(site: Site, search: Search, k: int, slot: int) -> int:
 
 @inner
 def take_from_totals(site: Site, search: Search, k: int, to: int, slot: int, start_s: int, moves: int) -> None:
-    """Let row `to` be row `k` with a job, placed last, beside; before it there were so many moves."""
+    """Set row `to` to row `k` less what the job placed last takes; its moves are those from `moves` on."""
     jobs, asked = site.jobs, search.totals.asked
     times, free, n, resources = search.totals.times[to], search.totals.free[to], search.totals.points[k], len(asked)
     if to != k:

@@ -1,4 +1,8 @@
-"""When a running job that outlived its estimate is expected to end."""
+"""When a running job that outlived its estimate is expected to end.
+
+The rule in force is the one that the policy's settings name (`overrun`). Where they name none, it is the dispatcher's
+own (`Dispatcher.overrun`): `walltime` for `lookahead`, `one-second` for all others.
+"""
 
 from __future__ import annotations
 

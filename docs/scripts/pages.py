@@ -12,6 +12,7 @@ from docs.scripts import (
     exporter,
     family,
     figures,
+    floor,
     plans,
     reasons,
     reference,
@@ -42,6 +43,12 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 """Name of a part -> the function that writes it, as Markdown."""
 
+PICTURES: dict[str, Callable[[], str]] = {
+    "kernels": floor.picture,
+    **{f"plan-{name}": (lambda name=name: plans.picture(name)) for name in plans.SHOWN},
+}
+"""Name of a picture -> the function that draws it, as SVG."""
+
 PART = re.compile(r"(<!-- begin generated: ([\w +-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
 
 
@@ -52,8 +59,7 @@ def outdated() -> Iterator[tuple[Path, str]]:
         written = PART.sub(lambda found: f"{found[1]}{PARTS[found[2]]()}\n{found[3]}", text)
         if written != text:
             yield path, written
-    for name in plans.SHOWN:
-        path = DOCS / "pictures" / f"plan-{name}.svg"
-        drawn = plans.picture(name)
+    for name, draw in PICTURES.items():
+        path, drawn = DOCS / "pictures" / f"{name}.svg", draw()
         if not path.exists() or path.read_text(encoding="utf-8") != drawn:
             yield path, drawn

@@ -15,13 +15,8 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import setting_names
 from docs.scripts.markdown import table
 
-SHOWN = (
-    "fcfs", "greedy", "easy", "easy-sjbf", "list-reg", "list-sjf", "list-ljf", "list-saf", "list-laf", "list-spf",
-    "list-priority", "sjf", "ljf", "ebf", "prb",
-    "pcp", "pcp1", "pcp2", "pcp19", "pcp20", "hcp", "hcp1", "hcp2", "hcp19", "cph",
-    "cp-bsld", "cp-af", "cp-awf", "cp-p2sf", "cp-bsld+", "cp-p2sf+", "lookahead",
-)  # fmt: skip
-"""The dispatchers that have an example."""
+SHOWN = tuple(listing.name for listing in catalogue.DISPATCHERS.own())
+"""The dispatchers that have an example: all of the project's own."""
 
 PROCESSORS = 8
 NOW_MIN = 60

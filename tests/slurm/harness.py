@@ -19,13 +19,21 @@ import re
 import secrets
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PROJECT = os.environ.get("CPSCHED_PROJECT", "cpsched")
+
+def project_of(environment: Mapping[str, str]) -> str:
+    """The cluster of this process: where tests run in parallel, each worker has its own (deploy/test-slurm)."""
+    first = environment.get("CPSCHED_PROJECT", "cpsched")
+    number = int(environment.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return f"{first}-{number + 1}" if number else first
+
+
+PROJECT = project_of(os.environ)
 TAG = os.environ.get("CPSCHED_TAG", "latest")
 BRIDGE_CPUS = os.environ.get("CPSCHED_BRIDGE_CPUS", "")
 """How much of a processor bridges get, such as 0.1; empty: all there is."""

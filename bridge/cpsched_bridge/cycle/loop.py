@@ -97,7 +97,7 @@ class Bridge:
     _heart: Heartbeat = field(init=False)
     _patience: BeginningPatience = field(default_factory=BeginningPatience)
     _late: list[Happening] = field(default_factory=list)
-    """What happened when the report of its cycle had been told already: part of the next one."""
+    """Events that came after their cycle's report was sent; they go into the next report."""
 
     def __post_init__(self) -> None:
         self._round = max(self.journal.last_round, self.ledger.last_round())  # the journal may have been set aside

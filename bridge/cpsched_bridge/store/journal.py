@@ -32,7 +32,7 @@ from cpsched_bridge.store.rounds import (
 )
 
 FORMAT = 3
-"""Version of the tables below, in `pragma user_version`; 0 is that of cpsched 0.1."""
+"""Version of the tables below, in `pragma user_version`: that of cpsched 0.1.0. Lower numbers were never released."""
 
 _SCHEMA = """
 create table if not exists clusters (key text primary key, data blob not null) without rowid;

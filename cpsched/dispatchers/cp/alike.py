@@ -1,7 +1,7 @@
 """Jobs that are interchangeable in a round: which they are, and plans in which they start in order of arrival.
 
-To exchange two jobs of the same request, estimate and cost changes neither what a plan takes nor what it costs. A
-search that knows this visits one plan of each such family.
+Two jobs of the same request, estimate and cost can be exchanged: the plan then takes and costs the same. A search that
+knows this visits only one of the plans that differ by exchanges.
 """
 
 from __future__ import annotations

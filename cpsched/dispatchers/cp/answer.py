@@ -23,7 +23,7 @@ PHRASES = Phrases(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A plan for the considered jobs, None where there is none; the path to it and what it cost.
+    """A plan for the considered jobs (None where there is none), how it was found, and what the search cost.
 
     `bound` is a proved lower bound of what delays cost (see `objective`); `certain` says that no search can help.
     """
@@ -42,7 +42,7 @@ class Answer:
 
 
 def effort_of(facts: Facts, answer: Answer, objective: Objective, variables: int) -> Effort:
-    """What the answer cost; its objective and bound are known where somebody searched."""
+    """The effort of an answer. Its objective and bound are known only after a search."""
     solved = answer.status != "" and answer.plan is not None
     return Effort(
         path=answer.path,
@@ -66,9 +66,9 @@ def placed(snapshot: Snapshot, facts: Facts, plan: Plan, effort: Effort, need: N
 def allocated(
     snapshot: Snapshot, facts: Facts, plan: Plan, effort: Effort, need: Need, allocation: Allocation
 ) -> Decision:
-    """Place the jobs whose start is now, in priority order; what the nodes have no room for waits (cp19 section 2.2).
+    """Place the jobs whose start is now, in priority order; a job without room on the nodes waits (cp19 section 2.2).
 
-    How many those are is the `unplaced` of the decision's effort.
+    `unplaced` in the decision's effort counts the jobs without room.
     """
     chosen, starts = facts.jobs[plan.start_s == facts.now_s], NO_STARTS
     if len(chosen):
@@ -83,7 +83,7 @@ def allocated(
 
 
 def alone(snapshot: Snapshot, facts: Facts, effort: Effort, need: Need) -> Decision:
-    """Nothing starts; but where no job runs, nothing would change until the next round: the first that fits starts."""
+    """Start nothing; but if no job runs, start the first that fits, since the next round would be the same."""
     able = startable(facts, facts.jobs, 1)
     if len(facts.running) > 0 or len(able) == 0:
         return nothing_starts(snapshot, effort, need)

@@ -22,14 +22,14 @@ from cpsched.kernels.fit import taken_on, units_on
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 _INTERVAL_S = 4e-5
-"""Building and first propagation, by optional interval."""
+"""Seconds of building and first propagation, for each optional interval."""
 
 
 class NodeModel:
     """See `engine.Model`."""
 
     own_search_proves = False
-    """It gives up starts that it has tried once, and never asks whether other places would have allowed them."""
+    """No: the solver's own search gives up a start that it has tried once, even if other places would allow it."""
 
     def __init__(self, solver: Any, problem: Problem, plan: Plan | None) -> None:
         facts = problem.facts
@@ -71,7 +71,7 @@ class NodeModel:
             self._cumulatives(r)
 
     def _alternative(self, j: int) -> None:
-        """As many intervals as the job has units are there, at its start; of those of one node the first."""
+        """Exactly `units` intervals are present, all at the job's start; within a node, the first ones."""
         solver, facts, slot = self.solver, self.facts, int(self.facts.jobs[j])
         for unit in self.units[j]:
             solver.Add(unit.StartsAtStart(self.tasks[j]))
@@ -85,7 +85,7 @@ class NodeModel:
             solver.Add(solver.ScalProd(self.present[j], room) >= int(facts.table.units[slot]))
 
     def _cumulatives(self, r: int) -> None:
-        """No node gives more than it has; where all that could come fits, nothing is posted."""
+        """No node gives more than it has. A node that has room for everything gets no constraint."""
         solver, facts = self.solver, self.facts
         taking: dict[int, list[tuple[Any, int]]] = {}
         for j, slot in enumerate(facts.jobs.tolist()):
@@ -114,7 +114,7 @@ class NodeModel:
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
-        """Which intervals of job `j` are there in `plan`."""
+        """The presence variables of job `j`, and their values in `plan`."""
         first = int(plan.first[j])
         left: dict[int, int] = {}
         for node in plan.node[first : first + int(plan.parts[j])].tolist():
@@ -161,7 +161,7 @@ class NodeSearch(Guided):
         self._nodes = model
 
     def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """In the incomplete form the dive's kernel finds places; else the solver finds out."""
+        """See `Guided.first`. In the incomplete form the dive's kernel finds places, in the complete one the solver."""
         return super().first(placed, earliest_s) if self._complete else self.first_with_room(placed, earliest_s)
 
     def parts(self, j: int) -> Any:
@@ -174,7 +174,7 @@ class NodeSearch(Guided):
 
 
 def parts_of(facts: Facts, plan: Plan | None) -> list[int]:
-    """By job, how many intervals are there: one for each unit, or for each node that a first leaf gives it whole."""
+    """By job, how many intervals are present: one per unit, or one per node that the first leaf gives it whole."""
     whole = facts.table.sharing[facts.jobs] & EXCLUSIVE != 0
     if not whole.any():
         return facts.table.units[facts.jobs].tolist()  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ from cpsched.dispatchers.cp.window import Problem
 from cpsched.kernels.cp.state import Plan, Relaxation
 
 TASK_S = 2e-5
-"""Building and first propagation, by task of a cumulative."""
+"""Seconds of building and first propagation, for each task of a cumulative."""
 
 
 class PoolModel:
@@ -29,7 +29,7 @@ class PoolModel:
 
     @staticmethod
     def relaxed(problem: Problem) -> Relaxation:
-        """What is free over time of each pool that can run short, and what the jobs ask for."""
+        """The pools that can run short: what is free of each over time, and what each job asks for."""
         return pools(problem)
 
     @staticmethod
@@ -58,7 +58,7 @@ class PoolModel:
         return [self.solver.FixedDurationIntervalVar(start, duration_s, "") for start, duration_s in pairs]
 
     def keep_within(self, k: int, tasks: Sequence[Any]) -> None:
-        """No more than is free of pool `k`; what runs are fixed tasks, merged by their end."""
+        """Jobs take no more than is free of pool `k`. Running jobs are fixed tasks, those of one end merged."""
         demands, free = self._pools.demand[:, k].tolist(), self._pools.capacity[:, k].tolist()
         no_more_than_free(self.solver, tasks, demands, (self._pools.moment_s - self.facts.now_s).tolist(), free)
 

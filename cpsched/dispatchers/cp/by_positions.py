@@ -12,12 +12,12 @@ from cpsched.dispatchers.cp.window import Problem
 from cpsched.kernels.cp.state import Plan
 
 _PAIR_S = 1e-7
-"""First propagation of diffn, by pair of boxes (measured with 200 to 600 boxes)."""
+"""Seconds of the first propagation of diffn, for each pair of boxes (measured with 200 to 600 boxes)."""
 _PART_S = 0.00015
-"""Building the model and its first propagation, by part, Elements left aside (measured: 0.1 and 0.05 ms)."""
+"""Seconds of building and first propagation, for each part, without Elements (measured: 0.1 and 0.05 ms)."""
 _ELEMENT_S = 1e-5
 _STEP_S = 5e-8
-"""A staircase, by unit, and by unit and entry (measured with 64 to 50,000 entries: 4 to 7e-8)."""
+"""Seconds of a staircase, for each unit and entry (measured with 64 to 50,000 entries: 4 to 7e-8)."""
 
 
 class PositionModel:
@@ -34,7 +34,7 @@ class PositionModel:
         self._stairs = {r: self._cheaper(r, held) for r, held in self._held.items()}
 
     def _cheaper(self, r: int, held: Boxes) -> Stairs | None:
-        """What runs as a staircase, or None where its boxes in diffn cost less."""
+        """The running jobs as a staircase; None where boxes in diffn cost less."""
         found, boxes = stairs(self.variables, r, held), len(held.size)
         if found is None:
             return None
@@ -48,7 +48,7 @@ class PositionModel:
 
     @property
     def cost_s(self) -> float:
-        """What building and the first propagation take, in seconds; that grows with the square of the boxes."""
+        """What building and the first propagation take, in seconds; grows with the square of the number of boxes."""
         total_s = self._parts * _PART_S
         for r, held in self._held.items():
             found = self._stairs[r]

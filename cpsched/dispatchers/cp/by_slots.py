@@ -1,10 +1,10 @@
 """PCP'20's model where all units are alike: positions that are equal are one class, and a class needs no variables.
 
-Where every considered job asks for the same kind of unit, a node has room for so many of them at a time. Each such room
-is a *slot*: equal positions, merged. A slot that running jobs hold becomes free when they end, and stays free. Then
-diffn over the slots has a solution exactly where no moment has more units than free slots: all that runs holds its
-slots from now on, so that whoever starts next, in the order of starts, finds as many free as the count says, whichever
-the others took. One cumulative says that; the dive's kernel chooses the places.
+Where every considered job asks for the same kind of unit, a node has room for a fixed number of units at a time. The
+room for one unit is a *slot*: equal positions, merged. A slot held by a running job becomes free when that job ends,
+and stays free. Therefore the jobs fit into the slots exactly if at no moment more units run than slots are free: taken
+in the order of starts, each job finds as many free slots as the count says, whichever slots the others took. One
+cumulative states this. The dive's kernel chooses the places.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
 
 
 def all_alike(facts: Facts) -> bool:
-    """Whether all units of the considered jobs are of one kind, and a node's rooms for it are as good as separate."""
+    """Whether all units of the considered jobs are of one kind, so that a node's room for them is merely counted."""
     slots = facts.jobs
     columns = (facts.table.sharing[slots], facts.table.node_set[slots], *facts.table.per_unit[slots].T)
     if any((column != column[0]).any() for column in columns):
@@ -44,7 +44,7 @@ class SlotModel(PoolModel):
 
     @staticmethod
     def relaxed(problem: Problem) -> Relaxation:
-        """What runs short; of that the slots come first, and imply the rest."""
+        """The capacities that can run short. The slots come first, and imply the others."""
         return relax(problem.facts, True)
 
     @property
@@ -53,7 +53,7 @@ class SlotModel(PoolModel):
         return TASK_S * (len(self.start) + len(self._pools.moment_s))
 
     def post(self) -> None:
-        """No more units than free slots; where all units find one even now, nothing is posted."""
+        """No more units run than slots are free. Nothing is posted where all units find a slot even now."""
         if self._pools.demand.shape[1] > 0:
             self.keep_within(0, self.tasks())
 

@@ -18,9 +18,9 @@ from cpsched.kernels.cp.tree import CLOSE, NO_PLACES, branch, one_by_one
 _NODES = 1000
 """Nodes of the relaxed tree, about 10 ms. A larger number rarely proves more (measured in contended rounds of KIT)."""
 _DIVES = 16
-"""Plans made on the way, up to 2 ms each."""
+"""Dives on the way, up to 2 ms each."""
 _SHAKES = 16
-"""Dives in shaken order where the tree proved nothing."""
+"""Dives in shaken order, where the tree proves nothing."""
 
 
 def all_start(facts: Facts) -> Answer | None:
@@ -35,12 +35,11 @@ def all_start(facts: Facts) -> Answer | None:
 
 
 def bound_met(facts: Facts, objective: Objective, seed: int) -> Answer:
-    """The first leaf, improved by branch and bound on the problem without places; certain where that proves it.
+    """The first leaf, improved by branch and bound on the problem without places.
 
-    Where all jobs are interchangeable their best relaxed plan is known without a search.
-
-    A plan whose delays cost as much as those of the best relaxed plan is optimal. If not certain, the answer holds the
-    best plan found, also by dives in shaken order, to search on from.
+    A plan whose delays cost as much as those of the best relaxed plan is optimal, and the answer certain. Where all
+    jobs are interchangeable, the best relaxed plan is known without a search. An answer that is not certain holds the
+    best plan found, also by dives in shaken order, as a beginning for the solver.
     """
     plan = window.first_leaf(facts)
     relaxed = relax(facts, True)
@@ -58,9 +57,9 @@ def bound_met(facts: Facts, objective: Objective, seed: int) -> Answer:
 
 
 def pooled(problem: Problem) -> Answer:
-    """The same for the model of pools, which has no places: where the tree is exhausted, its best plan is optimal.
+    """The same for the model of pools, which has no places: if the tree is exhausted, its best plan is optimal.
 
-    Where no pool can run short all jobs start now; whether nodes have room for them is not this model's question.
+    Where no pool can run short, all jobs start now. This model does not ask whether the nodes have room for them.
     """
     facts, objective = problem.facts, problem.objective
     relaxed = pools(problem)
@@ -75,16 +74,18 @@ def pooled(problem: Problem) -> Answer:
 
 
 def pools(problem: Problem) -> Relaxation:
-    """The pools; the jobs that are fixed at the end of the horizon come after the considered ones."""
+    """The relaxation to pools. Jobs that are fixed at the end of the horizon come after the considered jobs."""
     facts = problem.facts
     return relax(facts.considering(np.concatenate((facts.jobs, problem.rest))), False)
 
 
 def impossible(problem: Problem) -> bool:
-    """Whether the model has no solution, whatever is planned (cp19 sections 3 and 4).
+    """Whether the model has no solution at all (cp19 sections 3 and 4).
 
-    A job may be longer than the horizon, which overdue jobs shorten; or the jobs that are not searched, all of which
-    end with the horizon, do not fit beside each other.
+    That has one of two reasons:
+
+    - a job is longer than the horizon, which overdue jobs shorten;
+    - the jobs that are not searched, which all end with the horizon, do not fit beside each other.
     """
     facts = problem.facts
     if problem.horizon_s < int(facts.table.estimate_s[facts.jobs].max()):
@@ -96,7 +97,7 @@ def impossible(problem: Problem) -> bool:
 
 
 def _meets(bound: float, objective: Objective, plan: Plan) -> bool:
-    """Whether no plan can be better, by more than counts as a difference."""
+    """Whether no plan can be better by more than rounding."""
     return bound >= delay(objective, plan.start_s) * (1 - CLOSE)
 
 

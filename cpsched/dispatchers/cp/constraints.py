@@ -1,10 +1,12 @@
 """The constraints of the position model (pcp20 section 3), one function each.
 
-That a unit stays inside of one node, in all of its resources, is in the variables already. The paper's alldifferent
-among the positions of one job follows from diffn; the symmetry it breaks, the search breaks (falling positions). Its
-second implied cumulative, over the position axis with durations as heights and the worst-case makespan as capacity, is
-left out: at one position units of one job never overlap, so that the heights there add up to at most the sum of all
-durations, which is that capacity; it cannot prune anything.
+The variables already keep a unit inside one node, in all of its resources. Two constraints of the paper are left out:
+
+- The alldifferent among the positions of one job follows from diffn. The symmetry that it breaks is broken by the
+  search, which gives the units of a job falling positions.
+- The second implied cumulative (over the position axis, with durations as heights and the worst-case makespan as
+  capacity) cannot prune. Units of one job never overlap at a position, so the heights there add up to at most the sum
+  of all durations, which is the capacity.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from cpsched.model import DISTINCT, EXCLUSIVE
 
 
 def post(variables: Variables, held: Mapping[int, Boxes], steps: Mapping[int, Stairs | None]) -> None:
-    """All of them; `held` is what runs, and `steps` the same as stairs where they are not too large."""
+    """Post all constraints. `held` are the boxes of running jobs; `steps` the same as stairs, where these are small."""
     for r, fixed in held.items():
         found = steps[r]
         if found is None:
@@ -53,7 +55,7 @@ def boxes_do_not_overlap(variables: Variables, r: int, fixed: Boxes) -> None:
 
 
 def units_start_when_their_positions_are_free(variables: Variables, r: int, steps: Stairs) -> None:
-    """s >= free_from[y]: what diffn would say of a unit and the boxes of running jobs, in one Element per unit."""
+    """s >= free_from[y]: one Element per unit replaces diffn between the unit and the boxes of running jobs."""
     solver, stride = variables.solver, int(variables.stride[r])
     flat = steps.free_from.reshape(-1).tolist()
     if not any(flat):
@@ -87,7 +89,7 @@ def _constants(solver: Any) -> Callable[[int], Any]:
 
 
 def no_more_than_there_is(variables: Variables, r: int, fixed: Boxes) -> None:
-    """Implied: cumulative(s, d, amounts of resource `r`, all there is), jobs as a whole."""
+    """Implied: cumulative(s, d, amounts of resource `r`) within the whole capacity, with each job as one task."""
     solver, facts = variables.solver, variables.facts
     tasks, demands = [], []
     for j, units in enumerate(variables.units):
@@ -111,7 +113,7 @@ def no_more_than_there_is(variables: Variables, r: int, fixed: Boxes) -> None:
 def no_more_than_free(
     solver: Any, tasks: Sequence[Any], demands: Sequence[int], moment_s: Sequence[int], free: Sequence[int]
 ) -> None:
-    """Cumulative over `tasks` where from each of the moments on, seconds from now, so much is free; that only grows."""
+    """Cumulative over `tasks` within what is free from each moment (seconds from now) on, which only grows."""
     asked = [(task, amount) for task, amount in zip(tasks, demands, strict=True) if amount > 0]
     for until_s, before, after in zip(moment_s[1:], free, free[1:], strict=False):
         if after > before:

@@ -1,8 +1,8 @@
 """The search control of cp19: limits that double, restarts that stop when they bring nothing.
 
-Where a plan is at hand the solver first verifies it, posted in one go. A restart is a search of its own for something
-better than the best plan so far: searches that branch on every unit, and may prove the plan optimal, take turns with
-searches by a shaken order.
+Where a plan is at hand, the solver first verifies it: the plan is posted as a whole. Then come restarts. A restart is a
+separate search for a plan better than the best so far. Two kinds take turns: searches that branch on every unit, which
+may prove the plan optimal, and searches in a shaken order.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Budget:
         return int(self._solver.Branches() if self._by_effort else self._solver.WallTime())
 
     def __call__(self) -> bool:
-        """Whether it is used up."""
+        """Whether the budget is used up."""
         self.crossed = self.crossed or self._spent() >= self._until
         return self.crossed
 
@@ -227,7 +227,7 @@ class Run:
         return self._model.search(self.plan.copy(), self._rank(self.plan, turn, random), complete)
 
     def _rank(self, plan: Plan, turn: int, random: np.random.Generator) -> list[int]:
-        """Who goes first among those that can start first: as in the best plan; every other restart shaken."""
+        """By job, its rank among jobs that can start first: as in the best plan, shaken in every other restart."""
         noise = random.normal(0.0, max(2.0, len(plan.start_s) / 8), len(plan.start_s))
         place = np.empty(len(noise))
         place[np.argsort(plan.start_s, kind="stable")] = np.arange(len(noise))

@@ -79,7 +79,8 @@ def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
 def heeding_the_site(objective: Objective, snapshot: Snapshot, jobs: IntArray, site_weight: float) -> Objective:
     """`objective` with each weight multiplied by what the site's priority is worth, see `cpsched.site.weighing`.
 
-    The constant, which no plan changes, stays as it is.
+    The constant, which no plan changes, stays as it is. `site_weight` is 0 unless a setting says otherwise; the bridge
+    sets it to 1 where the cluster ranks its jobs, as Slurm does.
     """
     weight = objective.weight * factors(snapshot, jobs, site_weight, objective.weight)
     return Objective(weight, objective.since_s, objective.constant)

@@ -19,7 +19,7 @@ from cpsched.model import IntArray
 
 FloatArray = npt.NDArray[np.float64]
 _LARGEST = 2.0**52
-"""The objective of the solver stays below: its own sums must not leave 64 bits."""
+"""The solver's objective stays below this, so that its own sums fit into 64 bits."""
 _CELLS = 16
 """Cells of a tabulated cost, by job."""
 _ROUNDS = 3
@@ -72,7 +72,7 @@ class Found:
 
 
 class BuiltModel:
-    """Variables and constraints; an objective is added by one of the functions below."""
+    """Variables and constraints. One of the functions below adds an objective."""
 
     def __init__(self, problem: Pooled) -> None:
         self.problem, self.model = problem, cp_model.CpModel()
@@ -90,7 +90,7 @@ class BuiltModel:
             self._pool(k)
 
     def _pool(self, k: int) -> None:
-        """No more than there is; what runs now is a fixed task until it ends."""
+        """Jobs take no more of pool `k` than there is; a running job is a fixed task until it ends."""
         problem, model = self.problem, self.model
         tasks = [(task, d) for task, d in zip(self.tasks, problem.demand[:, k].tolist(), strict=True) if d > 0]
         steps = np.diff(problem.capacity[:, k]).tolist()

@@ -1,8 +1,8 @@
-"""The custom search of the papers, guided: whoever can start first, and of equals the first by rank, starts or waits.
+"""The custom search of the papers, guided by the dive: the job that can start first starts, or is postponed.
 
-A plain decision builder has the solver try places one by one and thrashes as soon as jobs contend. This one asks the
-dive's kernel where the next job goes and posts that; the solver verifies it and says what it means for the others. It
-comes in two forms:
+Of jobs that can start at the same moment the first by rank is taken. A plain decision builder would have the solver try
+places one by one, and would thrash as soon as jobs contend. This search asks the dive's kernel where the next job goes
+and posts that; the solver verifies it and propagates it to the other jobs. The search has two forms:
 
 - `complete=False`: the places of a job are one decision without alternative. Cheap, reaches most good leaves,
   proves nothing.
@@ -108,9 +108,9 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
             self._put_off(late.tolist(), at.tolist())
 
     def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """Who of those not `placed` can start first, -1 for nobody, and how far others are put off; see the kernel.
+        """The job, of those not `placed`, that can start first (-1 for none), and by job to when it is put off.
 
-        Here nobody is: whether there is room, the solver finds out.
+        Here no job is put off: the solver finds out whether there is room.
         """
         waiting = np.where(placed, PLENTY, earliest_s)[self._order]
         j = -1 if placed.all() else int(self._order[np.argmin(waiting)])
@@ -119,13 +119,13 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         return j, np.full(len(placed), -1, np.int64)
 
     def first_with_room(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """The same, where the dive's kernel finds places, which the plan has then."""
+        """The same where the dive's kernel finds places, which it writes into the plan."""
         step = self.step(placed)
         step.earliest_s[:] = earliest_s
         return next_to_start(self._model.facts, self.plan, step), step.put_off_s
 
     def step(self, placed: BoolArray, j: int = -1, done: int = 0) -> Step:
-        """What the kernels are told: the jobs `placed`, and of job `j` the first `done` parts."""
+        """The step for the kernels: jobs in `placed` have their places, and so have the first `done` parts of `j`."""
         if self._step is None:
             self._step = new_step(self._model.facts, self._order)
         self._step.placed[:] = placed
@@ -147,7 +147,7 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         return placed
 
     def _put_off(self, jobs: Sequence[int], at: Sequence[int]) -> None:
-        """No job of `jobs` starts before its moment: of the least difference, for one propagation of all."""
+        """Let no job of `jobs` start before its moment: one constraint for all, and so one propagation."""
         start = self._model.start
         if len(jobs) < 3:
             for j, moment in zip(jobs, at, strict=True):
@@ -166,11 +166,11 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         self._model.start[j].SetValue(tau)
 
     def postpone(self, j: int, chance: int) -> None:
-        """Job `j` starts at the next moment that could help it, or later."""
+        """Let job `j` start at the next moment at which it could, or later."""
         self._model.start[j].SetMin(chance)
 
     def at_once(self, undecided: Sequence[Any], values: Sequence[int]) -> Any:
-        """The places of a job in one decision; None where they are taken. Offered once."""
+        """One decision for all places of a job, offered once; None where they are taken."""
         if all(variable.Bound() for variable in undecided):
             return None
         if self._offered:
@@ -220,7 +220,7 @@ class GuidedSearch(Guided):
 
     @staticmethod
     def _keep_order(higher: Unit, lower: Unit) -> None:
-        """Units of one job are alike: each stands below the one before it."""
+        """Break the symmetry of a job's units: each stands below the one before it."""
         lower.node.SetMax(higher.node.Value())
         r = next(iter(lower.size))
         lower.position[r].SetMax(higher.position[r].Value() - lower.size[r])

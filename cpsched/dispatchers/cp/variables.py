@@ -8,8 +8,8 @@ and resource by arithmetic, and means the same.
 
 A unit has a position to choose in a resource only where that can make a difference: see `chosen`.
 
-Positions of a resource are counted in its *grain*, the largest amount of which all that asks for it, holds it or has it
-is a multiple. Times are seconds from now. Nodes that no considered job may use are left out of the lists.
+Positions of a resource are counted in its *grain*: the greatest common divisor of all amounts that jobs ask for or
+hold, and that nodes have. Times are seconds from now. Nodes that no considered job may use are left out of the lists.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """What running jobs hold of one resource, from now on: first positions and sizes in grains, seconds."""
+    """What running jobs hold of one resource from now on: first positions and sizes in grains, durations in seconds."""
 
     position: IntArray
     size: IntArray
@@ -53,8 +53,8 @@ class Boxes:
 class Stairs:
     """The same as a staircase: all running jobs begin now, and on each node the one that ends last is at the bottom.
 
-    A unit at position p of a node overlaps no running job iff its start is not before `free_from` there: above p what
-    runs ends earlier still. Nodes whose stairs are alike are one kind.
+    A unit at position p of a node overlaps no running job iff it does not start before `free_from` there, because the
+    jobs above p end earlier still. Nodes with the same stairs are of one kind.
     """
 
     kind_of: IntArray
@@ -163,7 +163,7 @@ def _node_variable(variables: Variables, allowed: BoolArray) -> Any:
 
 
 def taken_by_all(facts: Facts) -> BoolArray:
-    """Resources of which every considered and every running job takes something: bool[R]."""
+    """By resource, whether every considered and every running job takes some of it: bool[R]."""
     slots = np.concatenate((facts.jobs, facts.running))
     whole = (facts.table.sharing[slots] & EXCLUSIVE) != 0
     found: BoolArray = ((facts.table.per_unit[slots] > 0) | whole[:, None]).all(axis=0)
@@ -187,7 +187,7 @@ def chosen(facts: Facts, slot: int, by_all: BoolArray) -> list[int]:
 
 
 def _unit(variables: Variables, slot: int, allowed: BoolArray, free: Sequence[int]) -> Unit:
-    """One unit: `per_unit` positions inside of one node, in each resource it asks for; to choose in those of `free`."""
+    """One unit: `per_unit` positions inside one node in each resource that it asks for; variable only in `free`."""
     solver, facts = variables.solver, variables.facts
     unit = Unit(_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:

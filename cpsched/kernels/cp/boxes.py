@@ -1,4 +1,4 @@
-"""What running jobs hold, as the solver's models see it."""
+"""What running jobs hold, as boxes over position and time, for the solver's models."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Boxes = tuple[IntArray, IntArray, IntArray]
 
 @kernel
 def running_boxes(facts: Facts, axis: tuple[FixedColumn, int], r: int, horizon_s: int) -> Boxes:
-    """What running jobs, and nodes out of service, hold of resource `r`, as boxes: position, size, end in seconds.
+    """Boxes of what running jobs, and nodes out of service, hold of resource `r`: first positions, sizes, ends.
 
-    `axis` is the position axis: by node its index there, -1 for nodes that are left out, and the positions of a node.
-    All boxes begin now; what is out of service ends at `horizon_s`. Boxes of one node form stairs: the longest at the
-    bottom.
+    - `axis`: by node its index on the position axis (-1 where the node is left out), and how many positions a node has.
+    - All boxes begin now. A job's box ends when the job does, in seconds; what is out of service ends at `horizon_s`.
+    - Boxes of one node form stairs: the one that ends last is at the bottom.
     """
     (base, stride), table, machine = axis, facts.table, facts.machine
-    # At most one box for each entry of a placement, and one for each node.
+    # There is at most one box for each entry of a placement, and one for each node.
     room = len(machine.free)
     for i in range(len(facts.running)):
         room += table.place_count[facts.running[i]]
     y, dy, end_s = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
     count = 0
 
-    # From the top of what is in use on a node, each running job takes the piece below the one that ends before it.
+    # From the top of a node's stack down: each running job takes the piece below the job that ends before it.
     height = np.empty(len(machine.free), np.int64)
     for node in range(len(machine.free)):
         height[node] = machine.capacity[node, r] - max(machine.free[node, r], 0)
@@ -45,7 +45,7 @@ def running_boxes(facts: Facts, axis: tuple[FixedColumn, int], r: int, horizon_s
             end_s[count] = facts.end_s[slot]
             count += 1
 
-    # What is in use although no running job holds it is out of service, for as long as the plan goes.
+    # Whatever is in use and not held by a running job is out of service, up to the horizon.
     for node in range(len(machine.free)):
         if base[node] >= 0 and height[node] > 0:
             y[count], dy[count], end_s[count] = base[node] * stride, height[node], horizon_s

@@ -1,4 +1,4 @@
-"""Which queued jobs a model is worth making of: those that could start now, or ever."""
+"""Which queued jobs are worth modelling: those that could start now, or ever."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cpsched.kernels.fit import PLENTY, units_on
 from cpsched.model import IntArray
 
 SHAPES = 64
-"""Distinct requests remembered while the queue is read; further ones are counted anew."""
+"""How many distinct requests are remembered while the queue is read; for others the nodes are counted anew."""
 
 
 @kernel
 def room_when_empty(facts: Facts, slot: int) -> IntArray:
-    """How many units of the request of `slot` each node takes when nothing runs: int64[N]."""
+    """By node, how many units of job `slot` it holds when nothing runs: int64[N]."""
     room = np.empty(len(facts.machine.capacity), np.int64)
     for node in range(len(room)):
         room[node] = units_on(facts.table, slot, facts.machine, facts.machine.capacity, node)
@@ -26,10 +26,10 @@ def room_when_empty(facts: Facts, slot: int) -> IntArray:
 
 @kernel
 def startable(facts: Facts, queue: FixedColumn, most: int) -> IntArray:
-    """The first `most` slots of `queue` that each could start now, were they alone (cp19 section 3)."""
+    """The first `most` slots of `queue` whose jobs could each start now, if no other job started (cp19 section 3)."""
     N, R = facts.machine.free.shape
 
-    # What all nodes together have free: most jobs of a long queue ask for more than that, and are passed over at once.
+    # Most jobs of a long queue ask for more than all nodes together have free; they are passed over at once.
     pool = np.zeros(R, np.int64)
     for n in range(N):
         for r in range(R):
@@ -45,7 +45,7 @@ def startable(facts: Facts, queue: FixedColumn, most: int) -> IntArray:
         if not enough:
             continue
 
-        # How many units of its kind the nodes hold is counted once for all jobs that want the same kind of unit.
+        # Jobs that want the same kind of unit share one count of what the nodes hold.
         room = -1
         for k in range(known):
             if same_shape(facts, shapes[k], slot):
@@ -68,7 +68,10 @@ def startable(facts: Facts, queue: FixedColumn, most: int) -> IntArray:
 
 @kernel
 def possible(facts: Facts, queue: FixedColumn, moment: Moment) -> IntArray:
-    """The slots of `queue` that each could start once all running jobs have ended; what is out of service stays out."""
+    """The slots of `queue` whose jobs could each start once all running jobs have ended.
+
+    What is out of service stays out of service.
+    """
     go_to_now(facts, moment)
     end_running(facts, moment, 0, PLENTY)
     found = np.empty(len(queue), np.int64)

@@ -9,13 +9,13 @@ from cpsched.kernels.cp.state import Objective
 
 @inner
 def cost_of(objective: Objective, j: int, start_s: int) -> float:
-    """What the delay of job `j` costs where it starts at `start_s`."""
+    """What the delay of job `j` costs if the job starts at `start_s`."""
     return float(objective.weight[j] * max(0, start_s - objective.since_s[j]))
 
 
 @kernel
 def delay(objective: Objective, start_s: FixedColumn) -> float:
-    """What the delays of a plan cost: its objective without the constant."""
+    """What the delays of a plan cost: its objective without the constant. `start_s` is int64[J]."""
     total = 0.0
     for j in range(len(start_s)):
         total += cost_of(objective, j, start_s[j])

@@ -1,4 +1,4 @@
-"""The first leaf of the paper's search, as a sweep over the moments at which something ends."""
+"""The dive: the first leaf of the paper's search, found by a sweep over the moments at which a job ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cpsched.model import EXCLUSIVE, IntArray
 
 @inner
 def highest_gap(plan: Plan, node: int, r: int, ceiling: int, dy: int) -> int:
-    """The highest position from which `dy` positions of `node` below `ceiling` are free, -1 if there is none."""
+    """The highest position from which `dy` positions of `node` are free, all below `ceiling`; -1 if there is none."""
     moment = plan.moment
     older, plan_y, plan_dy, floor = moment.older, plan.y, plan.dy, moment.floor[node, r]
     y = ceiling - dy
@@ -32,7 +32,7 @@ def highest_gap(plan: Plan, node: int, r: int, ceiling: int, dy: int) -> int:
 
 @inner
 def put_part(facts: Facts, plan: Plan, slot: int, part: int, node: int) -> bool:
-    """Give `part` the highest gaps of `node`, in every resource; False if one has none."""
+    """Place `part` into the highest gap of `node` in each resource; False, and not placed, if a resource has no gap."""
     moment, capacity = plan.moment, facts.machine.capacity
     for r in range(capacity.shape[1]):
         dy = taken_on(facts.table, slot, facts.machine, node, 1, r)
@@ -48,10 +48,10 @@ def put_part(facts: Facts, plan: Plan, slot: int, part: int, node: int) -> bool:
 
 @inner
 def put(facts: Facts, plan: Plan, room_of: FixedColumn, j: int) -> bool:
-    """Place job `j`: each part on the highest node that still takes it, the paper's largest value.
+    """Place job `j`, each part on the highest node that still takes it (the paper's largest value).
 
-    `room_of` says how many of its units each node takes now, see `recount`. Where not all parts find room, none is
-    placed. What is left at the moment is not changed: see `occupy`.
+    `room_of` says by node how many of its units fit now, see `recount`. Returns False, and places no part, where not
+    all parts find room. The amounts left at the moment do not change: `occupy` takes them.
     """
     slot = facts.jobs[j]
     whole = facts.table.sharing[slot] & EXCLUSIVE
@@ -76,15 +76,16 @@ def put(facts: Facts, plan: Plan, room_of: FixedColumn, j: int) -> bool:
 def dive(facts: Facts, plan: Plan, order: FixedColumn, only_now: bool) -> int:
     """Fill `plan` with the first leaf of the paper's search (pcp20 section 3), without a solver.
 
-    Of the jobs that can start first, the first in `order` (the paper: highest priority) starts at once; each of its
-    units takes the highest legal positions. So no job starts before one placed earlier, and what is free when a job
-    starts stays free: a sweep over the moments at which something ends does just what the dive does. `only_now` stops
-    the sweep at the first moment. Returns the number of jobs that start now; jobs not planned keep start -1.
+    Of the jobs that can start first, the first in `order` (the paper: highest priority) starts at once. Each of its
+    units takes the highest legal positions. So no job starts before a job placed earlier, and amounts that are free
+    when a job starts stay free. Hence one sweep over the moments at which jobs end finds the plan of the paper's dive.
+
+    `only_now` stops the sweep at the first moment. Returns how many jobs start now. Jobs without a plan have start -1.
     """
     J, N = len(facts.jobs), len(facts.machine.free)
 
-    # For every kind of unit, how many each node holds and how many all of them do: a job that asks for more than the
-    # sum is passed over without a look at the nodes. A step brings up to date only the nodes that it touched.
+    # Keep, for each kind of unit, how many each node holds, and their sum: a job that asks for more than the sum is
+    # passed over without a look at the nodes. Each step updates only the nodes that it touched.
     shapes, kind_of = shapes_of(facts)
     moment = plan.moment
     go_to_now(facts, moment)
@@ -96,7 +97,7 @@ def dive(facts: Facts, plan: Plan, order: FixedColumn, only_now: bool) -> int:
     waiting, next_running, start_now = J, 0, 0
     tau = facts.now_s
     while True:
-        # At this moment whoever fits starts.
+        # Every job that fits at this moment starts.
         for j in order:
             if plan.start_s[j] >= 0 or rooms[kind_of[j]] < facts.table.units[facts.jobs[j]]:
                 continue
@@ -111,7 +112,7 @@ def dive(facts: Facts, plan: Plan, order: FixedColumn, only_now: bool) -> int:
         if waiting == 0 or only_now:
             return start_now
 
-        # The next moment is the first at which something ends: running jobs first, then jobs of this plan.
+        # Go to the next moment at which a running job, or a job of this plan, ends.
         tau = next_end(facts, plan, present, next_running)
         next_running = end_by(facts, plan, present, next_running, tau)
         recount(facts, moment, shapes, room, rooms)
@@ -119,7 +120,7 @@ def dive(facts: Facts, plan: Plan, order: FixedColumn, only_now: bool) -> int:
 
 @kernel
 def starts_now(facts: Facts, plan: Plan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """The jobs of `plan` that start now as slots, offsets, nodes and units: what `Starts` holds."""
+    """The jobs of `plan` that start now, as the columns of `Starts`: slots, offsets, nodes, units."""
     J = len(facts.jobs)
     slots, offsets = np.empty(J, np.int64), np.zeros(J + 1, np.int64)
     nodes, units = np.empty(len(plan.node), np.int64), np.empty(len(plan.node), np.int64)
@@ -129,7 +130,7 @@ def starts_now(facts: Facts, plan: Plan) -> tuple[IntArray, IntArray, IntArray, 
             continue
         begin = filled
         for part in range(plan.first[j] + plan.parts[j] - 1, plan.first[j] - 1, -1):
-            # Nodes ascend, whatever the walk; from the highest down, which is the default, each comes at the end.
+            # Entries are sorted by node. Parts are placed from the highest node down, so most go to the end.
             at_node = filled
             while at_node > begin and nodes[at_node - 1] > plan.node[part]:
                 at_node -= 1

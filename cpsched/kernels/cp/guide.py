@@ -15,7 +15,7 @@ from cpsched.model import EXCLUSIVE, IntArray
 
 @kernel
 def room_now(facts: Facts) -> tuple[IntArray, IntArray]:
-    """How many units each node takes now, by kind of unit among the considered jobs [K, N]; the kind of each [J]."""
+    """How many units of each kind each node takes now, int64[K, N]; and the kind of each considered job, int64[J]."""
     shapes, kind_of = shapes_of(facts)
     room = np.empty((len(shapes), len(facts.machine.free)), np.int64)
     for k in range(len(shapes)):
@@ -26,7 +26,7 @@ def room_now(facts: Facts) -> tuple[IntArray, IntArray]:
 
 @inner
 def first_moment(step: Step, at_s: FixedColumn) -> int:
-    """The least of `at_s` among the jobs not placed, `PLENTY` where all are."""
+    """The least `at_s` of a job that is not placed; `PLENTY` where all jobs are."""
     tau = PLENTY
     for j in range(len(at_s)):
         if not step.placed[j]:
@@ -35,7 +35,7 @@ def first_moment(step: Step, at_s: FixedColumn) -> int:
 
 
 def new_step(facts: Facts, order: IntArray) -> Step:
-    """The first step of a search that takes the jobs that can start first in `order`; nobody is placed."""
+    """The first step of a search, with no job placed. Of the jobs that can start first, `order` says who goes first."""
     J, (room, kind_of) = len(facts.jobs), room_now(facts)
     nobody, column = np.zeros(J, np.bool_), np.full(J, -1, np.int64)
     return Step(-1, 0, nobody, column, order, column.copy(), room, kind_of)
@@ -43,11 +43,13 @@ def new_step(facts: Facts, order: IntArray) -> Step:
 
 @kernel
 def next_to_start(facts: Facts, plan: Plan, step: Step) -> int:
-    """The first of the jobs not placed that can start, of equals the first in `step.order`; -1 for none.
+    """The job, of those not placed, that can start first; of equal ones the first in `step.order`; -1 for none.
 
-    No job placed starts later than the earliest start of any other. A job that has no room beside those placed has none
-    until one of them or a running job ends: to that moment it is put off, which `step.put_off_s` tells. The place of
-    the job found is written into the plan. Job -1: nobody waits, or everybody who goes first waits for ever.
+    - No placed job starts later than the earliest start of any other job.
+    - A job that finds no room beside the placed jobs finds none until one of them, or a running job, ends. It is put
+      off to that moment, see `step.put_off_s`.
+    - Start and places of the job found are written into the plan.
+    - The result is -1 where all jobs are placed, or none of the others can ever start.
     """
     J = len(facts.jobs)
     at_s, placed, put_off_s, kind_of = step.earliest_s.copy(), step.placed, step.put_off_s, step.kind_of
@@ -64,7 +66,7 @@ def next_to_start(facts: Facts, plan: Plan, step: Step) -> int:
         shapes[kind_of[j]] = facts.jobs[j]
     recount(facts, plan.moment, shapes, room, rooms)
     while True:
-        # Who does not fit at this moment waits for the next end of a job that is there.
+        # A job that does not fit at this moment waits for the next end of a job.
         later = next_end(facts, plan, present, next_running)
         for j in step.order:
             if placed[j] or at_s[j] > tau:
@@ -74,7 +76,7 @@ def next_to_start(facts: Facts, plan: Plan, step: Step) -> int:
                 return int(j)
             at_s[j] = put_off_s[j] = later
 
-        # On to the next moment at which somebody could start.
+        # Go to the next moment at which a job could start.
         tau = first_moment(step, at_s)
         if tau == PLENTY:
             return -1
@@ -84,10 +86,10 @@ def next_to_start(facts: Facts, plan: Plan, step: Step) -> int:
 
 @kernel
 def next_chance(facts: Facts, plan: Plan, step: Step) -> int:
-    """The earliest moment at which the job at hand could start if it does not start when the plan says.
+    """The earliest moment at which the job at hand could start, if not when the plan says.
 
-    In a plan whose jobs start as early as they can, a start is now or the end of another job: one running, one
-    placed, or one not placed yet, which ends its estimate after that moment at the earliest.
+    In a plan whose jobs start as early as they can, a job starts now or when another job ends. That other job is
+    running, or placed, or not placed yet; the last kind starts at the plan's moment at the earliest.
     """
     tau, chance = plan.start_s[step.j], PLENTY
     for i in range(len(facts.running)):
@@ -105,7 +107,7 @@ def next_chance(facts: Facts, plan: Plan, step: Step) -> int:
 
 @inner
 def go_to_step(facts: Facts, plan: Plan, step: Step) -> int:
-    """Make the plan's moment the start of the job at hand; the parts of it that have a place stand on their nodes.
+    """Make the plan's moment the start of the job at hand, with the parts of it that have a place on their nodes.
 
     Returns how many of its units have no place yet.
     """
@@ -137,9 +139,9 @@ def next_spot(facts: Facts, plan: Plan, step: Step, top: int) -> int:
 
 @kernel
 def gap_below(facts: Facts, plan: Plan, step: Step, below: tuple[int, int, int]) -> int:
-    """The highest free positions for one more part of the job at hand, -1 if there are none.
+    """The highest free position for one more part of the job at hand; -1 if there is none.
 
-    `below` is a node, a resource, and a position below which they must be.
+    `below` holds a node, a resource, and the position below which the part must be.
     """
     go_to_step(facts, plan, step)
     node, r, ceiling = below

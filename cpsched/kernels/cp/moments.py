@@ -1,4 +1,4 @@
-"""What a cluster looks like at a moment of a plan, and the kinds of unit among the considered jobs."""
+"""The cluster at one moment of a plan, and the kinds of unit among the considered jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cpsched.model import IntArray
 
 @inner
 def same_shape(facts: Facts, a: int, b: int) -> bool:
-    """Whether slots `a` and `b` want the same kind of unit on the same nodes."""
+    """Whether jobs `a` and `b` (slots) want the same kind of unit on the same nodes."""
     if facts.table.sharing[a] != facts.table.sharing[b] or facts.table.node_set[a] != facts.table.node_set[b]:
         return False
     for r in range(facts.table.per_unit.shape[1]):  # noqa: SIM110 - a loop compiles, a generator does not
@@ -24,7 +24,7 @@ def same_shape(facts: Facts, a: int, b: int) -> bool:
 
 @inner
 def shapes_of(facts: Facts) -> tuple[IntArray, IntArray]:
-    """The kinds of unit among the considered jobs: a slot of each kind [K], and the kind of each job [J]."""
+    """The kinds of unit among the considered jobs: one slot of each kind, int64[K]; the kind of each job, int64[J]."""
     kind_of, shapes = np.zeros(len(facts.jobs), np.int64), np.empty(len(facts.jobs), np.int64)
     kinds = 0
     for j in range(len(facts.jobs)):
@@ -41,7 +41,7 @@ def shapes_of(facts: Facts) -> tuple[IntArray, IntArray]:
 
 @inner
 def go_to_now(facts: Facts, moment: Moment) -> None:
-    """Make `moment` the cluster now, nothing of a plan placed; no node counts as touched."""
+    """Set `moment` to the cluster now, with no job of a plan placed and no node touched."""
     N, R = facts.machine.free.shape
     left, floor, newest, touched = moment.left, moment.floor, moment.newest, moment.touched
     for node in range(N):
@@ -72,7 +72,7 @@ def end_running(facts: Facts, moment: Moment, first: int, until_s: int) -> int:
 
 @inner
 def occupy(plan: Plan, j: int) -> None:
-    """Take what job `j` uses from the amounts left at the plan's moment, and note the nodes."""
+    """Take what job `j` uses from the amounts left at the plan's moment, and mark its nodes as touched."""
     left, touched = plan.moment.left, plan.moment.touched
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
         touched[plan.node[part]] = True
@@ -82,7 +82,7 @@ def occupy(plan: Plan, j: int) -> None:
 
 @inner
 def vacate(plan: Plan, j: int) -> None:
-    """Undo `put` and `occupy`: job `j` ended."""
+    """End job `j`: undo its `put` and `occupy`."""
     moment = plan.moment
     left, newest, older = moment.left, moment.newest, moment.older
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
@@ -101,7 +101,7 @@ def vacate(plan: Plan, j: int) -> None:
 
 @inner
 def recount(facts: Facts, moment: Moment, shapes: FixedColumn, room: Matrix, rooms: Column) -> None:
-    """Bring `room` [K, N] and its sums `rooms` [K] up to date for the nodes touched, and forget them."""
+    """Update `room` (int64[K, N]) and its sums `rooms` (int64[K]) for the touched nodes; none is touched afterwards."""
     touched, table, machine = moment.touched, facts.table, facts.machine
     for node in range(len(touched)):
         if not touched[node]:
@@ -115,7 +115,7 @@ def recount(facts: Facts, moment: Moment, shapes: FixedColumn, room: Matrix, roo
 
 @inner
 def next_end(facts: Facts, plan: Plan, present: Flags, next_running: int) -> int:
-    """The first moment at which a running job from `next_running` on, or one of the jobs `present`, ends."""
+    """The first moment at which a running job from index `next_running` on, or a job in `present`, ends."""
     end_s = PLENTY
     if next_running < len(facts.running):
         end_s = facts.end_s[facts.running[next_running]]
@@ -127,7 +127,7 @@ def next_end(facts: Facts, plan: Plan, present: Flags, next_running: int) -> int
 
 @inner
 def end_by(facts: Facts, plan: Plan, present: Flags, next_running: int, tau: int) -> int:
-    """Let all that end by `tau` end, running jobs and jobs of the plan; returns which running job comes next."""
+    """End all running jobs, and jobs in `present`, that end by `tau`; returns the index of the next running job."""
     for j in range(len(facts.jobs)):
         if present[j] and plan.start_s[j] + facts.table.estimate_s[facts.jobs[j]] <= tau:
             present[j] = False
@@ -137,9 +137,9 @@ def end_by(facts: Facts, plan: Plan, present: Flags, next_running: int, tau: int
 
 @inner
 def go_to(facts: Facts, plan: Plan, placed: Flags, tau: int) -> int:
-    """Make the plan's moment the cluster at `tau` with the jobs `placed`, all of which start by then.
+    """Set the plan's moment to the cluster at `tau` with the jobs in `placed`, which all start by then.
 
-    Nodes that are not as now are noted as touched. Returns the index of the running job that ends next.
+    Nodes that differ from now are marked as touched. Returns the index of the running job that ends next.
     """
     moment = plan.moment
     newest, older = moment.newest, moment.older

@@ -1,7 +1,7 @@
 """The dispatching problem without places: a relaxation whose best plan bounds every real plan from below.
 
-Places are what makes the problem hard. Without them a branch and bound over start times is cheap; where its best
-plan, once given places by the dive, is as good as without, nothing better exists.
+Places make the problem hard. Without them a branch and bound over start times is cheap. If the dive finds places for
+the best plan of the relaxation at the same cost, no better plan exists.
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ from cpsched.model import EXCLUSIVE, IntArray
 
 @inner
 def could_hold(facts: Facts, slot: int, node: int) -> bool:
-    """Whether an empty `node` could take a unit of `slot`."""
+    """Whether an empty `node` could hold a unit of job `slot`."""
     return room_when_empty_on(facts, slot, node) > 0
 
 
 @inner
 def room_when_empty_on(facts: Facts, slot: int, node: int) -> int:
-    """How many units of `slot` a `node` takes when nothing runs."""
+    """How many units of job `slot` a `node` holds when nothing runs."""
     return units_on(facts.table, slot, facts.machine, facts.machine.capacity, node)
 
 
 @inner
 def room_for(facts: Facts, left: FixedMatrix, node: int, slot: int) -> int:
-    """Units of `slot` that fit into `left`, as if they could share; 1 for a whole node that is free."""
+    """How many units of job `slot` fit into `left` on a node, sharing ignored.
+
+    For a job that wants whole nodes: 1 where the node is free.
+    """
     if not could_hold(facts, slot, node):
         return 0
     if facts.table.sharing[slot] & EXCLUSIVE:
@@ -40,13 +43,13 @@ def room_for(facts: Facts, left: FixedMatrix, node: int, slot: int) -> int:
 
 @inner
 def least_taken(facts: Facts, slot: int, kind: int) -> int:
-    """The least room for units like `kind` (a slot) that a job like `slot` can take, wherever it is placed."""
+    """The least room, in units of job `kind`, that job `slot` takes wherever it is placed."""
     N = len(facts.machine.capacity)
     whole, kind_whole = facts.table.sharing[slot] & EXCLUSIVE, facts.table.sharing[kind] & EXCLUSIVE
     if kind_whole and not whole:
         return 0
 
-    # A job that wants whole nodes takes all the room of each; `each` is the least that one of its nodes has.
+    # A job that wants whole nodes takes all room of each. `each` is the least room of a node that it could take.
     each, most = PLENTY, 1
     for node in range(N):
         if not could_hold(facts, slot, node):
@@ -59,13 +62,13 @@ def least_taken(facts: Facts, slot: int, kind: int) -> int:
     if whole:
         return int(each * ((facts.table.units[slot] + most - 1) // most))
 
-    # Another job takes, with each unit, at least as much room as units of the kind fit into its own amounts.
+    # Any other job takes, with each unit, at least as many units of the kind as fit into that unit's amounts.
     return int(min(each, units_held(facts.table, kind, facts.table.per_unit, slot)) * facts.table.units[slot])
 
 
 @inner
 def least_amount(facts: Facts, slot: int, r: int) -> int:
-    """The least of resource `r` that a job like `slot` takes."""
+    """The least amount of resource `r` that job `slot` takes wherever it is placed."""
     if not facts.table.sharing[slot] & EXCLUSIVE:
         return int(facts.table.units[slot] * facts.table.per_unit[slot, r])
     least, most = PLENTY, 1
@@ -78,7 +81,7 @@ def least_amount(facts: Facts, slot: int, r: int) -> int:
 
 @inner
 def demands(facts: Facts, shapes: FixedColumn, kind_of: FixedColumn) -> IntArray:
-    """What each job takes at least of the room for each kind of unit, then of each resource: int64[J, K + R]."""
+    """By job, the least that it takes of the room for each kind of unit, then of each resource: int64[J, K + R]."""
     J, K, R = len(facts.jobs), len(shapes), facts.machine.capacity.shape[1]
     demand = np.zeros((J, K + R), np.int64)
     of_kind, units = np.empty(K, np.int64), facts.table.units
@@ -97,9 +100,9 @@ def demands(facts: Facts, shapes: FixedColumn, kind_of: FixedColumn) -> IntArray
 
 @inner
 def capacities(facts: Facts, moment: Moment, shapes: FixedColumn, K: int) -> tuple[IntArray, IntArray]:
-    """The moments [E] at which running jobs end, now first, and what there is of each capacity from then on.
+    """The moments at which running jobs end, now first (int64[E]), and each capacity from then on (int64[E, K + R]).
 
-    Capacities are the room for each of the first `K` of `shapes`, then the amounts of each resource.
+    The capacities are the room for each of the first `K` kinds in `shapes`, then the amount of each resource.
     """
     N, R = facts.machine.capacity.shape
 
@@ -115,7 +118,7 @@ def capacities(facts: Facts, moment: Moment, shapes: FixedColumn, K: int) -> tup
     capacity = np.empty((len(facts.running) + 1, K + R), np.int64)
     E, next_running, tau = 0, end_running(facts, moment, 0, facts.now_s), facts.now_s
     while True:
-        # Count what the nodes touched since the last moment hold now.
+        # Count anew what the nodes that changed since the last moment hold.
         for node in range(N):
             if not (touched[node] and useful[node]):
                 continue
@@ -129,7 +132,7 @@ def capacities(facts: Facts, moment: Moment, shapes: FixedColumn, K: int) -> tup
             capacity[E, k] = total[k]
         E += 1
 
-        # On to the next end of a running job.
+        # Go to the next end of a running job.
         if next_running == len(facts.running):
             return moment_s[:E], capacity[:E]
         tau = facts.end_s[facts.running[next_running]]
@@ -138,9 +141,9 @@ def capacities(facts: Facts, moment: Moment, shapes: FixedColumn, K: int) -> tup
 
 @kernel
 def without_places(facts: Facts, moment: Moment, rooms: bool) -> tuple[IntArray, IntArray, IntArray]:
-    """The columns of a `Relaxation`; capacities that cannot run short are left out.
+    """The columns of a `Relaxation`, without capacities that cannot run short.
 
-    Without `rooms` the capacities are the amounts of the resources alone: the pools of cp19's scheduling model.
+    Without `rooms` the capacities are only the amounts of the resources: the pools of cp19's scheduling model.
     """
     J = len(facts.jobs)
     shapes, kind_of = shapes_of(facts)
@@ -167,7 +170,7 @@ def without_places(facts: Facts, moment: Moment, rooms: bool) -> tuple[IntArray,
 
 @inner
 def has_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> bool:
-    """Whether job `j` could start at `tau` beside those `placed`, none of which starts later."""
+    """Whether job `j` could start at `tau` beside the jobs in `placed`, none of which starts later."""
     at_s = np.searchsorted(relaxed.moment_s, tau, side="right") - 1
     for k in range(relaxed.demand.shape[1]):
         if relaxed.demand[j, k] == 0:
@@ -183,7 +186,7 @@ def has_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedCol
 
 @inner
 def next_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> int:
-    """The earliest moment after `tau` at which something can end: see `next_chance`."""
+    """The earliest moment after `tau` at which another job can end, see `guide.next_chance`."""
     chance = PLENTY
     after = np.searchsorted(relaxed.moment_s, tau, side="right")
     if after < len(relaxed.moment_s):
@@ -196,5 +199,5 @@ def next_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedCo
 
 
 def relax(facts: Facts, rooms: bool) -> Relaxation:
-    """Drop places from the problem; see `without_places`."""
+    """The relaxation of a round, see `without_places`."""
     return Relaxation(*without_places(facts, moment_of(facts.machine.capacity), rooms))

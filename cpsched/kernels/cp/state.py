@@ -1,4 +1,4 @@
-"""What the loops of the constraint-programming dispatchers are handed."""
+"""The handles of the constraint-programming loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cpsched.model import IntArray, JobTable
 
 
 class Facts(Handle):
-    """The jobs that a model is made of, and the instant at which they wait."""
+    """The facts of a round: the jobs that a model considers, and the instant at which they wait."""
 
     now_s: int
     machine: Machine
@@ -18,12 +18,13 @@ class Facts(Handle):
     jobs: FixedColumn
     """Slots of the considered jobs, in priority order: int64[J]."""
     running: FixedColumn
-    """Slots of the running jobs, by `end_s`."""
+    """Slots of the running jobs, sorted by `end_s`."""
     end_s: FixedColumn
-    """By slot: when a running job ends."""
+    """By slot: when the running job ends, in seconds."""
     place_node: FixedColumn
     """Nodes of all placements, see `JobTable.place_at`."""
     place_units: FixedColumn
+    """Units of all placements, see `JobTable.place_at`."""
 
     def considering(self, jobs: IntArray) -> Facts:
         """The same instant with `jobs` (slots in priority order) considered."""
@@ -32,25 +33,25 @@ class Facts(Handle):
 
 
 class Moment(Handle):
-    """What a cluster looks like at one moment of a plan; overwritten by every kernel that looks at a moment."""
+    """The cluster at one moment of a plan. Every kernel that goes to a moment overwrites it."""
 
     left: Matrix
     """Free amounts: int64[N, R]."""
     floor: Matrix
-    """Height of the stack of running jobs: int64[N, R]."""
+    """The height of the stack of running jobs, in positions: int64[N, R]."""
     touched: Flags
-    """By node: whether it changed since somebody last asked."""
+    """By node: whether it changed since the last `recount`."""
     newest: Column
-    """By node: the part that was put there last, -1 if there is none."""
+    """By node: the part placed there last; -1 if there is none."""
     older: Column
-    """By part: the part that was put on its node before it."""
+    """By part: the part placed on its node before it; -1 if there is none."""
 
 
 class Plan(Handle):
     """Start and place of the considered jobs.
 
-    The parts of job j are `first[j]` and the `parts[j] - 1` after it; `first` leaves room for one part per unit. Parts
-    are in the order in which they were placed, which is from the highest node down.
+    The parts of job j are `first[j]` .. `first[j] + parts[j] - 1`; `first` leaves room for one part per unit. Parts are
+    in the order in which they were placed: from the highest node down.
     """
 
     start_s: Column
@@ -58,10 +59,11 @@ class Plan(Handle):
     first: Column
     """int64[J + 1]"""
     parts: Column
-    """By job, how many: int64[J]."""
+    """By job, how many parts it has: int64[J]."""
     node: Column
-    """By part: int64[P], and so on."""
+    """By part, its node: int64[P]."""
     units: Column
+    """By part, how many units it holds: int64[P]."""
     y: Matrix
     """First position on the node, by part and resource: int64[P, R]."""
     dy: Matrix
@@ -75,24 +77,24 @@ class Plan(Handle):
 
 
 PLACED = ("start_s", "parts", "node", "units", "y", "dy")
-"""The columns of a plan that say when and where; `first` goes by what the jobs ask for."""
+"""The columns of a plan that say when and where. (`first` depends only on what the jobs ask for.)"""
 
 
 class Step(Handle):
-    """Where the solver's search stands. K kinds of units among the considered jobs."""
+    """The state of the solver's search. The considered jobs have K kinds of units."""
 
     j: int
     """The job at hand."""
     done: int
-    """How many of its parts have a place."""
+    """How many parts of that job have a place."""
     placed: Flags
     """By job: whether it has a start and all of its places."""
     earliest_s: FixedColumn
     """By job: the moment before which it cannot start."""
     order: FixedColumn
-    """All jobs: of those that can start first, the first in this order goes first."""
+    """All jobs: of the jobs that can start first, the first in this order goes first."""
     put_off_s: Column
-    """By job: the moment to which it is put off, -1 where it is not, `PLENTY` for never."""
+    """By job: the moment to which it is put off; -1 where it is not put off, `PLENTY` where it can never start."""
     room: FixedMatrix
     """int64[K, N]: how many units of each kind each node takes now."""
     kind_of: FixedColumn
@@ -107,25 +109,27 @@ class Objective(Handle):
     since_s: FixedColumn
     """By job, the moment from which its delay counts, now or later."""
     constant: float
+    """What the plan costs if no job is delayed."""
 
 
 class Relaxation(Handle):
     """The dispatching problem without places: E moments, K shared capacities that only grow with time.
 
-    A capacity is the amount of one resource in all nodes, or the room for one kind of unit in all nodes; what a job
-    takes of it, wherever it is placed, is a lower bound. So every plan is a plan here, not the other way round.
+    A capacity is the amount of one resource in all nodes, or the room for one kind of unit in all nodes. A job's demand
+    is the least that it takes of a capacity, wherever it is placed. So every real plan is a plan of the relaxation; the
+    converse does not hold.
     """
 
     moment_s: FixedColumn
-    """int64[E], the first is now, the others are ends of running jobs"""
+    """int64[E]: now, then the ends of running jobs."""
     capacity: FixedMatrix
-    """int64[E, K]: from that moment on"""
+    """int64[E, K]: each capacity from that moment on."""
     demand: FixedMatrix
-    """int64[J, K]"""
+    """int64[J, K]: what each job takes of each capacity at least."""
 
 
 class BranchTree(Handle):
-    """Branch and bound on a relaxation: the best plan so far, and room for another one."""
+    """The state of a branch and bound: the relaxation, the best plan so far, and room for another plan."""
 
     relaxed: Relaxation
     objective: Objective
@@ -134,7 +138,7 @@ class BranchTree(Handle):
 
 
 def moment_of(amounts: IntArray, parts: int = 0) -> Moment:
-    """Room for a moment: amounts of that shape (int64[N, R]), and so many parts."""
+    """Room for a moment of a cluster: amounts of the shape of `amounts` (int64[N, R]), and `parts` parts."""
     nodes, left, floor = len(amounts), np.zeros_like(amounts), np.zeros_like(amounts)
     return Moment(left, floor, np.zeros(nodes, np.bool_), np.full(nodes, -1, np.int64), np.zeros(parts, np.int64))
 

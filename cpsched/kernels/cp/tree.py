@@ -17,12 +17,12 @@ from cpsched.model import IntArray
 CLOSE = 1e-9
 """Relative difference of objectives that counts as none."""
 NO_PLACES = -1
-"""In place of a number of dives: the problem without places is the problem."""
+"""In the place of a number of dives: the jobs need no places, so a plan of the relaxation is a plan."""
 
 
 @inner
 def copy_plan(target: Plan, source: Plan) -> None:
-    """Overwrite `target`."""
+    """Overwrite starts and places of `target` with those of `source`."""
     for j in range(len(source.start_s)):
         target.start_s[j], target.parts[j] = source.start_s[j], source.parts[j]
     for p in range(len(source.node)):
@@ -33,7 +33,7 @@ def copy_plan(target: Plan, source: Plan) -> None:
 
 @inner
 def postpone_alike(alike: FixedColumn, earliest: Column, job: int) -> None:
-    """Jobs like `job` after it are interchangeable with it: they never start before it."""
+    """Let no job that is interchangeable with `job`, and comes after it, start before it."""
     for other in range(job + 1, len(alike)):
         if alike[other] == alike[job]:
             earliest[other] = max(earliest[other], earliest[job])
@@ -41,7 +41,7 @@ def postpone_alike(alike: FixedColumn, earliest: Column, job: int) -> None:
 
 @inner
 def alike_jobs(facts: Facts, objective: Objective) -> IntArray:
-    """By job: the first considered job of the same request, estimate and cost."""
+    """By job: the first considered job of the same request, estimate and cost, int64[J]."""
     weight, since_s, units, estimate_s = objective.weight, objective.since_s, facts.table.units, facts.table.estimate_s
     alike = np.arange(len(weight))
     for j in range(len(weight)):
@@ -57,12 +57,13 @@ def alike_jobs(facts: Facts, objective: Objective) -> IntArray:
 
 @kernel
 def one_by_one(facts: Facts, relaxed: Relaxation, objective: Objective) -> float:
-    """Where all jobs are interchangeable: what the delays of the best relaxed plan cost; else 0, which bounds nothing.
+    """The cost of the best relaxed plan where all jobs are interchangeable; otherwise 0, which bounds nothing.
 
-    One after the other starts as early as it can. Let g be those starts, s those of another plan, both ascending, and k
-    the first with s[k] < g[k]. When s[k] comes, as many jobs run beside the k-th as there is room for: m that started
-    less than one duration before, so that g[k-m] > s[k] - d. Then s[k-m], no earlier than g[k-m], is one of m + 1 that
-    run at s[k] in the other plan, which has no room for them.
+    In that plan each job in turn starts as early as it can. Proof that no plan has an earlier k-th start: let g be
+    these starts and s those of another plan, both ascending, d the duration of a job, and k the first with
+    s[k] < g[k]. The k-th job did not start at s[k], because m jobs filled the room then; they had started after
+    s[k] - d, so g[k-m] > s[k] - d. Since s[k-m] >= g[k-m], the other plan runs m + 1 jobs at s[k]. There is no room
+    for them.
     """
     J = len(facts.jobs)
     for first in alike_jobs(facts, objective):
@@ -95,16 +96,19 @@ def one_by_one(facts: Facts, relaxed: Relaxation, objective: Objective) -> float
 
 @kernel
 def branch(facts: Facts, tree: BranchTree, most: int, dives: int) -> tuple[int, bool, float]:
-    """Branch and bound, at most `most` nodes and `dives` plans: improves the best plan, may prove it.
+    """Branch and bound on the relaxation: improves the best plan, and may prove it optimal.
 
-    Same tree as the paper's search, starts only: the job that can start first starts, or is postponed. The order of
-    every relaxed plan better than the best is given to the dive, which finds places for it; with `dives` = `NO_PLACES`
-    the starts of the relaxed plan are the plan, and there need not be a best one before. Returns the nodes spent,
-    whether the tree was exhausted, and a lower bound of what delays cost (0 if it was not).
+    The tree is that of the paper's search, reduced to starts: the job that can start first starts, or is postponed. For
+    each relaxed plan that is better than the best plan, a dive in its order finds places. At most `most` nodes are
+    visited, and at most `dives` dives made. With `dives` = `NO_PLACES` the relaxed plan is taken as it is, and no best
+    plan is needed beforehand.
+
+    Returns the nodes visited, whether the tree was exhausted, and a lower bound of the cost of delays (0 if it was not
+    exhausted).
     """
     J, relaxed, objective, best, trial = len(facts.jobs), tree.relaxed, tree.objective, tree.best, tree.trial
 
-    # A node of the tree, at depth d: d jobs of `who` are placed, and no other starts before its `earliest[d]`.
+    # A node of the tree at depth d: the first d jobs of `who` are placed; no other job starts before `earliest[d]`.
     earliest = np.full((J + 1, J), facts.now_s, np.int64)
     placed, start_s, who = np.zeros(J, np.bool_), np.zeros(J, np.int64), np.zeros(J, np.int64)
     upper = delay(objective, best.start_s) if best.start_s[0] >= facts.now_s else np.inf
@@ -114,8 +118,8 @@ def branch(facts: Facts, tree: BranchTree, most: int, dives: int) -> tuple[int, 
     while spent < most and dives != 0:
         spent += 1
 
-        # The job that can start first, in arrival order among equals, and what a plan from here costs at least. Where
-        # the job has no room at that moment it is postponed, which needs no branch, and the choice is made again.
+        # Find the job that can start first (of equals the first in priority order), and the least cost of a plan from
+        # here. If the job has no room at that moment, postpone it, which needs no branch, and choose again.
         job, tau = -1, 0
         while True:
             bound, tau, job = 0.0, PLENTY, -1
@@ -128,7 +132,7 @@ def branch(facts: Facts, tree: BranchTree, most: int, dives: int) -> tuple[int, 
                 break
             earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, tau)
             postpone_alike(alike, earliest[depth], job)
-        # Down: it starts at that moment.
+        # Down: the job starts at that moment.
         if bound < upper * (1 - CLOSE) and job >= 0:
             placed[job], start_s[job], who[depth] = True, tau, job
             for j in range(J):
@@ -136,7 +140,7 @@ def branch(facts: Facts, tree: BranchTree, most: int, dives: int) -> tuple[int, 
             depth += 1
             continue
 
-        # A leaf that is better than the best plan: the dive finds places for jobs in its order.
+        # A leaf that is better than the best plan: a dive in its order finds places.
         if bound < upper * (1 - CLOSE):
             if dives == NO_PLACES:
                 trial.start_s[:] = start_s
@@ -148,7 +152,7 @@ def branch(facts: Facts, tree: BranchTree, most: int, dives: int) -> tuple[int, 
                 copy_plan(best, trial)
                 upper = found
             lower = min(lower, bound)
-        # Up, and to the other branch: the job placed last is postponed.
+        # Up, and into the other branch: the job placed last is postponed.
         if depth == 0:
             return spent, True, min(lower, upper)
         depth -= 1

@@ -1,4 +1,4 @@
-"""Groups carried along from round to round: a start or an end moves its nodes, nothing is built anew."""
+"""Groups carried along from round to round: a start or an end moves the nodes of its job to other groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cpsched.kernels.state import Carried, Site, longer
 
 @bare
 def place_in(table: FixedColumn, known: FixedColumn, signature: int) -> int:
-    """Where in a hash table the group with a signature is, or would be put."""
+    """The index in a hash table where the group with a signature is, or would be put."""
     mask = len(table) - 1
     place = mixed(signature) & mask
     while table[place] >= 0 and known[table[place]] != signature:
@@ -39,8 +39,8 @@ def index_groups(carried: Carried, count: int) -> None:
 def shift_lines(carried: Carried, site: Site, slot: int, from_s: int, to_s: int, sign: int) -> None:
     """Add `sign` times what a running job takes to the lines of its nodes, for the seconds [from_s, to_s).
 
-    A node moves to the group that has its new line, found by its signature, or to a new one. Groups that are stale
-    stay so.
+    Each node moves to the group that has its new line, found by its signature, or to a new group. `sign` is 1 or -1.
+    Stale groups stay stale.
     """
     groups, machine, jobs, signature = carried.groups, site.machine, site.jobs, carried.signature
     of, edged, size = groups.of, groups.edged, groups.size
@@ -76,9 +76,9 @@ def shift_lines(carried: Carried, site: Site, slot: int, from_s: int, to_s: int,
 
 @inner
 def compact(carried: Carried) -> None:
-    """Leave out the groups without nodes, where they are many.
+    """Forget groups without nodes, where these are many.
 
-    The others move up in order, with their lines: what a plan sees of them stays the same.
+    The other groups keep their order and their lines, so that plans come out the same.
     """
     groups, known = carried.groups, carried.known
     if groups.count <= 2 * groups.peopled + 64 + len(groups.of) // 256:
@@ -105,7 +105,7 @@ def compact(carried: Carried) -> None:
 
 @inner
 def regroup(carried: Carried, site: Site) -> None:
-    """Build the carried groups anew from values."""
+    """Build the carried groups anew from machine and running jobs; afterwards they are not stale."""
     groups = carried.groups
     carried.signature = grouped(groups, site.machine, site.jobs, site.running[: site.active])
     carried.known = longer(carried.known, 0, len(groups.kind))

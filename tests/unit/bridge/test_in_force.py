@@ -64,6 +64,12 @@ def test_each_setting_has_its_value_and_who_said_it(name, value, source):
     assert row(found, name)[:2] == (value, source)
 
 
+def test_what_the_file_says_comes_from_the_file_although_the_adapter_asks_for_the_same():
+    found = told(policy={"dispatcher_settings": {"site_weight": 1, "limit_s": 0.1}})
+    assert row(found, "policy.dispatcher_settings.site_weight")[:2] == (1.0, "file")
+    assert row(found, "policy.dispatcher_settings.limit_s")[:2] == (0.1, "file")
+
+
 def test_every_setting_is_there_once_and_none_besides():
     found = told()
     names = [row.name for row in found.rows]
@@ -203,6 +209,14 @@ def test_the_command_tells_it_as_a_table_and_as_json(file):
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "policy.dispatcher_settings.order priority file no effect: the adapter ranks no jobs" in lines
     assert len(lines) == len(found["settings"]) + 3
+
+
+def test_a_number_that_json_has_no_word_for_is_a_text(file):
+    file.write_text("adapter: mock\nmetrics: {port: 0}\npolicy: {dispatcher_settings: {overdue_h: inf}}\n")
+    code, text = command("policy", "--config", file, "--json")
+    assert code == 0
+    found = json.loads(text, parse_constant=pytest.fail)["settings"]
+    assert [row["value"] for row in found if row["name"].endswith(".overdue_h")] == ["inf"]
 
 
 def test_the_command_refuses_what_a_bridge_refuses(file):

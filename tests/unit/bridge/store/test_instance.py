@@ -1,8 +1,10 @@
+import errno
 import os
 
 import pytest
 
 from cpsched_bridge.errors import AlreadyRunning
+from cpsched_bridge.store import instance
 from cpsched_bridge.store.instance import InstanceLock, PauseFile
 
 
@@ -20,6 +22,22 @@ def test_a_pause_outlives_the_bridge_and_keeps_its_reason(tmp_path):
     assert PauseFile(tmp_path / "paused").resume()
     assert PauseFile(tmp_path / "paused").reason() is None
     assert not PauseFile(tmp_path / "paused").resume()
+
+
+@pytest.mark.parametrize(("code", "pauses"), [("ENOSPC", True), ("EDQUOT", True), ("EFBIG", True), ("EROFS", False)])
+def test_a_disk_without_room_takes_a_pause_without_its_reason_and_any_other_error_is_told(
+    tmp_path, monkeypatch, code, pauses
+):
+    def refuse(*_, **__):
+        raise OSError(getattr(errno, code), "refused")
+
+    monkeypatch.setattr(instance, "open", refuse, raising=False)
+    if pauses:
+        PauseFile(tmp_path / "paused").pause("maintenance")
+        assert PauseFile(tmp_path / "paused").reason() == "paused"
+    else:
+        with pytest.raises(OSError, match="refused"):
+            PauseFile(tmp_path / "paused").pause("maintenance")
 
 
 def test_a_pause_file_made_by_hand_pauses(tmp_path):

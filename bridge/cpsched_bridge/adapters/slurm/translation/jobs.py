@@ -4,7 +4,8 @@
   be told to Slurm to the letter is refused with `NotModelled`.
 - `placed_job` reads a record that has, or had, nodes: of a running job, an ended one, or one of the database.
 
-How amounts are split over nodes stands in `shares`, what a placed job has on each node in `layouts`.
+How amounts are split over nodes stands in `shares`, what a placed job has on each node in `layouts`. What depends on
+the moment (begin time, dependency, a full array) is one field of the `Job`, `ineligible`, which `queue` sets.
 """
 
 from __future__ import annotations

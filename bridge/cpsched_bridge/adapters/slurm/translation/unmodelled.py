@@ -1,4 +1,8 @@
-"""What only Slurm can place: jobs that ask for it are left to Slurm, with the reason."""
+"""What only Slurm can place: jobs that ask for it are left to Slurm, with the reason.
+
+Slurm's fields are named as in `cpsched_bridge.adapters.slurm.records`. What Slurm itself says of a job that waits, such
+as `Licenses`, is explained in `docs/reasons.md`.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,136 @@
+"""What a release must be: its wheel and sdist hold what they should, and the wheel installs and runs on every Python.
+
+python -m tests.release [PYTHON ...]
+
+Without arguments: on those of Python 3.11 to 3.14 that are found on the PATH or among pyenv's; it says which are not.
+Wheels of the dependencies come from uv's cache where they are there, and else from the package index.
+The exit code is 0 if all that could be tried is well, and at least one Python was found.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "build" / "release"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+TRACE = "; MaxProcs: 4\n" + "".join(f"{i} {9 * i} -1 60 2 -1 -1 2 90 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 9))
+IN_SDIST = (
+    "LICENSE",
+    "README.md",
+    "CHANGELOG.md",
+    "pyproject.toml",
+    "cpsched",
+    "sim",
+    "bridge",
+    "deploy",
+    "docs",
+    "tests",
+)
+
+
+class Wrong(Exception):
+    """What keeps this from being a release, in one line."""
+
+
+def run(*command: str | Path, cwd: Path = OUT) -> str:
+    """What a command prints; raises `Wrong` with its last line where it fails."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CPSCHED_", "NUMBA_"))}
+    done = subprocess.run([*map(str, command)], cwd=cwd, env=own, capture_output=True, text=True, timeout=1800)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
+        raise Wrong(f"{' '.join(map(str, command))}: exit code {done.returncode}: {said}")
+    return done.stdout
+
+
+def beside(program: str) -> Path:
+    """A program of the environment that runs this one."""
+    return Path(sys.executable).with_name(program)
+
+
+def version() -> str:
+    """The version in `pyproject.toml`; raises `Wrong` where the changelog or the citation name another one."""
+    found = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+    headings = [line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")]
+    if not headings or headings[0].split()[1] != found:
+        raise Wrong(f"CHANGELOG.md: begins with {headings[0] if headings else 'nothing'!r}: must be ## {found}")
+    if f"version: {found}" not in (ROOT / "CITATION.cff").read_text().splitlines():
+        raise Wrong(f"CITATION.cff: version: must be {found}")
+    return found
+
+
+def built() -> Path:
+    """The wheel, beside the sdist, both looked over."""
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    run(sys.executable, "-m", "hatchling", "build", "-d", OUT, cwd=ROOT)
+    (wheel,), (sdist,) = OUT.glob("*.whl"), OUT.glob("*.tar.gz")
+    run(beside("twine"), "check", "--strict", wheel, sdist)
+    run(beside("check-wheel-contents"), "--config", ROOT / "pyproject.toml", wheel)
+    with tarfile.open(sdist) as archive:
+        names = archive.getnames()
+    lacking = [each for each in IN_SDIST if not any(n.split("/")[1:2] == [each] for n in names)]
+    made = [name for name in names if name.endswith((".pyc", ".bin", ".sqlite"))]
+    if lacking or made:
+        raise Wrong(f"{sdist.name}: lacks {lacking}, holds {made[:3]}")
+    return wheel
+
+
+def interpreter(name: str) -> Path | None:
+    """A Python of that version that runs; or what an argument names."""
+    home = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    for each in (shutil.which(f"python{name}"), *sorted(home.glob(f"versions/{name}.*/bin/python"))):
+        if each and subprocess.run([each, "--version"], capture_output=True, check=False).returncode == 0:
+            return Path(each)
+    return None
+
+
+def installs_and_runs(python: Path, wheel: Path, expected: str) -> None:
+    """A new environment with the wheel alone says its version, its help, and replays a few jobs."""
+    home = OUT / f"on-{python.parent.parent.name}-{python.name}"
+    run(beside("uv"), "venv", "--quiet", "--python", python, home)
+    install = beside("uv"), "pip", "install", "--quiet", "--python", home / "bin" / "python"
+    try:
+        run(*install, "--offline", wheel)
+    except Wrong:
+        run(*install, wheel)
+    cpsched = home / "bin" / "cpsched"
+    if (said := run(cpsched, "--version")) != f"cpsched {expected}\n":
+        raise Wrong(f"{cpsched} --version: {said!r}: must be cpsched {expected}")
+    run(cpsched, "demo", "--help")
+    trace = home / "few.swf"
+    trace.write_text(TRACE)
+    if '"jobs": 8' not in run(cpsched, "simulate", trace, "--json"):
+        raise Wrong(f"{cpsched} simulate: did not replay all 8 jobs")
+
+
+def main(arguments: list[str]) -> int:
+    """Check everything; 0 if it is a release, 1 and one line if it is not."""
+    try:
+        expected = version()
+        wheel = built()
+        print(f"{wheel.name} and its sdist: contents and metadata are well", flush=True)
+        tried = 0
+        for name in arguments or PYTHONS:
+            if (python := Path(name) if "/" in name else interpreter(name)) is None:
+                print(f"Python {name}: not tried, there is none here", flush=True)
+                continue
+            installs_and_runs(python, wheel, expected)
+            tried += 1
+            print(f"Python {name}: installs and runs", flush=True)
+        if not tried:
+            raise Wrong("no Python was found to install it on")
+    except Wrong as wrong:
+        print(f"release-check: {wrong}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,68 @@
+"""What `make release-check` refuses; that a wheel installs and runs is tried by itself, on several Pythons."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import release
+
+FILES = ("pyproject.toml", "CHANGELOG.md", "CITATION.cff")
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """A copy of the files that say the version."""
+    for name in FILES:
+        shutil.copy(release.ROOT / name, tmp_path)
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_one_version_is_said_everywhere(tree):
+    assert release.version() in (tree / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_version_that_is_forgotten_in_one_file_is_told(tree, name):
+    text = (tree / name).read_text()
+    (tree / name).write_text(text.replace(release.version(), "9.8.7", 1))
+    with pytest.raises(release.Wrong, match=r"^(CHANGELOG.md|CITATION.cff): .*must be"):
+        release.version()
+
+
+def test_a_command_that_fails_is_one_line(tmp_path):
+    with pytest.raises(release.Wrong, match=r"exit code 3: what is wrong$"):
+        release.run(sys.executable, "-c", "print('what is wrong'); exit(3)", cwd=tmp_path)
+
+
+def test_a_python_that_is_not_there_is_none():
+    assert release.interpreter("3.999") is None
+
+
+def test_an_installed_program_of_another_version_or_that_replays_nothing_is_wrong(monkeypatch, tmp_path):
+    answers = {"--version": "cpsched 0.1.0\n", "--json": '{"jobs": 8}'}
+    monkeypatch.setattr(release, "OUT", tmp_path)
+
+    def run(*command, cwd=None):
+        if command[1] == "venv":
+            Path(command[-1]).mkdir()
+        return answers.get(command[-1], "")
+
+    monkeypatch.setattr(release, "run", run)
+    python = Path(sys.executable)
+    release.installs_and_runs(python, Path("some.whl"), "0.1.0")
+    for wrong in ({"--version": "cpsched 0.0.9\n"}, {"--json": '{"jobs": 7}'}):
+        shutil.rmtree(next(tmp_path.iterdir()))
+        kept = dict(answers)
+        answers.update(wrong)
+        with pytest.raises(release.Wrong, match=r"must be cpsched 0\.1\.0|did not replay all 8 jobs"):
+            release.installs_and_runs(python, Path("some.whl"), "0.1.0")
+        answers.update(kept)
+
+
+def test_without_any_python_it_is_no_success(monkeypatch, capsys):
+    monkeypatch.setattr(release, "built", lambda: Path("some.whl"))
+    assert release.main(["3.999"]) == 1
+    assert "no Python was found" in capsys.readouterr().err
