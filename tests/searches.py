@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from cpsched import catalogue
 from cpsched.compile.handles import Reals
 from cpsched.compile.jit import kernel
@@ -14,8 +16,10 @@ from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched.dispatchers.cp.per_objective import PerObjectiveDispatcher
 from cpsched.dispatchers.cp.recipe import Recipe
 from cpsched.dispatchers.lookahead.dispatcher import ALL_CANDIDATES, Lookahead
+from cpsched.kernels.costs import price
 from cpsched.kernels.moves import ALL_MOVES
-from cpsched.kernels.search_state import Search
+from cpsched.kernels.search_state import Price, Search
+from cpsched.kernels.state import Site
 from cpsched.model import NEVER
 
 
@@ -47,6 +51,15 @@ class Ablated(Lookahead):
 def weights(search: Search, count: int) -> Reals:
     """What a second costs of each of `count` queued jobs, by queue position, as the last round had it."""
     return search.queued.weight[:count].copy()
+
+
+@kernel
+def prices(site: Site, search: Search, objective: Price, start_s: int) -> Reals:
+    """What it costs to start each queued job at a second, by queue position, without a bound."""
+    found, search.bound_s = np.empty(site.queued), NEVER
+    for position in range(site.queued):
+        found[position] = price(site, search, objective, position, start_s)
+    return found
 
 
 class Asking(ConstraintDispatcher):

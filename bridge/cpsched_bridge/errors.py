@@ -18,8 +18,8 @@ An exception means that the outside or the configuration broke; a start that did
     ├── NotReady             a check that control mode requires fails
     │   └── Unreachable          it could not be checked, since the cluster does not answer
     ├── AddressTaken         the metrics address cannot be listened on
-    ├── StillHeld            jobs could not be given back to the cluster's own scheduler
-    ├── NoLedger             jobs were given back by the cluster alone: there was no ledger to tell of others
+    ├── StillHeld            jobs could not be handed back to the cluster's own scheduler
+    ├── NoLedger             jobs were handed back by the cluster alone: there was no ledger to tell of others
     ├── DamagedFile          journal or ledger is gone, or cannot be read as what it is
     ├── UnknownRound         the journal has no such round (exit code 2)
     └── UnknownJob           neither ledger nor journal has heard of the job (exit code 2)
@@ -108,7 +108,7 @@ class AddressTaken(BridgeError):
 
 
 class NoLedger(BridgeError):
-    """Jobs were given back by the cluster's own records alone: no bridge's ledger was found to tell of others."""
+    """Jobs were handed back by the cluster's own records alone: no bridge's ledger was found to tell of others."""
 
 
 class DamagedFile(BridgeError):
@@ -122,7 +122,7 @@ class UnknownRound(BridgeError):
 
 
 class StillHeld(BridgeError):
-    """Jobs could not be given back; the message names them."""
+    """Jobs could not be handed back; the message names them."""
 
 
 class UnknownJob(BridgeError):

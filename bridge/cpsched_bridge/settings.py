@@ -251,7 +251,7 @@ class Settings(Section):
     )
     on_stop: Literal["hand-back", "keep"] = Field(
         default="hand-back",
-        description="What a stopping bridge does with held jobs: give them back, or keep for a restart.",
+        description="What a stopping bridge does with held jobs: hand them back, or keep for a restart.",
     )
     durable: bool = Field(
         default=True, description="The ledger survives a power failure, at two disk flushes per change."

@@ -8,7 +8,7 @@
 - `pool`: list schedulers on a counted pool. EASY's shadow time is `pool.shadow`.
 - `profile`: free amounts of a pool over time.
 - `nodes`: the same list schedulers on a cluster of nodes. EASY's shadow time is `nodes.reserve` there.
-- `groups`: groups of nodes with the same line. `carried`: such groups, kept from round to round.
+- `groups`: groups of nodes with the same line.
 - `lines`: what a job finds on the lines of the groups: units now, earliest slot.
 - `picking`: which nodes a job gets.
 - `layout` and `ranges`: how a plan moves whole ranges of nodes instead of single ones.

@@ -20,18 +20,6 @@ def lower_bound(times: FixedColumn, count: int, at_s: int) -> int:
 
 
 @bare
-def insert_time(times: Column, count: int, at_s: int) -> int:
-    """Add a second to the sorted `times[:count]` unless it is there; returns the new count."""
-    at = lower_bound(times, count, at_s)
-    if at < count and times[at] == at_s:
-        return count
-    for k in range(count, at, -1):
-        times[k] = times[k - 1]
-    times[at] = at_s
-    return count + 1
-
-
-@bare
 def break_at(times: Column, level: Column, count: int, at_s: int) -> int:
     """Make `at_s` a breakpoint with the level of the one before, unless it is one; returns the new count."""
     at = lower_bound(times, count, at_s)

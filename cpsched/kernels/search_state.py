@@ -18,7 +18,7 @@ POOL_JOBS = 20
 
 
 class Price(Handle):
-    """The price of waiting: the fields of `cpsched.dispatchers.lookahead.objectives.Row`, see `kernels.costs`."""
+    """The price of waiting: the fields of `dispatchers.lookahead.objectives.ObjectiveRow`, see `kernels.costs`."""
 
     power: int
     """0: the cost grows linearly with the start; otherwise it is r (F^power - W^power)."""
@@ -36,7 +36,7 @@ class Price(Handle):
     reserve_until_s: float
 
 
-class Settings(Handle):
+class SearchSettings(Handle):
     """How far a search goes."""
 
     limit: int
@@ -181,7 +181,7 @@ class Search(Handle):
     bound_s: int
     """The bound of the longest wait, past and planned, in seconds; `NEVER`: no bound. It concerns jobs that have waited
     for a good part of it (`costs.BOUND_FROM`): a plan in which such a job waits longer is given up."""
-    settings: Settings
+    settings: SearchSettings
     counts: Counts
     shared: Shared
     queued: Queued
@@ -195,7 +195,7 @@ class Search(Handle):
     totals: Totals
 
 
-def new_search(settings: Settings) -> Search:
+def new_search(settings: SearchSettings) -> Search:
     """A search that has no order yet."""
     none = no_entries
 

@@ -161,7 +161,7 @@ class Accounts:
 
 
 @dataclass(frozen=True)
-class Site:
+class SiteLimits:
     """Accounts, QOS and what of them is enforced.
 
     - `partition_qos`: by partition, the QOS whose limits hold for its jobs.

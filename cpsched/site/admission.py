@@ -20,7 +20,7 @@ import numpy as np
 from cpsched.fit import drawn_w, room_by_node
 from cpsched.model import Decision, IntArray, Request, Snapshot, Starts
 from cpsched.reasons import free_after
-from cpsched.site.limits import FREE, Check, Standing
+from cpsched.site.limits import FREE, LimitCheck, Standing
 
 Decide = Callable[[Snapshot], Decision]
 POWER = "PowerCap"
@@ -53,7 +53,7 @@ def take(standing: Standing, used: list[int]) -> None:
         used[counter] += amount
 
 
-def broken(standing: Standing, used: Sequence[int]) -> Check | None:
+def broken(standing: Standing, used: Sequence[int]) -> LimitCheck | None:
     """The first limit that one more such job would exceed."""
     for check in standing.checks:
         if used[check.counter] + check.amount > check.limit:
@@ -155,7 +155,7 @@ def with_power(snapshot: Snapshot, limits: LimitsNow) -> LimitsNow:
         before = limits.standings.get(job.id, FREE)
         key = (id(before), watts)
         if watts and key not in made:
-            check = Check(counter, watts, power.cap_w, POWER, "the cluster", "W")
+            check = LimitCheck(counter, watts, power.cap_w, POWER, "the cluster", "W")
             made[key] = replace(before, takes=(*before.takes, (counter, watts)), checks=(*before.checks, check))
         if watts:
             standings[job.id] = made[key]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cpsched.errors import printable
-from cpsched.site.accounts import NOTHING, Association, Limits, Qos, Site, Tres
+from cpsched.site.accounts import NOTHING, Association, Limits, Qos, SiteLimits, Tres
 from cpsched.site.reasons import GROUP_WALL, JOBS, WALL, Owner, Scope, reason_of
 
 
@@ -34,7 +34,7 @@ class Claimant(NamedTuple):
     limit_min: int
 
 
-class Check(NamedTuple):
+class LimitCheck(NamedTuple):
     """A sum may not exceed `limit` once a job has added `amount` to counter `counter`."""
 
     counter: int
@@ -61,7 +61,7 @@ class Standing:
     """
 
     takes: tuple[tuple[int, int], ...] = ()
-    checks: tuple[Check, ...] = ()
+    checks: tuple[LimitCheck, ...] = ()
     barred: str | None = None
 
 
@@ -89,7 +89,7 @@ class Book:
     Make a new one when limits or the minutes spent have changed.
     """
 
-    site: Site
+    site: SiteLimits
     spent: Spent = NOTHING_SPENT
     counts_time: bool = field(init=False)
     """Whether it matters how long running jobs may still run."""
@@ -140,7 +140,7 @@ class _Walk:
         self.book, self.job, self.site = book, job, book.site
         self.tres = {name: amount for name, amount in job.tres if amount > 0}
         self.takes: dict[int, int] = {}
-        self.checks: list[Check] = []
+        self.checks: list[LimitCheck] = []
         self.barred: str | None = None
         self.settled: set[object] = set()
         """What an earlier QOS has set a limit on."""
@@ -239,7 +239,7 @@ class _Walk:
     def bound(self, key: object, amount: int, limit: int | None, reason: str, whose: str, what: str) -> None:
         """A limit on the sum of `key`, to which the job adds `amount`."""
         assert limit is not None
-        self.checks.append(Check(self.add(key, amount), amount, limit, reason, printable(whose), what))
+        self.checks.append(LimitCheck(self.add(key, amount), amount, limit, reason, printable(whose), what))
 
     def bar(self, why: str) -> None:
         self.barred = self.barred or why

@@ -59,7 +59,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineSize:
     """What sizes are measured by: `nodes` that are active, and `cpus` of the whole cluster."""
 
     nodes: int
@@ -115,7 +115,7 @@ class Points:
         return np.clip(total + self.site - self.nice, LEAST, MOST).astype(np.int64)
 
 
-def points(jobs: Candidates, weights: Weights, machine: Machine, now_s: int) -> Points:
+def points(jobs: Candidates, weights: Weights, machine: MachineSize, now_s: int) -> Points:
     """What each factor adds to each job's priority at `now_s`."""
     return Points(
         age=weights.age * age_factor(now_s, jobs.accrue_s, weights.max_age_s),
@@ -136,7 +136,9 @@ def age_factor(now_s: int, accrue_s: IntArray, max_age_s: int) -> FloatArray:
     return np.where(accrue_s == 0, 0.0, age)
 
 
-def size_factor(nodes: IntArray, cpus: IntArray, limit_min: IntArray, weights: Weights, machine: Machine) -> FloatArray:
+def size_factor(
+    nodes: IntArray, cpus: IntArray, limit_min: IntArray, weights: Weights, machine: MachineSize
+) -> FloatArray:
     """The size of jobs, 0 to 1: by nodes and processors, or by processors and time limit.
 
     A job whose processors are not known (0) is measured by its nodes alone.

@@ -6,7 +6,20 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from docs.scripts import api, catalogue, exporter, family, figures, floor, plans, reasons, reference, settings, studies
+from docs.scripts import (
+    api,
+    catalogue,
+    exporter,
+    family,
+    figures,
+    floor,
+    plans,
+    reasons,
+    reference,
+    settings,
+    studies,
+    tuned,
+)
 
 DOCS = Path(__file__).resolve().parents[1]
 
@@ -25,6 +38,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "reference": reference.faces,
     "reasons": reasons.tables,
     "studies": studies.verdicts,
+    "tuned": tuned.numbers,
     **{f"plan {name}": (lambda name=name: plans.example(name)) for name in plans.SHOWN},
 }
 """Name of a part -> the function that writes it, as Markdown."""

@@ -14,8 +14,8 @@ from rich.terminal_theme import MONOKAI
 
 from cpsched_bridge.adapters.mock.clocks import EventPace
 from cpsched_bridge.adapters.mock.morning import loaded_morning
-from cpsched_bridge.adapters.mock.site import Site
-from cpsched_bridge.program.demo import Board, _bridge_run, _policy
+from cpsched_bridge.adapters.mock.site import MockCluster
+from cpsched_bridge.program.demo import DemoBoard, _bridge_run, _policy
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import PolicySettings
 from cpsched_bridge.watch import logs
@@ -52,7 +52,7 @@ FORMAT = """\
 class Photographer:
     """Keeps the picture of the cycle with the longest queue so far."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: DemoBoard) -> None:
         self.board = board
         self.longest = -1
         self.svg = ""
@@ -71,9 +71,9 @@ def main() -> None:
     """Run the morning and write the picture."""
     logs.set_up("text", level=40)
     cluster, morning = loaded_morning(JOBS, SEED)
-    site = Site(cluster, morning)
+    site = MockCluster(cluster, morning)
     policy = _policy(PolicySettings().dispatcher, 0.02)
-    board = Board(policy.dispatcher, len(morning))
+    board = DemoBoard(policy.dispatcher, len(morning))
     photographer = Photographer(board)
     _bridge_run(policy, site, EventPace(site), (board, photographer))
     TARGET.write_text(photographer.svg, encoding="utf-8")

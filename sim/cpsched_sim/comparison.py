@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class ComparisonRow:
     """One combination: its summary (see `Simulation.summary`), or in `error` why there is none, or is none on disk.
 
     `measures` are there where they were asked for; `simulation` where it was replayed in this process.
@@ -60,16 +60,16 @@ class Row:
         return f"{self.dispatcher}/{self.predictor}" if self.predictor else self.dispatcher
 
 
-def recorded_rows(found: Recorded | None, baseline: str | None, more: Sequence[Metric] = ()) -> list[Row]:
+def recorded_rows(found: Recorded | None, baseline: str | None, more: Sequence[Metric] = ()) -> list[ComparisonRow]:
     """The recorded schedule as a row beside the replays; none where the trace tells no start.
 
     Raises `InvalidValue` where it is to be the baseline, and there is none.
     """
     require(found is not None or baseline != RECORDED, "baseline", baseline, "the trace tells no start of a job")
-    return [Row(RECORDED, "", found.summary(more), measures=found.measures)] if found is not None else []
+    return [ComparisonRow(RECORDED, "", found.summary(more), measures=found.measures)] if found is not None else []
 
 
-def warnings(found: Recorded | None, rows: Iterable[Row]) -> list[str]:
+def warnings(found: Recorded | None, rows: Iterable[ComparisonRow]) -> list[str]:
     """What a reader of replays beside the record must know, one sentence each."""
     waits_s = [row.summary["mean_wait_s"] for row in rows if row.summary is not None and row.name != RECORDED]
     why = doubt(found, waits_s)
@@ -137,7 +137,7 @@ def check_baseline(chosen: Iterable[Combination], baseline: str | None) -> None:
         raise UnknownName("baseline", baseline, known)
 
 
-def baselines(rows: Sequence[Row], baseline: str | None) -> dict[str, Row | None]:
+def baselines(rows: Sequence[ComparisonRow], baseline: str | None) -> dict[str, ComparisonRow | None]:
     """Row name -> the row that it is measured by.
 
     A dispatcher measures each row with the row's own predictor; dispatcher/predictor measures all; without a
@@ -151,7 +151,7 @@ def baselines(rows: Sequence[Row], baseline: str | None) -> dict[str, Row | None
     return dict.fromkeys(by_name, by_name[baseline or rows[0].name])
 
 
-def percentages(row: Row, baseline: Row | None, more: Sequence[Metric] = ()) -> dict[str, float]:
+def percentages(row: ComparisonRow, baseline: ComparisonRow | None, more: Sequence[Metric] = ()) -> dict[str, float]:
     """The figures of `row` in percent of the baseline's; empty where one of them failed."""
     if row.summary is None or baseline is None or baseline.summary is None:
         return {}
@@ -159,7 +159,9 @@ def percentages(row: Row, baseline: Row | None, more: Sequence[Metric] = ()) -> 
     return {each.name: 100 * mine[each.name] / theirs[each.name] for each in compared(more) if theirs[each.name]}
 
 
-def as_json(rows: Sequence[Row], baselines: Mapping[str, Row | None], more: Sequence[Metric] = ()) -> dict[str, Any]:
+def as_json(
+    rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], more: Sequence[Metric] = ()
+) -> dict[str, Any]:
     """The comparison as one object."""
     return {
         "results": [
@@ -176,7 +178,7 @@ def as_json(rows: Sequence[Row], baselines: Mapping[str, Row | None], more: Sequ
 
 
 def table_rows(
-    rows: Sequence[Row], baselines: Mapping[str, Row | None], more: Sequence[Metric] = ()
+    rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], more: Sequence[Metric] = ()
 ) -> Iterable[Sequence[object]]:
     """The comparison as a table for files: one line per combination, absolute figures, then percentages."""
     times = ("mean_ms", "median_ms", "p99_ms", "max_ms")
@@ -209,7 +211,7 @@ class Comparison:
     """
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
     baseline: str | None
     more: tuple[Metric, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -244,7 +246,7 @@ class Comparison:
         rows = [self._cells(row, measured_by[row.name], shown) for row in self.rows]
         return html.table(self.title, heading, rows, self.hints)
 
-    def _cells(self, row: Row, measured_by: Row | None, shown: Sequence[Metric]) -> list[str]:
+    def _cells(self, row: ComparisonRow, measured_by: ComparisonRow | None, shown: Sequence[Metric]) -> list[str]:
         if row.summary is None:
             return [row.dispatcher, row.predictor, f"failed: {row.error}"]
         percent = percentages(row, measured_by, self.more)
@@ -301,13 +303,13 @@ def compare(
     return Comparison(f"{workload.name} on {workload.system}", rows, baseline, shown, tuple(warnings(found, rows)))
 
 
-def _row(workload: Workload, setup: Setup, known: Catalogues, more: tuple[Metric, ...]) -> Row:
+def _row(workload: Workload, setup: Setup, known: Catalogues, more: tuple[Metric, ...]) -> ComparisonRow:
     names = setup.policy.dispatcher, setup.policy.predictor
     try:
         simulation = run(workload, setup, known=known, more=more)
         summary, hints = simulation.summary(), simulation.hints
-        return Row(*names, summary, measures=simulation.measures, hints=hints, simulation=simulation)
+        return ComparisonRow(*names, summary, measures=simulation.measures, hints=hints, simulation=simulation)
     except (CpschedError, SimError) as error:
-        return Row(*names, error=str(error))
+        return ComparisonRow(*names, error=str(error))
     except Exception as error:  # a dispatcher of somebody's own loses its row, not the others
-        return Row(*names, error=f"{type(error).__name__}: {error}")
+        return ComparisonRow(*names, error=f"{type(error).__name__}: {error}")

@@ -97,7 +97,7 @@ class OfflineDispatcher(Dispatcher):
         total = cluster.capacity.sum(axis=0)
         demand = np.minimum(amounts, total)
         problem = sat.Pooled(first_s, submit_s - first_s, run_s, demand, np.zeros(1, np.int64), total[None, :])
-        budget = sat.Budget(self._limit_s, self._effort, self._seed)
+        budget = sat.PoolBudget(self._limit_s, self._effort, self._seed)
         hints = [start for start in self._list_schedules(cluster) if (start >= submit_s).all()]
         processors = np.maximum(1, amounts[:, 0])
         if self._metric == "p2sf":

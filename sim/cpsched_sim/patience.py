@@ -33,7 +33,7 @@ _AGAIN_S = 1.0
 """The signal is repeated that often, for code that catches it and goes on."""
 
 
-class _Overdue(BaseException):
+class _OutOfPatience(BaseException):
     """Raised by the signal. Not an `Exception`, so that an `except Exception` of a plug-in lets it pass."""
 
 
@@ -66,7 +66,7 @@ class Patience:
     def ring(self, number: int, frame: FrameType | None) -> None:
         """The limit is over, unless kernels are being compiled."""
         if not compiling.is_opening():
-            raise _Overdue
+            raise _OutOfPatience
         self._armed_s = 0.0
         self.renew()
 
@@ -86,7 +86,7 @@ def patience(limit_s: float) -> Iterator[Patience]:
         with redirect_stdout(sys.stderr):
             found.renew()
             yield found
-    except _Overdue as error:
+    except _OutOfPatience as error:
         raise NoProgress(limit_s, place_of(error)) from error
     finally:
         if limit_s:

@@ -25,7 +25,7 @@ import numpy as np
 
 from cpsched.errors import CpschedError
 from cpsched.metrics import METRICS, Measures, metric
-from cpsched_sim.comparison import Row
+from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.errors import SimError
 from cpsched_sim.experiment import SCHEDULE, Setup, identity, run, summed_up, write_results
 from cpsched_sim.patience import LIMIT_S, patience
@@ -66,15 +66,15 @@ def compare_in_processes(
     chosen: Sequence[Setup],
     processes: int,
     progress: Fractions | None = None,
-    done: dict[int, Row] | None = None,
-) -> list[Row]:
+    done: dict[int, ComparisonRow] | None = None,
+) -> list[ComparisonRow]:
     """All combinations, at most so many at once, in the order given. Stopped by any exception, Ctrl-C included.
 
     `done` holds the rows of combinations by their place in `chosen`: those that it brings are not replayed, and each
     that is finished is put there at once, so that whoever stops this has what was finished until then.
     """
     spawn = multiprocessing.get_context("spawn")
-    rows: dict[int, Row] = {} if done is None else done
+    rows: dict[int, ComparisonRow] = {} if done is None else done
     waiting = [(index, setup) for index, setup in enumerate(chosen) if index not in rows][::-1]
     running: dict[Connection, tuple[int, SpawnProcess]] = {}
     shares = [float(index in rows) for index in range(len(chosen))]
@@ -92,7 +92,7 @@ def compare_in_processes(
                 assert isinstance(pipe, Connection)
                 index, process = running[pipe]
                 message = _received(pipe, process, chosen[index])
-                if isinstance(message, Row):
+                if isinstance(message, ComparisonRow):
                     rows[index], shares[index] = message, 1.0
                     del running[pipe]
                     process.join()
@@ -128,10 +128,10 @@ def _interrupts_held() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _received(pipe: Connection, process: SpawnProcess, setup: Setup) -> Row | float:
+def _received(pipe: Connection, process: SpawnProcess, setup: Setup) -> ComparisonRow | float:
     """The row of a combination, or the share of its jobs that is done."""
     try:
-        message: Row | float = pipe.recv()
+        message: ComparisonRow | float = pipe.recv()
         return message
     except EOFError:
         process.join()
@@ -158,14 +158,16 @@ def _replay_one(study: Study, setup: Setup, pipe: Connection) -> None:
         except SimError as error:
             unsaved = str(error)
         measures = replace(simulation.measures, jobs=()) if study.measures else None
-        pipe.send(Row(policy.dispatcher, policy.predictor, summary, unsaved, measures, simulation.hints))
+        pipe.send(ComparisonRow(policy.dispatcher, policy.predictor, summary, unsaved, measures, simulation.hints))
     except (CpschedError, SimError) as error:
         pipe.send(_failed(setup, str(error)))
     except Exception as error:
         pipe.send(_failed(setup, f"{type(error).__name__}: {error}"))
 
 
-def finished_before(study: Study, chosen: Sequence[Setup], workload: Workload) -> tuple[dict[int, Row], list[Row]]:
+def finished_before(
+    study: Study, chosen: Sequence[Setup], workload: Workload
+) -> tuple[dict[int, ComparisonRow], list[ComparisonRow]]:
     """What an earlier run finished in `study.out`: rows by their place in `chosen`, and those of other combinations.
 
     Raises `Unusable` where any of it was made of anything else than what is asked for now: what a replay depends on
@@ -177,8 +179,8 @@ def finished_before(study: Study, chosen: Sequence[Setup], workload: Workload) -
     }
     check_made_alike(study.out, asked, [metric(name).name for name in study.metrics])
     places = {name: index for index, name in enumerate(asked)}
-    found: dict[int, Row] = {}
-    others: list[Row] = []
+    found: dict[int, ComparisonRow] = {}
+    others: list[ComparisonRow] = []
     for name, written in finished_in(study.out).items():
         row = _finished(study, written, study.out / name)
         if row is not None and name in places:
@@ -188,7 +190,7 @@ def finished_before(study: Study, chosen: Sequence[Setup], workload: Workload) -
     return found, others
 
 
-def _finished(study: Study, written: Mapping[str, Any], folder: Path) -> Row | None:
+def _finished(study: Study, written: Mapping[str, Any], folder: Path) -> ComparisonRow | None:
     """The row of a combination; None where a part of it is missing or damaged, so that it must be replayed."""
     try:
         schedule = _measures_of(folder / SCHEDULE) if study.measures else None
@@ -198,7 +200,9 @@ def _finished(study: Study, written: Mapping[str, Any], folder: Path) -> Row | N
         return None
     summary = {name: value for name, value in written.items() if name not in ("version", "date", "setup")}
     setup = written["setup"]
-    return Row(setup["dispatcher"], setup["predictor"], summary, measures=schedule, hints=tuple(setup.get("hints", ())))
+    return ComparisonRow(
+        setup["dispatcher"], setup["predictor"], summary, measures=schedule, hints=tuple(setup.get("hints", ()))
+    )
 
 
 def _measures_of(path: Path) -> Measures:
@@ -216,5 +220,5 @@ def _folder(out: Path, setup: Setup) -> Path:
     return out / f"{setup.policy.dispatcher}-{setup.policy.predictor}".replace("/", "_")
 
 
-def _failed(setup: Setup, error: str) -> Row:
-    return Row(setup.policy.dispatcher, setup.policy.predictor, error=error)
+def _failed(setup: Setup, error: str) -> ComparisonRow:
+    return ComparisonRow(setup.policy.dispatcher, setup.policy.predictor, error=error)

@@ -28,7 +28,7 @@ HORIZONS_S: tuple[tuple[str, int], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptPromises:
     """Promises of one horizon. The error of a promise is the real start less the promised one, in seconds."""
 
     jobs: int
@@ -41,7 +41,7 @@ class Kept:
     """Of twenty jobs nineteen were late by no more than this."""
 
     @classmethod
-    def of(cls, error_s: IntArray) -> Kept:
+    def of(cls, error_s: IntArray) -> KeptPromises:
         """From the errors of at least one job."""
         late_s = np.maximum(error_s, 0)
         return cls(
@@ -66,7 +66,7 @@ class Promises:
     untold: int
     """Jobs that started, or never did, without ever having had a planned start."""
 
-    def kept(self) -> dict[str, Kept]:
+    def kept(self) -> dict[str, KeptPromises]:
         """By horizon, and for all; horizons without a job are left out."""
         error_s, ahead_s = self.start_s - self.told_s, self.told_s - self.told_at_s
         found, least_s = {}, 0
@@ -74,8 +74,8 @@ class Promises:
             these = (ahead_s > least_s) & (ahead_s <= most_s)
             least_s = most_s
             if these.any():
-                found[name] = Kept.of(error_s[these])
-        return found | ({"all": Kept.of(error_s)} if len(error_s) else {})
+                found[name] = KeptPromises.of(error_s[these])
+        return found | ({"all": KeptPromises.of(error_s)} if len(error_s) else {})
 
 
 class Telling(Replay):
@@ -127,5 +127,5 @@ def figures(found: Promises) -> dict[str, dict[str, float]]:
 def write_promises(rows: Sequence[tuple[str, Promises]], folder: Path, made_of: Mapping[str, Any]) -> None:
     """`promises.csv`: a line per dispatcher and horizon, with a manifest of the settings. Raises `Unusable`."""
     lines = [(name, horizon, *kept.values()) for name, found in rows for horizon, kept in figures(found).items()]
-    write_table(folder / "promises.csv", [("dispatcher", "horizon", *Kept.__dataclass_fields__), *lines])
+    write_table(folder / "promises.csv", [("dispatcher", "horizon", *KeptPromises.__dataclass_fields__), *lines])
     write_manifest(folder / "promises.csv", made_of)

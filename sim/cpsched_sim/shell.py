@@ -89,7 +89,7 @@ def reporting(*failures: type[Exception], first: Callable[[], object] | None = N
     return decorated
 
 
-class Commands(TyperGroup):
+class CommandGroup(TyperGroup):
     """The commands of a program; mistakes in the command line and lost output are errors like any other."""
 
     def main(self, *args: Any, **extra: Any) -> Any:

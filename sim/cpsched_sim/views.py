@@ -17,7 +17,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from cpsched.metrics import Metric
-    from cpsched_sim.comparison import Row
+    from cpsched_sim.comparison import ComparisonRow
     from cpsched_sim.experiment import Simulation
 
 _SYMBOLS = "W: wait, D: run time, F = W + D: response time, r: processors"
@@ -145,7 +145,10 @@ def print_promises(title: str, rows: Mapping[str, Mapping[str, Mapping[str, floa
 
 
 def print_comparison(
-    title: str, rows: Sequence[Row], baselines: Mapping[str, Row | None], more: Sequence[Metric] = ()
+    title: str,
+    rows: Sequence[ComparisonRow],
+    baselines: Mapping[str, ComparisonRow | None],
+    more: Sequence[Metric] = (),
 ) -> None:
     """Two lines per combination: figures, and below them what they are of the baseline's. A legend explains them."""
     from cpsched_sim.comparison import compared, percentages

@@ -103,7 +103,7 @@ class Plan:
             now_s, np.zeros(len(first), np.int64), facts.table.estimate_s[facts.jobs], free.demand,
             free.moment_s - now_s, free.capacity,
         )  # fmt: skip
-        built = sat.Model(pooled)
+        built = sat.BuiltModel(pooled)
         for start, latest_s in zip(built.start, self.latest_s[:jobs].tolist(), strict=True):
             if latest_s < now_s + pooled.horizon_s:
                 built.model.add(start <= latest_s - now_s)
@@ -112,7 +112,7 @@ class Plan:
         whole = np.maximum(1, np.rint(weight * factor)).astype(np.int64).tolist()
         built.model.minimize(sum(each * start for each, start in zip(whole, built.start, strict=True)))
         built.hint(self.start_s[:jobs])
-        solver, status = sat._searched(built.model, sat.Budget(0.0, round(1000 * limit_s), seed))
+        solver, status = sat._searched(built.model, sat.PoolBudget(0.0, round(1000 * limit_s), seed))
         after_s = self.start_s[:jobs] - now_s
         if status in ("optimal", "feasible"):
             after_s = np.array([solver.value(start) for start in built.start], np.int64)

@@ -15,10 +15,10 @@ from statistics import median
 import numpy as np
 
 from cpsched.model import Cluster, Job, Request, Snapshot
-from cpsched.site.accounts import Accounts, Association, Limits, Qos, Site
+from cpsched.site.accounts import Accounts, Association, Limits, Qos, SiteLimits
 from cpsched.site.admission import admit, narrowed, site_order, standings_of
 from cpsched.site.limits import Spent
-from cpsched.site.multifactor import Machine, PriorityRules, Weights
+from cpsched.site.multifactor import MachineSize, PriorityRules, Weights
 from cpsched_bridge.adapters.slurm.policy.answers import PartitionPolicy, SitePicture
 from cpsched_bridge.adapters.slurm.policy.ranking import Ranking
 from cpsched_bridge.ports import Hold, Observation, PendingJob
@@ -41,7 +41,7 @@ def picture() -> SitePicture:
     }
     weights = Weights(1000, 10_000, 500, 200, 2000, 100, {"cpu": 100.0})
     partitions = {"main": PartitionPolicy(1, 1, "part", {"cpu": 64 * NODES})}
-    site = Site(Accounts(tuple(rows)), qos, {"main": "part"})
+    site = SiteLimits(Accounts(tuple(rows)), qos, {"main": "part"})
     shares = {at: at % 100 / 100 for at in range(len(rows))}
     return SitePicture(site, PriorityRules(weights=weights), Spent(), shares, partitions)
 
@@ -75,7 +75,7 @@ def main(words: list[str]) -> None:
     rows = [record(number) for number in range(JOBS)]
     running = [record(1_000_000 + number, "RUNNING") for number in range(RUNNING)]
     jobs = [pending(row) for row in rows]
-    ranking, machine = Ranking(), Machine(NODES, 64 * NODES)
+    ranking, machine = Ranking(), MachineSize(NODES, 64 * NODES)
     ranking.use(picture())
 
     def cycle(now_s: int) -> tuple[float, float]:

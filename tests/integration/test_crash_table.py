@@ -13,7 +13,7 @@ import pytest
 
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import StandingClock
-from cpsched_bridge.adapters.mock.site import Site
+from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.ports import Hold, StartOrder
 from cpsched_bridge.store.ledger import KEPT, State
@@ -36,7 +36,7 @@ class Death(BaseException):
 class Mortal(MockBackend):
     """The mock, which writes down what it is told, and during one call of which the bridge may die."""
 
-    site: Site
+    site: MockCluster
     sent: list[tuple[str, int]] = field(default_factory=list)
     dies_in: str = ""
     done_before: int = 0
@@ -70,7 +70,7 @@ class World:
     """One bridge in control of a site, until it dies."""
 
     state_dir: Path
-    site: Site
+    site: MockCluster
     bridge: Bridge = field(init=False)
 
     def __post_init__(self):
@@ -138,7 +138,7 @@ def world(tmp_path):
         trace = [TraceJob(a_job(id, per_unit=2, walltime_s=2000, submit_s=1), 50) for id in (FIRST, SECOND)[:jobs]]
         if not room:
             trace.append(TraceJob(a_job(BLOCKER, per_unit=4, walltime_s=2000), 1000))
-        site = Site(a_cluster(nodes=1, cores=4), trace, plugin, launch_s)
+        site = MockCluster(a_cluster(nodes=1, cores=4), trace, plugin, launch_s)
         site.advance(0)
         site.start([StartOrder(pending.job, (("n0", 1),)) for pending in site.observe().pending])
         site.advance(1)

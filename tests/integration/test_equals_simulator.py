@@ -8,7 +8,7 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import EventPace, StandingClock
 from cpsched_bridge.adapters.mock.morning import loaded_morning
-from cpsched_bridge.adapters.mock.site import Site
+from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.store.ledger import State
 from cpsched_bridge.store.redecide import decide_again
 from cpsched_sim.cluster.replay import replay as simulate
@@ -33,7 +33,7 @@ def a_day(jobs, seed):
 
 def bridge_run(tmp_path, record, cluster, jobs, pace=EventPace):
     """(bridge, job id -> (start second, placement), starts counted by job) of a whole run."""
-    site = Site(cluster, jobs)
+    site = MockCluster(cluster, jobs)
     starts = {}
 
     def note(report):

@@ -10,7 +10,7 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.morning import loaded_morning
 from cpsched_bridge.adapters.mock.remote import RemoteBackend, serve
-from cpsched_bridge.adapters.mock.site import Site
+from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.store.ledger import State
@@ -46,7 +46,7 @@ class AuditedBackend(MockBackend):
 
 def serve_site(socket, limit):
     cluster, jobs = loaded_morning(JOBS, seed=5)
-    serve(AuditedBackend(Site(cluster, jobs, launch_s=2 * STEP_S + 5), limit), socket)
+    serve(AuditedBackend(MockCluster(cluster, jobs, launch_s=2 * STEP_S + 5), limit), socket)
 
 
 def a_real_bridge(state_dir, socket):

@@ -15,7 +15,7 @@ from cpsched.kernels.layout import lay_out
 from cpsched.kernels.nodes import commit, make_room_by_group, open_trial
 from cpsched.kernels.pool import open_draft
 from cpsched.kernels.ranges import places_of, take_moves_back, write_starts
-from cpsched.kernels.search_state import Search, Settings, make_room_for, new_search
+from cpsched.kernels.search_state import Search, SearchSettings, make_room_for, new_search
 from cpsched.kernels.state import Site, starts_of
 from cpsched.kernels.totals import open_totals
 from cpsched.model import NEVER, Cluster, IntArray
@@ -227,7 +227,7 @@ def totals(site: Site, search: Search) -> tuple[IntArray, IntArray]:
 @settings(max_examples=100, deadline=None)
 @given(st.one_of(snapshots(), crowds()))
 def test_what_all_nodes_have_free_over_time_is_what_running_jobs_give_back(snapshot):
-    times, free = totals(site_of(snapshot), new_search(Settings(0, 1, 1, 1, 1, 0, 127, 63, 0)))
+    times, free = totals(site_of(snapshot), new_search(SearchSettings(0, 1, 1, 1, 1, 0, 127, 63, 0)))
     line = reference.Line(
         snapshot, 1 + int(max([snapshot.now_s, *snapshot.table.end_s[snapshot.running]])) - snapshot.now_s
     )

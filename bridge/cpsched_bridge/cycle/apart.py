@@ -34,7 +34,7 @@ MODULE = "cpsched_bridge.program.dispatcher_process"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Lessons:
     """What the dispatcher is to know before anything else; sent alone, it asks for the dispatcher's memory."""
 
     lessons: tuple[EndedJob, ...]
@@ -60,7 +60,7 @@ class Question:
     """Id, start second and placement, in the order of the table."""
     estimate_s: IntArray
     """For the jobs of `queue`, then for those of `running`."""
-    known: Known
+    known: Lessons
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Doing:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     """What came of a message: a decision where one was asked for, or the words of what went wrong."""
 
     decision: Any = None
@@ -210,7 +210,7 @@ class Apart(Dispatcher):
             self._child.alive(_LAST_BREATH_S)  # so that its own exit status is told, not that of the kill
         return f"its process died (exit status {self.close()}): {error}"
 
-    def _ask(self, message: Callable[[], Question | Known]) -> Answer:
+    def _ask(self, message: Callable[[], Question | Lessons]) -> Reply:
         """The child's answer; a child is started if there is none, and what it begins with is waited for."""
         failure, self._came_to_nothing = self._came_to_nothing, ""
         if failure:
@@ -223,7 +223,7 @@ class Apart(Dispatcher):
                 self._note(self._channel.recv())
             lessons = len(self._lessons)
             self._channel.send(message())
-            answer: Answer = self._channel.recv()
+            answer: Reply = self._channel.recv()
         except (EOFError, OSError) as error:
             raise DispatcherFailed(self._died(error)) from error
         except BaseException:
@@ -237,8 +237,8 @@ class Apart(Dispatcher):
         self._learns, self._memory = answer.learns, answer.memory
         return answer
 
-    def _to_be_known(self) -> Known:
-        return Known(tuple(self._lessons), None if self._recalled else self._memory)
+    def _to_be_known(self) -> Lessons:
+        return Lessons(tuple(self._lessons), None if self._recalled else self._memory)
 
     def _question(self, snapshot: Snapshot, need: Need) -> Question:
         table = snapshot.table

@@ -67,7 +67,7 @@ class Seldom:
 
 
 @dataclass(slots=True)
-class Patience:
+class BeginningPatience:
     """For how long nobody could decide."""
 
     begun: bool = False

@@ -36,7 +36,7 @@ class FailedStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Starts:
+class StartsToCome:
     """What came of starts, as one reading shows it."""
 
     true: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Starts:
     failed: tuple[FailedStart, ...] = ()
 
 
-def came_true(transitions: Sequence[Transition], refused: Collection[int], seen: Observation) -> Starts:
+def came_true(transitions: Sequence[Transition], refused: Collection[int], seen: Observation) -> StartsToCome:
     """What the transitions of a reading make of starts; `refused` were refused by the cluster since the one before.
 
     A start whose job its owner has held since is in vain as well. A job that is gone, or held by an administrator,
@@ -56,7 +56,7 @@ def came_true(transitions: Sequence[Transition], refused: Collection[int], seen:
     found = [_failed(pending[entry.job_id], entry, seen) for entry in failed if entry.job_id in pending]
     found += [_refused(pending[job_id]) for job_id in sorted(refused) if job_id in pending]
     found += [_taken_back(each) for t in ended if (each := pending.get(t.entry.job_id)) and each.hold is Hold.USER]
-    return Starts(tuple(_users_of_true(ended, seen)), tuple(found))
+    return StartsToCome(tuple(_users_of_true(ended, seen)), tuple(found))
 
 
 def _users_of_true(ended: Sequence[Transition], seen: Observation) -> Iterator[str]:

@@ -44,7 +44,7 @@ class Commands:
             return allowance.take(wanted, lambda entry: users[entry.job_id])
 
         self._send("hold", self._backend.hold, [*due("hold", undone), *due("hold", holds)], self._held, now_s, report)
-        self._send("hand_back", self._backend.hand_back, due("hand_back", backs), self._given_back, now_s, report)
+        self._send("hand_back", self._backend.hand_back, due("hand_back", backs), self._handed_back, now_s, report)
 
     def start(
         self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, report: CycleReport
@@ -135,7 +135,7 @@ class Commands:
             return failed(entry, entry.state, now_s, why, self.conduct)
         return None
 
-    def _given_back(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:
+    def _handed_back(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:
         if outcome.result != "done":
             return None
         return move(entry, State.FREE, now_s, "handed back", pinned=False)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cpsched_bridge.cycle.deciding import FALLBACK, Decider
-from cpsched_bridge.cycle.learning import Learner
+from cpsched_bridge.cycle.learning import Teaching
 from cpsched_bridge.errors import PolicyFailed
 from cpsched_bridge.ports import Observation, Pace
 from cpsched_bridge.report import CycleReport
@@ -29,7 +29,7 @@ class Deciders:
     """The configured policy with its lessons, and `fallback`, which stands in for it."""
 
     first: Decider
-    learner: Learner
+    learner: Teaching
     fallback: Decider | None
     pace: Pace
     interval_s: float

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from cpsched_bridge.cycle.came_true import KINDS, Starts, Suspect
+from cpsched_bridge.cycle.came_true import KINDS, StartsToCome, Suspect
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.likes import likes_of
 from cpsched_bridge.ports import Check, Observation
@@ -80,7 +80,7 @@ class FailureWatch:
                 if len(self._known[kind]) < 2:
                     self._known[kind].add(name)
 
-    def started(self, at_s: float, starts: Starts) -> None:
+    def started(self, at_s: float, starts: StartsToCome) -> None:
         """Take note of what came of starts, at a monotonic time."""
         for failed in starts.failed:
             if not failed.alone:

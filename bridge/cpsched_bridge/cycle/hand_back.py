@@ -1,4 +1,4 @@
-"""Gives every held job back to the cluster's own scheduler: when the bridge stops, and when it is dead."""
+"""Hands every held job back to the cluster's own scheduler: when the bridge stops, and when it is dead."""
 
 from __future__ import annotations
 

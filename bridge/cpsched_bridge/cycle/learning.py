@@ -18,7 +18,7 @@ _REMEMBERED = 100_000
 
 
 @dataclass(slots=True)
-class Learner:
+class Teaching:
     """What has been taught to `policy`, and what is still to be; `limit_s` bounds the time of each lesson."""
 
     policy: Policy

@@ -16,7 +16,7 @@ import structlog
 
 from cpsched.model import EndedJob
 from cpsched.policy import Policy
-from cpsched_bridge.cycle.beginning import Beginning, Patience, waited
+from cpsched_bridge.cycle.beginning import Beginning, BeginningPatience, waited
 from cpsched_bridge.cycle.came_true import came_true
 from cpsched_bridge.cycle.checking import Checking
 from cpsched_bridge.cycle.claims import Claims
@@ -28,12 +28,12 @@ from cpsched_bridge.cycle.fallback import Deciders
 from cpsched_bridge.cycle.gaps import Gaps
 from cpsched_bridge.cycle.guard import Allowance, FailureWatch
 from cpsched_bridge.cycle.hand_back import give_all_back
-from cpsched_bridge.cycle.learning import Learner
+from cpsched_bridge.cycle.learning import Teaching
 from cpsched_bridge.cycle.mode import ModeSwitch
 from cpsched_bridge.cycle.pace import timed
-from cpsched_bridge.cycle.progress import Progress
+from cpsched_bridge.cycle.progress import CycleProgress
 from cpsched_bridge.cycle.put_off import PutOff
-from cpsched_bridge.cycle.reading import Reader
+from cpsched_bridge.cycle.reading import ObservationReader
 from cpsched_bridge.cycle.reconcile import Conduct, reconcile
 from cpsched_bridge.cycle.rest import Rest
 from cpsched_bridge.cycle.retries import Retries
@@ -83,10 +83,10 @@ class Bridge:
     _mode: ModeSwitch = field(init=False)
     _claims: Claims = field(init=False)
     _rest: Rest = field(init=False)
-    _reader: Reader = field(init=False)
-    _learner: Learner = field(init=False)
+    _reader: ObservationReader = field(init=False)
+    _learner: Teaching = field(init=False)
     _deciders: Deciders = field(init=False)
-    _progress: Progress = field(init=False)
+    _progress: CycleProgress = field(init=False)
     _gaps: Gaps = field(init=False)
     _stuck: Stuck = field(init=False)
     _checking: Checking = field(init=False)
@@ -95,7 +95,7 @@ class Bridge:
     _refused: list[int] = field(default_factory=list)
     """Jobs whose starts the cluster refused in the last cycle."""
     _heart: Heartbeat = field(init=False)
-    _patience: Patience = field(default_factory=Patience)
+    _patience: BeginningPatience = field(default_factory=BeginningPatience)
     _late: list[Happening] = field(default_factory=list)
     """Events that came after their cycle's report was sent; they go into the next report."""
 
@@ -108,9 +108,9 @@ class Bridge:
         self._claims = Claims(self.backend, mine, self.settings.guard.claim_gone_s, asked)
         self._mode = ModeSwitch(self.settings.mode, self.pause, self._trouble, self._claims.why_not)
         self._rest = Rest(self.settings.cycle, self.pace, self.systemd)
-        self._reader = Reader(self.backend, self.ledger)
+        self._reader = ObservationReader(self.backend, self.ledger)
         limit_s, cap = self.settings.cycle.decide_timeout_s, self.settings.policy.power.cap()
-        self._learner = Learner(self.policy, limit_s)
+        self._learner = Teaching(self.policy, limit_s)
         self._deciders = Deciders(
             Decider(self.policy, limit_s, self.pace, cap),
             self._learner,
@@ -118,7 +118,7 @@ class Bridge:
             self.pace,
             self.settings.cycle.interval_s,
         )
-        self._progress = Progress()
+        self._progress = CycleProgress()
         self._gaps = Gaps(self.settings.cycle.longest_gap * self.settings.cycle.interval_s)
         self._stuck = Stuck(self.settings.start.stuck_s)
         self._checking = Checking(self.backend, self.settings.cycle.checks_every_s, self.pace.monotonic_s())
@@ -126,7 +126,7 @@ class Bridge:
     # ------------------------------------------------------------------------------------------------- the loop
 
     def run(self) -> list[str]:
-        """Begin, then cycle until the pace ends. Returns what kept held jobs from being given back, a line each.
+        """Begin, then cycle until the pace ends. Returns what kept held jobs from being handed back, a line each.
 
         A beginning that takes longer than held jobs may wait goes on beside the cycles, which decide nothing meanwhile.
         """

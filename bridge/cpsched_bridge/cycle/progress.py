@@ -14,7 +14,7 @@ _TOLD = {State.ROLLING_BACK: "start_failed", State.GONE: "job_gone"}
 
 
 @dataclass(slots=True)
-class Progress:
+class CycleProgress:
     """Follows jobs from the decision to start them until they are seen running, or not."""
 
     _decided_at_s: dict[int, float] = field(default_factory=dict)

@@ -141,7 +141,7 @@ class PutOff:
     """The groups of the jobs that were pending in the last reading with a throttle."""
     jobs: frozenset[int] = frozenset()
     """The jobs that `applied` has marked last."""
-    _known: dict[int, _Known] = field(default_factory=dict)
+    _known: dict[int, _KnownJobs] = field(default_factory=dict)
     """The jobs of the last reading with a throttle: most of them are the same in the next one."""
 
     # ------------------------------------------------------------------------------------------- what has happened
@@ -223,7 +223,7 @@ class PutOff:
         for each in seen.pending:
             known = before.get(each.job.id)
             same = known is not None and known.pending is each
-            self._known[each.job.id] = known if same and known else _Known(each, tuple(_groups_of(each)))
+            self._known[each.job.id] = known if same and known else _KnownJobs(each, tuple(_groups_of(each)))
 
     # --------------------------------------------------------------------------------------------- what follows of it
 
@@ -288,7 +288,7 @@ class PutOff:
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownJobs:
     """A pending job with its groups, and as it was marked last."""
 
     pending: PendingJob

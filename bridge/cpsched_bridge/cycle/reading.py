@@ -14,7 +14,7 @@ LOOK_BACK_EVERY_S = 60
 
 
 @dataclass(slots=True)
-class Reader:
+class ObservationReader:
     """Reads the cluster for one bridge, from its start to its end."""
 
     backend: Backend

@@ -125,18 +125,18 @@ def _pending(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Cond
     if conduct.beside:
         return _make_way(entry, pending, now_s)
     if not conduct.controlling:
-        return _give_back(entry, pending, now_s)
+        return _hand_back(entry, pending, now_s)
     if entry is None:
         return _take(None, pending, now_s, conduct)
     return _BY_STATE[entry.state](entry, pending, now_s, conduct)
 
 
 def _make_way(entry: Entry | None, pending: PendingJob, now_s: int) -> Transition | None:
-    """Another bridge is in control. What only our ledger knows is given back; everything else is that bridge's."""
+    """Another bridge is in control. What only our ledger knows is handed back; everything else is that bridge's."""
     theirs = pending.hold is Hold.PLUGIN or (pending.hold is Hold.NONE and entry is not None and not entry.pinned)
     if entry is None or theirs:
         return _left_to_the_other(entry, now_s)
-    return _give_back(entry, pending, now_s)
+    return _hand_back(entry, pending, now_s)
 
 
 def _left_to_the_other(entry: Entry | None, now_s: int) -> Transition | None:
@@ -145,7 +145,7 @@ def _left_to_the_other(entry: Entry | None, now_s: int) -> Transition | None:
     return move(entry, State.FREE, now_s, "left to another bridge, which is in control", pinned=False)
 
 
-def _give_back(entry: Entry | None, pending: PendingJob, now_s: int) -> Transition | None:
+def _hand_back(entry: Entry | None, pending: PendingJob, now_s: int) -> Transition | None:
     if entry is not None and entry.state is State.HANDING_BACK:
         return _handing_back(entry, pending, now_s)
     if entry is not None and entry.state in KEPT and pending.hold is Hold.USER:

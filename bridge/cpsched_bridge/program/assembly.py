@@ -43,7 +43,7 @@ from cpsched_bridge.store.places import (
     pause_file,
 )
 from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.following import Surroundings
+from cpsched_bridge.watch.following import WatchSurroundings
 from cpsched_bridge.watch.server import Watch
 from cpsched_bridge.watch.systemd import Systemd
 from cpsched_sim import compiling
@@ -222,9 +222,9 @@ def watched(settings: Settings, backend: Backend, told: InForce) -> Iterator[Wat
         endpoint.close()
 
 
-def surroundings(settings: Settings, backend: Backend) -> Surroundings:
+def surroundings(settings: Settings, backend: Backend) -> WatchSurroundings:
     """What the watch shows besides the cycles."""
-    return Surroundings(
+    return WatchSurroundings(
         interval_s=settings.cycle.interval_s,
         journal_bytes=files_bytes(journal_path(settings)),
         ledger_bytes=files_bytes(ledger_path(settings)),
@@ -234,7 +234,7 @@ def surroundings(settings: Settings, backend: Backend) -> Surroundings:
 
 
 def run(settings: Settings, where: str) -> list[str]:
-    """Run a bridge until a signal ends it; what kept held jobs from being given back, a line each."""
+    """Run a bridge until a signal ends it; what kept held jobs from being handed back, a line each."""
     ready = prepared(settings, where)
     policy, told = ready.policy, ready.in_force
     for row in told.without_effect:
@@ -347,5 +347,5 @@ def warn_of_kept(settings: Settings, ledger: Ledger) -> None:
     kept = ledger.kept()
     if kept and settings.mode == "shadow":
         structlog.get_logger("bridge").warning(
-            "held_jobs_left", jobs=len(kept), mend="`cpsched release-all` gives them back to the cluster's scheduler"
+            "held_jobs_left", jobs=len(kept), mend="`cpsched release-all` hands them back to the cluster's scheduler"
         )

@@ -14,10 +14,10 @@ import typer
 from cpsched_bridge.errors import BridgeError, SettingsError
 from cpsched_sim import shell
 from cpsched_sim.cli import app as simulator
-from cpsched_sim.shell import SHORT_HELP, Commands, say
+from cpsched_sim.shell import SHORT_HELP, CommandGroup, say
 
 app = typer.Typer(
-    cls=Commands,
+    cls=CommandGroup,
     context_settings=SHORT_HELP,
     help="Schedule an HPC cluster with constraint programming: beside Slurm, or beside a simulated cluster.",
     no_args_is_help=True,
@@ -265,7 +265,7 @@ def release_all(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Also beside a bridge that is running.")] = False,
 ) -> None:
-    """Give every held job back to the cluster's own scheduler; needs no bridge, only its ledger and the cluster."""
+    """Hand every held job back to the cluster's own scheduler; needs no bridge, only its ledger and the cluster."""
     from cpsched_bridge.program import release
     from cpsched_bridge.settings import load
 

@@ -26,7 +26,7 @@ from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import AcceleratedPace, EventPace, StandingClock
 from cpsched_bridge.adapters.mock.morning import loaded_morning
-from cpsched_bridge.adapters.mock.site import Site
+from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.cycle.loop import Bridge, Listener
 from cpsched_bridge.errors import AddressTaken
 from cpsched_bridge.in_force import InForce
@@ -129,10 +129,10 @@ def _live_run(
     seconds: float,
     watch: Watch,
 ) -> Figures | None:
-    site = Site(cluster, morning)
+    site = MockCluster(cluster, morning)
     length_s = morning[-1].job.submit_s - morning[0].job.submit_s
     pace = AcceleratedPace(site, speed=max(1.0, length_s / max(seconds, 0.1)), budget_s=seconds)
-    board = Board(policy.dispatcher, len(morning))
+    board = DemoBoard(policy.dispatcher, len(morning))
     if not out.is_terminal:
         return _bridge_run(policy, site, pace, (watch, board, PlainLines(out, board)))
     with Live(get_renderable=board.picture, console=out, auto_refresh=False, screen=True) as live:
@@ -140,11 +140,13 @@ def _live_run(
 
 
 def _quiet_run(policy: PolicySpec, cluster: Cluster, morning: Sequence[TraceJob]) -> Figures | None:
-    site = Site(cluster, morning)
+    site = MockCluster(cluster, morning)
     return _bridge_run(policy, site, EventPace(site), ())
 
 
-def _bridge_run(policy: PolicySpec, site: Site, pace: EventPace, listeners: tuple[Listener, ...]) -> Figures | None:
+def _bridge_run(
+    policy: PolicySpec, site: MockCluster, pace: EventPace, listeners: tuple[Listener, ...]
+) -> Figures | None:
     """One bridge in control of `site` until nothing is left to happen; None if it was stopped before."""
     decide_s: list[float] = []
 
@@ -178,7 +180,7 @@ def _bridge_run(policy: PolicySpec, site: Site, pace: EventPace, listeners: tupl
 
 
 @dataclass(slots=True)
-class Board:
+class DemoBoard:
     """The state of the show: fed with reports, drawn when asked."""
 
     name: str
@@ -272,7 +274,7 @@ class PlainLines:
     """A line now and then."""
 
     out: Console
-    board: Board
+    board: DemoBoard
     last_s: float = 0.0
 
     def __call__(self, report: CycleReport) -> None:

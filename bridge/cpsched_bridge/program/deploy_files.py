@@ -69,7 +69,7 @@ FILES: tuple[DeployFile, ...] = (
         "deploy/systemd/cpsched-deadman",
         "cpsched-deadman",
         "/usr/local/sbin/",
-        "The dead-man script: gives held jobs back to Slurm when the heartbeat stops.",
+        "The dead-man script: hands held jobs back to Slurm when the heartbeat stops.",
         0o755,
     ),
     DeployFile(

@@ -21,7 +21,7 @@ from cpsched.model import Cluster, Job, RunningJob, Snapshot
 from cpsched.model.overrun import Overrun
 from cpsched.whereabouts import place_of
 from cpsched_bridge.children import begin
-from cpsched_bridge.cycle.apart import Answer, Begins, Doing, Known, Question
+from cpsched_bridge.cycle.apart import Begins, Doing, Lessons, Question, Reply
 from cpsched_sim import compiling
 from cpsched_sim.files import read_json
 
@@ -47,12 +47,12 @@ class Rounds:
         return Snapshot.of(question.now_s, self._cluster, question.free, queue, running, estimates, self._overrun)
 
 
-def answer(dispatcher: Dispatcher, rounds: Rounds, message: Question | Known) -> Answer:
+def answer(dispatcher: Dispatcher, rounds: Rounds, message: Question | Lessons) -> Reply:
     """The answer to one message; whatever the dispatcher raises is told in words."""
     question = message if isinstance(message, Question) else None
     snapshot = None if question is None else rounds.snapshot_of(question)
     try:
-        _know(dispatcher, message if isinstance(message, Known) else message.known)
+        _know(dispatcher, message if isinstance(message, Lessons) else message.known)
         decision = None
         if snapshot is not None and question is not None:
             began_s = time.perf_counter()
@@ -61,13 +61,13 @@ def answer(dispatcher: Dispatcher, rounds: Rounds, message: Question | Known) ->
             if took is not None:
                 took(time.perf_counter() - began_s)
         tell = getattr(dispatcher, "memory", None)
-        return Answer(decision, bool(dispatcher.learns), None if tell is None else tell())
+        return Reply(decision, bool(dispatcher.learns), None if tell is None else tell())
     except Exception as error:
         place = place_of(error, dispatcher, METHODS["dispatcher"])
-        return Answer(failure=what_happened(error) + (f" ({place})" if place else ""))
+        return Reply(failure=what_happened(error) + (f" ({place})" if place else ""))
 
 
-def _know(dispatcher: Dispatcher, known: Known) -> None:
+def _know(dispatcher: Dispatcher, known: Lessons) -> None:
     if known.memory is not None:
         dispatcher.recall(known.memory)
     for ended in known.lessons:
@@ -102,7 +102,7 @@ def serve(channel: Connection[Any, Any]) -> None:
         except BrokenPipeError:
             return
         except Exception as error:  # an answer that cannot be sent: a decision of no known kind
-            channel.send(Answer(failure=f"what it decided cannot be sent: {what_happened(error)}"))
+            channel.send(Reply(failure=f"what it decided cannot be sent: {what_happened(error)}"))
 
 
 def main() -> None:

@@ -23,12 +23,12 @@ CONFIRM_S = 10.0
 def release_all(
     settings: Settings, where: str, if_stale_s: float | None, force: bool, confirm_s: float = CONFIRM_S
 ) -> str:
-    """Give every held job back; the words to print. Raises `StillHeld` for jobs that could not be given back.
+    """Hand every held job back; the words to print. Raises `StillHeld` for jobs that could not be handed back.
 
     - Where no bridge has run, or one may not look into the state directory, nothing is done: `SettingsError` is raised.
-      With `force` the jobs that the cluster's own records prove to be the bridge's are given back, and `NoLedger` is
+      With `force` the jobs that the cluster's own records prove to be the bridge's are handed back, and `NoLedger` is
       raised: a mistyped path must not look like success.
-    - A ledger that is damaged or gone is no obstacle: what is known without it is given back, and the words say so.
+    - A ledger that is damaged or gone is no obstacle: what is known without it is handed back, and the words say so.
     - With `if_stale_s`, nothing is done while the bridge's heartbeat is younger than that. One that lies as far in the
       future is stale, too; and one that changes while it is watched is a sign of life, whatever its time.
     - Beside a living bridge nothing is done, and `AlreadyRunning` raised, unless its heartbeat is stale or `force` says
@@ -46,7 +46,7 @@ def release_all(
     backend = assembly.connect(settings, where)
     try:
         with places.owned(settings), places.emergency_ledger(settings) as ledger:
-            words = _give_back(backend, ledger, _other_bridge(backend, settings))
+            words = _hand_back(backend, ledger, _other_bridge(backend, settings))
     finally:
         backend.close()
         if lock is not None:
@@ -113,12 +113,12 @@ def _other_bridge(backend: Backend, settings: Settings) -> Claim | None:
             now = backend.observe().claim
             if now is not None and now != first:
                 return now
-    except Exception:  # jobs are given back whatever can be seen
+    except Exception:  # jobs are handed back whatever can be seen
         return None
     return None
 
 
-def _give_back(backend: Backend, ledger: Ledger, other: Claim | None) -> str:
+def _hand_back(backend: Backend, ledger: Ledger, other: Claim | None) -> str:
     before = len(ledger.kept())
     problems = give_all_back(backend, ledger, "release-all", lambda _: other is not None)
     notes = [happening.detail for happening in ledger.mishaps]

@@ -46,7 +46,7 @@ class State(StrEnum):
 
 
 KEPT = frozenset({State.HOLDING, State.HELD, State.STARTING, State.ROLLING_BACK, State.HANDING_BACK})
-"""States in which a hold or a pin of ours may be on the job: what `release-all` gives back."""
+"""States in which a hold or a pin of ours may be on the job: what `release-all` hands back."""
 
 CLOSED = frozenset({State.ENDED, State.GONE})
 

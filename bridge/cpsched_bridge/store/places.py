@@ -153,7 +153,7 @@ def emergency_ledger(settings: Settings) -> Iterator[Ledger]:
     path = ledger_path(settings)
     try:
         ledger = Ledger(path, settings.durable) if path.exists() else _unknown(path, "is not there")
-    except Exception as error:  # whatever it is, the held jobs are to be given back
+    except Exception as error:  # whatever it is, the held jobs are to be handed back
         ledger = _in_memory(path)
         ledger.mishaps.append(Happening("ledger_unwritable", f"{path}: {error}"))
     if not ledger.whole and not ledger.mishaps:

@@ -15,7 +15,7 @@ from cpsched.predictors.base import Predictor
 from cpsched_bridge.store.rounds import RoundRecord, digest_of_plan
 
 
-class Recorded(Predictor):
+class RecordedDispatcher(Predictor):
     """Predicts what was predicted when the round was recorded."""
 
     def __init__(self, estimates: Mapping[int, int]) -> None:
@@ -51,7 +51,7 @@ def decide_again(record: RoundRecord, read: ReadFile | None = None) -> DecidedAg
     if not record.replayable:
         return _skipped(record, f"{record.policy.dispatcher} learns and does not tell what it has learned")
     dispatcher = DISPATCHERS.build(record.policy.dispatcher, record.policy.dispatcher_settings, read)
-    policy = Policy(Recorded(record.estimates), dispatcher, record.policy.overrun_with(dispatcher))
+    policy = Policy(RecordedDispatcher(record.estimates), dispatcher, record.policy.overrun_with(dispatcher))
     if record.memory is not None:
         try:
             policy.recall(record.memory)

@@ -40,12 +40,12 @@ class _Connection(H11Protocol):
 
     @property
     def use(self) -> tuple[bool, float]:
-        """See `gate.Client`."""
+        """See `gate.Visitor`."""
         unread = self.transport.get_write_buffer_size() > 0
         return unread or self._answering(), self._since_s
 
     def turn_out(self) -> None:
-        """See `gate.Client`."""
+        """See `gate.Visitor`."""
         self.transport.abort()
 
     def connection_made(self, transport: Any) -> None:

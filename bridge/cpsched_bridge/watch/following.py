@@ -40,7 +40,7 @@ class Predicted:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class WatchSurroundings:
     """What is known of the bridge besides its cycles."""
 
     interval_s: float = 0.0
@@ -60,7 +60,7 @@ class Followed:
     report: CycleReport
     kept: tuple[Kept, ...] = ()
     predicted: tuple[Predicted, ...] = ()
-    around: Surroundings = field(default_factory=Surroundings)
+    around: WatchSurroundings = field(default_factory=WatchSurroundings)
     child_restarts: int = 0
     """Processes that the adapter started since the cycle before, the first one of all left out."""
 
@@ -74,7 +74,7 @@ class Following:
     _estimates: OrderedDict[int, int] = field(default_factory=OrderedDict)
     _restarts: int = 0
 
-    def follow(self, report: CycleReport, around: Surroundings | None = None) -> Followed:
+    def follow(self, report: CycleReport, around: WatchSurroundings | None = None) -> Followed:
         """Take in one cycle."""
         kept = tuple(
             Kept(job.id, self.promises[job.id].first_s, start_s)
@@ -88,7 +88,7 @@ class Following:
             if each.job.id in self._estimates
         )
         self._note_promises(report)
-        around = around or Surroundings()
+        around = around or WatchSurroundings()
         around = replace(around, paused=around.paused or report.paused or None)
         restarts, self._restarts = self._restarts, max(self._restarts, around.child_starts - 1)
         return Followed(report, kept, predicted, around, self._restarts - restarts)

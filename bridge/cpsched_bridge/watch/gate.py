@@ -26,7 +26,7 @@ _AT_ONCE, _PAUSE_S = 16, 0.025
 _OUT_OF_FILES_S = 1.0
 
 
-class Client(Protocol):
+class Visitor(Protocol):
     """An open connection, as the gate sees it."""
 
     @property
@@ -62,8 +62,8 @@ class Gate:
     ) -> None:
         self._listening, self._let_in, self._tell = listening, let_in, tell
         self.most = most_clients() if most is None else most
-        self.clients: set[Client] = set()
-        self._leaving: Client | None = None
+        self.clients: set[Visitor] = set()
+        self._leaving: Visitor | None = None
         self._open = 0
         """Descriptors in use: of clients, of those who are about to become clients, and of those who leave."""
         self._left_of_turn = _AT_ONCE
@@ -72,11 +72,11 @@ class Gate:
         listening.setblocking(False)
         self._read()
 
-    def came(self, client: Client) -> None:
+    def came(self, client: Visitor) -> None:
         """An accepted socket has become a client."""
         self.clients.add(client)
 
-    def gone(self, client: Client | None) -> None:
+    def gone(self, client: Visitor | None) -> None:
         """A client's socket is about to be closed, or an accepted one has not become a client."""
         if client is not None:
             self.clients.discard(client)

@@ -26,13 +26,13 @@ from cpsched_bridge.in_force import Row
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.exporter import CONTENT_TYPE, Exporter
-from cpsched_bridge.watch.following import Following, Surroundings
+from cpsched_bridge.watch.following import Following, WatchSurroundings
 from cpsched_bridge.watch.health import Health
 from cpsched_bridge.watch.hosts import is_ours
 from cpsched_bridge.watch.page import gantt, pages, schema, templates
 from cpsched_bridge.watch.page.alarms import stalled
 from cpsched_bridge.watch.page.answers import answer, told
-from cpsched_bridge.watch.page.asked import Question
+from cpsched_bridge.watch.page.asked import PageQuestion
 from cpsched_bridge.watch.page.board import Board
 from cpsched_bridge.watch.page.nodes import nodes
 from cpsched_bridge.watch.page.pages import Sight, Slider
@@ -69,7 +69,10 @@ class Watch:
     """Listens to the cycles of one bridge, and answers those who ask about them."""
 
     def __init__(
-        self, settings: Settings, around: Callable[[], Surroundings] = Surroundings, in_force: Sequence[Row] = ()
+        self,
+        settings: Settings,
+        around: Callable[[], WatchSurroundings] = WatchSurroundings,
+        in_force: Sequence[Row] = (),
     ) -> None:
         self._settings, self._around = settings, around
         self._following = Following()
@@ -193,7 +196,7 @@ def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
     at_a_time, made = Lock(), dict[str, str]()
 
     def at(request: Request) -> schema.View | None:
-        return views.at(Question.of(request.query_params).at)
+        return views.at(PageQuestion.of(request.query_params).at)
 
     def page(make: Callable[[Sight], str]) -> Page:
         def answered(request: Request) -> Response:
@@ -280,7 +283,7 @@ _SCHEMA: dict[str, Any] = {
 
 def _sight(request: Request, view: schema.View, slider: Slider | None) -> Sight:
     query = request.query_params
-    return Sight(view, Question.of(query), query.get("part") == "live", slider)
+    return Sight(view, PageQuestion.of(query), query.get("part") == "live", slider)
 
 
 def _tag(view: schema.View, path: str, query: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cpsched.dispatchers.cp import constraints
-from cpsched.dispatchers.cp.search import Guided, Search, values_of
+from cpsched.dispatchers.cp.search import Guided, GuidedSearch, values_of
 from cpsched.dispatchers.cp.variables import Boxes, Stairs, occupied, stairs, variables
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.kernels.cp.state import Plan
@@ -66,7 +66,7 @@ class PositionModel:
 
     def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> Guided:
         """The guided search."""
-        return Search(self, self.variables, plan, rank, complete)
+        return GuidedSearch(self, self.variables, plan, rank, complete)
 
     def read(self, search: Guided) -> Plan:
         """The plan of the solution that `search` stands on."""

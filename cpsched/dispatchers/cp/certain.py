@@ -12,7 +12,7 @@ from cpsched.dispatchers.cp.window import Problem
 from cpsched.kernels.cp.delays import delay
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.relaxation import relax
-from cpsched.kernels.cp.state import Facts, Objective, Plan, Relaxation, Tree, empty_plan
+from cpsched.kernels.cp.state import BranchTree, Facts, Objective, Plan, Relaxation, empty_plan
 from cpsched.kernels.cp.tree import CLOSE, NO_PLACES, branch, one_by_one
 
 _NODES = 1000
@@ -47,7 +47,7 @@ def bound_met(facts: Facts, objective: Objective, seed: int) -> Answer:
     if _meets(bound, objective, plan):
         return Answer(plan, "bound-met", True, bound, "optimal")
     least = bound
-    _, _, bound = branch(facts, Tree(relaxed, objective, plan, empty_plan(facts)), _NODES, _DIVES)
+    _, _, bound = branch(facts, BranchTree(relaxed, objective, plan, empty_plan(facts)), _NODES, _DIVES)
     bound = max(bound, least)
     if not _meets(bound, objective, plan):
         plan = shaken(facts, plan, objective, np.random.default_rng(seed))
@@ -68,7 +68,7 @@ def pooled(problem: Problem) -> Answer:
         plan.start_s[:] = facts.now_s
         return Answer(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
     nodes = max(_NODES, 2 * len(facts.jobs))
-    tree = Tree(relaxed, objective, plan, empty_plan(facts))
+    tree = BranchTree(relaxed, objective, plan, empty_plan(facts))
     _, met, bound = branch(facts, tree, nodes, NO_PLACES)
     return Answer(plan, "bound-met", met, bound, "optimal" if met else "")
 

@@ -110,7 +110,7 @@ class PerObjectiveDispatcher(Dispatcher):
         hints: list[IntArray | None] = [_in_queue_order(snapshot, facts, name) for name in self._orders]
         hints = [hint for hint in hints if hint is not None]
         effort = self._effort // (len(hints) + 1) + 1 if self._effort is not None else None
-        budget = sat.Budget(self._limit_s / (len(hints) + 1), effort, self._seed)
+        budget = sat.PoolBudget(self._limit_s / (len(hints) + 1), effort, self._seed)
         first = answer.plan.start_s if answer.plan is not None and answer.plan.start_s[0] >= facts.now_s else None
         if self._metric == "p2sf":
             submit_s, processors = snapshot.table.submit_s[facts.jobs], self._heights(snapshot, facts)

@@ -48,7 +48,7 @@ class Pooled:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class PoolBudget:
     """What the solver may spend: seconds, or thousandths of its own deterministic time."""
 
     seconds: float
@@ -71,7 +71,7 @@ class Found:
     branches: int = 0
 
 
-class Model:
+class BuiltModel:
     """Variables and constraints. One of the functions below adds an objective."""
 
     def __init__(self, problem: Pooled) -> None:
@@ -107,9 +107,9 @@ class Model:
             self.model.add_hint(start, at_s)
 
 
-def solve(problem: Pooled, objective: Objective, budget: Budget, hint_s: IntArray | None = None) -> Found:
+def solve(problem: Pooled, objective: Objective, budget: PoolBudget, hint_s: IntArray | None = None) -> Found:
     """The plan of least cost that the budget finds, from `hint_s` on where there is one."""
-    built = Model(problem)
+    built = BuiltModel(problem)
     weight = objective.weight
     factor = min(_LARGEST / (float(weight.sum()) * problem.horizon_s), 1e6 / float(weight.min()))
     terms: list[Any] = []
@@ -175,7 +175,7 @@ def costs(metric: str, submit_s: IntArray, run_s: IntArray, processors: IntArray
     return Objective(weight, submit_s.copy(), float((weight * run_s).sum()))
 
 
-def _searched(model: Any, budget: Budget, share: float = 1.0) -> tuple[Any, str]:
+def _searched(model: Any, budget: PoolBudget, share: float = 1.0) -> tuple[Any, str]:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers, solver.parameters.random_seed = 1, budget.seed
     if budget.effort is not None:
@@ -205,7 +205,7 @@ def _moments(
 
 
 def solve_p2sf(
-    problem: Pooled, submit_s: IntArray, processors: npt.ArrayLike, budget: Budget, hint_s: IntArray
+    problem: Pooled, submit_s: IntArray, processors: npt.ArrayLike, budget: PoolBudget, hint_s: IntArray
 ) -> Found:
     """The least P2SF: Dinkelbach's algorithm on costs that are tabulated over the start time, linear between entries.
 
@@ -221,7 +221,7 @@ def solve_p2sf(
             upper, lower = _moments(problem, submit_s, processors, at_s + problem.now_s)
             return upper - ratio * lower
 
-        built = Model(problem)
+        built = BuiltModel(problem)
         built.model.minimize(tabulated(built, cost, best - problem.now_s))
         solver, said = _searched(built.model, budget, 1 / _ROUNDS)
         seconds, branches = seconds + solver.wall_time, branches + solver.num_branches
@@ -235,7 +235,7 @@ def solve_p2sf(
     return Found(best, least, None, status, seconds, branches)
 
 
-def tabulated(built: Model, cost: Callable[[IntArray], FloatArray], shown_s: IntArray) -> Any:
+def tabulated(built: BuiltModel, cost: Callable[[IntArray], FloatArray], shown_s: IntArray) -> Any:
     """The sum of costs, each a table over its job's start; `cost` gives them for one start per job. Hints `shown_s`."""
     problem, model = built.problem, built.model
     first, last = problem.release_s, problem.horizon_s - problem.duration_s

@@ -179,7 +179,7 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         return self._model.solver.AssignVariablesValues(undecided, values)
 
 
-class Search(Guided):
+class GuidedSearch(Guided):
     """The search of the position model: each unit on the highest positions (pcp20 section 3)."""
 
     def __init__(

@@ -13,7 +13,7 @@ from cpsched.dispatchers.lookahead.reserving import by_walltime, named_by
 from cpsched.errors import require
 from cpsched.kernels.moves import ALL_MOVES
 from cpsched.kernels.search import ALL_START, NONE_START, go_on_from, look_ahead, ordered
-from cpsched.kernels.search_state import POOL_JOBS, Settings, new_search
+from cpsched.kernels.search_state import POOL_JOBS, SearchSettings, new_search
 from cpsched.kernels.state import planned, starts_of
 from cpsched.listing import Listing
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts
@@ -87,7 +87,7 @@ class Lookahead(Dispatcher):
         self._row, self._site_weight = row, site_weight
         self._objective, decodes = row.compiled(), row.effort if effort is None else effort
         self._search = new_search(
-            Settings(
+            SearchSettings(
                 decodes, work, horizon, covered, overdue_s, seed,
                 candidates=ALL_CANDIDATES, moves=ALL_MOVES, reservations=NEVER,
             )

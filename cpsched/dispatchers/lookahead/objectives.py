@@ -22,7 +22,7 @@ DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ObjectiveRow:
     """An objective: what a second costs that a job waits.
 
     That is r^`r` E^`e` (1 + `flat` A / (r E)) (1 + `ageing` (W / `aged_s`)^`ageing_power`). A is the *typical area* of
@@ -89,10 +89,10 @@ def _power(name: str, exponent: float) -> str:
     return name if exponent == 1 else f"{name}^{exponent:g}"
 
 
-OBJECTIVES: dict[str, Row] = {
+OBJECTIVES: dict[str, ObjectiveRow] = {
     row.name: row
     for row in (
-        Row(
+        ObjectiveRow(
             "default",
             "Waits by size and by job, with ageing: good in all measures",
             r=1.3,
@@ -103,11 +103,13 @@ OBJECTIVES: dict[str, Row] = {
             ageing_power=4,
             bounded=True,
         ),
-        Row("slowdown", "Mean slowdown, with ageing", e=-0.5, ageing=1.0, aged_s=2 * DAY_S),
-        Row("af", "Mean response time (AF)", effort=300),
-        Row("awf", "Mean response time weighted by area (AWF)", r=1.0, e=1.0, effort=100),
-        Row("bsld", "Mean bounded slowdown (BSLD)", e=-0.5, ageing=1.0, aged_s=2 * DAY_S, reserve=0.05, effort=100),
-        Row("p2sf", "Per-area slowdown of level 2 (P2SF)", r=1.0, power=4, effort=300),
+        ObjectiveRow("slowdown", "Mean slowdown, with ageing", e=-0.5, ageing=1.0, aged_s=2 * DAY_S),
+        ObjectiveRow("af", "Mean response time (AF)", effort=300),
+        ObjectiveRow("awf", "Mean response time weighted by area (AWF)", r=1.0, e=1.0, effort=100),
+        ObjectiveRow(
+            "bsld", "Mean bounded slowdown (BSLD)", e=-0.5, ageing=1.0, aged_s=2 * DAY_S, reserve=0.05, effort=100
+        ),
+        ObjectiveRow("p2sf", "Per-area slowdown of level 2 (P2SF)", r=1.0, power=4, effort=300),
     )
 }
 """Every objective by name, one row each."""

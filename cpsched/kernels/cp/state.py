@@ -128,7 +128,7 @@ class Relaxation(Handle):
     """int64[J, K]: what each job takes of each capacity at least."""
 
 
-class Tree(Handle):
+class BranchTree(Handle):
     """The state of a branch and bound: the relaxation, the best plan so far, and room for another plan."""
 
     relaxed: Relaxation

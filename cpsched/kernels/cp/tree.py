@@ -10,7 +10,7 @@ from cpsched.kernels.cp.delays import cost_of, delay
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.moments import same_shape
 from cpsched.kernels.cp.relaxation import has_room, next_room
-from cpsched.kernels.cp.state import Facts, Objective, Plan, Relaxation, Tree
+from cpsched.kernels.cp.state import BranchTree, Facts, Objective, Plan, Relaxation
 from cpsched.kernels.fit import PLENTY
 from cpsched.model import IntArray
 
@@ -95,7 +95,7 @@ def one_by_one(facts: Facts, relaxed: Relaxation, objective: Objective) -> float
 
 
 @kernel
-def branch(facts: Facts, tree: Tree, most: int, dives: int) -> tuple[int, bool, float]:
+def branch(facts: Facts, tree: BranchTree, most: int, dives: int) -> tuple[int, bool, float]:
     """Branch and bound on the relaxation: improves the best plan, and may prove it optimal.
 
     The tree is that of the paper's search, reduced to starts: the job that can start first starts, or is postponed. For

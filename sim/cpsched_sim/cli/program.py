@@ -8,10 +8,10 @@ import sys
 import typer
 
 from cpsched_sim import shell
-from cpsched_sim.shell import SHORT_HELP, Commands, echo_json
+from cpsched_sim.shell import SHORT_HELP, CommandGroup, echo_json
 
 app = typer.Typer(
-    cls=Commands,
+    cls=CommandGroup,
     help="Replay traces, list what there is, make up workloads.",
     no_args_is_help=True,
     context_settings=SHORT_HELP,

@@ -10,7 +10,7 @@ from cpsched.model import NEVER, IntArray
 from cpsched.site.accounts import Limits
 from cpsched.site.admission import LimitsNow
 from cpsched.site.limits import Book, Claimant, Spent, Standing
-from cpsched.site.multifactor import Candidates, Machine, basic_priorities, part_of_largest, points, tres_points
+from cpsched.site.multifactor import Candidates, MachineSize, basic_priorities, part_of_largest, points, tres_points
 from cpsched_sim.cluster.state import SimulatedCluster
 from cpsched_sim.site.fair_share import FadingUse, FloatArray, ShareTree, classic, fair_tree
 from cpsched_sim.site.policy_file import PartitionEntry, SitePolicy, resources_of
@@ -34,7 +34,7 @@ class SiteInPlay:
         self.site, self.weights = policy.site, policy.file.priority.weights()
         self.basic = policy.file.priority.kind == "basic"
         capacity = state.cluster.capacity
-        self.machine = Machine(len(capacity), int(capacity[:, 0].sum()))
+        self.machine = MachineSize(len(capacity), int(capacity[:, 0].sum()))
         self.resources = resources_of(state.cluster)
         self.present = dict(zip(self.resources, capacity.sum(axis=0).tolist(), strict=True)) | {"node": len(capacity)}
         rows = self.site.accounts.associations

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from cpsched.compile.handles import Column, FixedColumn, Handle, Matrix
 from cpsched.compile.jit import bare, inner, kernel
-from cpsched.kernels.carried import compact, regroup, shift_lines
 from cpsched.kernels.fit import QUEUED, STARTED, Starting, asks_more_than, shift_free, take_starts
 from cpsched.kernels.groups import EVER
 from cpsched.kernels.state import Carried, Site, longer
 from cpsched.model import NEVER
 from cpsched.model.overrun import expected_end
+from cpsched_sim.cluster.carried import compact, regroup, shift_lines
 
 WAITING, ACTIVE, OVER = QUEUED, STARTED, 3
 """Phases of a job; 0 before its arrival."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpsched.errors import require
 from cpsched.metrics import METRICS, steps
-from cpsched_sim.comparison import Comparison, Row
+from cpsched_sim.comparison import Comparison, ComparisonRow
 from cpsched_sim.experiment import Simulation
 from cpsched_sim.report import plots
 
@@ -89,12 +89,12 @@ def draw_use(results: Comparison | Simulation) -> Picture:
     return Picture(figure)
 
 
-def _rows(results: Comparison | Simulation) -> tuple[Sequence[Row], str]:
+def _rows(results: Comparison | Simulation) -> tuple[Sequence[ComparisonRow], str]:
     """The rows that did not fail, at least one, and a title."""
     plots.check()
     if isinstance(results, Simulation):
         policy = results.setup.policy
-        row = Row(policy.dispatcher, policy.predictor, results.summary(), measures=results.measures)
+        row = ComparisonRow(policy.dispatcher, policy.predictor, results.summary(), measures=results.measures)
         return [row], f"{results.workload.name} on {results.workload.system}"
     require(isinstance(results, Comparison), "results", type(results).__name__, "must be a comparison or a simulation")
     done = [row for row in results.rows if row.summary is not None]

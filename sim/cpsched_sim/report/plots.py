@@ -17,7 +17,7 @@ from cpsched_sim.files import write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from cpsched_sim.comparison import Row
+    from cpsched_sim.comparison import ComparisonRow
 
 SQUASHED = 30
 """A bar this many times as long as the one in the middle makes an axis logarithmic."""
@@ -35,7 +35,9 @@ def check() -> None:
         raise Unusable("plots need matplotlib: pip install 'cpsched[report]'") from error
 
 
-def write_comparison(rows: Sequence[Row], folder: Path, more: Sequence[Metric] = (), title: str = "") -> list[Path]:
+def write_comparison(
+    rows: Sequence[ComparisonRow], folder: Path, more: Sequence[Metric] = (), title: str = ""
+) -> list[Path]:
     """`bars.png` and `ecdf.png` of the combinations that did not fail; each row has its measures with it.
 
     Colours tell dispatchers apart, styles of line predictors. A picture is written whole or not at all. Raises
@@ -54,7 +56,7 @@ def write_comparison(rows: Sequence[Row], folder: Path, more: Sequence[Metric] =
     return [save(picture, folder / name) for picture, name in zip(pictures, PICTURES, strict=False)]
 
 
-def styles_of(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+def styles_of(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
     """Row name -> colour and line style: a colour for each dispatcher, a style of line for each predictor."""
     dispatchers = list(dict.fromkeys(row.dispatcher for row in rows))
     predictors = list(dict.fromkeys(row.predictor for row in rows))

@@ -30,11 +30,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from cpsched.errors import CpschedError
 from cpsched.model import Cluster, Job
-from cpsched.site.accounts import NO_LIMITS, Accounts, Association, Limits, Qos, Site
+from cpsched.site.accounts import NO_LIMITS, Accounts, Association, Limits, Qos, SiteLimits
 from cpsched.site.multifactor import Weights
-from cpsched.site.words import AT_SUBMISSION, FIELDS, UNMODELLED, limits_of, minutes_of
 from cpsched_sim.errors import InvalidPolicy
 from cpsched_sim.reading.tree import Tree, parse_tree, read_tree
+from cpsched_sim.reading.words import AT_SUBMISSION, FIELDS, UNMODELLED, limits_of, minutes_of
 from cpsched_sim.site.dumps import read_associations, read_qos, read_usage
 from cpsched_sim.site.fair_share import ShareTree
 from cpsched_sim.traces.job import TraceJob
@@ -227,7 +227,7 @@ class SitePolicy:
 
     name: str
     file: PolicyFile
-    site: Site
+    site: SiteLimits
     used_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     sha256: str = ""
     """Of what the file and its dumps say."""
@@ -309,7 +309,7 @@ def _policy(path: Path, tree: Tree) -> SitePolicy:
     qos |= {name: _qos(name, entry) for name, entry in file.qos.items()}
     partition_qos = {name: entry.qos for name, entry in file.partitions.items() if entry.qos}
     enforced = "limits" in file.enforce or "safe" in file.enforce
-    site = Site(accounts, qos, partition_qos, enforced, "safe" in file.enforce)
+    site = SiteLimits(accounts, qos, partition_qos, enforced, "safe" in file.enforce)
     used_s = read_usage(folder / dumps.shares) if dumps.shares else {}
     words = repr((file, site, used_s))
     return SitePolicy(path.name, file, site, used_s, sha256(words.encode()).hexdigest())

@@ -24,7 +24,7 @@ _KEPT = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class NodeKind:
     """Nodes that are alike, as a draft has them."""
 
     count: int
@@ -44,19 +44,19 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class SystemDraft:
     """A system as far as it is known. `notes` are what its owner should look at, a sentence each."""
 
     name: str
     summary: str
-    kinds: Sequence[Kind]
+    kinds: Sequence[NodeKind]
     notes: Sequence[str]
     partitions: Sequence[str] = ()
     resources: Sequence[str] = ("cores", "memory_mib", "gpus")
     units: str = "{ rule: cores }"
 
 
-def of_nodes(printed: Printed, name: str, source: str) -> Draft:
+def of_nodes(printed: Printed, name: str, source: str) -> SystemDraft:
     """The draft of what Slurm has configured; nodes stand in the order in which it fills them."""
     nodes = printed.nodes
     alike: dict[tuple[object, ...], list[SlurmNode]] = {}
@@ -81,20 +81,22 @@ def of_nodes(printed: Printed, name: str, source: str) -> Draft:
     if lone := [node.name for node in nodes if not node.partitions]:
         notes.append(f"{len(lone)} are in no partition that was printed: {listed(lone)}.")
     partitions = sorted({part for node in nodes for part in node.partitions})
-    return Draft(name, f"{len(nodes)} nodes, from {source}", kinds, notes, partitions)
+    return SystemDraft(name, f"{len(nodes)} nodes, from {source}", kinds, notes, partitions)
 
 
 def _alike(node: SlurmNode) -> tuple[object, ...]:
     return frozenset(node.partitions), node.gpus, node.cores, node.memory_mib, node.weight
 
 
-def _kind(nodes: Sequence[SlurmNode]) -> Kind:
+def _kind(nodes: Sequence[SlurmNode]) -> NodeKind:
     first = nodes[0]
     each = {"cores": first.cores, "memory_mib": first.memory_mib, "gpus": first.gpus}
     known = sorted({feature for node in nodes for feature in node.features})
     features = f"; features: {listed(known)}" if known else ""
     names = listed([node.name for node in nodes], 4)
-    return Kind(len(nodes), each, frozenset(first.partitions), prefix_of([n.name for n in nodes]), f"{names}{features}")
+    return NodeKind(
+        len(nodes), each, frozenset(first.partitions), prefix_of([n.name for n in nodes]), f"{names}{features}"
+    )
 
 
 def prefix_of(names: Sequence[str]) -> str:
@@ -111,7 +113,7 @@ def listed(words: Iterable[str], most: int = _MOST_WORDS) -> str:
     return ", ".join(shown(word, NAME_CHARS) for word in words[:most]) + more
 
 
-def text_of(draft: Draft) -> str:
+def text_of(draft: SystemDraft) -> str:
     """The draft as YAML, which is a legal system file. Raises `InvalidSystem` where it is larger than one may be."""
     labels = _labels(draft)
     lines = [f"# {note}" for note in draft.notes]
@@ -131,7 +133,7 @@ def text_of(draft: Draft) -> str:
     return "\n".join([*lines, f"units: {draft.units}", ""])
 
 
-def _types_of(draft: Draft, labels: Sequence[str]) -> dict[str, list[str]]:
+def _types_of(draft: SystemDraft, labels: Sequence[str]) -> dict[str, list[str]]:
     """The kinds of each partition; those whose names are one when they are printable are one."""
     found: dict[str, list[str]] = {}
     for partition in draft.partitions:
@@ -141,13 +143,13 @@ def _types_of(draft: Draft, labels: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def checked(draft: Draft) -> tuple[str, SystemFile]:
+def checked(draft: SystemDraft) -> tuple[str, SystemFile]:
     """The text, and what reading it gives; raises `InvalidSystem`."""
     text = text_of(draft)
     return text, parse_system(Path("draft"), text)
 
 
-def _labels(draft: Draft) -> list[str]:
+def _labels(draft: SystemDraft) -> list[str]:
     """A name for each kind, which no partition has."""
     taken, found = set(draft.partitions), []
     for kind in draft.kinds:

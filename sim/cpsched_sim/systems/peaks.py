@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cpsched.metrics import steps
-from cpsched.site.node_lists import known as nodes_in
 from cpsched_sim.errors import Unusable
-from cpsched_sim.systems.drafting import Draft, Kind, listed, prefix_of
+from cpsched_sim.reading.node_lists import known as nodes_in
+from cpsched_sim.systems.drafting import NodeKind, SystemDraft, listed, prefix_of
 from cpsched_sim.traces.record import Processors, Record, Units
 
 MOST = 1 << 53
@@ -31,7 +31,7 @@ MOST = 1 << 53
 GUESSED = "Guessed from what was in use at once in the jobs of the file. Check every number: idle nodes leave no trace."
 
 
-def of_records(every: Iterable[Record], resources: Sequence[str], name: str) -> Draft:
+def of_records(every: Iterable[Record], resources: Sequence[str], name: str) -> SystemDraft:
     """The draft of what jobs used; what each asks for is possible, and in these resources.
 
     Raises `Unusable` where no start is recorded.
@@ -48,12 +48,12 @@ def of_records(every: Iterable[Record], resources: Sequence[str], name: str) -> 
     return _all_alike(records, name, resources)
 
 
-def _pool(records: Sequence[Record], name: str) -> Draft:
+def _pool(records: Sequence[Record], name: str) -> SystemDraft:
     widths = [r.ask.processors if isinstance(r.ask, Processors) else r.ask.units for r in records]
     count = max(_at_once(records, widths), *widths)
     notes = [GUESSED, "The trace knows processors alone, not nodes: all of them are one pool."]
-    kind = Kind(1, {"processors": count}, prefix="pool")
-    return Draft(name, f"{count:,} processors", [kind], notes, (), ("processors",), "{ rule: pool }")
+    kind = NodeKind(1, {"processors": count}, prefix="pool")
+    return SystemDraft(name, f"{count:,} processors", [kind], notes, (), ("processors",), "{ rule: pool }")
 
 
 def _at_once(records: Sequence[Record], weights: Sequence[int]) -> int:
@@ -94,7 +94,7 @@ class _Seen:
         return found
 
 
-def _by_node(records: Sequence[Record], name: str) -> Draft:
+def _by_node(records: Sequence[Record], name: str) -> SystemDraft:
     seen: dict[str, _Seen] = defaultdict(_Seen)
     for record in records:
         for node in nodes_in(record.nodes):
@@ -104,7 +104,7 @@ def _by_node(records: Sequence[Record], name: str) -> Draft:
     for node in sorted(seen):
         alike[frozenset(seen[node].partitions), amounts[node].get("gpus", 0) > 0].append(node)
     kinds = [
-        Kind(len(nodes), _most(amounts[node] for node in nodes), key[0], prefix_of(nodes), listed(nodes, 4))
+        NodeKind(len(nodes), _most(amounts[node] for node in nodes), key[0], prefix_of(nodes), listed(nodes, 4))
         for key, nodes in sorted(alike.items(), key=lambda item: (item[0][1], item[1]))
     ]
     notes = [
@@ -117,7 +117,7 @@ def _by_node(records: Sequence[Record], name: str) -> Draft:
     there = sum(kind.count * kind.each["cores"] for kind in kinds)
     notes.append(f"In use at once: {_at_once(records, cores):,} of these {there:,} cores.")
     partitions = sorted({part for each in seen.values() for part in each.partitions})
-    return Draft(name, f"{len(seen):,} nodes that jobs ran on", kinds, notes, partitions)
+    return SystemDraft(name, f"{len(seen):,} nodes that jobs ran on", kinds, notes, partitions)
 
 
 def _most(every: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -131,7 +131,7 @@ def _most(every: Iterable[dict[str, int]]) -> dict[str, int]:
 # ------------------------------------------------------------------------------------------ without nodes
 
 
-def _all_alike(records: Sequence[Record], name: str, resources: Sequence[str]) -> Draft:
+def _all_alike(records: Sequence[Record], name: str, resources: Sequence[str]) -> SystemDraft:
     asks = [_units(record) for record in records]
     amounts = [dict(ask.each) for ask in asks]
     each = {r: max(part.get(r, 0) for part in amounts) for r in resources}
@@ -146,8 +146,8 @@ def _all_alike(records: Sequence[Record], name: str, resources: Sequence[str]) -
         "The file does not say where jobs ran (NodeList): all nodes are taken to be alike, and to be of any partition.",
         "Amounts of a node: the largest part of a node that a job was given. Nodes: as many as hold what was in use.",
     ]
-    kind = Kind(count, each, prefix="n")
-    return Draft(name, f"{count:,} nodes that are enough for what was in use", [kind], notes, (), resources)
+    kind = NodeKind(count, each, prefix="n")
+    return SystemDraft(name, f"{count:,} nodes that are enough for what was in use", [kind], notes, (), resources)
 
 
 def _units(record: Record) -> Units:

@@ -23,7 +23,7 @@ _FIRST_LINES = 20
 
 def draft_of(
     source: str | None, name: str, lenient: bool = False, format: str | None = None, dialect: Dialect = PLAIN
-) -> tuple[drafting.Draft, list[str]]:
+) -> tuple[drafting.SystemDraft, list[str]]:
     """The draft, and what there is to say of how it was read: `source` is a file, "-", or None to ask scontrol.
 
     Raises `InvalidTrace`, `InvalidValue`, `Unusable`.

@@ -11,7 +11,15 @@ from typer.testing import CliRunner
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cli import app
-from cpsched_sim.comparison import Row, baselines, check_baseline, combinations, compare, percentages, table_rows
+from cpsched_sim.comparison import (
+    ComparisonRow,
+    baselines,
+    check_baseline,
+    combinations,
+    compare,
+    percentages,
+    table_rows,
+)
 from cpsched_sim.experiment import Setup
 from cpsched_sim.processes import Study, compare_in_processes
 from tests.unit.sim.test_cli import FOUR_JOBS
@@ -28,7 +36,9 @@ def four_jobs(tmp_path):
 def a_row(name, bsld=2.0, **figures):
     dispatcher, _, predictor = name.partition("/")
     names = ("af", "awf", "p2sf", "mean_slowdown", "mean_wait_s", "utilization")
-    return Row(dispatcher, predictor, {"bsld": bsld, **dict.fromkeys(names, 1.0), "mean_wait_s": 0.0, **figures})
+    return ComparisonRow(
+        dispatcher, predictor, {"bsld": bsld, **dict.fromkeys(names, 1.0), "mean_wait_s": 0.0, **figures}
+    )
 
 
 def test_every_combination_gets_the_settings_that_it_knows():
@@ -66,7 +76,7 @@ def test_a_dispatcher_as_baseline_measures_each_row_with_its_own_predictor():
 
 
 def test_there_is_no_percentage_of_nothing_or_of_what_failed():
-    good, bad = a_row("a/x"), Row("b", "x", error="broke")
+    good, bad = a_row("a/x"), ComparisonRow("b", "x", error="broke")
     assert "mean_wait_s" not in percentages(good, good)
     assert percentages(bad, good) == percentages(good, bad) == {}
     lines = list(table_rows([good, bad], baselines([good, bad], None)))
@@ -75,7 +85,7 @@ def test_there_is_no_percentage_of_nothing_or_of_what_failed():
 
 
 def test_the_recorded_schedule_may_be_the_baseline_and_has_one_of_its_own():
-    rows = [a_row("a/x"), a_row("a/y", bsld=4.0), Row("as recorded", "", a_row("-").summary | {"bsld": 8.0})]
+    rows = [a_row("a/x"), a_row("a/y", bsld=4.0), ComparisonRow("as recorded", "", a_row("-").summary | {"bsld": 8.0})]
     assert rows[2].name == "as recorded"
     percent = [percentages(row, found[row.name])["bsld"] for found in [baselines(rows, "as recorded")] for row in rows]
     assert percent == [25, 50, 100]
@@ -162,7 +172,7 @@ def die_or_answer(study, setup, pipe):
     """What a combination's process runs in the test above; found by name in the spawned process."""
     if setup.policy.dispatcher == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
-    pipe.send(Row(setup.policy.dispatcher, setup.policy.predictor, error="answered"))
+    pipe.send(ComparisonRow(setup.policy.dispatcher, setup.policy.predictor, error="answered"))
 
 
 def test_the_command_prints_a_table_and_writes_a_table(four_jobs, tmp_path):

@@ -11,7 +11,7 @@ from cpsched.model import PowerCap
 from cpsched.planning import plan
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_sim.promises import Kept, Telling, figures, promises, write_promises
+from cpsched_sim.promises import KeptPromises, Telling, figures, promises, write_promises
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -66,7 +66,7 @@ def test_figures_are_by_how_far_ahead_a_promise_was():
 
 
 def test_errors_are_real_starts_less_promised_ones():
-    kept = Kept.of(np.array([-100, 0, 40, 60]))
+    kept = KeptPromises.of(np.array([-100, 0, 40, 60]))
     assert (kept.on_time, kept.median_error_s, kept.mean_error_s, kept.mean_absolute_error_s) == (0.5, 20, 0, 50)
     assert kept.late_p95_s == pytest.approx(57)
 

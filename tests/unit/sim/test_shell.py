@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cpsched_sim.comparison import Row
+from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.experiment import Setup
 from cpsched_sim.processes import Study, compare_in_processes
 from cpsched_sim.views import share, short
@@ -185,7 +185,7 @@ def test_a_comparison_does_not_go_on_with_another_trace(four_jobs, tmp_path):
 
 def test_what_was_finished_when_a_comparison_is_stopped_is_kept(four_jobs):
     setups = [Setup(), Setup()]
-    done: dict[int, Row] = {}
+    done: dict[int, ComparisonRow] = {}
 
     def stop(finished, total):
         if finished >= 1:

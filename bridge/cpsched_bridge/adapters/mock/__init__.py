@@ -12,7 +12,7 @@ from cpsched.model import Cluster
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import RunningClock
 from cpsched_bridge.adapters.mock.remote import RemoteBackend
-from cpsched_bridge.adapters.mock.site import Maintenance, Site
+from cpsched_bridge.adapters.mock.site import Maintenance, MockCluster
 from cpsched_bridge.errors import WrongSetting
 from cpsched_bridge.ports import Backend
 from cpsched_bridge.settings import Section
@@ -90,7 +90,7 @@ def local_backend(options: Options) -> MockBackend:
         cluster = System(load_system("eurora")).cluster
         jobs = eurora_jobs(options.days, options.seed, options.load)[: options.max_jobs]
     start_s = min((item.job.submit_s for item in jobs), default=0)
-    site = Site(cluster, jobs, options.plugin, maintenance=_maintenance(options, cluster, start_s))
+    site = MockCluster(cluster, jobs, options.plugin, maintenance=_maintenance(options, cluster, start_s))
     return MockBackend(site, RunningClock(options.speed, start_s))
 
 

@@ -6,19 +6,19 @@ from collections.abc import Collection, Sequence
 
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters.mock.clocks import SiteClock
-from cpsched_bridge.adapters.mock.site import Site
+from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.ports import Check, Claim, Observation, Outcome, Postponed, StartOrder
 
 
 class MockBackend:
     """A `Backend` over `site`, which is brought up to `clock` at every call."""
 
-    def __init__(self, site: Site, clock: SiteClock) -> None:
+    def __init__(self, site: MockCluster, clock: SiteClock) -> None:
         self.site = site
         self._clock = clock
         self._told = 0
 
-    def _now(self) -> Site:
+    def _now(self) -> MockCluster:
         self.site.advance(max(self._clock.now_s(), self.site.now_s))
         return self.site
 

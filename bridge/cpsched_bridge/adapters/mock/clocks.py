@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from cpsched_bridge.adapters.mock.site import Site
+from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_sim.cluster.clock import wall_ns
 
@@ -35,7 +35,7 @@ class RunningClock:
 class StandingClock:
     """Time stands still between the events: somebody else advances the site."""
 
-    site: Site
+    site: MockCluster
 
     def now_s(self) -> int:
         """See `SiteClock.now_s`."""
@@ -49,7 +49,7 @@ class EventPace(RealPace):
     are compiled no time passes: it is counted as nobody's.
     """
 
-    def __init__(self, site: Site, patience: int = 3) -> None:
+    def __init__(self, site: MockCluster, patience: int = 3) -> None:
         super().__init__()
         self._site, self._patience, self._idle = site, patience, 0
 
@@ -70,7 +70,7 @@ class EventPace(RealPace):
 class AcceleratedPace(EventPace):
     """From event to event, waiting between them as time would at `speed`; after `budget_s` real seconds not at all."""
 
-    def __init__(self, site: Site, speed: float, budget_s: float) -> None:
+    def __init__(self, site: MockCluster, speed: float, budget_s: float) -> None:
         super().__init__(site)
         self._speed, self._until_s = speed, self.monotonic_s() + budget_s
 

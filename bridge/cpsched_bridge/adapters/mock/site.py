@@ -37,7 +37,7 @@ class Pin:
     from_s: int
 
 
-class Site:
+class MockCluster:
     """A simulated cluster whose jobs arrive by themselves; time is what `advance` says it is.
 
     `plugin`: every new job arrives held for the bridge. `launch_s`: a pinned job runs so long after its release.

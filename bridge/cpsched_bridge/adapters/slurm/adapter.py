@@ -11,7 +11,7 @@ from cpsched.model import EndedJob
 from cpsched.site import multifactor
 from cpsched_bridge.adapters.slurm.doctor import checks_of, policy_checks
 from cpsched_bridge.adapters.slurm.policy import sprio
-from cpsched_bridge.adapters.slurm.policy.asking import Commands
+from cpsched_bridge.adapters.slurm.policy.asking import PolicyCommands
 from cpsched_bridge.adapters.slurm.policy.boost import boosts
 from cpsched_bridge.adapters.slurm.policy.ranking import Ranking
 from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
@@ -208,7 +208,7 @@ class SlurmBackend:
             records = self._transport.read()
         except BackendError:
             return []
-        shown = Commands(commands={"sprio": (sprio.COMMAND,)})
+        shown = PolicyCommands(commands={"sprio": (sprio.COMMAND,)})
         shown.start()
         answers = shown.answer(wait=True)
         text = answers.texts.get("sprio", "") if answers is not None else ""
@@ -231,7 +231,7 @@ class SlurmBackend:
             self._ranking.use(self._policy.picture)
             self._ranked_by = self._policy.version
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
-        ranked = self._ranking.applied(seen, records.jobs, multifactor.Machine(len(records.nodes), cpus))
+        ranked = self._ranking.applied(seen, records.jobs, multifactor.MachineSize(len(records.nodes), cpus))
         return dataclasses.replace(ranked, notes=notes) if notes else ranked
 
     def _ready(self) -> Translator:

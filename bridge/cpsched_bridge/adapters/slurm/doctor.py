@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from cpsched.site.multifactor import Machine
+from cpsched.site.multifactor import MachineSize
 from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
-from cpsched_bridge.adapters.slurm.policy.sprio import Comparison, compare, sprio_of
+from cpsched_bridge.adapters.slurm.policy.sprio import SprioComparison, compare, sprio_of
 from cpsched_bridge.adapters.slurm.records import ClusterRecords
 from cpsched_bridge.ports import Check
 
@@ -50,7 +50,7 @@ def policy_checks(
     found = [policy_reading(picture, failures)]
     if picture is not None:
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
-        machine = Machine(len(records.nodes), cpus)
+        machine = MachineSize(len(records.nodes), cpus)
         compared = compare(sprio_of(shown), records.jobs, picture, machine, records.now_s)
         found += [priorities(compared, picture), unmodelled_limits(picture), unmanaged(records)]
     return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
@@ -70,7 +70,7 @@ def policy_reading(picture: SitePicture | None, failures: Mapping[str, str]) -> 
     return Check("site policy", not lost, what, "let sacctmgr and sshare run here as the bridge", False)
 
 
-def priorities(compared: Comparison, picture: SitePicture) -> Check:
+def priorities(compared: SprioComparison, picture: SitePicture) -> Check:
     """Jobs that nobody holds have a priority in Slurm, which must be the one that is worked out here."""
     different = compared.differences
     detail = f"equal to sprio on {compared.jobs - len(different)} of {compared.jobs} jobs that are not held"

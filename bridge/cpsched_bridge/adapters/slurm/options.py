@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
-from cpsched_bridge.adapters.slurm.policy.asking import Commands
+from cpsched_bridge.adapters.slurm.policy.asking import PolicyCommands
 from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
 from cpsched_bridge.ports import Can
@@ -56,7 +56,7 @@ class Options(Section):
 
 def connect(options: Options) -> SlurmBackend:
     """The backend; the cluster is reached with the first call."""
-    reader = PolicyReader(Commands(options.policy_deadline_s), time.monotonic) if options.site_policy else None
+    reader = PolicyReader(PolicyCommands(options.policy_deadline_s), time.monotonic) if options.site_policy else None
     transport = PyslurmTransport(options.deadline_s, options.history_deadline_s)
     return SlurmBackend(transport, options.history_days, reader, options.boost)
 

@@ -12,7 +12,7 @@ _MOST_ASKED = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PageQuestion:
     """A choice of nodes, jobs and time; what makes no sense counts as not asked."""
 
     ahead: int = 6
@@ -34,7 +34,7 @@ class Question:
     """The name of an order; with a minus before it, the other way round."""
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> Question:
+    def of(cls, query: Mapping[str, str]) -> PageQuestion:
         """From the address."""
         ahead = _number(query.get("ahead"))
         words = {each.name: _words(query.get(each.name, "")) for each in fields(cls) if each.type == "str"}
@@ -60,7 +60,7 @@ class Question:
     def address(self, **changes: object) -> str:
         """The address of the same page with changes; another choice begins at its first page."""
         values = asdict(self) | {"page": 1} | changes
-        plain = asdict(Question())
+        plain = asdict(PageQuestion())
         return "?" + urlencode({name: value for name, value in values.items() if value != plain[name]})
 
     def other(self, **choices: object) -> str:

@@ -22,7 +22,7 @@ from cpsched_bridge.ports import Check, Observation
 from cpsched_bridge.report import OK, CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch import reasons
-from cpsched_bridge.watch.following import Followed, Promise, Surroundings
+from cpsched_bridge.watch.following import Followed, Promise, WatchSurroundings
 from cpsched_bridge.watch.page import schema
 from cpsched_bridge.watch.page.alarms import alarms
 from cpsched_bridge.watch.page.causes import causes
@@ -41,7 +41,7 @@ _MOST_MOMENTS = PAST_S // _MOMENT_S + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RanJob:
     """A job that has ended."""
 
     job: Job
@@ -60,7 +60,7 @@ class Instant:
     observation: Observation
     free: IntArray
     promises: Mapping[int, Promise]
-    around: Surroundings
+    around: WatchSurroundings
     checks: Sequence[Check] = ()
     """As they were made last."""
 
@@ -75,7 +75,7 @@ class Board:
     _running: dict[int, RunningJob] = field(default_factory=dict)
     _labels: Mapping[int, str] = field(default_factory=dict)
     """Of the running jobs."""
-    _past: deque[Ran] = field(default_factory=lambda: deque(maxlen=_MOST_PAST))
+    _past: deque[RanJob] = field(default_factory=lambda: deque(maxlen=_MOST_PAST))
     _lines: deque[schema.DecisionLine] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
     _moments: deque[schema.Moment] = field(default_factory=lambda: deque(maxlen=_MOST_MOMENTS))
     _trend: Trend = field(default_factory=Trend)
@@ -106,7 +106,7 @@ class Board:
         ends = {ended.job.id: ended.end_s for ended in report.ended}
         for id in self._running.keys() - now.keys():
             before, end_s = self._running[id], ends.get(id, seen.now_s)
-            self._past.append(Ran(before.job, before.placement, before.start_s, end_s, self._labels.get(id, "")))
+            self._past.append(RanJob(before.job, before.placement, before.start_s, end_s, self._labels.get(id, "")))
         self._running, self._labels = now, seen.labels
         while self._past and self._past[0].end_s < seen.now_s - PAST_S:
             self._past.popleft()
@@ -168,7 +168,7 @@ class _View:
 
     instant: Instant
     settings: Settings
-    past: list[Ran]
+    past: list[RanJob]
 
     @property
     def hidden(self) -> bool:

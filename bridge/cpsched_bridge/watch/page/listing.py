@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cpsched_bridge.watch.page.asked import Question
+from cpsched_bridge.watch.page.asked import PageQuestion
 from cpsched_bridge.watch.page.nodes import STATES as NODE_STATES
 from cpsched_bridge.watch.page.schema import AsideJob, Asked, Node, QueuedJob, RunningJob, View
 
@@ -83,7 +83,7 @@ class Choice:
     whole: bool
 
 
-def jobs(view: View, asked: Question) -> list[Job]:
+def jobs(view: View, asked: PageQuestion) -> list[Job]:
     """The jobs that were asked for, in the order asked for."""
     found = [job for job in of_state(view, asked.state) if _is_asked_for(job, asked)]
     return _ordered(found, asked.sort, ORDERS)
@@ -97,7 +97,7 @@ def of_state(view: View, state: str) -> list[Job]:
     return list(of.get(state, view.queue))
 
 
-def choices(view: View, asked: Question) -> list[Choice]:
+def choices(view: View, asked: PageQuestion) -> list[Choice]:
     """What can be chosen among the jobs of the state that is shown."""
     among, found = of_state(view, asked.state), []
     for name in FIELDS:
@@ -111,7 +111,7 @@ def choices(view: View, asked: Question) -> list[Choice]:
     return found
 
 
-def nodes(found: Iterable[Node], asked: Question) -> list[Node]:
+def nodes(found: Iterable[Node], asked: PageQuestion) -> list[Node]:
     """The nodes that were asked for, in the order asked for."""
     words = asked.q.lower()
     chosen = [
@@ -123,7 +123,7 @@ def nodes(found: Iterable[Node], asked: Question) -> list[Node]:
     return _ordered(chosen, asked.sort, NODE_ORDERS)
 
 
-def _is_asked_for(job: Job, asked: Question) -> bool:
+def _is_asked_for(job: Job, asked: PageQuestion) -> bool:
     if any(wanted and getattr(job, name) != wanted for name in FIELDS if (wanted := getattr(asked, name))):
         return False
     if asked.kind and getattr(job, "kind", "") != asked.kind:

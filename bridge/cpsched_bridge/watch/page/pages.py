@@ -10,7 +10,7 @@ from typing import Any
 from cpsched_bridge.ports import NOWHERE
 from cpsched_bridge.watch.page import asking, gantt, listing, templates
 from cpsched_bridge.watch.page.answers import Told, because
-from cpsched_bridge.watch.page.asked import HOURS, Question
+from cpsched_bridge.watch.page.asked import HOURS, PageQuestion
 from cpsched_bridge.watch.page.gantt import Links, Window
 from cpsched_bridge.watch.page.line_chart import line_chart
 from cpsched_bridge.watch.page.listing import Job, asked_of
@@ -49,7 +49,7 @@ class Sight:
     """What every page is made of."""
 
     view: View
-    asked: Question
+    asked: PageQuestion
     part: bool = False
     """Only what changes, for a page that is open already."""
     slider: Slider | None = None
@@ -158,7 +158,7 @@ def _page(name: str, sight: Sight, base: str = "", **values: Any) -> str:
     )  # fmt: skip
 
 
-def _paged(found: Sequence[Any], asked: Question) -> tuple[Sequence[Any], int, Question]:
+def _paged(found: Sequence[Any], asked: PageQuestion) -> tuple[Sequence[Any], int, PageQuestion]:
     """The rows of one page, the number of pages, and which page it is."""
     pages = max(1, -(-len(found) // ROWS))
     asked = replace(asked, page=min(asked.page, pages))

@@ -6,7 +6,7 @@ import time
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import StandingClock
 from cpsched_bridge.adapters.mock.remote import RemoteBackend, serve
-from cpsched_bridge.adapters.mock.site import Site
+from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.ports import Claim
 from tests.builders import a_cluster
 
@@ -14,7 +14,7 @@ ONE, TWO = (Claim(name, "1", 1, f"{name}:/state") for name in ("one", "two"))
 
 
 def test_two_bridges_at_a_time_are_answered_and_one_of_them_can_claim_the_site(tmp_path):
-    site = Site(a_cluster(), [])
+    site = MockCluster(a_cluster(), [])
     threading.Thread(target=serve, args=(MockBackend(site, StandingClock(site)), tmp_path / "s"), daemon=True).start()
     while not (tmp_path / "s").exists():
         time.sleep(0.01)

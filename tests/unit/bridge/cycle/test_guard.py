@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpsched.model import Job, RunningJob
-from cpsched_bridge.cycle.came_true import KINDS, FailedStart, Starts
+from cpsched_bridge.cycle.came_true import KINDS, FailedStart, StartsToCome
 from cpsched_bridge.cycle.guard import Allowance, FailureWatch, require_ready
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.likes import likes_of
@@ -97,7 +97,7 @@ def a_watch(**changed: Any) -> FailureWatch:
 
 
 def failed(watch: FailureWatch, *starts: FailedStart, at_s: float = 0, times: int = 2) -> FailureWatch:
-    watch.started(at_s, Starts(failed=starts * times))
+    watch.started(at_s, StartsToCome(failed=starts * times))
     return watch
 
 
@@ -125,16 +125,16 @@ def test_two_users_and_too_few_starts_are_not_enough():
 
 def test_a_start_that_comes_true_clears_its_user():
     watch = failed(a_watch(), *map(all_over, USERS[:3]))
-    watch.started(1, Starts(true=("ann",)))
+    watch.started(1, StartsToCome(true=("ann",)))
     assert watch.failing(1) == ["bob", "cy"]
     assert watch.verdict(1) is None
 
 
 def test_most_users_must_fail():
     watch = failed(a_watch(), *map(all_over, USERS[:3]))
-    watch.started(0, Starts(true=("v", "w")))
+    watch.started(0, StartsToCome(true=("v", "w")))
     assert watch.verdict(0) is not None, "three of five"
-    watch.started(0, Starts(true=("x",)))
+    watch.started(0, StartsToCome(true=("x",)))
     assert watch.verdict(0) is None, "three of six"
 
 
@@ -200,10 +200,10 @@ def test_after_a_resume_everything_begins_at_nothing():
 def test_what_is_remembered_has_a_bound():
     watch = a_watch(failed_starts=3)
     for number in range(5_000):
-        watch.started(0, Starts(failed=(all_over("ann", walltime_s=1 + number),)))
+        watch.started(0, StartsToCome(failed=(all_over("ann", walltime_s=1 + number),)))
     assert sum(len(record.failed) for record in watch._users.values()) == 8
     for number in range(100):
-        watch.started(number, Starts(true=(f"u{number}",)))
+        watch.started(number, StartsToCome(true=(f"u{number}",)))
     assert watch.verdict(1000) is None
     assert not watch._users
     assert all(len(names) <= 2 for names in watch._known.values())
@@ -227,5 +227,5 @@ def test_no_single_user_account_partition_qos_shape_or_node_makes_the_bridge_sta
             job |= {"queue": "q"} if kind == "walltime_s" else {}  # which is a part of the shape
         starts.append(a_start(user, node, data.draw(st.sampled_from(((), ("mallory",)))), **job))
     watch = failed(a_watch(failing_users=failing_users, failed_starts=1), *starts)
-    watch.started(1, Starts(true=tuple(data.draw(st.lists(st.sampled_from(("x", "y", "z")))))))
+    watch.started(1, StartsToCome(true=tuple(data.draw(st.lists(st.sampled_from(("x", "y", "z")))))))
     assert watch.verdict(1) is None

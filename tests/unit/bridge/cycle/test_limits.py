@@ -8,7 +8,7 @@ from cpsched.catalogue import dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort
 from cpsched.policy_spec import PolicySpec
-from cpsched.site.accounts import Accounts, Association, Limits, Site
+from cpsched.site.accounts import Accounts, Association, Limits, SiteLimits
 from cpsched.site.admission import LimitsNow
 from cpsched.site.limits import Book, Claimant
 from cpsched_bridge.settings import PolicySettings, PowerSettings
@@ -37,7 +37,7 @@ class LimitedCluster(FakeCluster):
         users = (
             Association("lab", user, limits=Limits(jobs=2) if user == "ada" else Limits()) for user in ("ada", "bob")
         )
-        book = Book(Site(Accounts((Association("root", parent=-1), *users))))
+        book = Book(SiteLimits(Accounts((Association("root", parent=-1), *users))))
 
         def standing(job):
             return book.standing(Claimant(job.user, job.account, job.queue, "", (("cpu", 1),), 1))

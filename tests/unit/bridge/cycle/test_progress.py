@@ -2,7 +2,7 @@
 
 import pytest
 
-from cpsched_bridge.cycle.progress import Progress
+from cpsched_bridge.cycle.progress import CycleProgress
 from cpsched_bridge.ports import Obstacle
 from cpsched_bridge.report import CycleReport, Happening
 from cpsched_bridge.store.ledger import FOLLOWS, Entry, State, Transition
@@ -12,7 +12,7 @@ LIMIT = Obstacle("AssocMaxJobsLimit", "user ada")
 
 @pytest.fixture
 def progress():
-    return Progress()
+    return CycleProgress()
 
 
 def seen(progress, *transitions, now_s=7.5):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from cpsched.model import EndedJob
-from cpsched_bridge.cycle.reading import LOOK_BACK_EVERY_S, Reader
+from cpsched_bridge.cycle.reading import LOOK_BACK_EVERY_S, ObservationReader
 from cpsched_bridge.store.ledger import Ledger, State, move
 from tests.builders import a_job
 from tests.fakes import FakeCluster
@@ -35,7 +35,7 @@ def reader(cluster, tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite", durable=False)
     ledger.record([move(None, State.HELD, 0, "", job_id=id) for id in (1, 2)])
     ledger.record([move(ledger.get(2), State.ENDED, 1, "ended")])
-    return Reader(cluster, ledger)
+    return ObservationReader(cluster, ledger)
 
 
 def test_the_first_reading_lists_as_ended_what_the_ledger_takes_for_alive_and_gives_all_of_the_past(reader):

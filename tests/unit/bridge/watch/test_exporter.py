@@ -8,7 +8,7 @@ from cpsched_bridge.ports import Check, Hold, LeftJob
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.exporter import Exporter
-from cpsched_bridge.watch.following import Followed, Kept, Predicted, Surroundings
+from cpsched_bridge.watch.following import Followed, Kept, Predicted, WatchSurroundings
 from cpsched_bridge.watch.metrics import METRICS, PARTITIONS, Metric
 from cpsched_bridge.watch.server import Watch
 from tests.builders import a_cluster, a_job
@@ -243,7 +243,7 @@ def test_jobs_left_to_the_clusters_scheduler_wait_for_that_reason(bridge_at, wat
 
 
 def test_sizes_and_restarts_of_the_child(bridge_at):
-    around = [Surroundings(1.0, 10, 20, child_starts=1), Surroundings(1.0, 11, 21, child_starts=3)]
+    around = [WatchSurroundings(1.0, 10, 20, child_starts=1), WatchSurroundings(1.0, 11, 21, child_starts=3)]
     watch = Watch(Settings(), lambda: around.pop(0))
     bridge = bridge_at(FakeCluster(), listeners=(watch,))
     bridge.cycle()

@@ -25,7 +25,7 @@ from cpsched.model import (
     Snapshot,
     Starts,
 )
-from cpsched.site.accounts import Accounts, Association, Limits, Qos, Site
+from cpsched.site.accounts import Accounts, Association, Limits, Qos, SiteLimits
 from cpsched.site.admission import LimitsNow, admit, decide_within, keeps, standings_of
 from cpsched.site.limits import Book, Claimant
 
@@ -47,7 +47,7 @@ def job(id, user="ada", cores=1, minutes=10, **named):
 def scene(jobs, limits=NONE, running=(), cores=8, ada=NONE):
     """(snapshot, limits now) of a pool with these limits on the QOS, and on ada's association; others have none."""
     users = (Association("lab", user, parent=0, limits=ada if user == "ada" else NONE) for user in USERS.values())
-    site = Site(Accounts((Association("root", parent=-1), *users)), {"normal": Qos("normal", limits=limits)})
+    site = SiteLimits(Accounts((Association("root", parent=-1), *users)), {"normal": Qos("normal", limits=limits)})
     book = Book(site)
     standings = {each.id: book.standing(claim(each)) for each in jobs}
     used = book.usage([book.standing(claim(each)) for each in running])
@@ -171,7 +171,7 @@ def test_without_limits_the_snapshot_is_handed_on_as_it_is():
 
 
 def test_admission_says_why_once_for_all_of_a_kind():
-    book = Book(Site(qos={"normal": Qos("normal", limits=Limits(wall_min=1))}))
+    book = Book(SiteLimits(qos={"normal": Qos("normal", limits=Limits(wall_min=1))}))
     standing = book.standing(claim(job(1)))
     found = admit([standing, None, standing], book.usage([]), [0, 1, 2])
     assert found.positions.tolist() == [1]
@@ -288,7 +288,7 @@ def test_the_answer_that_counts_is_named_by_its_number():
 
 
 def standing_for(limits, user="ada"):
-    book = Book(Site(qos={"normal": Qos("normal", limits=limits)}))
+    book = Book(SiteLimits(qos={"normal": Qos("normal", limits=limits)}))
     return book.standing(claim(job(1, user))), book
 
 
@@ -309,7 +309,7 @@ def test_refusals_are_put_into_words_where_somebody_reads_them():
 
 
 def test_a_job_under_no_limit_has_no_standing():
-    free = Book(Site(qos={"normal": Qos("normal")})).standing(claim(job(1)))
+    free = Book(SiteLimits(qos={"normal": Qos("normal")})).standing(claim(job(1)))
     full, _ = standing_for(Limits(group_jobs=0))
     barred, _ = standing_for(Limits(wall_min=1))
     snapshot, _ = scene([job(id) for id in (1, 2, 3, 4)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.site.accounts import Accounts, Association, Limits, Qos, Site
+from cpsched.site.accounts import Accounts, Association, Limits, Qos, SiteLimits
 from cpsched.site.admission import broken
 from cpsched.site.limits import Book, Claimant, Spent
 from cpsched.site.reasons import reason_of
@@ -24,7 +24,7 @@ def site(qos=NONE, part=None, root=NONE, account=NONE, user=NONE, safe=False, **
         Association("lab", "ada", parent=1, limits=user),
         Association("lab", "bob", parent=1),
     )
-    return Site(Accounts(rows), known, {"main": "main-part"} if part is not None else {}, safe=safe)
+    return SiteLimits(Accounts(rows), known, {"main": "main-part"} if part is not None else {}, safe=safe)
 
 
 def asks(user="ada", limit_min=60, **tres):
@@ -132,7 +132,7 @@ def test_what_a_qos_sets_switches_the_same_limit_of_associations_off(qos, below)
 )  # fmt: skip
 def test_a_limit_that_is_switched_off_for_one_job_still_counts_that_job_for_others(narrow, wide, safe, reason):
     rows = (Association("root", parent=-1, limits=narrow), Association("lab", "ada"))
-    at = Site(Accounts(rows), {"free": Qos("free", limits=wide), "normal": Qos("normal")}, safe=safe)
+    at = SiteLimits(Accounts(rows), {"free": Qos("free", limits=wide), "normal": Qos("normal")}, safe=safe)
     free = asks(limit_min=1)._replace(qos="free")
     assert verdict(at, asks(), [free]) == reason
     assert verdict(at, asks()) is None
@@ -203,13 +203,15 @@ def test_an_association_for_one_partition_comes_before_the_general_one():
         Association("lab", "ada", limits=Limits(jobs=0)),
         Association("lab", "ada", "main", limits=Limits(jobs=1)),
     )
-    at = Site(Accounts(rows))
+    at = SiteLimits(Accounts(rows))
     assert verdict(at, asks()) is None
     assert verdict(at, asks()._replace(partition="other")) == "AssocMaxJobsLimit"
 
 
 def test_where_limits_are_not_enforced_none_holds():
-    at = Site(site(Limits(group_jobs=0)).accounts, {"normal": Qos("normal", limits=Limits(group_jobs=0))}, {}, False)
+    at = SiteLimits(
+        site(Limits(group_jobs=0)).accounts, {"normal": Qos("normal", limits=Limits(group_jobs=0))}, {}, False
+    )
     assert verdict(at, asks()) is None
 
 
@@ -340,7 +342,7 @@ def test_of_several_qos_the_first_that_has_a_factor_counts():
     rows = (Association("root", parent=-1), Association("lab", "ada", parent=0, limits=Limits(tres={"cpu": 4})))
     for part, own, most in ((2.0, 9.0, 8), (None, 3.0, 12), (2.0, None, 8)):
         known = {"normal": Qos("normal", limit_factor=own), "main-part": Qos("main-part", limit_factor=part)}
-        at = Site(Accounts(rows), known, {"main": "main-part"})
+        at = SiteLimits(Accounts(rows), known, {"main": "main-part"})
         assert verdict(at, asks(cpu=most)) is None
         assert verdict(at, asks(cpu=most + 1)) == "AssocMaxCpuPerJobLimit"
 

@@ -11,7 +11,7 @@ from cpsched.errors import InvalidValue
 from cpsched.site.multifactor import (
     FIRST_BASIC,
     Candidates,
-    Machine,
+    MachineSize,
     PriorityRules,
     Weights,
     accrue_since,
@@ -25,7 +25,7 @@ from cpsched.site.multifactor import (
 
 NOW_S = 1_700_000_000
 DAY_S = 86_400
-TEN_NODES = Machine(nodes=10, cpus=320)
+TEN_NODES = MachineSize(nodes=10, cpus=320)
 
 
 def candidates(**given):
@@ -82,7 +82,7 @@ def test_the_size_of_a_job(weights, nodes, cpus, limit_min, expected):
 
 def test_without_a_machine_size_counts_for_nothing():
     columns = (np.array([value]) for value in (1, 1, 1))
-    assert size_factor(*columns, Weights(), Machine(0, 0))[0] == 0.0
+    assert size_factor(*columns, Weights(), MachineSize(0, 0))[0] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_weights_that_make_no_sense_are_refused(wrong):
 @pytest.mark.parametrize("weights", [Weights(), Weights(favor_small=True), Weights(size_over_time=True)])
 def test_a_machine_without_nodes_or_processors_measures_nothing(nodes, cpus, counts, weights):
     columns = (np.array([value]) for value in (1, 0, 1))
-    found = size_factor(*columns, weights, Machine(nodes, cpus))[0]
+    found = size_factor(*columns, weights, MachineSize(nodes, cpus))[0]
     assert found == (0.0 if not counts or weights.favor_small else 1.0)
 
 

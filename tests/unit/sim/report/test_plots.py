@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
-from cpsched_sim.comparison import Row
+from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.errors import Unusable
 from cpsched_sim.report import plots
 from tests.unit.sim.test_cli import FOUR_JOBS
@@ -50,7 +50,7 @@ def test_an_axis_is_logarithmic_where_one_bar_squashes_the_others(values, scale)
 
 
 def test_colours_tell_dispatchers_apart_and_styles_of_line_predictors():
-    rows = [Row(dispatcher, predictor) for dispatcher in ("a", "b") for predictor in ("x", "y")]
+    rows = [ComparisonRow(dispatcher, predictor) for dispatcher in ("a", "b") for predictor in ("x", "y")]
     styles = plots.styles_of(rows)
     assert [tuple(styles[row.name].values()) for row in rows] == [("C0", "-"), ("C0", "--"), ("C1", "-"), ("C1", "--")]
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.errors import CpschedError
-from cpsched.site.accounts import Accounts, Association, Qos, Site
+from cpsched.site.accounts import Accounts, Association, Qos, SiteLimits
 from cpsched.site.limits import Spent
 from cpsched.site.multifactor import PriorityRules, Weights
-from cpsched.site.words import flags_of, limits_of, minutes_of, pairs_of, pipe_table, tres_of, truthy, unmodelled
+from cpsched_sim.reading.words import flags_of, limits_of, minutes_of, pairs_of, pipe_table, tres_of, truthy, unmodelled
 
 _CONFIG_LINE = re.compile(r"(\w+)\s*= ?(.*)")
 _USED = re.compile(r"([\w/:.-]+)=[^,(]*\((\d+(?:\.\d+)?)\)")
@@ -57,7 +57,7 @@ class SitePicture:
     - `period_s`: how often Slurm works priorities out anew.
     """
 
-    site: Site = field(default_factory=Site)
+    site: SiteLimits = field(default_factory=SiteLimits)
     rules: PriorityRules = field(default_factory=PriorityRules)
     spent: Spent = field(default_factory=Spent)
     fair_share: Mapping[int, float] = field(default_factory=dict)
@@ -286,10 +286,10 @@ def picture_of(texts: Mapping[str, str]) -> SitePicture:
     partitions = partitions_of(texts["partitions"])
     period_s = 60 * (minutes_of(config["PriorityCalcPeriod"]) or 5)
     if not texts.get("state"):
-        return SitePicture(Site(limits_hold=False), rules_of(config), Spent(), {}, partitions, (), period_s)
+        return SitePicture(SiteLimits(limits_hold=False), rules_of(config), Spent(), {}, partitions, (), period_s)
     state, (qos, unknown) = state_of(texts["state"]), qos_of(texts.get("qos", ""))
     enforced = flags_of(config["AccountingStorageEnforce"])
-    site = Site(
+    site = SiteLimits(
         accounts=state.accounts,
         qos=qos,
         partition_qos={name: each.qos for name, each in partitions.items() if each.qos},

@@ -61,7 +61,7 @@ class _Running:
 
 
 @dataclass(slots=True)
-class Commands:
+class PolicyCommands:
     """Slurm's commands as processes, with `deadline_s` for all of them together."""
 
     deadline_s: float = 10.0

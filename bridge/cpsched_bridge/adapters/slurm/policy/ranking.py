@@ -13,7 +13,7 @@ from cpsched.site.admission import LimitsNow
 from cpsched.site.limits import Book, Claimant, Standing
 from cpsched.site.multifactor import (
     Candidates,
-    Machine,
+    MachineSize,
     Points,
     accrue_since,
     basic_priorities,
@@ -78,7 +78,7 @@ def accrue_of(record: Record, picture: SitePicture, clearances: Clearances) -> i
 
 
 def points_of(
-    records: Sequence[Record], picture: SitePicture, machine: Machine, now_s: int, accrued_s: Sequence[int]
+    records: Sequence[Record], picture: SitePicture, machine: MachineSize, now_s: int, accrued_s: Sequence[int]
 ) -> Points:
     """What each factor adds to the priority of each job."""
     site, weights = picture.site, picture.rules.weights
@@ -207,7 +207,7 @@ class Surroundings:
 
     pending: Sequence[PendingJob]
     by_number: Mapping[int, Record]
-    machine: Machine
+    machine: MachineSize
     now_s: int
     clearances: Clearances
 
@@ -232,7 +232,7 @@ class Ranking:
         else:
             self._now = Ranks.by(picture)
 
-    def applied(self, seen: Observation, records: Sequence[Record], machine: Machine) -> Observation:
+    def applied(self, seen: Observation, records: Sequence[Record], machine: MachineSize) -> Observation:
         """The observation with ranked jobs, and how full the limits are."""
         waiting = [record for record in records if record["state"] == states.PENDING]
         self.clearances.note(waiting, seen.now_s)
@@ -261,7 +261,7 @@ class Ranking:
             self._now, self._next = self._next, None
 
 
-def _tres_asked(record: Record, job: Job, machine: Machine) -> dict[str, int]:
+def _tres_asked(record: Record, job: Job, machine: MachineSize) -> dict[str, int]:
     """What the job will hold: of one that has its nodes for itself, all of their processors."""
     tres = tres_of_record(record)
     if job.request.exclusive and machine.nodes:

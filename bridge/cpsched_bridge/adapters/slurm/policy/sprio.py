@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cpsched.errors import printable
-from cpsched.site.multifactor import Machine, Points
+from cpsched.site.multifactor import MachineSize, Points
 from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
 from cpsched_bridge.adapters.slurm.policy.ranking import Clearances, accrue_of, points_of
 from cpsched_bridge.adapters.slurm.records import Record
@@ -40,7 +40,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SprioComparison:
     """How many jobs were compared, and those that differ by more than rounding and the time between two readings."""
 
     jobs: int
@@ -80,9 +80,9 @@ def compare(
     shown: Mapping[int, Mapping[str, float]],
     records: Sequence[Record],
     picture: SitePicture,
-    machine: Machine,
+    machine: MachineSize,
     now_s: int,
-) -> Comparison:
+) -> SprioComparison:
     """Compare the jobs that `sprio` shows; age may differ by what grows in one period, fractions are cut off."""
     jobs = [
         record
@@ -93,7 +93,7 @@ def compare(
     accrued = [accrue_of(record, picture, Clearances()) for record in jobs]
     found = points_of(jobs, picture, machine, now_s, accrued) if jobs else None
     if found is None or picture.rules.kind == "basic":
-        return Comparison(0, ())
+        return SprioComparison(0, ())
     weights = picture.rules.weights
     drift = weights.age * (picture.period_s + 60) / weights.max_age_s
     totals = found.total().tolist()
@@ -102,7 +102,7 @@ def compare(
         slurm = shown[record["id"]]
         if not -1 <= totals[at] - slurm["priority"] <= drift + 1:
             different.append(_difference(record["id"], found, at, totals[at], slurm))
-    return Comparison(len(jobs), tuple(different))
+    return SprioComparison(len(jobs), tuple(different))
 
 
 def _difference(number: int, found: Points, at: int, here: int, slurm: Mapping[str, float]) -> Difference:

@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.nodes import available, free_on, overcommitted
 from cpsched_bridge.adapters.slurm.translation.outages import outages_of
 from cpsched_bridge.adapters.slurm.translation.partitions import Partitions
-from cpsched_bridge.adapters.slurm.translation.queue import Queue, Surroundings
+from cpsched_bridge.adapters.slurm.translation.queue import Queue, QueueSurroundings
 from cpsched_bridge.adapters.slurm.translation.reservations import reservations_of
 from cpsched_bridge.adapters.slurm.translation.room import Room
 from cpsched_bridge.adapters.slurm.translation.running import Running, coming_back
@@ -58,7 +58,7 @@ class Translator:
         usable = available(seen.nodes, reservations, seen.now_s) & ~overcommitted(seen.nodes, machine)
         self.free = free_on(seen.nodes, machine, running, usable)
         room = Room(machine, self.free)
-        around = Surroundings(seen.now_s, machine, partitions, reservations, pinned, seen.guarded, doors, room)
+        around = QueueSurroundings(seen.now_s, machine, partitions, reservations, pinned, seen.guarded, doors, room)
         pending, left = self.queue.read(seen.jobs, around)
         self._jobs.update(self.queue.jobs())
         ended = self._ended.read(seen.jobs, machine, self._jobs)

@@ -23,7 +23,7 @@ from cpsched_bridge.ports import Hold, LeftJob, PendingJob
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Surroundings:
+class QueueSurroundings:
     """What pending records are read against."""
 
     now_s: int
@@ -70,7 +70,7 @@ class Queue:
     _by_task: set[int] = field(default_factory=set)
     """Jobs that were last read task by task although they can be in equal shares."""
 
-    def read(self, jobs: Sequence[Record], around: Surroundings) -> tuple[list[PendingJob], list[LeftJob]]:
+    def read(self, jobs: Sequence[Record], around: QueueSurroundings) -> tuple[list[PendingJob], list[LeftJob]]:
         """The pending jobs of one reading in arrival order, and those left to Slurm."""
         before, self.asked = self.asked, {}
         pending: list[PendingJob] = []
@@ -91,7 +91,7 @@ class Queue:
         return pending, left
 
     def _asked(
-        self, record: Record, numbers: Sequence[int], before: Mapping[int, Asked], around: Surroundings
+        self, record: Record, numbers: Sequence[int], before: Mapping[int, Asked], around: QueueSurroundings
     ) -> Asked | str:
         """What the record asks for, or why it is left to Slurm; a job that is on its way asks for what it did before.
 
@@ -110,7 +110,7 @@ class Queue:
             return f"cannot be read: {error}"
         return "its owner chose its nodes" if record["required_nodes"] and not ours else asked
 
-    def _translated(self, record: Record, number: int, around: Surroundings) -> Asked | str:
+    def _translated(self, record: Record, number: int, around: QueueSurroundings) -> Asked | str:
         partition = around.partitions.get(record["partition"] or "")
         if partition is None:
             several = "," in (record["partition"] or "")
@@ -129,7 +129,7 @@ class Queue:
         numbers: Sequence[int],
         room: int | None,
         wait: str | None,
-        around: Surroundings,
+        around: QueueSurroundings,
     ) -> list[PendingJob]:
         """One pending job for each number of a record; all but the first `room` tasks of an array must wait.
 
@@ -150,7 +150,7 @@ class Queue:
             found.append(PendingJob(job, hold, pinned, label, obstacle, groups, outranked))
         return found
 
-    def _split(self, number: int, asked: Asked, hold: Hold, around: Surroundings) -> Asked:
+    def _split(self, number: int, asked: Asked, hold: Hold, around: QueueSurroundings) -> Asked:
         """The job in equal shares, or task by task where it can start now only so; on its way it stays as it was.
 
         Equal shares keep a job on few nodes. What is not ours to start is shown in equal shares.

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
-from cpsched.site.accounts import Site
-from cpsched.site.multifactor import Machine, PriorityRules
+from cpsched.site.accounts import SiteLimits
+from cpsched.site.multifactor import MachineSize, PriorityRules
 from cpsched_bridge.adapters.slurm.doctor import (
     MOST_NAMED,
     checks_of,
@@ -20,7 +20,7 @@ from cpsched_bridge.adapters.slurm.doctor import (
     unmodelled_limits,
 )
 from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
-from cpsched_bridge.adapters.slurm.policy.sprio import Comparison, Difference
+from cpsched_bridge.adapters.slurm.policy.sprio import Difference, SprioComparison
 from cpsched_bridge.ports import Check
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -223,21 +223,21 @@ def a_picture(**fields: Any) -> SitePicture:
     [
         (None, {"config": "refused", "qos": "no"}, False, "refused; no"),
         (None, {}, False, "no answer"),
-        (a_picture(site=Site(limits_hold=False)), {}, True, "{kind}, 1 associations, 0 QOS, limits not enforced"),
+        (a_picture(site=SiteLimits(limits_hold=False)), {}, True, "{kind}, 1 associations, 0 QOS, limits not enforced"),
         (
-            a_picture(site=Site(limits_hold=False)),
+            a_picture(site=SiteLimits(limits_hold=False)),
             {"qos": "refused"},
             True,
             "{kind}, 1 associations, 0 QOS, limits not enforced",
         ),
         (
-            a_picture(site=Site(limits_hold=True)),
+            a_picture(site=SiteLimits(limits_hold=True)),
             {"config": "refused"},
             True,
             "{kind}, 1 associations, 0 QOS, limits enforced",
         ),
         (
-            a_picture(site=Site(limits_hold=True)),
+            a_picture(site=SiteLimits(limits_hold=True)),
             {"qos": "refused", "shares": "silent", "partitions": "odd"},
             False,
             "{kind}, 1 associations, 0 QOS, limits enforced; no qos (refused), shares (silent)",
@@ -258,7 +258,7 @@ def a_difference(job_id: int) -> Difference:
 
 @pytest.mark.parametrize("count", [1, MOST_NAMED, MOST_NAMED + 1])
 def test_differing_priorities_are_named_up_to_a_bound(count: int) -> None:
-    check = priorities(Comparison(9, tuple(a_difference(id) for id in range(count))), a_picture())
+    check = priorities(SprioComparison(9, tuple(a_difference(id) for id in range(count))), a_picture())
     assert not check.ok
     assert not check.required
     assert check.detail.startswith(f"equal to sprio on {9 - count} of 9 jobs that are not held; job 0: 10 here")
@@ -267,9 +267,9 @@ def test_differing_priorities_are_named_up_to_a_bound(count: int) -> None:
 
 def test_where_there_is_nothing_to_compare_that_is_said() -> None:
     basic = a_picture(rules=PriorityRules(kind="basic"))
-    assert priorities(Comparison(0, ()), a_picture()).detail.startswith("no pending job that is not held")
-    assert priorities(Comparison(0, ()), basic).detail == "priority/basic: jobs go in order of arrival"
-    same = priorities(Comparison(2, ()), a_picture())
+    assert priorities(SprioComparison(0, ()), a_picture()).detail.startswith("no pending job that is not held")
+    assert priorities(SprioComparison(0, ()), basic).detail == "priority/basic: jobs go in order of arrival"
+    same = priorities(SprioComparison(2, ()), a_picture())
     assert (same.ok, same.detail) == (True, "equal to sprio on 2 of 2 jobs that are not held")
 
 
@@ -308,11 +308,11 @@ def test_partitions_in_which_held_and_free_jobs_wait_are_named_up_to_a_bound() -
 
 
 def test_the_machine_beside_which_priorities_are_compared_is_that_of_all_nodes(mocker: MockerFixture) -> None:
-    compared = mocker.patch("cpsched_bridge.adapters.slurm.doctor.compare", return_value=Comparison(0, ()))
+    compared = mocker.patch("cpsched_bridge.adapters.slurm.doctor.compare", return_value=SprioComparison(0, ()))
     records = Scene().read()
     nodes = [{**node, "effective_cpus": cpus} for node, cpus in zip(records.nodes, (8, None, 4, 2), strict=True)]
     names = [check.name for check in policy_checks(a_picture(), {}, "", dataclasses.replace(records, nodes=nodes))]
     assert names == ["site policy", "priorities", "limits", "partitions"]
-    assert compared.call_args.args[3] == Machine(4, 14)
+    assert compared.call_args.args[3] == MachineSize(4, 14)
     assert [check.name for check in policy_checks(None, {}, "", records)] == ["site policy"]
     assert all(not check.mend for check in policy_checks(a_picture(), {}, "", records) if check.ok)

@@ -3,7 +3,7 @@
 import pytest
 
 from cpsched_bridge.watch.page import listing
-from cpsched_bridge.watch.page.asked import Question
+from cpsched_bridge.watch.page.asked import PageQuestion
 from cpsched_bridge.watch.page.nodes import nodes
 from tests.unit.bridge.watch.page.views import a_queued, a_running, a_view, an_aside, an_asked, an_outage
 
@@ -24,7 +24,7 @@ VIEW = a_view(
 
 
 def found(**query):
-    return [job.id for job in listing.jobs(VIEW, Question.of({name: str(value) for name, value in query.items()}))]
+    return [job.id for job in listing.jobs(VIEW, PageQuestion.of({name: str(value) for name, value in query.items()}))]
 
 
 @pytest.mark.parametrize(
@@ -80,23 +80,23 @@ def test_jobs_of_all_states_can_be_put_in_each_order(sort):
 
 
 def test_values_are_offered_the_commonest_first_and_never_too_many():
-    offered = {each.name: each for each in listing.choices(VIEW, Question(user="ben"))}
+    offered = {each.name: each for each in listing.choices(VIEW, PageQuestion(user="ben"))}
     assert offered["user"].values == ["ada", "ben"]
     assert offered["user"].value == "ben"
     assert offered["partition"].values == ["gpu", "main"]
     many = a_view(queue=[a_queued(n, user=f"u{n}") for n in range(1000)])
-    users = listing.choices(many, Question())[0]
+    users = listing.choices(many, PageQuestion())[0]
     assert (len(users.values), users.whole) == (50, False)
 
 
 def test_what_no_page_can_show_is_neither_offered_nor_asked_for():
-    offered = listing.choices(a_view(queue=[a_queued(1, user="\x1b[31m"), a_queued(2)]), Question())
+    offered = listing.choices(a_view(queue=[a_queued(1, user="\x1b[31m"), a_queued(2)]), PageQuestion())
     assert offered[0].values == ["ada"]
-    assert Question.of({"user": "\x1b[31ma", "q": "a\nb"}) == Question(user="[31ma", q="ab")
+    assert PageQuestion.of({"user": "\x1b[31ma", "q": "a\nb"}) == PageQuestion(user="[31ma", q="ab")
 
 
 def test_neither_users_nor_accounts_are_offered_where_they_are_hidden():
-    assert [each.name for each in listing.choices(a_view(users_hidden=True), Question())] == ["partition", "qos"]
+    assert [each.name for each in listing.choices(a_view(users_hidden=True), PageQuestion())] == ["partition", "qos"]
 
 
 NODES = nodes(
@@ -121,11 +121,11 @@ NODES = nodes(
     ],
 )
 def test_nodes_are_chosen_and_put_in_order(query, names):
-    assert [node.name for node in listing.nodes(NODES, Question.of(query))] == names
+    assert [node.name for node in listing.nodes(NODES, PageQuestion.of(query))] == names
 
 
 def test_an_address_says_what_was_asked_and_another_choice_begins_at_the_first_page():
-    asked = Question.of({"user": "a&b", "page": "3", "sort": "-start", "at": "7"})
+    asked = PageQuestion.of({"user": "a&b", "page": "3", "sort": "-start", "at": "7"})
     assert asked.address(page=4) == "?at=7&page=4&user=a%26b&sort=-start"
     assert asked.address(sort="") == "?at=7&user=a%26b"
     assert asked.other(state="all") == "?state=all&at=7"

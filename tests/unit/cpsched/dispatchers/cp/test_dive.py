@@ -11,7 +11,7 @@ from cpsched.kernels.cp.considered import startable
 from cpsched.kernels.cp.delays import delay
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.relaxation import relax
-from cpsched.kernels.cp.state import PLACED, Facts, Objective, Tree, empty_plan
+from cpsched.kernels.cp.state import PLACED, BranchTree, Facts, Objective, empty_plan
 from cpsched.kernels.cp.tree import branch
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
@@ -99,7 +99,7 @@ def test_the_relaxation_bounds_the_first_leaf_from_below() -> None:
     plan = window.first_leaf(facts)
     cost = Objective(1.0 / facts.table.estimate_s[facts.jobs], np.full(len(facts.jobs), facts.now_s), 0.0)
     before = delay(cost, plan.start_s)
-    _, exhausted, bound = branch(facts, Tree(relax(facts, True), cost, plan, empty_plan(facts)), 100_000, 1000)
+    _, exhausted, bound = branch(facts, BranchTree(relax(facts, True), cost, plan, empty_plan(facts)), 100_000, 1000)
     assert exhausted
     assert 0 < bound <= delay(cost, plan.start_s) <= before
 

@@ -15,7 +15,7 @@ from cpsched.fit import room_by_node, used_by
 from cpsched.kernels.cp import relaxation, tree
 from cpsched.kernels.cp.delays import delay
 from cpsched.kernels.cp.moments import shapes_of
-from cpsched.kernels.cp.state import PLACED, Facts, Objective, Relaxation, Tree, empty_plan, moment_of
+from cpsched.kernels.cp.state import PLACED, BranchTree, Facts, Objective, Relaxation, empty_plan, moment_of
 from cpsched.kernels.cp.tree import NO_PLACES
 from cpsched.kernels.state import machine_of
 from cpsched.model import Job, RunningJob, Snapshot
@@ -218,7 +218,7 @@ def test_the_best_plan_without_places_is_that_of_the_best_order(seed: int) -> No
     facts = considered(a_round(seed, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts, seed)
     best, trial = empty_plan(facts), empty_plan(facts)
-    spent, exhausted, bound = branch(facts, Tree(relaxed, objective, best, trial), 100_000, NO_PLACES)
+    spent, exhausted, bound = branch(facts, BranchTree(relaxed, objective, best, trial), 100_000, NO_PLACES)
     orders = itertools.permutations(range(len(facts.jobs)))
     least = min(delay(objective, by_hand(relaxed, facts, order)) for order in orders)
     assert exhausted
@@ -233,8 +233,8 @@ def test_with_places_the_bound_is_below_what_the_dive_finds(seed: int) -> None:
     relaxed, objective = relax(facts, True), an_objective(facts, seed)
     best = window.first_leaf(facts)
     before, kept = delay(objective, best.start_s), best.start_s.copy()
-    without = branch(facts, Tree(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, NO_PLACES)[2]
-    _, exhausted, bound = branch(facts, Tree(relaxed, objective, best, empty_plan(facts)), 10**6, 10**6)
+    without = branch(facts, BranchTree(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, NO_PLACES)[2]
+    _, exhausted, bound = branch(facts, BranchTree(relaxed, objective, best, empty_plan(facts)), 10**6, 10**6)
     after = delay(objective, best.start_s)
     assert exhausted
     assert bound <= after <= before
@@ -247,11 +247,13 @@ def test_with_places_the_bound_is_below_what_the_dive_finds(seed: int) -> None:
 def test_a_tree_that_was_not_exhausted_proves_nothing() -> None:
     facts = considered(a_round(3, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts)
-    whole = branch(facts, Tree(relaxed, objective, window.first_leaf(facts), empty_plan(facts)), 10**6, NO_PLACES)[0]
+    whole = branch(
+        facts, BranchTree(relaxed, objective, window.first_leaf(facts), empty_plan(facts)), 10**6, NO_PLACES
+    )[0]
 
     def within(most: int, dives: int = NO_PLACES) -> tuple[int, bool, float]:
         best, trial = empty_plan(facts), empty_plan(facts)
-        spent, exhausted, bound = branch(facts, Tree(relaxed, objective, best, trial), most, dives)
+        spent, exhausted, bound = branch(facts, BranchTree(relaxed, objective, best, trial), most, dives)
         return int(spent), bool(exhausted), float(bound)
 
     assert whole > 5

@@ -12,7 +12,7 @@ from cpsched.dispatchers.cp import sat
 from cpsched.kernels.cp.delays import delay
 from cpsched.kernels.cp.state import Objective
 
-PLENTY = sat.Budget(seconds=60.0, effort=10_000, seed=0)
+PLENTY = sat.PoolBudget(seconds=60.0, effort=10_000, seed=0)
 
 
 def a_problem(**fields) -> sat.Pooled:
@@ -103,13 +103,13 @@ def test_a_hint_makes_a_first_plan_where_there_is_no_time_to_look_for_one():
     )
     objective = Objective(choose.random(jobs) + 0.1, choose.integers(20, 300, jobs), 0.0)
     hint_s = in_order(problem, tuple(range(jobs)))
-    little = sat.Budget(seconds=60.0, effort=60, seed=0)
+    little = sat.PoolBudget(seconds=60.0, effort=60, seed=0)
     found = sat.solve(problem, objective, little, hint_s)
     assert found.status == "feasible"
     assert found.bound is not None
     at_once = delay(objective, np.full(jobs, problem.now_s))
     assert 0 < at_once * (1 - 1e-6) <= found.bound < found.cost <= delay(objective, hint_s)
-    none = sat.solve(problem, objective, sat.Budget(60.0, 0, 0))
+    none = sat.solve(problem, objective, sat.PoolBudget(60.0, 0, 0))
     assert (none.start_s, none.cost, none.bound, none.status) == (None, np.inf, None, "unknown")
 
 
@@ -119,7 +119,7 @@ def test_a_hint_makes_a_first_plan_where_there_is_no_time_to_look_for_one():
 def test_a_share_of_the_budget_is_spent(mocker, effort: int | None, limit: str, value: float):
     solver = mocker.patch.object(sat.cp_model, "CpSolver").return_value
     solver.solve.return_value = cp_model.INFEASIBLE
-    assert sat._searched(None, sat.Budget(2.0, effort, 7), 0.5)[1] == "infeasible"
+    assert sat._searched(None, sat.PoolBudget(2.0, effort, 7), 0.5)[1] == "infeasible"
     assert getattr(solver.parameters, limit) == pytest.approx(value)
     assert (solver.parameters.num_workers, solver.parameters.random_seed) == (1, 7)
 
@@ -174,7 +174,7 @@ def test_p2sf_is_no_worse_than_that_of_the_best_order():
 def test_p2sf_without_time_is_that_of_the_hint():
     problem, submit_s, processors = a_problem(), np.array([0, 90, 40, 100]), np.array([3, 1, 2, 4])
     hint_s = in_order(problem, (0, 1, 2, 3))
-    found = sat.solve_p2sf(problem, submit_s, processors, sat.Budget(60.0, 0, 0), hint_s)
+    found = sat.solve_p2sf(problem, submit_s, processors, sat.PoolBudget(60.0, 0, 0), hint_s)
     assert found.start_s is hint_s
     assert (found.cost, found.branches) == (sat.p2sf(problem, submit_s, processors, hint_s), 0)
 
@@ -220,7 +220,7 @@ def test_a_table_of_a_line_is_that_line(factor: float):
     last_s = problem.horizon_s - 20
     costs = []
     for at_s in (*range(3, 12), 17, 60, 75, last_s):
-        built = sat.Model(problem)
+        built = sat.BuiltModel(problem)
         built.model.minimize(sat.tabulated(built, lambda start_s: factor * start_s, np.array([at_s])))
         solver = hinted(built.model)
         assert solver.value(built.start[0]) == at_s

@@ -12,7 +12,7 @@ from cpsched.dispatchers.cp.objective import slowdown
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.fit import verify
 from cpsched.kernels.cp.relaxation import relax
-from cpsched.kernels.cp.state import Tree, empty_plan
+from cpsched.kernels.cp.state import BranchTree, empty_plan
 from cpsched.kernels.cp.tree import NO_PLACES, branch, one_by_one
 from cpsched.model import Cluster, Decision, Job, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
@@ -88,7 +88,7 @@ def test_where_jobs_are_interchangeable_their_best_plan_is_known_without_a_searc
     relaxed = relax(facts, True)
     objective = slowdown(snapshot, facts.jobs, ExpectedWaits(None))
     plan, trial = window.first_leaf(facts), empty_plan(facts)
-    _, exhausted, bound = branch(facts, Tree(relaxed, objective, plan, trial), 1_000_000, NO_PLACES)
+    _, exhausted, bound = branch(facts, BranchTree(relaxed, objective, plan, trial), 1_000_000, NO_PLACES)
     assert exhausted
     assert one_by_one(facts, relaxed, objective) == pytest.approx(bound)
 

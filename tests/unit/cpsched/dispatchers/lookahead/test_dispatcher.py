@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,8 +9,9 @@ from cpsched.dispatchers.lookahead.dispatcher import Lookahead
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
+from cpsched.planning import site_of
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
-from tests.searches import Ablated, weights
+from tests.searches import Ablated, prices, weights
 
 HOUR = 3600
 
@@ -346,6 +348,30 @@ def test_slowdown_costs_by_length_alone_and_more_with_age(cluster):
     now_s = 24 * HOUR
     found = weights_of("slowdown", cluster, (4, HOUR, now_s), (1, HOUR, 0), now_s=now_s)
     assert found == pytest.approx([HOUR**-0.5, HOUR**-0.5 * 1.25])
+
+
+def cost_of(formula, r, E, W, s, A):
+    """What a job costs that starts `s` seconds from now, by the text that the page shows."""
+    text = re.sub(r"(\d+) h", lambda hours: str(3600 * int(hours[1])), formula.partition(";")[0]).replace("^", "**")
+    text = re.sub(r"(?<=[\w)]) (?=[\w(])", " * ", text)
+    return eval(text, {"r": r, "E": E, "W": W, "s": s, "now": 0, "F": W + s + E, "A": A})
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_kernel_charges_what_the_formula_of_the_page_says(cluster, objective):
+    """Less what a start now costs; p2sf counts in hours."""
+    now_s, row = 40 * HOUR, OBJECTIVES[objective]
+    shapes = tuple((1 + i % 4, 500 + 700 * i * i, i * 5 * HOUR) for i in range(8))
+    snapshot, lookahead = a_snapshot(cluster, jobs_for(cluster, *shapes), now_s=now_s), Lookahead(objective)
+    lookahead.decide(snapshot)
+    areas = sorted(cores * walltime_s for cores, walltime_s, _ in shapes)
+    for later_s in (1, 3 * HOUR, 50 * HOUR):
+        found = prices(site_of(snapshot), lookahead._search, row.compiled(), now_s + later_s)
+        wanted = []
+        for r, E, submit_s in shapes:
+            then, now = (cost_of(row.formula, r, E, now_s - submit_s, s, areas[6]) for s in (later_s, 0))
+            wanted.append((then - now) / (HOUR**row.power if row.power else 1))
+        assert found.tolist() == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(

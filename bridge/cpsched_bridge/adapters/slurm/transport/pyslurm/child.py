@@ -20,7 +20,7 @@ from typing import Any
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire
 from cpsched_bridge.adapters.slurm.transport.pyslurm.claiming import Claiming
-from cpsched_bridge.adapters.slurm.transport.pyslurm.commands import Commands, unreachable
+from cpsched_bridge.adapters.slurm.transport.pyslurm.commands import SlurmCommands, unreachable
 from cpsched_bridge.adapters.slurm.transport.pyslurm.reading import Reading
 from cpsched_bridge.children import begin
 
@@ -30,7 +30,7 @@ Calls = dict[str, Callable[..., Any]]
 def calls(module: str) -> Calls:
     """What the parent may call, by name; each call takes and returns plain values. Imports pyslurm."""
     pyslurm = importlib.import_module(module)
-    reading, commands, claiming = Reading(pyslurm), Commands(pyslurm), Claiming(pyslurm)
+    reading, commands, claiming = Reading(pyslurm), SlurmCommands(pyslurm), Claiming(pyslurm)
     asked = (reading.hello, reading.facts, reading.snapshot, reading.past)
     told = (commands.start, commands.hold, commands.hand_back, claiming.claim, claiming.disclaim)
     return {call.__name__: call for call in (*asked, *told)}

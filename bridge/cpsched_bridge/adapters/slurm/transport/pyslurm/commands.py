@@ -27,7 +27,7 @@ class Refused(Exception):
     """A command that cannot be carried out for this job."""
 
 
-class Commands:
+class SlurmCommands:
     """Each call takes orders (see `Transport`) and returns [result, detail] of each."""
 
     def __init__(self, pyslurm: Any) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpsched.site.accounts import Accounts, Association, Limits, Qos, Site
-from cpsched.site.multifactor import Machine, PriorityRules, Weights
+from cpsched.site.accounts import Accounts, Association, Limits, Qos, SiteLimits
+from cpsched.site.multifactor import MachineSize, PriorityRules, Weights
 from cpsched_bridge.adapters.slurm.policy import ranking as rankings
 from cpsched_bridge.adapters.slurm.policy.answers import PartitionPolicy, SitePicture
 from cpsched_bridge.adapters.slurm.policy.ranking import (
@@ -25,7 +25,7 @@ from cpsched_bridge.ports import Hold, Observation, PendingJob
 from tests.builders import a_cluster, a_job
 
 NOW_S = 10_000
-SITE = Site(
+SITE = SiteLimits(
     Accounts(
         (
             Association("root", parent=-1),
@@ -43,7 +43,7 @@ PICTURE = SitePicture(
     fair_share={1: 0.25, 3: 0.75},
     partitions={"main": PartitionPolicy(3, 2, "", {"cpu": 32}), "other": PartitionPolicy(1, 8)},
 )
-MACHINE = Machine(nodes=10, cpus=320)
+MACHINE = MachineSize(nodes=10, cpus=320)
 
 
 def a_record(**facts: Any) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def test_a_job_that_has_left_the_queue_is_freed_of_nothing_any_more() -> None:
 
 
 def ranked(
-    picture: SitePicture, *records: dict[str, Any], exclusive: bool = False, machine: Machine = MACHINE
+    picture: SitePicture, *records: dict[str, Any], exclusive: bool = False, machine: MachineSize = MACHINE
 ) -> Ranks:
     pending = [
         PendingJob(a_job(r["id"], user="ada", account="lab", queue="main", exclusive=exclusive), Hold.PLUGIN)
@@ -180,7 +180,7 @@ def test_a_job_that_has_its_nodes_for_itself_holds_all_of_their_processors(
 ) -> None:
     site = dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=Limits(group_tres={"cpu": 999}))})
     picture = dataclasses.replace(PICTURE, site=site)
-    ranks = ranked(picture, a_record(), exclusive=exclusive, machine=Machine(nodes, cpus))
+    ranks = ranked(picture, a_record(), exclusive=exclusive, machine=MachineSize(nodes, cpus))
     assert [amount for _, amount in ranks.standings[1].takes] == [held]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cpsched.site.admission import broken
-from cpsched.site.multifactor import Machine
+from cpsched.site.multifactor import MachineSize
 from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
 from cpsched_bridge.adapters.slurm.doctor import policy_checks, unmanaged
 from cpsched_bridge.adapters.slurm.policy import ranking
@@ -164,7 +164,7 @@ def test_age_counts_from_slurms_own_time_where_the_job_is_not_held() -> None:
     assert accrue_of({**record, "priority": 0}, SitePicture(), Clearances()) == 120
 
 
-MACHINE = Machine(4, 32)
+MACHINE = MachineSize(4, 32)
 RECORD = {
     "id": 7, "state": "PENDING", "priority": 2605, "partition": "main", "account": "lab", "user_name": "alice",
     "qos": "normal", "num_nodes": 1, "cpus": 8, "time_limit": 60, "nice": 0, "submit_time": 1, "accrue_time": 1000,

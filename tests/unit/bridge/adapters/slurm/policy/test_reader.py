@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.policy.asking import Answers, Commands
+from cpsched_bridge.adapters.slurm.policy.asking import Answers, PolicyCommands
 from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG
 
@@ -144,7 +144,7 @@ def python(code: str) -> tuple[str, ...]:
 
 
 def test_commands_are_run_together_and_what_stands_in_is_tried() -> None:
-    commands = Commands(
+    commands = PolicyCommands(
         30.0, {"a": (python("print('one')"),), "b": (python("raise SystemExit(1)"), python("print(2)"))}
     )
     commands.start()
@@ -157,7 +157,7 @@ def test_commands_are_run_together_and_what_stands_in_is_tried() -> None:
 
 def test_a_command_that_fails_or_is_not_there_is_told_by_its_first_line() -> None:
     failing = python("import sys; print('sinfo: error: no', file=sys.stderr); sys.exit(3)")
-    commands = Commands(30.0, {"a": (failing,), "b": (("/nowhere/sshare",),)})
+    commands = PolicyCommands(30.0, {"a": (failing,), "b": (("/nowhere/sshare",),)})
     commands.start()
     found = commands.answer(wait=True)
     assert found is not None
@@ -166,7 +166,7 @@ def test_a_command_that_fails_or_is_not_there_is_told_by_its_first_line() -> Non
 
 
 def test_a_command_that_hangs_is_ended_at_the_deadline_and_nobody_waits_for_it() -> None:
-    commands = Commands(0.3, {"a": (python("import time; time.sleep(600)"),)})
+    commands = PolicyCommands(0.3, {"a": (python("import time; time.sleep(600)"),)})
     commands.start()
     process = commands._running["a"].process
     assert commands.answer() is None
@@ -176,7 +176,7 @@ def test_a_command_that_hangs_is_ended_at_the_deadline_and_nobody_waits_for_it()
 
 
 def test_closing_leaves_no_process_behind() -> None:
-    commands = Commands(60.0, {"a": (python("import time; time.sleep(600)"),)})
+    commands = PolicyCommands(60.0, {"a": (python("import time; time.sleep(600)"),)})
     commands.start()
     process = commands._running["a"].process
     commands.close()
