@@ -291,10 +291,10 @@ def test_progress_counts_functions_once_and_only_where_the_door_is_compiled(monk
     told: list[tuple[str, int, int]] = []
     monkeypatch.setattr(progress, "_watcher", lambda *step: told.append(step))
     functions = [halves.py_func, halved.py_func]  # type: ignore[attr-defined]
-    with progress.CycleProgress("found", functions):
+    with progress.Progress("found", functions):
         progress.function_done(functions[1])
     assert told == []
-    with progress.CycleProgress("made", functions) as _, progress.CycleProgress("other", functions):
+    with progress.Progress("made", functions) as _, progress.Progress("other", functions):
         progress._under_way[0].begin()
         progress.function_done(functions[1])
         progress.function_done(functions[1])
