@@ -105,9 +105,9 @@ def start_that_does_not_happen_is_never_given_up(patch):
 
 
 def lost_answer_counts_as_done(patch):
-    given_back = commands.SlurmCommands._given_back
+    handed_back = commands.Commands._handed_back
     patch.setattr(
-        commands.SlurmCommands, "_given_back", lambda self, e, o, n: given_back(self, e, replace(o, result="done"), n)
+        commands.Commands, "_handed_back", lambda self, e, o, n: handed_back(self, e, replace(o, result="done"), n)
     )
 
 
