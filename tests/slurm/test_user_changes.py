@@ -26,7 +26,7 @@ def test_a_comment_that_is_no_text_costs_nobody_anything(slurm: Slurm) -> None:
             slurm.wait_for_state([*strange, *plain], "COMPLETED", 40)
             assert {*strange, *plain} <= set(bridge.ledger()), "the bridge started them"
         # A gap tells of the machine, not of the jobs.
-        assert set(bridge.events()) <= {"mode", "started", "cycle_gap"}
+        assert set(bridge.events()) <= {"mode", "in_force", "started", "cycle_gap"}
 
 
 def test_nobody_can_write_what_running_jobs_have_on_their_nodes(slurm: Slurm) -> None:
@@ -49,7 +49,7 @@ def test_nobody_can_write_what_running_jobs_have_on_their_nodes(slurm: Slurm) ->
         others = slurm.burst(10, "-n1", "-t1", script="sleep 1")
         slurm.wait_for_state(others, "COMPLETED", 60)
         assert set(slurm.states(liars).values()) == {"RUNNING"}, "the others did not have to wait for them"
-        assert set(bridge.events()) <= {"mode", "started", "cycle_gap"}
+        assert set(bridge.events()) <= {"mode", "in_force", "started", "cycle_gap"}
 
 
 def test_a_job_that_slurm_holds_is_handed_back_once(slurm: Slurm) -> None:
