@@ -91,9 +91,7 @@ class Translator:
 
         Each list of excluded nodes that somebody writes is a node set: those of jobs that are gone must not stay.
         """
-        needed = {job.request.node_set for job in self._jobs.values()}
-        crowded = self.machine is not None and len(self.machine.rows) > 2 * len(needed) + SPARE_SETS
-        machine = Machine.of(nodes, self.counts_memory, None if crowded else self.machine)
+        machine = Machine.of(nodes, self.counts_memory, None if self._is_crowded() else self.machine)
         if machine is not self.machine:
             self.machine = machine
             self._partitions.clear()
@@ -101,6 +99,13 @@ class Translator:
             self.queue.clear()
             self._jobs.clear()
         return machine
+
+    def _is_crowded(self) -> bool:
+        """Whether most node sets are of jobs that are gone; jobs are looked through only where there are many sets."""
+        if self.machine is None or len(self.machine.rows) <= SPARE_SETS:
+            return False
+        needed = {job.request.node_set for job in self._jobs.values()}
+        return len(self.machine.rows) > 2 * len(needed) + SPARE_SETS
 
     def _forget(self, jobs: Sequence[Record]) -> None:
         """Drop what was kept for jobs that the controller no longer knows."""
