@@ -7,13 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import cpsched_sim
 from cpsched.errors import PluginFault
-from cpsched_sim.cli import app
 from tests import bad_plugins
-from tests.unit.sim.test_cli import FOUR_JOBS
+from tests.unit.sim.test_cli import FOUR_JOBS, invoke
 from tests.unit.sim.traces.test_swf import line
 
 FILE = Path(bad_plugins.__file__)
@@ -70,22 +68,11 @@ def line_of(name):
 
 
 @pytest.fixture
-def trace(tmp_path):
-    path = tmp_path / "four.swf"
-    path.write_text(FOUR_JOBS)
-    return path
-
-
-@pytest.fixture
 def plain(tmp_path):
     """A trace in the format of the plug-ins."""
     path = tmp_path / "plain.txt"
     path.write_text("1 0 600 3600 2\n2 60 60 600 two\n")
     return path
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def words(name):
@@ -106,23 +93,23 @@ def assert_told(result, name, message, exit_codes=(1,)):
 
 
 @pytest.mark.parametrize(("name", "message"), DISPATCHERS.items())
-def test_a_dispatcher_that_fails_gives_an_error_and_no_figures(trace, name, message):
-    assert_told(invoke("simulate", trace, "--dispatcher", words(name), "--json"), name, message, (1, 2))
+def test_a_dispatcher_that_fails_gives_an_error_and_no_figures(four_jobs, name, message):
+    assert_told(invoke("simulate", four_jobs, "--dispatcher", words(name), "--json"), name, message, (1, 2))
 
 
 @pytest.mark.parametrize(("name", "message"), PREDICTORS.items())
 @pytest.mark.parametrize("command", ["simulate", "accuracy", "promises"])
-def test_a_predictor_that_fails_gives_an_error_and_no_figures(trace, command, name, message):
+def test_a_predictor_that_fails_gives_an_error_and_no_figures(four_jobs, command, name, message):
     if command == "accuracy" and name == "WrongFill":
         return  # accuracy asks job by job
-    trace.write_text(FOUR_JOBS + line("5", submit="200", run="5", processors="1", requested="9") + "\n")
+    four_jobs.write_text(FOUR_JOBS + line("5", submit="200", run="5", processors="1", requested="9") + "\n")
     option = {"accuracy": "--predictors"}.get(command, "--predictor")
-    assert_told(invoke(command, trace, option, words(name), "--json"), name, message)
+    assert_told(invoke(command, four_jobs, option, words(name), "--json"), name, message)
 
 
 @pytest.mark.parametrize(("name", "message"), METRICS.items())
-def test_a_metric_that_fails_gives_an_error_and_no_figures(trace, tmp_path, name, message):
-    result = invoke("simulate", trace, "--metric", words(name), "--out", tmp_path / "out", "--json")
+def test_a_metric_that_fails_gives_an_error_and_no_figures(four_jobs, tmp_path, name, message):
+    result = invoke("simulate", four_jobs, "--metric", words(name), "--out", tmp_path / "out", "--json")
     assert_told(result, name, message)
     assert (tmp_path / "out" / "schedule.csv.gz").exists(), "hours of replay are not lost"
     assert not (tmp_path / "out" / "summary.json").exists()
@@ -134,26 +121,26 @@ def test_a_trace_format_that_fails_gives_an_error_and_no_figures(plain, name, me
 
 
 @pytest.mark.parametrize("name", ["ShortOrder", "WildDispatcher", "IdleDispatcher"])
-def test_promises_and_recorded_instances_of_a_dispatcher_that_fails_are_none(trace, tmp_path, name):
+def test_promises_and_recorded_instances_of_a_dispatcher_that_fails_are_none(four_jobs, tmp_path, name):
     out = tmp_path / "instances.jsonl"
-    assert_told(invoke("promises", trace, "--dispatchers", words(name), "--json"), name, DISPATCHERS[name])
-    recorded = invoke("instances", "record", trace, "--dispatcher", words(name), "--out", out)
+    assert_told(invoke("promises", four_jobs, "--dispatchers", words(name), "--json"), name, DISPATCHERS[name])
+    recorded = invoke("instances", "record", four_jobs, "--dispatcher", words(name), "--out", out)
     assert (recorded.exit_code, out.exists()) == (1, False)
     assert f"{FILE}:{line_of(name)}" in recorded.stderr
 
 
 @pytest.mark.parametrize("name", ["RaisingDispatcher", "TextDispatcher", "WildDispatcher", "ExitingDispatcher"])
-def test_a_dispatcher_that_fails_at_a_recorded_instance_is_told(trace, tmp_path, name):
+def test_a_dispatcher_that_fails_at_a_recorded_instance_is_told(four_jobs, tmp_path, name):
     out = tmp_path / "instances.jsonl"
-    assert invoke("instances", "record", trace, "--dispatcher", "easy", "--out", out).exit_code == 0
+    assert invoke("instances", "record", four_jobs, "--dispatcher", "easy", "--out", out).exit_code == 0
     result = invoke("instances", "solve", out, "--dispatcher", words(name), "--json")
     assert_told(result, name, DISPATCHERS[name].partition("second 0: ")[2] or DISPATCHERS[name])
 
 
-def test_a_comparison_tells_which_row_failed_and_where_and_keeps_the_others(trace):
+def test_a_comparison_tells_which_row_failed_and_where_and_keeps_the_others(four_jobs):
     names = ["RaisingDispatcher", "IdleDispatcher", "ExitingDispatcher"]
     chosen = ",".join(["easy", *map(words, names)])
-    result = invoke("compare", trace, "--dispatchers", chosen, "--json")
+    result = invoke("compare", four_jobs, "--dispatchers", chosen, "--json")
     good, *failed = json.loads(result.stdout)["results"]
     assert result.exit_code == 1
     assert good["summary"]["jobs"] == 4
@@ -174,13 +161,13 @@ def test_a_comparison_tells_which_row_failed_and_where_and_keeps_the_others(trac
         (("--format", words("HangingFormat")), "HangingFormat"),
     ],
 )
-def test_a_plug_in_that_hangs_is_ended_and_named(trace, arguments, name):
-    result = invoke("simulate", trace, *arguments, "--decide-timeout", SHORT_S, "--json")
+def test_a_plug_in_that_hangs_is_ended_and_named(four_jobs, arguments, name):
+    result = invoke("simulate", four_jobs, *arguments, "--decide-timeout", SHORT_S, "--json")
     assert_told(result, name, f"no progress within {SHORT_S} s")
 
 
-def test_a_call_into_compiled_code_that_hangs_ends_the_process_after_a_traceback(trace):
-    command = [sys.executable, "-m", "cpsched_sim.cli", "simulate", str(trace), "--decide-timeout", SHORT_S]
+def test_a_call_into_compiled_code_that_hangs_ends_the_process_after_a_traceback(four_jobs):
+    command = [sys.executable, "-m", "cpsched_sim.cli", "simulate", str(four_jobs), "--decide-timeout", SHORT_S]
     hangs = ["--dispatcher", words("LoopingInC"), "--json"]
     ended = subprocess.run([*command, *hangs], capture_output=True, text=True, timeout=600, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -188,37 +175,37 @@ def test_a_call_into_compiled_code_that_hangs_ends_the_process_after_a_traceback
     assert f'bad_plugins.py", line {line_of("LoopingInC")} in decide' in ended.stderr
 
 
-def test_a_row_that_hangs_is_ended_and_the_others_are_kept(trace):
+def test_a_row_that_hangs_is_ended_and_the_others_are_kept(four_jobs):
     chosen = f"easy,{words('HangingDispatcher')}"
-    result = invoke("compare", trace, "--dispatchers", chosen, "--decide-timeout", 4 * int(SHORT_S), "--json")
+    result = invoke("compare", four_jobs, "--dispatchers", chosen, "--decide-timeout", 4 * int(SHORT_S), "--json")
     good, failed = json.loads(result.stdout)["results"]
     assert (result.exit_code, good["summary"]["jobs"], failed["summary"]) == (1, 4, None)
     assert f"{FILE}:{line_of('HangingDispatcher')}" in failed["error"]
 
 
-def test_what_a_plug_in_prints_does_not_stand_between_the_figures(trace):
-    result = invoke("simulate", trace, "--dispatcher", words("PrintingDispatcher"), "--json")
+def test_what_a_plug_in_prints_does_not_stand_between_the_figures(four_jobs):
+    result = invoke("simulate", four_jobs, "--dispatcher", words("PrintingDispatcher"), "--json")
     assert json.loads(result.stdout)["jobs"] == 4
     assert "deciding 1" in result.stderr
 
 
-def test_a_figure_of_numpys_is_a_plain_number(trace):
-    result = invoke("simulate", trace, "--metric", words("NUMPY_METRIC"), "--json")
+def test_a_figure_of_numpys_is_a_plain_number(four_jobs):
+    result = invoke("simulate", four_jobs, "--metric", words("NUMPY_METRIC"), "--json")
     assert json.loads(result.stdout)["numpy"] == pytest.approx((99 + 98 + 97) / 4, rel=1) or result.exit_code == 0
 
 
-def test_in_python_the_error_of_ones_own_code_is_the_cause(trace):
+def test_in_python_the_error_of_ones_own_code_is_the_cause(four_jobs):
     with pytest.raises(PluginFault, match=rf"{FILE}:{line_of('RaisingDispatcher')}, in decide") as raised:
-        cpsched_sim.simulate(trace, bad_plugins.RaisingDispatcher())
+        cpsched_sim.simulate(four_jobs, bad_plugins.RaisingDispatcher())
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
-def test_a_module_that_cannot_be_imported_is_told_with_its_line(trace, tmp_path, monkeypatch):
+def test_a_module_that_cannot_be_imported_is_told_with_its_line(four_jobs, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "half_written.py").write_text("import cpsched\n\nclass Mine(cpsched.Dispatcher:\n")
     (tmp_path / "broken_inside.py").write_text("import cpsched\n\nTABLE = {}['missing']\n")
     for module in ("half_written", "broken_inside"):
-        result = invoke("simulate", trace, "--dispatcher", f"{module}:Mine", "--json")
+        result = invoke("simulate", four_jobs, "--dispatcher", f"{module}:Mine", "--json")
         assert result.exit_code == 2
         error = json.loads(result.stdout)["error"]
         assert (error["file"], error["line"]) == (str(tmp_path / f"{module}.py"), 3)

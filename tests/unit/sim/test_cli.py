@@ -29,13 +29,6 @@ FOUR_JOBS = "\n".join(
 )
 
 
-@pytest.fixture
-def four_jobs(tmp_path):
-    path = tmp_path / "four.swf"
-    path.write_text(FOUR_JOBS)
-    return path
-
-
 def invoke(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 

@@ -9,23 +9,14 @@ import sys
 import time
 
 import pytest
-from typer.testing import CliRunner
 
-from cpsched_sim.cli import app
-from tests.unit.sim.test_cli import FOUR_JOBS
+from tests.unit.sim.test_cli import FOUR_JOBS, invoke
 
 
 @pytest.fixture
-def trace(tmp_path):
-    path = tmp_path / "four.swf"
-    path.write_text(FOUR_JOBS)
-    return path
-
-
-@pytest.fixture
-def instances(trace, tmp_path):
+def instances(four_jobs, tmp_path):
     path = tmp_path / "recorded.jsonl"
-    assert invoke("instances", "record", trace, "--dispatcher", "easy", "--out", path).exit_code == 0
+    assert invoke("instances", "record", four_jobs, "--dispatcher", "easy", "--out", path).exit_code == 0
     return path
 
 
@@ -39,10 +30,6 @@ def compared(tmp_path_factory):
     return folder / "out"
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 def content(folder):
     """Every file below a folder."""
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -54,29 +41,29 @@ def rows_of(out):
 
 
 COMMANDS = {
-    "simulate": lambda trace, instances, out: ("simulate", trace, "--out", out),
-    "compare": lambda trace, instances, out: ("compare", trace, "--dispatchers", "fcfs", "--out", out),
-    "accuracy": lambda trace, instances, out: ("accuracy", trace, "--out", out),
-    "promises": lambda trace, instances, out: ("promises", trace, "--dispatchers", "list-reg", "--out", out),
-    "record": lambda trace, instances, out: (
-        "instances", "record", trace, "--dispatcher", "easy", "--out", out / "r.jsonl",
+    "simulate": lambda four_jobs, instances, out: ("simulate", four_jobs, "--out", out),
+    "compare": lambda four_jobs, instances, out: ("compare", four_jobs, "--dispatchers", "fcfs", "--out", out),
+    "accuracy": lambda four_jobs, instances, out: ("accuracy", four_jobs, "--out", out),
+    "promises": lambda four_jobs, instances, out: ("promises", four_jobs, "--dispatchers", "list-reg", "--out", out),
+    "record": lambda four_jobs, instances, out: (
+        "instances", "record", four_jobs, "--dispatcher", "easy", "--out", out / "r.jsonl",
     ),
-    "solve": lambda trace, instances, out: (
+    "solve": lambda four_jobs, instances, out: (
         "instances", "solve", instances, "--dispatcher", "easy", "--csv", out / "r.csv",
     ),
-    "picture": lambda trace, instances, out: (
+    "picture": lambda four_jobs, instances, out: (
         "instances", "solve", instances, "--dispatcher", "easy", "--picture", out / "r.png",
     ),
-    "export": lambda trace, instances, out: (
+    "export": lambda four_jobs, instances, out: (
         "instances", "export", instances, "--number", _first(instances), "--out", out / "r.rcp",
     ),
-    "system": lambda trace, instances, out: ("system", "from-slurm", _nodes(trace), "--out", out / "made.yaml"),
-    "workload": lambda trace, instances, out: ("workload", "eurora", "--days", "0.01", "--out", out / "w.csv.gz"),
+    "system": lambda four_jobs, instances, out: ("system", "from-slurm", _nodes(four_jobs), "--out", out / "made.yaml"),
+    "workload": lambda four_jobs, instances, out: ("workload", "eurora", "--days", "0.01", "--out", out / "w.csv.gz"),
 }  # fmt: skip
 
 
-def _nodes(trace):
-    path = trace.with_name("nodes.txt")
+def _nodes(four_jobs):
+    path = four_jobs.with_name("nodes.txt")
     path.write_text("NodeName=n1 CPUTot=4 RealMemory=1000 Partitions=main State=IDLE\n")
     return path
 
@@ -86,8 +73,8 @@ def _first(instances):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_command_writes_over_what_is_there(trace, instances, tmp_path, name):
-    arguments = COMMANDS[name](trace, instances, tmp_path / "out")
+def test_no_command_writes_over_what_is_there(four_jobs, instances, tmp_path, name):
+    arguments = COMMANDS[name](four_jobs, instances, tmp_path / "out")
     assert (first := invoke(*arguments)).exit_code == 0, first.output
     before = content(tmp_path / "out")
     assert before
@@ -109,25 +96,25 @@ def test_no_command_writes_over_what_is_there(trace, instances, tmp_path, name):
         ("solve", "r.csv.json", {"instances": "recorded.jsonl", "settings": {"easy": {}}}),
     ],
 )
-def test_beside_each_result_stands_what_it_was_made_of(trace, instances, tmp_path, name, manifest, made_of):
-    assert invoke(*COMMANDS[name](trace, instances, tmp_path / "out")).exit_code == 0
+def test_beside_each_result_stands_what_it_was_made_of(four_jobs, instances, tmp_path, name, manifest, made_of):
+    assert invoke(*COMMANDS[name](four_jobs, instances, tmp_path / "out")).exit_code == 0
     written = json.loads((tmp_path / "out" / manifest).read_text())
     assert written["version"]
     assert written["date"].endswith("+00:00")
     assert made_of.items() <= written["setup"].items()
 
 
-def test_a_comparison_is_neither_cut_nor_replaced_by_another_one(trace, tmp_path):
+def test_a_comparison_is_neither_cut_nor_replaced_by_another_one(four_jobs, tmp_path):
     out = tmp_path / "out"
-    assert invoke("compare", trace, "--dispatchers", "pcp20,easy,fcfs", "--effort", 50, "--out", out).exit_code == 0
+    assert invoke("compare", four_jobs, "--dispatchers", "pcp20,easy,fcfs", "--effort", 50, "--out", out).exit_code == 0
     before = content(out)
     assert len(rows_of(out)) == 3
-    other_seed = invoke("compare", trace, "--dispatchers", "pcp20,easy", "--effort", 50, "--seed", 2, "--out", out)
+    other_seed = invoke("compare", four_jobs, "--dispatchers", "pcp20,easy", "--effort", 50, "--seed", 2, "--out", out)
     assert other_seed.exit_code == 2
     assert "holds 3 finished combinations already" in other_seed.stderr
     assert "--resume adds to them" in other_seed.stderr
     resumed = invoke(
-        "compare", trace, "--dispatchers", "pcp20,easy", "--effort", 50, "--seed", 2, "--out", out, "--resume"
+        "compare", four_jobs, "--dispatchers", "pcp20,easy", "--effort", 50, "--seed", 2, "--out", out, "--resume"
     )
     assert resumed.exit_code == 2
     assert "pcp20-walltime: was made otherwise: " in resumed.stderr
@@ -147,12 +134,12 @@ def test_a_comparison_is_neither_cut_nor_replaced_by_another_one(trace, tmp_path
     ],
 )
 @pytest.mark.parametrize("dispatcher", ["easy", "list-saf"])
-def test_going_on_with_other_settings_is_refused(trace, compared, tmp_path, dispatcher, arguments, told):
+def test_going_on_with_other_settings_is_refused(four_jobs, compared, tmp_path, dispatcher, arguments, told):
     """Also where none of the combinations is asked for again: all of a table is made of the same."""
     out = tmp_path / "out"
     shutil.copytree(compared, out)
     before = content(out)
-    resumed = invoke("compare", trace, "--dispatchers", dispatcher, "--out", out, "--resume", *arguments)
+    resumed = invoke("compare", four_jobs, "--dispatchers", dispatcher, "--out", out, "--resume", *arguments)
     if dispatcher != "easy" and "overrun" in told:
         assert resumed.exit_code == 0, "settings are each combination's own"
         return
@@ -161,11 +148,11 @@ def test_going_on_with_other_settings_is_refused(trace, compared, tmp_path, disp
     assert content(out) == before
 
 
-def test_going_on_adds_rows_and_draws_the_pictures_anew(trace, tmp_path):
+def test_going_on_adds_rows_and_draws_the_pictures_anew(four_jobs, tmp_path):
     out = tmp_path / "out"
-    assert invoke("compare", trace, "--dispatchers", "easy", "--out", out, "--plots").exit_code == 0
+    assert invoke("compare", four_jobs, "--dispatchers", "easy", "--out", out, "--plots").exit_code == 0
     before = content(out)
-    added = invoke("compare", trace, "--dispatchers", "fcfs", "--out", out, "--resume", "--json")
+    added = invoke("compare", four_jobs, "--dispatchers", "fcfs", "--out", out, "--resume", "--json")
     assert added.stderr == "note: 0 of 1 combinations were finished before; 1 others stay\n"
     assert [row["dispatcher"] for row in json.loads(added.stdout)["results"]] == ["fcfs", "easy"]
     assert rows_of(out) == [("fcfs", "walltime"), ("easy", "walltime")]

@@ -22,13 +22,6 @@ CPSCHED = [sys.executable, "-m", "cpsched_bridge.program.cli"]
 
 
 @pytest.fixture
-def four_jobs(tmp_path):
-    path = tmp_path / "four.swf"
-    path.write_text(FOUR_JOBS)
-    return path
-
-
-@pytest.fixture
 def many_jobs(tmp_path):
     """Enough of them for a schedule that is larger than what a probe of the disk writes."""
     draw = random.Random(1)
