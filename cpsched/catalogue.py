@@ -174,7 +174,12 @@ DISPATCHERS: Catalogue[Dispatcher] = Catalogue(
     "dispatcher",
     "cpsched.dispatchers",
     Dispatcher,
-    ("cpsched.dispatchers", "cpsched.dispatchers.lookahead", "cpsched.dispatchers.cp.recipes"),
+    (
+        "cpsched.dispatchers",
+        "cpsched.dispatchers.lookahead",
+        "cpsched.dispatchers.slurm",
+        "cpsched.dispatchers.cp.recipes",
+    ),
 )
 PREDICTORS: Catalogue[Predictor] = Catalogue("predictor", "cpsched.predictors", Predictor, ("cpsched.predictors",))
 CORE = Catalogues(DISPATCHERS, PREDICTORS)

@@ -16,27 +16,31 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from cpsched.errors import InvalidValue, UnknownName
 
 MUST_BE_GIVEN = "(must be given)"
 """Default of a parameter that has none."""
 
-ReadFile = Callable[[str, str], object]
-"""Called with the name of a setting and the path of a JSON file, gives the content of the file. The core opens no
-files: programs hand such a function in."""
+
+class ReadFile(Protocol):
+    """Gives the content of a file that a setting names. The core opens no files: programs hand such a function in."""
+
+    def __call__(self, setting: str, path: str, text: bool = False) -> object:
+        """What the JSON file at `path` holds; with `text`, what the text file says."""
 
 
 @dataclass(frozen=True, slots=True)
 class FromFile:
-    """Mark of a parameter that is set by the path of a JSON file; the setting has this name.
+    """Mark of a parameter that is set by the path of a JSON file, or of a `text` file; the setting has this name.
 
     `waits_s: Annotated[Mapping[str, float] | None, FromFile("ewt_file")] = None` is set by `ewt_file=PATH`, and the
     class is handed the content of the file.
     """
 
     setting: str
+    text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Parameter:
     default: object
     keyword: str = ""
     is_file: bool = False
+    is_text: bool = False
 
     def parse(self, text: str) -> object:
         """The value that `text` spells; raises `InvalidValue` naming the rule."""
@@ -106,7 +111,7 @@ class Listing:
             kind = hints.get(argument.name, _type_of(default))
             marks = [mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, FromFile)]
             if marks:
-                found.append(Parameter(marks[0].setting, str | None, default, argument.name, is_file=True))
+                found.append(Parameter(marks[0].setting, str | None, default, argument.name, True, marks[0].text))
             elif all(_is_spelled(member) for member in _members(kind)):
                 found.append(Parameter(argument.name, kind, default, argument.name))
         return tuple(found)
@@ -126,7 +131,7 @@ class Listing:
             if parameter.is_file and value is not None:
                 if read is None:
                     raise InvalidValue(name, text, "names a file, and nobody here reads files")
-                value = read(name, text)
+                value = read(name, text, True) if parameter.is_text else read(name, text)
             values[parameter.keyword] = value
         for name, parameter in known.items():
             if parameter.default is MUST_BE_GIVEN and parameter.keyword not in values:

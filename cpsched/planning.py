@@ -203,7 +203,8 @@ def plan_by(scheme: Scheme, snapshot: Snapshot, need: Need, positions: IntArray 
     n, whole = len(snapshot.queue), need == "plan"
     if not n:
         return Decision(NO_STARTS, effort("empty-queue", 0), AS_THEY_CAME if whole else None)
-    site = site_of(snapshot)
+    carried = snapshot.carried
+    site = carried if isinstance(carried, Site) else site_of(snapshot)
     door = plan_counted if snapshot.cluster.counted else plan_placed
     count = door(site, scheme.method(whole), positions)
     starts = Starts(*starts_of(site.draft), True) if count else NO_STARTS

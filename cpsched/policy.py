@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,10 @@ import numpy as np
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import RAISED, DecisionFault, require
 from cpsched.model import (
-    Cluster,
     Decision,
     Effort,
     EndedJob,
     IntArray,
-    Job,
     JobTable,
     Need,
     Scene,
@@ -28,7 +26,10 @@ from cpsched.model.overrun import Overrun
 from cpsched.predictors.base import Predictor, fault_of, fill_estimates, learns, teach
 
 _SPARE = 10_000
-"""Estimates kept beyond twice the jobs of a scene: a job that is not eligible for a while keeps its own."""
+"""Estimates kept beyond twice the jobs of a scene: a job that is not eligible for a while keeps its own.
+
+With more than those, the estimates of jobs that are not in the scene are forgotten: jobs leave without ending, too.
+"""
 
 _CONTRACTS = {
     "dispatcher": ("cpsched.Dispatcher", ("decide", "learn", "learns")),
@@ -45,7 +46,7 @@ class Policy:
     dispatcher do, no method and no property of a policy raises anything but `DecisionFault`.
 
     >>> from cpsched.dispatchers.easy import EasyDispatcher
-    >>> from cpsched.model import Request
+    >>> from cpsched.model import Cluster, Job, Request, Scene
     >>> from cpsched.predictors.walltime import WalltimePredictor
     >>> cluster = Cluster.of([[4], [4]], ["cores"])
     >>> queue = (Job(1, 0, 60, Request(2, (4,))), Job(2, 0, 60, Request(1, (4,))))
@@ -79,6 +80,8 @@ class Policy:
             raise self._fault(f"must return a Decision, not a {type(decision).__name__}")
         if type(decision.starts) is not Starts or type(decision.effort) is not Effort:
             raise self._fault("its decision must hold Starts and Effort")
+        if decision.again_s is not None and not (type(decision.again_s) is int and decision.again_s > snapshot.now_s):
+            raise self._fault("again_s must be a second after now, or None")
         if need == "plan":
             self._check_plan(decision, snapshot)
         return decision
@@ -100,29 +103,25 @@ class Policy:
 
     def estimated(self, scene: Scene) -> Snapshot:
         """What a dispatcher gets: `scene` with an estimate for every job. The scene stays as it is."""
-        jobs = [*(job for job in scene.queue if job.ineligible is None), *(r.job for r in scene.running)]
-        if len(self._estimates) > 2 * len(jobs) + _SPARE:
-            self._forget_all_but(job.id for job in jobs)
-        unknown = [job for job in jobs if job.id not in self._estimates]
-        if unknown:
-            self._estimates.update(self._predicted(unknown, scene.cluster))
-        return Snapshot.of(
-            scene.now_s, scene.cluster, scene.free, scene.queue, scene.running, self._estimates, self.overrun
-        )
+        eligible = [job for job in scene.queue if job.ineligible is None]
+        table = JobTable.of(scene.cluster, eligible, scene.running)
+        self._estimate(table)
+        return Snapshot.over(table, len(eligible), scene.now_s, scene.cluster, scene.free, self.overrun)
+
+    def _estimate(self, table: JobTable) -> None:
+        """Write all estimates: the predictor's for jobs not seen before, for the others what it said then."""
+        jobs, known = table.jobs, self._estimates
+        if len(known) > 2 * len(jobs) + _SPARE:
+            known = self._estimates = {job.id: known[job.id] for job in jobs if job.id in known}
+        new = [slot for slot, job in enumerate(jobs) if job.id not in known]
+        if new:
+            self.predict(table, np.array(new))
+            known.update(zip((jobs[slot].id for slot in new), table.estimate_s[new].tolist(), strict=True))
+        table.estimate_s[:] = [known[job.id] for job in jobs]
 
     def predict(self, table: JobTable, slots: IntArray) -> None:
         """Write the estimates of `slots`; where that is a `DecisionFault`, they are the walltimes."""
         fill_estimates(self.predictor, table, slots)
-
-    def _predicted(self, jobs: Sequence[Job], cluster: Cluster) -> dict[int, int]:
-        """Estimates by job id."""
-        table = JobTable.of(cluster, jobs, (), {job.id: job.walltime_s for job in jobs})
-        self.predict(table, np.arange(len(jobs)))
-        return dict(zip((job.id for job in jobs), table.estimate_s.tolist(), strict=True))
-
-    def _forget_all_but(self, job_ids: Iterable[int]) -> None:
-        """Drop the estimates of jobs that left without ending (cancelled before they ran)."""
-        self._estimates = {id: self._estimates[id] for id in job_ids if id in self._estimates}
 
     @property
     def learns(self) -> bool:

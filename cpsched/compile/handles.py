@@ -76,7 +76,7 @@ class Handle:
         )
         cls._numbers = integers + reals
         for at, name in enumerate(cls._numbers):
-            setattr(cls, name, _number(at, "_integers" if name in integers else "_reals"))
+            setattr(cls, name, _integer(at) if name in integers else _real(at))
 
     def __init__(self, *values: Any, **named: Any) -> None:
         given = dict(zip(self._all_fields, values, strict=False)) | named
@@ -161,13 +161,25 @@ def fields_of(cls: type[Handle]) -> dict[str, Any]:
     return cls._hints
 
 
-def _number(at: int, seen_as: str) -> property:
-    """The field at position `at` of the numbers, which are `_integers` or `_reals`."""
+def _integer(at: int) -> property:
+    """The integer at position `at` of the numbers. A round reads several: the attribute is spelled out for speed."""
+
+    def get(self: Handle) -> int:
+        return self._integers[at]
+
+    def put(self: Handle, value: int) -> None:
+        self._integers[at] = value
+
+    return property(get, put)
+
+
+def _real(at: int) -> property:
+    """The real number at position `at` of the numbers."""
 
     def get(self: Handle) -> float:
-        return getattr(self, seen_as)[at]  # type: ignore[no-any-return]
+        return self._reals[at]
 
     def put(self: Handle, value: float) -> None:
-        getattr(self, seen_as)[at] = value
+        self._reals[at] = value
 
     return property(get, put)

@@ -14,11 +14,12 @@
 - `layout` and `ranges`: how a plan moves whole ranges of nodes instead of single ones.
 - `search`: the search of `lookahead` among orders of the queue. Its state is in `search_state`, its prices in `costs`,
   its random changes in `moves`. `decode_pool` and `decode_nodes` turn an order into a plan.
+- `slurm`: the main loop and the backfill of Slurm's own scheduler.
 - `totals`: a bound on the start of a job that needs no look at the nodes.
 - `cp`: the loops of the constraint-programming dispatchers.
 
 The doors, which Python calls, are the functions marked `@kernel`: `pool.plan_counted`, `nodes.plan_placed`,
-`search.look_ahead`, `search.ordered`, `search.go_on_from`,
+`slurm.plan_as_slurm`, `search.look_ahead`, `search.ordered`, `search.go_on_from`,
 `state.starts_of`, `state.planned`, `fit.first_fault`, `fit.units_by_node`.
 
 Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide on values alone (times, amounts, node

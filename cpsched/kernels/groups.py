@@ -17,7 +17,7 @@ import numpy as np
 
 from cpsched.compile.handles import Column, FixedColumn
 from cpsched.compile.jit import bare, inner
-from cpsched.kernels.fit import taken_on
+from cpsched.kernels.fit import taken_on, takes
 from cpsched.kernels.state import Groups, Machine, longer
 from cpsched.model import NEVER, IntArray, JobTable
 
@@ -217,11 +217,12 @@ def borrow(own: Groups, carried: Groups) -> None:
 @inner
 def add_edited(
     groups: Groups, machine: Machine, jobs: JobTable, slot: int, g: int, units: int, start_s: int, end_s: int,
-    sign: int,
+    sign: int, whole: int,
 ) -> int:  # fmt: skip
     """Add a group: the line of group `g`, plus `sign` times what a job takes during [start_s, end_s).
 
-    Steps that equal the step before are left out. Returns the number of the new group, which has no nodes yet.
+    That is `units` units of the job or, with `whole`, all of the node. Steps that equal the step before are left out.
+    Returns the number of the new group, which has no nodes yet.
     """
     node = machine.kind_node[groups.kind[g]]
     make_room(groups, 1, groups.length[g] + 2)
@@ -242,7 +243,7 @@ def add_edited(
             for r in range(resources):
                 free[to, r] = free[first + i, r]
                 if inside:
-                    free[to, r] += inside * taken_on(jobs, slot, machine, node, units, r)
+                    free[to, r] += inside * takes(units, jobs.per_unit[slot, r], whole, machine.capacity[node, r])
                 same = same and free[to, r] == free[to - 1, r]
             if not same:
                 at[to] = at_s

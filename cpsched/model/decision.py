@@ -143,6 +143,8 @@ class Decision:
     - `plan_s`: int64[Q], the expected start of each job of `snapshot.queue`, in that order; `NEVER` where the
       dispatcher does not know. None where only starts were asked for.
     - `waits`: by job id, why jobs do not start now; filled with `need="plan"` only.
+    - `again_s`: a second after now at which the dispatcher wants to be asked even if nothing happens until then, as a
+      scheduler with clocks of its own does; None: when something happens. A bridge asks every few seconds anyhow.
 
     Whether it may be applied is what `cpsched.verify` says. An example is at `cpsched.policy.Policy`.
     """
@@ -151,6 +153,7 @@ class Decision:
     effort: Effort
     plan_s: IntArray | None = None
     waits: Mapping[int, Wait] = field(default_factory=dict)
+    again_s: int | None = None
 
     def starts_by_job(self, snapshot: Snapshot) -> dict[int, Placement]:
         """Job id -> placement, for those that start now."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.compile.handles import Handle
-from cpsched.errors import require
+from cpsched.errors import InvalidValue, require
 from cpsched.model.bounds import MOST_S, require_duration, require_time
 from cpsched.model.cluster import Cluster, IntArray, frozen_array
 from cpsched.model.job import Job, Placement, RunningJob
@@ -76,20 +76,32 @@ class Snapshot:
         `InvalidValue` where an estimate is missing, or any other rule of a snapshot is broken.
         """
         eligible = [job for job in queue if job.ineligible is None]
-        table = JobTable.of(cluster, eligible, running, estimates)
+        table = JobTable.of(cluster, eligible, running)
+        table.estimate_s[:] = [_estimate_of(job, estimates) for job in table.jobs]
+        return cls.over(table, len(eligible), now_s, cluster, free, overrun)
+
+    @classmethod
+    def over(
+        cls, table: JobTable, queued: int, now_s: int, cluster: Cluster, free: npt.ArrayLike, overrun: Overrun
+    ) -> Snapshot:
+        """A snapshot that takes over a table as `JobTable.of` makes it, of which the first `queued` jobs wait.
+
+        The estimates stand in the table; the expected ends are written here.
+        """
         slots = np.arange(len(table.jobs), dtype=np.int64)
-        active = slots[len(eligible) :]
+        active = slots[queued:]
+        table.end_s[:] = table.start_s + table.estimate_s
         for slot in active[table.end_s[active] <= now_s].tolist():
             start_s, estimate_s = int(table.start_s[slot]), int(table.estimate_s[slot])
             table.end_s[slot] = expected_end_s(start_s, estimate_s, int(table.walltime_s[slot]), now_s, overrun)
-        ids = np.fromiter((r.job.id for r in running), np.int64, len(running))
+        ids = np.fromiter((job.id for job in table.jobs[queued:]), np.int64, len(active))
         order = np.lexsort((ids, table.end_s[active]))
         return cls(
             now_s=now_s,
             cluster=cluster,
             free=frozen_array(free),
             table=table.read_only(),
-            queue=slots[: len(eligible)],
+            queue=slots[:queued],
             running=active[order],
         )
 
@@ -133,3 +145,10 @@ class Snapshot:
         at, count = int(self.table.place_at[slot]), int(self.table.place_count[slot])
         nodes, units = self.table.place_node[at : at + count], self.table.place_units[at : at + count]
         return tuple(zip(nodes.tolist(), units.tolist(), strict=True))
+
+
+def _estimate_of(job: Job, estimates: Mapping[int, int]) -> int:
+    given = estimates.get(job.id)
+    if isinstance(given, int) and 0 < given < MOST_S:
+        return given
+    raise InvalidValue(f"job {job.id} estimate_s", given, "must be a whole number of seconds, 1 or more")

@@ -5,15 +5,14 @@ A job's *slot* is its position in those columns: `table.units[3]` belongs to the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
 from cpsched.compile.handles import Column, Handle, Matrix, fields_of, kind_of
 from cpsched.compile.jit import kernel, owned
-from cpsched.errors import require
-from cpsched.model.bounds import MOST_S
+from cpsched.errors import InvalidValue, require
 from cpsched.model.cluster import Cluster, IntArray
 from cpsched.model.job import Job, RunningJob
 
@@ -87,46 +86,38 @@ class JobTable(Handle):
         return self.seen_as({name: fixed_view(getattr(self, name)) for name in COLUMNS})
 
     @classmethod
-    def of(
-        cls, cluster: Cluster, queue: Sequence[Job], running: Sequence[RunningJob], estimates: Mapping[int, int]
-    ) -> JobTable:
-        """A table of the queued jobs (slots 0..Q-1, in order), then the running ones.
+    def of(cls, cluster: Cluster, queue: Sequence[Job], running: Sequence[RunningJob] = ()) -> JobTable:
+        """A table of the queued jobs (slots 0..Q-1, in order), then the running ones; estimates are the walltimes.
 
-        `estimates` are seconds by job id. Raises `InvalidValue` where a job has none, or one that is out of bounds.
+        Raises `InvalidValue` for a request that does not go with `cluster`.
         """
         jobs = [*queue, *(r.job for r in running)]
-        queued, total, R = len(queue), len(jobs), len(cluster.resources)
+        queued, total = len(queue), len(jobs)
 
         def column(values: Sequence[int]) -> IntArray:
             return np.fromiter(values, dtype=np.int64, count=len(values))
 
-        sets = len(cluster.node_sets)
-        for job in jobs:
-            amounts, node_set = job.request.per_unit, job.request.node_set
-            require(len(amounts) == R, f"job {job.id} per_unit", amounts, f"must have {R} amounts")
-            require(node_set < sets, f"job {job.id} node_set", node_set, f"must be below {sets}")
-            given = estimates.get(job.id)
-            known = isinstance(given, int) and 0 < given < MOST_S
-            require(known, f"job {job.id} estimate_s", given, "must be a whole number of seconds, 1 or more")
+        requests = [job.request for job in jobs]
+        _check(jobs, cluster)
+        walltime_s = column([job.walltime_s for job in jobs])
         counts = [len(r.placement) for r in running]
         entries = [entry for r in running for entry in r.placement]
         start_s, place_count = np.zeros(total, np.int64), np.zeros(total, np.int64)
         start_s[queued:] = [r.start_s for r in running]
         place_count[queued:] = counts
-        estimate_s = column([estimates[job.id] for job in jobs])
         return cls(
             jobs=jobs,
             submit_s=column([job.submit_s for job in jobs]),
-            walltime_s=column([job.walltime_s for job in jobs]),
-            estimate_s=estimate_s,
-            units=column([job.request.units for job in jobs]),
-            per_unit=np.array([job.request.per_unit for job in jobs], dtype=np.int64).reshape(total, R),
-            sharing=column([job.request.sharing for job in jobs]),
-            node_set=column([job.request.node_set for job in jobs]),
+            walltime_s=walltime_s,
+            estimate_s=walltime_s.copy(),
+            units=column([r.units for r in requests]),
+            per_unit=np.array([r.per_unit for r in requests], np.int64).reshape(total, len(cluster.resources)),
+            sharing=column([r.sharing for r in requests]),
+            node_set=column([r.node_set for r in requests]),
             priority=column([job.priority for job in jobs]),
             tier=column([job.tier for job in jobs]),
             start_s=start_s,
-            end_s=start_s + estimate_s,
+            end_s=start_s + walltime_s,
             place_at=np.cumsum(place_count) - place_count,
             place_count=place_count,
             places=Places(
@@ -135,6 +126,17 @@ class JobTable(Handle):
                 units=column([units for _, units in entries]),
             ),
         )
+
+
+def _check(jobs: Sequence[Job], cluster: Cluster) -> None:
+    """Raise `InvalidValue` for the first job whose request does not go with `cluster`."""
+    amounts, sets = len(cluster.resources), len(cluster.node_sets)
+    for job in jobs:
+        request = job.request
+        if len(request.per_unit) != amounts:
+            raise InvalidValue(f"job {job.id} per_unit", request.per_unit, f"must have {amounts} amounts")
+        if request.node_set >= sets:
+            raise InvalidValue(f"job {job.id} node_set", request.node_set, f"must be below {sets}")
 
 
 COLUMNS = tuple(name for name, hint in fields_of(JobTable).items() if kind_of(hint))

@@ -70,8 +70,11 @@ def sha256_of(path: Path) -> str:
         raise Unusable(f"{path}: {error.strerror or error}") from error
 
 
-def read_json(setting: str, path: str) -> object:
-    """The content of a JSON file that a setting names. Raises `InvalidValue` naming the setting and the file."""
+def read_json(setting: str, path: str, text: bool = False) -> object:
+    """The content of a JSON file, or of a `text` file, that a setting names.
+
+    Raises `InvalidValue` naming the setting and the file.
+    """
     try:
         if kind := special_kind(Path(path)):
             raise ValueError(f"is {kind}")
@@ -79,6 +82,8 @@ def read_json(setting: str, path: str) -> object:
             content = file.read(MAX_JSON_BYTES + 1)
         if len(content) > MAX_JSON_BYTES:
             raise ValueError(f"is larger than {MAX_JSON_BYTES:,} bytes")
-        return json.loads(content.decode("utf-8-sig"))
+        words = content.decode("utf-8-sig")
+        return words if text else json.loads(words)
     except (OSError, ValueError, RecursionError, Unusable) as error:
-        raise InvalidValue(setting, path, f"cannot be read as JSON: {shown(error)}") from error
+        kind = "text" if text else "JSON"
+        raise InvalidValue(setting, path, f"cannot be read as {kind}: {shown(error)}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cpsched.dispatchers.by_scheme import SchemeDispatcher
+from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
 from cpsched.planning import GREEDY, STRICT
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Schedule
@@ -13,7 +14,15 @@ MANY_OUTLIVED = 0.1
 
 def hints_of(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
     """The hints, a sentence each."""
-    return (*_overrun(policy, schedule),)
+    return (*_overrun(policy, schedule), *_left_out(policy))
+
+
+def _left_out(policy: Policy) -> tuple[str, ...]:
+    """Parameters of Slurm that were given, and that its twin does not heed."""
+    dispatcher = policy.dispatcher
+    if not isinstance(dispatcher, SlurmDispatcher):
+        return ()
+    return tuple(f"{setting} names what is not heeded: {what}" for setting, what in dispatcher.without_effect().items())
 
 
 def _overrun(policy: Policy, schedule: Schedule) -> tuple[str, ...]:

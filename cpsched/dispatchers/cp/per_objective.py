@@ -69,6 +69,10 @@ class PerObjectiveDispatcher(Dispatcher):
         self._limit_s, self._effort, self._seed = limit_s, effort, seed
         self._allocation = allocation
 
+    def without_effect(self) -> dict[str, str]:
+        """See `Dispatcher.without_effect`."""
+        return {} if self._effort is None else {"limit_s": "effort takes the place of the seconds"}
+
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """See `Dispatcher.decide`."""
         facts = window.facts_of(snapshot)

@@ -60,6 +60,8 @@ class Lookahead(Dispatcher):
 
     overrun: Overrun = "walltime"
     learns = False
+    _look_ahead = staticmethod(look_ahead)
+    """The compiled search; studies have others."""
 
     def __init__(
         self,
@@ -113,7 +115,7 @@ class Lookahead(Dispatcher):
         self._jobs_per_work = POOL_JOBS if snapshot.cluster.counted else 1
         expected = table.estimate_s[queue].astype(np.float64)
         asked = expected, self._site_factors(snapshot, expected), bool(snapshot.cluster.counted), whole
-        came = look_ahead(site, self._search, self._objective, asked)
+        came = self._look_ahead(site, self._search, self._objective, asked)
         starts = Starts(*starts_of(site.draft), True) if site.draft.started else NO_STARTS
         starts = starts if slots is None else named_by(starts, slots)
         cost = Effort(PATHS.get(came, "searched"), len(queue), branches=int(self._search.counts.decoded))

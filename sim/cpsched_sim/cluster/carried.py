@@ -9,6 +9,7 @@ from cpsched.compile.jit import bare, inner
 from cpsched.kernels.fit import taken_on
 from cpsched.kernels.groups import add_edited, grouped, line_key, mixed, move_node
 from cpsched.kernels.state import Carried, Site, longer
+from cpsched.model import EXCLUSIVE
 
 
 @bare
@@ -45,7 +46,7 @@ def shift_lines(carried: Carried, site: Site, slot: int, from_s: int, to_s: int,
     groups, machine, jobs, signature = carried.groups, site.machine, site.jobs, carried.signature
     of, edged, size = groups.of, groups.edged, groups.size
     nodes, units, first = jobs.places.node, jobs.places.units, jobs.place_at[slot]
-    resources = machine.free.shape[1]
+    resources, whole = machine.free.shape[1], jobs.sharing[slot] & EXCLUSIVE
     last_group, last_units, target, change = -1, 0, 0, 0
     for at in range(first, first + jobs.place_count[slot]):
         node, g = nodes[at], of[nodes[at]]
@@ -60,7 +61,7 @@ def shift_lines(carried: Carried, site: Site, slot: int, from_s: int, to_s: int,
             place = place_in(carried.table, carried.known, wanted)
             target = carried.table[place]
             if target < 0:
-                target = add_edited(groups, machine, jobs, slot, g, units[at], from_s, to_s, sign)
+                target = add_edited(groups, machine, jobs, slot, g, units[at], from_s, to_s, sign, whole)
                 size = groups.size
                 carried.known = longer(carried.known, target, len(size))
                 carried.known[target], carried.table[place] = wanted, target

@@ -37,6 +37,8 @@ class Simulated(Handle):
     """Rounds in which nothing could start, so that nobody was asked."""
     due: int
     """Whether a round is due at once."""
+    again_s: int
+    """The second of a round that the dispatcher asked for; NEVER where it asked for none."""
     fault: int
     """The position of the start that broke a rule, -1 when none did."""
     overrun: int
@@ -235,7 +237,7 @@ def arrive_until(state: Simulated, to_s: int) -> None:
 
 @inner
 def next_event(state: Simulated) -> int:
-    """When the next job arrives or ends; NEVER when nothing is left to happen."""
+    """When the next job arrives or ends; NEVER where neither is left to happen."""
     site, arrivals, next_s = state.site, state.arrivals, NEVER
     if state.arrived < len(arrivals):
         next_s = site.jobs.submit_s[arrivals[state.arrived]]
@@ -248,7 +250,8 @@ def next_event(state: Simulated) -> int:
 def pass_time(state: Simulated, pause: int, limit_s: int) -> int:
     """Let time pass until the next round, see `pause`, or until `limit_s`; returns what is said of that moment.
 
-    Of one second: all arrivals in order, then all ends, then one round.
+    A round is due when something happens, and at `again_s`. Of one second: all arrivals in order, then all ends, then
+    one round.
     """
     site = state.site
     while True:
@@ -256,6 +259,8 @@ def pass_time(state: Simulated, pause: int, limit_s: int) -> int:
             state.due = 0
         else:
             now_s = next_event(state)
+            if pause != NO_ROUND:
+                now_s = min(now_s, state.again_s)
             if now_s > limit_s:
                 if pause == NO_ROUND:
                     site.now_s = max(site.now_s, limit_s)
@@ -263,6 +268,8 @@ def pass_time(state: Simulated, pause: int, limit_s: int) -> int:
                     refresh_groups(state)
                 return NOTHING_LEFT
             site.now_s = max(site.now_s, now_s)
+            if state.again_s <= now_s:
+                state.again_s = NEVER
             arrive_until(state, now_s)
             end_until(state, now_s)
             if pause == NO_ROUND:

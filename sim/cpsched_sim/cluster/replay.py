@@ -259,6 +259,7 @@ class Replay:
             self.count(fault)
             decision = FAILED
         self.decision = decision
+        self.state.state.again_s = NEVER if decision.again_s is None else decision.again_s
         took = clock.wall_ns() - began
         self.dispatch_ns.append(took)
         path = decision.effort.path
@@ -277,6 +278,9 @@ class Replay:
 
     def within(self, limits: LimitsNow | None, snapshot: Snapshot, need: Need) -> Decision:
         """What the policy decides within limits and the cluster's cap of power, which the cluster does not judge."""
+        if limits is None and snapshot.cluster.power is None:  # most rounds: every call counts
+            self.snapshot = snapshot
+            return self.policy.decide(snapshot, need)
         found = decide_within(snapshot, limits, lambda snapshot: self.policy.decide(snapshot, need))
         self.snapshot = found.snapshot
         if snapshot.cluster.power is not None and (broken := verify(found.decision, found.snapshot)):

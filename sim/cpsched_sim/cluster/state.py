@@ -310,6 +310,7 @@ def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> Si
         rounds=0,
         skipped=0,
         due=0,
+        again_s=NEVER,
         fault=-1,
         overrun=overrun,
         on_nodes=int(not cluster.counted),

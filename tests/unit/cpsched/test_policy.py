@@ -122,6 +122,8 @@ EFFORT = Effort("test")
         ({"starts": []}, "must return a Decision, not a dict"),
         (Decision(None, EFFORT), "must hold Starts and Effort"),
         (Decision(NO_STARTS, "fast"), "must hold Starts and Effort"),
+        (Decision(NO_STARTS, EFFORT, again_s=100), "again_s must be a second after now"),
+        (Decision(NO_STARTS, EFFORT, again_s=101.5), "again_s must be a second after now"),
         (Decision(NO_STARTS, EFFORT, [100]), "plan_s must be int64"),
         (Decision(NO_STARTS, EFFORT, np.array([100, 101])), "plan_s must be int64"),
         (Decision(NO_STARTS, EFFORT, np.array([100.0])), "plan_s must be int64"),
@@ -158,10 +160,11 @@ def test_columns_that_a_predictor_fills_wrongly_become_the_walltimes():
             table.estimate_s[slots] = 0
 
     jobs = [a_job(1, walltime_s=60), a_job(2, walltime_s=70)]
-    table = JobTable.of(a_cluster(), jobs, (), {1: 5, 2: 5})
+    table = JobTable.of(a_cluster(), jobs)
+    table.estimate_s[:] = 9
     with pytest.raises(DecisionFault, match=r"predictor Zeros: .*estimate_s=0"):
         Policy(Zeros(), Spy()).predict(table, np.array([1]))
-    assert table.estimate_s.tolist() == [5, 70]
+    assert table.estimate_s.tolist() == [9, 70]
 
 
 def test_both_learn_of_a_job_that_ended_even_if_one_of_them_fails():

@@ -22,15 +22,8 @@ from cpsched_sim.comparison import (
 )
 from cpsched_sim.experiment import Setup
 from cpsched_sim.processes import Study, compare_in_processes
-from tests.unit.sim.test_cli import FOUR_JOBS
+from tests.patience import ENOUGH_S
 from tests.unit.sim.traces.test_swf import line
-
-
-@pytest.fixture
-def four_jobs(tmp_path):
-    path = tmp_path / "four.swf"
-    path.write_text(FOUR_JOBS)
-    return path
 
 
 def a_row(name, bsld=2.0, **figures):
@@ -207,15 +200,15 @@ def test_ctrl_c_stops_the_children_and_exits_130(tmp_path):
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=listen_to_ctrl_c
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + ENOUGH_S
     while not (children := children_of(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=ENOUGH_S)
     assert process.returncode == 130
     assert "Traceback" not in stderr
     assert children
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + ENOUGH_S
     while any(is_alive(child) for child in children) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(is_alive(child) for child in children)

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tests.patience import ENOUGH_S
 from tests.unit.sim.test_cli import FOUR_JOBS, invoke
 
 
@@ -168,11 +169,11 @@ def test_rows_that_were_finished_survive_a_kill(tmp_path):
     command = [sys.executable, "-m", "cpsched_sim.cli", "compare", str(path), "--jobs", "1", "--out", str(out)]
     chosen = ["--dispatchers", "fcfs,tests.bad_plugins:HangingDispatcher", "--max-jobs", "100"]
     process = subprocess.Popen([*command, *chosen], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + ENOUGH_S
     while not (out / "fcfs-walltime" / "summary.json").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
-    process.wait(60)
+    process.wait(ENOUGH_S)
     resumed = invoke("compare", path, "--dispatchers", "fcfs", "--max-jobs", "100", "--out", out, "--resume", "--json")
     assert resumed.stderr == "note: 1 of 1 combinations were finished before\n"
     assert json.loads(resumed.stdout)["results"][0]["summary"]["jobs"] == 100

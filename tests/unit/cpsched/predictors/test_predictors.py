@@ -15,7 +15,7 @@ def ended(run_s, user="ada", submit_s=0):
 
 
 def test_walltime_predicts_what_was_asked_for():
-    table = JobTable.of(a_cluster(), [a_job(1, walltime_s=7), a_job(2, walltime_s=9)], (), {1: 1, 2: 1})
+    table = JobTable.of(a_cluster(), [a_job(1, walltime_s=7), a_job(2, walltime_s=9)])
     WalltimePredictor().fill(table, np.array([0, 1]))
     assert table.estimate_s.tolist() == [7, 9]
 
@@ -66,7 +66,7 @@ def test_who_learns_says_so():
 
 def column(*walltimes_s):
     jobs = [a_job(id, walltime_s=walltime_s) for id, walltime_s in enumerate(walltimes_s, start=1)]
-    return JobTable.of(a_cluster(), jobs, (), {job.id: job.walltime_s for job in jobs})
+    return JobTable.of(a_cluster(), jobs)
 
 
 class Says(Predictor):

@@ -240,3 +240,36 @@ def test_the_same_trace_gives_the_same_schedule():
     trace = trace_of(*((i % 7, 3 + i % 5, 1 + i % 4, 10) for i in range(50)))
     first, second = run(trace), run(trace)
     assert np.array_equal(first.start_s, second.start_s)
+
+
+class Patient(EasyDispatcher):
+    """Starts nothing before second 50, and wants to be asked then; notes when it is asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked_s = []
+
+    def decide(self, snapshot, need="plan"):
+        self.asked_s.append(snapshot.now_s)
+        if snapshot.now_s < 50:
+            return Decision(NO_STARTS, Effort("patient"), again_s=50)
+        return super().decide(snapshot, need)
+
+
+def test_a_dispatcher_is_asked_again_when_it_wants_to_be():
+    """Events before are rounds as ever, and the second that was asked for counts once."""
+    trace = [TraceJob(a_job(1, submit_s=10, walltime_s=5), 5), TraceJob(a_job(2, submit_s=20, walltime_s=5), 5)]
+    policy = Policy(catalogue.predictor("walltime"), Patient())
+    schedule = replay(trace, a_cluster(nodes=1, cores=2), policy)
+    assert schedule.start_s.tolist() == [50, 50]
+    assert policy.dispatcher.asked_s == [10, 20, 50]
+    assert schedule.rounds == 4, "three, and that of the ends"
+
+
+def test_a_charge_may_pass_the_second_that_was_asked_for():
+    """Then the dispatcher is asked at once."""
+    trace = [TraceJob(a_job(1, submit_s=40, walltime_s=5), 5)]
+    policy = Policy(catalogue.predictor("walltime"), Patient())
+    schedule = replay(trace, a_cluster(nodes=1, cores=2), policy, charge=20_000.0)
+    assert policy.dispatcher.asked_s == [40, 60]
+    assert schedule.start_s.tolist() == [80]

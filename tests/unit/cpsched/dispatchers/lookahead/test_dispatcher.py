@@ -11,7 +11,7 @@ from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
 from cpsched.planning import site_of
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
-from tests.searches import Ablated, prices, weights
+from tests.searches import Ablated, Moving, prices, reverse, weights
 
 HOUR = 3600
 
@@ -416,3 +416,12 @@ def test_a_small_site_weight_leaves_the_objective_its_say(cluster):
 def test_a_negative_site_weight_is_refused():
     with pytest.raises(InvalidValue, match=r"site_weight=-1"):
         Lookahead(site_weight=-1)
+
+
+def test_a_study_brings_a_move_of_its_own():
+    """One change turns the order of arrival round, which no move of `lookahead` does with five jobs."""
+    queue = [a_job(i, 1, 1, 60 - 10 * i) for i in range(1, 6)]
+    snapshot = a_snapshot(a_cluster(1, 1), queue)
+    found = Moving(reverse, "af", effort=1, candidates=2).decide(snapshot)
+    assert found.plan_by_job(snapshot) == {5: 0, 4: 10, 3: 30, 2: 60, 1: 100}
+    assert Ablated("af", effort=0, candidates=2).decide(snapshot).plan_by_job(snapshot)[1] == 0

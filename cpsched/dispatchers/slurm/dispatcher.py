@@ -1,0 +1,175 @@
+"""Dispatcher `slurm`: what slurmctld itself would start, by its own parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.slurm.agenda import Agenda, Came, Due, Instant, due, next_pass_s, noted
+from cpsched.dispatchers.slurm.parameters import SchedulerParameters, parameters_of_config, read_parameters
+from cpsched.errors import require
+from cpsched.kernels.slurm import NO_PASS, Owners, Passes, Rules, Tally, plan_as_slurm
+from cpsched.kernels.state import no_entries, planned, starts_of
+from cpsched.listing import FromFile, Listing
+from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, JobTable, Need, Snapshot, Starts
+from cpsched.planning import AS_THEY_CAME, effort, site_of
+from cpsched.reasons import Phrases, explain
+
+PHRASES = Phrases(unplanned="Slurm's next pass decides", no_plan="not planned: ")
+NOTHING_DUE = "no-pass-due"
+"""Path of the rounds in which slurmctld makes no pass."""
+
+
+class SlurmDispatcher(Dispatcher):
+    """The main loop in order of priority, and backfill in between, each when slurmctld makes it.
+
+    `scheduler_parameters` are those of slurm.conf; or they are taken from what `scontrol show config` prints, given as
+    `config_file`. Where nobody ranks the jobs, they are in order of arrival. `reserved` is what backfill keeps for a
+    job: Slurm reserves whole nodes, also for a job that wants parts. On a cluster of a single node, which stands for a
+    pool, parts are reserved in any case.
+
+    It remembers when the passes ran, and asks to be called again by `Decision.again_s`.
+    """
+
+    def __init__(
+        self,
+        scheduler_parameters: str = "",
+        config: Annotated[str | None, FromFile("config_file", text=True)] = None,
+        reserved: Literal["whole-nodes", "parts"] = "whole-nodes",
+    ) -> None:
+        twice = bool(scheduler_parameters and config)
+        require(not twice, "scheduler_parameters", scheduler_parameters, "must not be given beside config_file")
+        self.read = read_parameters(parameters_of_config(config) if config else scheduler_parameters)
+        self._source = "config_file" if config else "scheduler_parameters"
+        self._rules = rules_of(self.read.parameters)
+        self._whole_nodes = reserved == "whole-nodes"
+        tally = Tally(0, 0, 0, 0, *(no_entries() for _ in range(6)))
+        self._passes = Passes(NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally)
+        self._agenda = self._before = Agenda()
+        self._owners = OwnersOf()
+
+    def without_effect(self) -> Mapping[str, str]:
+        """The setting that names parameters which Slurm knows and this dispatcher does not heed, and which they are."""
+        named = [f"{name} (not modelled)" for name in self.read.not_modelled]
+        named += [f"{name} (changes no start here)" for name in self.read.no_effect]
+        return {self._source: ", ".join(named)} if named else {}
+
+    def memory(self) -> list[list[int]]:
+        """When the passes ran, as of the last decision and of the one before."""
+        return [list(self._agenda), list(self._before)]
+
+    def recall(self, memory: Sequence[Sequence[int]]) -> None:
+        """Know what `memory` says, and nothing else."""
+        self._agenda, self._before = Agenda(*memory[0]), Agenda(*memory[1])
+
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        """See `Dispatcher.decide`. Asked twice of one instant, it makes the same passes twice."""
+        n, whole, table = len(snapshot.queue), need == "plan", snapshot.table
+        if not n:
+            return Decision(NO_STARTS, effort("empty-queue", 0), AS_THEY_CAME if whole else None)
+        agenda = self._before if self._agenda.seen_s == snapshot.now_s else self._agenda
+        rules, submit_s, queue = self.read.parameters, table.submit_s, snapshot.queue
+        seen = Instant(snapshot.now_s, int(submit_s[queue[0]]), int(submit_s[queue[-1]]), len(snapshot.running))
+        made = due(agenda, rules, seen)
+        idle = made.main == NO_PASS and not made.backfill and not whole
+        came = Came(n, 0, 0, False, False) if idle else self._go_through(snapshot, made, whole)
+        self._before, self._agenda = agenda, noted(made, came)
+        again_s = next_pass_s(self._agenda, rules, came.waiting)
+        if idle:
+            return Decision(NO_STARTS, effort(NOTHING_DUE, 0), again_s=again_s)
+        draft = self._site.draft
+        starts = Starts(*starts_of(draft), True) if came.started else NO_STARTS
+        cost = cost_of(came.started, n)
+        if not whole:
+            return Decision(starts, cost, again_s=again_s)
+        plan_s = planned(draft, n)
+        return Decision(starts, cost, plan_s, explain(snapshot, starts, plan_s, PHRASES), again_s)
+
+    def _go_through(self, snapshot: Snapshot, made: Due, whole: bool) -> Came:
+        """Make the passes; starts and plan are in the draft of `_site`."""
+        passes, rules = self._passes, self.read.parameters
+        passes.main, passes.since_s = made.main, snapshot.now_s - 1
+        passes.backfill, passes.whole = int(made.backfill), int(whole)
+        passes.next_s = max(snapshot.now_s, made.after.backfill_s + max(1, rules.bf_interval))
+        self._rules.whole_nodes = int(self._whole_nodes and snapshot.cluster.size > 1)
+        self._site = site_of(snapshot)
+        started = plan_as_slurm(self._site, self._rules, self._owners.of(snapshot.cluster, snapshot.table), passes)
+        waiting = len(snapshot.queue) - started
+        return Came(waiting, started, passes.backfilled, bool(passes.main_cut), bool(passes.backfill_cut))
+
+
+def cost_of(started: int, n: int) -> Effort:
+    """The effort of a round in which `started` of `n` jobs start."""
+    return effort("none-starts" if not started else "all-start" if started == n else "some-start", n)
+
+
+def rules_of(parameters: SchedulerParameters) -> Rules:
+    """The parameters as the kernel reads them."""
+
+    def limit(count: int) -> int:
+        return count or NEVER
+
+    return Rules(
+        default_queue_depth=parameters.default_queue_depth,
+        partition_job_depth=limit(parameters.partition_job_depth),
+        sched_max_job_start=limit(parameters.sched_max_job_start),
+        bf_window_s=60 * parameters.bf_window,
+        bf_resolution_s=parameters.bf_resolution,
+        bf_max_job_test=parameters.bf_max_job_test,
+        bf_max_job_start=limit(parameters.bf_max_job_start),
+        bf_max_job_user=NEVER if parameters.bf_max_job_assoc else limit(parameters.bf_max_job_user),
+        bf_max_job_part=limit(parameters.bf_max_job_part),
+        bf_max_job_user_part=limit(parameters.bf_max_job_user_part),
+        bf_max_job_assoc=limit(parameters.bf_max_job_assoc),
+        bf_job_part_count_reserve=limit(parameters.bf_job_part_count_reserve),
+        bf_min_age_reserve_s=parameters.bf_min_age_reserve,
+        bf_min_prio_reserve=parameters.bf_min_prio_reserve,
+        bf_node_space_size=parameters.records,
+        bf_busy_nodes=int(parameters.bf_busy_nodes),
+        whole_nodes=1,
+    )
+
+
+class OwnersOf:
+    """Partition, user and association of each job of a table as numbers; kept while the table only grows."""
+
+    def __init__(self) -> None:
+        self._jobs: object = None
+        self._known = 0
+        self._owners = Owners(1, *(no_entries() for _ in range(5)))
+
+    def of(self, cluster: Cluster, table: JobTable) -> Owners:
+        """The owners of all jobs of `table`."""
+        if table.jobs is not self._jobs or len(table.jobs) != self._known:
+            self._jobs, self._known = table.jobs, len(table.jobs)
+            self._owners = owners_of(cluster, table)
+        return self._owners
+
+
+def owners_of(cluster: Cluster, table: JobTable) -> Owners:
+    """The columns of `Owners`; a partition's nodes are the node set of its name, or the one that the job names."""
+    jobs, sets = table.jobs, {name: row for row, name in enumerate(cluster.node_set_names) if row}
+    partition, user = _numbered([job.queue for job in jobs]), _numbered([job.user for job in jobs])
+    user_partition = _numbered([(job.user, job.queue) for job in jobs])
+    association = _numbered([(job.account, job.user) for job in jobs])
+    most = 1 + max(int(of.max(initial=0)) for of in (partition, user, user_partition, association))
+    node_set = np.fromiter((sets.get(job.queue, job.request.node_set) for job in jobs), np.int64, len(jobs))
+    return Owners(most, partition, user, user_partition, association, node_set)
+
+
+def _numbered(names: Sequence[object]) -> IntArray:
+    numbers: dict[object, int] = {}
+    return np.fromiter((numbers.setdefault(name, len(numbers)) for name in names), np.int64, len(names))
+
+
+LISTED = (
+    Listing(
+        "slurm",
+        "What slurmctld itself would start: its main loop and its backfill, by SchedulerParameters.",
+        "docs/twin.md",
+        SlurmDispatcher,
+    ),
+)

@@ -1,0 +1,213 @@
+"""Slurm's main loop and backfill in plain Python, node by node and second by second: what the twin is held against.
+
+It shares with the twin neither kernels nor clocks. `Clocked` makes every pass that slurmctld makes, each second, also
+those of which the twin knows that they would start nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from cpsched.fit import refusal
+from cpsched.model import RunningJob
+from tests.properties.reference import Line, seen_at
+
+
+class Plan:
+    """The nodes over time while a pass goes on: what is free, and which nodes backfill keeps for somebody."""
+
+    def __init__(self, snapshot, rules, whole_nodes=True):
+        self.rules, self.snapshot = rules, snapshot
+        self.whole_nodes = whole_nodes and snapshot.cluster.size > 1
+        table = snapshot.table
+        queue = snapshot.queue.tolist()
+        self.jobs = [(table.jobs[slot], int(table.estimate_s[slot])) for slot in queue]
+        self.priority = [int(table.priority[slot]) for slot in queue]
+        tiers = [int(table.tier[slot]) for slot in queue]
+        self.order = sorted(range(len(queue)), key=lambda at: (-tiers[at], -self.priority[at], at))
+        ends = [int(table.end_s[slot]) - snapshot.now_s for slot in snapshot.running.tolist()]
+        longest = max(estimate_s for _, estimate_s in self.jobs)
+        step_s = rules.bf_resolution
+        spans = sum(estimate_s + 2 * step_s + 1 for _, estimate_s in self.jobs)
+        self.horizon = max(ends, default=0) + spans + longest + 2 * step_s + 2
+        self.line = Line(snapshot, self.horizon)
+        self.starts = {}
+        self.planned = {}
+
+    def nodes(self, job):
+        """The nodes of a job's partition: the node set of its name, or the one that it asks for."""
+        cluster = self.snapshot.cluster
+        names = cluster.node_set_names
+        row = names.index(job.queue) if job.queue in names[1:] else job.request.node_set
+        return cluster.node_sets[row]
+
+    def start(self, job, estimate_s, by_node):
+        """Let a job start on the first nodes."""
+        nodes = range(self.snapshot.cluster.size)
+        self.starts[job.id] = self.line.take(job.request, 0, estimate_s, nodes, by_node)
+        self.planned[job.id] = self.snapshot.now_s
+
+    def holds_back(self, at):
+        """Whether a job that cannot start may keep others waiting."""
+        job = self.jobs[at][0]
+        pending_s = self.snapshot.now_s - job.submit_s
+        return pending_s >= self.rules.bf_min_age_reserve and self.priority[at] >= self.rules.bf_min_prio_reserve
+
+    def main(self, kind, since_s):
+        """The main loop: "full", "depth", or only the jobs "submitted" after `since_s`; says whether it was cut."""
+        blocked, seen, depth = set(), Counter(), 0
+        withdrawn = np.zeros(self.snapshot.cluster.size, bool)
+        for at in self.order:
+            job, estimate_s = self.jobs[at]
+            if kind != "submitted":
+                if self.rules.sched_max_job_start and len(self.starts) >= self.rules.sched_max_job_start:
+                    return True
+                seen[job.queue] += 1
+                if self.rules.partition_job_depth and seen[job.queue] > self.rules.partition_job_depth:
+                    continue
+            if kind == "depth":
+                if depth > self.rules.default_queue_depth:
+                    return True
+                depth += 1
+            if job.queue in blocked:
+                continue
+            by_node, _ = self.line.fits(job.request, 0, 1)
+            by_node = [0 if withdrawn[node] else units for node, units in enumerate(by_node)]
+            is_tried = kind != "submitted" or job.submit_s > since_s
+            if is_tried and sum(by_node) >= job.request.units:
+                self.start(job, estimate_s, by_node)
+            elif self.holds_back(at) and refusal(job.request, self.snapshot.cluster) is None:
+                blocked.add(job.queue)
+                withdrawn |= self.nodes(job)
+        return False
+
+    def backfill(self):
+        """Backfill; returns how many jobs it started, and whether a limit kept it from one."""
+        rules, now_s, step_s = self.rules, self.snapshot.now_s, self.rules.bf_resolution
+        tested = started = 0
+        cut = False
+        begins_s, ends_s = now_s // step_s * step_s, (now_s + 60 * rules.bf_window) // step_s * step_s
+        bounds, reserved = set(), Counter()
+        counted = Counter()
+        limits = {"user": rules.bf_max_job_user, "part": rules.bf_max_job_part}
+        limits |= {"both": rules.bf_max_job_user_part, "assoc": rules.bf_max_job_assoc}
+        if rules.bf_max_job_assoc:
+            limits["user"] = 0
+        size = rules.bf_max_job_test if rules.bf_node_space_size is None else rules.bf_node_space_size
+        for at in self.order:
+            job, estimate_s = self.jobs[at]
+            if job.id in self.planned:
+                continue
+            if tested >= rules.bf_max_job_test:
+                return started, True
+            keys = {
+                "user": job.user,
+                "part": job.queue,
+                "both": (job.user, job.queue),
+                "assoc": (job.account, job.user),
+            }
+            if any(limits[kind] and counted[kind, key] >= limits[kind] for kind, key in keys.items()):
+                cut = True
+                continue
+            counted.update(keys.items())
+            tested += 1
+            by_node, fits = self.line.fits(job.request, 0, estimate_s)
+            if fits:
+                self.start(job, estimate_s, by_node)
+                started += 1
+                if started == rules.bf_max_job_start:
+                    return started, True
+                continue
+            most = rules.bf_job_part_count_reserve
+            if not self.holds_back(at) or (most and reserved[job.queue] >= most):
+                continue
+            found = self.earliest(job.request, estimate_s)
+            if found is None or found > 60 * rules.bf_window:
+                continue
+            if 1 + len(bounds) >= size:
+                return started, True
+            begin_s = max((now_s + found) // step_s * step_s, begins_s)
+            end_s = max((now_s + found + estimate_s + step_s - 1) // step_s * step_s, begin_s + step_s)
+            bounds |= {at_s for at_s in (begin_s, end_s) if begins_s < at_s < ends_s}
+            self.reserve(
+                job.request, found, estimate_s, begin_s - 1 - now_s if self.whole_nodes else found, end_s - now_s
+            )
+            self.planned[job.id] = now_s + found
+            reserved[job.queue] += 1
+        return started, cut
+
+    def earliest(self, request, estimate_s):
+        """The first second, from now on, from which the job finds its units for as long as it lasts."""
+        if not self.line.fits(request, self.horizon - 1, self.horizon)[1]:
+            return None
+        every = range(self.horizon)
+        return next(t for t in every if self.line.fits(request, t, min(t + estimate_s, self.horizon))[1])
+
+    def reserve(self, request, begin, estimate_s, since, until):
+        """Withdraw the nodes, or the parts, that a job is to get, during [since, until) seconds from now."""
+        by_node, _ = self.line.fits(request, begin, begin + estimate_s)
+        nodes = list(range(self.snapshot.cluster.size))
+        if self.rules.bf_busy_nodes:
+            line = self.line
+            nodes.sort(key=lambda n: -line.held_since(request, n, begin, begin + estimate_s, by_node[n]))
+        left = request.units
+        for node in nodes:
+            here = min(by_node[node], left)
+            if here:
+                left -= here
+                whole = self.whole_nodes or request.exclusive
+                taken = self.snapshot.cluster.capacity[node] if whole else here * np.array(request.per_unit)
+                self.line.free[node, max(0, since) : max(0, until)] -= taken
+
+
+class Clocked:
+    """slurmctld's clocks, a second at a time, for `batch_sched_delay=0` and passes that take no time."""
+
+    def __init__(self, rules, **how):
+        self.rules, self.how = rules, how
+        self.full_s = self.backfill_s = None
+        self.asked = self.first = True
+
+    def second(self, snapshot, arrived, ended):
+        """Make the passes of one second with a queue; returns the starts (job id -> placement)."""
+        rules, now_s, plan = self.rules, snapshot.now_s, Plan(snapshot, self.rules, **self.how)
+        main = None
+        if rules.sched_interval == -1:
+            main = "submitted" if arrived and not rules.defer else None
+        elif self.first or (now_s - self.full_s) % rules.sched_interval == 0:
+            main = "full"
+        elif arrived or ended:
+            main = "depth"
+        if self.full_s is None:
+            self.full_s = now_s
+        if main is not None:
+            since_s = now_s - 1 if not self.first else -(10**9)
+            plan.main(main, since_s)
+        if rules.bf_interval != -1 and (self.backfill_s is None or now_s - self.backfill_s >= rules.bf_interval):
+            self.backfill_s = now_s
+            plan.backfill()
+        self.first = False
+        return plan.starts
+
+
+def replay(cluster, trace, rules, until_s, **how):
+    """(start, placement) by job id; every second from the first submission to `until_s` is gone through."""
+    waiting = [item for item in trace if refusal(item.job.request, cluster) is None]
+    clocks, placed, running = Clocked(rules, **how), {}, {}
+    for now_s in range(min(item.job.submit_s for item in trace), until_s):
+        ended = any(end_s == now_s for end_s in running.values())
+        running = {each: end_s for each, end_s in running.items() if end_s > now_s}
+        queue = [item.job for item in waiting if item.job.submit_s <= now_s]
+        if not queue:
+            continue
+        arrived = any(job.submit_s == now_s for job in queue)
+        starts = clocks.second(seen_at(now_s, cluster, queue, running), arrived, ended)
+        for item in [item for item in waiting if item.job.id in starts]:
+            placed[item.job.id] = (now_s, starts[item.job.id])
+            running[RunningJob(item.job, *placed[item.job.id])] = now_s + item.run_s
+            waiting.remove(item)
+        if not waiting:
+            break
+    return placed

@@ -1,0 +1,153 @@
+"""The twin of Slurm's scheduler against a plain one, and against the textbook's that it becomes at a limit."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
+from cpsched.dispatchers.slurm.parameters import SchedulerParameters
+from cpsched.model import NEVER, Snapshot
+from cpsched.policy import Policy
+from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_sim.cluster.replay import replay
+from cpsched_sim.testing.promises import policy_of
+from cpsched_sim.testing.worlds import snapshots, traces
+from tests.properties import slurm_reference
+
+FEW = st.sampled_from([0, 0, 1, 2, 4])
+
+
+@st.composite
+def parameters(draw, **fixed):
+    """Parameters small enough to matter in a small world; most of the limits are off."""
+    return SchedulerParameters(
+        **{
+            "bf_busy_nodes": draw(st.booleans()),
+            "bf_interval": draw(st.sampled_from([-1, 1, 7, 30])),
+            "bf_job_part_count_reserve": draw(FEW),
+            "bf_max_job_assoc": draw(FEW),
+            "bf_max_job_part": draw(FEW),
+            "bf_max_job_start": draw(FEW),
+            "bf_max_job_test": draw(st.sampled_from([1, 3, 500])),
+            "bf_max_job_user": draw(FEW),
+            "bf_max_job_user_part": draw(FEW),
+            "bf_min_age_reserve": draw(st.sampled_from([0, 0, 5, 500])),
+            "bf_min_prio_reserve": draw(st.sampled_from([0, 0, 2])),
+            "bf_node_space_size": draw(st.sampled_from([None, None, 2, 4])),
+            "bf_resolution": draw(st.sampled_from([1, 7, 20])),
+            "bf_window": draw(st.sampled_from([1, 2, 1440])),
+            "default_queue_depth": draw(st.sampled_from([0, 1, 3, 100])),
+            "partition_job_depth": draw(FEW),
+            "sched_max_job_start": draw(FEW),
+            "batch_sched_delay": 0,
+        }
+        | fixed
+    )
+
+
+def text_of(rules: SchedulerParameters) -> str:
+    """The parameters as slurm.conf has them."""
+    given = {name: value for name, value in dataclasses.asdict(rules).items() if value is not None}
+    flags = [name for name, value in given.items() if value is True]
+    return ",".join([*flags, *(f"{name}={value}" for name, value in given.items() if not isinstance(value, bool))])
+
+
+def ranked(snapshot: Snapshot, ranks: list[int]) -> Snapshot:
+    """The same with a priority below 4 and a tier of 0 or 1 for each job that has a number in `ranks`."""
+    table, queue = snapshot.table, snapshot.queued_jobs()
+    known = [*ranks, *[0] * len(queue)]
+    jobs = [dataclasses.replace(job, priority=known[at] % 4, tier=known[at] // 8) for at, job in enumerate(queue)]
+    running = snapshot.running_jobs()
+    estimates = {job.id: snapshot.estimate_of(job) for job in table.jobs}
+    return Snapshot.of(snapshot.now_s, snapshot.cluster, snapshot.free, jobs, running, estimates)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    snapshots(12),
+    parameters(),
+    st.lists(st.integers(0, 12), max_size=12),
+    st.booleans(),
+    st.booleans(),
+)
+def test_one_instant_equals_a_plain_plan_second_by_second(snapshot, rules, ranks, whole_nodes, whole):
+    """All passes, start by start, node by node, and the planned starts, if the whole plan is asked for."""
+    snapshot = ranked(snapshot, ranks)
+    plan = slurm_reference.Plan(snapshot, rules, whole_nodes)
+    plan.main("full", -1)
+    if rules.bf_interval != -1:
+        plan.backfill()
+    twin = SlurmDispatcher(text_of(rules), reserved="whole-nodes" if whole_nodes else "parts")
+    decision = twin.decide(snapshot, "plan" if whole else "starts")
+    assert decision.starts_by_job(snapshot) == plan.starts
+    if whole and rules.bf_interval != -1:
+        assert decision.plan_by_job(snapshot) == plan.planned
+
+
+@settings(max_examples=60, deadline=None)
+@given(snapshots(10), parameters(bf_interval=-1, sched_interval=-1, batch_sched_delay=3), st.integers(1, 5))
+def test_submitted_jobs_alone_equal_a_plain_pass(snapshot, rules, count):
+    """Without the main loop and backfill a job starts as it is submitted, or never: the last ones are submitted now."""
+    now_s, jobs = snapshot.now_s, list(snapshot.queued_jobs())
+    jobs[-count:] = [dataclasses.replace(job, submit_s=now_s) for job in jobs[-count:]]
+    estimates = {job.id: snapshot.estimate_of(job) for job in snapshot.table.jobs}
+    snapshot = Snapshot.of(now_s, snapshot.cluster, snapshot.free, jobs, snapshot.running_jobs(), estimates)
+    plan = slurm_reference.Plan(snapshot, rules)
+    plan.main("submitted", now_s - 1)
+    twin = SlurmDispatcher(text_of(rules))
+    assert twin.decide(snapshot, "starts").starts_by_job(snapshot) == plan.starts
+
+
+@settings(max_examples=40, deadline=None)
+@given(traces(10), parameters(bf_resolution=7), st.sampled_from([-1, 5, 60]))
+def test_whole_schedules_equal_a_sweep_over_the_seconds(world, rules, interval):
+    """The twin skips the passes that start nothing, and asks to be called for the others: the sweep makes them all."""
+    cluster, trace = world
+    rules = dataclasses.replace(rules, sched_interval=interval)
+    schedule = replay(trace, cluster, Policy(WalltimePredictor(), SlurmDispatcher(text_of(rules))))
+    assert schedule.violations == ()
+    expected = slurm_reference.replay(cluster, trace, rules, until_s=1500)
+    for i, item in enumerate(trace):
+        if item.job.id not in expected:
+            assert schedule.start_s[i] == NEVER
+        elif cluster.counted and cluster.size > 1:
+            assert schedule.start_s[i] == expected[item.job.id][0]
+        else:
+            assert (schedule.start_s[i], schedule.placement_of(i)) == expected[item.job.id]
+
+
+UNLIMITED = (
+    "bf_interval=1,bf_window=43200,bf_resolution=1,bf_max_job_test=1000000,bf_node_space_size=2000000,"
+    "batch_sched_delay=0,default_queue_depth=1000000,bf_busy_nodes"
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces(), st.sampled_from(["walltime", "last-two"]))
+def test_without_clocks_and_limits_it_is_the_list_with_all_reservations(world, predictor):
+    """Backfill at every event, an endless window of single seconds, and parts reserved: `list-reg`, node by node."""
+    cluster, trace = world
+    trace = [dataclasses.replace(item, job=dataclasses.replace(item.job, queue="")) for item in trace]
+    textbook = policy_of("list-reg", predictor)
+    twin = dataclasses.replace(textbook, dispatcher=SlurmDispatcher(UNLIMITED, reserved="parts"), _estimates={})
+    expected, found = replay(trace, cluster, policy_of("list-reg", predictor)), replay(trace, cluster, twin)
+    assert found.violations == ()
+    assert np.array_equal(found.start_s, expected.start_s)
+    if not cluster.counted or cluster.size == 1:
+        assert [found.placement_of(i) for i in range(len(trace))] == [
+            expected.placement_of(i) for i in range(len(trace))
+        ]
+
+
+@pytest.mark.parametrize("passes", ["bf_interval=-1", "bf_interval=-1,bf_max_job_test=1"])
+@settings(max_examples=40, deadline=None)
+@given(world=traces())
+def test_without_backfill_it_is_first_come_first_served(passes, world):
+    cluster, trace = world
+    trace = [dataclasses.replace(item, job=dataclasses.replace(item.job, queue="")) for item in trace]
+    alone = f"{passes},batch_sched_delay=0,default_queue_depth=1000"
+    twin = Policy(WalltimePredictor(), SlurmDispatcher(alone))
+    assert np.array_equal(replay(trace, cluster, twin).start_s, replay(trace, cluster, policy_of("fcfs")).start_s)
