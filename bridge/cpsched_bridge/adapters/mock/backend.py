@@ -13,6 +13,11 @@ from cpsched_bridge.ports import Check, Claim, Observation, Outcome, Postponed, 
 class MockBackend:
     """A `Backend` over `site`, which is brought up to `clock` at every call."""
 
+    child_starts = 0
+    history_missing = False
+    speaks = ""
+    starts_in_one_change = True
+
     def __init__(self, site: MockCluster, clock: SiteClock) -> None:
         self.site = site
         self._clock = clock
@@ -21,6 +26,10 @@ class MockBackend:
     def _now(self) -> MockCluster:
         self.site.advance(max(self._clock.now_s(), self.site.now_s))
         return self.site
+
+    def waits_for(self) -> str | None:
+        """See `Backend.waits_for`."""
+        return None
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         """See `Backend.observe`; the site tells pins from wishes by itself."""

@@ -46,6 +46,11 @@ def _answer(backend: MockBackend, name: str, arguments: tuple[Any, ...]) -> Any:
 class RemoteBackend:
     """A `Backend` that asks the server at `path`; reconnects by itself."""
 
+    child_starts = 0
+    history_missing = False
+    speaks = ""
+    starts_in_one_change = True
+
     def __init__(self, path: Path, deadline_s: float) -> None:
         self._path, self._deadline_s = path, deadline_s
         self._connection: Connection[Any, Any] | None = None
@@ -72,6 +77,10 @@ class RemoteBackend:
             except OSError as error:
                 raise BackendUnavailable(f"{self._path}: {error.strerror}") from error
         return self._connection
+
+    def waits_for(self) -> str | None:
+        """See `Backend.waits_for`."""
+        return None
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         """See `Backend.observe`; an answer that is lost on its way costs nothing, as the count is kept here."""

@@ -1,4 +1,4 @@
-"""Slurm behind the bridge's ports: pyslurm in a process of its own, and a pure translation of its records.
+"""Slurm behind the bridge's ports: pyslurm in a process of its own, or Slurm's commands; and a pure translation.
 
 `Options`, `connect` and `can` are what the bridge asks an adapter for. They are looked up when needed: the child
 process imports this package too, and should be quick to start.

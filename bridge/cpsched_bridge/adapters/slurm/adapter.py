@@ -10,6 +10,8 @@ import structlog
 from cpsched.model import EndedJob
 from cpsched.site import multifactor
 from cpsched_bridge.adapters.slurm.doctor import checks_of, policy_checks
+from cpsched_bridge.adapters.slurm.load import LoadWatch
+from cpsched_bridge.adapters.slurm.node_checks import node_checks
 from cpsched_bridge.adapters.slurm.policy import sprio
 from cpsched_bridge.adapters.slurm.policy.asking import PolicyCommands
 from cpsched_bridge.adapters.slurm.policy.boost import boosts
@@ -20,12 +22,13 @@ from cpsched_bridge.adapters.slurm.translation import arrays, claims, states
 from cpsched_bridge.adapters.slurm.translation.access import accounts_checked
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
-from cpsched_bridge.adapters.slurm.translation.pins import Told
+from cpsched_bridge.adapters.slurm.translation.pins import BY_ITSELF, Told
 from cpsched_bridge.adapters.slurm.translation.settling import Sent, settled
 from cpsched_bridge.adapters.slurm.translation.splits import splits_by_itself
 from cpsched_bridge.adapters.slurm.transport import Answer, Transport
+from cpsched_bridge.adapters.slurm.transport.programs.versions import release
 from cpsched_bridge.errors import BackendBegins, BackendDied, BackendError, BackendTimeout, CommandRefused
-from cpsched_bridge.ports import Check, Claim, Hold, Observation, Outcome, Postponed, StartOrder
+from cpsched_bridge.ports import NOT_SENT, Check, Claim, Hold, Observation, Outcome, Postponed, StartOrder
 
 CLEAR = "ReqNodeList="
 """scontrol's word for no node list; an empty list sent by pyslurm would change nothing."""
@@ -52,10 +55,12 @@ class SlurmBackend:
         history_days: float = 7.0,
         policy: PolicyReader | None = None,
         most_boost: int = 0,
+        load: LoadWatch | None = None,
     ) -> None:
         self._transport = transport
         self._policy = policy
         self._most_boost = most_boost
+        self._load = load
         self._seen: ClusterRecords | None = None
         self._ranking = Ranking()
         self._ranked_by = 0
@@ -71,13 +76,23 @@ class SlurmBackend:
 
     @property
     def child_starts(self) -> int:
-        """Processes that the transport started so far; 0 for one that needs none."""
-        return int(getattr(self._transport, "child_starts", 0))
+        """See `Backend.child_starts`."""
+        return self._transport.child_starts
+
+    @property
+    def speaks(self) -> str:
+        """See `Backend.speaks`."""
+        chosen = self._transport.chosen()
+        return "" if chosen is None else f"{chosen[0]}: {chosen[1]}"
+
+    @property
+    def starts_in_one_change(self) -> bool:
+        """See `Backend.starts_in_one_change`."""
+        return self._transport.starts_in_one_change
 
     def waits_for(self) -> str | None:
-        """What is left to do before the controller can be asked, in words; None: it can be asked. Never waits."""
-        begins = getattr(self._transport, "waits_for", None)
-        return None if begins is None else begins()
+        """See `Backend.waits_for`."""
+        return self._transport.waits_for()
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         """See `Backend.observe`."""
@@ -87,10 +102,16 @@ class SlurmBackend:
         records = self._seen = self._transport.read()
         observation = translator.observe(records, self._restores.keys() | set(pinned), self._above())
         observation = self._within_policy(observation, records)
+        if self._load is not None and (busy := self._load.look()):
+            observation = dataclasses.replace(observation, busy=busy)
         for pending in observation.pending:
             if pending.pinned:
                 self._restores.setdefault(pending.job.id, "")
         waiting = {pending.job.id for pending in observation.pending}
+        for left in observation.left:
+            if left.pinned:
+                self._restores.setdefault(left.job_id, "")
+                waiting.add(left.job_id)
         released = {pending.job.id for pending in observation.pending if pending.hold is Hold.NONE}
         self._under_way = {number: sent for number, sent in self._under_way.items() if number in released}
         known = waiting | set(pinned)
@@ -140,6 +161,10 @@ class SlurmBackend:
                 {"job": number, "nodes": [name for name, _ in order.nodes], "tasks_per_node": told.tasks_per_node}
             )
             count = len(order.nodes) if splits_by_itself(order.job.request) else told.node_count
+            if told.tasks_per_node and release(str(self._config["version"])) < BY_ITSELF:
+                count = len(order.nodes)
+                sent[-1] |= {"cpus_per_node": told.cpus_per_node, "cpus": told.cpus}
+                self._restores[number] = told.restore_all
             if count:
                 sent[-1]["node_count"] = count
             if number in nices:
@@ -196,18 +221,19 @@ class SlurmBackend:
         except BackendError as error:
             mend = "start slurmctld, or mend slurm.conf and munge on this host"
             return [Check("controller", False, str(error), mend, may_come=True)]
-        return [*checks_of(facts), *self._policy_checks()]
+        found = checks_of(facts, self.speaks)
+        try:
+            records = self._transport.read()
+        except BackendError:
+            return found
+        return [*found, *node_checks(records), *self._policy_checks(records)]
 
-    def _policy_checks(self) -> list[Check]:
+    def _policy_checks(self, records: ClusterRecords) -> list[Check]:
         """What the site's policy asks for, read now: the doctor may wait for it."""
         if self._policy is None:
             return []
         if self._policy.picture is None:
             self._policy.look()
-        try:
-            records = self._transport.read()
-        except BackendError:
-            return []
         shown = PolicyCommands(commands={"sprio": (sprio.COMMAND,)})
         shown.start()
         answers = shown.answer(wait=True)
@@ -218,6 +244,8 @@ class SlurmBackend:
         """See `Backend.close`."""
         if self._policy is not None:
             self._policy.close()
+        if self._load is not None:
+            self._load.close()
         self._transport.close()
 
     def _within_policy(self, seen: Observation, records: ClusterRecords) -> Observation:
@@ -272,7 +300,7 @@ class SlurmBackend:
                 if not outcomes:
                     raise
                 outcomes += _failed(part, error)
-                outcomes += [Outcome(order["job"], "refused", "not sent") for order in orders[at + BATCH :]]
+                outcomes += [Outcome(order["job"], "refused", NOT_SENT) for order in orders[at + BATCH :]]
                 break
         return outcomes
 

@@ -10,6 +10,7 @@ from cpsched.site.multifactor import MachineSize
 from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
 from cpsched_bridge.adapters.slurm.policy.sprio import SprioComparison, compare, sprio_of
 from cpsched_bridge.adapters.slurm.records import ClusterRecords
+from cpsched_bridge.adapters.slurm.transport.programs.versions import release
 from cpsched_bridge.ports import Check
 
 CLOCK_TOLERANCE_S = 3
@@ -20,12 +21,13 @@ MOST_NAMED = 5
 """No check names more jobs, limits or partitions than this."""
 
 
-def checks_of(facts: Mapping[str, Any]) -> list[Check]:
-    """All checks for what `child.Slurm.facts` gathered."""
+def checks_of(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
+    """All checks for what `Transport.facts` gathered; `speaks` says which transport did, and why that."""
     config = facts["config"]
     parameters = config["scheduler_parameters"] or {}
     found = [
         Check("controller", True, f"{config['cluster_name']}, Slurm {config['version']}"),
+        *([Check("transport", True, speaks)] if speaks else []),
         privilege(facts),
         accounting(facts),
         versions(facts),
@@ -150,20 +152,17 @@ def accounting(facts: Mapping[str, Any]) -> Check:
 
 
 def versions(facts: Mapping[str, Any]) -> Check:
-    """A client library may be older than the controller, never newer."""
+    """Clients, and a client library, may be older than the controller, never newer."""
     controller, clients = str(facts["config"]["version"] or ""), str(facts["clients"] or "")
-    ok = not clients or not controller or _release(clients) <= _release(controller)
+    pyslurm = facts.get("pyslurm")
+    ok = not clients or not controller or release(clients) <= release(controller)
     return Check(
         "versions",
         ok,
-        f"controller {controller}, clients here {clients or 'unknown'}, pyslurm {facts['pyslurm']}, "
+        f"controller {controller}, clients here {clients or 'unknown'}, {f'pyslurm {pyslurm}, ' if pyslurm else ''}"
         f"nodes {', '.join(facts['node_versions']) or 'unknown'}",
-        "install Slurm clients and a pyslurm that are not newer than slurmctld",
+        f"install Slurm clients{' and a pyslurm' if pyslurm else ''} that are not newer than slurmctld",
     )
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def job_shrink(parameters: Mapping[str, Any]) -> Check:
@@ -228,7 +227,7 @@ def plugin(config: Mapping[str, Any]) -> Check:
         "submit plugin",
         ok,
         "JobSubmitPlugins has lua" if ok else "no lua in JobSubmitPlugins: new jobs are held when first seen",
-        "install deploy/slurm/job_submit.lua and set JobSubmitPlugins=lua",
+        "install job_submit.lua (`cpsched deploy-files` writes it) and set JobSubmitPlugins=lua",
         required=False,
     )
 

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import Field
 
+from cpsched_bridge.adapters.slurm import load
 from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
 from cpsched_bridge.adapters.slurm.policy.asking import PolicyCommands
 from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
+from cpsched_bridge.adapters.slurm.transport import Transport
+from cpsched_bridge.adapters.slurm.transport.choice import AutoTransport
+from cpsched_bridge.adapters.slurm.transport.cli.transport import CliTransport
 from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
 from cpsched_bridge.ports import Can
 from cpsched_bridge.settings import Section
 
+SAID = "the settings say so"
 DECIDE_S = 0.1
 """How long a decision may take beside slurmctld, where a dispatcher has no limit of its own."""
 
 
 class Options(Section):
-    """Deadlines of calls to Slurm; slurm.conf says the rest."""
+    """By what Slurm is asked and told, and deadlines of calls to it; slurm.conf says the rest."""
 
+    transport: Literal["auto", "pyslurm", "cli"] = Field(
+        default="auto",
+        description="`pyslurm` is Slurm's library, in a process of its own; `cli` is Slurm's own commands (scontrol, "
+        "squeue, sinfo, sacct), which need nothing compiled. `auto` takes pyslurm where it can be imported and is no "
+        "newer than slurmctld, else `cli`, and says so.",
+    )
     deadline_s: float = Field(
-        default=10.0, gt=0, description="How long slurmctld may take to answer; after that pyslurm's process is killed."
+        default=10.0,
+        gt=0,
+        description="How long slurmctld may take to answer; after that pyslurm's process, or the command, is killed.",
     )
     history_deadline_s: float = Field(
         default=60.0,
@@ -41,6 +55,17 @@ class Options(Section):
         gt=0,
         description="How long Slurm's commands may take to tell the site's policy; the last known stands in then.",
     )
+    busy_requests: int = Field(
+        default=100,
+        ge=0,
+        description="Requests that slurmctld has at once, by `sdiag`, from which on it is asked less often; 0: any.",
+    )
+    busy_messages: int = Field(
+        default=1000,
+        ge=0,
+        description="Messages to nodes that slurmctld has waiting, by `sdiag`, from which on it is asked less often; "
+        "0: any.",
+    )
     boost: int = Field(
         default=0,
         ge=0,
@@ -57,8 +82,33 @@ class Options(Section):
 def connect(options: Options) -> SlurmBackend:
     """The backend; the cluster is reached with the first call."""
     reader = PolicyReader(PolicyCommands(options.policy_deadline_s), time.monotonic) if options.site_policy else None
-    transport = PyslurmTransport(options.deadline_s, options.history_deadline_s)
-    return SlurmBackend(transport, options.history_days, reader, options.boost)
+    return SlurmBackend(transport_of(options), options.history_days, reader, options.boost, load_watch(options))
+
+
+def transport_of(options: Options) -> Transport:
+    """The transport that the options ask for; the cluster is not asked."""
+
+    def pyslurm() -> PyslurmTransport:
+        return PyslurmTransport(options.deadline_s, options.history_deadline_s, why=SAID)
+
+    def cli(why: str = SAID) -> CliTransport:
+        return CliTransport(options.deadline_s, options.history_deadline_s, why)
+
+    match options.transport:
+        case "pyslurm":
+            return pyslurm()
+        case "cli":
+            return cli()
+        case "auto":
+            return AutoTransport(pyslurm, cli)
+
+
+def load_watch(options: Options) -> load.LoadWatch | None:
+    """What looks at slurmctld's load, if any limit is set."""
+    if not (options.busy_requests or options.busy_messages):
+        return None
+    asking = PolicyCommands(options.deadline_s, {load.ANSWER: (load.COMMAND,)})
+    return load.LoadWatch(asking, options.busy_requests, options.busy_messages, time.monotonic)
 
 
 def can(options: Options) -> Can:

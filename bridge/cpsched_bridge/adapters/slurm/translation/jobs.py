@@ -22,6 +22,7 @@ from cpsched_bridge.adapters.slurm.translation.partitions import Partition
 from cpsched_bridge.adapters.slurm.translation.pins import Told, nodes_given_back, told_at_start
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation
 from cpsched_bridge.adapters.slurm.translation.shares import Shares, parts_asked, share_allocated
+from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
 from cpsched_bridge.adapters.slurm.translation.unmodelled import NotModelled, TooLarge, refuse_unmodelled
 
 FOREVER_S = 365 * 86400
@@ -51,6 +52,8 @@ def pending_job(
     machine: this project's model may be wrong there, so such a job is Slurm's.
     """
     refuse_unmodelled(record)
+    if (lost := unknown_nodes("excluded_nodes", record, machine)) is not None:
+        raise NotModelled(lost)
     if partition.unmodelled:
         raise NotModelled(f"partition {partition.name}: {partition.unmodelled}")
     node_set = nodes_allowed(record, machine, partition, conflicts)

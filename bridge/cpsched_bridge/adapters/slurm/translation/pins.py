@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cpsched_bridge.adapters.slurm.records import Record
 
@@ -17,10 +17,36 @@ class Told:
     """How many nodes the job is to have, exactly; 0 where nothing else is possible."""
     restore: str
     """scontrol settings that give the record back what that changes; may be empty."""
+    cpus_per_node: int = 0
+    """The least CPUs of a node that go with `tasks_per_node`; 0 where that is 0. See `BY_ITSELF`."""
+    cpus: int = 0
+    """The CPUs of the job, which a change of the least CPUs of a node would change."""
+    restore_all: str = ""
+    """What gives the record back all that a number of tasks per node changes in it, by itself or told besides."""
+
+
+BY_ITSELF = (26, 5)
+"""The release since which it is known that a number of tasks per node alone makes equal shares.
+
+Measured, with `TasksPerNode` and no more: 22.05 gave `-N2 -n4` three processors and one, and `-n20` on two nodes 17;
+24.11 made of `-n20` ten tasks on one node. With the number of nodes, the least CPUs of a node and the CPUs of the job
+told besides, both do as they are told. What lies between was not tried, and is told all of it.
+"""
 
 
 def told_at_start(record: Record, nodes: int, most_nodes: int | None) -> Told:
-    """What Slurm must be told to split a job in equal shares over `nodes`.
+    """What Slurm must be told to split a job in equal shares over `nodes`, CPUs included."""
+    told = _tasks_told(record, nodes, most_nodes)
+    if not told.tasks_per_node:
+        return told
+    least, cpus = max(1, record["min_cpus_per_node"] or 0), int(record["cpus"] or 0)
+    each = max(least, told.tasks_per_node * max(1, record["cpus_per_task"] or 0))
+    restore = f"TasksPerNode=0 {nodes_given_back(record, most_nodes)} MinCPUsNode={least} NumCPUs={cpus}"
+    return replace(told, cpus_per_node=each, cpus=cpus, restore_all=restore)
+
+
+def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> Told:
+    """The same without the CPUs.
 
     Where its owner set no greatest number of nodes, the record shows the number of tasks. Once that is set, it counts:
     so the number of nodes is given back only where the pin changes it, and no more than `most_nodes`, which the job's

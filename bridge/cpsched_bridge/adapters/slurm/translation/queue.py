@@ -17,6 +17,7 @@ from cpsched_bridge.adapters.slurm.translation.partitions import Partition
 from cpsched_bridge.adapters.slurm.translation.pins import unpinned
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation, in_the_way
 from cpsched_bridge.adapters.slurm.translation.room import Room
+from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
 from cpsched_bridge.adapters.slurm.translation.unmodelled import UNREADABLE, NotModelled
 from cpsched_bridge.likes import likes_of
 from cpsched_bridge.ports import Hold, LeftJob, PendingJob
@@ -82,7 +83,7 @@ class Queue:
             numbers = arrays.numbers_of(record)
             asked = self._asked(record, numbers, before, around)
             if isinstance(asked, str):
-                left.append(_left(record, asked, around.guarded))
+                left.append(_left(record, asked, around.guarded, _is_pinned(record, numbers, around)))
             else:
                 wait = None if others.met(record) else dependencies.UNMET
                 wait = wait or _not_yet(record, around.now_s)
@@ -99,13 +100,14 @@ class Queue:
         """
         if not numbers:
             return "its waiting tasks cannot be read"
-        ours = states.pinned_by_bridge(record, around.guarded) or any(number in around.pinned for number in numbers)
-        if record["required_nodes"] and ours:
-            if numbers[0] in before:
-                return before[numbers[0]]
-            record = unpinned(record)
+        ours = _is_pinned(record, numbers, around)
         try:
-            asked = self._translated(record, numbers[0], around)
+            lost = unknown_nodes("required_nodes", record, around.machine) if ours else None
+            if lost is not None:
+                return lost
+            if ours and numbers[0] in before:
+                return before[numbers[0]]
+            asked = self._translated(unpinned(record) if ours else record, numbers[0], around)
         except UNREADABLE as error:
             return f"cannot be read: {error}"
         return "its owner chose its nodes" if record["required_nodes"] and not ours else asked
@@ -197,9 +199,23 @@ def _numbered(asked: Asked, number: int) -> Asked:
     return dataclasses.replace(asked, job=dataclasses.replace(asked.job, id=number))
 
 
-def _left(record: Record, reason: str, guarded: bool) -> LeftJob:
-    number, held_for_us = ids.of_record(record), states.hold_of(record, guarded) is Hold.PLUGIN
-    return LeftJob(number, printable(reason), ids.label(number), record["user_name"] or "", held_for_us)
+def _is_pinned(record: Record, numbers: Sequence[int], around: QueueSurroundings) -> bool:
+    """Whether the record has a node list that is the bridge's own."""
+    if not record["required_nodes"]:
+        return False
+    return states.pinned_by_bridge(record, around.guarded) or any(number in around.pinned for number in numbers)
+
+
+def _left(record: Record, reason: str, guarded: bool, pinned: bool) -> LeftJob:
+    number, hold = ids.of_record(record), states.hold_of(record, guarded)
+    return LeftJob(
+        number,
+        printable(reason),
+        ids.label(number),
+        record["user_name"] or "",
+        held_for_us=hold is Hold.PLUGIN,
+        pinned=pinned and hold is Hold.NONE,
+    )
 
 
 def _not_yet(record: Record, now_s: int) -> str | None:

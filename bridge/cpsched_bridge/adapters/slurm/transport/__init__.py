@@ -1,7 +1,12 @@
 """How Slurm is asked and told: what a transport must offer, and the transports that offer it.
 
-`pyslurm` is the one that exists. Another one (slurmrestd) is a package beside it that implements `Transport` and
-delivers records as `cpsched_bridge.adapters.slurm.records` describes them; the translation stays as it is.
+- `pyslurm`: Slurm's library, in a process of its own.
+- `cli`: Slurm's own commands as text.
+- `programs`: what both do by Slurm's programs, and the rules of what may be touched.
+- `choice`: which of the two a bridge takes.
+
+Another one is a package beside them that implements `Transport` and delivers records as
+`cpsched_bridge.adapters.slurm.records` describes them; the translation stays as it is.
 """
 
 from __future__ import annotations
@@ -26,6 +31,24 @@ class Transport(Protocol):
     - Calls come from one thread.
     """
 
+    @property
+    def child_starts(self) -> int:
+        """Processes that stay, started so far; 0 for a transport that needs none."""
+        ...
+
+    @property
+    def starts_in_one_change(self) -> bool:
+        """Whether a job that is pinned was released with that; else a crash may leave it held with its pin."""
+        ...
+
+    def waits_for(self) -> str | None:
+        """What is left to do before the controller can be asked, in words; None: it can be asked. Never waits."""
+        ...
+
+    def chosen(self) -> tuple[str, str] | None:
+        """The transport's name and why it was taken; None: that is not known yet. Never waits."""
+        ...
+
     def config(self) -> Record:
         """The controller's configuration: a record of `CONFIG_FIELDS`."""
         ...
@@ -37,7 +60,8 @@ class Transport(Protocol):
         - `user`, `uid`, `admin_level`: as whom the bridge speaks, and its AdminLevel; None: nobody can tell.
         - `accounting_answers`: whether the accounting database could be asked.
         - `clock_ahead_s`: seconds by which the controller's clock is ahead of this host's.
-        - `clients`, `pyslurm`, `node_versions`: versions of what is installed where.
+        - `clients`, `pyslurm`, `node_versions`: versions of what is installed where; `pyslurm` is None where it is
+          not used.
         """
         ...
 
@@ -53,11 +77,12 @@ class Transport(Protocol):
         ...
 
     def start(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        """Pin and release jobs that are still pending and held, each in one change of its record.
+        """Pin and release jobs that are still pending and held: in one change of each record, or the pin first.
 
         An order reads {"job": number, "nodes": names, "tasks_per_node": number or 0}; tasks per node are set where
         they are not 0. An order with "nice" sets that value too; one with "node_count" is told, before it is released,
-        that it has exactly so many nodes.
+        that it has exactly so many nodes. One with "cpus_per_node", for older controllers, sets the least CPUs of a
+        node, and the CPUs of the job to "cpus": by scontrol alone, as no pyslurm speaks to most of these.
         """
         ...
 

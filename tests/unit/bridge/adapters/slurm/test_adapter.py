@@ -76,6 +76,24 @@ def test_a_start_names_nodes_and_tasks_per_node(scene: Scene, child: Played, bac
     assert outcomes == [Outcome(number, "done")]
 
 
+@pytest.mark.parametrize(
+    ("version", "all_of_it"), [("22.05.8", True), ("24.11.5", True), ("26.05.5", False), ("27.11.0", False)]
+)
+def test_an_older_controller_is_told_all_that_makes_equal_shares_and_gets_its_own_back(
+    scene: Scene, child: Played, backend: SlurmBackend, version: str, all_of_it: bool
+) -> None:
+    scene.facts["config"]["version"] = version
+    number = scene.job("six")["id"]
+    backend.start([order(backend.observe(), number, "n2")])
+    (sent,) = child.sent[-1][1]
+    more = {"node_count": 1, "cpus_per_node": 6, "cpus": 6} if all_of_it else {}
+    assert sent == {"job": number, "nodes": ["n2"], "tasks_per_node": 6, **more}
+    backend.hold([number])
+    (undone,) = child.sent[-1][1]
+    restored = "NumNodes=1-6 NumTasks=6 MinCPUsNode=1 NumCPUs=6" if all_of_it else "NumTasks=6"
+    assert undone["clear"] == f"ReqNodeList= TasksPerNode=0 {restored}"
+
+
 def a_prime(scene: Scene) -> int:
     """17 tasks of 1 core and 1000 MiB on four idle nodes of 16 cores; the job's number."""
     scene.only("six").job("six").update(ntasks=17, cpus=17, num_nodes=2, max_nodes=17)
@@ -140,6 +158,17 @@ def test_a_pin_of_an_earlier_life_is_cleared_too(scene: Scene, child: Played, ba
     backend.observe([number])
     backend.hold([number])
     assert child.sent == [("hold", [{"job": number, "clear": "ReqNodeList="}])]
+
+
+def test_the_pin_of_a_job_that_is_left_is_cleared_though_no_ledger_knows_it(
+    scene: Scene, child: Played, backend: SlurmBackend
+) -> None:
+    scene.job("first").update(required_nodes="n2", licenses=["matlab:1"], priority=4, comment="bridge:pinned()")
+    number = scene.job("first")["id"]
+    seen = backend.observe()
+    assert [left.job_id for left in seen.left if left.pinned] == [number]
+    backend.hand_back([number])
+    assert child.sent == [("hand_back", [{"job": number, "clear": "ReqNodeList="}])]
 
 
 def test_an_owners_node_list_survives_a_hand_back(scene: Scene, child: Played, backend: SlurmBackend) -> None:
@@ -225,6 +254,20 @@ def test_checks_of_an_unreachable_controller_fail(child: Played, backend: SlurmB
 
     checks = SlurmBackend(PyslurmTransport(client=Dead(child.scene))).checks()
     assert [(check.name, check.ok, check.may_come) for check in checks] == [("controller", False, True)]
+
+
+def test_checks_tell_of_nodes_too_where_the_cluster_can_be_read(child: Played, backend: SlurmBackend) -> None:
+    names = [check.name for check in backend.checks()]
+    assert names[-3:] == ["dynamic nodes", "power saving", "node lists"]
+
+    class Half(Played):
+        def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
+            if name == "snapshot":
+                raise BackendUnavailable("connect failure")
+            return super().call(name, deadline_s, **arguments)
+
+    half = SlurmBackend(PyslurmTransport(client=Half(child.scene))).checks()
+    assert [check.name for check in half] == names[:-3]
 
 
 def test_without_accounting_the_history_is_what_the_controller_remembers(scene: Scene, backend: SlurmBackend) -> None:

@@ -192,6 +192,18 @@ def test_clients_and_nodes_of_which_no_version_is_known_are_said_to_be_unknown()
     assert check.detail == "controller 26.05.5, clients here unknown, pyslurm 25.11.2, nodes unknown"
 
 
+def test_without_pyslurm_its_version_is_not_told() -> None:
+    check = check_of("versions", {**Scene().facts, "pyslurm": ""})
+    assert check.detail == "controller 26.05.5, clients here 26.05.5, nodes 26.05.5"
+    newer = check_of("versions", {**Scene().facts, "pyslurm": "", "clients": "27.05.1"})
+    assert newer.mend == "install Slurm clients that are not newer than slurmctld"
+
+
+def test_the_transport_is_told_with_the_reason() -> None:
+    (check,) = (each for each in checks_of(Scene().facts, "cli: pyslurm is not installed") if each.name == "transport")
+    assert (check.ok, check.detail) == (True, "cli: pyslurm is not installed")
+
+
 @pytest.mark.parametrize(
     ("uid", "user", "words"),
     [(0, "root", "root: super user"), (7, "slurm", "slurm: super user"), (7, "ada", "ada: AdminLevel Operator")],

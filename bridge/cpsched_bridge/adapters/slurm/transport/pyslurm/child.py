@@ -18,9 +18,9 @@ from functools import cache
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol import unreachable
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire
-from cpsched_bridge.adapters.slurm.transport.pyslurm.claiming import Claiming
-from cpsched_bridge.adapters.slurm.transport.pyslurm.commands import SlurmCommands, unreachable
+from cpsched_bridge.adapters.slurm.transport.pyslurm.commands import SlurmCommands, claiming
 from cpsched_bridge.adapters.slurm.transport.pyslurm.reading import Reading
 from cpsched_bridge.children import begin
 
@@ -30,9 +30,9 @@ Calls = dict[str, Callable[..., Any]]
 def calls(module: str) -> Calls:
     """What the parent may call, by name; each call takes and returns plain values. Imports pyslurm."""
     pyslurm = importlib.import_module(module)
-    reading, commands, claiming = Reading(pyslurm), SlurmCommands(pyslurm), Claiming(pyslurm)
+    reading, commands, claims = Reading(pyslurm), SlurmCommands(pyslurm), claiming(pyslurm)
     asked = (reading.hello, reading.facts, reading.snapshot, reading.past)
-    told = (commands.start, commands.hold, commands.hand_back, claiming.claim, claiming.disclaim)
+    told = (commands.start, commands.hold, commands.hand_back, claims.claim, claims.disclaim)
     return {call.__name__: call for call in (*asked, *told)}
 
 
@@ -46,7 +46,7 @@ def answer(known: Callable[[], Calls], request: Record) -> Record:
         words = str(error) or type(error).__name__
         if "timed out" in words.lower():
             return {"error": "timeout", "detail": words}
-        return {"error": "unavailable" if unreachable(error) else "refused", "detail": words}
+        return {"error": "unavailable" if unreachable(words) else "refused", "detail": words}
 
 
 def serve(channel: socket.socket, module: str) -> None:

@@ -17,6 +17,7 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm import wire
 from cpsched_bridge.children import STALLED_S, Child
 from cpsched_bridge.errors import (
     BackendBegins,
+    BackendCannotBegin,
     BackendDied,
     BackendError,
     BackendTimeout,
@@ -84,7 +85,7 @@ class Client:
     def begun(self, wait_s: float) -> bool:
         """Whether the child can be asked, at the latest after `wait_s` seconds; it is started if there is none.
 
-        Raises `BackendUnavailable` if it cannot be started, or does not begin within `STALLED_S` seconds.
+        Raises `BackendCannotBegin` if it cannot be started, or does not begin within `STALLED_S` seconds.
         """
         channel = self._running()
         if self._has_begun:
@@ -94,10 +95,10 @@ class Client:
             try:
                 self._has_begun = wire.receive(channel, time.monotonic() + READING_S) == wire.BEGUN
             except (wire.Closed, OSError, ValueError) as error:
-                raise BackendUnavailable(f"the pyslurm process ended (exit status {self.close()}): {error}") from error
+                raise BackendCannotBegin(f"the pyslurm process ended (exit status {self.close()}): {error}") from error
         elif left_s <= wait_s:
             self.close()
-            raise BackendUnavailable(f"the pyslurm process has not imported pyslurm in {STALLED_S:g} s: killed")
+            raise BackendCannotBegin(f"the pyslurm process has not imported pyslurm in {STALLED_S:g} s: killed")
         return self._has_begun
 
     def answered(self, wait_s: float) -> bool:
@@ -148,7 +149,7 @@ class Client:
             try:
                 self._child = Child(CHILD, self._module, environment=self._environment)
             except OSError as error:
-                raise BackendUnavailable(f"the pyslurm process cannot be started: {error}") from error
+                raise BackendCannotBegin(f"the pyslurm process cannot be started: {error}") from error
             self._started_s, self._has_begun = time.monotonic(), False
             self.starts += 1
         return self._child.channel

@@ -16,10 +16,14 @@ from cpsched_bridge.adapters.slurm.records import (
     RESERVATION_FIELDS,
     Record,
 )
-from cpsched_bridge.adapters.slurm.transport.pyslurm.layouts import Layouts
+from cpsched_bridge.adapters.slurm.translation import states
+from cpsched_bridge.adapters.slurm.transport.programs.layouts import Layouts
+from cpsched_bridge.adapters.slurm.transport.programs.rules import has_plugin
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol import output_of
+from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroups
 from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import Table, job_table, records, table
-from cpsched_bridge.adapters.slurm.transport.pyslurm.scontrol import output_of
-from cpsched_bridge.adapters.slurm.transport.pyslurm.unix_groups import UnixGroups
+
+_STATE = JOB_FIELDS.index("state")
 
 
 class Reading:
@@ -56,9 +60,9 @@ class Reading:
     def snapshot(self) -> Record:
         """Jobs first, nodes last: what starts or ends in between shows in what the nodes have left."""
         slurm = self._pyslurm
-        guarded = has_plugin(slurm.slurmctld.Config.load())
-        loaded = slurm.Jobs.load().values()
-        jobs = job_table(loaded)
+        guarded = has_plugin(slurm.slurmctld.Config.load().job_submit_plugins)
+        jobs = job_table(slurm.Jobs.load().values())
+        placed = {**jobs, "rows": [row for row in jobs["rows"] if row[_STATE] in states.OCCUPYING]}
         partitions = table(slurm.Partitions.load().values(), PARTITION_FIELDS)
         reservations = table(slurm.Reservations.load().values(), RESERVATION_FIELDS)
         nodes = table(slurm.Nodes.load().values(), NODE_FIELDS)
@@ -68,7 +72,7 @@ class Reading:
             "partitions": partitions,
             "reservations": reservations,
             "jobs": jobs,
-            "layouts": self._layouts.of(loaded),
+            "layouts": self._layouts.of(records(placed)),
             "guarded": guarded,
             "outside": self._outside(jobs, partitions),
         }
@@ -78,21 +82,15 @@ class Reading:
         allowed = {name for row in records(partitions) for name in row["allowed_groups"] or () if name != "ALL"}
         if not allowed:
             return {}
-        state, user = (JOB_FIELDS.index(name) for name in ("state", "user_name"))
-        return self._groups.outside(
-            {row[user] for row in jobs["rows"] if row[state] == "PENDING" and row[user]}, allowed
-        )
+        user = JOB_FIELDS.index("user_name")
+        waiting = {row[user] for row in jobs["rows"] if row[_STATE] == states.PENDING and row[user]}
+        return self._groups.outside(waiting, allowed)
 
     def past(self, since_s: int) -> Record:
         """Jobs of the accounting database that ended after `since_s`."""
         database = self._pyslurm.db
         found = database.Jobs.load(database.JobFilter(start_time=since_s))
         return table(found.values(), PAST_FIELDS)
-
-
-def has_plugin(config: Any) -> bool:
-    """Whether the controller has loaded the submit plugin; asked anew each time, since a reconfiguration changes it."""
-    return "lua" in (config.job_submit_plugins or ())
 
 
 def version_of(command: list[str]) -> str | None:

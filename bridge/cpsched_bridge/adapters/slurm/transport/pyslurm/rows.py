@@ -18,6 +18,7 @@ from cpsched_bridge.adapters.slurm.records import (
     ClusterRecords,
     Record,
 )
+from cpsched_bridge.adapters.slurm.transport.programs.rules import LOOKED_AT
 
 Table = dict[str, Any]
 
@@ -109,6 +110,22 @@ def _user_name(job: Any) -> str | None:
 _NAME_PLACE = JOB_FIELDS.index(_NAMED_ONCE)
 _WAITING = _Reader((*ALWAYS, *WHILE_PENDING))
 _PLACED = _Reader((*ALWAYS, *WHILE_PLACED))
+
+
+_GET_LOOKED_AT = attrgetter(*LOOKED_AT)
+
+
+def looked_at(job: Any) -> Record:
+    """A record of the fields that `programs.rules` ask for; see there for "unreadable"."""
+    try:
+        values = _GET_LOOKED_AT(job)
+    except Exception:
+        values = (_Unread,)  # one of them: each by itself then
+    if all(type(value) in _SCALARS for value in values):
+        return dict(zip(LOOKED_AT, values, strict=True))
+    read = {field: _read(job, field) for field in LOOKED_AT}
+    unreadable = [field for field, (_, ok) in read.items() if not ok]
+    return {**{field: value for field, (value, _) in read.items()}, "unreadable": unreadable}
 
 
 def value_of(source: Any, field: str) -> Any:

@@ -7,18 +7,24 @@ from typing import Any
 
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.transport import Answer
+from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
 from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
-from cpsched_bridge.adapters.slurm.transport.pyslurm.privilege import privilege_of
 from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import cluster_records, records
 from cpsched_bridge.errors import BackendTimeout
+
+NAME = "pyslurm"
 
 
 class PyslurmTransport:
     """See `Transport`. `history_deadline_s` is for the accounting database, `deadline_s` for everything else.
 
+    `why` says why this transport was taken.
+
     The accounting database is asked by a child of its own: pyslurm goes on knocking at one that is gone, and the
     controller's child would answer nothing meanwhile.
     """
+
+    starts_in_one_change = True
 
     def __init__(
         self,
@@ -26,7 +32,9 @@ class PyslurmTransport:
         history_deadline_s: float = 60.0,
         client: Client | None = None,
         accounting: Client | None = None,
+        why: str = "",
     ) -> None:
+        self._why = why
         self._deadline_s = deadline_s
         self._history_deadline_s = history_deadline_s
         self.client = client or Client()
@@ -43,9 +51,18 @@ class PyslurmTransport:
         """What is left to do before the controller can be asked, in words; None: it can be asked."""
         return self.client.waits_for()
 
+    def chosen(self) -> tuple[str, str]:
+        """See `Transport.chosen`."""
+        return NAME, self._why
+
+    def hello(self) -> Record:
+        """The controller's configuration as "config", and pyslurm's version as "pyslurm"."""
+        said: Record = self._call("hello")
+        return said
+
     def config(self) -> Record:
         """See `Transport.config`."""
-        config: Record = self._call("hello")["config"]
+        config: Record = self.hello()["config"]
         return config
 
     def facts(self) -> Record:

@@ -77,7 +77,8 @@ def test_a_pin_of_several_nodes_gives_their_number_back_within_what_the_partitio
     high: int | None, allowed: int | None, restore: str
 ) -> None:
     """A number that is more than that would keep the job from starting, though Slurm itself shows it."""
-    record = {"ntasks": 6, "num_nodes": 1, "max_nodes": high, "ntasks_per_node": None}
+    record = {"ntasks": 6, "cpus": 6, "num_nodes": 1, "max_nodes": high, "ntasks_per_node": None}
+    record |= {"cpus_per_task": 1, "min_cpus_per_node": 1}
     assert told_at_start(record, 3, allowed).restore == f"TasksPerNode=0 NumNodes={restore} NumTasks=6"
 
 

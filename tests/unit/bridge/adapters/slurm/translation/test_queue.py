@@ -262,3 +262,47 @@ def test_an_array_that_runs_more_tasks_than_it_may_has_no_room_and_not_less() ->
     assert limits.room({"array_id": 19, "array_tasks_parallel": 2}, {19: 5}) == 0
     assert limits.room({"array_id": 19, "array_tasks_parallel": None}, {19: 1}) == 1, "the limit is remembered"
     assert limits.room({"array_id": 20, "array_tasks_parallel": None}, {}) is None
+
+
+ON_ITS_WAY = {**FREE, "required_nodes": "n2"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({**HELD, "excluded_nodes": "n[3-5]"}, "excludes n5, which the cluster does not know"),
+        ({**HELD, "excluded_nodes": "x[1-9]"}, "excludes x1, x2, x3 and 6 more, which the cluster does not know"),
+        ({**ON_ITS_WAY, "required_nodes": "n[4-5]"}, "asks for n5, which the cluster does not know"),
+        ({**ON_ITS_WAY, "required_nodes": "n[4-"}, "cannot be read: node list 'n[4-': brackets do not match"),
+    ],
+)
+def test_a_job_whose_list_names_an_unknown_node_is_left_with_the_reason(facts: dict[str, Any], reason: str) -> None:
+    """Slurm refuses every change of such a job, so that a start could only fail."""
+    assert the_left(one(**facts), pinned=[100]).reason == reason
+
+
+def test_a_job_on_its_way_whose_node_goes_is_left_although_it_was_read_before() -> None:
+    translator, scene = Translator(), one(**HELD)
+    translator.observe(scene.read())
+    scene.job("first").update(ON_ITS_WAY)
+    assert translator.observe(scene.read(), [100]).pending[0].pinned
+    scene.rows["nodes"] = [node for node in scene.rows["nodes"] if node["name"] != "n2"]
+    (left,) = translator.observe(scene.read(), [100]).left
+    assert (left.reason, left.pinned) == ("asks for n2, which the cluster does not know", True)
+
+
+@pytest.mark.parametrize(
+    ("facts", "pinned", "told"),
+    [
+        (ON_ITS_WAY, [100], True),
+        (ON_ITS_WAY, [], False),
+        ({**ON_ITS_WAY, "required_nodes": None}, [100], False),
+        ({**HELD, "required_nodes": "n2"}, [100], False),
+        ({**BY_OWNER, "required_nodes": "n2"}, [100], False),
+        ({**ON_ITS_WAY, "comment": "bridge:pinned()"}, [], True),
+    ],
+)
+def test_of_a_job_that_is_left_it_is_told_whether_it_is_released_with_our_pin(
+    facts: dict[str, Any], pinned: list[int], told: bool
+) -> None:
+    assert the_left(one(**facts, licenses=["matlab:1"]), pinned=pinned).pinned is told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ def asked(**facts: Any) -> dict[str, Any]:
         "ntasks_per_node": None,
         "cpus_per_task": 1,
         "min_cpus_per_node": None,
+        "cpus": facts.get("ntasks", 1),
         "memory_per_node": None,
         "memory_per_cpu": 100,
         "gres_per_node": None,
@@ -267,7 +269,33 @@ def test_what_one_share_of_an_allocated_job_takes_rounded_up(
 def test_what_slurm_must_be_told_and_how_that_is_taken_back(
     facts: dict[str, Any], nodes: int, most: int | None, told: Told
 ) -> None:
-    assert told_at_start(asked(**facts), nodes, most) == told
+    found = told_at_start(asked(**facts), nodes, most)
+    assert found == replace(told, cpus_per_node=found.cpus_per_node, cpus=found.cpus, restore_all=found.restore_all)
+
+
+@pytest.mark.parametrize(
+    ("facts", "nodes", "told"),
+    [
+        ({"ntasks": 4, "cpus": 4, "min_cpus_per_node": 1}, 2, (2, 4, "2 NumTasks=4 MinCPUsNode=1 NumCPUs=4")),
+        (
+            {"ntasks": 8, "cpus": 16, "cpus_per_task": 2, "min_cpus_per_node": 2},
+            4,
+            (4, 16, "4 NumTasks=8 MinCPUsNode=2 NumCPUs=16"),
+        ),
+        ({"ntasks": 4, "cpus": 8, "min_cpus_per_node": 4}, 2, (4, 8, "2 NumTasks=4 MinCPUsNode=4 NumCPUs=8")),
+        ({"ntasks": 4, "cpus": 4, "min_cpus_per_node": None}, 4, (1, 4, "4 NumTasks=4 MinCPUsNode=1 NumCPUs=4")),
+    ],
+)
+def test_the_cpus_of_a_node_go_with_its_tasks_and_all_that_changes_is_given_back(
+    facts: dict[str, Any], nodes: int, told: tuple[int, int, str]
+) -> None:
+    found = told_at_start(asked(num_nodes=nodes, max_nodes=None, **facts), nodes, None)
+    assert (found.cpus_per_node, found.cpus) == told[:2]
+    assert found.restore_all == f"TasksPerNode=0 NumNodes={told[2]}"
+
+
+def test_who_is_told_no_tasks_of_a_node_is_told_no_cpus() -> None:
+    assert told_at_start(asked(ntasks=1, max_nodes=1), 1, None) == Told(0, 0, "")
 
 
 TASK = (1, 100, 0)

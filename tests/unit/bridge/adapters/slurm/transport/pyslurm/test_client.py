@@ -18,6 +18,7 @@ import pytest
 from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
 from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
+from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import complaining, put_scontrol
 
 REPOSITORY = Path(__file__).parents[7]
 ENOUGH_S = 30.0
@@ -224,7 +225,7 @@ def test_a_start_pins_and_releases_in_one_change(client: Client, fake: Fake) -> 
 
 
 def test_the_number_of_nodes_is_told_before_the_job_is_released(client: Client, fake: Fake) -> None:
-    said = scontrol(fake.bin)
+    said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {}, "8": {}, "9": {"state": "RUNNING"}})
     orders = [{**order(7, ["n1", "n2"]), "node_count": 2}, order(8, ["n3"]), {**order(9, ["n3"]), "node_count": 1}]
     assert [result for result, _ in client.call("start", ENOUGH_S, orders=orders)] == ["done", "done", "refused"]
@@ -233,7 +234,7 @@ def test_the_number_of_nodes_is_told_before_the_job_is_released(client: Client, 
 
 
 def test_a_job_whose_number_of_nodes_is_not_taken_is_not_started(client: Client, fake: Fake) -> None:
-    scontrol(fake.bin, "slurm_update error: Invalid node count")
+    put_scontrol(fake.bin, complaining("slurm_update error: Invalid node count"))
     fake.set(jobs={"7": {}, "8": {}})
     orders = [{**order(7, ["n1", "n2"]), "node_count": 2}, order(8, ["n3"])]
     (result, why), other = client.call("start", ENOUGH_S, orders=orders)
@@ -313,7 +314,7 @@ def test_an_array_that_cannot_be_read_hinders_no_other(client: Client, fake: Fak
 
 def test_pins_of_array_tasks_are_cleared_by_the_tasks_name(client: Client, fake: Fake) -> None:
     """Under the array's bare number the change would be meant for its running tasks too."""
-    said = scontrol(fake.bin)
+    said = put_scontrol(fake.bin)
     fake.set(jobs={"19": {"array_id": 19, "array_task_id": 2}, "20": {"array_id": 19, "state": "RUNNING"}})
     answers = client.call("hold", ENOUGH_S, orders=[{"job": 3 << 32 | 19, "clear": "ReqNodeList="}])
     assert answers == [["done", ""]]
@@ -321,12 +322,7 @@ def test_pins_of_array_tasks_are_cleared_by_the_tasks_name(client: Client, fake:
 
 
 def test_a_complaint_that_names_no_job_is_traced_to_its_job(client: Client, fake: Fake) -> None:
-    (fake.bin / "scontrol").write_text(
-        "#!/bin/sh\n"
-        f"tee -a {fake.bin}/said | grep -q 'JobId=13 ' && printf 'scontrol: error: no \\377 resizing\\n' >&2\n"
-        "exit 0\n"
-    )
-    (fake.bin / "scontrol").chmod(0o755)
+    put_scontrol(fake.bin, r"case $line in *JobId=13\ *) printf 'scontrol: error: no \377 resizing\n' >&2;; esac")
     fake.set(jobs={str(n): {"required_nodes": "n1"} for n in range(1, 21)})
     orders = [{"job": n, "clear": "ReqNodeList="} for n in range(1, 21)]
     answers = client.call("hold", ENOUGH_S, orders=orders)
@@ -367,17 +363,8 @@ def test_an_administrators_hold_that_came_first_is_not_taken_for_the_bridges(
     assert client.call("hold", ENOUGH_S, orders=[order])[0][0] == "done", "without the plugin nobody can tell"
 
 
-def scontrol(bin: Path, complaint: str = "") -> Path:
-    """A scontrol that writes down what it is told; the file."""
-    said = bin / "said"
-    script = bin / "scontrol"
-    script.write_text(f"#!/bin/sh\ncat >>{said}\n[ -z '{complaint}' ] || echo '{complaint}' >&2\n")
-    script.chmod(0o755)
-    return said
-
-
 def test_a_pin_is_cleared_by_scontrol_before_the_job_is_handed_back(client: Client, fake: Fake) -> None:
-    said = scontrol(fake.bin)
+    said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}, "8": {}})
     orders = [{"job": 7, "clear": "ReqNodeList= TasksPerNode=0 NumNodes=1-4"}, {"job": 8, "clear": ""}]
     assert client.call("hand_back", ENOUGH_S, orders=orders) == [["done", ""], ["done", ""]]
@@ -386,7 +373,7 @@ def test_a_pin_is_cleared_by_scontrol_before_the_job_is_handed_back(client: Clie
 
 
 def test_a_pin_that_cannot_be_cleared_keeps_the_job_held(client: Client, fake: Fake) -> None:
-    scontrol(fake.bin, "slurm_update error: Access denied for job 7")
+    put_scontrol(fake.bin, complaining("slurm_update error: Access denied for job 7"))
     fake.set(jobs={"7": {"required_nodes": "n1"}})
     answers = client.call("hand_back", ENOUGH_S, orders=[{"job": 7, "clear": "ReqNodeList="}])
     assert answers[0][0] == "unknown"
@@ -396,7 +383,7 @@ def test_a_pin_that_cannot_be_cleared_keeps_the_job_held(client: Client, fake: F
 
 def test_the_pin_of_a_job_that_started_during_its_hold_is_not_touched(client: Client, fake: Fake) -> None:
     """Slurm answers such a hold with success; a change of nodes would resize the running job."""
-    said = scontrol(fake.bin)
+    said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}}, starts=7)
     answers = client.call("hold", ENOUGH_S, orders=[{"job": 7, "clear": "ReqNodeList="}])
     assert answers[0][0] == "refused"
@@ -412,16 +399,13 @@ def test_a_controller_lost_in_the_middle_of_a_batch_leaves_the_rest_unknown(clie
 
 def test_array_tasks_get_records_of_their_own_before_they_start(client: Client, fake: Fake) -> None:
     """All waiting tasks are wanted: all but the last are split off, which keeps the common record."""
-    said = fake.bin / "said"
-    (fake.bin / "scontrol").write_text(
-        "#!/bin/sh\n"
-        f"cat >>{said}\n"
+    said = put_scontrol(
+        fake.bin,
         f"cat >{fake.path} <<'E'\n"
         '{"jobs": {"20": {"array_id": 19}, "21": {"array_id": 19, "array_task_id": 1},'
         ' "19": {"array_id": 19, "array_tasks_waiting": "5"}}}\n'
-        "E\n"
+        "E",
     )
-    (fake.bin / "scontrol").chmod(0o755)
     fake.set(jobs={"19": {"array_id": 19, "array_tasks_waiting": "0-1,5"}})
     tasks = [(task + 1) << 32 | 19 for task in (0, 1, 5)]
     answers = client.call("start", ENOUGH_S, orders=[order(job, ["n1"]) for job in tasks])

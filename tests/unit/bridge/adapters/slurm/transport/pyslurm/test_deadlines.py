@@ -13,7 +13,14 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm import client as clients
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire
 from cpsched_bridge.adapters.slurm.transport.pyslurm.client import BEGINNING_S, READING_S, Client
 from cpsched_bridge.children import STALLED_S
-from cpsched_bridge.errors import BackendBegins, BackendDied, BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.errors import (
+    BackendBegins,
+    BackendCannotBegin,
+    BackendDied,
+    BackendTimeout,
+    BackendUnavailable,
+    CommandRefused,
+)
 
 
 class Child:
@@ -180,7 +187,7 @@ def test_a_child_that_dies_while_it_begins_was_asked_nothing(
     children[0].end.close()
     with pytest.raises(BackendUnavailable, match=r"^the pyslurm process ended \(exit status -9\): ") as raised:
         client.call("start", 5.0)
-    assert type(raised.value) is BackendUnavailable
+    assert type(raised.value) is BackendCannotBegin
     assert client.pid is None
 
 

@@ -13,10 +13,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from cpsched_bridge.adapters.slurm.records import Layout
+from cpsched_bridge.adapters.slurm.records import Layout, Record
 from cpsched_bridge.adapters.slurm.translation import hostlist, states
-from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import row_of
-from cpsched_bridge.adapters.slurm.transport.pyslurm.scontrol import output_of
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol import output_of
 
 SHOW = ["scontrol", "--details", "show", "job"]
 ONE_BY_ONE = 5
@@ -39,9 +38,9 @@ class Layouts:
         self._show = show
         self._known: dict[int, tuple[object, Layout | None]] = {}
 
-    def of(self, jobs: Iterable[Any]) -> dict[int, Layout]:
-        """The layouts of those of pyslurm's `jobs` that are on several nodes, by number, as far as they can be read."""
-        placed = {job.id: row_of(job, KEY) for job in jobs if job.state in states.OCCUPYING}
+    def of(self, jobs: Iterable[Record]) -> dict[int, Layout]:
+        """The layouts of those of `jobs` that are on several nodes, by number, as far as they can be read."""
+        placed = {job["id"]: [job[name] for name in KEY] for job in jobs if job["state"] in states.OCCUPYING}
         keys = {number: key for number, key in placed.items() if (key[0] or 0) > 1}
         self._known = {number: known for number, known in self._known.items() if keys.get(number) == known[0]}
         missing = keys.keys() - self._known.keys()

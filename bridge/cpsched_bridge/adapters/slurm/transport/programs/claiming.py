@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from cpsched_bridge.adapters.slurm.translation.claims import NAME
-from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import value_of
-from cpsched_bridge.adapters.slurm.transport.pyslurm.scontrol import scontrol
 
 FAR_AHEAD = "now+3650days"
 """A job without a time limit may run for a year: none of them reaches so far."""
@@ -16,45 +15,43 @@ class Refusal(Exception):
     """What scontrol complains of."""
 
 
+@dataclass(frozen=True, slots=True)
 class Claiming:
     """Makes, changes and deletes the reservation; what is refused is raised as `Refusal`."""
 
-    def __init__(self, pyslurm: Any) -> None:
-        self._pyslurm = pyslurm
+    words: Callable[[], str | None]
+    """Reads the reservation's comment; None if there is no such one."""
+    node: Callable[[], str]
+    """Names a node of the cluster."""
+    scontrol: Callable[[Sequence[str]], Sequence[str]]
+    """Runs commands, and tells what is complained of each."""
 
     def claim(self, words: str, instead_of: str | None) -> bool:
         """See `Transport.claim`."""
-        if self._words() != instead_of:
+        if self.words() != instead_of:
             return False
         if instead_of is not None:
-            _run(f"update ReservationName={NAME} Comment={words}")
+            self._run(f"update ReservationName={NAME} Comment={words}")
             return True
         try:
-            _run(self._creation(words))
+            self._run(self._creation(words))
         except Refusal:
-            if self._words() is None:
+            if self.words() is None:
                 raise
             return False  # another bridge was faster
         return True
 
     def disclaim(self, words: str) -> None:
         """See `Transport.disclaim`."""
-        if self._words() == words:
-            _run(f"delete ReservationName={NAME}")
+        if self.words() == words:
+            self._run(f"delete ReservationName={NAME}")
 
     def _creation(self, words: str) -> str:
         """slurmctld wants a node for it, and a user whom accounting knows: any node, and root."""
-        node = min(node.name for node in self._pyslurm.Nodes.load().values())
         when = f"StartTime={FAR_AHEAD} Duration=1 Flags=IGNORE_JOBS,OVERLAP"
-        return f"create ReservationName={NAME} {when} Users=root Nodes={node} Comment={words}"
+        return f"create ReservationName={NAME} {when} Users=root Nodes={self.node()} Comment={words}"
 
-    def _words(self) -> str | None:
-        """The reservation's comment; None if there is no such one."""
-        found = (each for each in self._pyslurm.Reservations.load().values() if each.name == NAME)
-        return next((value_of(each, "comment") or "" for each in found), None)
-
-
-def _run(command: str) -> None:
-    (complaint,) = scontrol([command])
-    if complaint:
-        raise Refusal(complaint)
+    def _run(self, command: str) -> None:
+        (complaint,) = self.scontrol([command])
+        if complaint:
+            raise Refusal(complaint)

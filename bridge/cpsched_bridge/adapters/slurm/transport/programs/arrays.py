@@ -7,19 +7,24 @@ alone is split off first: scontrol does that when a command names the task.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
-from typing import Any
 
-from cpsched_bridge.adapters.slurm.translation import hostlist, ids
-from cpsched_bridge.adapters.slurm.transport.pyslurm.scontrol import scontrol
+from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.translation import hostlist, ids, states
 
 Common = dict[int, tuple[int, tuple[range, ...]]]
 """By array: the number of its common record, and the indices of the tasks that wait there."""
 
 
-def numbers(wanted: list[int], jobs: Callable[[], Iterable[Any]], *, separate: bool) -> dict[int, int]:
-    """The controller's number of each wanted job; `jobs` reads all jobs.
+def numbers(
+    wanted: Sequence[int],
+    look: Callable[[Collection[int]], Iterable[Record]],
+    scontrol: Callable[[Sequence[str]], object],
+    *,
+    separate: bool,
+) -> dict[int, int]:
+    """The controller's number of each wanted job; `look` reads the jobs of some arrays, `scontrol` runs commands.
 
     `separate` splits array tasks off their common record first. Without it, a task that has no record of its own
     stands for all waiting tasks of its array.
@@ -27,12 +32,13 @@ def numbers(wanted: list[int], jobs: Callable[[], Iterable[Any]], *, separate: b
     known = {job_id: job_id for job_id in wanted if ids.split(job_id)[1] is None}
     if len(known) == len(wanted):
         return known
-    own, common = array_records(jobs())
+    among = {ids.split(job_id)[0] for job_id in wanted if job_id not in known}
+    own, common = array_records(look(among))
     if separate:
         commands = splits([job_id for job_id in wanted if job_id not in known and job_id not in own], common)
         if commands:
             scontrol(commands)
-            own, common = array_records(jobs())
+            own, common = array_records(look(among))
     for job_id in wanted:
         array = ids.split(job_id)[0]
         if job_id in own:
@@ -42,20 +48,41 @@ def numbers(wanted: list[int], jobs: Callable[[], Iterable[Any]], *, separate: b
     return known
 
 
-def array_records(jobs: Iterable[Any]) -> tuple[dict[int, int], Common]:
+def array_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
     """Tasks that have a record of their own, with its number; and the common records of the others."""
     own: dict[int, int] = {}
     common: Common = {}
     for job in jobs:
         with contextlib.suppress(ValueError):  # an array that cannot be read is left to Slurm
-            if job.array_id:
-                waiting = hostlist.task_ranges(job.array_tasks_waiting) if job.state == "PENDING" else ()
+            if array := job["array_id"]:
+                waiting = hostlist.task_ranges(job["array_tasks_waiting"]) if job["state"] == states.PENDING else ()
                 if sum(map(len, waiting)) > 1:
-                    common[job.array_id] = (job.id, waiting)
+                    common[array] = (job["id"], waiting)
                 else:
-                    task = next(chain(*waiting), job.array_task_id or 0)
-                    own[ids.task_id(job.array_id, task)] = job.id
+                    task = next(chain(*waiting), job["array_task_id"] or 0)
+                    own[ids.task_id(array, task)] = job["id"]
     return own, common
+
+
+def words(job: Record) -> str:
+    """How scontrol is told the record of a job, and nothing besides it.
+
+    Under its bare number an array's record would stand for the tasks that have records of their own too. Raises
+    `ValueError` where the tasks of the record cannot be read.
+    """
+    array = int(job["array_id"] or 0)
+    if not array:
+        return str(int(job["id"]))
+    waiting = hostlist.task_ranges(job["array_tasks_waiting"]) if job["state"] == states.PENDING else ()
+    if sum(map(len, waiting)) > 1:
+        return f"{array}_[{','.join(map(_span, waiting))}]"
+    return f"{array}_{next(chain(*waiting), int(job['array_task_id'] or 0))}"
+
+
+def _span(tasks: range) -> str:
+    if len(tasks) == 1:
+        return str(tasks[0])
+    return f"{tasks[0]}-{tasks[-1]}" + (f":{tasks.step}" if tasks.step > 1 else "")
 
 
 def splits(tasks: list[int], common: Common) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
 from cpsched_bridge.adapters.slurm.translation.claims import NAME
-from cpsched_bridge.adapters.slurm.transport.pyslurm import child, claiming
-from cpsched_bridge.adapters.slurm.transport.pyslurm.claiming import Claiming, Refusal
+from cpsched_bridge.adapters.slurm.transport.programs.claiming import Claiming, Refusal
+from cpsched_bridge.adapters.slurm.transport.pyslurm import child
 
 
 class Cluster:
@@ -21,13 +20,8 @@ class Cluster:
         self.complaint = ""
         self.first: str | None = None
         """What another bridge claims right before the next command."""
-        nodes = SimpleNamespace(load=lambda: {name: SimpleNamespace(name=name) for name in ("n2", "n1")})
-        self.pyslurm = SimpleNamespace(Nodes=nodes, Reservations=SimpleNamespace(load=self._load))
 
-    def _load(self) -> dict[str, Any]:
-        return {name: SimpleNamespace(name=name, comment=words) for name, words in self.words.items()}
-
-    def scontrol(self, commands: list[str]) -> list[str]:
+    def scontrol(self, commands: Sequence[str]) -> list[str]:
         (command,) = commands
         self.commands.append(command)
         if self.first is not None:
@@ -45,15 +39,13 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    made = Cluster()
-    monkeypatch.setattr(claiming, "scontrol", made.scontrol)
-    return made
+def cluster() -> Cluster:
+    return Cluster()
 
 
 @pytest.fixture
 def ours(cluster: Cluster) -> Claiming:
-    return Claiming(cluster.pyslurm)
+    return Claiming(lambda: cluster.words.get(NAME), lambda: "n1", cluster.scontrol)
 
 
 def test_a_claim_is_made_changed_and_taken_away(cluster: Cluster, ours: Claiming) -> None:

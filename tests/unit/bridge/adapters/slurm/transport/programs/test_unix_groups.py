@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.pyslurm import unix_groups
-from cpsched_bridge.adapters.slurm.transport.pyslurm.unix_groups import BUDGET_S, KEPT_S, UnixGroups
+from cpsched_bridge.adapters.slurm.transport.programs import unix_groups
+from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import BUDGET_S, KEPT_S, UnixGroups
 
 
 @dataclass

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.pyslurm import scontrol
+from cpsched_bridge.adapters.slurm.transport.programs import scontrol
+from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
 from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
-from cpsched_bridge.adapters.slurm.transport.pyslurm.privilege import privilege_of
 from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
 from cpsched_bridge.errors import BackendTimeout
 

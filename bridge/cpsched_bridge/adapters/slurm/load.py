@@ -1,0 +1,79 @@
+"""How busy slurmctld is, by `sdiag`: asked beside the cycle at a pace of its own, so that no cycle waits for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cpsched_bridge.adapters.slurm.policy.asking import Asking
+
+COMMAND = ("sdiag",)
+ANSWER = "sdiag"
+"""The name of its answer."""
+LOOK_EVERY_S = 15.0
+"""How often slurmctld is asked while it is not busy; while it is, with every cycle."""
+
+_HEAD_ENDS = "\nJobs submitted:"
+_THREADS = re.compile(r"^Server thread count:\s+(\d{1,9})\b", re.MULTILINE)
+_MESSAGES = re.compile(r"^Agent queue size:\s+(\d{1,9})\b", re.MULTILINE)
+_QUEUED = re.compile(r"^\t[A-Z][A-Z0-9_]*\s*\(\s*\d+\) count:.* queued:(\d{1,9})\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What slurmctld has to do at once."""
+
+    requests: int
+    """Calls that it works on (`Server thread count`) or keeps waiting (`queued`, in releases that tell it)."""
+    messages: int
+    """Messages to nodes that wait to be sent (`Agent queue size`)."""
+
+
+def load_of(text: str) -> Load | None:
+    """The load in what `sdiag` prints; None where it is no such text. Names of users stand below what is read."""
+    head, _, rest = text.partition(_HEAD_ENDS)
+    threads, messages = _THREADS.search(head), _MESSAGES.search(head)
+    if threads is None or messages is None:
+        return None
+    types = rest.partition("\nRemote Procedure Call statistics by user")[0]
+    queued = sum(int(count) for count in _QUEUED.findall(types))
+    return Load(int(threads[1]) + queued, int(messages[1]))
+
+
+@dataclass(slots=True)
+class LoadWatch:
+    """Says why slurmctld had rather be asked less often, by limits on its load; 0: that limit is not looked at."""
+
+    asking: Asking
+    most_requests: int
+    most_messages: int
+    clock: Callable[[], float]
+    busy: str = ""
+    """By the last answer; empty where nothing speaks for it. No answer changes nothing."""
+    _asked: bool = False
+    _due_s: float = field(default=float("-inf"))
+
+    def look(self) -> str:
+        """Take an answer that has come, and ask anew if it is time to; never waits. Returns `busy`."""
+        if self._asked and (found := self.asking.answer()) is not None:
+            self._asked = False
+            load = load_of(found.texts.get(ANSWER, ""))
+            if load is not None:
+                self.busy = self._judged(load)
+            self._due_s = self.clock() + (0.0 if self.busy else LOOK_EVERY_S)
+        if not self._asked and self.clock() >= self._due_s:
+            self.asking.start()
+            self._asked = True
+        return self.busy
+
+    def _judged(self, load: Load) -> str:
+        if 0 < self.most_requests <= load.requests:
+            return f"slurmctld has {load.requests:,} requests at once (options.busy_requests {self.most_requests:,})"
+        if 0 < self.most_messages <= load.messages:
+            return f"slurmctld has {load.messages:,} messages to send (options.busy_messages {self.most_messages:,})"
+        return ""
+
+    def close(self) -> None:
+        """End what is on its way."""
+        self.asking.close()

@@ -1,0 +1,34 @@
+"""Node lists of waiting jobs that name nodes which Slurm does not show: removed from slurm.conf, or deleted.
+
+Measured on Slurm 26.05, read in the source of 24.11 (`_update_job`, `_sync_detail_bitmaps`):
+
+- Slurm refuses every change of such a job: hold, release, another list, an empty list. When the node is there again,
+  the job can be changed again.
+- Where `ReqNodeList` names the node, slurmctld ends the job as NODE_FAIL when it starts anew.
+"""
+
+from __future__ import annotations
+
+from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.translation import hostlist
+from cpsched_bridge.adapters.slurm.translation.machine import Machine
+
+LISTS = {"required_nodes": "asks for", "excluded_nodes": "excludes"}
+MOST_NAMED = 3
+
+
+def unknown_nodes(field: str, record: Record, machine: Machine) -> str | None:
+    """What is wrong with one of a record's `LISTS`, in words; None where the machine has all nodes in it.
+
+    Raises ValueError where the list cannot be read.
+    """
+    if not record[field]:
+        return None
+    names = [name for name in hostlist.expand(record[field]) if name not in machine.index]
+    return f"{LISTS[field]} {named(names)}, which the cluster does not know" if names else None
+
+
+def named(names: list[str]) -> str:
+    """A few of the names, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more

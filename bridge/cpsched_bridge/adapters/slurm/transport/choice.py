@@ -1,0 +1,145 @@
+"""Which transport a bridge takes where its settings leave that open: pyslurm if it works here, else Slurm's commands.
+
+pyslurm is tried in its own process. It works where it can be imported, reads the controller's configuration, and is of
+no newer release than the controller. What is found holds for as long as the bridge runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+
+from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.transport import Answer, Transport
+from cpsched_bridge.adapters.slurm.transport.cli.transport import CliTransport
+from cpsched_bridge.adapters.slurm.transport.programs.versions import release
+from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
+from cpsched_bridge.errors import BackendCannotBegin, BackendDied, BackendTimeout, CommandRefused
+
+MOST_TIMEOUTS = 3
+"""How often in a row pyslurm may give no answer before anything is known of it; then it is taken to be broken."""
+
+
+def installed() -> bool:
+    """Whether there is a pyslurm; it is not imported."""
+    try:
+        return find_spec("pyslurm") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+class AutoTransport:
+    """See `Transport`. Chooses with the first call that reaches the controller; `waits_for` never chooses pyslurm."""
+
+    def __init__(
+        self,
+        pyslurm: Callable[[], PyslurmTransport],
+        cli: Callable[[str], CliTransport],
+        there: Callable[[], bool] = installed,
+    ) -> None:
+        self._cli = cli
+        self._taken: Transport | None = None
+        self._why = ""
+        self._timeouts = 0
+        self._tried: PyslurmTransport | None = None
+        if there():
+            self._tried = pyslurm()
+        else:
+            self._take_cli("pyslurm is not installed")
+
+    @property
+    def child_starts(self) -> int:
+        """See `Transport.child_starts`."""
+        tried = self._taken or self._tried
+        return 0 if tried is None else tried.child_starts
+
+    @property
+    def starts_in_one_change(self) -> bool:
+        """See `Transport.starts_in_one_change`; before the choice nothing is promised."""
+        return self._taken is not None and self._taken.starts_in_one_change
+
+    def waits_for(self) -> str | None:
+        """See `Transport.waits_for`."""
+        if self._taken is None and self._tried is not None:
+            try:
+                return self._tried.waits_for()
+            except BackendCannotBegin as error:
+                self._take_cli(str(error))
+        return None if self._taken is None else self._taken.waits_for()
+
+    def chosen(self) -> tuple[str, str] | None:
+        """See `Transport.chosen`."""
+        found = None if self._taken is None else self._taken.chosen()
+        return None if found is None else (found[0], self._why)
+
+    def config(self) -> Record:
+        """See `Transport.config`."""
+        return self._one().config()
+
+    def facts(self) -> Record:
+        """See `Transport.facts`."""
+        return self._one().facts()
+
+    def read(self) -> ClusterRecords:
+        """See `Transport.read`."""
+        return self._one().read()
+
+    def past(self, since_s: int) -> Sequence[Record]:
+        """See `Transport.past`."""
+        return self._one().past(since_s)
+
+    def start(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        """See `Transport.start`."""
+        return self._one().start(orders)
+
+    def hold(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        """See `Transport.hold`."""
+        return self._one().hold(orders)
+
+    def hand_back(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        """See `Transport.hand_back`."""
+        return self._one().hand_back(orders)
+
+    def claim(self, words: str, instead_of: str | None) -> bool:
+        """See `Transport.claim`."""
+        return self._one().claim(words, instead_of)
+
+    def disclaim(self, words: str) -> None:
+        """See `Transport.disclaim`."""
+        self._one().disclaim(words)
+
+    def close(self) -> None:
+        """See `Transport.close`."""
+        for each in (self._taken, self._tried):
+            if each is not None:
+                each.close()
+
+    def _one(self) -> Transport:
+        """The transport that is taken. Raises what keeps pyslurm from being tried: asking again goes on with that."""
+        if self._taken is None and self._tried is not None:
+            try:
+                said = self._tried.hello()
+            except (CommandRefused, BackendCannotBegin, BackendDied) as error:
+                self._take_cli(str(error))
+            except BackendTimeout as error:
+                self._timeouts += 1
+                if self._timeouts < MOST_TIMEOUTS:
+                    raise
+                self._take_cli(f"{error}, {MOST_TIMEOUTS} times in a row")
+            else:
+                self._judge(self._tried, said)
+        assert self._taken is not None
+        return self._taken
+
+    def _judge(self, tried: PyslurmTransport, said: Record) -> None:
+        own, controller = str(said["pyslurm"] or ""), str(said["config"]["version"] or "")
+        if release(own) > release(controller):
+            self._take_cli(f"pyslurm {own} is newer than the controller, which is {controller}")
+        else:
+            self._taken, self._why = tried, f"pyslurm {own} works beside a controller of {controller}"
+
+    def _take_cli(self, why: str) -> None:
+        if self._tried is not None:
+            self._tried.close()
+            self._tried = None
+        self._taken, self._why = self._cli(why), why

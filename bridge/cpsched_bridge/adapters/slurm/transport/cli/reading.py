@@ -1,0 +1,328 @@
+"""The calls that read Slurm by its own commands; see `transport.Transport` for what each of them promises.
+
+How often what is asked, so that slurmctld answers at most six questions in most readings:
+
+- jobs (`squeue`), nodes and reservations: in each reading;
+- what only `scontrol` tells of jobs: when `squeue` shows anything new, at least every `DETAILS_S`;
+- partitions every `PARTITIONS_S`, the configuration every `CONFIG_S`: so long may a change of the submit plugin, which
+  needs a reconfiguration or a restart of slurmctld, go unnoticed.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.translation import states
+from cpsched_bridge.adapters.slurm.transport.cli import cluster, details, sacct, squeue, wording
+from cpsched_bridge.adapters.slurm.transport.cli.asking import Asked
+from cpsched_bridge.adapters.slurm.transport.cli.details import Shown
+from cpsched_bridge.adapters.slurm.transport.cli.jobs import Jobs
+from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
+from cpsched_bridge.adapters.slurm.transport.cli.suspects import Suspects
+from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
+from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroups
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable
+
+DETAILS_S = 20.0
+PARTITIONS_S = 15.0
+CONFIG_S = 15.0
+MOST_ARRAYS = 20
+"""So many arrays are asked for one by one where more jobs claim to be of arrays than squeue is asked for in one go."""
+NODES_COUNTED_RIGHT = (24, 5)
+"""The first release that tells how many nodes a waiting job needs at least, whatever its CPUs per task."""
+_VERSION = re.compile(r"(\d{2})\.(\d{2})\.?(\S*)")
+_DIAG_S = re.compile(r"^sdiag output at .*\((\d+)\)$", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Jobs as squeue shows them, with those that it hides, and the records of scontrol that go with them."""
+
+    rows: dict[int, Row] = field(default_factory=dict)
+    shown: dict[int, Shown] = field(default_factory=dict)
+    twice: set[int] = field(default_factory=set)
+    hidden: set[int] = field(default_factory=set)
+    """Numbers of jobs that squeue shows only when asked for them, if there are such jobs."""
+
+    def merged(self) -> set[int]:
+        """The common records that squeue may show together with hidden jobs."""
+        arrays = {_array(self.rows[number]) for number in self.hidden if number in self.rows}
+        arrays |= {str(self.shown[number].array_id) for number in self.hidden if number in self.shown}
+        return {n for n, row in self.rows.items() if "_[" in row["JobArrayID"] and _array(row) in arrays}
+
+
+def _array(row: Row) -> str:
+    """The array that a row is of; of other jobs, their number."""
+    return row["JobArrayID"].partition("_")[0]
+
+
+class Reading:
+    """Calls come from one thread.
+
+    - `deadline_s` is for slurmctld, `history_deadline_s` for the accounting database.
+    - `programs` begins programs as `Asked` does.
+    """
+
+    def __init__(
+        self,
+        deadline_s: float = 10.0,
+        history_deadline_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+        programs: Callable[..., Asked] = Asked,
+    ) -> None:
+        self._programs = programs
+        self._deadline_s, self._history_deadline_s = deadline_s, history_deadline_s
+        self._clock = clock
+        self._until_s = 0.0
+        """When the reading under way must be done, in `time.monotonic`."""
+        self._version: tuple[int, int] | None = None
+        self._clients = ""
+        self._jobs = Jobs()
+        self._groups = UnixGroups()
+        self._suspects, self._looked_suspects = Suspects(self._apart, clock), Suspects(self._apart, clock)
+        self._kept: dict[str, tuple[float, str]] = {}
+        """Answers that are not asked for anew in each reading, and when they were."""
+        self._before: list[Row] = []
+        self._past: tuple[Asked, str, int] | None = None
+        self._past_wait_s = deadline_s
+
+    # ---- what Transport asks for
+
+    def config(self) -> Record:
+        """See `Transport.config`."""
+        return cluster.config(self._ask({"config": cluster.CONFIG})["config"])
+
+    def facts(self) -> Record:
+        """See `Transport.facts`. The first `past` does not wait where accounting does not answer."""
+        texts = self._ask({"config": cluster.CONFIG, "nodes": cluster.NODES, "diag": ("sdiag",)})
+        here_s = int(time.time())
+        told = _DIAG_S.search(texts["diag"])
+        user = pwd.getpwuid(os.getuid()).pw_name
+        facts = {
+            "config": cluster.config(texts["config"]),
+            "user": user,
+            "uid": os.getuid(),
+            "clock_ahead_s": int(told[1]) - here_s if told else 0,
+            "clients": self._release()[1],
+            "pyslurm": "",
+            "node_versions": sorted({node["slurm_version"] or "" for node in cluster.nodes(texts["nodes"])} - {""}),
+            **privilege_of(user),
+        }
+        if not facts["accounting_answers"]:
+            self._past_wait_s = 0.0
+        return facts
+
+    def read(self) -> ClusterRecords:
+        """See `Transport.read`: jobs, then what scontrol tells of them and of all else, in one go."""
+        until_s = self._until_s = time.monotonic() + self._deadline_s
+        release = self._release()[0]
+        self._jobs.counts_one_more = release < NODES_COUNTED_RIGHT
+        found = self._rows(squeue.fields_for(release), (), until_s)
+        around: dict[str, Sequence[str]] = {"nodes": cluster.NODES, "reservations": cluster.RESERVATIONS}
+        around |= self._due("partitions", cluster.PARTITIONS, PARTITIONS_S)
+        around |= self._due("config", cluster.CONFIG, CONFIG_S)
+        rows = list(found.values())
+        if rows and (rows != self._before or squeue.arrays_in(found) or self._is_due("details", DETAILS_S)):
+            around["details"] = details.ALL
+        texts = self._ask(around, until_s)
+        self._keep(texts)
+        everything = self._with_details(found, self._kept["details"][1] if rows else "", until_s)
+        self._before = rows
+        jobs, layouts = self._jobs.read(everything.rows, everything.shown, everything.merged())
+        partitions = cluster.partitions(self._kept["partitions"][1])
+        return ClusterRecords(
+            now_s=int(time.time()),
+            nodes=cluster.nodes(texts["nodes"]),
+            partitions=partitions,
+            reservations=cluster.reservations(texts["reservations"]),
+            jobs=jobs,
+            layouts=layouts,
+            guarded="lua" in cluster.config(self._kept["config"][1])["job_submit_plugins"],
+            outside=self._outside(jobs, partitions),
+        )
+
+    def past(self, since_s: int) -> Sequence[Record]:
+        """See `Transport.past`. The first call waits as long as the controller may take, later ones not at all."""
+        wait_s, self._past_wait_s = self._past_wait_s, 0.0
+        if self._past is None:
+            end = squeue.word()
+            asked = self._programs({"sacct": sacct.command(since_s, end)}, self._history_deadline_s)
+            self._past = asked, end, since_s
+        asked, end, since_s = self._past
+        if not asked.answered(wait_s):
+            raise BackendTimeout(f"past: no answer in {wait_s:g} s, and none yet")
+        self._past = None
+        return sacct.past(asked.texts()["sacct"], end, since_s)
+
+    def look(self, numbers: Collection[int] | None) -> list[Record]:
+        """A fresh look at jobs by Slurm's own numbers (of an array: all of its records); None: at all jobs.
+
+        The records hold id, state, state_reason, priority, admin_comment, comment, requeue_count, num_nodes, array_id,
+        array_task_id and array_tasks_waiting. A job that is gone is missing, and so is an array's common record that
+        cannot be told apart from records that somebody forges.
+        """
+        if numbers is not None and not numbers:
+            return []
+        until_s = self._until_s = time.monotonic() + self._deadline_s
+        rows = self._rows(squeue.LOOKED_AT, numbers or (), until_s)
+        found = _Rows(rows)
+        if squeue.arrays_in(rows):
+            found = self._with_details(rows, self._ask({"all": details.ALL}, until_s)["all"], until_s, whole=False)
+        merged = found.merged()
+        wanted = None if numbers is None else set(numbers)
+        looked = [_looked_at(number, row, found, number in merged) for number, row in found.rows.items()]
+        return [
+            record
+            for record in looked
+            if record is not None and (wanted is None or not wanted.isdisjoint((record["id"], record["array_id"])))
+        ]
+
+    def close(self) -> None:
+        """End what is on its way."""
+        if self._past is not None:
+            self._past[0].close()
+            self._past = None
+
+    # ---- how that is put together
+
+    def _release(self) -> tuple[tuple[int, int], str]:
+        """The release of Slurm's programs here, as numbers and in full; asked once."""
+        if self._version is None:
+            said = self._ask({"version": ("squeue", "--version")})["version"]
+            found = _VERSION.search(said)
+            if found is None:
+                raise BackendUnavailable(f"squeue --version: {said.strip()[:60]!r} tells no version")
+            self._version, self._clients = (int(found[1]), int(found[2])), found[0]
+        return self._version, self._clients
+
+    def _ask(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
+        left_s = self._deadline_s if until_s is None else until_s - time.monotonic()
+        if left_s <= 0:
+            raise BackendTimeout(f"{', '.join(commands)}: nothing is left of {self._deadline_s:g} s")
+        return self._programs(commands, left_s).texts()
+
+    def _apart(self, numbers: list[int]) -> str | None:
+        """What scontrol shows of these jobs and no others."""
+        try:
+            left_s = self._until_s - time.monotonic()
+            asked = self._programs({"apart": ["scontrol", "--details"]}, left_s, {"apart": details.typed(numbers)})
+            return details.without_prompts(asked.texts()["apart"])
+        except BackendError:
+            return None
+
+    def _is_due(self, name: str, period_s: float) -> bool:
+        return name not in self._kept or self._clock() - self._kept[name][0] >= period_s
+
+    def _due(self, name: str, command: Sequence[str], period_s: float) -> dict[str, Sequence[str]]:
+        return {name: command} if self._is_due(name, period_s) else {}
+
+    def _keep(self, texts: Mapping[str, str]) -> None:
+        now_s = self._clock()
+        self._kept |= {name: (now_s, text) for name, text in texts.items() if name not in ("nodes", "reservations")}
+
+    def _rows(self, fields: Sequence[str], numbers: Collection[int], until_s: float) -> dict[int, Row]:
+        parts = squeue.chunks(numbers) or [[]]
+        end = squeue.word()
+        asked = {str(at): squeue.command(fields, end, part) for at, part in enumerate(parts)}
+        try:
+            texts = self._ask(asked, until_s)
+        except BackendUnavailable as error:
+            if len(numbers) == 1 and "Invalid job id" in str(error):
+                return {}  # squeue asks for one job in another way than for several, and complains where it is gone
+            raise
+        if len(parts) == 1:
+            return squeue.by_number(squeue.rows(texts["0"], fields, end))
+        found: dict[int, Row] = {}
+        for text in texts.values():  # an array may be in several parts
+            found |= squeue.by_number(squeue.rows(text, fields, end))
+        return found
+
+    def _with_details(self, rows: dict[int, Row], printed: str, until_s: float, whole: bool = True) -> _Rows:
+        """The rows together with scontrol's records, and with the rows of waiting tasks that squeue hides.
+
+        Raises `BackendUnavailable` where a job that waits or runs is in squeue's answer only: scontrol's was asked for
+        later, so it must have ended early. With `whole` false, squeue was not asked for all jobs.
+        """
+        shown, twice = details.shown_in(printed)
+        arrays = {int(_array(row)) for row in rows.values() if "_[" in row["JobArrayID"]}
+        hidden = {number for number, one in shown.items() if number not in rows and one.array_id in arrays}
+        hidden |= {number for number in twice if number not in rows and arrays}
+        if len(hidden) > squeue.MOST_NAMED:
+            hidden = self._in_arrays(arrays, hidden)
+        rows = dict(rows)
+        if hidden:
+            fields = tuple(next(iter(rows.values())))
+            unseen = self._rows(fields, hidden, until_s)
+            rows |= {number: row for number, row in unseen.items() if number not in rows}
+        twice &= rows.keys()
+        if whole:
+            alive = {states.PENDING, *states.OCCUPYING}
+            lost = [n for n, row in rows.items() if n not in shown and n not in twice and row["State"] in alive]
+            if lost:
+                raise BackendUnavailable(
+                    f"scontrol show job: lacks {len(lost)} jobs that squeue shows, such as {lost[0]}"
+                )
+            shown |= self._suspects.records(twice, rows)
+        else:
+            shown |= self._looked_suspects.records(twice, rows)
+        return _Rows(rows, shown, twice, hidden)
+
+    def _in_arrays(self, arrays: Collection[int], numbers: Collection[int]) -> set[int]:
+        """Those of so many numbers that are of these arrays: one array is asked for at a time, and forges its own only.
+
+        No more of an array are taken than squeue can be asked for in one go.
+        """
+        found: set[int] = set()
+        for array in sorted(arrays)[:MOST_ARRAYS]:
+            printed = self._apart([array])
+            shown = details.shown_in(printed)[0] if printed is not None else {}
+            own = sorted(number for number, one in shown.items() if number in numbers and one.array_id == array)
+            found.update(own[: squeue.MOST_NAMED])
+        return found
+
+    def _outside(self, jobs: Sequence[Record], partitions: Sequence[Record]) -> dict[str, list[str]]:
+        """By user with a pending job, the groups allowed by partitions that the user is known not to be in."""
+        allowed = {name for row in partitions for name in row["allowed_groups"] or () if name != "ALL"}
+        if not allowed:
+            return {}
+        users = {job["user_name"] for job in jobs if job["state"] == states.PENDING and job["user_name"]}
+        return self._groups.outside(users, allowed)
+
+
+def _looked_at(number: int, row: Row, found: _Rows, merged: bool) -> Record | None:
+    """What `Reading.look` tells of a job; None where the record cannot be told apart."""
+    array, is_task, task = row["JobArrayID"].partition("_")
+    shown = found.shown.get(number)
+    reason = row["Reason"]
+    waiting: str | None = None
+    try:
+        if task.startswith("["):
+            if shown is None:
+                return None
+            waiting = shown.tasks.partition("%")[0]
+            if merged:
+                one = details.detail_of(shown, row["Name"])
+                if one is None:
+                    return None
+                reason = one.reason()
+        return {
+            "id": number,
+            "state": row["State"],
+            "state_reason": wording.text(reason),
+            "priority": int(row["PriorityLong"]),
+            "num_nodes": wording.count(row["NumNodes"]),
+            "admin_comment": wording.text(row["admin_comment"]),
+            "comment": wording.text(row["Comment"]),
+            "requeue_count": wording.number(row["RestartCnt"]) or 0,
+            "array_id": int(array) if is_task else None,
+            "array_task_id": int(task) or None if is_task and waiting is None else None,
+            "array_tasks_waiting": waiting,
+        }
+    except ValueError:
+        return None

@@ -1,0 +1,90 @@
+"""Ended jobs as `sacct` prints them; each field ends with a word drawn anew, as with `squeue`."""
+
+from __future__ import annotations
+
+import pwd
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.records import PAST_FIELDS, Record
+from cpsched_bridge.adapters.slurm.transport.cli import wording
+from cpsched_bridge.errors import BackendUnavailable
+
+COLUMNS = (
+    "JobIDRaw", "JobID", "JobName", "UID", "Account", "Partition", "Submit", "Start", "End", "TimelimitRaw", "State",
+    "NNodes", "NCPUS", "NodeList", "AllocTRES",
+)  # fmt: skip
+
+
+EARLIEST_S = 1_000_000
+"""sacct takes no earlier time in this form."""
+
+
+def command(since_s: int, end: str) -> list[str]:
+    """sacct for all users' jobs since then, without their steps."""
+    return [
+        "sacct", "--allusers", "--allocations", "--noheader", "--noconvert", "--parsable", f"--delimiter={end}",
+        f"--starttime=uts{max(EARLIEST_S, since_s)}", "--endtime=now", f"--format={','.join(COLUMNS)}",
+    ]  # fmt: skip
+
+
+def past(printed: str, end: str, since_s: int) -> list[Record]:
+    """Records of `PAST_FIELDS`: jobs that ended after `since_s`; one that cannot be read is left out.
+
+    Raises `BackendUnavailable` where the answer does not end as it should.
+    """
+    *pieces, last = printed.split(end)
+    wide = len(COLUMNS)
+    if (last != "\n" if pieces else last.strip()) or len(pieces) % wide:
+        raise BackendUnavailable(f"sacct: its answer of {len(printed)} signs ends early")
+    names: dict[int, str | None] = {}
+    found = []
+    for at in range(0, len(pieces), wide):
+        values = dict(zip(COLUMNS, pieces[at : at + wide], strict=True))
+        if at and not values["JobIDRaw"].startswith("\n"):
+            raise BackendUnavailable("sacct: its answer is not in the form that was asked for")
+        record = _record(values, names)
+        if record is not None and (record["end_time"] or 0) > since_s:
+            found.append(record)
+    return found
+
+
+def _record(values: dict[str, str], names: dict[int, str | None]) -> Record | None:
+    """One job; None where a word is none that is known, as of a job that never had a number of its own."""
+    array, is_task, task = values["JobID"].partition("_")
+    try:
+        user = int(values["UID"])
+        record: dict[str, Any] = {
+            "id": int(values["JobIDRaw"]),
+            "name": wording.text(values["JobName"]),
+            "user_name": names[user] if user in names else names.setdefault(user, _user_name(user)),
+            "account": wording.text(values["Account"]),
+            "partition": wording.text(values["Partition"]),
+            "submit_time": wording.count(values["Submit"]),
+            "start_time": wording.count(values["Start"]),
+            "end_time": wording.count(values["End"]),
+            "time_limit": _limit(values["TimelimitRaw"]),
+            "state": values["State"].split(" ")[0],
+            "num_nodes": wording.number(values["NNodes"]) or 0,
+            "cpus": wording.number(values["NCPUS"]) or 0,
+            "array_id": int(array) if is_task else None,
+            "array_task_id": int(task) or None if is_task and task.isdigit() else None,
+            "nodelist": wording.text(values["NodeList"]),
+            "allocated_tres": wording.resources(values["AllocTRES"]),
+        }
+    except ValueError:
+        return None
+    return {field: record[field] for field in PAST_FIELDS}
+
+
+def _limit(word: str) -> int | str | None:
+    """Minutes; None for no limit at all, "PartitionLimit" for that of the partition."""
+    if word == wording.UNLIMITED:
+        return None
+    return wording.count(word) or "PartitionLimit"
+
+
+def _user_name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)

@@ -1,0 +1,98 @@
+"""Jobs as `squeue` prints them, in a form that no job's texts can break.
+
+`squeue -O FIELD:WORD` prints a field in full and WORD after it, where WORD does not begin with a digit
+(`_parse_long_token` and `_print_str` of Slurm's src/squeue, the same from 22.05 to 26.05). The word is drawn anew for
+each answer, so nobody can have written it into a name: fields and records are cut at it, whatever is between, line
+breaks too.
+
+squeue shows the waiting tasks of an array that have a record of their own together with the common one, as if there
+were one record (`_combine_pending_array_tasks`). `details` tells which records there are; those that squeue hides are
+asked for by their numbers.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+
+from cpsched_bridge.errors import BackendUnavailable
+
+Row = dict[str, str]
+"""What squeue prints of a job, by the names of `-O`."""
+
+ALWAYS = (
+    "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "UserID", "Account", "Partition", "QOS",
+    "SubmitTime", "EligibleTime", "StartTime", "EndTime", "NumNodes", "MaxNodes", "NumCPUs", "NTPerNode", "CPUsPerTask",
+    "cpus-per-tres", "MinCPUs", "OverSubscribe", "tres-per-node", "tres-per-task", "HetJobID", "admin_comment",
+    "Comment", "RestartCnt", "TimeLimit",
+)  # fmt: skip
+WHILE_PENDING = (
+    "ReqNodes", "Dependency", "Feature", "ClusterFeature", "Reservation", "Licenses", "BurstBuffer", "Network",
+    "Deadline", "Contiguous", "Reboot", "ReqSwitch", "CoreSpec", "BoardsPerNode", "SPerBoard", "Sockets", "Cores",
+    "Threads", "NTPerBoard", "NTPerSocket", "NTPerCore", "tres-per-socket", "MinTmpDisk", "MCSLabel", "Nice",
+    "AccrueTime",
+)  # fmt: skip
+WHILE_PLACED = ("NodeList", "tres-alloc")
+ALL = (*ALWAYS, *WHILE_PENDING, *WHILE_PLACED)
+SINCE_26_05 = ("Exclusive",)
+"""Whole nodes, which are a value of `OverSubscribe` before."""
+LOOKED_AT = (
+    "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "NumNodes", "admin_comment", "Comment",
+    "RestartCnt",
+)  # fmt: skip
+"""What is looked at again before a job is touched."""
+MOST_NAMED = 2000
+"""Jobs that one squeue is asked for by number: it compares each job with all of them."""
+
+
+def word() -> str:
+    """A word that nobody has written before; 64 bits of it are drawn."""
+    return f"~{secrets.token_urlsafe(8)}"
+
+
+def fields_for(version: tuple[int, int]) -> tuple[str, ...]:
+    """The fields of a job that a release's squeue is asked for."""
+    return (*ALL, *SINCE_26_05) if version >= (26, 5) else ALL
+
+
+def command(fields: Sequence[str], end: str, numbers: Collection[int] = ()) -> list[str]:
+    """squeue for these fields of all jobs, or of those with these numbers; each field ends with `end`."""
+    named = ["--jobs", ",".join(map(str, sorted(numbers)))] if numbers else []
+    form = ",".join(f"{field}:{end}" for field in fields)
+    return ["squeue", "--local", "--all", "--states=all", "--noheader", "--noconvert", *named, "--Format", form]
+
+
+def rows(printed: str, fields: Sequence[str], end: str) -> list[Row]:
+    """The jobs of an answer. Raises `BackendUnavailable` where it does not end as it should, or a field is missing."""
+    *pieces, last = printed.split(end)
+    wide = len(fields)
+    if (last != "\n" if pieces else last.strip()) or len(pieces) % wide:
+        raise BackendUnavailable(f"squeue: its answer of {len(printed)} signs ends early")
+    pieces = ["\n" + pieces[0], *pieces[1:]] if pieces else []
+    firsts = pieces[::wide]
+    if not all(first.startswith("\n") for first in firsts):
+        raise BackendUnavailable("squeue: its answer is not in the form that was asked for")
+    pieces[::wide] = [first[1:] for first in firsts]
+    return [dict(zip(fields, pieces[at : at + wide], strict=True)) for at in range(0, len(pieces), wide)]
+
+
+def by_number(found: Sequence[Row]) -> dict[int, Row]:
+    """The jobs by Slurm's own number. Raises `BackendUnavailable` where that is none, or stands there twice."""
+    try:
+        numbered = {int(row["JobID"]): row for row in found}
+    except ValueError as error:
+        raise BackendUnavailable(f"squeue: a job without a number: {error}") from error
+    if len(numbered) != len(found):
+        raise BackendUnavailable("squeue: shows a job twice")
+    return numbered
+
+
+def chunks(numbers: Collection[int]) -> list[list[int]]:
+    """Numbers of jobs in as many parts as they need questions."""
+    ordered = sorted(numbers)
+    return [ordered[at : at + MOST_NAMED] for at in range(0, len(ordered), MOST_NAMED)]
+
+
+def arrays_in(found: Mapping[int, Row]) -> bool:
+    """Whether there are common records of waiting tasks, which may hide others."""
+    return any("_[" in row["JobArrayID"] for row in found.values())

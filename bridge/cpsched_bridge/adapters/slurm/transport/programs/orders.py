@@ -1,0 +1,182 @@
+"""Start, hold, hand back, each for a batch of orders: the same for every transport, over what it can do with one job.
+
+Every job is looked at immediately before it is touched; see `rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.translation import ids, states
+from cpsched_bridge.adapters.slurm.transport import Answer
+from cpsched_bridge.adapters.slurm.transport.programs import arrays, rules
+from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, Refused
+from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR
+
+LOOKED_AT_TOGETHER = 20
+"""Commands per look at the jobs."""
+
+Act = Callable[[Record, Record], None]
+"""Does one order, the second argument, to the job whose record is the first."""
+
+
+class Hands(Protocol):
+    """What a transport can do. Raises `CallFailed` where the controller does not do it, `Refused` for an order."""
+
+    alone_below: int
+    """Batches of fewer orders are looked at job by job, longer ones `LOOKED_AT_TOGETHER` jobs at a time."""
+
+    def guarded(self) -> bool:
+        """Whether the submit plugin is loaded."""
+        ...
+
+    def look(self, numbers: Collection[int]) -> Sequence[Record]:
+        """Fresh records (see `rules.LOOKED_AT`) of the jobs, and of the arrays, of these numbers. Others may come too.
+
+        Without those that the controller does not know.
+        """
+        ...
+
+    def one(self, number: int) -> Record:
+        """A fresh record of one job; raises `CallFailed` or `Refused` where the controller does not know it."""
+        ...
+
+    def start(self, job: Record, order: Record) -> None:
+        """Pin a held job, and release it once that is done."""
+        ...
+
+    def hold(self, job: Record) -> None:
+        """Hold a pending job."""
+        ...
+
+    def release(self, job: Record) -> None:
+        """Release a held job."""
+        ...
+
+    def scontrol(self, commands: Sequence[str]) -> Sequence[str]:
+        """What scontrol complains of each of the commands; empty texts where of nothing."""
+        ...
+
+
+class Orders:
+    """Each call takes orders (see `Transport`) and returns what became of each.
+
+    Raises the `CallFailed` of a look before anything was commanded.
+    """
+
+    def __init__(self, hands: Hands) -> None:
+        self._hands = hands
+        self._guarded = False
+
+    def start(self, orders: Sequence[Record]) -> list[Answer]:
+        """Pin and release each job, if still pending and held."""
+        numbers = self._numbers(orders, separate=True)
+        return self._each(self._start, orders, numbers)
+
+    def _start(self, job: Record, order: Record) -> None:
+        rules.held(job, self._guarded)
+        self._hands.start(job, order)
+
+    def hold(self, orders: Sequence[Record]) -> list[Answer]:
+        """Hold each job if it is pending, then clear its pin."""
+        numbers = self._numbers(orders, separate=False)
+        return self._cleared(orders, numbers, self._each(self._hold, orders, numbers))
+
+    def _hold(self, job: Record, order: Record) -> None:
+        rules.settings(order["clear"])
+        rules.ours(job, self._guarded)
+        if rules.is_free(job):
+            self._hands.hold(job)
+        elif not order["clear"] and rules.by_administrator(job, self._guarded):
+            raise Refused(HELD_BY_ADMINISTRATOR)
+
+    def hand_back(self, orders: Sequence[Record]) -> list[Answer]:
+        """Undo pins, then release: what stays pinned would be bound to nodes that no one keeps for it."""
+        numbers = self._numbers(orders, separate=False)
+        outcomes = self._cleared(orders, numbers, self._each(self._prepare, orders, numbers))
+        ready = [at for at, (result, _) in enumerate(outcomes) if result == "done"]
+        try:
+            released = self._each(self._release, [orders[at] for at in ready], numbers)
+        except CallFailed as error:  # no longer before anything was commanded
+            released = [("unknown", f"not released: {error}")] * len(ready)
+        for at, outcome in zip(ready, released, strict=True):
+            outcomes[at] = outcome
+        return outcomes
+
+    def _prepare(self, job: Record, order: Record) -> None:
+        """Hold the job while its pin is taken off, so that it does not start half undone."""
+        rules.settings(order["clear"])
+        rules.ours(job, self._guarded)
+        if order["clear"] and rules.is_free(job):
+            self._hands.hold(job)
+
+    def _release(self, job: Record, order: Record) -> None:
+        rules.pending(job)
+        if rules.may_be_released(job):
+            self._hands.release(job)
+
+    def _each(self, act: Act, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[Answer]:
+        """What became of each order. In long batches the jobs are looked at anew every few commands."""
+        outcomes: list[Answer] = []
+        together = len(orders) >= self._hands.alone_below
+        looked: dict[int, Record] = {}
+        for at, order in enumerate(orders):
+            if together and at % LOOKED_AT_TOGETHER == 0:
+                part = {numbers[each["job"]] for each in orders[at : at + LOOKED_AT_TOGETHER] if each["job"] in numbers}
+                try:
+                    looked = {job["id"]: job for job in self._hands.look(part)} if part else {}
+                except CallFailed as error:
+                    if not outcomes:
+                        raise
+                    return outcomes + [("unknown", f"not looked at: {error}")] * (len(orders) - len(outcomes))
+            outcomes.append(self._one(act, numbers.get(order["job"]), order, looked))
+        return outcomes
+
+    def _one(self, act: Act, number: int | None, order: Record, looked: Mapping[int, Record]) -> Answer:
+        if number is None:
+            return "refused", "the controller does not know this job"
+        try:
+            job = looked.get(number) or self._hands.one(number)
+            act(job, order)
+        except Refused as error:
+            return "refused", str(error)
+        except CallFailed as error:
+            return "unknown" if error.lost else "refused", str(error)
+        except Exception as error:
+            # Whatever is odd about this job, the others of the batch are none the worse for it.
+            return "refused", f"{type(error).__name__}: {error}"
+        return "done", ""
+
+    def _cleared(self, orders: Sequence[Record], numbers: Mapping[int, int], outcomes: list[Answer]) -> list[Answer]:
+        """`outcomes` after the pins of those that are done were cleared.
+
+        A hold of a job that has just started is answered with success too: so each is looked at once more before. An
+        array's task is named as such: under the bare number of an array a change would be meant for its running tasks
+        too, and is refused.
+        """
+        wanted = [at for at, order in enumerate(orders) if order["clear"] and outcomes[at][0] == "done"]
+        if not wanted:
+            return outcomes
+        try:
+            looked = self._hands.look({numbers[orders[at]["job"]] for at in wanted})
+        except CallFailed as error:
+            for at in wanted:
+                outcomes[at] = "unknown", f"held, but its pin is not cleared: {error}"
+            return outcomes
+        held = {job["id"] for job in looked if job["state"] == states.PENDING and job["priority"] == 0}
+        ready = [at for at in wanted if numbers[orders[at]["job"]] in held]
+        commands = [f"update JobId={ids.label(orders[at]['job'])} {orders[at]['clear']}" for at in ready]
+        complaints = dict(zip(ready, self._hands.scontrol(commands), strict=True))
+        for at in wanted:
+            if at not in complaints:
+                outcomes[at] = "refused", "is not pending and held any more"
+            elif complaints[at]:
+                outcomes[at] = "unknown", f"held, but its pin is not cleared: {complaints[at]}"
+        return outcomes
+
+    def _numbers(self, orders: Sequence[Record], *, separate: bool) -> dict[int, int]:
+        self._guarded = self._hands.guarded()
+        wanted = [order["job"] for order in orders]
+        return arrays.numbers(wanted, self._hands.look, self._hands.scontrol, separate=separate)

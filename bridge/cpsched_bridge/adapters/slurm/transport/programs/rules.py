@@ -1,0 +1,115 @@
+"""What a command may touch: judged from a record of the job that was read immediately before.
+
+Slurm may have started a job since the bridge read it, and a node list set on a running job would resize it. Its owner
+or an administrator may hold it by now, and such a hold is theirs to lift.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.translation import states
+from cpsched_bridge.ports import Hold
+
+LOOKED_AT = (
+    "id",
+    "state",
+    "state_reason",
+    "priority",
+    "admin_comment",
+    "comment",
+    "requeue_count",
+    "array_id",
+    "array_task_id",
+    "array_tasks_waiting",
+)
+"""The fields of a record that the rules ask for. Fields that could not be read may be named in "unreadable"."""
+
+
+class Refused(Exception):
+    """A command that cannot be carried out for this job."""
+
+
+class CallFailed(Exception):
+    """A call to the controller that failed; `lost`: it may have taken effect all the same."""
+
+    def __init__(self, words: str, *, lost: bool) -> None:
+        super().__init__(words)
+        self.lost = lost
+
+
+_NODES = r"(?:ReqNodeList|ExcNodeList)=[\w.,\[\]-]*"
+_NUMBERS = r"(?:TasksPerNode|NumNodes|NumTasks|MinCPUsNode|NumCPUs|Nice)=-?\d{1,10}(?:-\d{1,10})?"
+SETTINGS = re.compile(rf"(?:(?:{_NODES}|{_NUMBERS})(?: (?:{_NODES}|{_NUMBERS}))*)?", re.ASCII)
+"""What may be cleared of a job: settings that name nodes and numbers, and nothing else."""
+
+
+def has_plugin(job_submit_plugins: Collection[str] | None) -> bool:
+    """Whether the controller has loaded the submit plugin; asked anew each time, as a reconfiguration changes it."""
+    return "lua" in (job_submit_plugins or ())
+
+
+def settings(words: str) -> None:
+    """Raise `Refused` for settings of scontrol that are more than undo a pin."""
+    if not SETTINGS.fullmatch(words):
+        raise Refused(f"cannot be cleared by {words!r}")
+
+
+def pending(job: Record) -> None:
+    """Raise `Refused` unless the job is pending."""
+    state = fact(job, "state")
+    if state != states.PENDING:
+        raise Refused(f"is {state}")
+
+
+def ours(job: Record, guarded: bool) -> None:
+    """Raise `Refused` unless the job is pending and held by nobody else; `guarded`: the submit plugin marks holds."""
+    pending(job)
+    hold = states.hold_by(
+        fact(job, "priority"),
+        fact(job, "state_reason"),
+        fact(job, "admin_comment"),
+        fact(job, "comment"),
+        fact(job, "requeue_count"),
+        guarded,
+    )
+    if hold is Hold.USER:
+        raise Refused("is held by its owner, or by an administrator")
+
+
+def held(job: Record, guarded: bool) -> None:
+    """Raise `Refused` unless the job is `ours` and held."""
+    ours(job, guarded)
+    if is_free(job):
+        raise Refused(f"is not held (priority {fact(job, 'priority')})")
+
+
+def is_free(job: Record) -> bool:
+    """Whether nobody holds the job."""
+    return bool(fact(job, "priority") != 0)
+
+
+def may_be_released(job: Record) -> bool:
+    """Whether a held job is held in a way that the bridge may lift."""
+    return not is_free(job) and fact(job, "state_reason") not in states.LASTING_HOLDS
+
+
+def by_administrator(job: Record, guarded: bool) -> bool:
+    """Whether a held job without a pin is held by another than the bridge.
+
+    Somebody may hold a job after the bridge has read that nobody does, and before the bridge's own hold arrives.
+    The plugin marks every hold of the bridge's; without a plugin nobody can tell.
+    """
+    if not guarded or fact(job, "admin_comment") == states.WAIT:
+        return False
+    return states.WAIT not in (fact(job, "comment") or "").split(" ")
+
+
+def fact(job: Record, name: str) -> Any:
+    """One value; raises `Refused` where it could not be read."""
+    if name in (job.get("unreadable") or ()):
+        raise Refused(f"its {name} cannot be read")
+    return job[name]

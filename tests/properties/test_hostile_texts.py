@@ -1,0 +1,103 @@
+"""Whatever users write into their jobs: reading Slurm's commands gives each job its own values, or says that it cannot.
+
+A job's record is compared with the one that is read where nobody writes anything odd.
+
+- No value of any job is another one's, or made up.
+- Jobs of users who write nothing odd are read in full.
+- Of the own job, an owner can forge three settings (`details`), each of which only leaves it to Slurm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
+from tests.unit.bridge.adapters.slurm.transport.cli.standin import RELEASES, Job, Programs
+
+FORGEABLE = {"spreads_over_nodes", "ntasks_per_gpu", "segment_size"}
+FRAGMENTS = (
+    "x", " JobState=RUNNING UserId=root(0)", "\n", "\n\n", "\n   ", "JobId={n} ", "JobName=a",
+    "ArrayJobId=3 ArrayTaskId=7 ", "UserId=root(0) GroupId=root(0) MCS_label=N/A",
+    "MinCPUsNode=64 MinMemoryNode=1M MinTmpDiskNode=0", "ReqTRES=cpu=1,gres/gpu=99",
+    "NumNodes=9-9 NumCPUs=9 NumTasks=9",
+    "SpreadJob=Yes", "NtasksPerTRES=4", "SegmentSize=2", "~", ",", ":", "|", "JobID", "\\xff", "\u2028", "\r\n",
+    "\x1b[2J", "scontrol: ", "scontrol: show job {n}\n", "(null)", "N/A", "AdminComment=bridge:wait",
+    "Nodes=n9 CPU_IDs=0-63 Mem=1 GRES=", "c" * 300,
+)  # fmt: skip
+
+texts = st.lists(st.tuples(st.sampled_from(FRAGMENTS), st.integers(1, 9)), max_size=8).map(
+    lambda parts: "".join(part.replace("{n}", str(n)) for part, n in parts)
+)
+whole_forgeries = st.builds(
+    lambda n, name: "x\n\n" + Job(n, name, columns={"State": "RUNNING"}).shown("26.05.5"), st.integers(1, 9), texts
+)
+hostile = st.one_of(texts, whole_forgeries)
+
+
+@st.composite
+def sites(draw: st.DrawFn) -> tuple[list[Job], set[int]]:
+    """Jobs, some of one array, and the numbers of those whose owner is hostile."""
+    jobs, odd = [], set()
+    for number in range(1, draw(st.integers(2, 7)) + 1):
+        job = Job(
+            number,
+            lines={"tasks": str(number), "memory": f"CPU={number}M", "nodes": f"1-{number}"},
+            columns={"PriorityLong": str(number), "Reason": f"R{number}", "admin_comment": f"a{number}"},
+        )
+        if number == 1 and draw(st.booleans()):
+            job = replace(job, array=1, tasks="4-9%2")
+        elif jobs and jobs[0].tasks and draw(st.booleans()):
+            job = replace(job, array=1, task=number)
+        if draw(st.booleans()):
+            odd.add(number)
+            job = replace(job, comment=draw(hostile) or "c", submit=draw(hostile))
+            if job.array is None:
+                job = replace(job, name=draw(hostile) or "n")
+        jobs.append(job)
+    array = {job.number for job in jobs if job.array is not None}
+    return jobs, odd | array if odd & array else odd  # an array has one owner
+
+
+def harmless(job: Job) -> Job:
+    return replace(job, comment="c", submit="sbatch", name="wrap" if job.array is not None else "n")
+
+
+def read(jobs: list[Job], release: str) -> dict[int, Record]:
+    return {record["id"]: record for record in Reading(programs=Programs(jobs, release)).read().jobs}
+
+
+@settings(max_examples=150, deadline=None)
+@given(sites(), st.sampled_from(RELEASES))
+def test_nobody_writes_into_a_record(site: tuple[list[Job], set[int]], release: str) -> None:
+    jobs, odd = site
+    found, true = read(jobs, release), read([harmless(job) for job in jobs], release)
+    assert found.keys() == true.keys()
+    for job in jobs:
+        record, expected = found[job.number], dict(true[job.number])
+        texts = {"name": job.name, "comment": job.comment}
+        expected |= {field: None if text == "(null)" else text for field, text in texts.items()}
+        unreadable = set(record["unreadable"] or ())
+        if job.number not in odd:
+            assert not unreadable
+        for field, value in record.items():
+            if field == "unreadable" or (job.number in odd and field in FORGEABLE):
+                continue
+            assert value == expected[field] or (field in unreadable and value is None), (job.number, field)
+
+
+@settings(max_examples=80, deadline=None)
+@given(sites(), st.sampled_from(RELEASES))
+def test_nobody_writes_into_a_fresh_look(site: tuple[list[Job], set[int]], release: str) -> None:
+    jobs, odd = site
+    found = {record["id"]: record for record in Reading(programs=Programs(jobs, release)).look(None)}
+    true = {r["id"]: r for r in Reading(programs=Programs([harmless(job) for job in jobs], release)).look(None)}
+    for job in jobs:
+        if job.number not in found:
+            assert job.number in odd
+            continue
+        for field, value in found[job.number].items():
+            assert field == "comment" or value == true[job.number][field], (job.number, field)

@@ -1,0 +1,307 @@
+"""Readings of a stand-in for Slurm's programs, in the form of each release."""
+
+from __future__ import annotations
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.records import CONFIG_FIELDS, JOB_FIELDS, NODE_FIELDS, PARTITION_FIELDS
+from cpsched_bridge.adapters.slurm.transport.cli import reading
+from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
+from tests.unit.bridge.adapters.slurm.transport.cli.standin import NODE, PARTITION, RELEASES, Answers, Job, Programs
+
+ARRAY = (
+    Job(7, array=7, tasks="0-2,5%3", columns={"Reason": "JobHeldUser"}),
+    Job(8, array=7, task=3, columns={"Reason": "JobHeldAdmin", "PriorityLong": "9"}),
+)
+each_release = pytest.mark.parametrize("release", RELEASES)
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@each_release
+def test_every_field_is_there(release: str) -> None:
+    seen = Reading(programs=Programs([Job(5), *ARRAY], release)).read()
+    assert [tuple(job) for job in seen.jobs] == [JOB_FIELDS] * 3
+    assert not any(job["unreadable"] for job in seen.jobs)
+    assert (set(seen.nodes[0]), set(seen.partitions[0])) == (set(NODE_FIELDS), set(PARTITION_FIELDS))
+    assert seen.guarded
+    job = seen.jobs[0]
+    assert (job["id"], job["user_name"], job["time_limit"], job["memory_per_cpu"]) == (5, "root", 60, 1000)
+    assert job["requested_tres"] == {"cpu": 1, "mem": 1000, "node": 1, "billing": 1}
+    assert (job["max_nodes"], job["ntasks"], job["resource_sharing"]) == (1, 1, "OK")
+
+
+@each_release
+def test_tasks_that_squeue_shows_as_one_are_told_apart(release: str) -> None:
+    programs = Programs(ARRAY, release)
+    common, task = Reading(programs=programs).read().jobs
+    assert (common["id"], common["array_id"], common["array_tasks_waiting"], common["array_tasks_parallel"]) == (
+        7,
+        7,
+        "0-2,5",
+        3,
+    )
+    assert common["state_reason"] == "JobHeldUser"
+    assert (task["id"], task["array_id"], task["array_task_id"], task["priority"]) == (8, 7, 3, 9)
+    assert (task["state_reason"], task["array_tasks_waiting"]) == ("JobHeldAdmin", None)
+
+
+def test_a_hidden_task_that_is_gone_by_then_leaves_the_others_as_they_are() -> None:
+    programs = Programs(ARRAY)
+    programs.broken["squeue --local --all --states=all --noheader --noconvert --jobs"] = ""
+    (common,) = Reading(programs=programs).read().jobs
+    assert (common["array_tasks_waiting"], common["state_reason"]) == ("0-2,5", "JobHeldUser")
+
+
+@each_release
+def test_a_fresh_look_tells_them_apart_too(release: str) -> None:
+    looking = Reading(programs=Programs([Job(5), *ARRAY], release))
+    assert [job["id"] for job in looking.look(None)] == [5, 7, 8]
+    common, task = looking.look([7])
+    assert (common["array_tasks_waiting"], common["state_reason"], task["array_task_id"]) == ("0-2,5", "JobHeldUser", 3)
+    assert looking.look([]) == []
+
+
+def test_a_job_that_is_gone_is_missing_from_a_look() -> None:
+    programs = Programs([Job(5)])
+    programs.broken["squeue --local"] = BackendUnavailable("squeue: slurm_load_jobs error: Invalid job id specified")
+    assert Reading(programs=programs).look([6]) == []
+    with pytest.raises(BackendUnavailable):
+        Reading(programs=programs).look([6, 7])
+
+
+def test_settings_that_only_scontrol_tells() -> None:
+    job = Job(
+        5,
+        lines={
+            "nodes": "1-3", "tasks": "3", "memory": "Node=4G", "required": "n1", "excluded": "n[2-3]",
+            "limit": "400-00:00:00",
+            "below": "SpreadJob=Yes\n   NtasksPerTRES=2\n   SegmentSize=4\n   ",
+            "requested": "cpu=3,mem=4G,node=1,billing=3,gres/gpu=1",
+        },
+        columns={"MaxNodes": "3", "TimeLimit": "INVALID"},
+    )  # fmt: skip
+    found = Reading(programs=Programs([job])).read().jobs[0]
+    assert (found["max_nodes"], found["ntasks"], found["memory_per_node"], found["memory_per_cpu"]) == (
+        3,
+        3,
+        4096,
+        None,
+    )
+    assert (found["required_nodes"], found["excluded_nodes"], found["time_limit"]) == ("n1", "n[2-3]", 576000)
+    assert (found["spreads_over_nodes"], found["ntasks_per_gpu"], found["segment_size"]) == (True, 2, 4)
+    assert found["requested_tres"]["gres/gpu"] == 1
+
+
+def test_a_running_job_has_what_it_was_allocated_and_its_layout() -> None:
+    layout = "JOB_GRES=(null)\n     Nodes=n[1-2] CPU_IDs=0-3 Mem=500 GRES=\n   "
+    columns = {
+        "State": "RUNNING",
+        "NumNodes": "2",
+        "NodeList": "n[1-2]",
+        "Reason": "None",
+        "tres-alloc": "cpu=8,node=2",
+    }
+    job = Job(5, columns=columns, lines={"layout": layout, "nodes": "2"})
+    seen = Reading(programs=Programs([job], "22.05.8")).read()
+    found = seen.jobs[0]
+    assert (found["allocated_nodes"], found["allocated_tres"]) == ("n[1-2]", {"cpu": 8, "node": 2})
+    assert (found["max_nodes"], found["requested_tres"], found["dependencies"]) == (None, None, None)
+    assert seen.layouts == {5: [["n[1-2]", 4, 500, {}]]}
+
+
+@pytest.mark.parametrize(("release", "expected"), [("22.05.8", 1), ("26.05.5", 2)])
+def test_the_node_that_slurmctld_adds_before_24_05_is_taken_off(release: str, expected: int) -> None:
+    job = Job(5, columns={"CPUsPerTask": "3", "NumNodes": "2"}, lines={"tasks": "2", "nodes": "2"})
+    assert Reading(programs=Programs([job], release)).read().jobs[0]["num_nodes"] == expected
+
+
+@pytest.mark.parametrize(
+    ("oversubscribe", "exclusive", "expected"),
+    [("NO", "NO", "OK"), ("YES", "NO", "YES"), ("OK", "NO", "OK"), ("NO", "NODE", "NO"), ("NO", "USER", "USER")],
+)
+def test_sharing_is_told_in_the_words_before_26_05(oversubscribe: str, exclusive: str, expected: str) -> None:
+    job = Job(5, columns={"OverSubscribe": oversubscribe, "Exclusive": exclusive})
+    assert Reading(programs=Programs([job])).read().jobs[0]["resource_sharing"] == expected
+
+
+FORGED = "x\n\n" + Job(6, "other", columns={"State": "RUNNING"}).shown("26.05.5")
+
+
+def test_who_forges_records_of_others_harms_nobody() -> None:
+    programs = Programs([Job(5, submit=FORGED), Job(6), Job(7, submit=FORGED + Job(9).shown("26.05.5"))])
+    looked, other, third = Reading(programs=programs).read().jobs
+    assert [job["unreadable"] for job in (looked, other, third)] == [None, None, None]
+    assert (other["name"], other["state"]) == ("wrap", "PENDING")
+    assert programs.counted("scontrol", "--details") == 2
+
+
+def test_a_flood_of_forged_tasks_hides_no_task_and_asks_for_little() -> None:
+    flood = "".join(Job(number, array=7, task=1).shown("26.05.5") for number in range(100, 4000))
+    programs = Programs([Job(5, submit=f"x\n\n{flood}"), *ARRAY])
+    seen = Reading(programs=programs).read()
+    assert [(job["id"], job["unreadable"]) for job in seen.jobs] == [(5, None), (7, None), (8, None)]
+    assert programs.counted("squeue", "--jobs") == 1
+
+
+def test_who_forges_own_records_is_left_alone_and_nobody_else() -> None:
+    forger = Job(5, submit="x\n\n" + Job(5).shown("26.05.5") + FORGED)
+    first, second = Reading(programs=Programs([forger, Job(6)])).read().jobs
+    assert "requested_tres" in first["unreadable"]
+    assert first["requested_tres"] is None
+    assert second["unreadable"] is None
+
+
+def test_a_name_that_writes_lines_is_cut_off_before_they_count() -> None:
+    name = "x\n   UserId=root(0)\n   Priority=7 Nice=0\n   MinCPUsNode=9 MinMemoryNode=1M MinTmpDiskNode=0"
+    found = Reading(programs=Programs([Job(5, name=name)])).read().jobs[0]
+    assert (found["name"], found["unreadable"], found["memory_per_cpu"], found["memory_per_node"]) == (
+        name,
+        None,
+        1000,
+        None,
+    )
+
+
+def test_a_job_that_changed_its_name_meanwhile_is_left_alone() -> None:
+    programs = Programs([Job(5)])
+    for name in ("new", "warp"):
+        programs.broken["scontrol --details show job"] = Job(5, name=name).shown("26.05.5")
+        assert "ntasks" in Reading(programs=programs).read().jobs[0]["unreadable"]
+
+
+def test_a_line_that_stands_there_twice_makes_a_job_unreadable() -> None:
+    job = Job(5, lines={"required": "(null)\n   RunTime=00:00:00 TimeLimit=UNLIMITED TimeMin=N/A"})
+    found = Reading(programs=Programs([job])).read().jobs[0]
+    assert "ntasks" in found["unreadable"]
+    assert found["time_limit"] == 60
+
+
+def test_what_was_asked_apart_counts_while_squeue_shows_the_job_as_it_was() -> None:
+    clock = Clock()
+    programs = Programs([Job(5, submit=FORGED), Job(6)])
+    looking = Reading(clock=clock, programs=programs)
+    assert looking.read().jobs[1]["ntasks"] == 1
+    programs.jobs = [programs.jobs[0], Job(6, lines={"tasks": "4"}, columns={"PriorityLong": "3"})]
+    assert looking.read().jobs[1]["ntasks"] == 4
+    programs.asked.clear()
+    clock.now_s = reading.DETAILS_S
+    looking.read()
+    assert not programs.counted("scontrol", "--details") - programs.counted("job")
+
+
+@pytest.mark.parametrize("printed", [Job(5).shown("26.05.5")[:-1], "", "No jobs in the system\n", "garbage\n\n"])
+def test_details_that_end_early_fail_the_reading(printed: str) -> None:
+    programs = Programs([Job(5), Job(6)], broken={"scontrol --details show job": printed})
+    with pytest.raises(BackendUnavailable):
+        Reading(programs=programs).read()
+
+
+@pytest.mark.parametrize("command", ["squeue --local", "scontrol --all show nodes", "scontrol show config"])
+def test_a_program_that_fails_fails_the_reading(command: str) -> None:
+    programs = Programs([Job(5)], broken={command: BackendUnavailable("no controller")})
+    with pytest.raises(BackendUnavailable):
+        Reading(programs=programs).read()
+
+
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        ("scontrol --all show nodes", "NodeName=n1 Arch=x86_64\n   CPUAlloc=0"),
+        ("scontrol --all show nodes", NODE.format(name="n1") + NODE.format(name="n2")[:-1]),
+        ("scontrol --all show nodes", "something else\n" + NODE.format(name="n1")),
+        ("scontrol --all show partitions", PARTITION[:-2]),
+    ],
+)
+def test_half_an_answer_fails_the_reading(command: str, printed: str) -> None:
+    with pytest.raises(BackendUnavailable):
+        Reading(programs=Programs([Job(5)], broken={command: printed})).read()
+
+
+def test_a_comment_that_reads_like_a_setting_is_none() -> None:
+    found = Reading(programs=Programs([Job(5, comment="SpreadJob=Yes NtasksPerTRES=2 SegmentSize=2")])).read().jobs[0]
+    assert (found["spreads_over_nodes"], found["ntasks_per_gpu"], found["segment_size"]) == (False, None, None)
+
+
+def test_when_nothing_changes_little_is_asked() -> None:
+    clock = Clock()
+    programs = Programs([Job(5)])
+    looking = Reading(clock=clock, programs=programs)
+    looking.read()
+    for clock.now_s in (1.0, 2.0):
+        programs.asked.clear()
+        looking.read()
+        assert [command[0] for command in programs.asked] == ["squeue", "scontrol", "scontrol"]
+    clock.now_s = reading.CONFIG_S
+    programs.plugins = "(null)"
+    assert not looking.read().guarded
+    programs.asked.clear()
+    programs.jobs = [Job(5), Job(6)]
+    looking.read()
+    assert programs.counted("job") == 1
+
+
+def test_an_array_that_waits_may_hide_changes_so_it_is_always_asked_for() -> None:
+    programs = Programs(ARRAY)
+    looking = Reading(clock=Clock(), programs=programs)
+    looking.read()
+    programs.jobs = [Job(7, array=7, tasks="0-1,5%3"), ARRAY[1], Job(9, array=7, task=2)]
+    assert [(job["id"], job["array_tasks_waiting"]) for job in looking.read().jobs] == [
+        (7, "0-1,5"),
+        (8, None),
+        (9, None),
+    ]
+
+
+def test_the_configuration_is_told_in_pyslurms_words() -> None:
+    config = Reading(programs=Programs()).config()
+    assert set(config) == set(CONFIG_FIELDS)
+    assert config["scheduler_parameters"] == {
+        "batch_sched_delay": 0, "default_queue_depth": 10000, "disable_job_shrink": True,
+    }  # fmt: skip
+    assert (config["accounting_storage_enforce"], config["min_job_age"]) == (["ASSOCIATIONS", "LIMITS", "QOS"], 300)
+    assert (config["preempt_type"], config["slurm_user_name"], config["job_submit_plugins"]) == (None, "slurm", ["lua"])
+
+
+SACCT = (
+    "12", "10_2", "a\nb", "0", "lab", "main", "1795381000", "1795381100", "1795381200", "60", "CANCELLED by 2001",
+    "2", "8", "n[1-2]", "billing=8,cpu=8,gres/gpu=2,mem=4000M,node=2",
+)  # fmt: skip
+
+
+class Past:
+    """sacct, slow to answer."""
+
+    def __init__(self, waits: int, *rows: tuple[str, ...]) -> None:
+        self.waits, self.rows = waits, rows
+
+    def __call__(self, commands: dict[str, list[str]], deadline_s: float) -> Answers:
+        end = next(w for w in commands["sacct"] if w.startswith("--delimiter=")).partition("=")[2]
+        return Answers({"sacct": "".join("".join(v + end for v in row) + "\n" for row in self.rows)}, waits=self.waits)
+
+
+def test_ended_jobs_are_told_once_the_database_answers() -> None:
+    looking = Reading(programs=Past(1, SACCT, ("13", *SACCT[1:8], "0", *SACCT[9:])))
+    with pytest.raises(BackendTimeout):
+        looking.past(1795380000)
+    (job,) = looking.past(1795380000)
+    assert (job["id"], job["array_id"], job["array_task_id"], job["name"], job["user_name"]) == (
+        12,
+        10,
+        2,
+        "a\nb",
+        "root",
+    )
+    assert (job["time_limit"], job["state"], job["num_nodes"], job["cpus"]) == (60, "CANCELLED", 2, 8)
+    assert job["allocated_tres"] == {"billing": 8, "cpu": 8, "gres/gpu": 2, "mem": 4000, "node": 2}
+
+
+def test_a_past_that_ends_early_is_none() -> None:
+    with pytest.raises(BackendUnavailable, match="ends early"):
+        Reading(programs=Past(0, SACCT[:-1])).past(0)
