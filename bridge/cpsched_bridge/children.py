@@ -20,6 +20,7 @@ What it begins with (imports, compiling) has no other limit: on a busy machine t
 """
 
 _SET_PARENT_DEATH_SIGNAL = 1
+_LIBC = ctypes.CDLL(None)  # loaded now: between a fork and what runs then, other threads' locks stay taken
 
 
 class Child:
@@ -77,4 +78,4 @@ def begin(parent: int) -> None:
 
 def kill_with_parent() -> None:
     """Have the kernel kill this process when its parent ends."""
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)

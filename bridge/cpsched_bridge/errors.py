@@ -5,7 +5,8 @@ An exception means that the outside or the configuration broke; a start that did
     BridgeError              everything this package raises on purpose
     ├── BackendError         the cluster did not do as asked: the cycle failed, the loop backs off
     │   ├── BackendUnavailable   not reached: nothing took effect
-    │   │   └── BackendBegins        the process that asks the cluster is still beginning: ask again
+    │   │   ├── BackendBegins        the process that asks the cluster is still beginning: ask again
+    │   │   └── BackendCannotBegin   that process cannot begin: it ends, or hangs, before it can be asked
     │   ├── BackendTimeout       no answer within the deadline: it may have taken effect
     │   │   └── BackendDied      the process that was asked ended over the call: the same
     │   └── CommandRefused       reached, understood and refused as a whole (privilege, version)
@@ -45,6 +46,10 @@ class BackendUnavailable(BackendError):
 
 class BackendBegins(BackendUnavailable):
     """The process that asks the cluster has not begun yet (imports); asking again goes on waiting for it."""
+
+
+class BackendCannotBegin(BackendUnavailable):
+    """The process that asks the cluster ends or hangs before it can be asked anything."""
 
 
 class BackendTimeout(BackendError):

@@ -104,7 +104,8 @@ class PendingJob:
 class LeftJob:
     """A pending job that is left to the cluster's own scheduler, with the reason; never held, never started by us.
 
-    `held_for_us` marks one that the submit plugin held although it cannot be modelled: the bridge hands it back.
+    `held_for_us` marks one that the submit plugin held although it cannot be modelled: the bridge hands it back. So it
+    does with one that is `pinned`: nobody holds it, and a node list of the bridge's is on it.
     """
 
     job_id: int
@@ -112,6 +113,7 @@ class LeftJob:
     label: str = ""
     user: str = ""
     held_for_us: bool = False
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,7 @@ class Observation:
     jobs, and which nodes will take none later; nothing is decided by them. `otherwise` says,
     by job id, what the cluster gave to running jobs where that is not what they had asked for. `claim` is the one that
     a bridge has left. `labels` has the names that people use for running and ended jobs, where those are not their ids.
+    `busy` says why the cluster's controller had rather be asked less often; empty where nothing speaks for that.
     """
 
     now_s: int
@@ -175,6 +178,7 @@ class Observation:
     otherwise: Mapping[int, str] = field(default_factory=dict)
     claim: Claim | None = None
     labels: Mapping[int, str] = field(default_factory=dict)
+    busy: str = ""
 
     def names(self) -> dict[int, str]:
         """What people call the jobs that have another name than their id."""
@@ -230,6 +234,10 @@ HELD_BY_ADMINISTRATOR = "is held by an administrator"
 """Why `Backend.hold` refuses a job that somebody has held since it was read."""
 
 
+NOT_SENT = "not sent"
+"""How the reason begins why a command was refused that never came to be sent, since one before it was not answered."""
+
+
 class Backend(Protocol):
     """A cluster that the bridge stands beside.
 
@@ -237,12 +245,35 @@ class Backend(Protocol):
     raise `BackendUnavailable` or `CommandRefused` only if no job of the batch was touched, `BackendTimeout`
     if all of them may have been; in between they answer with `unknown`.
 
-    A backend may have these besides:
-
-    - `waits_for()`: what is left to do before the cluster can be asked, in words; None: it can be asked. Never waits.
-    - `child_starts`: processes that it has started so far, for the metrics.
-    - `history_missing`: see `history`.
+    `adapters/mock/backend.py` is a whole one, and says the least that the attributes may say.
     """
+
+    @property
+    def child_starts(self) -> int:
+        """Processes that it has started so far to ask the cluster by, for the metrics; 0 where it needs none."""
+        ...
+
+    @property
+    def history_missing(self) -> bool:
+        """Whether `history` told less than there is, since its source did not answer."""
+        ...
+
+    @property
+    def speaks(self) -> str:
+        """By what the cluster is asked and told, and why by that; empty until known, or where there is one way only."""
+        ...
+
+    @property
+    def starts_in_one_change(self) -> bool:
+        """Whether a job that has the pin of a start has been released with it.
+
+        If not, a bridge that dies in the middle of a start may leave the job held, with its pin.
+        """
+        ...
+
+    def waits_for(self) -> str | None:
+        """What is left to do before the cluster can be asked, in words; None: it can be asked. Never waits."""
+        ...
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         """Read the cluster. `pinned`: jobs whose node list is ours by the ledger, so a pin and not the user's wish."""
@@ -253,7 +284,7 @@ class Backend(Protocol):
 
         Called before the first `observe`: it fills the predictor, and tells which jobs of the ledger ended while no
         bridge was there. What ends after it comes with an observation. A backend whose source of the past did not
-        answer tells what it can, and has an attribute `history_missing` that is true: it is called again later.
+        answer tells what it can, and `history_missing` is true then: it is called again later.
         """
         ...
 
@@ -267,7 +298,7 @@ class Backend(Protocol):
         ...
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        """Begin a start: pin the nodes and release, in one command per job.
+        """Begin a start: pin the nodes and release; see `starts_in_one_change`.
 
         Immediately before, each job is checked to be still pending and held, and `refused` if not: pinning a
         running job would resize it. `done` means released, not running: the loop confirms by observing, and

@@ -111,6 +111,10 @@ class CycleReport:
     """Jobs for which a command has been repeated without effect for too long."""
     gap_s: float = 0.0
     """How much later than planned the cycle began, if that was worth telling."""
+    pause_s: float = 0.0
+    """From the start of this cycle to the start of the next, as planned before it was known whether this one failed."""
+    slowed: bool = False
+    """Whether cycles come less often than set since the cluster is busy."""
     checks: Sequence[Check] | None = None
     """What must hold for control mode, as checked in this cycle; None: not checked."""
     paused: str = ""

@@ -137,6 +137,27 @@ class CycleSettings(Section):
     max_commands: int = Field(
         default=500, gt=0, description="Jobs that one cycle may send commands for; the rest waits."
     )
+    slow_down: float = Field(
+        default=5.0,
+        ge=1,
+        description="Beside a busy cluster the pause grows up to so many intervals; 1: never.",
+    )
+    reading_share: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="Share of the time that readings of the cluster may take; the pause grows where one takes longer.",
+    )
+    wake_files: tuple[Path, ...] = Field(
+        default=(),
+        description="Files whose change begins a cycle before `interval_s` has passed, such as one that the submit "
+        "plugin touches.",
+    )
+    wake_after_s: float = Field(
+        default=1.0,
+        gt=0,
+        description="Seconds from the start of one cycle to the start of the next that a wake file may begin.",
+    )
     max_backoff_s: float = Field(
         default=60.0,
         gt=0,
@@ -176,7 +197,7 @@ class StartSettings(Section):
 
 
 class GuardSettings(Section):
-    """When the bridge stands down: it gives all jobs back and waits for `cpsched resume`."""
+    """When the bridge stands down: it hands all jobs back and waits for `cpsched resume`."""
 
     window_s: float = Field(default=300.0, gt=0, description="Failures are counted over this many past seconds.")
     failing_users: int = Field(
@@ -285,6 +306,10 @@ class Settings(Section):
             found["page.hosts"] = "page.public serves every name"
         if not (self.metrics.enabled or self.serves_page):
             found |= dict.fromkeys(["metrics.host", "metrics.port"], "nothing is served")
+        if not self.cycle.wake_files:
+            found["cycle.wake_after_s"] = "there are no wake files"
+        elif self.cycle.wake_after_s >= self.cycle.interval_s:
+            found["cycle.wake_files"] = "cycles come no less often than cycle.wake_after_s says"
         return found
 
     def adapter_options(self, model: type[S], where: str) -> S:

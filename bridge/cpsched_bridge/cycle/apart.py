@@ -5,7 +5,8 @@ and nothing can end a thread. A process that hangs is killed, and the next decis
 
 - A child begins by importing and compiling. That is no answer, and no limit for answers counts it: whoever asks looks
   at `waits_for` first. Each kernel is kept on disk, so that a child that is killed while it begins repeats little.
-- Jobs are sent once, and again when they change; so a round costs what is new, and ids.
+- A round is sent as the columns that this side has made already, and decided on as they are. Jobs as objects, with
+  their names, are sent once, and again when they change.
 - Predictor, verification and ledger stay on this side.
 - What a dispatcher has learned and tells (`Dispatcher.memory`) is given to the process that follows. What it does not
   tell dies with the process.
@@ -14,7 +15,7 @@ and nothing can end a thread. A process that hangs is killed, and the next decis
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -22,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.model import Cluster, Decision, EndedJob, IntArray, Job, Need, Placement, Snapshot
-from cpsched.model.overrun import Overrun
+from cpsched.model import Cluster, Decision, EndedJob, IntArray, Job, Need, Snapshot
+from cpsched.model.table import COLUMNS
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.children import STALLED_S, Child
 from cpsched_bridge.errors import DispatcherFailed
@@ -45,21 +46,23 @@ class Lessons:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One round, as it is sent: what changed since the round before, and the rest by job id."""
+    """One round, as it is sent: a snapshot, with its jobs and its cluster only where they are not known there."""
 
     now_s: int
     need: Need
     cluster: tuple[Any, ...] | None
     """The fields of a `Cluster`; None: the same as before."""
     free: IntArray
+    ids: IntArray
+    """The id of each job of the table, by slot."""
     jobs: tuple[Job, ...]
     """Jobs that are new, or differ from what was sent before."""
+    columns: Mapping[str, IntArray]
+    """The table's columns, by name."""
+    places: tuple[IntArray, IntArray]
+    """Nodes and units of all placements."""
     queue: IntArray
-    """Ids of the eligible jobs, in order of arrival."""
-    running: tuple[tuple[int, int, Placement], ...]
-    """Id, start second and placement, in the order of the table."""
-    estimate_s: IntArray
-    """For the jobs of `queue`, then for those of `running`."""
+    running: IntArray
     known: Lessons
 
 
@@ -68,7 +71,6 @@ class Begins:
     """What a child is to begin with: the first message to it."""
 
     spec: PolicySpec
-    overrun: Overrun
     modules: tuple[str, ...] = ()
     """Further modules whose kernels it compiles, because the bridge's own process needs them."""
 
@@ -100,12 +102,11 @@ class Apart(Dispatcher):
     def __init__(
         self,
         spec: PolicySpec,
-        overrun: Overrun,
         module: str = MODULE,
         compiles: tuple[str, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._begins, self._module, self._clock = Begins(spec, overrun, compiles), module, clock
+        self._begins, self._module, self._clock = Begins(spec, compiles), module, clock
         self._child: Child | None = None
         self._channel: Connection[Any, Any] | None = None
         self._lessons: list[EndedJob] = []
@@ -242,20 +243,20 @@ class Apart(Dispatcher):
 
     def _question(self, snapshot: Snapshot, need: Need) -> Question:
         table = snapshot.table
-        waiting, active = snapshot.queue.tolist(), sorted(snapshot.running.tolist())
-        present = [table.jobs[slot] for slot in (*waiting, *active)]
-        fresh = tuple(job for job in present if self._known.get(job.id) != job)
-        self._known = {job.id: job for job in present}
+        known, self._known = self._known, {job.id: job for job in table.jobs}
+        fresh = tuple(job for id, job in self._known.items() if known.get(id) is not job and known.get(id) != job)
         known_cluster, self._cluster = self._cluster, snapshot.cluster
         return Question(
             snapshot.now_s,
             need,
             None if known_cluster is snapshot.cluster else fields_of(snapshot.cluster),
             snapshot.free,
+            np.fromiter((job.id for job in table.jobs), np.int64, len(table.jobs)),
             fresh,
-            np.fromiter((job.id for job in present[: len(waiting)]), np.int64, len(waiting)),
-            tuple((table.jobs[s].id, int(table.start_s[s]), snapshot.placement_of(s)) for s in active),
-            table.estimate_s[[*waiting, *active]],
+            {name: getattr(table, name) for name in COLUMNS},
+            (table.place_node, table.place_units),
+            snapshot.queue,
+            snapshot.running,
             self._to_be_known(),
         )
 

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.cycle.guard import Allowance
-from cpsched_bridge.cycle.reconcile import HOLD_REFUSED, Conduct, failed
+from cpsched_bridge.cycle.reconcile import HOLD_REFUSED, RELEASED, Conduct, failed
 from cpsched_bridge.cycle.retries import IN_VAIN, Retries
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR, Backend, Outcome, Postponed, Result, StartOrder
+from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR, NOT_SENT, Backend, Outcome, Postponed, Result, StartOrder
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import Entry, Ledger, State, Transition, move
 
@@ -30,16 +30,26 @@ class Commands:
         self._retries = retries or Retries()
         self.conduct = conduct
 
-    def send_intents(self, users: Mapping[int, str], allowance: Allowance, now_s: int, report: CycleReport) -> None:
+    def send_intents(
+        self,
+        users: Mapping[int, str],
+        allowance: Allowance,
+        now_s: int,
+        report: CycleReport,
+        pins_only: bool = False,
+    ) -> None:
         """Send the holds and hand-backs that the ledger intends, for jobs that are pending in this reading.
 
         `users` tells of each of those whose it is. What holds nodes comes first: starts that did not work out.
+        With `pins_only`, only jobs on which a node list of ours may be. What this cycle has sent is not sent again.
         """
         undone, holds, backs = State.ROLLING_BACK, State.HOLDING, State.HANDING_BACK
         self._retries.intend([entry.job_id for entry in self._ledger.entries(undone, holds, backs)], now_s)
+        sent = {outcome.job_id for _, outcome in report.outcomes}
 
         def due(kind: str, state: State) -> list[Entry]:
             wanted = [entry for entry in self._ledger.entries(state) if entry.job_id in users]
+            wanted = [entry for entry in wanted if entry.job_id not in sent and (entry.pinned or not pins_only)]
             wanted = [entry for entry in wanted if self._retries.due(kind, entry.job_id, now_s)]
             return allowance.take(wanted, lambda entry: users[entry.job_id])
 
@@ -51,7 +61,7 @@ class Commands:
     ) -> list[int]:
         """Begin the starts of held jobs, each on the nodes that were chosen for it, as the cluster will split it there.
 
-        Returns the jobs whose starts were refused.
+        Returns the jobs whose starts were refused; those that were not sent are not among them.
 
         Raises the backend's error if no job was touched (they are held as before), or if all may have been (the next
         reading tells).
@@ -82,10 +92,15 @@ class Commands:
         for outcome in refused:
             report.tell("start_refused", outcome.detail, outcome.job_id)
         self._ledger.record((self._not_started(o, now_s) for o in refused), report.number)
-        return [outcome.job_id for outcome in refused]
+        if not self._backend.starts_in_one_change:
+            done = [self._entry(outcome.job_id) for outcome in outcomes if outcome.result == "done"]
+            self._ledger.record((move(entry, State.STARTING, now_s, RELEASED) for entry in done), report.number)
+        return [outcome.job_id for outcome in refused if not outcome.detail.startswith(NOT_SENT)]
 
     def _not_started(self, outcome: Outcome, now_s: int) -> Transition:
         why = f"start refused: {outcome.detail}"
+        if outcome.detail.startswith(NOT_SENT):  # no failure of this job's
+            return move(self._entry(outcome.job_id), State.HELD, now_s, why, pinned=False)
         return failed(self._entry(outcome.job_id), State.HELD, now_s, why, self.conduct, pinned=False)
 
     def _send(

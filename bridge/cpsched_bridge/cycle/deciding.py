@@ -15,7 +15,7 @@ from cpsched_bridge.cycle.apart import Apart
 from cpsched_bridge.cycle.asking import ask
 from cpsched_bridge.cycle.pace import timed
 from cpsched_bridge.cycle.snapshots import scene_of
-from cpsched_bridge.errors import PolicyFailed
+from cpsched_bridge.errors import PolicyFailed, WrongSetting
 from cpsched_bridge.ports import Observation, Pace
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import Entry
@@ -104,6 +104,14 @@ class Decider:
         coming = [jobs[slot].id for slot in snapshot.running.tolist() if jobs[slot].id not in running]
         found = decide_within(snapshot, None if limits is None else limits.beside(coming), decide)
         return found, memories[found.answer]
+
+
+def require_resources(power: PowerCap | None, cluster: Cluster) -> None:
+    """Raise `WrongSetting` where the cap that the settings set names a resource that the cluster does not have."""
+    for name, each in () if power is None else power.watts:
+        if name not in cluster.resources:
+            rule = f"must be of a resource of the cluster: {', '.join(cluster.resources)}"
+            raise WrongSetting(("policy", "power", "watts", name), each, rule)
 
 
 @lru_cache(maxsize=2)

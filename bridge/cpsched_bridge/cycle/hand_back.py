@@ -21,7 +21,7 @@ UNWRITTEN = "the ledger cannot be written: "
 """How a line begins that tells of the disk and not of a job that is still held."""
 
 
-def give_all_back(
+def hand_all_back(
     backend: Backend, ledger: Ledger, why: str, beside: Callable[[Observation], bool] = alone, attempts: int = 3
 ) -> list[str]:
     """Hand back every job that a hold or pin of ours may be on; what is in the way of that, a line each.
@@ -44,7 +44,9 @@ def _intend(backend: Backend, ledger: Ledger, why: str, beside: Callable[[Observ
     """Write the intent for every job to be handed back; returns what was in the way, a line each."""
     try:
         seen = backend.observe(ledger.pinned())
-        transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, Conduct(controlling=False, beside=beside(seen)))
+        apart = not backend.starts_in_one_change
+        conduct = Conduct(controlling=False, beside=beside(seen), releases_apart=apart)
+        transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, conduct)
     except Exception as error:  # whatever it is, the ledger's jobs are to be handed back
         words = str(error) if isinstance(error, BackendError) else described(error)
         kept = ledger.entries(*(KEPT - {State.HANDING_BACK}))

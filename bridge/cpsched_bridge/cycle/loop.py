@@ -2,13 +2,13 @@
 
 The loop knows ports, never adapters. One cycle takes one reading and ends in one `CycleReport`, whatever happens:
 a cluster, a disk, a policy or a part of the bridge itself that fails makes a failed cycle, and the loop goes on. Only
-`SystemExit` and `KeyboardInterrupt` end the loop, and they too give the held jobs back.
+`SystemExit` and `KeyboardInterrupt` end the loop, and they too hand the held jobs back.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -22,13 +22,14 @@ from cpsched_bridge.cycle.checking import Checking
 from cpsched_bridge.cycle.claims import Claims
 from cpsched_bridge.cycle.commands import Commands
 from cpsched_bridge.cycle.deadline import can_interrupt
-from cpsched_bridge.cycle.deciding import Decider
+from cpsched_bridge.cycle.deciding import Decider, require_resources
 from cpsched_bridge.cycle.failures import INTERNAL, STORAGE, described, kind_of, traceback_of
 from cpsched_bridge.cycle.fallback import Deciders
 from cpsched_bridge.cycle.gaps import Gaps
 from cpsched_bridge.cycle.guard import Allowance, FailureWatch
-from cpsched_bridge.cycle.hand_back import give_all_back
+from cpsched_bridge.cycle.hand_back import hand_all_back
 from cpsched_bridge.cycle.learning import Teaching
+from cpsched_bridge.cycle.left_pins import LeftPins
 from cpsched_bridge.cycle.mode import ModeSwitch
 from cpsched_bridge.cycle.pace import timed
 from cpsched_bridge.cycle.progress import CycleProgress
@@ -39,7 +40,7 @@ from cpsched_bridge.cycle.rest import Rest
 from cpsched_bridge.cycle.retries import Retries
 from cpsched_bridge.cycle.snapshots import asides_of
 from cpsched_bridge.cycle.stuck import UNSETTLED, Stuck
-from cpsched_bridge.errors import BackendError, PolicyFailed
+from cpsched_bridge.errors import BackendError, PolicyFailed, WrongSetting
 from cpsched_bridge.in_force import InForce
 from cpsched_bridge.ports import Backend, Observation, Pace
 from cpsched_bridge.report import IN_ORDER, OK, STOPPED, CycleReport, Happening, summed_up
@@ -48,7 +49,7 @@ from cpsched_bridge.store.heartbeat import Heartbeat
 from cpsched_bridge.store.identity import claim_of
 from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import KEPT, Ledger, State
+from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
 from cpsched_bridge.store.places import take_over_file
 from cpsched_bridge.watch.systemd import Systemd
 
@@ -56,6 +57,8 @@ Listener = Callable[[CycleReport], None]
 
 _FORGET_EVERY = 1000
 """Rounds between two clean-ups of the ledger."""
+_NEWS = frozenset({"mode", "started", "in_force", "transport"})
+"""Events that are no trouble."""
 
 
 @dataclass(slots=True)
@@ -84,6 +87,7 @@ class Bridge:
     _claims: Claims = field(init=False)
     _rest: Rest = field(init=False)
     _reader: ObservationReader = field(init=False)
+    _left_pins: LeftPins = field(init=False)
     _learner: Teaching = field(init=False)
     _deciders: Deciders = field(init=False)
     _progress: CycleProgress = field(init=False)
@@ -96,6 +100,10 @@ class Bridge:
     """Jobs whose starts the cluster refused in the last cycle."""
     _heart: Heartbeat = field(init=False)
     _patience: BeginningPatience = field(default_factory=BeginningPatience)
+    _has_read: bool = False
+    """Whether the cluster has been read, and the settings go with what was read."""
+    _speaks: str = ""
+    """What was last told of by what the cluster is asked."""
     _late: list[Happening] = field(default_factory=list)
     """Events that came after their cycle's report was sent; they go into the next report."""
 
@@ -109,6 +117,14 @@ class Bridge:
         self._mode = ModeSwitch(self.settings.mode, self.pause, self._trouble, self._claims.why_not)
         self._rest = Rest(self.settings.cycle, self.pace, self.systemd)
         self._reader = ObservationReader(self.backend, self.ledger)
+        self._left_pins = LeftPins(
+            self.backend,
+            self.ledger,
+            self._reader,
+            self._retries,
+            self._beside_another,
+            self.settings.cycle.interval_s,
+        )
         limit_s, cap = self.settings.cycle.decide_timeout_s, self.settings.policy.power.cap()
         self._learner = Teaching(self.policy, limit_s)
         self._deciders = Deciders(
@@ -128,6 +144,8 @@ class Bridge:
     def run(self) -> list[str]:
         """Begin, then cycle until the pace ends. Returns what kept held jobs from being handed back, a line each.
 
+        Raises `WrongSetting` where the first reading shows that a setting does not go with the cluster.
+
         A beginning that takes longer than held jobs may wait goes on beside the cycles, which decide nothing meanwhile.
         """
         if not can_interrupt():
@@ -136,7 +154,7 @@ class Bridge:
         if self.in_force.rows:
             self._late.append(Happening("in_force", self.in_force.in_words()))
         try:
-            going_on = waited(self.beginning, self.pace, self._beat)
+            going_on = waited(self.beginning, self.pace, self._meanwhile)
             if going_on:
                 self.systemd.notify("READY=1", f"STATUS={self.settings.mode}")
             while going_on:
@@ -152,11 +170,11 @@ class Bridge:
         return self.stop()
 
     def stop(self) -> list[str]:
-        """Give the held jobs back, unless they are to be kept. Returns what was in the way, a line each."""
+        """Hand the held jobs back, unless they are to be kept. Returns what was in the way, a line each."""
         self.systemd.notify("STOPPING=1")
         problems = []
         if self.settings.mode != "shadow" and self.settings.on_stop != "keep":
-            problems = give_all_back(self.backend, self.ledger, "the bridge stops", self._beside_another)
+            problems = hand_all_back(self.backend, self.ledger, "the bridge stops", self._beside_another)
             with contextlib.suppress(BackendError):  # it will be taken for gone a little later
                 self._claims.let_go()
         with contextlib.suppress(Exception):  # a journal that takes nothing more keeps no bridge from stopping
@@ -185,7 +203,7 @@ class Bridge:
         ]
 
     def cycle(self) -> CycleReport:
-        """One cycle. What goes wrong in it is in the report; nothing is raised for it."""
+        """One cycle. What goes wrong in it is in the report; only a `WrongSetting` of the first reading is raised."""
         self._round += 1
         doing = self.beginning.waits_for() or ""
         if doing:
@@ -194,12 +212,14 @@ class Bridge:
             self._round, self._mode.present(), self.pace.unix_s(), waits_for=doing, happenings=self._late
         )
         self._late = []
+        self._rest.begin()
         self._gaps.note(self.pace.monotonic_s(), report)
         with self._failing(report):
             self._work(report)
             self._checking.note(self.pace.monotonic_s(), report)
         with self._failing(report, OSError):
             self._stand_down_if_needed(report)
+        self._rest.note_load(report)
         self._finish(report)
         self._rest.note(report.result == OK)
         return report
@@ -209,6 +229,8 @@ class Bridge:
         """An exception in here fails the cycle and goes no further; those of type `storage` mean the disk."""
         try:
             yield
+        except WrongSetting:
+            raise
         except Exception as error:
             kind = STORAGE if isinstance(error, storage) else kind_of(error)
             if kind == INTERNAL:
@@ -229,7 +251,8 @@ class Bridge:
             self._reconcile(seen, report)
             seen = report.observation = self._put_off.applied(seen, self.ledger.by_id)
             report.put_off = self._put_off.jobs
-        self._decide(seen, report)
+        entries = self._take_off_pins(seen, report)
+        self._decide(seen, entries, report)
         with timed(report, "apply", self.pace):
             self._apply(seen, report)
 
@@ -237,7 +260,13 @@ class Bridge:
         """Read the cluster, and see by the claim there whether this bridge or another one is in control of it."""
         with timed(report, "observe", self.pace):
             seen, past = self._reader.read()
+            if not self._has_read:
+                require_resources(self.settings.policy.power.cap(), seen.cluster)
+            self._has_read = True
             report.observation = seen
+            if self.backend.speaks != self._speaks:
+                self._speaks = self.backend.speaks
+                report.tell("transport", self._speaks)
             for note in seen.notes:
                 report.tell("site_policy", note)
             self._claims.look(seen.claim, self._mode.wanted, self.pace.monotonic_s(), report)
@@ -264,12 +293,25 @@ class Bridge:
             self.ledger.record(given_up, report.number)
             self._progress.note(given_up, now_s, report)
 
-    def _decide(self, seen: Observation, report: CycleReport) -> None:
+    def _take_off_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, Entry]:
+        """Undo pins of starts that did not happen and of requeued jobs before a decision, which may take long.
+
+        A job that waits with a pin is lost if its node leaves the cluster. Returns the ledger as it was before: such
+        a job is decided on when a reading shows it without.
+        """
+        entries = self.ledger.by_id
+        if report.mode != "shadow" and any(entry.pinned for entry in self.ledger.entries(*UNSETTLED)):
+            entries = dict(entries)
+            with timed(report, "apply", self.pace):
+                self._send_intents(seen, report, Allowance(self.settings.cycle.max_commands // 2), pins_only=True)
+        return entries
+
+    def _decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
         """Teach and ask the policy; what it does wrong must not take the held jobs along."""
         if report.waits_for:
             return
         try:
-            self._deciders.decide(seen, self.ledger.by_id, report)
+            self._deciders.decide(seen, entries, report)
         except PolicyFailed as failure:
             self._watch.decided(False)
             report.fail(failure.kind, str(failure))
@@ -282,15 +324,12 @@ class Bridge:
         """Send what the ledger intends, then the starts, within one cycle's allowance; nothing in shadow mode."""
         if report.mode == "shadow":
             return
-        if self._claims.outdated(self.pace.monotonic_s()):
-            report.fail("outdated", "the reading is so old that another bridge may have taken over: nothing is sent")
-            return
-        commands = Commands(self.backend, self.ledger, self._conduct(report), self._retries)
         most = self.settings.cycle.max_commands
         kept_for_starts = min(len(report.starts), most // 2) if report.mode == "control" else 0
-        allowance = Allowance(most - kept_for_starts)
-        users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
-        commands.send_intents(users, allowance, seen.now_s, report)
+        allowance = Allowance(most - len(report.outcomes) - kept_for_starts)
+        commands = self._send_intents(seen, report, allowance)
+        if commands is None:
+            return
         allowance.left += kept_for_starts
         if report.mode == "control" and report.starts:
             jobs = {job.id: job for job in report.waiting}
@@ -299,10 +338,23 @@ class Bridge:
             self._progress.decided((job.id for job, _ in chosen), self.pace.monotonic_s())
             self._refused = commands.start(chosen, seen.cluster, seen.now_s, report)
 
+    def _send_intents(
+        self, seen: Observation, report: CycleReport, allowance: Allowance, pins_only: bool = False
+    ) -> Commands | None:
+        """Send what the ledger intends; None, and nothing sent, where the reading is too old for that."""
+        if self._claims.outdated(self.pace.monotonic_s()):
+            report.fail("outdated", "the reading is so old that another bridge may have taken over: nothing is sent")
+            return None
+        commands = Commands(self.backend, self.ledger, self._conduct(report), self._retries)
+        users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
+        commands.send_intents(users, allowance, seen.now_s, report, pins_only)
+        return commands
+
     def _conduct(self, report: CycleReport) -> Conduct:
         start = self.settings.start
         beside = report.rival is not None
-        return Conduct(report.mode == "control", start.adopt, start.timeout_s, start.max_failures, beside)
+        apart = not self.backend.starts_in_one_change
+        return Conduct(report.mode == "control", start.adopt, start.timeout_s, start.max_failures, beside, apart)
 
     # ------------------------------------------------------------------------------------------------ mode and doubt
 
@@ -333,6 +385,15 @@ class Bridge:
         """A sign of life before the first cycle; that it cannot be given is told by that cycle."""
         with contextlib.suppress(OSError):
             self._heart.beat(self.pace.monotonic_s())
+
+    def _meanwhile(self) -> None:
+        """What is done before the first cycle: signs of life, and no pin waits for a compiler."""
+        self._beat()
+        if self.settings.mode == "control":
+            report = CycleReport(self._round, self._mode.present(), self.pace.unix_s())
+            most = self.settings.cycle.max_commands
+            self._left_pins.look(self.pace.monotonic_s(), self._conduct(report), most, report)
+            self._late += report.happenings
 
     # ------------------------------------------------------------------------------------------ the end of a cycle
 
@@ -382,7 +443,7 @@ class Bridge:
     def _say(self, report: CycleReport) -> None:
         with contextlib.suppress(OSError, ValueError):  # standard error is full or closed: journal and metrics tell
             for happening in report.happenings:
-                say = self._log.info if happening.kind in ("mode", "started", "in_force") else self._log.warning
+                say = self._log.info if happening.kind in _NEWS else self._log.warning
                 job = None if happening.job_id is None else self.ledger.name_of(happening.job_id)
                 say(happening.kind, round=report.number, job=job, detail=happening.detail)
             if report.starts and report.mode == "control":

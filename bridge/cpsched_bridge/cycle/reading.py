@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cpsched.model import EndedJob
 from cpsched_bridge.ports import Backend, Observation
@@ -22,6 +22,14 @@ class ObservationReader:
     _looked_back: bool = False
     _again_s: int = 0
     """When to look back once more, if a part of the past could not be had."""
+    _ended_before: list[EndedJob] = field(default_factory=list)
+    """What the glances told."""
+
+    def glance(self) -> Observation:
+        """The cluster now, before the first reading. What has ended by now is told by that one."""
+        seen = self.backend.observe(self.ledger.pinned())
+        self._ended_before += seen.ended
+        return seen
 
     def read(self) -> tuple[Observation, Sequence[EndedJob]]:
         """The cluster now, and jobs that ended before the bridge began: given by the first reading.
@@ -38,11 +46,12 @@ class ObservationReader:
         self._looked_back, self._again_s = True, seen.now_s + LOOK_BACK_EVERY_S
         alive = self.ledger.open_ids()
         missed = (ended for ended in past if ended.job.id in alive)
-        return replace(seen, ended=(*missed, *seen.ended)), past
+        before, self._ended_before = self._ended_before, []
+        return replace(seen, ended=(*missed, *before, *seen.ended)), past
 
     def _caught_up(self, now_s: int) -> Sequence[EndedJob]:
         """What a backend could not tell at first, asked for again now and then; what is known already is told twice."""
-        if not getattr(self.backend, "history_missing", False) or now_s < self._again_s:
+        if not self.backend.history_missing or now_s < self._again_s:
             return ()
         self._again_s = now_s + LOOK_BACK_EVERY_S
         return tuple(self.backend.history())

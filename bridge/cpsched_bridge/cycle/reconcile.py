@@ -28,7 +28,7 @@ class Conduct:
     """How the bridge treats jobs: what it may ask for, and when it gives up."""
 
     controlling: bool = True
-    """Hold and start jobs; if not, give everything back."""
+    """Hold and start jobs; if not, hand everything back."""
     adopt: bool = True
     """Hold pending jobs that nobody holds."""
     start_timeout_s: int = 15
@@ -37,6 +37,12 @@ class Conduct:
     """Starts or holds in a row that may fail before a job is left to the cluster's scheduler."""
     beside: bool = False
     """Another bridge is in control: what the submit plugin holds is that bridge's. For one that is not controlling."""
+    releases_apart: bool = False
+    """Pin and release are two commands, so that a bridge that dies between them leaves a held job with a pin."""
+
+
+RELEASED = "released"
+"""Why a start is under way whose release was answered, where pin and release are two commands."""
 
 
 def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation, conduct: Conduct) -> list[Transition]:
@@ -112,31 +118,34 @@ def _how_started(entry: Entry, running: RunningJob, seen: Observation) -> str:
 
 
 def _left(entry: Entry | None, left: LeftJob, now_s: int, conduct: Conduct) -> Transition | None:
-    if conduct.beside and left.held_for_us:
+    known_pin = entry is not None and entry.pinned
+    if conduct.beside and (left.held_for_us or (left.pinned and not known_pin)):
         return _left_to_the_other(entry, now_s)
-    ours = left.held_for_us or (entry is not None and entry.state in KEPT)
+    ours = left.held_for_us or left.pinned or (entry is not None and entry.state in KEPT)
     if not ours or (entry is not None and entry.state is State.HANDING_BACK):
         return None
-    why = f"left to the cluster: {left.reason}"
-    return move(entry, State.HANDING_BACK, now_s, why, job_id=left.job_id, leave=left.reason, label=left.label)
+    why, pinned = f"left to the cluster: {left.reason}", left.pinned or known_pin
+    return move(
+        entry, State.HANDING_BACK, now_s, why, job_id=left.job_id, leave=left.reason, label=left.label, pinned=pinned
+    )
 
 
 def _pending(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
     if conduct.beside:
-        return _make_way(entry, pending, now_s)
+        return _make_way(entry, pending, now_s, conduct)
     if not conduct.controlling:
-        return _hand_back(entry, pending, now_s)
+        return _hand_back(entry, pending, now_s, conduct)
     if entry is None:
         return _take(None, pending, now_s, conduct)
     return _BY_STATE[entry.state](entry, pending, now_s, conduct)
 
 
-def _make_way(entry: Entry | None, pending: PendingJob, now_s: int) -> Transition | None:
+def _make_way(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
     """Another bridge is in control. What only our ledger knows is handed back; everything else is that bridge's."""
     theirs = pending.hold is Hold.PLUGIN or (pending.hold is Hold.NONE and entry is not None and not entry.pinned)
     if entry is None or theirs:
         return _left_to_the_other(entry, now_s)
-    return _hand_back(entry, pending, now_s)
+    return _hand_back(entry, pending, now_s, conduct)
 
 
 def _left_to_the_other(entry: Entry | None, now_s: int) -> Transition | None:
@@ -145,12 +154,12 @@ def _left_to_the_other(entry: Entry | None, now_s: int) -> Transition | None:
     return move(entry, State.FREE, now_s, "left to another bridge, which is in control", pinned=False)
 
 
-def _hand_back(entry: Entry | None, pending: PendingJob, now_s: int) -> Transition | None:
+def _hand_back(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
     if entry is not None and entry.state is State.HANDING_BACK:
         return _handing_back(entry, pending, now_s)
     if entry is not None and entry.state in KEPT and pending.hold is Hold.USER:
         return _held_by_user(entry, now_s)
-    if entry is not None and entry.state is State.STARTING and _held_since_the_start(pending):
+    if entry is not None and entry.state is State.STARTING and _held_since_the_start(entry, pending, conduct):
         return _held_by_administrator(entry, now_s)
     if entry is not None and _held_instead(entry, pending):
         return _held_by_administrator(entry, now_s)
@@ -244,7 +253,7 @@ def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -
         return _held_by_user(entry, now_s)
     if pending.hold is Hold.CLUSTER:
         return replace(_held_by_cluster(entry, pending, now_s), obstacle=pending.obstacle)
-    if _held_since_the_start(pending):
+    if _held_since_the_start(entry, pending, conduct):
         return _held_by_administrator(entry, now_s)
     if pending.hold is not Hold.NONE:
         return failed(entry, State.ROLLING_BACK, now_s, "held instead of started", conduct)
@@ -289,9 +298,14 @@ def _was_lost(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -
     return _take(entry, pending, now_s, conduct)
 
 
-def _held_since_the_start(pending: PendingJob) -> bool:
-    """Whether somebody has held a job that we started: pin and release are one command, so the hold came later."""
-    return pending.hold is Hold.ADMIN and pending.pinned
+def _held_since_the_start(entry: Entry, pending: PendingJob, conduct: Conduct) -> bool:
+    """Whether somebody has held a job that we started: it has our pin, and was released with it or after it.
+
+    Where these are two commands, the ledger knows of the second: without its answer the hold counts as the bridge's
+    own, of before the start, and is kept.
+    """
+    released = not conduct.releases_apart or entry.why == RELEASED
+    return pending.hold is Hold.ADMIN and pending.pinned and released
 
 
 def _held_instead(entry: Entry, pending: PendingJob) -> bool:

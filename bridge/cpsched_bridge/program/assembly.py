@@ -21,6 +21,7 @@ from cpsched_bridge.adapters import Adapter
 from cpsched_bridge.children import STALLED_S
 from cpsched_bridge.cycle.apart import Apart
 from cpsched_bridge.cycle.beginning import Beginning, Seldom, Step, Teller
+from cpsched_bridge.cycle.deciding import require_resources
 from cpsched_bridge.cycle.failures import described
 from cpsched_bridge.cycle.guard import require_ready
 from cpsched_bridge.cycle.loop import Bridge
@@ -155,7 +156,7 @@ def steps(policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend
       settings ask for that, the policy's dispatcher decides in this process afterwards.
     - The bridge loads those that it needs itself. What could not be compiled there, or not be kept, it compiles now.
     """
-    beside = Apart(spec, policy.overrun, compiles=compiling.modules_with_doors())
+    beside = Apart(spec, compiles=compiling.modules_with_doors())
     if settings.policy.apart:
         policy.dispatcher = beside
 
@@ -173,9 +174,8 @@ def steps(policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend
 
 def _reached(backend: Backend) -> str | None:
     """What the adapter waits for; what goes wrong with it is told by the first cycle."""
-    begins: Step | None = getattr(backend, "waits_for", None)
     try:
-        return None if begins is None else begins()
+        return backend.waits_for()
     except BackendError:
         return None
 
@@ -228,7 +228,7 @@ def surroundings(settings: Settings, backend: Backend) -> WatchSurroundings:
         interval_s=settings.cycle.interval_s,
         journal_bytes=files_bytes(journal_path(settings)),
         ledger_bytes=files_bytes(ledger_path(settings)),
-        child_starts=getattr(backend, "child_starts", 0),
+        child_starts=backend.child_starts,
         paused=pause_file(settings).reason() if settings.mode == "control" else None,
     )
 
@@ -263,18 +263,27 @@ def run(settings: Settings, where: str) -> list[str]:
                     backend, policy, told, ledger, journal, pause_file(settings), pace, settings,
                     () if watch is None else (watch,), ready.fallback, systemd, beginning,
                 ).run()  # fmt: skip
+    except WrongSetting as error:
+        raise settings.located(error, where) from error
     finally:
         beginning_file(settings).tell("")
         backend.close()
         held_lock.release()
 
 
-def other_bridges(backend: Backend, settings: Settings) -> list[Check]:
-    """Whether another bridge claims the cluster; nothing where the cluster cannot be read."""
+def checks_of_reading(backend: Backend, settings: Settings, where: str = "settings") -> list[Check]:
+    """Whether another bridge claims the cluster; nothing where the cluster cannot be read.
+
+    Raises `SettingsError` where a setting does not go with the cluster.
+    """
     try:
-        claim = backend.observe().claim
+        seen = backend.observe()
+        require_resources(settings.policy.power.cap(), seen.cluster)
     except BackendError:
         return []
+    except WrongSetting as error:
+        raise settings.located(error, where) from error
+    claim = seen.claim
     ok = claim is None or claim.bridge == identity.known(settings.state_dir)
     found = "none claims this cluster" if claim is None or ok else f"claimed by {claim.where}"
     return [Check("other bridges", ok, found, "stop that bridge, or take its place with `cpsched take-over`", False)]

@@ -207,7 +207,7 @@ def pause(
     reason: Annotated[str, typer.Option(help="Why, for `cpsched status`.")] = "paused by an operator",
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Make the bridge give its jobs back and start none until `cpsched resume`; it goes on deciding and recording."""
+    """Make the bridge hand its jobs back and start none until `cpsched resume`; it goes on deciding and recording."""
     from cpsched_bridge.settings import load
     from cpsched_bridge.store import places
 
@@ -217,9 +217,9 @@ def pause(
         with places.owned(settings):
             places.pause_file(settings).pause(reason)
     except OSError as error:
-        mend = "`systemctl stop cpsched-bridge` gives its jobs back as well"
+        mend = "`systemctl stop cpsched-bridge` hands its jobs back as well"
         raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}; {mend}") from error
-    typer.echo("paused: from its next cycle on the bridge gives its jobs back and starts none")
+    typer.echo("paused: from its next cycle on the bridge hands its jobs back and starts none")
 
 
 @app.command()
@@ -303,7 +303,7 @@ def doctor(config: Config = DEFAULT_CONFIG) -> None:
     backend = assembly.connect(settings, str(config), ready.chosen)
     try:
         checks = [*assembly.patient_checks(backend, partial(say, "note")), *ready.in_force.checks()]
-        if not views.print_checks([*checks, *assembly.other_bridges(backend, settings)]):
+        if not views.print_checks([*checks, *assembly.checks_of_reading(backend, settings, str(config))]):
             raise typer.Exit(1)
     finally:
         backend.close()

@@ -140,6 +140,7 @@ FILES: tuple[DeployFile, ...] = (
             ("jobs", "Which jobs the bridge starts, which it leaves to Slurm, and the dead-man timer."),
             ("troubles", "What can go wrong, and what happens then."),
             ("operations", "What is kept, backed up and repaired, and what two bridges do."),
+            ("transports", "How the bridge speaks to Slurm: by its commands, or through pyslurm."),
             ("privileges", "What the bridge's account may do, and why nobody can forge its marks."),
             ("systemd-security", "How the two services are restricted."),
             ("site-policy", "How priorities, fair share and limits count."),
@@ -150,7 +151,7 @@ FILES: tuple[DeployFile, ...] = (
         "deploy/slurm/Dockerfile.bridge",
         "pyslurm.Dockerfile",
         "nowhere: an example",
-        "How pyslurm was built for a Slurm that no pyslurm release names.",
+        "How pyslurm was built for a Slurm that no pyslurm release names, where a site wants pyslurm.",
     ),
 )
 

@@ -17,8 +17,8 @@ from typing import Any
 from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import METHODS, what_happened
-from cpsched.model import Cluster, Job, RunningJob, Snapshot
-from cpsched.model.overrun import Overrun
+from cpsched.model import Cluster, Job, JobTable, Snapshot
+from cpsched.model.table import Places, fixed_view
 from cpsched.whereabouts import place_of
 from cpsched_bridge.children import begin
 from cpsched_bridge.cycle.apart import Begins, Doing, Lessons, Question, Reply
@@ -29,22 +29,29 @@ from cpsched_sim.files import read_json
 class Rounds:
     """Makes snapshots of questions; jobs and cluster are remembered from the questions before."""
 
-    def __init__(self, overrun: Overrun) -> None:
-        self._overrun = overrun
+    def __init__(self) -> None:
         self._jobs: dict[int, Job] = {}
         self._cluster: Cluster | None = None
 
     def snapshot_of(self, question: Question) -> Snapshot:
-        """The snapshot that was asked about, with the same slots as the asker's."""
+        """The snapshot that was asked about, with the asker's slots and columns. The asker has checked them."""
         if question.cluster is not None:
             self._cluster = Cluster(*question.cluster)
         assert self._cluster is not None
         known = self._jobs | {job.id: job for job in question.jobs}
-        queue = [known[id] for id in question.queue.tolist()]
-        running = [RunningJob(known[id], start_s, placement) for id, start_s, placement in question.running]
-        self._jobs = {job.id: job for job in (*queue, *(each.job for each in running))}
-        estimates = dict(zip(self._jobs, question.estimate_s.tolist(), strict=True))
-        return Snapshot.of(question.now_s, self._cluster, question.free, queue, running, estimates, self._overrun)
+        jobs = [known[id] for id in question.ids.tolist()]
+        self._jobs = {job.id: job for job in jobs}
+        node, units = question.places
+        table = JobTable(jobs=jobs, places=Places(len(node), node, units), **question.columns)
+        return Snapshot(
+            question.now_s,
+            self._cluster,
+            fixed_view(question.free),
+            table.read_only(),
+            question.queue,
+            question.running,
+            True,
+        )
 
 
 def answer(dispatcher: Dispatcher, rounds: Rounds, message: Question | Lessons) -> Reply:
@@ -90,7 +97,7 @@ def serve(channel: Connection[Any, Any]) -> None:
     """Begin, then answer until the other side hangs up."""
     begins = channel.recv()
     dispatcher = begun(begins, channel)
-    rounds = Rounds(begins.overrun)
+    rounds = Rounds()
     while True:
         try:
             question = channel.recv()

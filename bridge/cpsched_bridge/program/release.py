@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from cpsched_bridge.cycle.claims import BEATS
-from cpsched_bridge.cycle.hand_back import UNWRITTEN, give_all_back
+from cpsched_bridge.cycle.hand_back import UNWRITTEN, hand_all_back
 from cpsched_bridge.errors import AlreadyRunning, NoLedger, SettingsError, StillHeld
 from cpsched_bridge.ports import Backend, Claim
 from cpsched_bridge.program import assembly
@@ -120,7 +120,7 @@ def _other_bridge(backend: Backend, settings: Settings) -> Claim | None:
 
 def _hand_back(backend: Backend, ledger: Ledger, other: Claim | None) -> str:
     before = len(ledger.kept())
-    problems = give_all_back(backend, ledger, "release-all", lambda _: other is not None)
+    problems = hand_all_back(backend, ledger, "release-all", lambda _: other is not None)
     notes = [happening.detail for happening in ledger.mishaps]
     if other is not None:
         notes.append(f"another bridge is in control, and keeps what the submit plugin holds: {other.where}")

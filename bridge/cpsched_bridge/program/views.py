@@ -375,10 +375,12 @@ def _print_last_round(out: Console, settings: Settings) -> None:
 
 
 def _print_mode(out: Console, settings: Settings) -> None:
-    """The mode that the bridge last told, with the reason: it may be none of the settings."""
+    """What the bridge last told of its mode and its transport, with the reasons: they may be none of the settings."""
     with contextlib.suppress(BridgeError), places.opened_journal(settings) as journal:
         for told in journal.events(limit=1, kind="mode"):
             out.print(f"mode since {clock(told.at_unix_s)} UTC: {told.detail}")
+        for told in journal.events(limit=1, kind="transport"):
+            out.print(f"transport since {clock(told.at_unix_s)} UTC: {told.detail}")
 
 
 def _print_ledger(out: Console, settings: Settings) -> None:

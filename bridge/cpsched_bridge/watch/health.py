@@ -31,12 +31,16 @@ class Health:
     @property
     def limit_s(self) -> float:
         """The longest time between the ends of two cycles of a loop that is alive."""
-        return self.cycle.decide_timeout_s + max(self.cycle.max_backoff_s, self.cycle.interval_s) + _SLACK_S
+        return (
+            self.cycle.decide_timeout_s
+            + max(self.cycle.max_backoff_s, self.cycle.slow_down * self.cycle.interval_s)
+            + _SLACK_S
+        )
 
     @property
     def fresh_s(self) -> float:
         """How long after the end of a good cycle the next one ends, unless it begins or takes so long as to be told."""
-        return (1 + self.cycle.longest_gap) * self.cycle.interval_s
+        return (self.cycle.slow_down + self.cycle.longest_gap) * self.cycle.interval_s
 
     def __call__(self, report: CycleReport) -> None:
         """Take note of one cycle."""

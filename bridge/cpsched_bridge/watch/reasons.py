@@ -17,9 +17,10 @@ _KINDS = (
     ("others are first", "priority"),
     ("jobs that weigh more", "priority"),
     ("comes after", "priority"),
+    ("Slurm's next pass decides", "priority"),
 )
 """How a dispatcher's reason begins -> its kind; see `cpsched.reasons`."""
-_BEFORE = ("not considered: ", "not planned yet: ")
+_BEFORE = ("not considered: ", "not planned yet: ", "not planned: ")
 """What a dispatcher says before the reason of a job that it has no plan for."""
 
 KINDS = (*dict.fromkeys(kind for _, kind in _KINDS), "ineligible", "held_by_owner", "set_aside", "left_to_slurm", OTHER)

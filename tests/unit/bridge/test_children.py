@@ -16,8 +16,7 @@ import pytest
 
 from cpsched_bridge import children
 from cpsched_bridge.children import Child
-
-ENOUGH_S = 30.0
+from tests.patience import ENOUGH_S
 
 TALKER = """
     import os, socket, sys, time
@@ -199,7 +198,7 @@ def test_a_child_dies_with_its_parent_in_the_middle_of_whatever_it_does(tmp_path
 
     assert forked(parent) == 4
     child = int(note.read_text())
-    until_s = time.monotonic() + 5.0
+    until_s = time.monotonic() + ENOUGH_S
     while _lives(child) and time.monotonic() < until_s:
         time.sleep(0.01)
     alive = _lives(child)

@@ -116,6 +116,11 @@ def test_what_is_built_is_what_is_said():
             {"dispatcher": "pcp20", "dispatcher_settings": {"effort": 9, "limit_s": 1}},
             {"policy.dispatcher_settings.limit_s": "no effect: effort takes the place of the seconds"},
         ),
+        (
+            {"dispatcher": "cp-bsld", "dispatcher_settings": {"effort": 9, "limit_s": 1}},
+            {"policy.dispatcher_settings.limit_s": "no effect: effort takes the place of the seconds"},
+        ),
+        ({"dispatcher": "cp-bsld", "dispatcher_settings": {"limit_s": 1, "seed": 9}}, {}),
         ({"dispatcher": "pcp20", "dispatcher_settings": {"limit_s": 1, "considered": 9, "restarts": 1}}, {}),
         (
             {"dispatcher": "pcp", "dispatcher_settings": {"considered": 9}},
@@ -146,6 +151,9 @@ def test_a_word_of_the_policy_that_comes_to_nothing_is_told(policy, nothing):
         ("mock", {"options": {"deadline_s": 1}}, ["options.deadline_s"]),
         ("slurm", {"options": {"site_policy": False, "boost": 3}}, ["options.boost"]),
         ("slurm", {"options": {"boost": 3}}, []),
+        ("slurm", {"cycle": {"wake_after_s": 2}}, ["cycle.wake_after_s"]),
+        ("slurm", {"cycle": {"interval_s": 9, "wake_after_s": 2, "wake_files": ["/run/w"]}}, []),
+        ("slurm", {"cycle": {"wake_files": ["/run/w"]}}, ["cycle.wake_files"]),
         ("slurm", {"page": {"enabled": False, "users": "hide"}}, ["page.users"]),
         ("slurm", {"page": {"users": "hide"}}, []),
         ("slurm", {"page": {"users": "hide"}, "metrics": {"host": "0.0.0.0", "port": 0}}, ["page.users"]),
@@ -163,6 +171,11 @@ def test_so_is_any_other_setting_beside_others(adapter, settings, names):
 
 def test_a_default_that_was_copied_is_no_word_that_somebody_meant():
     assert not told("mock", options={"seed": 1, "deadline_s": 5.0, "format": None}).without_effect
+
+
+@pytest.mark.parametrize(("dispatcher", "note"), [("lookahead", ""), ("easy", "easy knows no limit")])
+def test_the_adapters_limit_is_told_to_be_unknown_only_where_it_is(dispatcher, note):
+    assert row(told(policy={"dispatcher": dispatcher}), "adapter.decide_s")[2] == note
 
 
 @pytest.mark.parametrize(("mode", "note"), [("shadow", "counts in mode control"), ("control", "")])

@@ -34,6 +34,9 @@ def _of_the_bridge(last: CycleReport, paused: str) -> Iterator[Alarm]:
         yield Alarm(urgent=True, words=words, details=told)
     if last.fallback:
         yield Alarm(urgent=False, words="The fallback decides in place of the dispatcher.", details=[])
+    if last.slowed:
+        words = f"The cluster is busy: a cycle every {last.pause_s:.3g} s."
+        yield Alarm(urgent=False, words=words, details=[last.observation.busy] if last.observation else [])
     if last.stuck:
         words = f"{many(last.stuck, 'job does', 'jobs do')} not follow the bridge's commands."
         yield Alarm(urgent=False, words=words, details=[])

@@ -27,7 +27,7 @@ def apart():
     found = []
 
     def begin(words, **more):
-        found.append(Apart(PolicySpec(words), "one-second", **more))
+        found.append(Apart(PolicySpec(words), **more))
         return found[-1]
 
     yield begin
@@ -249,7 +249,7 @@ def test_a_dispatcher_that_learns_nothing_says_so(apart):
 def test_how_long_a_decision_took_is_measured_where_it_is_taken():
     """Under a limit that nothing keeps, the next round is left less work."""
     spec = PolicySpec.of("lookahead", settings={"limit_s": "1e-9", "objective": "af"})
-    there = Apart(spec, "one-second")
+    there = Apart(spec)
     try:
         most = there.memory()["work"]
         crowd = [a_job(i, 3, (1,), 50 + 37 * i % 90) for i in range(20)]

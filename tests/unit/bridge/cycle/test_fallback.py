@@ -166,7 +166,7 @@ def test_without_a_fallback_the_cycle_fails(at):
 
 
 def test_a_dispatcher_that_hangs_in_compiled_code_costs_no_more_than_its_deadline(at):
-    apart = Apart(PolicySpec("tests.bad_dispatchers:HangsInC"), "one-second")
+    apart = Apart(PolicySpec("tests.bad_dispatchers:HangsInC"))
     try:
         while apart.waits_for():
             time.sleep(0.02)

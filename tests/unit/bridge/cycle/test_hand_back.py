@@ -1,15 +1,14 @@
 """Everything is handed back: what is asked of the cluster, how often, what is written down, and what is said."""
 
-import sqlite3
-
 import pytest
 
-from cpsched_bridge.cycle.hand_back import UNWRITTEN, give_all_back
+from cpsched_bridge.cycle.hand_back import UNWRITTEN, hand_all_back
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Outcome
 from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State, Transition
 from tests.builders import a_job
 from tests.fakes import FakeCluster
+from tests.stores import full_disk, no_room
 
 BLIND = "the cluster cannot be read, the submit plugin may hold more: "
 
@@ -61,7 +60,7 @@ def state_of(ledger, id=1):
 def test_a_job_in_any_state_in_which_our_hold_may_be_on_it_is_handed_back_once(cluster, ledger, state, pinned):
     holding(cluster, ledger, state, pinned=pinned)
     cluster.jobs[1].pin = (("n0", 1),) if pinned else ()
-    assert give_all_back(cluster, ledger, "the bridge stops") == []
+    assert hand_all_back(cluster, ledger, "the bridge stops") == []
     assert cluster.released() == [(1,)]
     assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (Hold.NONE, ())
     assert state_of(ledger) == (State.FREE, False)
@@ -80,7 +79,7 @@ def test_where_the_cluster_cannot_be_read_the_ledgers_jobs_are_handed_back_all_t
     holding(cluster, ledger, state, pinned=pinned)
     for _ in range(3):
         cluster.fail("observe", error)
-    assert give_all_back(cluster, ledger, "the bridge stops") == [BLIND + words]
+    assert hand_all_back(cluster, ledger, "the bridge stops") == [BLIND + words]
     assert cluster.released() == [(1,)], "once: what is done is not done again"
     assert state_of(ledger) == (State.FREE, False)
     assert ledger.get(1).since_s == 3, "there is no cluster time to write down"
@@ -93,7 +92,7 @@ def test_nothing_is_asked_of_the_cluster_where_nothing_is_held(cluster, ledger):
     cluster.submit(a_job(1), hold=Hold.USER)
     cluster.submit(a_job(2), hold=Hold.ADMIN)
     cluster.submit(a_job(3), hold=Hold.NONE)
-    assert give_all_back(cluster, ledger, "") == []
+    assert hand_all_back(cluster, ledger, "") == []
     assert cluster.commands == []
     assert len(cluster.asked) == 1
     assert ledger.kept() == []
@@ -101,7 +100,7 @@ def test_nothing_is_asked_of_the_cluster_where_nothing_is_held(cluster, ledger):
 
 def test_a_job_that_only_the_cluster_knows_to_be_held_for_us_is_handed_back(cluster, ledger):
     cluster.submit(a_job(4))
-    assert give_all_back(cluster, ledger, "") == []
+    assert hand_all_back(cluster, ledger, "") == []
     assert cluster.jobs[4].hold is Hold.NONE
     assert state_of(ledger, 4) == (State.FREE, False)
 
@@ -109,7 +108,7 @@ def test_a_job_that_only_the_cluster_knows_to_be_held_for_us_is_handed_back(clus
 def test_a_job_that_has_started_meanwhile_is_left_alone(cluster, ledger):
     holding(cluster, ledger, State.STARTING, 1, 2)
     cluster.run_now(1, ((0, 1),))
-    assert give_all_back(cluster, ledger, "") == []
+    assert hand_all_back(cluster, ledger, "") == []
     assert cluster.released() == [(2,)]
     assert ledger.get(1).state is State.RUNNING
 
@@ -119,7 +118,7 @@ def test_what_fails_is_tried_a_few_times(cluster, ledger, attempts, asked):
     holding(cluster, ledger, State.HELD, 1, 2)
     for _ in range(5):
         cluster.fail("hand_back", BackendUnavailable("connection refused"))
-    assert give_all_back(cluster, ledger, "", **attempts) == [
+    assert hand_all_back(cluster, ledger, "", **attempts) == [
         "job 1 may still be held: connection refused",
         "job 2 may still be held: connection refused",
     ]
@@ -133,7 +132,7 @@ def test_nothing_is_tried_again_once_it_has_worked(cluster, ledger, failures):
     holding(cluster, ledger)
     for _ in range(failures):
         cluster.fail("hand_back", BackendUnavailable("connection refused"))
-    assert give_all_back(cluster, ledger, "") == []
+    assert hand_all_back(cluster, ledger, "") == []
     assert len(cluster.asked) == len(cluster.released()) == failures + 1
 
 
@@ -142,7 +141,7 @@ def test_each_job_that_may_still_be_held_is_named_and_the_others_are_free(cluste
     holding(cluster, ledger, State.HELD, 1, 2, 3)
     give = cluster._hand_back
     cluster._hand_back = lambda id: Outcome(id, result, "no") if id == 2 else give(id)
-    assert give_all_back(cluster, ledger, "") == ["job 2 may still be held: no"]
+    assert hand_all_back(cluster, ledger, "") == ["job 2 may still be held: no"]
     assert cluster.released() == [(1, 2, 3), (2,), (2,)]
     assert [ledger.get(id).state for id in (1, 2, 3)] == [State.FREE, State.HANDING_BACK, State.FREE]
 
@@ -151,17 +150,17 @@ def test_an_answer_about_a_job_that_nobody_asked_about_changes_nothing(cluster, 
     holding(cluster, ledger)
     give = cluster._hand_back
     cluster.hand_back = lambda ids: [*(give(id) for id in ids), Outcome(77, "done")]
-    assert give_all_back(cluster, ledger, "") == []
+    assert hand_all_back(cluster, ledger, "") == []
     assert ledger.get(77) is None
 
 
 @pytest.mark.parametrize("blind", [False, True])
 def test_a_ledger_that_takes_nothing_keeps_no_job_held_and_is_said_once_each(cluster, ledger, blind):
     holding(cluster, ledger, State.HELD, 1, 2)
-    ledger._db.execute("pragma query_only=on")
     for _ in range(3 if blind else 0):
         cluster.fail("observe", BackendTimeout("no answer"))
-    problems = give_all_back(cluster, ledger, "")
+    with full_disk(ledger):
+        problems = hand_all_back(cluster, ledger, "")
     assert [fake.hold for fake in cluster.jobs.values()] == [Hold.NONE, Hold.NONE]
     assert cluster.released() == [(1, 2)]
     if blind:
@@ -180,14 +179,11 @@ def test_a_bug_in_writing_is_not_taken_for_a_full_disk(cluster, ledger, monkeypa
 
     monkeypatch.setattr(ledger, "record", bug)
     with pytest.raises(TypeError):
-        give_all_back(cluster, ledger, "")
+        hand_all_back(cluster, ledger, "")
 
 
 def test_the_words_for_the_disk_are_sqlites_own(cluster, ledger, monkeypatch):
     holding(cluster, ledger)
 
-    def full(*_, **__):
-        raise sqlite3.OperationalError("database or disk is full")
-
-    monkeypatch.setattr(ledger, "_write", full)
-    assert set(give_all_back(cluster, ledger, "")) == {"the ledger cannot be written: database or disk is full"}
+    no_room(monkeypatch)
+    assert set(hand_all_back(cluster, ledger, "")) == {"the ledger cannot be written: database or disk is full"}

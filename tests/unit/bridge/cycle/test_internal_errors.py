@@ -9,6 +9,7 @@ from cpsched_bridge.store.ledger import IllegalTransition, State
 from tests.bridges import Metrics
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster, FakePace
+from tests.stores import full_disk
 
 
 def bug(work):
@@ -125,8 +126,8 @@ def test_the_program_ends_with_its_jobs_given_back_also_when_the_ledger_cannot_b
     cluster.submit(a_job(1), a_job(2))
     bridge = bridge_at(cluster, pace=FakePace(cycles=1))
     bridge.cycle()
-    bridge.ledger._db.execute("pragma query_only=on")
-    problems = bridge.stop()
+    with full_disk(bridge.ledger):
+        problems = bridge.stop()
     assert problems
     assert all("readonly" in problem or "job 1" in problem for problem in problems)
     assert cluster.jobs[2].hold.value == "none"

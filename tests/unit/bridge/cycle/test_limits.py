@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pytest
 
 from cpsched.catalogue import dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
@@ -11,6 +12,7 @@ from cpsched.policy_spec import PolicySpec
 from cpsched.site.accounts import Accounts, Association, Limits, SiteLimits
 from cpsched.site.admission import LimitsNow
 from cpsched.site.limits import Book, Claimant
+from cpsched_bridge.errors import WrongSetting
 from cpsched_bridge.settings import PolicySettings, PowerSettings
 from cpsched_bridge.store.redecide import decide_again
 from tests.bridges import a_bridge
@@ -124,14 +126,23 @@ def test_the_fallback_keeps_the_cap_too(tmp_path):
     assert len(running(cluster, "bob")) == 7
 
 
-def test_under_a_cap_that_names_what_the_cluster_lacks_nobody_decides(tmp_path):
+def test_a_cap_that_names_what_the_cluster_lacks_is_refused_before_anything_is_decided(tmp_path):
     cluster = LimitedCluster(cluster=a_cluster(nodes=NODES))
     queue(cluster)
-    bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy")), gpus=8)
-    cluster.now_s += 1
-    report = bridge.cycle()
-    assert running(cluster, "bob") == []
-    assert any("power.watts=gpus: must be one of cores" in happening.detail for happening in report.happenings)
+    bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy")), cores=8, gpus=9)
+    with pytest.raises(
+        WrongSetting, match=r"^policy\.power\.watts\.gpus: 9: must be of a resource of the cluster: cores$"
+    ):
+        bridge.run()
+    assert [kind for kind, _ in cluster.commands] == ["hand_back"], "as a bridge that stops does"
+
+
+def test_a_resource_that_the_cluster_loses_later_ends_no_bridge(tmp_path):
+    cluster = LimitedCluster(cluster=a_cluster(nodes=NODES, gpus=[1]))
+    bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy")), gpus=9)
+    assert bridge.cycle().result == "ok"
+    cluster.cluster = a_cluster(nodes=NODES)
+    assert any("power.watts=gpus: must be one of cores" in each.detail for each in bridge.cycle().happenings)
 
 
 def test_jobs_that_were_sent_and_do_not_run_yet_count(tmp_path):

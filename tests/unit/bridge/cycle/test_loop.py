@@ -1,6 +1,5 @@
 """The loop against a cluster that misbehaves in every way the ports allow."""
 
-import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -11,9 +10,10 @@ from cpsched.model import Decision, Effort, EndedJob, Starts
 from cpsched_bridge.cycle import loop
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Hold, LeftJob, Outcome
-from cpsched_bridge.store.ledger import State
+from cpsched_bridge.store.ledger import State, move
 from tests.builders import a_cluster, a_job
-from tests.fakes import FakeCluster, FakePace
+from tests.fakes import FakeCluster, FakePace, FirstFit
+from tests.stores import no_room
 
 
 def state(bridge, job_id=1):
@@ -252,12 +252,12 @@ def test_failed_cycles_back_off_exponentially_and_the_loop_recovers(bridge_at):
     for _ in range(5):
         cluster.fail("observe", BackendUnavailable("connection refused"))
     cluster.submit(a_job(1))
-    pace = FakePace(cycles=9)
+    pace = FakePace(cycles=14)
     bridge = bridge_at(cluster, pace=pace, cycle={"max_backoff_s": 20.0, "interval_s": 1.0}, on_stop="keep")
     bridge.run()
-    assert pace.waited == [2.0, 4.0, 5.0, 3.0, 5.0, 5.0, 5.0, 1.0, 5.0], "slices of 5 s of 2, 4, 8, 16, 20 s"
+    failing = [2.0, 4.0, 5.0, 3.0, 5.0, 5.0, 5.0, 1.0, 5.0, 5.0, 5.0, 5.0]
+    assert pace.waited == [*failing, 1.0, 1.0], "slices of 5 s of 2, 4, 8, 16, 20 s; then the interval again"
     settle(bridge, cluster, 2)
-    assert bridge._rest.pause_s == 1.0
     assert cluster.jobs[1].running
 
 
@@ -420,10 +420,7 @@ def test_a_stopping_bridge_gives_back_what_its_ledger_cannot_take(bridge_at, mon
     bridge.cycle()
     cluster.submit(a_job(2), hold=Hold.PLUGIN)
 
-    def full(*_):
-        raise sqlite3.OperationalError("database or disk is full")
-
-    monkeypatch.setattr(type(bridge.ledger), "_write", full)
+    no_room(monkeypatch)
     assert set(bridge.stop()) == {"the ledger cannot be written: database or disk is full"}
     assert [fake.hold for fake in cluster.jobs.values()] == [Hold.NONE, Hold.NONE], "also the one that it never knew"
 
@@ -483,10 +480,7 @@ def test_a_ledger_that_takes_nothing_makes_no_stop_undo_an_administrators_hold(b
     cluster.jobs[1].hold = Hold.ADMIN
     cluster.drained = {0, 1, 2, 3}
 
-    def full(*_):
-        raise sqlite3.OperationalError("database or disk is full")
-
-    monkeypatch.setattr(type(bridge.ledger), "_write", full)
+    no_room(monkeypatch)
     bridge.stop()
     assert [fake.hold for fake in cluster.jobs.values()] == [Hold.ADMIN, Hold.NONE]
     assert cluster.jobs[2].pin == (), "the other one is handed back"
@@ -545,3 +539,140 @@ def test_the_service_manager_is_told_of_readiness_mode_and_the_end(bridge_at):
     bridge.systemd = Told()
     bridge.run()
     assert bridge.systemd.words == [("READY=1", "STATUS=control"), ("STATUS=control",), ("STOPPING=1",)]
+
+
+class Watching(Dispatcher):
+    """Notes what had been sent, and which jobs could be started, when it was asked."""
+
+    def __init__(self, cluster):
+        self.cluster, self.asked = cluster, []
+
+    def decide(self, snapshot, target="plan"):
+        queue = [snapshot.table.jobs[slot].id for slot in snapshot.queue.tolist()]
+        self.asked.append((list(self.cluster.commands), queue))
+        return FirstFit().decide(snapshot, target)
+
+
+def requeued(bridge_at, cluster, dispatcher=None, **settings):
+    """A bridge whose one job runs on n0 until it is requeued, with the old pin on it."""
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster, dispatcher=dispatcher, **settings)
+    settle(bridge, cluster, 2)
+    cluster.drained.add(0)
+    cluster.requeue(1)
+    cluster.commands.clear()
+    return bridge
+
+
+def test_an_old_pin_is_taken_off_before_the_decision_and_the_job_is_decided_on_when_it_shows_without(bridge_at):
+    cluster = FakeCluster()
+    dispatcher = Watching(cluster)
+    bridge = requeued(bridge_at, cluster, dispatcher)
+    dispatcher.asked.clear()
+    settle(bridge, cluster, 2)
+    assert dispatcher.asked == [([("hold", (1,))], []), ([("hold", (1,))], [1])]
+    assert cluster.jobs[1].placement == ((1, 1),)
+
+
+def test_a_decision_that_fails_leaves_no_pin(bridge_at):
+    class Broken(Watching):
+        def decide(self, snapshot, target="plan"):
+            if self.cluster.drained:
+                raise ValueError("no idea")
+            return super().decide(snapshot, target)
+
+    cluster = FakeCluster()
+    bridge = requeued(bridge_at, cluster, Broken(cluster))
+    assert settle(bridge, cluster, 1)[0].result == "decision_failed"
+    assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (Hold.ADMIN, ())
+
+
+def test_pins_take_no_more_than_half_of_what_a_cycle_may_send_and_are_sent_once(bridge_at):
+    """What is due besides waits for the pins, and starts have their half."""
+    cluster = FakeCluster(cluster=a_cluster(nodes=6, cores=1))
+    cluster.submit(*(a_job(id) for id in range(1, 7)))
+    bridge = bridge_at(cluster, cycle={"max_commands": 4})
+    settle(bridge, cluster, 3)
+    for id in range(1, 6):
+        cluster.requeue(id)
+    cluster.drained.update(range(5))
+    cluster.commands.clear()
+    settle(bridge, cluster, 1)
+    assert cluster.commands == [("hold", (1, 2)), ("hold", (3, 4))]
+    settle(bridge, cluster, 1)
+    assert cluster.commands[2:] == [("hold", (5,))]
+
+
+def test_a_pin_that_cannot_be_taken_off_is_tried_once_a_cycle(bridge_at):
+    cluster = FakeCluster()
+    bridge = requeued(bridge_at, cluster)
+    cluster.faults["hold"] = [lambda work: [Outcome(1, "unknown", "held, but its pin is not cleared")]]
+    settle(bridge, cluster, 1)
+    assert cluster.commands == [("hold", (1,))]
+
+
+def test_an_old_pin_under_a_hold_is_taken_off_in_one_cycle_and_the_job_started_in_the_next(bridge_at):
+    """The job could be started at once, but the decision goes by a reading that shows it with the old list."""
+    cluster = FakeCluster()
+    bridge = requeued(bridge_at, cluster)
+    cluster.jobs[1].hold = Hold.PLUGIN
+    settle(bridge, cluster, 1)
+    assert cluster.commands == [("hold", (1,))]
+    settle(bridge, cluster, 1)
+    assert cluster.commands == [("hold", (1,)), ("start", (1,))]
+
+
+def test_by_what_the_cluster_is_asked_is_told_once_and_again_where_it_changes(bridge_at):
+    cluster = FakeCluster()
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    cluster.speaks = "cli: pyslurm is not installed"
+    told = [[h.detail for h in bridge.cycle().happenings if h.kind == "transport"] for _ in range(3)]
+    cluster.speaks = "pyslurm: the settings say so"
+    told += [[h.detail for h in bridge.cycle().happenings if h.kind == "transport"]]
+    assert told == [["cli: pyslurm is not installed"], [], [], ["pyslurm: the settings say so"]]
+
+
+@pytest.mark.parametrize("one_change", [True, False])
+def test_the_ledger_knows_of_a_release_where_that_is_a_command_of_its_own(bridge_at, one_change):
+    cluster = FakeCluster(starts_in_one_change=one_change, lazy=True)
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    assert bridge.ledger.get(1).state is State.STARTING
+    assert bridge.ledger.get(1).why == ("decided" if one_change else "released")
+
+
+def test_a_start_whose_release_was_not_answered_is_taken_back_and_tried_again(bridge_at):
+    """The bridge died between pin and release, without a plugin that marks its holds."""
+    cluster = FakeCluster(starts_in_one_change=False)
+    cluster.submit(a_job(1), hold=Hold.ADMIN)
+    bridge = bridge_at(cluster)
+    bridge.ledger.record([move(None, State.HELD, 0, "held", job_id=1)], 0)
+
+    def dies(_):
+        cluster.jobs[1].pin = (("n0", 1),)
+        raise BackendTimeout("died")
+
+    cluster.faults["start"] = [dies]
+    bridge.cycle()
+    assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (Hold.ADMIN, (("n0", 1),))
+    for _ in range(4):
+        cluster.now_s += 1
+        bridge.cycle()
+    assert cluster.jobs[1].running
+    assert cluster.jobs[1].starts == 1
+
+
+@pytest.mark.parametrize(("detail", "failures"), [("not sent: scontrol hangs", 0), ("no such node", 1)])
+def test_a_start_that_was_not_sent_is_no_failure_of_its_job(bridge_at, detail, failures):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    cluster.faults["start"] = [lambda _: [Outcome(1, "refused", detail)]]
+    report = bridge.cycle()
+    assert [h.kind for h in report.happenings if h.job_id == 1] == ["start_refused"]
+    entry = bridge.ledger.get(1)
+    assert (entry.state, entry.pinned, entry.failures) == (State.HELD, False, failures)
+    bridge.cycle()
+    assert cluster.jobs[1].running == (not failures), "one that failed is put off"

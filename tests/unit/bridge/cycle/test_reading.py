@@ -57,3 +57,15 @@ def test_a_past_that_could_not_be_had_is_asked_for_once_a_minute(reader, cluster
         _, past = reader.read()
         asked.append((cluster.asked, len(past)))
     assert asked == [(1, 3), (1, 0), (2, 3), (2, 0), (3, 3)]
+
+
+def test_what_a_glance_saw_ending_is_told_by_the_first_reading(reader, cluster):
+    cluster.submit(a_job(7))
+    cluster.run_now(7, ((0, 1),))
+    cluster.end(7)
+    assert [ended.job.id for ended in reader.glance().ended] == [7]
+    assert reader.glance().ended == ()
+    assert cluster.asked == 0, "the past is not asked for"
+    seen, past = reader.read()
+    assert ([ended.job.id for ended in seen.ended], len(past)) == ([1, 7], 3)
+    assert reader.read()[0].ended == ()

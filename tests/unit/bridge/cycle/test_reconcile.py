@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cpsched.model import EndedJob
 from cpsched_bridge.cycle import reconcile as reconciling
-from cpsched_bridge.cycle.reconcile import Conduct
+from cpsched_bridge.cycle.reconcile import RELEASED, Conduct
 from cpsched_bridge.ports import Hold, LeftJob, Observation, Obstacle, PendingJob
 from cpsched_bridge.settings import StartSettings
 from cpsched_bridge.store.ledger import CLOSED, KEPT, Entry, State
@@ -349,6 +349,24 @@ def test_a_job_that_cannot_be_modelled_is_handed_back_if_anything_of_ours_may_be
         assert found is None
 
 
+@pytest.mark.parametrize("state", [None, *State])
+def test_a_job_that_cannot_be_modelled_any_more_loses_our_pin(state):
+    """A requeued job with the old list: it is Slurm's, and the list must not bind it to nodes that may leave."""
+    entry = None if state is None else an_entry(state)
+    found = after(entry, seen(left=[LeftJob(1, "het job", pinned=True)]))
+    if state is State.HANDING_BACK:
+        assert found is None
+    else:
+        assert (found.state, found.pinned, found.leave) == (State.HANDING_BACK, True, "het job")
+
+
+@pytest.mark.parametrize(("known", "becomes"), [(True, State.HANDING_BACK), (False, None)])
+def test_beside_another_bridge_only_pins_that_the_own_ledger_knows_are_taken_off_what_is_left(known, becomes):
+    entry = an_entry(State.RUNNING, pinned=known)
+    found = after(entry, seen(left=[LeftJob(1, "het job", pinned=True)]), Conduct(controlling=False, beside=True))
+    assert (None if found is None else found.state) is becomes
+
+
 @pytest.mark.parametrize("state", [s for s in State if s not in CLOSED])
 def test_a_job_that_is_nowhere_is_gone_if_it_was_ours_and_else_over(state):
     assert after(an_entry(state), seen()).state is (State.GONE if state in KEPT else State.ENDED)
@@ -381,6 +399,23 @@ def test_the_usual_conduct_is_that_of_the_settings():
         start.max_failures,
     )
     assert usual.controlling
+
+
+@pytest.mark.parametrize(
+    ("why", "apart", "becomes"),
+    [
+        ("decided", False, State.FREE),
+        ("decided", True, State.ROLLING_BACK),
+        (RELEASED, True, State.FREE),
+    ],
+)
+def test_whose_hold_it_is_on_a_job_with_a_pin_of_ours(why, apart, becomes):
+    """Where the pin comes before the release, a hold is the bridge's own of before, until the release was answered."""
+    held = seen(pending=[pending(Hold.ADMIN, pinned=True)])
+    entry = an_entry(State.STARTING, why=why, pinned=True)
+    assert after(entry, held, Conduct(releases_apart=apart)).state is becomes
+    handed = State.FREE if becomes is State.FREE else State.HANDING_BACK
+    assert after(entry, held, Conduct(controlling=False, releases_apart=apart)).state is handed
 
 
 @pytest.mark.parametrize(("now_s", "late"), [(105, False), (106, True)])

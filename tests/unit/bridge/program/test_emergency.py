@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from cpsched_bridge.cycle.hand_back import UNWRITTEN, give_all_back
+from cpsched_bridge.cycle.hand_back import UNWRITTEN, hand_all_back
 from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, NoLedger, SettingsError, StillHeld
 from cpsched_bridge.ports import Claim, Hold, Outcome
 from cpsched_bridge.program import assembly, release
@@ -25,6 +25,7 @@ from cpsched_bridge.store.ledger import Ledger, State, move
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
+from tests.stores import full_disk, no_room
 
 
 @contextlib.contextmanager
@@ -152,7 +153,7 @@ def test_release_all_without_ledger_and_journal_gives_back_by_the_cluster_alone(
 def test_the_journal_of_a_bridge_that_stopped_in_order_tells_of_held_jobs_only_where_they_were_kept(
     tmp_path, monkeypatch, on_stop
 ):
-    """An administrator's hold that came after the bridge had given its jobs back is the administrator's."""
+    """An administrator's hold that came after the bridge had handed its jobs back is the administrator's."""
     cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
     cluster.submit(a_job(1, per_unit=9), hold=Hold.NONE)
     bridge = a_bridge(tmp_path, cluster, on_stop=on_stop)
@@ -178,12 +179,12 @@ def test_release_all_says_which_jobs_are_still_held(stranded):
 
 
 def test_a_stop_gives_back_also_what_the_ledger_could_not_be_told(tmp_path):
-    """A job that the plugin held while the disk was full is in no ledger; it is given back nevertheless."""
+    """A job that the plugin held while the disk was full is in no ledger; it is handed back nevertheless."""
     cluster = FakeCluster()
     cluster.submit(a_job(5))
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger._db.execute("pragma query_only=on")
-    problems = give_all_back(cluster, ledger, "the bridge stops")
+    with full_disk(ledger):
+        problems = hand_all_back(cluster, ledger, "the bridge stops")
     assert held(cluster) == []
     assert all(problem.startswith(UNWRITTEN) for problem in problems)
 
@@ -336,10 +337,10 @@ def test_the_doctor_names_another_bridge_and_what_to_do(stranded, claim, found):
     settings, cluster = stranded
     if claim != "own":
         cluster.claimed = claim
-    (check,) = assembly.other_bridges(cluster, settings)
+    (check,) = assembly.checks_of_reading(cluster, settings)
     assert (check.ok, check.detail, check.required) == (found.startswith("none"), found, False)
     cluster.fail("observe", BackendTimeout("no answer"))
-    assert assembly.other_bridges(cluster, settings) == []
+    assert assembly.checks_of_reading(cluster, settings) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
@@ -517,10 +518,7 @@ def test_a_heartbeat_of_just_the_age_that_counts_is_not_stale(stranded, monkeypa
 def test_release_all_notes_that_the_ledger_took_nothing_once_for_each_time(stranded, monkeypatch):
     settings, cluster = stranded
 
-    def full(*_):
-        raise sqlite3.OperationalError("database or disk is full")
-
-    monkeypatch.setattr(Ledger, "_write", full)
+    no_room(monkeypatch)
     words = release.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
     note = "note: the ledger cannot be written: database or disk is full"

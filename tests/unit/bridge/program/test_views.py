@@ -147,6 +147,13 @@ def test_a_running_job_that_was_never_seen_waiting_has_its_name_nevertheless(tmp
     assert lines_of(capsys)[0].startswith("job 7_1: started at")
 
 
+def test_status_tells_by_what_the_cluster_is_asked(tmp_path, capsys):
+    bridge = a_bridge(tmp_path, FakeCluster(speaks="cli: pyslurm is not installed"))
+    bridge.cycle()
+    views.print_status(bridge.settings)
+    assert "transport since 2001-09-09 01:46:40 UTC: cli: pyslurm is not installed" in lines_of(capsys)
+
+
 def test_status_tells_the_present_mode_and_why_it_is_not_the_one_of_the_settings(tmp_path, capsys):
     cluster = FakeCluster(claimed=Claim("other", "1", 5, "login2:/var/lib/cpsched"))
     bridge = a_bridge(tmp_path, cluster)

@@ -12,6 +12,7 @@ from cpsched_bridge.store.damage import Damaged
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import Aside
 from cpsched_bridge.store.ledger import Ledger, State, move
+from tests.stores import change, damaged_while_open, full_disk
 
 GARBAGE = b"this is no database at all, " * 400
 FULL = "pragma query_only=on; create table more (x)"
@@ -57,10 +58,7 @@ def file(request, tmp_path, monkeypatch):
     write(store, 1)
 
     def damage():
-        store._db.execute("pragma wal_checkpoint(truncate)")
-        store._db.close()
-        path.write_bytes(GARBAGE)
-        store._db = sqlite3.connect(path)
+        damaged_while_open(store, path, lambda path: path.write_bytes(GARBAGE))
 
     def asides():
         return [each for each in tmp_path.glob("*.damaged-*") if not each.name.endswith(("-wal", "-shm"))]
@@ -72,10 +70,8 @@ def test_a_file_that_was_begun_anew_is_not_set_aside_because_the_disk_is_full(fi
     file.damage()
     write(file.store, 2)
     assert len(file.asides()) == 1
-    file.store._db.execute("pragma query_only=on")
-    with pytest.raises(sqlite3.OperationalError):
+    with full_disk(file.store), pytest.raises(sqlite3.OperationalError):
         write(file.store, 3)
-    file.store._db.execute("pragma query_only=off")
     assert len(file.asides()) == 1, "it is whole"
     write(file.store, 4)
     assert written(file.store)[-2:] == [2, 4]
@@ -130,7 +126,9 @@ def test_no_connection_to_a_file_that_was_set_aside_stays_open(tmp_path, monkeyp
 
     monkeypatch.setattr(module, "connect", noted)
     store = MADE[stem](path)
-    assert [db for db in opened if not is_closed(db)] == [store._db]
+    assert sum(not is_closed(db) for db in opened) == 1
+    store.close()
+    assert all(map(is_closed, opened)), "the one that was open is the store's"
 
 
 def test_what_is_written_first_to_a_journal_begun_anew_is_whole(tmp_path):
@@ -138,10 +136,7 @@ def test_what_is_written_first_to_a_journal_begun_anew_is_whole(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     first, second = Aside(1, "held", "by its owner"), Aside(2, "held", "by its owner")
     journal.write_asides([first])
-    journal._db.execute("pragma wal_checkpoint(truncate)")
-    journal._db.close()
-    (tmp_path / "journal.sqlite").write_bytes(GARBAGE)
-    journal._db = sqlite3.connect(tmp_path / "journal.sqlite")
+    damaged_while_open(journal, tmp_path / "journal.sqlite", lambda path: path.write_bytes(GARBAGE))
     journal.write_asides([first, second])
     assert journal.asides() == [first, second]
 
@@ -176,10 +171,9 @@ def test_what_a_damaged_ledger_said_of_jobs_is_told_up_to_fifty_where_it_is_not_
     path = tmp_path / "ledger.sqlite"
     ledger = Ledger(path)
     ledger.record([move(None, State.HELD, 0, "", job_id=id) for id in range(1, 7 + jobs)])
-    ledger._db.execute("update jobs set state = 'free' where id >= 7")
-    ledger._db.execute("update jobs set nodes = 'no list', seal = null where id = 1")
-    ledger._db.commit()
     ledger.close()
+    change(path, "update jobs set state = 'free' where id >= 7")
+    change(path, "update jobs set nodes = 'no list', seal = null where id = 1")
     anew = Ledger(path)
     (mishap,) = anew.mishaps
     assert "begun anew with the 5 jobs whose rows are whole" in mishap.detail

@@ -20,6 +20,7 @@ from cpsched_bridge.store.ledger import Ledger, State, move
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
+from tests.stores import change, damaged_while_open, full_disk, rows
 
 GARBAGE = b"this is no database at all, " * 400
 
@@ -89,11 +90,7 @@ def test_a_row_that_is_not_as_it_was_written_is_not_believed_and_the_others_are(
 def test_a_ledger_that_is_damaged_while_it_is_used_is_written_anew_from_memory(tmp_path):
     path = tmp_path / "ledger.sqlite"
     ledger = a_ledger(path, 300)
-    ledger._db.execute("pragma wal_checkpoint(truncate)")
-    ledger._db.execute("pragma cache_size=0")
-    overwritten(path, 4096)
-    ledger._db.close()
-    ledger._db = sqlite3.connect(path)
+    damaged_while_open(ledger, path, lambda path: overwritten(path, 4096))
     ledger.record([move(ledger.get(1), State.STARTING, 6, "decided", nodes=(("n1", 1),), pinned=True)], 4)
     assert [h.kind for h in ledger.mishaps] == ["ledger_damaged"]
     fresh = Ledger(path)
@@ -115,14 +112,12 @@ def quoting_bytes(path):
 def test_a_schema_whose_error_has_no_text_is_damage_at_the_start_and_while_it_is_used(tmp_path):
     path = tmp_path / "ledger.sqlite"
     ledger = a_ledger(path)
-    ledger._db.close()
-    quoting_bytes(path)
-    with pytest.raises(UnicodeDecodeError), sqlite3.connect(path) as db:
-        db.execute("select * from jobs")
-    ledger._db = sqlite3.connect(path)
+    damaged_while_open(ledger, path, quoting_bytes)
+    with pytest.raises(UnicodeDecodeError):
+        rows(path, "select * from jobs")
     ledger.record([move(ledger.get(1), State.STARTING, 6, "decided")])
     assert Ledger(path).entries() == ledger.entries()
-    ledger._db.close()
+    ledger.close()
     quoting_bytes(path)
     fresh = Ledger(path)
     assert (fresh.entries(), [mishap.kind for mishap in fresh.mishaps]) == ([], ["ledger_damaged"])
@@ -134,13 +129,13 @@ def test_a_schema_whose_error_has_no_text_is_damage_at_the_start_and_while_it_is
 
 def test_a_full_disk_is_no_damage(tmp_path):
     ledger = a_ledger(tmp_path / "ledger.sqlite")
-    ledger._db.execute("pragma query_only=on")
-    with pytest.raises(sqlite3.OperationalError):
-        ledger.record([move(ledger.get(1), State.FREE, 6, "handed back")])
-    assert asides(tmp_path, "ledger.sqlite") == []
-    assert ledger.get(1).state is State.HELD, "what is not written is not so"
-    with pytest.raises(sqlite3.OperationalError):
-        ledger.record([move(ledger.get(1), State.FREE, 6, "handed back")], unwritten=True)
+    with full_disk(ledger):
+        with pytest.raises(sqlite3.OperationalError):
+            ledger.record([move(ledger.get(1), State.FREE, 6, "handed back")])
+        assert asides(tmp_path, "ledger.sqlite") == []
+        assert ledger.get(1).state is State.HELD, "what is not written is not so"
+        with pytest.raises(sqlite3.OperationalError):
+            ledger.record([move(ledger.get(1), State.FREE, 6, "handed back")], unwritten=True)
     assert ledger.get(1).state is State.FREE, "but in an emergency"
 
 
@@ -160,7 +155,7 @@ def test_sqlites_codes_that_say_more_of_a_disk_are_still_of_the_disk_and_those_o
 @pytest.mark.parametrize("at_s", [1 << 40, -(1 << 40)])
 def test_a_time_that_has_no_date_is_damage_before_anybody_shows_it(tmp_path, at_s):
     ledger = a_ledger(tmp_path / "ledger.sqlite")
-    ledger._db.execute("update transitions set at_s = ? where job_id = 2", (at_s,))
+    change(tmp_path / "ledger.sqlite", "update transitions set at_s = ? where job_id = 2", at_s)
     with pytest.raises(Damaged, match=f"at_s: ValueError: {at_s}"):
         ledger.history(2)
     assert ledger.history(1)
@@ -210,10 +205,7 @@ def test_a_journal_that_is_damaged_while_it_is_written_is_begun_anew_with_the_ne
     cluster.submit(*(a_job(id) for id in range(1, 300)))
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
-    bridge.journal._db.execute("pragma wal_checkpoint(truncate)")
-    bridge.journal._db.close()
-    overwritten(tmp_path / "journal.sqlite", 4096)
-    bridge.journal._db = sqlite3.connect(tmp_path / "journal.sqlite")
+    damaged_while_open(bridge.journal, tmp_path / "journal.sqlite", lambda path: overwritten(path, 4096))
     assert [bridge.cycle().result for _ in range(2)] == ["ok", "ok"]
     assert list(bridge.journal.numbers()) == [2, 3]
     assert len(bridge.journal.read(3).queue) == 298
@@ -239,13 +231,12 @@ def test_a_journal_of_an_earlier_version_is_set_aside_with_a_word_and_rounds_are
     assert Journal(path).mishaps == []
 
 
-def test_a_part_of_the_journal_that_is_damaged_is_one_line(bridge_at):
+def test_a_part_of_the_journal_that_is_damaged_is_one_line(bridge_at, tmp_path):
     bridge = bridge_at(FakeCluster(), mode="shadow")
     for _ in range(3):
         bridge.cycle()
     journal = bridge.journal
-    with journal._db:
-        journal._db.execute("update rounds set data = x'00112233' where round = 2")
+    change(tmp_path / "journal.sqlite", "update rounds set data = x'00112233' where round = 2")
     assert journal.read(1).number == 1
     with pytest.raises(DamagedFile, match="round=3: the journal is damaged there"):
         journal.read(3)
@@ -340,10 +331,7 @@ def test_a_file_that_is_damaged_on_a_full_disk_is_begun_anew_when_there_is_room(
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
     store, module = getattr(bridge, file), {"ledger": ledgers, "journal": journals}[file]
-    store._db.execute("pragma wal_checkpoint(truncate)")
-    store._db.close()
-    overwritten(tmp_path / f"{file}.sqlite", 4096)
-    store._db = sqlite3.connect(tmp_path / f"{file}.sqlite")
+    damaged_while_open(store, tmp_path / f"{file}.sqlite", lambda path: overwritten(path, 4096))
 
     def full(path, *_, **__):
         path.touch()

@@ -1,5 +1,6 @@
 import dataclasses
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from cpsched_bridge.store.rounds import (
 )
 from tests.builders import a_cluster, a_job, a_running
 from tests.fakes import FakeCluster, FirstFit
+from tests.stores import all_in_the_file, change, full_disk, rows, setting
 
 POLICY = PolicySpec("easy", "last-two", {}, {}, "one-second")
 
@@ -72,10 +74,8 @@ def test_a_round_that_the_disk_did_not_take_leaves_later_rounds_whole(tmp_path):
     """What changed since a round that is not there would be no use: the next one is written in full."""
     journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1)]))
-    journal._db.execute("pragma query_only=on")
-    with pytest.raises(sqlite3.OperationalError):
+    with full_disk(journal), pytest.raises(sqlite3.OperationalError):
         write(journal, 2, a_scene(queue=[a_job(1), a_job(2)]))
-    journal._db.execute("pragma query_only=off")
     write(journal, 3, a_scene(queue=[a_job(1), a_job(2), a_job(3)]))
     assert list(journal.numbers()) == [1, 3]
     assert journal.read(3).queue == (a_job(1), a_job(2), a_job(3))
@@ -224,7 +224,7 @@ def test_rounds_are_read_in_any_order_across_segments(tmp_path, monkeypatch):
     journal = Journal(tmp_path / "journal.sqlite")
     for number in range(1, 15):
         write(journal, number, a_scene(now_s=number, queue=[a_job(i) for i in range(number, number + 5)]))
-    assert [row[0] for row in journal._db.execute("select first from segments")] == [1, 5, 9, 13]
+    assert [row[0] for row in rows(tmp_path / "journal.sqlite", "select first from segments")] == [1, 5, 9, 13]
     reader = Journal(tmp_path / "journal.sqlite", read_only=True)
     for number in (14, 1, 4, 5, 3, 13, 12, 9, 9, 2):
         record = reader.read(number)
@@ -238,7 +238,7 @@ def test_another_cluster_or_policy_begins_a_segment_and_an_equal_cluster_does_no
     small, same, large = a_cluster(), a_cluster(), a_cluster(nodes=5)
     for number, (cluster, record) in enumerate([(small, POLICY), (same, POLICY), (large, POLICY), (large, other)], 1):
         write(journal, number, a_scene(cluster=cluster, queue=[a_job(1)]), record=record)
-    assert [row[0] for row in journal._db.execute("select first from segments")] == [1, 3, 4]
+    assert [row[0] for row in rows(tmp_path / "journal.sqlite", "select first from segments")] == [1, 3, 4]
     found = [journal.read(number) for number in (1, 2, 3, 4)]
     assert [record.cluster.size for record in found] == [4, 4, 5, 5]
     assert [record.policy for record in found] == [POLICY, POLICY, POLICY, other]
@@ -250,8 +250,7 @@ def test_rounds_go_when_they_are_too_old_with_all_that_belongs_to_them(tmp_path,
     for number in range(1, 41):
         write(journal, number, a_scene(now_s=number, queue=[a_job(number)]), started=[(a_job(900 + number), number)])
         journal.write_events(0.0, number, [Happening("mode", "control", number)])
-    with journal._db:
-        journal._db.execute("update rounds set at_unix_s = 1000.0 + round")
+    change(tmp_path / "journal.sqlite", "update rounds set at_unix_s = 1000.0 + round")
     assert journal.prune(1000.0 + 86_400 + 10) == 0, "the tenth is one day old, and not older"
     assert journal.prune(1000.0 + 86_400 + 25) == 20, "a segment goes as a whole, when its last round is too old"
     assert list(journal.numbers()) == list(range(21, 41))
@@ -296,13 +295,13 @@ def test_space_that_is_given_up_is_given_back(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1)]))
     journal.write_events(0.0, 1, [Happening("odd", "x" * 1000, id) for id in range(1000)])
-    journal._db.execute("pragma wal_checkpoint(truncate)")
+    all_in_the_file(tmp_path / "journal.sqlite")
     before = (tmp_path / "journal.sqlite").stat().st_size
     journal._begin_anew()
     write(journal, 2, a_scene(queue=[a_job(1)]))
     journal._max_bytes = 1
     assert journal.prune(1e9) == 1
-    journal._db.execute("pragma wal_checkpoint(truncate)")
+    all_in_the_file(tmp_path / "journal.sqlite")
     assert (tmp_path / "journal.sqlite").stat().st_size < before / 4
 
 
@@ -350,18 +349,18 @@ def test_the_list_of_jobs_not_decided_on_is_whole_after_an_error_of_the_disk(tmp
     journal = Journal(tmp_path / "journal.sqlite")
     first, second, third = (Aside(id, "held", "by its owner") for id in (1, 2, 3))
     journal.write_asides([first, second])
-    journal._db.execute("pragma query_only=on")
-    with pytest.raises(sqlite3.OperationalError):
-        journal.write_asides([second, third])
-    with pytest.raises(sqlite3.OperationalError):
-        journal.write_events(0.0, 1, [Happening("odd", "")])
-    journal.write_events(0.0, 1, [])
-    journal._db.execute("pragma query_only=off")
+    with full_disk(journal):
+        with pytest.raises(sqlite3.OperationalError):
+            journal.write_asides([second, third])
+        with pytest.raises(sqlite3.OperationalError):
+            journal.write_events(0.0, 1, [Happening("odd", "")])
+        journal.write_events(0.0, 1, [])
     journal.write_asides([first])
     assert journal.asides() == [first]
-    before = journal._db.total_changes
-    journal.write_asides([first])
-    assert journal._db.total_changes == before, "an unchanged list is not written"
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as other:
+        before = other.execute("pragma data_version").fetchone()
+        journal.write_asides([first])
+        assert other.execute("pragma data_version").fetchone() == before, "an unchanged list is not written"
     journal.write_asides([third])
     assert journal.asides() == [third]
     again = Journal(tmp_path / "journal.sqlite")
@@ -375,12 +374,12 @@ def test_a_segment_ends_when_its_rounds_take_a_sixteenth_of_the_bound(tmp_path):
     for number in range(1, 13):
         queue = [a_job(1000 * number + i, user=f"user{number * i}") for i in range(40)]
         write(journal, number, a_scene(now_s=number, queue=queue))
-    firsts = [row[0] for row in journal._db.execute("select first from segments order by first")]
+    firsts = [row[0] for row in rows(tmp_path / "journal.sqlite", "select first from segments order by first")]
     sizes = dict.fromkeys(firsts, 0)
     last = {}
     query = """select rounds.segment, length(rounds.data) + length(e.data)
                from rounds join explanations e using (round) order by round"""
-    for segment, size in journal._db.execute(query):
+    for segment, size in rows(tmp_path / "journal.sqlite", query):
         last[segment] = sizes[segment]
         sizes[segment] += size
     bound = 2**16 // 16
@@ -396,8 +395,7 @@ def test_every_so_many_rounds_those_that_are_too_old_go(tmp_path, monkeypatch):
     kept = []
     for number in range(1, 10):
         write(journal, number, a_scene(now_s=number))
-        with journal._db:
-            journal._db.execute("update rounds set at_unix_s = 1e9 - 43200 - 1 where round < 4")
+        change(tmp_path / "journal.sqlite", "update rounds set at_unix_s = 1e9 - 43200 - 1 where round < 4")
         kept.append(len(list(journal.numbers())))
     assert kept == [1, 2, 3, 1, 2, 3, 4, 5, 6]
 
@@ -410,8 +408,8 @@ def test_the_newest_segment_stays_however_small_the_bound(tmp_path, monkeypatch)
     assert journal.prune(0.0) == 4
     assert list(journal.numbers()) == [5]
     assert journal.prune(0.0) == 0
-    clusters = journal._db.execute("select count(*) from clusters").fetchone()[0]
-    assert (clusters, journal.read(5).queue) == (1, (a_job(5),))
+    assert rows(tmp_path / "journal.sqlite", "select count(*) from clusters") == [(1,)]
+    assert journal.read(5).queue == (a_job(5),)
 
 
 def test_a_cluster_of_which_no_round_is_left_goes_too(tmp_path):
@@ -419,7 +417,7 @@ def test_a_cluster_of_which_no_round_is_left_goes_too(tmp_path):
     write(journal, 1, a_scene(cluster=a_cluster(nodes=3)))
     write(journal, 2, a_scene(cluster=a_cluster(nodes=5)))
     journal.prune(0.0)
-    assert journal._db.execute("select count(*) from clusters").fetchone()[0] == 1
+    assert rows(tmp_path / "journal.sqlite", "select count(*) from clusters") == [(1,)]
     assert journal.read(2).cluster.size == 5
 
 
@@ -448,8 +446,7 @@ def test_a_round_is_kept_for_as_many_days_as_are_set_to_the_second(tmp_path, mon
     journal = Journal(tmp_path / "journal.sqlite", keep_days=0.5)
     for number in (1, 2):
         write(journal, number, a_scene(now_s=number))
-    with journal._db:
-        journal._db.execute("update rounds set at_unix_s = ? where round = 1", (1e9 - age_s,))
+    change(tmp_path / "journal.sqlite", "update rounds set at_unix_s = ? where round = 1", 1e9 - age_s)
     journal.prune(1e9)
     assert list(journal.numbers()) == left
 
@@ -469,5 +466,5 @@ def test_a_round_need_not_reach_the_disk_at_once(tmp_path):
     """That of the ledger must: a lost round costs nothing but its explanation."""
     journal, ledger = Journal(tmp_path / "journal.sqlite"), Ledger(tmp_path / "ledger.sqlite")
     normal, full = 1, 2
-    assert journal._db.execute("pragma synchronous").fetchone()[0] == normal
-    assert ledger._db.execute("pragma synchronous").fetchone()[0] == full
+    assert setting(journal, "synchronous") == normal
+    assert setting(ledger, "synchronous") == full

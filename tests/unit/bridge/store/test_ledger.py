@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import places
 from cpsched_bridge.store.ledger import CLOSED, FOLLOWS, KEPT, Entry, IllegalTransition, Ledger, State, Transition, move
+from tests.stores import change, nobody_is_writing, rows, setting
 
 
 def test_what_was_recorded_is_there_after_a_restart(tmp_path):
@@ -54,7 +55,7 @@ def test_a_ledger_of_a_version_without_seals_is_read_and_sealed_as_it_is_written
     ledger = Ledger(path)
     assert (ledger.kept(), ledger.mishaps, ledger.whole) == ([1, 2], [], True)
     ledger.record([move(ledger.get(1), State.FREE, 6, "handed back")])
-    assert dict(ledger._db.execute("select id, seal is null from jobs")) == {1: 0, 2: 1}
+    assert dict(rows(path, "select id, seal is null from jobs")) == {1: 0, 2: 1}
 
 
 def test_what_is_committed_is_in_the_file_itself(tmp_path):
@@ -74,9 +75,8 @@ def test_what_is_missing_is_noticed_at_the_start(tmp_path, damage):
     ledger = Ledger(path)
     ledger.record([move(None, State.HELD, 5, "held", job_id=id) for id in (1, 2)], 3)
     assert Ledger(path).whole
-    ledger._db.execute(damage)
-    ledger._db.commit()
     ledger.close()
+    change(path, damage)
     anew = Ledger(path)
     assert not anew.whole
     assert anew.kept() == {"delete": [2], "drop table jobs": []}.get(damage.split(" from")[0], [1, 2])
@@ -150,8 +150,7 @@ def test_a_transition_checks_itself():
 def test_a_durable_commit_reaches_the_disk_and_that_is_the_default(tmp_path, options, level):
     """SQLite's levels: 2 is FULL, which survives a power failure; 1 is NORMAL, which does not in WAL mode."""
     ledger = Ledger(tmp_path / "ledger.sqlite", **options)
-    assert ledger._db.execute("pragma synchronous").fetchone() == (level,)
-    assert ledger._db.execute("pragma journal_mode").fetchone() == ("wal",)
+    assert (setting(ledger, "synchronous"), setting(ledger, "journal_mode")) == (level, "wal")
 
 
 def test_a_ledger_can_be_looked_at_while_it_is_written_but_not_written_twice(tmp_path):
@@ -236,19 +235,19 @@ def test_entries_are_asked_for_by_state_and_pins_only_of_jobs_that_are_not_over(
 def test_the_settings_make_the_ledger_durable_and_leave_no_other_choice_by_accident(tmp_path):
     for asked, synchronous in ((Settings(state_dir=tmp_path), 2), (Settings(state_dir=tmp_path, durable=False), 1)):
         with places.opened_ledger(asked) as ledger:
-            assert ledger._db.execute("pragma synchronous").fetchone() == (synchronous,)
+            assert setting(ledger, "synchronous") == synchronous
         with places.emergency_ledger(asked) as ledger:
-            assert ledger._db.execute("pragma synchronous").fetchone() == (synchronous,)
+            assert setting(ledger, "synchronous") == synchronous
 
 
 def test_a_batch_is_on_disk_before_record_returns(tmp_path):
     """Another process sees it: a transaction that is left open would be lost with the process."""
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.record([move(None, State.HELD, 0, "", job_id=1)])
-    assert not ledger._db.in_transaction
+    assert nobody_is_writing(tmp_path / "ledger.sqlite")
     assert Ledger(tmp_path / "ledger.sqlite", read_only=True).kept() == [1]
     ledger.forget(0)
-    assert not ledger._db.in_transaction
+    assert nobody_is_writing(tmp_path / "ledger.sqlite")
 
 
 def test_a_job_that_is_not_over_is_never_forgotten(tmp_path):

@@ -18,6 +18,7 @@ from cpsched_bridge.watch.gate import most_clients
 from cpsched_bridge.watch.once_a_minute import OncePerMinute
 from cpsched_bridge.watch.server import Watch
 from tests.fakes import FakeCluster
+from tests.patience import ENOUGH_S
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_ready_after_a_good_cycle_and_not_after_a_failed_one(endpoint, watch, br
 
 def test_a_good_cycle_of_some_time_ago_does_not_make_the_bridge_ready(endpoint, watch, bridge_at):
     bridge_at(FakeCluster(), listeners=(watch,)).cycle()
-    now_s = watch.health._last_s + 11.0  # ten intervals later than the next one is due
+    now_s = watch.health._last_s + 11.0  # a cycle that comes some intervals late is still told of as an event only
     watch.health.clock = lambda: now_s
     assert get(endpoint, "readyz")[0] == 200
     watch.health.clock = lambda: now_s + 12.0
@@ -120,7 +121,7 @@ def crowd(endpoint):
 
     def come(number, said=b""):
         for _ in range(number):
-            opened.append(socket.create_connection(address(endpoint), timeout=5))
+            opened.append(socket.create_connection(address(endpoint), timeout=ENOUGH_S))
             opened[-1].sendall(said)
 
     yield come
@@ -147,7 +148,7 @@ def test_no_more_connections_are_kept_than_there_is_room_for(endpoint, crowd):
 
 def sent_for_ever(endpoint, first, then, pause_s=0.0):
     """Send `first`, and `then` again and again, and never read, until the server has had enough."""
-    with socket.create_connection(address(endpoint), timeout=20) as client:
+    with socket.create_connection(address(endpoint), timeout=ENOUGH_S) as client:
         client.sendall(first)
         while True:
             client.sendall(then)
@@ -182,10 +183,10 @@ def test_requests_that_are_none_are_told_once(watch, monkeypatch):
 
 def test_it_ends_although_clients_keep_their_connections(watch):
     endpoint = Endpoint(watch.app(), "127.0.0.1", 0)
-    clients = [socket.create_connection(address(endpoint), timeout=5) for _ in range(20)]
+    clients = [socket.create_connection(address(endpoint), timeout=ENOUGH_S) for _ in range(20)]
     closing = threading.Thread(target=endpoint.close, daemon=True)
     closing.start()
-    closing.join(20)
+    closing.join(ENOUGH_S)
     assert not closing.is_alive()
     for client in clients:
         client.close()
@@ -193,7 +194,7 @@ def test_it_ends_although_clients_keep_their_connections(watch):
 
 def answer_to(endpoint, request):
     """The first line and the headers of the answer to these bytes."""
-    with socket.create_connection(address(endpoint), timeout=10) as client:
+    with socket.create_connection(address(endpoint), timeout=ENOUGH_S) as client:
         client.sendall(request)
         found = b""
         while b"\r\n\r\n" not in found and (part := client.recv(4096)):

@@ -1,0 +1,114 @@
+"""Pins that a former run has left are taken off while the bridge still begins; nothing else happens then."""
+
+import sqlite3
+
+import pytest
+
+from cpsched_bridge.cycle.beginning import Beginning
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
+from cpsched_bridge.ports import Claim, Hold
+from cpsched_bridge.store.ledger import State
+from tests.builders import a_job
+from tests.fakes import FakeCluster, FakePace
+
+TIMEOUT_S = 15
+
+
+@pytest.fixture
+def cluster():
+    """What a dead bridge has left: a start that does not come true, a requeued job with its old pin, a held job."""
+    found = FakeCluster(lazy=True)
+    found.submit(a_job(1), a_job(2), a_job(3, per_unit=99))
+    return found
+
+
+@pytest.fixture
+def left(bridge_at, cluster):
+    """The bridge after that one, which begins for ever; how many looks it takes is told."""
+    former = bridge_at(cluster, on_stop="keep")
+    former.cycle()
+    cluster.drained.add(0)
+    cluster.run_now(2, ((0, 1),))
+    former.cycle()
+    cluster.requeue(2)
+    cluster.commands.clear()
+
+    def begin(looks=4, **changes):
+        pace = FakePace(cycles=looks)
+        beginning = Beginning([lambda: "compiles"])
+        changes = {"on_stop": "keep", "start": {"timeout_s": TIMEOUT_S}, **changes}
+        bridge = bridge_at(cluster, beginning=beginning, pace=pace, **changes)
+        bridge.run()
+        return bridge
+
+    return begin
+
+
+def test_a_requeued_jobs_old_pin_goes_at_once_and_a_start_keeps_its_time(left, cluster):
+    bridge = left()
+    assert cluster.commands == [("hold", (2,))]
+    assert (cluster.jobs[2].pin, cluster.jobs[2].hold) == ((), Hold.ADMIN)
+    assert cluster.jobs[1].pin, "it may still run"
+    states = {id: bridge.ledger.get(id).state for id in (1, 2, 3)}
+    assert states == {1: State.STARTING, 2: State.HELD, 3: State.HELD}
+
+
+def test_a_start_whose_time_is_up_is_undone(left, cluster):
+    cluster.now_s = TIMEOUT_S + 1
+    left()
+    assert sorted(id for _, ids in cluster.commands for id in ids) == [1, 2]
+    assert not cluster.jobs[1].pin
+
+
+def test_it_reads_at_the_pace_of_cycles_and_not_at_all_where_the_ledger_knows_no_pin(left, bridge_at, cluster):
+    readings = []
+    observe = cluster.observe
+    cluster.observe = lambda pinned=(): readings.append(1) or observe(pinned)
+    left(looks=9, cycle={"interval_s": 2.0})
+    assert len(readings) == 3, "at 0, 2 and 4 s of 4.5 s"
+    cluster.jobs = {3: cluster.jobs[3]}
+    bridge_at(cluster).cycle()
+    readings.clear()
+    left()
+    assert readings == []
+
+
+@pytest.mark.parametrize("error", [BackendUnavailable("away"), BackendTimeout("slow")])
+@pytest.mark.parametrize("call", ["observe", "hold"])
+def test_a_cluster_that_does_not_answer_is_tried_again(left, cluster, call, error):
+    cluster.fail(call, error)
+    left(cycle={"interval_s": 0.5})
+    assert cluster.commands[-1] == ("hold", (2,))
+    assert not cluster.jobs[2].pin
+
+
+def test_a_disk_that_takes_nothing_is_left_to_the_first_cycle(left, cluster, monkeypatch):
+    def full(self, *_, **__):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("cpsched_bridge.store.ledger.Ledger.record", full)
+    left()
+    assert cluster.commands == []
+
+
+def test_shadow_mode_takes_off_nothing(left, cluster):
+    left(mode="shadow")
+    assert cluster.commands == []
+
+
+def test_another_bridge_in_control_keeps_its_pins(left, cluster):
+    cluster.claimed = Claim("other", "run", 3, "elsewhere")
+    left()
+    assert cluster.commands == []
+
+
+def test_a_paused_bridge_hands_back_what_is_pinned_and_nothing_else(left, bridge_at, cluster):
+    bridge_at(cluster).pause.pause("for a while")
+    left()
+    assert cluster.commands == [("hand_back", (1, 2))]
+    assert cluster.jobs[3].hold is Hold.PLUGIN
+
+
+def test_a_start_that_comes_true_meanwhile_is_left_to_the_first_cycle_to_count(left, cluster):
+    cluster.run_now(1, ((1, 1),))
+    assert left().ledger.get(1).state is State.STARTING
