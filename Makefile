@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test check fuzz damages bounds chaos soak mutants mutants-by-hand kernels lint coverage release-check bench docs docs-serve docs-pages picture clean
+.PHONY: help demo test check fuzz damages bounds chaos soak mutants mutants-by-hand kernels lint coverage bundle release-check bench docs docs-serve docs-pages picture clean
 .DEFAULT_GOAL := test
 
 help:                           ## this list
@@ -58,7 +58,10 @@ lint: $(VENV)/.installed        ## linters, formatting, types, import contracts
 coverage: kernels               ## how much of the code the unit tests run through; fails below the floor of pyproject.toml
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --cov --cov-report=term:skip-covered tests/unit
 
-release-check: $(VENV)/.installed ## wheel and sdist built, looked over, and the wheel tried on each Python from 3.11 to 3.14 that is here
+bundle:                         ## all wheels that a host without a network needs, in one archive, for PYTHON=python3.11 and this platform
+	$(PYTHON) deploy/bundle/build.py build/bundle
+
+release-check: $(VENV)/.installed ## wheel, sdist and bundle built, looked over, and tried on each Python from 3.11 to 3.14 that is here or in a container
 	$(BIN)/python -m tests.release $(PYTHONS)
 
 bench: $(VENV)/.installed       ## speed and memory, printed beside the reference figures

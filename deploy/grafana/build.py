@@ -72,7 +72,7 @@ def mean(metric: str, more: str = HERE, label: str = "") -> str:
 # ------------------------------------------------------------------------------------------ what an operator sees first
 
 AT_A_GLANCE = (
-    Panel("Mode", "What the bridge does: control starts jobs, shadow only decides, paused gives jobs back.", "none",
+    Panel("Mode", "What the bridge does: control starts jobs, shadow only decides, paused hands jobs back.", "none",
           ((f'sum by (instance) (2 * cpsched_mode{{{HERE}, mode="control"}} or cpsched_mode{{{HERE}, mode="shadow"}})',
             "{{instance}}"),),
           words=(("0", "paused", "red"), ("1", "shadow", "blue"), ("2", "control", "green"))),

@@ -16,7 +16,7 @@ words in front of what the user wrote there:
 Users can neither write these words into a comment nor lose them by writing another. This holds while the plugin is
 loaded, also while it is switched off. Words are separated by single spaces, and count only where they match exactly.
 
-The bridge may start a held job, and the dead-man timer may give it back to Slurm, only where
+The bridge may start a held job, and the dead-man timer may hand it back to Slurm, only where
   - the admin_comment is bridge:wait, and
   - the comment has neither bridge:user-held nor bridge:admin-held, and
   - the comment has bridge:wait, or the job was never requeued and its reason is not JobHeldAdmin, and
@@ -45,6 +45,9 @@ local settings = {
    bridge_uid = nil,
    -- Names of the partitions to manage; nil: all. A job that names none is in the default partition.
    partitions = nil,
+   -- A file that is written anew with every submission and change that this plugin sees: a bridge with this file among
+   -- its cycle.wake_files looks at once. Its folder must be writable by SlurmUser.
+   wake_file = nil,
 }
 
 local file = io.open("/etc/slurm/cpsched.lua", "r")
@@ -64,6 +67,15 @@ local function switched_off()
       return true
    end
    return false
+end
+
+-- Wake a bridge. That nobody can write the file must stop no submission.
+local function wake()
+   local file = settings.wake_file and io.open(settings.wake_file, "w")
+   if file then
+      file:write("changed\n")
+      file:close()
+   end
 end
 
 local function default_partition(part_list)
@@ -221,6 +233,7 @@ local function with_pin(comment, wanted)
 end
 
 function slurm_job_submit(job_desc, part_list, submit_uid)
+   wake()
    local notable = true
    if job_desc.comment ~= nil and job_desc.comment ~= "" then
       job_desc.comment = rewritten(nil, job_desc.comment)
@@ -249,6 +262,9 @@ end
 
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
    local by_bridge = settings.bridge_uid ~= nil and modify_uid == settings.bridge_uid
+   if not by_bridge then
+      wake()
+   end
    local by_owner = modify_uid == job_rec.user_id
    local managed = job_rec.admin_comment == WAIT
    local comment = job_rec.comment

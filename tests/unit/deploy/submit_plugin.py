@@ -24,6 +24,9 @@ class SubmitPlugin:
 
     def __init__(self, settings: str | None = "{ bridge_uid = 2100 }", text: str | None = None) -> None:
         self.off = False
+        self.written: list[tuple[str, str]] = []
+        """Files that the script wrote, with their texts."""
+        self.writable = True
         self.told: list[str] = []
         self._lua = lua51.LuaRuntime(unpack_returned_tuples=True, encoding="latin-1")
         world = self._lua.globals()
@@ -33,6 +36,10 @@ class SubmitPlugin:
         present = {"/etc/slurm/cpsched.lua": settings is not None}
 
         def opened(path: str, mode: str) -> Any:
+            if mode == "w":
+                if not self.writable:
+                    return None
+                return self._lua.table(write=lambda _, text: self.written.append((path, text)), close=lambda *_: None)
             assert mode == "r"
             exists = self.off if path.endswith(".off") else present.get(path, False)
             return self._lua.table(close=lambda *_: None) if exists else None

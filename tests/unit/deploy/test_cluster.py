@@ -155,6 +155,6 @@ class Bare:
 
     def run(self):
         return subprocess.run(
-            [ROOT / "deploy" / "slurm" / "base-image"], capture_output=True, text=True, check=False,
+            [ROOT / "deploy" / "slurm" / "base-image", "forky"], capture_output=True, text=True, check=False,
             env={"PATH": str(self.host.folder)},
         )  # fmt: skip

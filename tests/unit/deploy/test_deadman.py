@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import ENOUGH_S
 from tests.unit.deploy.deadman import SCRIPT, DeadMan, Job, Told
 
 
@@ -48,7 +49,7 @@ def test_a_stale_heartbeat_gives_the_jobs_back(deadman: DeadMan, age_s: int, say
 def test_a_missing_heartbeat_counts_as_stale(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("7")])
     told = deadman.run()
-    assert told.words == f"no heartbeat at {deadman.heartbeat}\ngave back 1 held jobs, cleared 0 node lists\n"
+    assert told.words == f"no heartbeat at {deadman.heartbeat}\nhanded back 1 held jobs, cleared 0 node lists\n"
     assert kept(told) == set()
 
 
@@ -127,7 +128,7 @@ def test_now_does_not_ask_the_heartbeat(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("7")])
     deadman.beat(0)
     told = deadman.run("--now")
-    assert (told.words, kept(told)) == ("gave back 1 held jobs, cleared 0 node lists\n", set())
+    assert (told.words, kept(told)) == ("handed back 1 held jobs, cleared 0 node lists\n", set())
 
 
 def test_the_loop_looks_again_and_ends_when_told_to(deadman: DeadMan) -> None:
@@ -139,9 +140,9 @@ def test_the_loop_looks_again_and_ends_when_told_to(deadman: DeadMan) -> None:
     deadman.heartbeat.unlink()
     assert process.stdout is not None
     assert "no heartbeat" in process.stdout.readline()
-    assert "gave back 1 held jobs" in process.stdout.readline()
+    assert "handed back 1 held jobs" in process.stdout.readline()
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(ENOUGH_S) == 0
 
 
 def test_other_words_show_how_it_is_used(deadman: DeadMan) -> None:
@@ -184,7 +185,7 @@ def test_what_waits_for_the_bridge_goes_back(deadman: DeadMan, case: str) -> Non
     deadman.put(jobs=[OURS[case]])
     told = deadman.run()
     assert kept(told) == set()
-    assert "gave back 1 held jobs, cleared 0 node lists" in told.words
+    assert "handed back 1 held jobs, cleared 0 node lists" in told.words
 
 
 @pytest.mark.parametrize("case", NOT_OURS)
@@ -193,7 +194,7 @@ def test_everything_else_stays(deadman: DeadMan, case: str) -> None:
     deadman.put(jobs=[job])
     told = deadman.run()
     assert told.jobs == {"1": job}
-    assert "gave back" not in told.words
+    assert "handed back" not in told.words
 
 
 @pytest.mark.parametrize("forged", ["bridge:wait\x1c", "bridge:wait\x85", "BRIDGE:WAIT", "a\nbridge:wait\nb"])
@@ -236,7 +237,7 @@ def test_node_lists_of_the_bridge_are_put_back(deadman: DeadMan) -> None:
     ]
     deadman.put(jobs=jobs)
     told = deadman.run()
-    assert "gave back 2 held jobs, cleared 5 node lists" in told.words
+    assert "handed back 2 held jobs, cleared 5 node lists" in told.words
     assert [job.reqnodes for job in told.jobs.values()] == ["", "n[1-2]", "", "n2", ""]
     assert kept(told) == {"4"}
     orders = [command for command in told.commands if command.startswith("scontrol ") and "show" not in command]
@@ -270,7 +271,7 @@ def test_tasks_are_named_as_tasks(deadman: DeadMan) -> None:
     ]
     deadman.put(jobs=jobs)
     told = deadman.run()
-    assert "gave back 4 held jobs, cleared 2 node lists" in told.words
+    assert "handed back 4 held jobs, cleared 2 node lists" in told.words
     assert (told.status, kept(told)) == (0, set())
     assert {"scontrol update JobId=9_2 ReqNodeList=", "scontrol update JobId=11_[3,5-8] ReqNodeList="} <= set(
         told.commands
@@ -295,7 +296,7 @@ def test_it_reports_what_worked_not_what_it_wanted(deadman: DeadMan) -> None:
     deadman.put(jobs=jobs, stubborn=[str(n) for n in range(3, 16)])
     told = deadman.run()
     assert told.status == 1
-    assert "gave back 2 held jobs, cleared 2 node lists" in told.words
+    assert "handed back 2 held jobs, cleared 2 node lists" in told.words
     assert "still held: 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, and 3 more\n" in told.words
     assert "node list not cleared: 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, and 3 more\n" in told.words
 
@@ -305,7 +306,7 @@ def test_a_released_job_whose_list_stays_is_told(deadman: DeadMan) -> None:
     deadman.put(jobs=[job], stubborn=["3"])
     told = deadman.run()
     assert told.status == 1
-    assert "gave back 0 held jobs, cleared 0 node lists\n" in told.words
+    assert "handed back 0 held jobs, cleared 0 node lists\n" in told.words
     assert "node list not cleared: 3\n" in told.words
 
 
@@ -319,7 +320,7 @@ def test_with_nothing_to_do_it_says_nothing_of_jobs(deadman: DeadMan) -> None:
 def test_many_jobs_go_back_in_few_commands(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job(str(n)) for n in range(1, 1202)])
     told = deadman.run()
-    assert "gave back 1201 held jobs" in told.words
+    assert "handed back 1201 held jobs" in told.words
     assert len([command for command in told.commands if "release" in command]) == 3
 
 
@@ -344,7 +345,7 @@ def test_the_ledger_is_asked_where_an_administrators_hold_may_be_the_bridges(dea
     deadman.put(jobs=[Job("1", admin_comment="", reason="JobHeldAdmin"), Job("2")])
     told = deadman.run()
     assert "cpsched release-all --force" in told.commands
-    assert "gave back 1 held jobs" in told.words
+    assert "handed back 1 held jobs" in told.words
     assert "by the ledger: nothing is held by the bridge any more" in told.words
     assert told.commands.index("cpsched release-all --force") > told.commands.index("scontrol release 2")
 
@@ -394,7 +395,7 @@ def test_it_works_without_a_byte_of_free_space(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job(name) for name in names])
     told = deadman.run(before="ulimit -S -f 0")
     assert kept(told) == set()
-    assert "gave back 5200 held jobs" in told.words
+    assert "handed back 5200 held jobs" in told.words
 
 
 def test_it_leaves_no_file_behind(deadman: DeadMan) -> None:

@@ -393,3 +393,31 @@ def test_what_is_not_changed_is_not_touched(plugin: SubmitPlugin) -> None:
         record = {**MANAGED, "comment": "bridge:user-held  odd   blanks"}
         assert plugin.modify(user, record, time_limit=5, priority=NO_VAL) == {"time_limit": 5, "priority": NO_VAL}
         assert plugin.modify(user, {"priority": 5}, time_limit=5) == {"time_limit": 5}
+
+
+# Waking a bridge
+
+
+def test_submissions_and_changes_write_the_wake_file_but_the_bridge_s_own_changes_do_not() -> None:
+    plugin = SubmitPlugin('{ bridge_uid = 2100, wake_file = "/run/cpsched/wake" }')
+    plugin.submit()
+    plugin.modify(ALICE, MANAGED, time_limit=5)
+    assert plugin.written == [("/run/cpsched/wake", "changed\n")] * 2
+    plugin.modify(BRIDGE, MANAGED, priority=RELEASE)
+    assert len(plugin.written) == 2, "a bridge that wakes itself would never rest"
+
+
+def test_a_plugin_that_is_switched_off_still_wakes(plugin: SubmitPlugin) -> None:
+    woken = SubmitPlugin('{ wake_file = "/run/cpsched/wake" }')
+    woken.off = True
+    woken.submit()
+    assert len(woken.written) == 1
+    plugin.submit()
+    assert plugin.written == [], "nobody asked for a wake file"
+
+
+def test_a_wake_file_that_cannot_be_written_stops_no_submission() -> None:
+    plugin = SubmitPlugin('{ wake_file = "/nowhere/wake" }')
+    plugin.writable = False
+    assert plugin.submit() == {"priority": 0, "admin_comment": WAIT}
+    assert plugin.modify(ALICE, MANAGED, time_limit=5) is not None

@@ -76,6 +76,22 @@ def test_chosen_tests_run_on_one_cluster(host):
     assert "tests/slurm " not in tests
 
 
+def test_an_older_release_runs_on_a_cluster_of_its_own_and_without_a_systemd_where_so_told(host):
+    done, calls = run(host, "-m", "conformance", "tests/slurm", SLURM="22.05", SYSTEMD="0")
+    assert done.returncode == 0, done.stderr
+    assert clusters_of(calls, r"up --detach mariadb .*n4$") == [("cpsched-2205", "172.30.57")]
+    assert not clusters_of(calls, "up .* systemd$")
+    built = [call for call in calls if ": build --tag " in call]
+    assert all("--tag cpsched/" in call and ":22.05 " in call for call in built)
+    assert any("SUITE=bookworm --build-arg SLURM=22.05" in call for call in built)
+    assert any(call.endswith("--durations=10 -m conformance tests/slurm") for call in calls)
+
+
+def test_a_release_that_is_not_there_is_refused(host):
+    done = host.run("cluster", "up", SLURM="20.11")
+    assert (done.returncode, done.stderr) == (1, "cluster: SLURM=20.11: must be one of 22.05, 24.11, 26.05\n")
+
+
 def test_each_worker_has_a_cluster_of_its_own_named_as_the_script_names_it():
     named = {"CPSCHED_PROJECT": "mine"}
     assert project_of({}) == "cpsched"

@@ -1,0 +1,218 @@
+"""A bundle: the wheels of cpsched and of all that it needs at run time, in one archive for hosts without a network.
+
+python3 deploy/bundle/build.py OUT [--only wheels | folder] [--wheel FILE]
+
+The bundle is for the Python that runs this program, and for this machine's architecture. In the folder OUT:
+
+- `NAME/`: the wheels, `install.py`, `README.md`, `bundle.json` with what the host must have, and `SHA256SUMS`;
+- `NAME.tar.gz` and `NAME.tar.gz.sha256`: the same in one file. The same wheels give the same archive, byte by byte.
+
+NAME has the version, the Python and the platform, such as cpsched-0.1.0-cp311-manylinux_2_28_x86_64. The wheels come
+through pip, from wherever pip is told to look. `--wheel FILE` is cpsched's own wheel, built if it is not named.
+
+`--only wheels` fetches the dependencies, and stops there; `--only folder` goes on from what was fetched, without a
+network and without an archive. So an image keeps the dependencies in a layer of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+OLD_NAMES = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
+"""Platform tags from before glibc's version was in them (PEP 600), with that version."""
+MADE_AT_S = 1580601600
+"""The time of every member of the archive: 2 February 2020, as hatchling writes it into wheels."""
+
+
+class Wrong(Exception):
+    """What keeps this from becoming a bundle, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a host must have for the bundle."""
+
+    version: str
+    """The version of cpsched."""
+    python: tuple[int, int]
+    machine: str
+    """As `platform.machine()` names it."""
+    glibc: tuple[int, int]
+    """The oldest version that every wheel bears."""
+
+    @property
+    def name(self) -> str:
+        """The name of the folder and of the archive."""
+        (major, minor), (libc, release) = self.python, self.glibc
+        return f"cpsched-{self.version}-cp{major}{minor}-manylinux_{libc}_{release}_{self.machine}"
+
+    @property
+    def words(self) -> str:
+        """The same for people."""
+        python, glibc = (".".join(map(str, each)) for each in (self.python, self.glibc))
+        return f"CPython {python} on Linux {self.machine} with glibc {glibc} or newer"
+
+
+def platform_of(wheel: str) -> tuple[str, tuple[int, int]] | None:
+    """Machine and oldest glibc that a wheel is for, by the tags in its name; None: any. Raises `Wrong` for others."""
+    found = []
+    for tag in wheel.removesuffix(".whl").split("-")[-1].split("."):
+        if tag == "any":
+            return None
+        if match := re.fullmatch(r"manylinux_(\d+)_(\d+)_(\w+)", tag):
+            found.append((match[3], (int(match[1]), int(match[2]))))
+        elif (old := tag.partition("_"))[0] in OLD_NAMES:
+            found.append((old[2], OLD_NAMES[old[0]]))
+    if not found:
+        raise Wrong(f"{wheel}: must be a manylinux wheel, which other hosts can install")
+    return min(found, key=lambda each: each[1])
+
+
+def needs_of(version: str, python: tuple[int, int], wheels: Iterable[str]) -> Needs:
+    """What the wheels need together. Raises `Wrong` where they are for different machines, or none is for a machine."""
+    platforms = [found for wheel in wheels if (found := platform_of(wheel))]
+    machines = {machine for machine, _ in platforms}
+    if len(machines) != 1:
+        raise Wrong(f"the wheels are for {sorted(machines) or 'no machine'}: must be for one machine")
+    return Needs(version, python, machines.pop(), max(glibc for _, glibc in platforms))
+
+
+def pip(environment: Path, *words: str | Path) -> None:
+    """Run the environment's pip. Raises `Wrong` with its last words where it fails."""
+    command = [environment / "bin" / "python", "-m", "pip", "--disable-pip-version-check", *words]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, cwd=ROOT)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
+        raise Wrong(f"pip {words[0]}: exit code {done.returncode}: {said}")
+
+
+def project() -> tuple[str, list[str], list[str]]:
+    """The version, the run-time dependencies, and what the wheel is built with."""
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return content["project"]["version"], content["project"]["dependencies"], content["build-system"]["requires"]
+
+
+def fetch(out: Path) -> None:
+    """The dependencies' wheels into `OUT/wheels`, and the environment that builds the project's own into `OUT/env`."""
+    _, dependencies, builds_with = project()
+    shutil.rmtree(out / "wheels", ignore_errors=True)
+    venv.create(out / "env", with_pip=True, clear=True)
+    pip(out / "env", "install", "--quiet", *builds_with)
+    pip(out / "env", "download", "--quiet", "--only-binary=:all:", "--dest", out / "wheels", *dependencies)
+
+
+def folder_of(out: Path, own: Path | None = None) -> tuple[Needs, Path]:
+    """The bundle as a folder, from the dependencies in `OUT/wheels` and the project's own wheel, built if not given."""
+    version = project()[0]
+    if own is None:
+        shutil.rmtree(out / "own", ignore_errors=True)
+        pip(out / "env", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", out / "own", ROOT)
+        (own,) = (out / "own").glob("cpsched-*.whl")
+    wheels = [*sorted((out / "wheels").glob("*.whl")), own]
+    needs = needs_of(version, sys.version_info[:2], [each.name for each in wheels])
+    folder = out / needs.name
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "wheels").mkdir(parents=True)
+    for each in wheels:
+        shutil.copyfile(each, folder / "wheels" / each.name)
+    shutil.copyfile(HERE / "install.py", folder / "install.py")
+    (folder / "bundle.json").write_text(json.dumps(asdict(needs), indent=1) + "\n")
+    (folder / "README.md").write_text(readme(needs, [each.name for each in wheels]))
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    (folder / "SHA256SUMS").write_text("".join(sum_line(path, path.relative_to(folder)) for path in files))
+    return needs, folder
+
+
+def readme(needs: Needs, wheels: Iterable[str]) -> str:
+    """What the bundle is for, how it is installed, and what is in it."""
+    rows = "\n".join("| {} | {} |".format(*each.split("-")[:2]) for each in sorted(wheels))
+    python = ".".join(map(str, needs.python))
+    return f"""# cpsched {needs.version}, with all that it needs
+
+For {needs.words}. Nothing is fetched from a network.
+
+    sha256sum --check SHA256SUMS
+    python{python} install.py /opt/cpsched
+
+`install.py` says so where the host has another Python or platform. It makes a virtual environment (Debian: package
+`python3-venv`) and does in it what can also be done by hand:
+
+    python{python} -m venv /opt/cpsched
+    /opt/cpsched/bin/pip install --no-index --find-links wheels cpsched
+
+Then `/opt/cpsched/bin/cpsched deploy-files DIR` writes the page for administrators, ADMIN.md, and the files that it
+speaks of.
+
+| package | version |
+|---|---|
+{rows}
+"""
+
+
+def sum_line(path: Path, name: Path) -> str:
+    """One line as `sha256sum` prints and checks them."""
+    with path.open("rb") as file:
+        return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n"
+
+
+def archived(folder: Path) -> Path:
+    """The folder as an archive beside it, with the archive's checksum in a file of its own."""
+    archive = folder.with_name(f"{folder.name}.tar.gz")
+    with (
+        archive.open("wb") as raw,
+        gzip.GzipFile("", "wb", 1, raw, 0) as packed,  # wheels are compressed already
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for path in sorted(folder.rglob("*")):
+            tar.add(path, f"{folder.name}/{path.relative_to(folder)}", recursive=False, filter=anonymous)
+    archive.with_name(f"{archive.name}.sha256").write_text(sum_line(archive, Path(archive.name)))
+    return archive
+
+
+def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """A member that says nothing of who packed it, when, and with which umask."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = "root"
+    member.mtime = MADE_AT_S
+    member.mode = 0o755 if member.isdir() else 0o644
+    return member
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Build it; 0, or 1 and one line that says what is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", type=Path, help="the folder to build in")
+    parser.add_argument("--only", choices=("wheels", "folder"), help="one of the two steps, and no archive")
+    parser.add_argument("--wheel", type=Path, help="cpsched's own wheel; built if not named")
+    chosen = parser.parse_args(arguments)
+    out = chosen.out.resolve()
+    try:
+        if chosen.only != "folder":
+            fetch(out)
+        if chosen.only != "wheels":
+            needs, folder = folder_of(out, chosen.wheel)
+            made = archived(folder) if chosen.only is None else folder
+            print(f"{made}: for {needs.words}")
+    except Wrong as wrong:
+        print(f"bundle: {wrong}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

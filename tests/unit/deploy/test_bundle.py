@@ -1,0 +1,202 @@
+"""The bundle for hosts without a network: what it says it is for, and what its `install.py` refuses."""
+
+import hashlib
+import json
+import os
+import platform
+import re
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from deploy.bundle import build, install
+
+WHEELS = (
+    "numpy-2.4.6-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl",
+    "protobuf-6.33.6-cp39-abi3-manylinux2014_x86_64.whl",
+    "rich-15.0.0-py3-none-any.whl",
+)
+
+
+@pytest.mark.parametrize(
+    ("wheel", "platform"),
+    [
+        (WHEELS[0], ("x86_64", (2, 27))),
+        (WHEELS[1], ("x86_64", (2, 17))),
+        (WHEELS[2], None),
+        ("a-1-cp311-cp311-manylinux_2_5_i686.manylinux1_i686.whl", ("i686", (2, 5))),
+        ("a-1-cp311-cp311-manylinux_2_9_aarch64.manylinux_2_31_aarch64.whl", ("aarch64", (2, 9))),
+    ],
+)
+def test_the_oldest_glibc_of_a_wheel_counts(wheel, platform):
+    assert build.platform_of(wheel) == platform
+
+
+@pytest.mark.parametrize("tag", ["linux_x86_64", "musllinux_1_2_x86_64", "macosx_11_0_arm64"])
+def test_a_wheel_that_other_hosts_may_not_take_is_refused(tag):
+    with pytest.raises(build.Wrong, match=rf"a-1-cp311-cp311-{tag}.whl: must be a manylinux wheel"):
+        build.platform_of(f"a-1-cp311-cp311-{tag}.whl")
+
+
+def test_a_host_needs_what_the_most_demanding_wheel_needs():
+    needs = build.needs_of("0.1.0", (3, 11), WHEELS)
+    assert needs == build.Needs("0.1.0", (3, 11), "x86_64", (2, 27))
+    assert needs.name == "cpsched-0.1.0-cp311-manylinux_2_27_x86_64"
+    assert needs.words == "CPython 3.11 on Linux x86_64 with glibc 2.27 or newer"
+
+
+def test_wheels_of_two_machines_or_of_none_are_refused():
+    with pytest.raises(build.Wrong, match=r"\['aarch64', 'x86_64'\]: must be for one machine"):
+        build.needs_of("0.1.0", (3, 11), [*WHEELS, "a-1-cp311-cp311-manylinux_2_28_aarch64.whl"])
+    with pytest.raises(build.Wrong, match="for no machine: must be for one machine"):
+        build.needs_of("0.1.0", (3, 11), WHEELS[2:])
+
+
+def made(out):
+    """A bundle of wheels that hold nothing; the folder and the archive."""
+    (out / "wheels").mkdir(parents=True)
+    for name in WHEELS:
+        (out / "wheels" / name).write_text(name)
+    own = out / "cpsched-0.1.0-py3-none-any.whl"
+    own.write_text("ours")
+    _, folder = build.folder_of(out, own)
+    return folder, build.archived(folder)
+
+
+def test_the_same_wheels_give_the_same_archive_which_says_nothing_of_where_it_was_made(tmp_path):
+    (folder, first), umask = made(tmp_path / "one"), os.umask(0o077)
+    try:
+        _, second = made(tmp_path / "two")
+    finally:
+        os.umask(umask)
+    os.utime(folder / "README.md", (1, 1))
+    assert first.read_bytes() == second.read_bytes() == build.archived(folder).read_bytes()
+    assert first.name == f"{folder.name}.tar.gz"
+    assert first.read_bytes()[4:8] == bytes(4)  # gzip's own time
+    for text in ("README.md", "bundle.json", "SHA256SUMS", "install.py"):
+        assert str(tmp_path) not in (folder / text).read_text()
+    with tarfile.open(first) as archive:
+        names = archive.getnames()
+        assert names == sorted(names, key=lambda name: name.split("/"))
+        assert {member.name for member in archive if member.isfile()} == {
+            *(f"{folder.name}/{name}" for name in ("README.md", "bundle.json", "SHA256SUMS", "install.py")),
+            *(f"{folder.name}/wheels/{name}" for name in (*WHEELS, "cpsched-0.1.0-py3-none-any.whl")),
+        }
+    checksum, name = first.with_name(f"{first.name}.sha256").read_text().split()
+    assert (checksum, name) == (hashlib.sha256(first.read_bytes()).hexdigest(), first.name)
+
+
+def test_a_member_says_nothing_of_its_owner():
+    member = tarfile.TarInfo("name")
+    member.uid, member.gid, member.uname, member.gname = 1000, 1001, "alice", "lab"
+    found = build.anonymous(member)
+    assert (found.uid, found.gid, found.uname, found.gname) == (0, 0, "root", "root")
+
+
+def test_the_readme_says_for_which_host_it_is_and_what_is_in_it(tmp_path):
+    folder, _ = made(tmp_path)
+    python = "{}.{}".format(*sys.version_info[:2])
+    text = (folder / "README.md").read_text()
+    assert f"For CPython {python} on Linux x86_64 with glibc 2.27 or newer." in text
+    assert f"python{python} install.py /opt/cpsched" in text
+    assert "| cpsched | 0.1.0 |" in text
+    assert "| numpy | 2.4.6 |" in text
+
+
+def test_what_pip_says_last_is_the_error():
+    with pytest.raises(
+        build.Wrong, match="pip install: exit code 1: ERROR: No matching distribution found for no-such"
+    ):
+        build.pip(Path(sys.prefix), "install", "--no-index", "no-such-package-of-ours")
+
+
+HERE = {"python": sys.version_info[:2], "machine": platform.machine(), "glibc": (2, 5)}
+
+
+@pytest.mark.parametrize(
+    ("needs", "said"),
+    [
+        ({}, None),
+        ({"python": [3, 9]}, r"this is CPython {here} on Linux \S+: must be CPython 3\.9 on Linux \S+, or another"),
+        ({"machine": "ppc64le"}, r"on Linux {machine}: must be CPython {here} on Linux ppc64le, or another bundle"),
+        ({"glibc": [2, 999]}, r"this host has glibc 2\.\d+: must be glibc 2\.999 or newer"),
+    ],
+)
+def test_a_host_is_held_against_what_the_bundle_is_for(needs, said):
+    found = install.unfit({**HERE, **needs})
+    if said is None:
+        assert found is None
+    else:
+        here = r"\.".join(map(str, sys.version_info[:2]))
+        assert re.search(said.format(here=here, machine=platform.machine()), found)
+
+
+def test_glibc_is_compared_as_numbers(monkeypatch):
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.4"))
+    assert install.unfit({**HERE, "glibc": [2, 17]})
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    assert "another C library" in install.unfit(HERE)
+
+
+def test_a_damaged_bundle_installs_nothing(tmp_path, monkeypatch, capsys):
+    folder, _ = made(tmp_path / "out")
+    monkeypatch.setattr(install, "BUNDLE", folder)
+    assert install.damaged(folder) is None
+    (folder / "wheels" / WHEELS[2]).write_text("another")
+    assert install.damaged(folder) == f"wheels/{WHEELS[2]}: has another checksum than SHA256SUMS says"
+    needs = json.loads((folder / "bundle.json").read_text()) | {"glibc": [2, 5]}
+    (folder / "bundle.json").write_text(json.dumps(needs))
+    assert install.main([str(tmp_path / "new")]) == 1
+    assert "bundle.json: has another checksum" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+    (folder / "bundle.json").unlink()
+    assert install.damaged(folder) == "bundle.json: is not there"
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
+    assert install.taken(tmp_path) is None
+    assert install.taken(tmp_path / "new") is None
+    version = "{}.{}.{}".format(*sys.version_info[:3])
+    (tmp_path / "pyvenv.cfg").write_text(f"home = /usr/bin\nversion = {version}\n")
+    assert install.taken(tmp_path) is None
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.1.5\n")
+    assert "is an environment of Python 3.1.5: must be removed first" in install.taken(tmp_path)
+    (tmp_path / "pyvenv.cfg").rename(tmp_path / "a-file-of-others")
+    assert "must be a new folder" in install.taken(tmp_path)
+    assert "must be a new folder" in install.taken(tmp_path / "a-file-of-others")
+
+
+def test_how_it_is_called_is_told(capsys):
+    for words in ([], ["--help"], ["one", "two"]):
+        assert install.main(words) == 2
+        assert "python3 install.py FOLDER" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("there", "steps"), [(False, 2), (True, 3)])
+def test_only_wheels_of_the_bundle_are_installed_whatever_the_host_tells_pip(tmp_path, monkeypatch, there, steps):
+    """A folder in which an earlier try broke off is no obstacle; another build of the same version replaces one."""
+    calls = []
+    monkeypatch.setattr(install.subprocess, "call", lambda words, env: calls.append((words, env)) or 0)
+    monkeypatch.setenv("PIP_INDEX_URL", "https://example.org/simple")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "pyvenv.cfg").write_text("")
+    if there:
+        (tmp_path / "bin" / "cpsched").write_text("")
+    assert install.install(tmp_path, "0.1.0") == 0
+    assert len(calls) == steps
+    assert calls[0][0] == [sys.executable, "-m", "venv", str(tmp_path)]
+    for words, env in calls:
+        assert env["PIP_CONFIG_FILE"] == os.devnull
+        assert not {"PIP_INDEX_URL", "PYTHONPATH"} & env.keys()
+        assert "venv" in words or {"--no-index", "cpsched==0.1.0", str(install.BUNDLE / "wheels")} <= set(words)
+    assert ("--force-reinstall" in calls[-1][0]) is there
+
+
+def test_what_fails_ends_the_install(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(install.subprocess, "call", lambda words, env: calls.append(words) or 7)
+    assert install.install(tmp_path, "0.1.0") == 7
+    assert len(calls) == 1
