@@ -70,6 +70,10 @@ class FakeCluster:
     claimed: Claim | None = None
     labels: dict[int, str] = field(default_factory=dict)
     """Names of running and ended jobs."""
+    child_starts: int = 0
+    history_missing: bool = False
+    speaks: str = ""
+    starts_in_one_change: bool = True
     _told: set[tuple[int, int]] = field(default_factory=set)
 
     # what people and time do -----------------------------------------------------------------------------------
@@ -130,6 +134,9 @@ class FakeCluster:
     def _call(self, name: str, work: Callable[[], object]) -> object:
         waiting = self.faults.get(name)
         return waiting.pop(0)(work) if waiting else work()
+
+    def waits_for(self) -> str | None:
+        return None
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         return self._call("observe", self._observe)  # type: ignore[return-value]

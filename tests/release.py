@@ -1,9 +1,12 @@
-"""What a release must be: its wheel and sdist hold what they should, and the wheel installs and runs on every Python.
+"""What a release must be: wheel, sdist and bundle hold what they should, and install and run on every Python.
 
 python -m tests.release [PYTHON ...]
 
-Without arguments: on those of Python 3.11 to 3.14 that are found on the PATH or among pyenv's; it says which are not.
-Wheels of the dependencies come from uv's cache where they are there, and else from the package index.
+Without arguments: on those of Python 3.11 to 3.14 that are found on the PATH, among pyenv's, or in an image of the test
+cluster (cpsched/bundle, which `deploy/cluster build` makes: Python 3.14 with Slurm 26.05, 3.13 with 24.11, 3.11 with
+22.05); it says which are not. Wheels of the dependencies come from uv's cache where they are there, and else from the
+package index; in an image, from its bundle. The bundle is made for the Python that runs this, and installed where there
+is no network.
 The exit code is 0 if all that could be tried is well, and at least one Python was found.
 """
 
@@ -91,8 +94,28 @@ def interpreter(name: str) -> Path | None:
     return None
 
 
+def image(name: str) -> str | None:
+    """An image with that Python and the dependencies' wheels; None where no Docker engine has one."""
+    if shutil.which("docker") is None:
+        return None
+    listed = subprocess.run(
+        ["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "cpsched/bundle"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    for each in sorted(listed.stdout.split()):
+        if run(*inside(each), "python3", "--version", cwd=ROOT).startswith(f"Python {name}."):
+            return each
+    return None
+
+
+def inside(image: str) -> tuple[str, ...]:
+    """The words before a command that runs it in a container: no network, this folder of builds, the caller's user."""
+    user = f"--user={os.getuid()}:{os.getgid()}"
+    return "docker", "run", "--rm", "--network=none", user, "--env=HOME=/tmp", f"--volume={OUT}:{OUT}", image
+
+
 def installs_and_runs(python: Path, wheel: Path, expected: str) -> None:
-    """A new environment with the wheel alone says its version, its help, and replays a few jobs."""
+    """A new environment with the wheel alone passes `works`."""
     home = OUT / f"on-{python.parent.parent.name}-{python.name}"
     run(beside("uv"), "venv", "--quiet", "--python", python, home)
     install = beside("uv"), "pip", "install", "--quiet", "--python", home / "bin" / "python"
@@ -100,14 +123,44 @@ def installs_and_runs(python: Path, wheel: Path, expected: str) -> None:
         run(*install, "--offline", wheel)
     except Wrong:
         run(*install, wheel)
-    cpsched = home / "bin" / "cpsched"
-    if (said := run(cpsched, "--version")) != f"cpsched {expected}\n":
-        raise Wrong(f"{cpsched} --version: {said!r}: must be cpsched {expected}")
-    run(cpsched, "demo", "--help")
+    works(home, expected)
+
+
+def installs_and_runs_in(image: str, wheel: Path, expected: str) -> None:
+    """The same in a container without a network, with the dependencies' wheels of the image."""
+    home = OUT / f"in-{image.rpartition(':')[2]}"
+    before = inside(image)
+    run(*before, "python3", "-m", "venv", home)
+    pip = *before, home / "bin" / "pip", "--quiet", "--no-cache-dir"
+    run(*pip, "install", "--no-index", "--find-links", "/opt/bundle/wheels", wheel)
+    works(home, expected, *before)
+
+
+def bundle_installs_and_runs(wheel: Path, expected: str) -> str:
+    """An archive with that wheel, unpacked and installed without a network, passes `works`; the archive's name."""
+    run(sys.executable, ROOT / "deploy" / "bundle" / "build.py", OUT / "bundle", "--wheel", wheel)
+    (archive,) = (OUT / "bundle").glob("*.tar.gz")
+    run("sha256sum", "--check", f"{archive.name}.sha256", cwd=archive.parent)
+    unpacked = OUT / "unpacked"
+    with tarfile.open(archive) as packed:
+        packed.extractall(unpacked, filter="data")
+    (folder,) = unpacked.iterdir()
+    run("sha256sum", "--check", "SHA256SUMS", cwd=folder)
+    run("unshare", "--user", "--map-root-user", "--net", sys.executable, folder / "install.py", OUT / "from-bundle")
+    works(OUT / "from-bundle", expected)
+    return archive.name
+
+
+def works(home: Path, expected: str, *before: str) -> None:
+    """The program of an environment says its version, its help, and replays a few jobs."""
+    cpsched = *before, home / "bin" / "cpsched"
+    if (said := run(*cpsched, "--version")) != f"cpsched {expected}\n":
+        raise Wrong(f"{home}: cpsched --version: {said!r}: must be cpsched {expected}")
+    run(*cpsched, "demo", "--help")
     trace = home / "few.swf"
     trace.write_text(TRACE)
-    if '"jobs": 8' not in run(cpsched, "simulate", trace, "--json"):
-        raise Wrong(f"{cpsched} simulate: did not replay all 8 jobs")
+    if '"jobs": 8' not in run(*cpsched, "simulate", trace, "--json"):
+        raise Wrong(f"{home}: cpsched simulate: did not replay all 8 jobs")
 
 
 def main(arguments: list[str]) -> int:
@@ -118,14 +171,20 @@ def main(arguments: list[str]) -> int:
         print(f"{wheel.name} and its sdist: contents and metadata are well", flush=True)
         tried = 0
         for name in arguments or PYTHONS:
-            if (python := Path(name) if "/" in name else interpreter(name)) is None:
+            if python := Path(name) if "/" in name else interpreter(name):
+                installs_and_runs(python, wheel, expected)
+                place = ""
+            elif container := image(name):
+                installs_and_runs_in(container, wheel, expected)
+                place = f" in a container of {container}"
+            else:
                 print(f"Python {name}: not tried, there is none here", flush=True)
                 continue
-            installs_and_runs(python, wheel, expected)
             tried += 1
-            print(f"Python {name}: installs and runs", flush=True)
+            print(f"Python {name}: installs and runs{place}", flush=True)
         if not tried:
             raise Wrong("no Python was found to install it on")
+        print(f"{bundle_installs_and_runs(wheel, expected)}: installs without a network, and runs", flush=True)
     except Wrong as wrong:
         print(f"release-check: {wrong}", file=sys.stderr)
         return 1

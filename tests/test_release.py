@@ -41,6 +41,23 @@ def test_a_python_that_is_not_there_is_none():
     assert release.interpreter("3.999") is None
 
 
+def test_a_python_that_is_in_an_image_alone_is_found_there(monkeypatch, tmp_path):
+    docker = tmp_path / "docker"
+    docker.write_text(
+        "#!/bin/sh\n"
+        "case $* in *' ls '*) echo cpsched/bundle:24.11 cpsched/bundle:26.05 ;;"
+        " *' cpsched/bundle:24.11 python3 '*) echo Python 3.13.5 ;; *) echo Python 3.14.7 ;; esac\n"
+    )
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert release.image("3.13") == "cpsched/bundle:24.11"
+    assert release.image("3.14") == "cpsched/bundle:26.05"
+    assert release.image("3.1") is None
+    docker.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert release.image("3.14") is None
+
+
 def test_an_installed_program_of_another_version_or_that_replays_nothing_is_wrong(monkeypatch, tmp_path):
     answers = {"--version": "cpsched 0.1.0\n", "--json": '{"jobs": 8}'}
     monkeypatch.setattr(release, "OUT", tmp_path)
@@ -64,5 +81,6 @@ def test_an_installed_program_of_another_version_or_that_replays_nothing_is_wron
 
 def test_without_any_python_it_is_no_success(monkeypatch, capsys):
     monkeypatch.setattr(release, "built", lambda: Path("some.whl"))
+    monkeypatch.setattr(release, "image", lambda name: None)
     assert release.main(["3.999"]) == 1
     assert "no Python was found" in capsys.readouterr().err

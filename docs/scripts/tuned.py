@@ -115,8 +115,10 @@ OTHERS = {
         "_LEAST",
         "_LARGEST",
     ),
-    "a code or a set of bits": ("ALL_MOVES", "ALL_CANDIDATES", "NO_PLACES"),
-    "a unit, or a rounding": ("HOUR", "DAY_S", "CLOSE"),
+    "a code or a set of bits": ("ALL_MOVES", "ALL_CANDIDATES", "NO_PLACES", "OFF"),
+    "a unit, or a rounding": ("HOUR", "DAY_S", "_DAY_S", "CLOSE"),
+    "what Slurm does, by its source (docs/twin.md)": ("GAP_S", "_MOST_INT"),
+    "before anything has happened": ("LONG_AGO_S",),
 }
 """Numbers of kernels, dispatchers and predictors that nothing measured, and why they are what they are."""
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 STEPS = 160
 BESET = 40
 """Jobs of a beset history that never start."""
+LEAVING = 12
+"""Times that a node leaves in a history of leaving nodes."""
 BLIND = 8
 """Readings of a blinded history that do not show all there is."""
 
@@ -75,6 +77,16 @@ def beset(history: History) -> History:
     for _ in range(BESET):
         at = rng.randrange(len(steps))
         steps[at:at] = [Step("submit in vain", rng.randrange(10**6), rng.randrange(10**6))]
+    return replace(history, steps=tuple(steps))
+
+
+def leaving(history: History) -> History:
+    """The same world with nodes that leave its configuration while jobs are on their way to them."""
+    rng = random.Random(f"{history.seed}, leaving")
+    steps = list(history.steps)
+    for _ in range(LEAVING):
+        at = rng.randrange(len(steps))
+        steps[at:at] = [Step("node leaves", rng.randrange(10**6))]
     return replace(history, steps=tuple(steps))
 
 

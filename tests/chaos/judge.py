@@ -32,6 +32,9 @@ def after_a_good_cycle(site: Site, entries: Mapping[int, Entry], arrived: frozen
                 f"job {id} is held by the {job.held_by}, and the ledger says {entry.state if entry else 'nothing'}"
             )
         touchable = job.held_by not in ("owner", "admin")
+        seen_running = entry is None or entry.state is not State.STARTING  # else the start itself may still come true
+        if job.pending and job.old_pin and touchable and seen_running and id not in arrived:
+            found.append(f"job {id} was requeued, and its old list is still on it: {job.pin}")
         if job.pending and job.pin and touchable and (entry is None or not entry.pinned):
             found.append(f"job {id} is pinned to {job.pin}, and the ledger does not know")
     for id, entry in entries.items():

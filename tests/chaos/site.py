@@ -13,6 +13,7 @@ from cpsched_bridge.ports import Check, Claim, Hold, Observation, Obstacle, Outc
 from tests.builders import a_cluster
 
 NODES, CORES = 4, 4
+GIVEN_UP = "been given up"
 
 
 class Death(BaseException):
@@ -54,6 +55,8 @@ class SiteJob:
     over: str = ""
     starts: int = 0
     requeues: int = 0
+    old_pin: bool = False
+    """Whether it was requeued with the node list of its last start still on it."""
 
     @property
     def pending(self) -> bool:
@@ -128,7 +131,7 @@ class Site:
         self.ended.append(EndedJob(job.job, *self._times(job)))
         job.start_s, job.placement, job.held_by = None, (), "admin" if held else "nobody"
         job.requeues += 1
-        job.released_s = self.time_s
+        job.released_s, job.old_pin = self.time_s, bool(job.pin)
         self.note(f"job {job.job.id} is requeued{' and held by admin' if held else ''}")
 
     def node_down(self, node: int) -> None:
@@ -136,6 +139,20 @@ class Site:
         self.note(f"node {node} is down")
         for job in self.jobs.values():
             if job.running and any(at == node for at, _ in job.placement):
+                self.requeue(job, held=False)
+
+    def node_leaves(self, node: int) -> None:
+        """A node leaves the configuration and comes back, with a restart of the controller each time.
+
+        As Slurm does: jobs that have it in their list are given up for good, others that run there are requeued.
+        """
+        self.note(f"node {node} leaves and comes back")
+        for job in self.jobs.values():
+            if any(name == self.cluster.node_names[node] for name, _ in job.pin) and not job.over:
+                if job.running:
+                    self._end(job, GIVEN_UP)
+                job.over = GIVEN_UP
+            elif job.running and any(at == node for at, _ in job.placement):
                 self.requeue(job, held=False)
 
     def advance(self, seconds: int) -> None:
@@ -154,7 +171,7 @@ class Site:
             return
         placement = self._pinned(job) if job.pin else self._anywhere(job)
         if placement:
-            job.start_s, job.placement = self.time_s, placement
+            job.start_s, job.placement, job.old_pin = self.time_s, placement, False
             job.starts += 1
             self.note(f"job {job.job.id} starts on {placement}")
 
@@ -235,6 +252,7 @@ class Site:
         if job.held_by == "admin":
             self.wrongs.append(f"job {id} is started against an administrator's hold")
         job.held_by, job.pin, job.released_s = "nobody", order.nodes, self.time_s
+        job.old_pin = False
         if self.stalls:
             self.stalls -= 1
             job.stalled = True
@@ -250,7 +268,7 @@ class Site:
             job.held_by = "bridge"
         self.note(f"the bridge holds job {id}")
         self.fuse.burn()
-        job.pin, job.stalled = (), False
+        job.pin, job.stalled, job.old_pin = (), False, False
         return Outcome(id, "done")
 
     def hand_back(self, id: int) -> Outcome:
@@ -261,7 +279,7 @@ class Site:
             if self.plugin:
                 return Outcome(id, "refused", "held by an administrator")
             self.wrongs.append(f"job {id} is handed back against an administrator's hold")
-        job.pin, job.stalled = (), False
+        job.pin, job.stalled, job.old_pin = (), False, False
         self.fuse.burn()
         job.held_by = "nobody"
         self.note(f"the bridge hands job {id} back")
@@ -271,11 +289,19 @@ class Site:
 class SiteBackend:
     """The ports over a site, for one life of a bridge; what is asked may fail in every way the ports allow."""
 
+    child_starts = 0
+    history_missing = False
+    speaks = ""
+    starts_in_one_change = True
+
     def __init__(self, site: Site) -> None:
         self.site = site
         self._told = 0
         self.startable: frozenset[int] = frozenset()
         """The jobs that the last reading showed pending and held."""
+
+    def waits_for(self) -> str | None:
+        return None
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         self.site.fuse.burn()

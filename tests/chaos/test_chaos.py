@@ -7,7 +7,7 @@ import pytest
 
 from cpsched_bridge.cycle import commands, hand_back, reconcile, snapshots
 from cpsched_bridge.store.ledger import Ledger, State
-from tests.chaos.history import Step, beset, blinded, history_of
+from tests.chaos.history import Step, beset, blinded, history_of, leaving
 from tests.chaos.shrink import shrunk
 from tests.chaos.world import play
 
@@ -57,6 +57,24 @@ def test_a_user_whose_jobs_never_start_keeps_nobody_elses_from_running():
         assert verdict.wrongs == [], f"python -m tests.chaos --beset --seed {seed} --histories 1"
         counts += verdict.counts
     assert counts["in vain"] > 200
+
+
+def test_nodes_that_leave_take_along_only_what_was_on_its_way_or_ran_and_the_ledger_knows():
+    """Never a job whose requeue the bridge has seen, and nothing that merely waits."""
+    counts: Counter[str] = Counter()
+    for seed in range(1, 9):
+        verdict = play(leaving(history_of(seed)))
+        assert verdict.wrongs == [], f"python -m tests.chaos --leaving --seed {seed} --histories 1"
+        counts += verdict.counts
+    assert counts["given up"] > 10
+    assert counts["requeue"] > 10
+
+
+def test_the_judge_notices_a_requeued_job_whose_old_list_stays(monkeypatch):
+    """What Slurm gives up when the node leaves."""
+    monkeypatch.setitem(reconcile._BY_STATE, State.RUNNING, lambda e, p, n, c: None)
+    wrongs = [words for seed in range(1, 9) for words in play(history_of(seed)).wrongs]
+    assert any("its old list is still on it" in words for words in wrongs)
 
 
 def test_a_history_is_the_same_each_time():

@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched_bridge.cycle.hand_back import give_all_back
+from cpsched_bridge.cycle.hand_back import hand_all_back
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import Ledger, State
@@ -221,6 +221,11 @@ class World:
     def _node_up(self, step: Step) -> None:
         self.site.down.discard(step.a % NODES)
 
+    def _node_leaves(self, step: Step) -> None:
+        before = {id for id, job in self.site.jobs.items() if not job.over}
+        self.site.node_leaves(step.a % NODES)
+        self.counts["given up"] += sum(bool(self.site.jobs[id].over) for id in before)
+
     def _stall(self, step: Step) -> None:
         """As where a limit of the cluster keeps a job from starting."""
         self.site.stalls += 1
@@ -293,7 +298,7 @@ class World:
         except sqlite3.Error as error:
             self._bury(f"nothing can be released: {error}")
             return
-        problems = give_all_back(SiteBackend(self.site), ledger, "release-all")
+        problems = hand_all_back(SiteBackend(self.site), ledger, "release-all")
         self.counts["released by hand"] += not problems
         self._look_at_what_is_handed_back(problems)
         self._bury("all is released")

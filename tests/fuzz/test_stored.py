@@ -1,4 +1,4 @@
-"""Random damages of every file that a bridge keeps: no command ends in a traceback, and every held job is given back.
+"""Random damages of every file that a bridge keeps: no command ends in a traceback, and every held job is handed back.
 
 CI runs a few of each kind, the same every time; CPSCHED_FUZZ_DAMAGES=2000 runs as many for each file.
 """

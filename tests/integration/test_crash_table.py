@@ -13,7 +13,7 @@ import pytest
 
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import StandingClock
-from cpsched_bridge.adapters.mock.site import MockCluster
+from cpsched_bridge.adapters.mock.site import MockCluster, Pin
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.ports import Hold, StartOrder
 from cpsched_bridge.store.ledger import KEPT, State
@@ -43,6 +43,8 @@ class Mortal(MockBackend):
     """Jobs of the batch that are done before death."""
     meanwhile: Callable[[], object] = lambda: None
 
+    starts_in_one_change: bool = True
+
     def __post_init__(self):
         super().__init__(self.site, StandingClock(self.site))
 
@@ -71,6 +73,8 @@ class World:
 
     state_dir: Path
     site: MockCluster
+    apart: bool = False
+    """Pin and release are two commands."""
     bridge: Bridge = field(init=False)
 
     def __post_init__(self):
@@ -78,7 +82,7 @@ class World:
 
     def begin(self):
         """A new bridge over what is there."""
-        self.backend = Mortal(self.site)
+        self.backend = Mortal(self.site, starts_in_one_change=not self.apart)
         self.bridge = a_bridge(self.state_dir, self.backend, start={"timeout_s": TIMEOUT_S})
 
     def die(self, call):
@@ -133,7 +137,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path):
-    def build(plugin=True, room=True, launch_s=0, jobs=1):
+    def build(plugin=True, room=True, launch_s=0, jobs=1, apart=False):
         """A site of one node with jobs that wait; without `room` another job runs there, for 1000 s."""
         trace = [TraceJob(a_job(id, per_unit=2, walltime_s=2000, submit_s=1), 50) for id in (FIRST, SECOND)[:jobs]]
         if not room:
@@ -142,7 +146,7 @@ def world(tmp_path):
         site.advance(0)
         site.start([StartOrder(pending.job, (("n0", 1),)) for pending in site.observe().pending])
         site.advance(1)
-        return World(tmp_path, site)
+        return World(tmp_path, site, apart)
 
     return build
 
@@ -188,6 +192,19 @@ def waiting_two(world):
     return waiting(world, jobs=2)
 
 
+def adopted_and_starting_apart(world):
+    w = world(plugin=False, room=False, apart=True)
+    w.bridge.cycle()
+    w.later(1000)
+    return w
+
+
+def pinned_and_not_released(w):
+    """The mock itself pins and releases at once."""
+    pin = Pin((("n0", 1),), from_s=10**9)
+    w.die_sending("start", meanwhile=lambda: w.site._pins.update({FIRST: pin}))
+
+
 def cancel_while_starting(w):
     w.die_sending("start", meanwhile=lambda: w.site.cancel(FIRST))
 
@@ -200,6 +217,8 @@ POINTS: dict[str, Point] = {
     "after the decision, before the intent to start is written": (
         starting, lambda w: w.die_writing(State.STARTING), FIRST),
     "between that intent and the start": (starting, lambda w: w.die_sending("start"), FIRST),
+    "between pin and release, where these are two commands": (
+        adopted_and_starting_apart, pinned_and_not_released, FIRST),
     "after the start, before its answer is written": (starting, lambda w: w.die_sending("start", done=1), FIRST),
     "after the start of a job that is slow to launch": (
         starting_slowly, lambda w: w.die_sending("start", done=1), FIRST),

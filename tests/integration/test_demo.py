@@ -8,12 +8,14 @@ import sys
 import time
 import urllib.request
 
+from tests.patience import ENOUGH_S
+
 DEMO = [sys.executable, "-m", "cpsched_bridge.program.cli", "demo", "--dispatcher", "easy", "--baseline", "fcfs"]
 
 
 def test_the_demo_ends_with_both_policies_side_by_side():
     done = subprocess.run(
-        [*DEMO, "--jobs", "1000", "--seconds", "1", "--mornings", "2"], capture_output=True, text=True, timeout=300
+        [*DEMO, "--jobs", "1000", "--seconds", "1", "--mornings", "2"], capture_output=True, text=True, timeout=ENOUGH_S
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -30,13 +32,13 @@ def test_ctrl_c_leaves_cleanly_and_metrics_are_served_meanwhile():
     try:
         lines = [process.stdout.readline() for _ in range(3)]
         url = re.search(r"http://\S+/metrics", "".join(lines))[0]
-        until = time.monotonic() + 60
+        until = time.monotonic() + ENOUGH_S
         while "cpsched_started_jobs_total 0.0" in (page := urllib.request.urlopen(url).read().decode()):
             assert time.monotonic() < until
             time.sleep(0.1)
         assert 'cpsched_mode{mode="control"} 1.0' in page
         os.kill(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=ENOUGH_S)
     finally:
         process.kill()
     assert process.returncode == 130

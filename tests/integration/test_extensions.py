@@ -12,18 +12,10 @@ import cpsched.dispatchers
 import cpsched.predictors
 import cpsched_sim.traces
 from cpsched_sim.cli import app
-from tests.unit.sim.test_cli import FOUR_JOBS
 from tests.unit.sim.traces.test_swf import line
 
 SECOND = {"submit": "1", "run": "50", "processors": "2", "requested": "60"}
 """The second of the four jobs."""
-
-
-@pytest.fixture
-def four_jobs(tmp_path):
-    path = tmp_path / "four.swf"
-    path.write_text(FOUR_JOBS)
-    return path
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.patience import ENOUGH_S
+
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "plugin"
 NAMES = ("smallest-first", "user-median")
 TRACE_DAYS = "0.2"
@@ -96,13 +98,13 @@ def test_the_bridge_decides_with_it(installed, trace, tmp_path):
     config.write_text(yaml.safe_dump(settings))
     command = [sys.executable, "-m", "cpsched_bridge.program.cli", "bridge", "--config", str(config)]
     with subprocess.Popen(command, env=installed, stderr=subprocess.PIPE, text=True) as bridge:
-        until = time.monotonic() + 240
+        until = time.monotonic() + ENOUGH_S
         while not started(installed, config):
             assert bridge.poll() is None, bridge.stderr.read()
             assert time.monotonic() < until, "waited in vain for a start"
             time.sleep(0.5)
         bridge.terminate()
-        bridge.communicate(timeout=60)
+        bridge.communicate(timeout=ENOUGH_S)
     assert bridge.returncode == 0
     first = started(installed, config)[0]
     assert "policy smallest-first {'reservations': '2'}, predictor user-median" in cpsched(

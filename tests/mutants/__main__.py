@@ -50,15 +50,22 @@ def watched() -> dict[str, Watched]:
     }
 
 
-def equivalents(name: str) -> set[tuple[str, str]]:
-    """The mutants of a module, as (line, mutated line), that mean the same as the module."""
+def equivalents(module: Watched) -> set[tuple[str, str]]:
+    """The mutants of a module, as (line, mutated line), that mean the same as the module.
+
+    Raises `ValueError` for one whose line the module has no more: its reason may not hold for what stands there now.
+    """
     content = tomllib.loads((HERE / "equivalent.toml").read_text())
-    return {(entry["line"], entry["mutated"]) for entry in content.get("mutant", []) if entry["module"] == name}
+    lines = {line.strip() for line in module.path.read_text().splitlines()}
+    same = {(entry["line"], entry["mutated"]) for entry in content["mutant"] if entry["module"] == module.name}
+    if gone := sorted(line for line, _ in same if line not in lines):
+        raise ValueError(f"equivalent.toml: {module.name} has no line {gone[0]!r}")
+    return same
 
 
 def chosen(module: Watched, sample: int, seed: int) -> list[Mutant]:
     """The mutants to be tried: all, or so many of them at random; none that is known to mean the same."""
-    same = equivalents(module.name)
+    same = equivalents(module)
     order = random.Random(seed) if sample else None
     found = (m for m in mutants(module.path.read_text(), order, module.kernels) if (m.before, m.after) not in same)
     return list(islice(found, sample or None))

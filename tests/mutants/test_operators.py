@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from tests.mutants.__main__ import HERE, ROOT, watched
+from tests.mutants.__main__ import HERE, ROOT, Watched, equivalents, watched
 from tests.mutants.operators import OPERATORS, mutants
 
 SOURCE = '''
@@ -68,3 +68,15 @@ def test_the_files_name_modules_and_tests_that_are_there_and_give_reasons():
         assert entry["module"] in watched()
         assert entry["line"] != entry["mutated"]
         assert len(entry["reason"]) > 10
+
+
+def test_every_fault_that_means_the_same_still_stands_in_its_module():
+    assert sum(len(equivalents(module)) for module in watched().values()) > 50
+
+
+def test_a_fault_whose_line_is_gone_is_told(monkeypatch, tmp_path):
+    changed = tmp_path / "fit.py"
+    changed.write_text("def nothing(): ...\n")
+    monkeypatch.setattr(Watched, "path", changed)
+    with pytest.raises(ValueError, match=r"equivalent\.toml: cpsched\.fit has no line '"):
+        equivalents(watched()["cpsched.fit"])

@@ -179,7 +179,7 @@ def test_nothing_of_it_grows_without_bound() -> None:
 
 
 def test_a_flood_of_new_jobs_keeps_no_start_waiting() -> None:
-    """Nor does one of jobs that are to be given back: starts keep half of a cycle's commands, and users take turns."""
+    """Nor does one of jobs that are to be handed back: starts keep half of a cycle's commands, and users take turns."""
     cluster = StubbornCluster(a_cluster(4, 4))
     with quiet() as folder:
         bridge = a_bridge(folder, cluster, FirstFit(), cycle={"max_commands": 10})

@@ -7,6 +7,7 @@ failure may be the machine's. The exit status is 0 only if each test passes alon
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -33,7 +34,11 @@ def again(cache: Path, run: Run) -> int:
 
 def by_pytest(name: str) -> bool:
     """Run the test in a pytest of its own, which leaves the notes of the first run as they are."""
-    return subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", name], check=False).returncode == 0
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", name]
+    environment = {
+        key: value for key, value in os.environ.items() if key != "CPSCHED_REPORT"
+    }  # that of the first run stays
+    return subprocess.run(command, check=False, env=environment).returncode == 0
 
 
 if __name__ == "__main__":

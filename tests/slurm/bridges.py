@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from tests.slurm.harness import Slurm, docker, wait_until
+from tests.slurm.harness import TRANSPORT, Slurm, docker, wait_until
 
 FIRST_CYCLE_S = 240
 """The first start of all compiles the kernels."""
@@ -68,6 +68,7 @@ class LiveBridge:
             "metrics": {"port": 9764},
             "policy": {"dispatcher": "easy"},
             **settings,
+            "options": {"transport": TRANSPORT, **settings.get("options", {})},
         }
         self.shell(f"mkdir -p {self.state} && cat > {self.config}", stdin=json.dumps(content))
 
@@ -112,8 +113,11 @@ class LiveBridge:
         return "yes" in self.shell(check, check=False)
 
     def children(self) -> list[int]:
-        """The pyslurm processes of this bridge."""
-        return [int(pid) for pid in self.shell(f"pgrep -P $(cat {self.state}/pid)", check=False).split()]
+        """The pyslurm processes of this bridge: commands of Slurm that it has begun are others."""
+        return self._processes("-f transport.pyslurm.child")
+
+    def _processes(self, which: str = "") -> list[int]:
+        return [int(pid) for pid in self.shell(f"pgrep -P $(cat {self.state}/pid) {which}", check=False).split()]
 
     def cpu_s(self) -> dict[str, float]:
         """CPU seconds so far of the bridge, of its pyslurm process, and of the dispatcher's where that has its own."""
@@ -127,7 +131,7 @@ class LiveBridge:
             "    found[name] = (int(words[11]) + int(words[12])) / os.sysconf('SC_CLK_TCK')\n"
             "print(json.dumps(found))"
         )
-        words = " ".join(map(str, [self.pid, *self.children()]))
+        words = " ".join(map(str, [self.pid, *self._processes("-f cpsched_bridge")]))
         found: dict[str, float] = json.loads(self.shell(f"python - {words}", stdin=code))
         return found
 

@@ -3,7 +3,8 @@
 `make cluster`, then `python -m tests.slurm.compare [--jobs N] [--seeds N] [--dispatcher NAME]... [--without-slurm]`:
 submits a seeded mix as ordinary users at seeded moments, waits for all of it, and prints mean and longest wait, mean
 and 95th percentile of the bounded slowdown, and makespan, from the accounting records. After more than one seed come
-the means over the seeds with their standard deviations, and in how many seeds a dispatcher was better than Slurm.
+the means over the seeds with their standard deviations, and in how many seeds a dispatcher was better than Slurm. The
+bridge talks to Slurm as CPSCHED_TRANSPORT says: pyslurm, or cli.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 from cpsched.metrics import bounded_slowdown
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import Slurm, wait_until
+from tests.slurm.harness import TRANSPORT, Slurm, wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def main() -> None:
                 slurm.plugin(on=True)
                 policy = {"dispatcher": dispatcher, "predictor": wanted.predictor}
                 with LiveBridge(slurm, "compare", policy=policy) as bridge:
-                    run(f"bridge, {dispatcher}", jobs)
+                    run(f"{TRANSPORT}, {dispatcher}", jobs)
                     bridge.wait_for_rounds(1)
         if wanted.seeds > 1:
             print("\n".join(summary(found)))

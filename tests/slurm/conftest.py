@@ -9,17 +9,30 @@ import contextlib
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.slurm.harness import CommandFailed, Slurm
+from tests.slurm.harness import TRANSPORT, CommandFailed, Slurm
+from tests.slurm.report import report, write
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/tests/slurm/" in str(item.path):
             item.add_marker(pytest.mark.slurm)
+
+
+BEGAN_S = time.monotonic()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where CPSCHED_REPORT names a file, it gets what the run came to."""
+    if path := os.environ.get("CPSCHED_REPORT"):
+        version = Slurm().run("scontrol", "--version")
+        write(Path(path), report(version, TRANSPORT, time.monotonic() - BEGAN_S, terminalreporter.stats))
 
 
 def _why_not() -> str | None:

@@ -26,13 +26,13 @@ AT_ONCE = 350
 """So many of the jobs of many sizes start before the cycles that count."""
 
 BURST = """
-import json, sys, time
+import json, os, sys, time
 import numpy as np
 from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
-from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
+from cpsched_bridge.adapters.slurm.options import Options, transport_of
 from cpsched_bridge.ports import StartOrder
 count = int(sys.argv[1])
-backend = SlurmBackend(PyslurmTransport())
+backend = SlurmBackend(transport_of(Options(transport=os.environ["CPSCHED_TRANSPORT"])))
 seen = backend.observe()
 free, orders = seen.free.copy(), []
 for p in seen.pending[:count]:

@@ -25,21 +25,43 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def release_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Which Slurm the cluster runs: `slurm`, and what deploy/slurm/releases says of that release."""
+    number = environment.get("SLURM", "26.05")
+    text = (REPOSITORY / "deploy/slurm/releases" / number / "release").read_text()
+    said = dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
+    return {"slurm": number, **said}
+
 
 def project_of(environment: Mapping[str, str]) -> str:
     """The cluster of this process: where tests run in parallel, each worker has its own (deploy/test-slurm)."""
-    first = environment.get("CPSCHED_PROJECT", "cpsched")
+    first = environment.get("CPSCHED_PROJECT") or release_of(environment)["project"]
     number = int(environment.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     return f"{first}-{number + 1}" if number else first
 
 
 PROJECT = project_of(os.environ)
-TAG = os.environ.get("CPSCHED_TAG", "latest")
+RELEASE = release_of(os.environ)
+TAG = os.environ.get("CPSCHED_TAG") or RELEASE["slurm"]
+TRANSPORT = os.environ.get("CPSCHED_TRANSPORT", "pyslurm")
+"""How the bridges of tests talk to Slurm: pyslurm or cli."""
+SAYS_WHY = RELEASE["slurm"] != "22.05"
+"""Whether scontrol shows what the submit plugin says of a change that it refuses."""
+OLD_SACCT = RELEASE["slurm"] == "22.05"
+"""Whether sacct knows neither --array nor Restarts."""
+CALM = {"mode", "in_force", "started", "transport", "cycle_gap", "slowed", "full_pace"}
+"""Events of a bridge to which nothing happens; a gap and a slower pace tell of the machine."""
+if RELEASE["slurm"] == "22.05":
+    CALM |= {"no_claim"}  # reservations have no comment there
+if TRANSPORT == "cli":
+    CALM |= {"left_to_cluster"}  # a job whose name could speak for another record is left alone
 BRIDGE_CPUS = os.environ.get("CPSCHED_BRIDGE_CPUS", "")
 """How much of a processor bridges get, such as 0.1; empty: all there is."""
 SLOWER = max(1.0, 0.8 / float(BRIDGE_CPUS)) if BRIDGE_CPUS else 1.0
 """How many times as long a bridge may take for what a test waits for."""
-REPOSITORY = Path(__file__).resolve().parents[2]
 NODES = ("n1", "n2", "n3", "n4")
 GPU_NODES = ("n3", "n4")
 
@@ -277,17 +299,22 @@ class Slurm:
             raise AssertionError(f"{error}; not so: {wrong[:5]}") from None
 
     def sacct(self, identities: Iterable[str] | None = None) -> dict[str, EndedJob]:
-        """The accounting database's jobs by id, array tasks as ``19_3``; without steps."""
-        fields = "JobID,State,NodeList,AllocCPUS,Submit,Start,End,Restarts"
-        command = ["sacct", "--allusers", "--allocations", "--noheader", "--parsable2", f"--format={fields}", "--array"]
+        """The accounting database's jobs by id, array tasks as ``19_3``; without steps.
+
+        Slurm 22.05 does not tell how often a job was restarted: it is the number of its records but for the last one.
+        """
+        fields = "JobID,State,NodeList,AllocCPUS,Submit,Start,End"
+        command = ["sacct", "--allusers", "--allocations", "--noheader", "--parsable2"]
+        command += [f"--format={fields}", "--duplicates"] if OLD_SACCT else [f"--format={fields},Restarts", "--array"]
         command += ["--jobs", ",".join(identities)] if identities is not None else ["--starttime=now-1day"]
         text = self.run("env", "SLURM_TIME_FORMAT=%s", *command)
-        jobs = {}
+        jobs: dict[str, EndedJob] = {}
         for line in text.splitlines():
-            identity, state, nodes, cpus, submit, start, end, restarts = line.split("|")
+            identity, state, nodes, cpus, submit, start, end, *told = line.split("|")
+            restarts = int(told[0] or 0) if told else (jobs[identity].restarts + 1 if identity in jobs else 0)
             times = [int(t) if t.isdigit() else None for t in (start, end)]
             names = expand(nodes) if nodes not in ("", "None assigned") else ()
-            jobs[identity] = EndedJob(identity, state, names, int(cpus or 0), int(submit), *times, int(restarts or 0))
+            jobs[identity] = EndedJob(identity, state, names, int(cpus or 0), int(submit), *times, restarts)
         return jobs
 
     # Control
@@ -379,6 +406,25 @@ class Slurm:
         finally:
             self.run("sh", "-c", f"cat {CONF}.before > {CONF}", service="n1")
             self._started_anew(nodes)
+
+    @contextmanager
+    def without_node(self, node: str) -> Iterator[None]:
+        """slurm.conf without a node, and slurmctld started anew; afterwards the node is there again, and registered."""
+
+        def rest(nodes: re.Match[str]) -> str:
+            return f"Nodes={','.join(name for name in expand(nodes[1]) if name != node)}"
+
+        lines = self.run("cat", CONF).splitlines()
+        kept = [re.sub(r"\bNodes=(n\S+)", rest, line) for line in lines if not line.startswith(f"NodeName={node} ")]
+        assert len(kept) == len(lines) - 1
+        self.run("sh", "-c", f"cat > {CONF}", stdin="".join(f"{line}\n" for line in kept))
+        try:
+            self.restart("slurmctld")
+            yield
+        finally:
+            self.run("sh", "-c", f"cat > {CONF}", service="n1", stdin="".join(f"{line}\n" for line in lines))
+            self._started_anew(nodes=True)
+            wait_until(lambda: not self.node_states().get(node, "").endswith("*"), 60, f"{node} is back")
 
     def _started_anew(self, nodes: bool) -> None:
         self.restart("slurmctld")
@@ -475,6 +521,7 @@ class Slurm:
             "PYTHONPATH=/src:/src/sim:/src/bridge",
             "PYTHONPYCACHEPREFIX=/var/cache/cpsched/pyc",  # /src is read-only
             "NUMBA_CACHE_DIR=/var/cache/cpsched",
+            f"CPSCHED_TRANSPORT={TRANSPORT}",
         )
         made = docker(
             "run", "--detach", "--rm", "--init", "--label", f"cpsched.cluster={PROJECT}", *options,
@@ -510,7 +557,9 @@ class Slurm:
             self.run("sacctmgr", "--immediate", "modify", "user", "where", f"name={user}", "set", *words)
         self._limited.clear()
         # Components of a het job cannot be cancelled one by one: an error here, but the leader takes them along.
-        cancel_all = "squeue --noheader --all --Format=jobid | xargs --no-run-if-empty scancel --cron --quiet"
+        # Slurm 22.05 knows no --cron, and cancels scrontab's jobs without it.
+        cancel = """sh -c 'scancel --cron --quiet "$@" || scancel --quiet "$@"' cancel"""
+        cancel_all = f"squeue --noheader --all --Format=jobid | xargs --no-run-if-empty {cancel}"
         self.run("bash", "-c", cancel_all, check=False)
         for line in self.run("scontrol", "--oneliner", "show", "reservation").splitlines():
             if line.startswith("ReservationName="):

@@ -16,11 +16,12 @@ PRELUDE = """
 import json, os, signal, sys, time
 import numpy as np
 from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
-from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
+from cpsched_bridge.adapters.slurm.options import Options, transport_of
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import StartOrder
 
-transport = PyslurmTransport(deadline_s=5.0)
+OPTIONS = Options(transport=os.environ["CPSCHED_TRANSPORT"], deadline_s=20.0)
+transport = transport_of(OPTIONS)
 backend = SlurmBackend(transport)
 
 def pack(seen, wanted=None):
@@ -39,7 +40,7 @@ def pack(seen, wanted=None):
             orders.append(StartOrder(p.job, tuple((names[n], 1) for n in sorted(fit[: r.units]))))
     return orders, free
 
-def until(holds, seconds=15):
+def until(holds, seconds=60):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         seen = backend.observe()
@@ -76,6 +77,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.conformance
 def test_what_slurm_allocates_is_what_was_decided(slurm: Slurm) -> None:
     """Every kind of request that is modelled: nodes and cores by the accounting records, all amounts by the nodes."""
     shapes = [
@@ -89,12 +91,19 @@ def test_what_slurm_allocates_is_what_was_decided(slurm: Slurm) -> None:
     assert set(told["outcomes"]) == {"done"}
     assert told["seen"] == told["decided"]
     assert told["free"] == told["expected"]
-    wait_until(lambda: all(job.nodes for job in slurm.sacct(told["decided"]).values()), 20, "accounting has the starts")
-    records = slurm.sacct(told["decided"])
+    starts = told["decided"]
+    records = wait_until(
+        lambda: (
+            (seen := slurm.sacct(starts)).keys() >= starts.keys() and all(job.nodes for job in seen.values()) and seen
+        ),
+        20,
+        "accounting has the starts",
+    )
     assert {job: sorted(records[job].nodes) for job in told["decided"]} == told["decided"]
     assert {job: records[job].cpus for job in told["cores"]} == told["cores"]
 
 
+@pytest.mark.conformance
 def test_a_whole_node_is_taken_by_an_exclusive_job(slurm: Slurm) -> None:
     job, _ = submit(slurm, "--exclusive", "-N2 --exclusive")
     told = python(slurm, START_ALL)
@@ -124,6 +133,7 @@ def settings(record: dict[str, str]) -> dict[str, str]:
     return {field: record[field] for field in fields if field in record}
 
 
+@pytest.mark.conformance
 def test_a_start_that_does_not_happen_is_undone_without_a_trace(slurm: Slurm) -> None:
     """All nodes drained: the released jobs stay pending; held again, they ask for what they asked for."""
     jobs = submit(slurm, "-n4", "-N2 -n4", "-n1", "-n20", "-n3 -c2", "-N2 -n4 -c2", "-n4 --ntasks-per-node=4")
@@ -134,6 +144,7 @@ def test_a_start_that_does_not_happen_is_undone_without_a_trace(slurm: Slurm) ->
     assert [settings(slurm.record(job)) for job in jobs] == before
 
 
+@pytest.mark.conformance
 def test_owners_holds_and_node_lists_are_left_alone(slurm: Slurm) -> None:
     held, chosen, plain = submit(slurm, "-H -n1", "-w n2", "-n1")
     told = python(
@@ -158,6 +169,7 @@ print(json.dumps({
     assert slurm.job(chosen).nodes == "n2"
 
 
+@pytest.mark.conformance
 def test_a_job_that_runs_is_neither_started_nor_held(slurm: Slurm) -> None:
     """A node list on it would shrink it to those nodes."""
     (job,) = submit(slurm, "-N2")
@@ -177,6 +189,7 @@ print(json.dumps([first[0].result, again[0].result, hold[0].result]))""",
     assert slurm.record(job)["JobState"] == "RUNNING"
 
 
+@pytest.mark.conformance
 def test_a_requeued_job_comes_back_unheld_with_its_old_pin_and_is_taken_up_again(slurm: Slurm) -> None:
     (job,) = submit(slurm, "-n2 --requeue")
     told = python(
@@ -201,6 +214,7 @@ print(json.dumps([found, held[0].result, [(p.hold.value, p.pinned) for p in seen
     assert slurm.job(job).held
 
 
+@pytest.mark.conformance
 def test_some_tasks_of_an_array_start_and_the_others_wait(slurm: Slurm) -> None:
     (array,) = submit(slurm, "--array=0-5%3 -n2")
     told = python(
@@ -222,6 +236,7 @@ print(json.dumps([sorted(label[i] for i in eligible), sorted(label[r.job.id] for
     assert waiting == {tasks[2]: ["plugin", True], **{task: ["plugin", False] for task in tasks[3:]}}
 
 
+@pytest.mark.conformance
 def test_ended_jobs_are_told_and_are_in_the_history(slurm: Slurm) -> None:
     jobs = submit(slurm, "-n2", "-N2", "--array=0-1", script="sleep 2")
     told = python(
@@ -237,17 +252,25 @@ def over(seen):
     return len(ended) == len(orders)
 until(over, 40)
 time.sleep(2)
-past = {e.job.id for e in SlurmBackend(PyslurmTransport()).history()}
+past = {e.job.id for e in SlurmBackend(transport_of(OPTIONS)).history()}
 print(json.dumps({label[e.job.id]: [e.run_s, e.job.id in past, e.job.user] for e in ended}))""",
     )
     assert set(told) == {jobs[0], jobs[1], f"{jobs[2]}_0", f"{jobs[2]}_1"}
     assert all(1 <= run_s <= 10 and known and user == "alice" for run_s, known, user in told.values())
 
 
+QUICK = """
+transport = transport_of(OPTIONS.model_copy(update={"deadline_s": 5.0}))
+backend = SlurmBackend(transport)
+"""
+"""A backend that does not wait long."""
+
+
 def test_the_child_killed_or_hung_in_mid_call_is_a_failed_call_and_the_next_one_works(slurm: Slurm) -> None:
     told = python(
         slurm,
-        """
+        QUICK
+        + """
 import threading
 backend.observe()
 first = transport.client.pid
@@ -277,12 +300,8 @@ print(json.dumps([kinds, waited, len({first, second, transport.client.pid}), len
 
 
 def test_a_paused_or_dead_controller_is_an_error_within_the_deadline(slurm: Slurm) -> None:
-    code = """
-backend.observe()
-print("ready", file=sys.stderr)
-"""
-    python(slurm, code)
-    look = """
+    python(slurm, "backend.observe()")
+    look = f"""{QUICK}
 began = time.monotonic()
 try:
     backend.observe()
@@ -311,6 +330,7 @@ print(json.dumps([kind, time.monotonic() - began]))"""
     assert time.monotonic() - began_s < 60
 
 
+@pytest.mark.conformance
 def test_the_doctor_finds_a_cluster_set_up_as_documented_fit_and_says_what_is_not(slurm: Slurm) -> None:
     check = "print(json.dumps({c.name: [c.ok, c.required, c.mend] for c in backend.checks()}))"
     told = python(slurm, check)

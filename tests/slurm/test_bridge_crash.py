@@ -7,8 +7,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import Slurm, docker, wait_until
+from tests.slurm.harness import TRANSPORT, Slurm, docker, wait_until
 
 HEARTBEAT = "/var/lib/cpsched/heartbeat"
 
@@ -50,6 +52,40 @@ def test_ten_kills_during_a_burst_lose_nothing_and_start_nothing_twice(slurm: Sl
         assert alive == "1", f"{alive} pyslurm processes: those of the killed bridges live on"
     finally:
         bridge.stop()
+
+
+DEADLY = """#!/bin/sh
+[ $# -eq 0 ] || exec /usr/bin/scontrol "$@"
+while IFS= read -r line; do
+    case $line in "release "*) kill -KILL "$(cat {state}/pid)"; exit ;; esac
+    printf '%s\\n' "$line"
+done | /usr/bin/scontrol
+"""
+"""A scontrol that does as it is told, up to the first release: then it kills the bridge, and releases nothing."""
+
+
+@pytest.mark.conformance
+@pytest.mark.skipif(TRANSPORT != "cli", reason="pyslurm pins and releases in one change: nothing is between")
+def test_killed_between_pin_and_release_every_job_starts_once_where_the_ledger_says(slurm: Slurm) -> None:
+    slurm.plugin(on=True)
+    log = f"/home/alice/starts-{time.monotonic_ns()}"
+    note = f"echo $SLURM_JOB_ID >>{log}; sleep 2"
+    bridge = LiveBridge(slurm, "between")
+    bridge.shell(f"mkdir {bridge.state}/bin; cat >{bridge.state}/bin/scontrol; chmod +x {bridge.state}/bin/scontrol",
+                 stdin=DEADLY.format(state=bridge.state))  # fmt: skip
+    bridge.start(environment=f"PATH={bridge.state}/bin:$PATH")
+    jobs = [*slurm.burst(3, "-n2", "-t1", script=note), slurm.sbatch("-N2", "-n4", "-t1", script=note)]
+    wait_until(lambda: not bridge.alive(), 30, "the bridge was killed at a release")
+    pinned = [job for job in jobs if slurm.job(job).required_nodes]
+    assert len(pinned) == 1, "pinned, and none of the others was touched"
+    assert slurm.job(pinned[0]).held
+    with bridge:
+        slurm.wait_for_state(jobs, "COMPLETED", 60)
+        wait_until(lambda: len(slurm.sacct(jobs)) == len(jobs), 30, "accounting has all of them")
+        ran, ledger = slurm.sacct(jobs), bridge.ledger()
+        assert {job.restarts for job in ran.values()} == {0}
+        assert starts_of(slurm, log) == dict.fromkeys(jobs, 1)
+        assert {job: ran[job].nodes for job in jobs} == {job: ledger[job].nodes for job in jobs}
 
 
 @contextmanager

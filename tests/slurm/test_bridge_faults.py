@@ -102,6 +102,7 @@ scontrol -o show job {job}
     return re.findall(r"JobState=(\S+)", record)[-1]
 
 
+@pytest.mark.conformance
 def test_a_node_drained_between_decision_and_start(slurm: Slurm) -> None:
     """The start does not happen; the job is held again without its pin, and starts when the node is back."""
     slurm.plugin(on=True)

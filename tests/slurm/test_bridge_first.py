@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import Slurm
 
 
+@pytest.mark.conformance
 def test_a_job_goes_from_sbatch_to_completed_through_the_bridge(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, "first") as bridge:

@@ -44,7 +44,7 @@ def test_a_stale_or_missing_heartbeat_gives_the_jobs_back(waiting: Slurm, age_s:
     array = waiting.sbatch("--array=1-3")
     if age_s is not None:
         beat(waiting, age_s)
-    assert "gave back 4 held jobs" in deadman(waiting)
+    assert "handed back 4 held jobs" in deadman(waiting)
     waiting.wait_for_state(jobs, "COMPLETED", 30)
     waiting.wait_until(
         lambda: [j.state for j in waiting.sacct([array]).values()] == ["COMPLETED"] * 3, 30, "the array ran"
@@ -87,7 +87,7 @@ def test_a_hold_of_which_the_plugin_was_not_told_stays(waiting: Slurm) -> None:
 def test_a_job_held_by_the_bridge_itself_goes_back(waiting: Slurm) -> None:
     job = waiting.sbatch("--begin=now+1hour")
     waiting.scontrol("hold", job, user="cpsched")
-    assert "gave back 1 held jobs" in deadman(waiting)
+    assert "handed back 1 held jobs" in deadman(waiting)
     assert not waiting.job(job).held
 
 
@@ -112,6 +112,7 @@ def test_what_only_the_ledger_knows_goes_back_by_the_ledger(slurm: Slurm) -> Non
     assert slurm.job(admin).held
 
 
+@pytest.mark.conformance
 def test_tasks_of_an_array_go_back_beside_running_ones(waiting: Slurm) -> None:
     """Requeued, and held again by the bridge with its node list still set: Slurm takes a change only by task."""
     array = waiting.sbatch("--array=1-2", "--ntasks=2", "--requeue", script="sleep 60")
@@ -127,7 +128,7 @@ def test_tasks_of_an_array_go_back_beside_running_ones(waiting: Slurm) -> None:
     waiting.scontrol("requeue", tasks[1])
     waiting.wait_until(lambda: state(tasks[1], "PENDING"), 20, "one is requeued")
     waiting.scontrol("hold", tasks[1], user="cpsched")
-    assert "gave back 1 held jobs, cleared 1 node lists" in deadman(waiting)
+    assert "handed back 1 held jobs, cleared 1 node lists" in deadman(waiting)
     seen = waiting.squeue(tasks=True)[tasks[1]]
     assert (seen.held, seen.required_nodes, seen.comment) == (False, "", "")
 
@@ -136,7 +137,7 @@ def test_arrays_with_gaps_go_back(waiting: Slurm) -> None:
     """squeue writes steps (0-177:3) and limits (%2), which scontrol does not read."""
     stepped = waiting.sbatch("--array=" + ",".join(str(3 * n) for n in range(30)) + "%20", script="true")
     mixed = waiting.sbatch("--array=1-4,7,9-15:2", script="true")
-    assert "gave back 2 held jobs" in deadman(waiting)
+    assert "handed back 2 held jobs" in deadman(waiting)
     waiting.wait_until(
         lambda: [j.state for j in waiting.sacct([stepped, mixed]).values()] == ["COMPLETED"] * 39, 60, "all tasks ran"
     )
@@ -150,17 +151,19 @@ def test_a_full_disk_is_no_obstacle(waiting: Slurm) -> None:
     assert not [job for job in jobs if waiting.job(job).held]
 
 
+@pytest.mark.conformance
 def test_a_job_name_or_comment_cannot_play_another_job(waiting: Slurm) -> None:
     """Newlines in them look like further lines of what squeue prints."""
     target = waiting.sbatch()
     waiting.scontrol("hold", target, user="root")
     line = f"{target:<12}{'0.0':<30}{'JobHeldUser':<30}{'bridge:wait':<20}"
     forger = waiting.sbatch(f"--comment=x\n{line}\n", f"--job-name=y\n{line}\n", "--begin=now+1hour")
-    assert "gave back 1 held jobs" in deadman(waiting)
+    assert "handed back 1 held jobs" in deadman(waiting)
     assert waiting.job(target).held
     assert not waiting.job(forger).held
 
 
+@pytest.mark.conformance
 def test_the_bridges_node_lists_are_cleared_and_the_owners_restored(waiting: Slurm) -> None:
     """Also of jobs that the bridge had already released, onto a node that was drained in between."""
     waiting.drain("n3")
@@ -176,10 +179,10 @@ def test_the_bridges_node_lists_are_cleared_and_the_owners_restored(waiting: Slu
 def test_many_jobs_go_back_at_once(waiting: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = set(waiting.burst(300, script="true"))
     begin = time.monotonic()
-    assert "gave back 300 held jobs" in deadman(waiting)
+    assert "handed back 300 held jobs" in deadman(waiting)
     seconds = time.monotonic() - begin
     with capsys.disabled():
-        print(f"\n300 held jobs given back in {seconds:.2f} s")
+        print(f"\n300 held jobs handed back in {seconds:.2f} s")
     assert not [j for j in waiting.squeue(states="pending").values() if j.held and j.id in jobs]
     waiting.run("scancel", "--user=alice")
 

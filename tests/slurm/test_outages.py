@@ -84,6 +84,7 @@ def all_over_or_due(slurm: Slurm, jobs: list[str]) -> bool:
     return all(seen[j].state == "COMPLETED" or slurm.record(j).get("Restarts", "0") != "0" for j in jobs if j in seen)
 
 
+@pytest.mark.conformance
 def test_a_maintenance_reservation_made_on_the_fly(slurm: Slurm) -> None:
     """Nodes under it get no new jobs, and jobs that run there go on."""
     slurm.plugin(on=True)

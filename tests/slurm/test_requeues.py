@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import Slurm, wait_until
 
 QUICK = {"start": {"timeout_s": 8}}
 
 
+@pytest.mark.conformance
 def test_a_requeued_array_task_runs_again_beside_its_sibling(slurm: Slurm) -> None:
     """Under the bare number of its array every change of the task would be refused while the sibling runs."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "array-task", **QUICK) as bridge:
-        array = slurm.sbatch("--array=1-2", "-n2", "-t3", "--requeue", script="sleep 40")
+        began = "~/began-${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
+        array = slurm.sbatch("--array=1-2", "-n2", "-t3", "--requeue", script=f"touch {began}; sleep 40")
         tasks = [f"{array}_{task}" for task in (1, 2)]
         wait_until(lambda: _states(slurm, tasks) == ["RUNNING"] * 2, 30, "both tasks run")
+        # A job that is requeued while its script is being launched ends as FAILED under Slurm 22.05.
+        look = f"ls /home/alice/began-{tasks[1]} 2>&1"
+        wait_until(lambda: "No such" not in slurm.run("bash", "-c", look, check=False), 30, "its script runs")
+        time.sleep(1)
         slurm.scontrol("requeue", tasks[1])
         _may_begin(slurm, tasks[1])
         wait_until(lambda: _states(slurm, tasks) == ["RUNNING"] * 2, 30, "the task runs again")

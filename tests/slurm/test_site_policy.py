@@ -31,9 +31,9 @@ def weighed(slurm: Slurm) -> Iterator[Slurm]:
 
 ASK = textwrap.dedent(
     """
-    import json, time
+    import json, os, time
     from cpsched_bridge.adapters.slurm.options import Options, connect
-    backend = connect(Options())
+    backend = connect(Options(transport=os.environ["CPSCHED_TRANSPORT"]))
     seen = backend.observe()
     checks = {check.name: (check.ok, check.detail) for check in backend.checks()}
     pending = {each.label: each.job.priority for each in seen.pending}
@@ -61,6 +61,7 @@ def sprio(slurm: Slurm) -> dict[str, int]:
     return {number: int(priority) for number, priority in map(str.split, lines)}
 
 
+@pytest.mark.conformance
 def test_priorities_are_those_of_sprio_and_held_jobs_have_theirs_after_release(weighed: Slurm) -> None:
     slurm = weighed
     # Some use, so that fair share tells alice and bob apart.
@@ -100,9 +101,9 @@ def most_at_once(jobs: list[EndedJob], cpus: bool) -> int:
 @pytest.mark.parametrize(
     ("options", "limits", "cpus", "most"),
     [
-        (("--qos=pair",), {}, False, 2),
+        pytest.param(("--qos=pair",), {}, False, 2, marks=pytest.mark.conformance),
         (("--qos=cores", "--ntasks=3"), {}, True, 16),
-        ((), {"GrpTRES": "cpu=5"}, True, 5),
+        pytest.param((), {"GrpTRES": "cpu=5"}, True, 5, marks=pytest.mark.conformance),
         ((), {"MaxJobs": "3"}, False, 3),
     ],
 )
@@ -163,6 +164,7 @@ def test_processor_minutes_are_never_exceeded(slurm: Slurm) -> None:
     assert max(records[job].start_s - records[job].submit_s for job in others) < 20  # type: ignore[operator]
 
 
+@pytest.mark.conformance
 def test_a_limit_on_wall_time_keeps_a_job_waiting_and_is_told(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, "policy-wall") as bridge:

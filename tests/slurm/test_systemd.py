@@ -109,7 +109,7 @@ def test_after_five_failures_in_ten_minutes_it_gives_up_and_the_dead_man_acts(ho
     assert host.show("NRestarts") == "5"
     host.run("systemctl", "start", DEADMAN)
     assert not [job for job in jobs if slurm.job(job).held]
-    assert "gave back 3 held jobs" in host.run("journalctl", "--no-pager", "--unit", DEADMAN)
+    assert "handed back 3 held jobs" in host.run("journalctl", "--no-pager", "--unit", DEADMAN)
 
 
 def test_the_timer_looks_by_itself(host: Host) -> None:

@@ -34,9 +34,7 @@ def wait_for_mode(bridge: LiveBridge, mode: str, timeout_s: float) -> None:
 
 
 def started_by(bridge: LiveBridge) -> int:
-    found = bridge.read(
-        'print(json.dumps(rows("ledger", "select count(*) from transitions where after = \'starting\'")))'
-    )
+    found = bridge.read('print(json.dumps(rows("ledger", "select count(*) from transitions where why = \'decided\'")))')
     return int(found[0][0]) if found else 0
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import shlex
+
+import pytest
+
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import Slurm, wait_until
+from tests.slurm.harness import CALM, TRANSPORT, Slurm, wait_until
 
 
+@pytest.mark.conformance
 def test_a_comment_that_is_no_text_costs_nobody_anything(slurm: Slurm) -> None:
     """Nor do a name of any bytes, control characters and quotes: all of these jobs run, and so do all others."""
     slurm.plugin(on=True)
@@ -25,10 +31,10 @@ def test_a_comment_that_is_no_text_costs_nobody_anything(slurm: Slurm) -> None:
             plain = slurm.burst(5, "-n1", "-t1", user=user)
             slurm.wait_for_state([*strange, *plain], "COMPLETED", 40)
             assert {*strange, *plain} <= set(bridge.ledger()), "the bridge started them"
-        # A gap tells of the machine, not of the jobs.
-        assert set(bridge.events()) <= {"mode", "in_force", "started", "cycle_gap"}
+        assert set(bridge.events()) <= CALM
 
 
+@pytest.mark.conformance
 def test_nobody_can_write_what_running_jobs_have_on_their_nodes(slurm: Slurm) -> None:
     """A name or comment with lines like scontrol's own stops no cycle, takes no node, and speaks for no other job."""
     slurm.plugin(on=True)
@@ -49,7 +55,43 @@ def test_nobody_can_write_what_running_jobs_have_on_their_nodes(slurm: Slurm) ->
         others = slurm.burst(10, "-n1", "-t1", script="sleep 1")
         slurm.wait_for_state(others, "COMPLETED", 60)
         assert set(slurm.states(liars).values()) == {"RUNNING"}, "the others did not have to wait for them"
-        assert set(bridge.events()) <= {"mode", "in_force", "started", "cycle_gap"}
+        assert set(bridge.events()) <= CALM
+
+
+HOSTILE = (
+    "x JobState=RUNNING UserId=root(0) Priority=4294901760",
+    "JobId=1 JobName=y JobState=COMPLETED",
+    "x ReqNodeList=n1 NodeList=n[1-4] NumNodes=4 AdminComment=bridge:wait",
+    "x\nJobId=2 JobName=z UserId=bob(2002) JobState=PENDING Reason=None\n",
+    "|a|b|c|d|e|f|g|h|", ",", "=", "a=b=c", "(null)", "N/A", "None", "JOBID|STATE", "%i %T", "[1-3]", "1_[0-99%2]",
+    "*", "'; scontrol hold 1; '", "$(scontrol hold 1)", "\\n\\t\\\\", "\t\x0b\x0c\r", "\x1b[2J", "x" * 1024, "ä" * 512,
+    "\udcff\udcfe", "\u2028\u0085\xa0", "jobarrayid", "-1", "1e400",
+)  # fmt: skip
+"""What users may write: fields and columns of Slurm's own, separators, commands, control characters, bytes."""
+
+
+@pytest.mark.conformance
+def test_hostile_names_and_comments_start_like_any_other_and_speak_for_no_other_job(slurm: Slurm) -> None:
+    slurm.plugin(on=True)
+    lines = [
+        shlex.join(["sbatch", "--parsable", "--output=/dev/null", "-n2", "-t1", f"{option}={text}", "--wrap=sleep 2"])
+        for text in HOSTILE
+        for option in ("--job-name", "--comment")
+    ]
+    with LiveBridge(slurm, "hostile") as bridge:
+        submit = base64.b64encode("\n".join(lines).encode("utf-8", "surrogateescape")).decode()
+        hostile = slurm.run("bash", "-c", "base64 -d | bash -s", user="alice", stdin=submit).split()
+        honest = slurm.burst(10, "-N2", "-n4", "-t1", script="sleep 2", user="bob")
+        assert len(hostile) == len(lines)
+        slurm.wait_for_state([*hostile, *honest], "COMPLETED", 90)
+        ledger, ran = bridge.ledger(), slurm.sacct([*hostile, *honest])
+        assert len(ran) == len(hostile) + len(honest)
+        placed = {job: ledger[job].nodes for job in ran if ledger[job].nodes}
+        assert {job: ran[job].nodes for job in placed} == placed
+        left = ran.keys() - placed.keys()
+        assert len(left) <= (1 if TRANSPORT == "cli" else 0), "left alone, with the reason"
+        assert left <= set(hostile)
+        assert set(bridge.events()) <= CALM
 
 
 def test_a_job_that_slurm_holds_is_handed_back_once(slurm: Slurm) -> None:

@@ -194,7 +194,7 @@ def soak(given: argparse.Namespace, folder: Path) -> int:
     site.start()
     while not socket.exists():
         time.sleep(0.01)
-    apart = Apart(PolicySpec("easy"), "one-second") if given.child else None
+    apart = Apart(PolicySpec("easy")) if given.child else None
     policy = Policy(LastTwoPredictor(), apart or EasyDispatcher())
     backend = RemoteBackend(socket, deadline_s=60.0)
     bridge = a_bridge(

@@ -1,0 +1,101 @@
+"""A node leaves slurm.conf while jobs have the bridge's node lists on them, and slurmctld starts anew.
+
+Slurm gives up every job whose `ReqNodeList` names such a node. `docs/safety.md` says so, and how to take a node out:
+the first test holds that page to its word. The second shows that a bridge which is started again takes such lists off.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.slurm.bridges import FIRST_CYCLE_S, LiveBridge
+from tests.slurm.harness import Slurm, wait_until
+
+CYCLE_S = 4.0
+"""So far apart that a test can kill the bridge before it looks at its last start."""
+SLOW = {"cycle": {"interval_s": CYCLE_S}, "options": {"site_policy": False}}
+"""Without the site's policy the bridge does not know of a limit: it starts a job that Slurm then keeps waiting."""
+SMALL = ("-p", "short", "-n2", "-t30", "--requeue")
+"""Partition short has n1 and n2."""
+
+
+@pytest.fixture
+def killed(slurm: Slurm) -> Iterator[tuple[LiveBridge, dict[str, str]]]:
+    """A bridge that was killed right after a start, and jobs by what they do; n1 is full, so that n2 was chosen."""
+    jobs = {
+        "fills n1": slurm.sbatch("-p", "short", "-w", "n1", "-n16", "-t30", script="sleep 1800", user="bob"),
+        "meets the limit": slurm.sbatch("-w", "n3", "-n1", "-t30", script="sleep 1800"),
+        "runs unpinned": slurm.sbatch(*SMALL, "-C", "rack2", script="sleep 1800", user="bob"),
+    }
+    slurm.wait_for_state(jobs.values(), "RUNNING")
+    slurm.limit("alice", MaxJobs="1")
+    slurm.plugin(on=True)
+    bridge = LiveBridge(slurm, "killed", **SLOW)
+    try:
+        bridge.start()
+        jobs["runs pinned"] = slurm.sbatch(*SMALL, script="sleep 1800", user="bob")
+        slurm.wait_for_state(jobs["runs pinned"], "RUNNING")
+        jobs["waits pinned"] = slurm.sbatch(*SMALL)
+        wait_until(lambda: slurm.job(jobs["waits pinned"]).required_nodes, 30, "the start is sent", every_s=0.0)
+        bridge.kill()
+        jobs["waits unpinned"] = slurm.sbatch(*SMALL)
+        seen = slurm.squeue()
+        assert (seen[jobs["waits pinned"]].state, seen[jobs["waits pinned"]].required_nodes) == ("PENDING", "n2")
+        assert (seen[jobs["runs pinned"]].nodes, seen[jobs["runs pinned"]].required_nodes) == ("n2", "n2")
+        assert seen[jobs["runs unpinned"]].nodes == "n2"
+        yield bridge, jobs
+    finally:
+        bridge.stop()
+        print(f"bridge log, its end:\n{bridge.log()[-4000:]}")
+
+
+def test_slurm_gives_up_what_a_dead_bridge_has_pinned_and_nothing_else(
+    slurm: Slurm, killed: tuple[LiveBridge, dict[str, str]]
+) -> None:
+    _, jobs = killed
+    with slurm.without_node("n2"):
+        found = slurm.states(jobs.values())
+        assert {what: found[job] for what, job in jobs.items()} == {
+            "fills n1": "RUNNING",
+            "meets the limit": "RUNNING",
+            "runs unpinned": "PENDING",  # requeued, as Slurm does with jobs whose node is gone
+            "runs pinned": "NODE_FAIL",
+            "waits pinned": "NODE_FAIL",
+            "waits unpinned": "PENDING",
+        }
+    assert slurm.states([jobs["waits pinned"]]) == {jobs["waits pinned"]: "NODE_FAIL"}, "for ever"
+
+
+def test_a_bridge_that_is_started_again_takes_old_pins_off_and_the_jobs_live(
+    slurm: Slurm, killed: tuple[LiveBridge, dict[str, str]]
+) -> None:
+    """The start that did not happen, and a job that was requeued while no bridge was there."""
+    bridge, jobs = killed
+    ours = [jobs["waits pinned"], jobs["runs pinned"]]
+    slurm.scontrol("requeue", jobs["runs pinned"])
+    slurm.wait_for_state(jobs["runs pinned"], "PENDING")
+    assert [slurm.job(job).required_nodes for job in ours] == ["n2", "n2"]
+    slurm.drain("n2")  # as the page asks: nothing is started there any more
+    bridge.start(wait=False)
+    began_s = time.monotonic()
+    wait_until(lambda: not any(slurm.job(job).required_nodes for job in ours), FIRST_CYCLE_S, "no lists")
+    print(f"old pins are gone {time.monotonic() - began_s:.1f} s after the bridge was started")
+    shy = slurm.sbatch("-p", "short", "-n16", "-t5", "-x", "n2")
+    wait_until(lambda: shy in bridge.ledger(), FIRST_CYCLE_S, "the bridge has it")
+    with slurm.without_node("n2"):
+        assert set(slurm.states([*ours, shy]).values()) == {"PENDING"}
+        left = f"{shy}.*excludes n2, which the cluster does not know"
+        wait_until(lambda: re.search(left, bridge.cpsched("unsupported", check=False)), 120, "the bridge says why")
+        assert f"job {shy} of alice excludes n2" in bridge.cpsched("doctor", check=False)
+        slurm.limit("alice", MaxJobs="-1")
+        slurm.run("scancel", jobs["fills n1"], jobs["runs unpinned"])
+        slurm.scontrol("update", f"JobId={jobs['runs pinned']}", "StartTime=now", "TimeLimit=1")
+        wait_until(lambda: slurm.job(jobs["runs pinned"]).nodes == "n1", 60, "the requeued job runs elsewhere")
+        slurm.wait_for_state(jobs["waits pinned"], "COMPLETED", 60)
+        slurm.run("scancel", jobs["runs pinned"])
+    slurm.wait_for_state(shy, "COMPLETED", 90)
+    assert slurm.sacct([shy])[shy].nodes == ("n1",)

@@ -1,0 +1,340 @@
+"""Slurm's own scheduler on the test cluster, held against its twin: the same submissions, replayed from the record.
+
+`make cluster`, then `python -m tests.slurm.twin [--jobs N] [--runs NAME]... [--out FILE]`: for each run a seeded mix is
+submitted as an ordinary user, and Slurm alone runs it. What the accounting says of it is held against the dispatcher
+`slurm` with what `scontrol show config` says, in two ways:
+
+- *Start by start*: at each second in which Slurm started jobs the twin is shown the cluster as it really was, and makes
+  its passes. Counted are the real starts that it chooses, and its choices that do not start within one interval of
+  backfill. So one difference makes no others.
+- *On its own*: the twin replays the submissions from an empty cluster. Jobs hold their nodes as long as they did, and
+  for the mean time that passed on the real cluster from an end to a start on the same nodes.
+
+`--again FILE` does the same with kept records, without a cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
+from cpsched.fit import used_by
+from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
+from cpsched.policy import Policy
+from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_sim.cluster.replay import replay
+from cpsched_sim.traces.job import TraceJob
+from tests.slurm.harness import Slurm, expand, wait_until
+
+MOST_WAIT_S = 1200
+"""How long a run may take."""
+LAG_MOST_S = 10
+"""What is longer from an end to a start is no lag of the machine."""
+
+CORES, MEMORY_MIB, MIB_PER_CORE = 16, 16384, 1000
+SETS = {"main": [0, 1, 2, 3], "short": [0, 1], "gpu": [2, 3], "rack2": [1, 3]}
+TIERS = {"short": 2}
+"""The partitions of the test cluster, and the nodes with a feature."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a job asks for, as options of sbatch and as the twin has it."""
+
+    options: str
+    units: int
+    cores: int
+    gpus: int = 0
+    mib: int | None = None
+    distinct: bool = True
+    exclusive: bool = False
+    partition: str = "main"
+    nodes: str = ""
+    """The set of its nodes, where that is not its partition's."""
+
+    def request(self) -> Request:
+        """The request on the cluster of `the_cluster`."""
+        mib = self.cores * MIB_PER_CORE if self.mib is None else self.mib
+        row = 1 + list(SETS).index(self.nodes or self.partition)
+        return Request(self.units, (self.cores, mib, self.gpus), self.distinct, self.exclusive, row)
+
+
+SMALL = (
+    Shape("-N1 -n1", 1, 1), Shape("-N1 -n2", 1, 2), Shape("-N1 -n4", 1, 4), Shape("-N1 -n8", 1, 8),
+    Shape("-N1 -n16", 1, 16), Shape("-N1 -n1 --mem=6G", 1, 1, mib=6144),
+)  # fmt: skip
+WIDE = (
+    Shape("-N2 --ntasks-per-node=4", 2, 4), Shape("-N2 --ntasks-per-node=16", 2, 16),
+    Shape("-N4 --ntasks-per-node=4", 4, 4), Shape("-N3 --exclusive", 3, 1, mib=0, exclusive=True),
+)  # fmt: skip
+MIXED = (
+    Shape("-N1 -n4 --gres=gpu:1", 1, 4, 1), Shape("-N1 -n2 -p gpu --gres=gpu:2", 1, 2, 2, partition="gpu"),
+    Shape("-N1 -n2 -p short", 1, 2, partition="short"), Shape("-N1 -n4 -C rack2", 1, 4, nodes="rack2"),
+    Shape("-N2 --ntasks-per-node=8 -p gpu", 2, 8, partition="gpu"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A workload and the settings of Slurm: shapes, nices that are drawn from, and the length of arrays."""
+
+    shapes: Sequence[Shape]
+    parameters: str
+    nices: Sequence[int] = (0,)
+    tasks: int = 1
+    load: float = 1.3
+    """Core seconds that are submitted in a second, as a share of the cluster's."""
+
+
+RUNS = {
+    "single": Run(SMALL, "bf_interval=10,sched_interval=20,bf_resolution=10"),
+    "wide": Run((*SMALL, *WIDE), "bf_interval=10,sched_interval=20,bf_resolution=10"),
+    "mixed": Run((*SMALL, *WIDE, *MIXED), "bf_interval=10,sched_interval=20,bf_resolution=10"),
+    "nice": Run((*SMALL, *WIDE), "bf_interval=10,sched_interval=20,bf_resolution=10", (0, 100, 200)),
+    "arrays": Run(SMALL, "bf_interval=10,sched_interval=20,bf_resolution=10", tasks=4),
+    "usual": Run((*SMALL, *WIDE), "bf_interval=30"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """One job of a workload."""
+
+    pause_s: float
+    shape: int
+    run_s: int
+    limit_min: int
+    nice: int
+
+
+def workload(run: Run, count: int, seed: int) -> list[Submitted]:
+    """Jobs of 5 to 60 s; limits are whole minutes, up to three times what is needed."""
+    choose, found = random.Random(seed), []
+    for _ in range(count):
+        shape = choose.randrange(len(run.shapes))
+        run_s = choose.choice([5, 8, 13, 21, 34, 55])
+        asked = run.shapes[shape]
+        cores = asked.units * (CORES if asked.exclusive else asked.cores) * run.tasks
+        pause_s = choose.expovariate(1.0) * cores * run_s / (len(SETS["main"]) * CORES * run.load)
+        limit_min = -(-run_s // 60) + choose.choice([0, 0, 1, 2])
+        found.append(Submitted(pause_s, shape, run_s, limit_min, choose.choice(run.nices)))
+    return found
+
+
+def submit(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> list[str]:
+    """Submit all, at their moments, from one shell of alice's; ids in order."""
+    array = f"--array=1-{run.tasks} " if run.tasks > 1 else ""
+    lines = [
+        f"sleep {job.pause_s:.2f}; sbatch --chdir=/tmp --parsable -o /dev/null {array}{run.shapes[job.shape].options} "
+        f"-t{job.limit_min} --nice={job.nice} --wrap 'sleep {job.run_s}'"
+        for job in jobs
+    ]
+    return slurm.run("bash", "-s", user="alice", stdin="\n".join(lines), timeout_s=MOST_WAIT_S).split()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the accounting says of a job, or of a task of an array; seconds since the epoch."""
+
+    shape: int
+    limit_min: int
+    submit_s: int
+    start_s: int
+    end_s: int
+    priority: int
+    nodes: str = ""
+    """As Slurm writes them: n[1-2,4]."""
+
+
+def recorded(slurm: Slurm, jobs: Sequence[Submitted], ids: Sequence[str]) -> list[Recorded]:
+    """The record of each job in order of submission, the tasks of an array one after the other."""
+    fields = "JobID,State,NodeList,Submit,Start,End,Priority"
+    command = ["sacct", "--allusers", "--allocations", "--noheader", "--parsable2", "--array", f"--format={fields}"]
+    text = slurm.run("env", "SLURM_TIME_FORMAT=%s", *command, "--jobs", ",".join(ids))
+    of_id, found = dict(zip(ids, jobs, strict=True)), []
+    for line in text.splitlines():
+        identity, state, nodes, *numbers = line.split("|")
+        assert state == "COMPLETED", f"job {identity}: {state}"
+        number, _, task = identity.partition("_")
+        job = of_id[number]
+        found.append((int(number), int(task or 0), Recorded(job.shape, job.limit_min, *map(int, numbers), nodes)))
+    return [record for *_, record in sorted(found, key=lambda row: row[:2])]
+
+
+def carried_out(slurm: Slurm, run: Run, count: int, seed: int) -> tuple[str, list[Recorded]]:
+    """What `scontrol show config` said, and the record of a workload that Slurm alone ran."""
+    slurm.reset()
+    jobs = workload(run, count, seed)
+    parameters = f"SchedulerParameters={run.parameters},bf_max_job_test=2000,disable_job_shrink"
+    with slurm.configured(parameters, "PriorityWeightAge=0"):
+        config = slurm.run("scontrol", "show", "config")
+        ids = submit(slurm, run, jobs)
+        wait_until(lambda: not slurm.run("squeue", "-h").strip(), MOST_WAIT_S, "all jobs have ended", every_s=2.0)
+        wait_until(
+            lambda: "Unknown" not in slurm.run("sacct", "-aXnPo", "End", "-j", ",".join(ids)), 60, "all are told"
+        )
+        return config, recorded(slurm, jobs, ids)
+
+
+# ---------------------------------------------------------------------------------------------- the twin
+
+
+def the_cluster() -> Cluster:
+    """The four nodes of the test cluster."""
+    rows = [[CORES, MEMORY_MIB, 0]] * 2 + [[CORES, MEMORY_MIB, 2]] * 2
+    return Cluster.of(rows, ["cores", "memory_mib", "gpus"], ["n1", "n2", "n3", "n4"], SETS)
+
+
+def jobs_of(run: Run, record: Sequence[Recorded]) -> list[Job]:
+    """The jobs of a record as the twin sees them."""
+    found = []
+    for number, job in enumerate(record):
+        shape = run.shapes[job.shape]
+        asked = Job(
+            number, job.submit_s, 60 * job.limit_min, shape.request(), "alice", queue=shape.partition,
+            priority=job.priority, tier=TIERS.get(shape.partition, 1),
+        )  # fmt: skip
+        found.append(asked)
+    return found
+
+
+def lag_s(record: Sequence[Recorded]) -> int:
+    """Mean seconds from an end to a start on the same nodes that had waited for nodes, where one follows the other."""
+    found = []
+    for job in record:
+        mine = set(expand(job.nodes))
+        ends = [other.end_s for other in record if mine & set(expand(other.nodes)) and other.end_s <= job.start_s]
+        if ends and job.start_s - job.submit_s > LAG_MOST_S and job.start_s - max(ends) <= LAG_MOST_S:
+            found.append(job.start_s - max(ends))
+    return round(statistics.mean(found)) if found else 0
+
+
+def twin_starts(run: Run, config: str, record: Sequence[Recorded]) -> list[int]:
+    """When the twin, left to itself, starts each job of a record."""
+    lag = lag_s(record)
+    jobs = zip(jobs_of(run, record), record, strict=True)
+    trace = [TraceJob(job, max(1, each.end_s - each.start_s + lag)) for job, each in jobs]
+    policy = Policy(WalltimePredictor(), SlurmDispatcher(config=config), "walltime")
+    schedule = replay(trace, the_cluster(), policy, strict=True)
+    assert (schedule.start_s != NEVER).all()
+    starts: list[int] = schedule.start_s.tolist()
+    return starts
+
+
+def choices(run: Run, config: str, record: Sequence[Recorded]) -> list[tuple[int, int]]:
+    """(second, number) of each job that the twin would start at a second in which Slurm started some."""
+    cluster, jobs, found = the_cluster(), jobs_of(run, record), []
+    estimates = {job.id: job.walltime_s for job in jobs}
+    for now_s in sorted({job.start_s for job in record}):
+        queue = [job for job, each in zip(jobs, record, strict=True) if each.submit_s <= now_s <= each.start_s]
+        free, running = cluster.capacity.copy(), []
+        for job, each in zip(jobs, record, strict=True):
+            if not each.start_s < now_s < each.end_s:
+                continue
+            placement = tuple((cluster.node_names.index(name), 1) for name in expand(each.nodes))
+            running.append(RunningJob(job, each.start_s, placement))
+            for node, amounts in used_by(job.request, placement, cluster.capacity).items():
+                free[node] -= amounts
+        snapshot = Snapshot.of(now_s, cluster, free, queue, running, estimates, "walltime")
+        starts = SlurmDispatcher(config=config).decide(snapshot, "starts").starts_by_job(snapshot)
+        found += [(now_s, number) for number in starts]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How the twin stands to the real cluster."""
+
+    jobs: int
+    chosen: float
+    """Share of the real starts that the twin chooses in that second."""
+    extra: float
+    """Share of the twin's choices that do not start within one interval."""
+    within: float
+    """Share of the starts of the twin on its own that are within one interval of the real ones."""
+    wait_s: float
+    twin_wait_s: float
+    inverted: float
+    """Share of the pairs of jobs, of those that started at different seconds, that started in the other order."""
+    lag_s: int
+
+
+def held(run: Run, config: str, record: Sequence[Recorded]) -> Held:
+    """The figures of one run."""
+    interval_s = SlurmDispatcher(config=config).read.parameters.bf_interval
+    chosen, starts = choices(run, config, record), twin_starts(run, config, record)
+    real = [job.start_s for job in record]
+    late = [real[number] - second for second, number in chosen]
+    off = [twin - start for twin, start in zip(starts, real, strict=True)]
+    waits = [job.start_s - job.submit_s for job in record]
+    pairs = [(real[i] - real[j], starts[i] - starts[j]) for i in range(len(real)) for j in range(i)]
+    ordered = [(a, b) for a, b in pairs if a and b]
+    return Held(
+        len(record),
+        late.count(0) / len(record),
+        sum(each > interval_s for each in late) / len(late),
+        sum(abs(each) <= interval_s for each in off) / len(off),
+        statistics.mean(waits),
+        statistics.mean(wait + each for wait, each in zip(waits, off, strict=True)),
+        sum((a > 0) != (b > 0) for a, b in ordered) / max(1, len(ordered)),
+        lag_s(record),
+    )
+
+
+COLUMNS = ("jobs", "chosen %", "extra %", "within %", "wait s", "twin's s", "differs %", "inverted %", "lag s")
+
+
+def row(name: str, found: Held) -> str:
+    """One line of the table."""
+    differs = 100 * (found.twin_wait_s / found.wait_s - 1) if found.wait_s else 0.0
+    shares = (f"{100 * share:.1f}" for share in (found.chosen, found.extra, found.within))
+    waits = (f"{found.wait_s:.1f}", f"{found.twin_wait_s:.1f}", f"{differs:+.1f}")
+    return line(name, (f"{found.jobs}", *shares, *waits, f"{100 * found.inverted:.2f}", f"{found.lag_s}"))
+
+
+def line(name: str, cells: Iterable[str]) -> str:
+    """One line of the table."""
+    return f"{name:10} " + " ".join(f"{cell:>10}" for cell in cells)
+
+
+def judged(name: str, config: str, record: Sequence[Recorded]) -> str:
+    """The line of one run."""
+    return row(name, held(RUNS[name], config, record))
+
+
+def main() -> None:
+    """Run as a command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=200, help="submissions in each run")
+    parser.add_argument("--runs", action="append", choices=list(RUNS), help="default: all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="where the records are kept, JSON lines; more are appended")
+    parser.add_argument("--again", type=Path, help="replay the records of this file, without a cluster")
+    wanted = parser.parse_args()
+    print(line("", COLUMNS), flush=True)
+    if wanted.again:
+        for text in wanted.again.read_text().splitlines():
+            kept = json.loads(text)
+            print(judged(kept["run"], kept["config"], [Recorded(**job) for job in kept["record"]]), flush=True)
+        return
+    slurm = Slurm()
+    try:
+        for name in wanted.runs or RUNS:
+            config, record = carried_out(slurm, RUNS[name], wanted.jobs, wanted.seed)
+            if wanted.out:
+                kept = {"run": name, "config": config, "record": [asdict(job) for job in record]}
+                with wanted.out.open("a") as file:
+                    file.write(json.dumps(kept) + "\n")
+            print(judged(name, config, record), flush=True)
+    finally:
+        slurm.close()
+
+
+if __name__ == "__main__":
+    main()
