@@ -26,6 +26,7 @@ def test_a_requeued_array_task_runs_again_beside_its_sibling(slurm: Slurm) -> No
         wait_until(lambda: "No such" not in slurm.run("bash", "-c", look, check=False), 30, "its script runs")
         time.sleep(1)
         slurm.scontrol("requeue", tasks[1])
+        time.sleep(3)  # the nodes refuse what begins in the second of the requeue ("credential revoked", 22.05)
         _may_begin(slurm, tasks[1])
         wait_until(lambda: _states(slurm, tasks) == ["RUNNING"] * 2, 30, "the task runs again")
         assert slurm.record(tasks[1])["Restarts"] == "1"

@@ -166,7 +166,7 @@ class SlurmBackend:
                 sent[-1] |= {"cpus_per_node": told.cpus_per_node, "cpus": told.cpus}
                 self._restores[number] = told.restore_all
             if count:
-                sent[-1]["node_count"] = count
+                sent[-1]["num_nodes"] = str(count) if told.is_open_ended else f"{count}-{count}"
             if number in nices:
                 own, raised = nices[number]
                 sent[-1]["nice"] = raised

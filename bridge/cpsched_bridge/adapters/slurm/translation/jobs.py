@@ -19,7 +19,7 @@ from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
-from cpsched_bridge.adapters.slurm.translation.pins import Told, nodes_given_back, told_at_start
+from cpsched_bridge.adapters.slurm.translation.pins import Told, told_at_start, told_of_tasks
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation
 from cpsched_bridge.adapters.slurm.translation.shares import Shares, parts_asked, share_allocated
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
@@ -75,7 +75,7 @@ def pending_job(
 
     by_task = None
     if parts.tasks is not None:
-        by_task = Asked(asked(parts.tasks, False), Told(0, 0, nodes_given_back(record, partition.max_nodes)))
+        by_task = Asked(asked(parts.tasks, False), told_of_tasks(record, partition.max_nodes))
     if parts.equal is None:
         assert by_task is not None
         return by_task

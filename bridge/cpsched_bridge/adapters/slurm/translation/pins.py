@@ -23,6 +23,8 @@ class Told:
     """The CPUs of the job, which a change of the least CPUs of a node would change."""
     restore_all: str = ""
     """What gives the record back all that a number of tasks per node changes in it, by itself or told besides."""
+    is_open_ended: bool = False
+    """Whether the record has no greatest number of nodes, and so must not be told one: nothing takes that off again."""
 
 
 BY_ITSELF = (26, 5)
@@ -42,7 +44,12 @@ def told_at_start(record: Record, nodes: int, most_nodes: int | None) -> Told:
     least, cpus = max(1, record["min_cpus_per_node"] or 0), int(record["cpus"] or 0)
     each = max(least, told.tasks_per_node * max(1, record["cpus_per_task"] or 0))
     restore = f"TasksPerNode=0 {nodes_given_back(record, most_nodes)} MinCPUsNode={least} NumCPUs={cpus}"
-    return replace(told, cpus_per_node=each, cpus=cpus, restore_all=restore)
+    return replace(told, cpus_per_node=each, cpus=cpus, restore_all=restore, is_open_ended=record["max_nodes"] is None)
+
+
+def told_of_tasks(record: Record, most_nodes: int | None) -> Told:
+    """What Slurm must be told to split a job as it likes over the nodes that the pin names."""
+    return Told(0, 0, nodes_given_back(record, most_nodes), is_open_ended=record["max_nodes"] is None)
 
 
 def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> Told:

@@ -86,12 +86,26 @@ def test_an_older_controller_is_told_all_that_makes_equal_shares_and_gets_its_ow
     number = scene.job("six")["id"]
     backend.start([order(backend.observe(), number, "n2")])
     (sent,) = child.sent[-1][1]
-    more = {"node_count": 1, "cpus_per_node": 6, "cpus": 6} if all_of_it else {}
+    more = {"num_nodes": "1-1", "cpus_per_node": 6, "cpus": 6} if all_of_it else {}
     assert sent == {"job": number, "nodes": ["n2"], "tasks_per_node": 6, **more}
     backend.hold([number])
     (undone,) = child.sent[-1][1]
     restored = "NumNodes=1-6 NumTasks=6 MinCPUsNode=1 NumCPUs=6" if all_of_it else "NumTasks=6"
     assert undone["clear"] == f"ReqNodeList= TasksPerNode=0 {restored}"
+
+
+@pytest.mark.parametrize(("tasks", "tasks_per_node"), [(6, 6), (17, 0)])
+def test_a_job_without_a_greatest_number_of_nodes_is_not_given_one(
+    scene: Scene, child: Played, backend: SlurmBackend, tasks: int, tasks_per_node: int
+) -> None:
+    scene.facts["config"]["version"] = "22.05.8"
+    scene.only("six").job("six").update(ntasks=tasks, cpus=tasks, num_nodes=1, max_nodes=None)
+    (waiting,) = backend.observe().pending
+    nodes = (("n1", 1),) if tasks == 6 else (("n1", 16), ("n3", 1))
+    backend.start([StartOrder(waiting.job, nodes)])
+    ((_, [sent]),) = child.sent
+    assert sent["tasks_per_node"] == tasks_per_node
+    assert sent["num_nodes"] == str(len(nodes))
 
 
 def a_prime(scene: Scene) -> int:
@@ -109,7 +123,7 @@ def test_a_job_task_by_task_is_told_its_nodes_and_their_number(
     (settled,) = backend.settled([StartOrder(waiting.job, (("n1", 5), ("n3", 12)))])
     assert settled == StartOrder(waiting.job, (("n1", 16), ("n3", 1)))
     backend.start([settled])
-    sent = {"job": number, "nodes": ["n1", "n3"], "tasks_per_node": 0, "node_count": 2}
+    sent = {"job": number, "nodes": ["n1", "n3"], "tasks_per_node": 0, "num_nodes": "2-2"}
     assert child.sent == [("start", [sent])]
     backend.hold([number])
     assert child.sent[-1] == ("hold", [{"job": number, "clear": "ReqNodeList= NumNodes=2-17 NumTasks=17"}])

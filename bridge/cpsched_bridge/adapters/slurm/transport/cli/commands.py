@@ -70,8 +70,8 @@ class CliHands:
             raise Refused(f"{odd[0]!r} is no name of a node")
         label = ids.label(order["job"])
         settings = [f"ReqNodeList={','.join(names)}"]
-        if count := int(order.get("node_count") or 0):
-            settings.append(f"NumNodes={count}-{count}")
+        if "num_nodes" in order:
+            settings.append(f"NumNodes={order['num_nodes']}")
         if tasks := int(order["tasks_per_node"] or 0):
             settings.append(f"TasksPerNode={tasks}")
         if least := int(order.get("cpus_per_node") or 0):

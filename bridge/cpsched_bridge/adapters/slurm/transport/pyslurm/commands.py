@@ -90,14 +90,12 @@ class SlurmCommands(Orders):
         super().__init__(self._own)
 
     def start(self, orders: Sequence[Record]) -> list[Answer]:
-        """See `Orders.start`. Jobs with a `node_count` are told that first, in one run of scontrol."""
+        """See `Orders.start`. Jobs with `num_nodes` are told that first, in one run of scontrol."""
         numbers = self._numbers(orders, separate=True)
-        counted = [order for order in orders if order.get("node_count")]
+        counted = [order for order in orders if order.get("num_nodes")]
         outcomes = self._each(lambda job, _: rules.held(job, self._guarded), counted, numbers)
         held = [order for order, (result, _) in zip(counted, outcomes, strict=True) if result == "done"]
-        said = scontrol(
-            [f"update JobId={ids.label(o['job'])} NumNodes={o['node_count']}-{o['node_count']}" for o in held]
-        )
+        said = scontrol([f"update JobId={ids.label(order['job'])} NumNodes={order['num_nodes']}" for order in held])
         self._own.complaints = {order["job"]: words for order, words in zip(held, said, strict=True) if words}
         return self._each(self._start, orders, numbers)
 

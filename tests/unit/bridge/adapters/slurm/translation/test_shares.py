@@ -270,7 +270,8 @@ def test_what_slurm_must_be_told_and_how_that_is_taken_back(
     facts: dict[str, Any], nodes: int, most: int | None, told: Told
 ) -> None:
     found = told_at_start(asked(**facts), nodes, most)
-    assert found == replace(told, cpus_per_node=found.cpus_per_node, cpus=found.cpus, restore_all=found.restore_all)
+    told = replace(told, cpus_per_node=found.cpus_per_node, cpus=found.cpus, restore_all=found.restore_all)
+    assert found == replace(told, is_open_ended=facts["max_nodes"] is None)
 
 
 @pytest.mark.parametrize(

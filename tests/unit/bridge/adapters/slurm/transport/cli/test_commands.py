@@ -68,7 +68,7 @@ def commands(jobs: Jobs) -> CliCommands:
 
 def test_a_start_pins_with_all_that_it_tells_and_then_releases(programs: Path) -> None:
     said = put_scontrol(programs)
-    orders = [start(7, "n1", "n2", tasks_per_node=3, node_count=2, nice=-40), start(8, "n3")]
+    orders = [start(7, "n1", "n2", tasks_per_node=3, num_nodes="2-2", nice=-40), start(8, "n3")]
     orders.append(start(9, "n1", tasks_per_node=2, cpus_per_node=4, cpus=8))
     assert commands(Jobs(j7={}, j8={}, j9={})).start(orders) == [("done", "")] * 3
     assert said.read_text().splitlines() == [

@@ -227,7 +227,7 @@ def test_a_start_pins_and_releases_in_one_change(client: Client, fake: Fake) -> 
 def test_the_number_of_nodes_is_told_before_the_job_is_released(client: Client, fake: Fake) -> None:
     said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {}, "8": {}, "9": {"state": "RUNNING"}})
-    orders = [{**order(7, ["n1", "n2"]), "node_count": 2}, order(8, ["n3"]), {**order(9, ["n3"]), "node_count": 1}]
+    orders = [{**order(7, ["n1", "n2"]), "num_nodes": "2-2"}, order(8, ["n3"]), {**order(9, ["n3"]), "num_nodes": "1"}]
     assert [result for result, _ in client.call("start", ENOUGH_S, orders=orders)] == ["done", "done", "refused"]
     assert said.read_text() == "update JobId=7 NumNodes=2-2\n"
     assert [number for number, _ in fake.now()["log"]] == [7, 8]
@@ -236,7 +236,7 @@ def test_the_number_of_nodes_is_told_before_the_job_is_released(client: Client, 
 def test_a_job_whose_number_of_nodes_is_not_taken_is_not_started(client: Client, fake: Fake) -> None:
     put_scontrol(fake.bin, complaining("slurm_update error: Invalid node count"))
     fake.set(jobs={"7": {}, "8": {}})
-    orders = [{**order(7, ["n1", "n2"]), "node_count": 2}, order(8, ["n3"])]
+    orders = [{**order(7, ["n1", "n2"]), "num_nodes": "2-2"}, order(8, ["n3"])]
     (result, why), other = client.call("start", ENOUGH_S, orders=orders)
     assert (result, other) == ("refused", ["done", ""])
     assert "Invalid node count" in why
