@@ -7,8 +7,8 @@ from pathlib import Path
 
 from cpsched.errors import InvalidValue
 from cpsched.site.accounts import Association, Limits, Qos
+from cpsched.spelling.amounts import flags_of, limits_of, pipe_table, truthy
 from cpsched_sim.errors import InvalidPolicy, Unusable
-from cpsched_sim.reading.words import flags_of, limits_of, pipe_table, truthy
 
 MAX_BYTES = 64 * 1024 * 1024
 

@@ -32,9 +32,9 @@ from cpsched.errors import CpschedError
 from cpsched.model import Cluster, Job
 from cpsched.site.accounts import NO_LIMITS, Accounts, Association, Limits, Qos, SiteLimits
 from cpsched.site.multifactor import Weights
+from cpsched.spelling.amounts import AT_SUBMISSION, FIELDS, UNMODELLED, limits_of, minutes_of
 from cpsched_sim.errors import InvalidPolicy
 from cpsched_sim.reading.tree import Tree, parse_tree, read_tree
-from cpsched_sim.reading.words import AT_SUBMISSION, FIELDS, UNMODELLED, limits_of, minutes_of
 from cpsched_sim.site.dumps import read_associations, read_qos, read_usage
 from cpsched_sim.site.fair_share import ShareTree
 from cpsched_sim.traces.job import TraceJob

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cpsched.metrics import steps
+from cpsched.spelling.node_lists import known as nodes_in
 from cpsched_sim.errors import Unusable
-from cpsched_sim.reading.node_lists import known as nodes_in
 from cpsched_sim.systems.drafting import NodeKind, SystemDraft, listed, prefix_of
 from cpsched_sim.traces.record import Processors, Record, Units
 

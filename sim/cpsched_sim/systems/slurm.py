@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from cpsched.spelling.amounts import pairs_of
+from cpsched.spelling.node_lists import expand
 from cpsched_sim.errors import Unusable, shown
-from cpsched_sim.reading.node_lists import expand
-from cpsched_sim.reading.words import pairs_of
 
 SCONTROL = "scontrol -o show node"
 SINFO = "sinfo -N -o '%N|%P|%c|%m|%f|%G|%t'"

@@ -16,7 +16,7 @@ from cpsched.errors import CpschedError
 from cpsched.site.accounts import Accounts, Association, Qos, SiteLimits
 from cpsched.site.limits import Spent
 from cpsched.site.multifactor import PriorityRules, Weights
-from cpsched_sim.reading.words import flags_of, limits_of, minutes_of, pairs_of, pipe_table, tres_of, truthy, unmodelled
+from cpsched.spelling.amounts import flags_of, limits_of, minutes_of, pairs_of, pipe_table, tres_of, truthy, unmodelled
 
 _CONFIG_LINE = re.compile(r"(\w+)\s*= ?(.*)")
 _USED = re.compile(r"([\w/:.-]+)=[^,(]*\((\d+(?:\.\d+)?)\)")

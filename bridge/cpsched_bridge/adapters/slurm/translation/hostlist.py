@@ -1,11 +1,11 @@
-"""Slurm's lists: nodes, `n[1-3,07],gpu1` (see `cpsched_sim.reading.node_lists`), and the indices of array tasks."""
+"""Slurm's lists: nodes, `n[1-3,07],gpu1` (see `cpsched.spelling.node_lists`), and the indices of array tasks."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+from cpsched.spelling.node_lists import expand, known
 from cpsched_bridge.adapters.slurm.translation.ids import MOST_TASK
-from cpsched_sim.reading.node_lists import expand, known
 
 __all__ = ["compact", "expand", "known", "task_ranges"]
 

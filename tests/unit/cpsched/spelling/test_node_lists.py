@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched_sim.reading.node_lists import expand, known
+from cpsched.spelling.node_lists import expand, known
 
 
 @pytest.mark.parametrize(
