@@ -104,7 +104,7 @@ def main() -> None:
     present = 0
     for queued in sorted(wanted.queued):
         while present < queued:
-            part = min(5000, queued - present)
+            part = min(1000, queued - present)
             slurm.burst(part, "-n1", "-t5")
             present += part
         for which in wanted.transports:

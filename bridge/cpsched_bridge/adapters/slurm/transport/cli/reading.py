@@ -3,7 +3,9 @@
 How often what is asked, so that slurmctld answers at most six questions in most readings:
 
 - jobs (`squeue`), nodes and reservations: in each reading;
-- what only `scontrol` tells of jobs: when `squeue` shows anything new, at least every `DETAILS_S`;
+- what only `scontrol` tells of jobs: when `squeue` shows anything new, at least every `DETAILS_S`, and in each reading
+  while tasks of an array wait, which squeue may show together;
+- tasks that squeue hides behind others: when scontrol shows anything new of them, at least every `DETAILS_S`;
 - partitions every `PARTITIONS_S`, the configuration every `CONFIG_S`: so long may a change of the submit plugin, which
   needs a reconfiguration or a restart of slurmctld, go unnoticed.
 """
@@ -89,6 +91,8 @@ class Reading:
         self._kept: dict[str, tuple[float, str]] = {}
         """Answers that are not asked for anew in each reading, and when they were."""
         self._before: list[Row] = []
+        self._unseen: dict[int, tuple[float, Shown, Row]] = {}
+        """Rows of tasks that squeue hides, when they were asked for, and what scontrol showed of the task then."""
         self._past: tuple[Asked, str, int] | None = None
         self._past_wait_s = deadline_s
 
@@ -253,13 +257,20 @@ class Reading:
         arrays = {int(_array(row)) for row in rows.values() if "_[" in row["JobArrayID"]}
         hidden = {number for number, one in shown.items() if number not in rows and one.array_id in arrays}
         hidden |= {number for number in twice if number not in rows and arrays}
-        if len(hidden) > squeue.MOST_NAMED:
-            hidden = self._in_arrays(arrays, hidden)
-        rows = dict(rows)
-        if hidden:
+        known = self._known_unseen(hidden, shown) if whole else {}
+        asked_for = hidden - known.keys()
+        if len(asked_for) > squeue.MOST_NAMED:
+            asked_for = self._in_arrays(arrays, asked_for)
+            hidden = asked_for | known.keys()
+        rows = {**rows, **known}
+        if asked_for:
             fields = tuple(next(iter(rows.values())))
-            unseen = self._rows(fields, hidden, until_s)
+            unseen = self._rows(fields, asked_for, until_s)
             rows |= {number: row for number, row in unseen.items() if number not in rows}
+        if whole:
+            now_s = self._clock()
+            fresh = {n: (now_s, shown[n], rows[n]) for n in asked_for if n in rows and n in shown}
+            self._unseen = {n: self._unseen[n] for n in known} | fresh
         twice &= rows.keys()
         if whole:
             alive = {states.PENDING, *states.OCCUPYING}
@@ -272,6 +283,15 @@ class Reading:
         else:
             shown |= self._looked_suspects.records(twice, rows)
         return _Rows(rows, shown, twice, hidden)
+
+    def _known_unseen(self, hidden: Collection[int], shown: Mapping[int, Shown]) -> dict[int, Row]:
+        """Rows of hidden tasks that need not be asked for: scontrol shows the tasks as it did when they were."""
+        found: dict[int, Row] = {}
+        for number in hidden:
+            asked_s, record, row = self._unseen.get(number, (0.0, None, None))
+            if row is not None and record == shown.get(number) and self._clock() - asked_s < DETAILS_S:
+                found[number] = row
+        return found
 
     def _in_arrays(self, arrays: Collection[int], numbers: Collection[int]) -> set[int]:
         """Those of so many numbers that are of these arrays: one array is asked for at a time, and forges its own only.

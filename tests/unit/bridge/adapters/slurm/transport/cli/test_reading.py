@@ -259,6 +259,25 @@ def test_an_array_that_waits_may_hide_changes_so_it_is_always_asked_for() -> Non
     ]
 
 
+def test_hidden_tasks_are_asked_for_when_scontrol_shows_them_anew_and_from_time_to_time() -> None:
+    clock, programs = Clock(), Programs(ARRAY)
+    looking = Reading(clock=clock, programs=programs)
+    before = looking.read().jobs
+    for clock.now_s in (1.0, 2.0):
+        programs.asked.clear()
+        assert looking.read().jobs == before
+        assert [command[0] for command in programs.asked] == ["squeue", "scontrol", "scontrol", "scontrol"]
+    other = Job(8, array=7, task=3, columns={"Reason": "JobHeldUser", "PriorityLong": "0"})
+    programs.jobs = [ARRAY[0], other]
+    common, task = looking.read().jobs
+    assert (common, task["state_reason"], task["priority"]) == (before[0], "JobHeldUser", 0)
+    programs.jobs = [ARRAY[0], Job(8, array=7, task=3, columns={"Reason": "JobHeldUser", "PriorityLong": "5"})]
+    clock.now_s = 2.0 + reading.DETAILS_S
+    assert looking.read().jobs[1]["priority"] == 5
+    programs.jobs = [Job(7, array=7, tasks="0-2,5%3", columns={"Reason": "JobHeldUser"})]
+    assert [job["id"] for job in looking.read().jobs] == [7]
+
+
 def test_the_configuration_is_told_in_pyslurms_words() -> None:
     config = Reading(programs=Programs()).config()
     assert set(config) == set(CONFIG_FIELDS)
