@@ -130,7 +130,10 @@ print(json.dumps([[o.result, o.detail] for o in held]))
 def settings(record: dict[str, str]) -> dict[str, str]:
     """What a job asks for; neither times nor the reason that it is pending."""
     fields = ("NumNodes", "NumCPUs", "NumTasks", "CPUs/Task", "ReqNodeList", "NtasksPerN:B:S:C", "Priority", "JobState")
-    return {field: record[field] for field in fields if field in record}
+    found = {field: record[field] for field in fields if field in record}
+    # No greatest number of nodes, and one for each task, are the same; Slurm takes no number back.
+    least, _, most = found["NumNodes"].partition("-")
+    return found | {"NumNodes": f"{least}-{most or found['NumTasks']}"}
 
 
 @pytest.mark.conformance

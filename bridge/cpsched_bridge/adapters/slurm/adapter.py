@@ -161,12 +161,13 @@ class SlurmBackend:
                 {"job": number, "nodes": [name for name, _ in order.nodes], "tasks_per_node": told.tasks_per_node}
             )
             count = len(order.nodes) if splits_by_itself(order.job.request) else told.node_count
+            num_nodes = told.nodes_told(count) if count else ""
             if told.tasks_per_node and release(str(self._config["version"])) < BY_ITSELF:
-                count = len(order.nodes)
+                num_nodes = told.num_nodes
                 sent[-1] |= {"cpus_per_node": told.cpus_per_node, "cpus": told.cpus}
                 self._restores[number] = told.restore_all
-            if count:
-                sent[-1]["num_nodes"] = str(count) if told.is_open_ended else f"{count}-{count}"
+            if num_nodes:
+                sent[-1]["num_nodes"] = num_nodes
             if number in nices:
                 own, raised = nices[number]
                 sent[-1]["nice"] = raised

@@ -21,10 +21,19 @@ class Told:
     """The least CPUs of a node that go with `tasks_per_node`; 0 where that is 0. See `BY_ITSELF`."""
     cpus: int = 0
     """The CPUs of the job, which a change of the least CPUs of a node would change."""
+    num_nodes: str = ""
+    """The number of nodes that goes with these; empty for a job of one node that is not told otherwise."""
     restore_all: str = ""
     """What gives the record back all that a number of tasks per node changes in it, by itself or told besides."""
-    is_open_ended: bool = False
-    """Whether the record has no greatest number of nodes, and so must not be told one: nothing takes that off again."""
+    most_nodes: int | None = None
+    """The greatest number of nodes that the job may be told; None: as many as it has, and no more."""
+
+    def nodes_told(self, count: int) -> str:
+        """scontrol's word for `count` nodes, or for at least as many where the record has no greatest number.
+
+        One number alone would become the greatest one as well, from some release on, and nothing takes that off again.
+        """
+        return f"{count}-{count if self.most_nodes is None else max(count, self.most_nodes)}"
 
 
 BY_ITSELF = (26, 5)
@@ -43,13 +52,25 @@ def told_at_start(record: Record, nodes: int, most_nodes: int | None) -> Told:
         return told
     least, cpus = max(1, record["min_cpus_per_node"] or 0), int(record["cpus"] or 0)
     each = max(least, told.tasks_per_node * max(1, record["cpus_per_task"] or 0))
-    restore = f"TasksPerNode=0 {nodes_given_back(record, most_nodes)} MinCPUsNode={least} NumCPUs={cpus}"
-    return replace(told, cpus_per_node=each, cpus=cpus, restore_all=restore, is_open_ended=record["max_nodes"] is None)
+    told = replace(told, most_nodes=_open_end(record, most_nodes))
+    low, high = record["num_nodes"] or 1, record["max_nodes"]
+    num_nodes = "" if nodes == low == 1 and high in (None, 1) else told.nodes_told(nodes)
+    counted = nodes_given_back(record, most_nodes) if num_nodes else f"NumTasks={record['ntasks']}"
+    restore = f"TasksPerNode=0 {counted} MinCPUsNode={least} NumCPUs={cpus}"
+    return replace(told, cpus_per_node=each, cpus=cpus, num_nodes=num_nodes, restore_all=restore)
 
 
 def told_of_tasks(record: Record, most_nodes: int | None) -> Told:
     """What Slurm must be told to split a job as it likes over the nodes that the pin names."""
-    return Told(0, 0, nodes_given_back(record, most_nodes), is_open_ended=record["max_nodes"] is None)
+    return Told(0, 0, nodes_given_back(record, most_nodes), most_nodes=_open_end(record, most_nodes))
+
+
+def _open_end(record: Record, most_nodes: int | None) -> int | None:
+    """The greatest number of nodes that stands for none: one for each task, as far as the partition allows it."""
+    if record["max_nodes"] is not None:
+        return None
+    tasks = int(record["ntasks"])
+    return tasks if most_nodes is None else min(tasks, most_nodes)
 
 
 def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> Told:
@@ -75,11 +96,11 @@ def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> Told:
 
 def nodes_given_back(record: Record, most_nodes: int | None) -> str:
     """scontrol settings that give a record back the number of nodes that it has; `most_nodes` as in `told_at_start`."""
-    low, high = record["num_nodes"] or 1, record["max_nodes"]
-    if high and most_nodes is not None:
-        high = max(low, min(high, most_nodes))
-    span = f"{low}-{high}" if high else str(low)
-    return f"NumNodes={span} NumTasks={record['ntasks']}"
+    low, high = record["num_nodes"] or 1, record["max_nodes"] or _open_end(record, most_nodes)
+    assert high is not None
+    if most_nodes is not None:
+        high = min(high, most_nodes)
+    return f"NumNodes={low}-{max(low, high)} NumTasks={record['ntasks']}"
 
 
 def is_range(record: Record) -> bool:

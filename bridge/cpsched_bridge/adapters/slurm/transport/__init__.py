@@ -81,7 +81,7 @@ class Transport(Protocol):
 
         An order reads {"job": number, "nodes": names, "tasks_per_node": number or 0}; tasks per node are set where
         they are not 0. An order with "nice" sets that value too; one with "num_nodes" is told, before it is released,
-        so many nodes: "2-2" exactly, "2" at least. One with "cpus_per_node", for older controllers, sets the least CPUs
+        so many nodes, as "2-2" or "2-6". One with "cpus_per_node", for older controllers, sets the least CPUs
         of a node, and the CPUs of the job to "cpus": by scontrol alone, as no pyslurm speaks to most of these.
         """
         ...

@@ -94,18 +94,31 @@ def test_an_older_controller_is_told_all_that_makes_equal_shares_and_gets_its_ow
     assert undone["clear"] == f"ReqNodeList= TasksPerNode=0 {restored}"
 
 
-@pytest.mark.parametrize(("tasks", "tasks_per_node"), [(6, 6), (17, 0)])
+@pytest.mark.parametrize(
+    ("tasks", "nodes", "told", "restored"),
+    [
+        (6, {"n1": 1}, None, "NumTasks=6 MinCPUsNode=1 NumCPUs=6"),
+        (17, {"n1": 16, "n3": 1}, "2-17", "NumNodes=1-17 NumTasks=17"),
+    ],
+)
 def test_a_job_without_a_greatest_number_of_nodes_is_not_given_one(
-    scene: Scene, child: Played, backend: SlurmBackend, tasks: int, tasks_per_node: int
+    scene: Scene,
+    child: Played,
+    backend: SlurmBackend,
+    tasks: int,
+    nodes: dict[str, int],
+    told: str | None,
+    restored: str,
 ) -> None:
     scene.facts["config"]["version"] = "22.05.8"
     scene.only("six").job("six").update(ntasks=tasks, cpus=tasks, num_nodes=1, max_nodes=None)
     (waiting,) = backend.observe().pending
-    nodes = (("n1", 1),) if tasks == 6 else (("n1", 16), ("n3", 1))
-    backend.start([StartOrder(waiting.job, nodes)])
+    backend.start([StartOrder(waiting.job, tuple(nodes.items()))])
     ((_, [sent]),) = child.sent
-    assert sent["tasks_per_node"] == tasks_per_node
-    assert sent["num_nodes"] == str(len(nodes))
+    assert sent.get("num_nodes") == told
+    backend.hold([waiting.job.id])
+    (undone,) = child.sent[-1][1]
+    assert undone["clear"].endswith(restored)
 
 
 def a_prime(scene: Scene) -> int:

@@ -71,7 +71,7 @@ def test_more_tasks_than_a_node_holds_take_the_fewest_nodes_with_equal_shares() 
 
 @pytest.mark.parametrize(
     ("high", "allowed", "restore"),
-    [(6, None, "1-6"), (6, 4, "1-4"), (3, 4, "1-3"), (3, 1, "1-1"), (None, 4, "1")],
+    [(6, None, "1-6"), (6, 4, "1-4"), (3, 4, "1-3"), (3, 1, "1-1"), (None, 4, "1-4"), (None, None, "1-6")],
 )
 def test_a_pin_of_several_nodes_gives_their_number_back_within_what_the_partition_allows(
     high: int | None, allowed: int | None, restore: str
