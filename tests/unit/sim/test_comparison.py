@@ -1,3 +1,4 @@
+import importlib
 import json
 import os
 import signal
@@ -162,10 +163,33 @@ def test_a_process_that_is_killed_loses_only_itself(four_jobs, mocker):
 
 
 def die_or_answer(study, setup, pipe):
-    """What a combination's process runs in the test above; found by name in the spawned process."""
+    """What a combination's process runs in the test above; found by name in that process."""
     if setup.policy.dispatcher == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
     pipe.send(ComparisonRow(setup.policy.dispatcher, setup.policy.predictor, error="answered"))
+
+
+def test_a_process_has_the_environment_folder_and_modules_of_whoever_compares(four_jobs, mocker, monkeypatch, tmp_path):
+    mocker.patch("cpsched_sim.processes._replay_one", new=tell_where)
+    for name in ("first", "second"):  # the server that forks them began before either
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / f"{name}_module.py").write_text("")
+        monkeypatch.setenv("OF_THIS_TEST", name)
+        monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(folder)
+        (row,) = compare_in_processes(Study(four_jobs), [Setup(PolicySpec(f"{name}_module"))], 1)
+        assert row.error == f"{name} in {folder}"
+    monkeypatch.delenv("OF_THIS_TEST")
+    (row,) = compare_in_processes(Study(four_jobs), [Setup(PolicySpec("second_module"))], 1)
+    assert row.error.startswith("None in")
+
+
+def tell_where(study, setup, pipe):
+    """As above; it imports a module by the dispatcher's name."""
+    importlib.import_module(setup.policy.dispatcher)
+    told = f"{os.environ.get('OF_THIS_TEST')} in {os.getcwd()}"
+    pipe.send(ComparisonRow(setup.policy.dispatcher, setup.policy.predictor, error=told))
 
 
 def test_the_command_prints_a_table_and_writes_a_table(four_jobs, tmp_path):
@@ -201,13 +225,13 @@ def test_ctrl_c_stops_the_children_and_exits_130(tmp_path):
         command, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=listen_to_ctrl_c
     )
     deadline = time.monotonic() + ENOUGH_S
-    while not (children := children_of(process.pid)) and time.monotonic() < deadline:
+    while len(children := children_of(process.pid)) < 3 and time.monotonic() < deadline:  # tracker, server, replay
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=ENOUGH_S)
     assert process.returncode == 130
     assert "Traceback" not in stderr
-    assert children
+    assert len(children) >= 3
     deadline = time.monotonic() + ENOUGH_S
     while any(is_alive(child) for child in children) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -215,11 +239,13 @@ def test_ctrl_c_stops_the_children_and_exits_130(tmp_path):
 
 
 def children_of(pid):
+    """And theirs: replays are forked by a server of their own."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as file:
-            return [int(word) for word in file.read().split()]
+            children = [int(word) for word in file.read().split()]
     except FileNotFoundError:
         return []
+    return children + [each for child in children for each in children_of(child)]
 
 
 def is_alive(pid):
