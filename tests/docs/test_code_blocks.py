@@ -1,7 +1,8 @@
 """README and the site say nothing that does not run: their code blocks are run, page by page, from top to bottom.
 
 - `python` blocks of a page share their names, as in a notebook.
-- `bash` blocks of a page run in one folder, which is empty at first; `cpsched` is the working tree's.
+- `bash` blocks of a page run in one folder, which is empty at first; `cpsched` is the working tree's: a new process
+  in those of README.md, one forked by `tests.warm` in those of the site.
 - `yaml` blocks must be YAML; those that begin with `# bridge.yaml` must be legal settings.
 - `text` blocks are output or drawings; no other language is allowed.
 
@@ -26,6 +27,7 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipP
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 
 from cpsched_bridge.settings import Settings, parse
+from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -48,11 +50,12 @@ def check_yaml(example):
 
 
 @pytest.fixture
-def workshop(tmp_path, monkeypatch):
+def workshop(page, tmp_path, monkeypatch):
     """An empty folder to work in, which Python can import from; `cpsched` on the PATH."""
     program, work = tmp_path / "bin" / "cpsched", tmp_path / "work"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cpsched_bridge.program.cli "$@"\n')
+    run = "-m cpsched_bridge.program.cli" if page.name == "README.md" else f'-IS "{warm.__file__}" "{warm.server()}"'
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {run} "$@"\n')
     program.chmod(0o755)
     work.mkdir()
     packages = [str(folder) for folder in (ROOT, ROOT / "sim", ROOT / "bridge", work)]

@@ -16,14 +16,18 @@ from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.settings import load
 from cpsched_bridge.store.ledger import KEPT
 from cpsched_bridge.store.places import opened_journal, opened_ledger
+from tests import warm
 from tests.patience import ENOUGH_S
 
 CPSCHED = [sys.executable, "-m", "cpsched_bridge.program.cli"]
 
 
-def cpsched(*arguments, check=True):
-    """Run a command; its stdout (stderr if it is to fail)."""
-    done = subprocess.run([*CPSCHED, *map(str, arguments)], capture_output=True, text=True, timeout=ENOUGH_S)
+def cpsched(*arguments, check=True, anew=False):
+    """Run a command; its stdout (all of it if it may fail). `anew`: in a process that imports everything itself."""
+    if anew:
+        done = subprocess.run([*CPSCHED, *map(str, arguments)], capture_output=True, text=True, timeout=ENOUGH_S)
+    else:
+        done = warm.cpsched(*arguments, timeout=ENOUGH_S)
     if check:
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -129,7 +133,7 @@ def test_a_bridge_beside_a_site_can_be_watched_paused_resumed_and_stopped(bridge
     wait_for(lambda: kept(config))
     assert "configured mode: control" in cpsched("status", "--config", config)
     assert cpsched("unsupported", "--config", config) == "every pending job is supported\n"
-    second = cpsched("bridge", "--config", config, check=False)
+    second = cpsched("bridge", "--config", config, check=False, anew=True)
     assert (second.returncode, "another bridge" in second.stderr) == (1, True)
     refused = cpsched("release-all", "--config", config, check=False)
     assert (refused.returncode, "cpsched pause" in refused.stderr) == (1, True)
@@ -153,7 +157,9 @@ def test_release_all_works_with_the_bridge_dead(bridge, config, tmp_path):
     assert "nothing to do" in cpsched("release-all", "--config", config, "--if-stale", 1e6)
     assert held(config) > 0
     os.utime(tmp_path / "state" / "heartbeat", (0, 0))
-    assert cpsched("release-all", "--config", config, "--if-stale", 60).startswith("nothing is held by the bridge")
+    assert cpsched("release-all", "--config", config, "--if-stale", 60, anew=True).startswith(
+        "nothing is held by the bridge"
+    )
     assert held(config) == 0
 
 
@@ -203,4 +209,4 @@ def test_a_users_mistake_is_one_line_and_no_traceback(tmp_path, config, argument
 
 
 def test_the_version_is_printed():
-    assert re.fullmatch(r"cpsched \d+\.\d+\.\d+\n", cpsched("--version"))
+    assert re.fullmatch(r"cpsched \d+\.\d+\.\d+\n", cpsched("--version", anew=True))
