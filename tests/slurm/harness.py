@@ -54,8 +54,6 @@ OLD_SACCT = RELEASE["slurm"] == "22.05"
 """Whether sacct knows neither --array nor Restarts."""
 CALM = {"mode", "in_force", "started", "transport", "cycle_gap", "slowed", "full_pace"}
 """Events of a bridge to which nothing happens; a gap and a slower pace tell of the machine."""
-if RELEASE["slurm"] == "22.05":
-    CALM |= {"no_claim"}  # reservations have no comment there
 if TRANSPORT == "cli":
     CALM |= {"left_to_cluster"}  # a job whose name could speak for another record is left alone
 BRIDGE_CPUS = os.environ.get("CPSCHED_BRIDGE_CPUS", "")

@@ -17,6 +17,16 @@ import numpy as np
 from tests.slurm.figures import clean
 from tests.slurm.harness import Slurm
 
+SUBMIT = """
+import sys
+from pyslurm import JobSubmitDescription
+wish = JobSubmitDescription(name="wrap", script="#!/bin/sh\\nsleep 1\\n", working_directory="/tmp", ntasks=1,
+    time_limit=5, standard_output="/dev/null", environment={"A": "b"})
+for _ in range(int(sys.argv[1])):
+    wish.submit()
+"""
+"""Jobs by the library: sbatch would be thousands of processes."""
+
 READINGS = """
 import json, os, re, resource, subprocess, sys, time
 from cpsched_bridge.adapters.slurm.transport.cli.transport import CliTransport
@@ -105,7 +115,7 @@ def main() -> None:
     for queued in sorted(wanted.queued):
         while present < queued:
             part = min(1000, queued - present)
-            slurm.burst(part, "-n1", "-t5")
+            slurm.python(SUBMIT, str(part), user="alice", timeout_s=300)
             present += part
         for which in wanted.transports:
             print(told(which, slurm.python(READINGS, which, str(wanted.rounds), timeout_s=600)), flush=True)

@@ -149,12 +149,12 @@ _RESERVATION: dict[str, Callable[[Words], Any]] = {
     "end_time": lambda words: wording.count(words["EndTime"]),
     "users": lambda words: wording.names(words["Users"]),
     "accounts": lambda words: wording.names(words["Accounts"]),
-    "comment": lambda words: wording.text(words.get("Comment", "")),
+    "comment": lambda words: wording.text(words.get("Comment", words.get("BurstBuffer", ""))),
 }
 
 
 def reservations(printed: str) -> list[Record]:
-    """Records of `RESERVATION_FIELDS`; of a comment, the first word."""
+    """Records of `RESERVATION_FIELDS`; of a comment the first word, and where there is none, the burst buffer's."""
     found = records_in(printed, "ReservationName")
     return [_read(w, RESERVATION_FIELDS, _RESERVATION, f"reservation {w.get('ReservationName')}") for w in found]
 

@@ -1,4 +1,8 @@
-"""The calls about the reservation with which a bridge claims the cluster; see `translation.claims`."""
+"""The calls about the reservation with which a bridge claims the cluster; see `translation.claims`.
+
+Reservations of 22.05 have no comment. There the claim stands in their burst buffer, a text that slurmctld shows as it
+was told, and which only a burst buffer plugin reads.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,10 @@ from cpsched_bridge.adapters.slurm.translation.claims import NAME
 
 FAR_AHEAD = "now+3650days"
 """A job without a time limit may run for a year: none of them reaches so far."""
+
+
+NO_COMMENT = "Unknown parameter Comment"
+"""What scontrol complains of where reservations have no comment."""
 
 
 class Refusal(Exception):
@@ -31,10 +39,10 @@ class Claiming:
         if self.words() != instead_of:
             return False
         if instead_of is not None:
-            self._run(f"update ReservationName={NAME} Comment={words}")
+            self._tell(f"update ReservationName={NAME}", words)
             return True
         try:
-            self._run(self._creation(words))
+            self._tell(self._creation(), words)
         except Refusal:
             if self.words() is None:
                 raise
@@ -46,10 +54,19 @@ class Claiming:
         if self.words() == words:
             self._run(f"delete ReservationName={NAME}")
 
-    def _creation(self, words: str) -> str:
+    def _tell(self, command: str, words: str) -> None:
+        """A command with a claim, in the field that this release has for it."""
+        try:
+            self._run(f"{command} Comment={words}")
+        except Refusal as refusal:
+            if NO_COMMENT not in str(refusal):
+                raise
+            self._run(f"{command} BurstBuffer={words}")
+
+    def _creation(self) -> str:
         """slurmctld wants a node for it, and a user whom accounting knows: any node, and root."""
         when = f"StartTime={FAR_AHEAD} Duration=1 Flags=IGNORE_JOBS,OVERLAP"
-        return f"create ReservationName={NAME} {when} Users=root Nodes={self.node()} Comment={words}"
+        return f"create ReservationName={NAME} {when} Users=root Nodes={self.node()}"
 
     def _run(self, command: str) -> None:
         (complaint,) = self.scontrol([command])

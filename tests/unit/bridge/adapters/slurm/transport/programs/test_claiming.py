@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.translation.claims import NAME
+from cpsched_bridge.adapters.slurm.translation.claims import NAME, comment_in
+from cpsched_bridge.adapters.slurm.transport.cli.cluster import reservations
 from cpsched_bridge.adapters.slurm.transport.programs.claiming import Claiming, Refusal
 from cpsched_bridge.adapters.slurm.transport.pyslurm import child
 
@@ -20,6 +21,8 @@ class Cluster:
         self.complaint = ""
         self.first: str | None = None
         """What another bridge claims right before the next command."""
+        self.has_comments = True
+        """Whether reservations have comments; 22.05 complains as it does here."""
 
     def scontrol(self, commands: Sequence[str]) -> list[str]:
         (command,) = commands
@@ -29,12 +32,14 @@ class Cluster:
         verb, *settings = command.split(" ")
         facts = dict(word.split("=", 1) for word in settings)
         name = facts["ReservationName"]
+        if "Comment" in facts and not self.has_comments:
+            return [f"scontrol: error: Unknown parameter Comment={facts['Comment']}.  No reservation update."]
         if self.complaint or (verb == "create" and name in self.words):
             return [self.complaint or "Error creating the reservation: Duplicate reservation name"]
         if verb == "delete":
             del self.words[name]
         else:
-            self.words[name] = facts["Comment"]
+            self.words[name] = facts["Comment" if self.has_comments else "BurstBuffer"]
         return [""]
 
 
@@ -87,3 +92,16 @@ def test_a_cluster_that_refuses_says_so(cluster: Cluster, ours: Claiming) -> Non
         lambda: {"claim": ours.claim}, {"call": "claim", "arguments": {"words": "b", "instead_of": "a"}}
     )
     assert answer["error"] == "unavailable"
+
+
+def test_where_reservations_have_no_comment_the_claim_is_their_burst_buffer(cluster: Cluster, ours: Claiming) -> None:
+    cluster.has_comments = False
+    assert ours.claim("a&1", None)
+    assert ours.claim("a&2", "a&1")
+    assert cluster.words == {NAME: "a&2"}
+    printed = (
+        f"ReservationName={NAME} StartTime=1 EndTime=2 Duration=00:00:01\n   Nodes=n1\n   Users=root Accounts=(null) "
+    )
+    shown = reservations(f"{printed}State=INACTIVE BurstBuffer=a&2 Watts=n/a\n\n")
+    assert comment_in(shown) == "a&2"
+    assert comment_in(reservations(f"{printed}State=INACTIVE BurstBuffer=b&9\n   Comment=a&3\n\n")) == "a&3"
