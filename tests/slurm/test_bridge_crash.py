@@ -43,9 +43,7 @@ def test_kills_during_a_burst_lose_nothing_and_start_nothing_twice(slurm: Slurm)
             jobs += slurm.burst(1, "-N2", "-n4", "-t1", script=note)
         time.sleep(choose.uniform(0.0, 1.5))
         bridge.kill("KILL")
-        bridge.start(
-            wait=kill % 4 != 0 or kill == KILLS - 1
-        )  # most kills meet a bridge at work
+        bridge.start(wait=kill % 4 != 0 or kill == KILLS - 1)  # most kills meet a bridge at work
         time.sleep(choose.uniform(0.0, 2.0))
     try:
         wait_until(lambda: not slurm.run("squeue", "-h").strip(), 180 + 10 * KILLS, "all jobs have ended", every_s=1.0)

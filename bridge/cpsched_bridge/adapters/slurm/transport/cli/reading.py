@@ -132,7 +132,7 @@ class Reading:
         around |= self._due("partitions", cluster.PARTITIONS, PARTITIONS_S)
         around |= self._due("config", cluster.CONFIG, CONFIG_S)
         rows = list(found.values())
-        if rows and (rows != self._before or squeue.arrays_in(found) or self._is_due("details", DETAILS_S)):
+        if rows and (rows != self._before or squeue.arrays_wait(found) or self._is_due("details", DETAILS_S)):
             around["details"] = details.ALL
         texts = self._ask(around, until_s)
         self._keep(texts)

@@ -96,3 +96,8 @@ def chunks(numbers: Collection[int]) -> list[list[int]]:
 def arrays_in(found: Mapping[int, Row]) -> bool:
     """Whether there are common records of waiting tasks, which may hide others."""
     return any("_[" in row["JobArrayID"] for row in found.values())
+
+
+def arrays_wait(found: Mapping[int, Row]) -> bool:
+    """Whether a common record of `arrays_in` waits: those that have ended hide nothing any more."""
+    return any("_[" in row["JobArrayID"] and row["State"] == "PENDING" for row in found.values())

@@ -278,6 +278,15 @@ def test_hidden_tasks_are_asked_for_when_scontrol_shows_them_anew_and_from_time_
     assert [job["id"] for job in looking.read().jobs] == [7]
 
 
+def test_an_array_that_has_ended_is_not_asked_for_again() -> None:
+    programs = Programs([Job(7, array=7, tasks="0-2", columns={"State": "CANCELLED"})])
+    looking = Reading(clock=Clock(), programs=programs)
+    before = looking.read().jobs
+    programs.asked.clear()
+    assert looking.read().jobs == before
+    assert not programs.counted("job")
+
+
 def test_the_configuration_is_told_in_pyslurms_words() -> None:
     config = Reading(programs=Programs()).config()
     assert set(config) == set(CONFIG_FIELDS)
