@@ -25,6 +25,9 @@ class Dispatcher(ABC):
     learns: bool = False
     """Whether `learn` must be called for every ended job."""
 
+    every_round: bool = False
+    """Whether it is to be asked also where no queued job can start, because it takes note of what happens."""
+
     overrun: Overrun = "one-second"
     """When a running job that outlived its estimate is expected to end, where the policy says nothing else."""
 

@@ -161,7 +161,7 @@ def withdraw(site: Site, node_set: int, withdrawn: Column) -> None:
 
 
 @inner
-def main_loop(site: Site, rules: Rules, owners: Owners, passes: Passes) -> None:
+def main_loop(site: Site, rules: Rules, owners: Owners, passes: Passes, order: FixedColumn) -> None:
     """Start jobs in order of the queue; the first of a partition that does not fit blocks the others there.
 
     Its nodes are withdrawn from the jobs of other partitions behind it. Jobs younger or weaker than the rules want
@@ -169,7 +169,7 @@ def main_loop(site: Site, rules: Rules, owners: Owners, passes: Passes) -> None:
     are taken as ones that do not fit.
     """
     queue, jobs, trial = site.queue, site.jobs, site.trial
-    order, n = sorted_positions(PRIORITY, site), site.queued
+    n = site.queued
     withdrawn = np.zeros(len(site.machine.kind_node), np.int64)
     blocked, seen = np.zeros(owners.most, np.int64), np.zeros(owners.most, np.int64)
     whole_queue, limited = passes.main != DEPTH, passes.main != SUBMITTED
@@ -284,14 +284,14 @@ def keep_free(site: Site, rules: Rules, tally: Tally, position: int, start_s: in
 
 
 @inner
-def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes) -> None:
+def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes, order: FixedColumn) -> None:
     """Start jobs in order of the queue where that delays no reservation; those that cannot start reserve.
 
     Without `passes.backfill` nothing starts, and the jobs are planned from `passes.next_s` on.
     """
     queue, draft, trial, now_s = site.queue, site.draft, site.trial, site.now_s
     trial.hopeless = trial.slotted = 0
-    tally, order, last = passes.tally, sorted_positions(PRIORITY, site), site.queued - 1
+    tally, last = passes.tally, site.queued - 1
     open_tally(site, rules, owners, tally)
     i = -1
     while i < last:
@@ -338,8 +338,10 @@ def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes) -> None:
 
 
 @kernel
-def plan_as_slurm(site: Site, rules: Rules, owners: Owners, passes: Passes) -> int:
+def plan_as_slurm(site: Site, rules: Rules, owners: Owners, passes: Passes, given: FixedColumn) -> int:
     """Go through the passes that are due, the main loop first; returns how many jobs start now.
+
+    `given` are the positions of the queue in the order in which jobs are taken; where it is empty, priorities rule.
 
     Starts and planned starts are in `site.draft`; what else came of the passes is in `passes`. Stale groups are built
     from the other columns.
@@ -349,9 +351,10 @@ def plan_as_slurm(site: Site, rules: Rules, owners: Owners, passes: Passes) -> i
     draft.offsets[0] = 0
     open_trial(site, NEVER)
     passes.main_cut = passes.backfill_cut = passes.backfilled = 0
+    order = given.copy() if len(given) else sorted_positions(PRIORITY, site)
     if passes.main != NO_PASS:
-        main_loop(site, rules, owners, passes)
+        main_loop(site, rules, owners, passes, order)
     if passes.backfill or passes.whole:
-        backfill(site, rules, owners, passes)
+        backfill(site, rules, owners, passes, order)
     write_starts(site)
     return draft.started

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cpsched.dispatchers.by_scheme import SchemeDispatcher
+from cpsched.dispatchers.slurm.advised import Advised
 from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
 from cpsched.planning import GREEDY, STRICT
 from cpsched.policy import Policy
@@ -19,7 +20,7 @@ def hints_of(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
 
 def _left_out(policy: Policy) -> tuple[str, ...]:
     """Parameters of Slurm that were given, and that its twin does not heed."""
-    dispatcher = policy.dispatcher
+    dispatcher = policy.dispatcher.twin if isinstance(policy.dispatcher, Advised) else policy.dispatcher
     if not isinstance(dispatcher, SlurmDispatcher):
         return ()
     return tuple(f"{setting} names what is not heeded: {what}" for setting, what in dispatcher.without_effect().items())

@@ -19,8 +19,8 @@ import argparse
 import json
 import random
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
@@ -28,7 +28,10 @@ from cpsched.fit import used_by
 from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
+from cpsched.site.admission import LimitsNow, decide_within
+from cpsched.site.limits import Book, Claimant
 from cpsched_sim.cluster.replay import replay
+from cpsched_sim.site.policy_file import SitePolicy, parse_policy
 from cpsched_sim.traces.job import TraceJob
 from tests.slurm.harness import Slurm, expand, wait_until
 
@@ -90,6 +93,11 @@ class Run:
     tasks: int = 1
     load: float = 1.3
     """Core seconds that are submitted in a second, as a share of the cluster's."""
+    runs_s: Sequence[int] = (5, 8, 13, 21, 34, 55)
+    users: Sequence[str] = ("alice",)
+    qos: Sequence[str] = ("normal",)
+    limits: Mapping[str, str] = field(default_factory=dict)
+    """Of alice's association, by Slurm's names. The QOS of the test cluster have limits of their own."""
 
 
 RUNS = {
@@ -98,6 +106,14 @@ RUNS = {
     "mixed": Run((*SMALL, *WIDE, *MIXED), "bf_interval=10,sched_interval=20,bf_resolution=10"),
     "nice": Run((*SMALL, *WIDE), "bf_interval=10,sched_interval=20,bf_resolution=10", (0, 100, 200)),
     "arrays": Run(SMALL, "bf_interval=10,sched_interval=20,bf_resolution=10", tasks=4),
+    "limits": Run(
+        SMALL,
+        "bf_interval=10,sched_interval=20,bf_resolution=10",
+        users=("alice", "bob"),
+        qos=("normal", "normal", "pair", "cores"),
+        limits={"MaxJobs": "6"},
+    ),
+    "short": Run((*SMALL[:4], *WIDE[:3]), "bf_interval=10,sched_interval=20,bf_resolution=10", runs_s=(5, 8, 13, 21)),
     "usual": Run((*SMALL, *WIDE), "bf_interval=30"),
 }
 
@@ -111,6 +127,8 @@ class Submitted:
     run_s: int
     limit_min: int
     nice: int
+    user: str = "alice"
+    qos: str = "normal"
 
 
 def workload(run: Run, count: int, seed: int) -> list[Submitted]:
@@ -118,24 +136,26 @@ def workload(run: Run, count: int, seed: int) -> list[Submitted]:
     choose, found = random.Random(seed), []
     for _ in range(count):
         shape = choose.randrange(len(run.shapes))
-        run_s = choose.choice([5, 8, 13, 21, 34, 55])
+        run_s = choose.choice(run.runs_s)
         asked = run.shapes[shape]
         cores = asked.units * (CORES if asked.exclusive else asked.cores) * run.tasks
         pause_s = choose.expovariate(1.0) * cores * run_s / (len(SETS["main"]) * CORES * run.load)
         limit_min = -(-run_s // 60) + choose.choice([0, 0, 1, 2])
-        found.append(Submitted(pause_s, shape, run_s, limit_min, choose.choice(run.nices)))
+        nice = choose.choice(run.nices)
+        user, qos = (choose.choice(each) if len(each) > 1 else each[0] for each in (run.users, run.qos))
+        found.append(Submitted(pause_s, shape, run_s, limit_min, nice, user, qos))
     return found
 
 
 def submit(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> list[str]:
-    """Submit all, at their moments, from one shell of alice's; ids in order."""
+    """Submit all, at their moments, from one shell; ids in order."""
     array = f"--array=1-{run.tasks} " if run.tasks > 1 else ""
     lines = [
         f"sleep {job.pause_s:.2f}; sbatch --chdir=/tmp --parsable -o /dev/null {array}{run.shapes[job.shape].options} "
-        f"-t{job.limit_min} --nice={job.nice} --wrap 'sleep {job.run_s}'"
+        f"-t{job.limit_min} --nice={job.nice} --uid={job.user} --qos={job.qos} --wrap 'sleep {job.run_s}'"
         for job in jobs
     ]
-    return slurm.run("bash", "-s", user="alice", stdin="\n".join(lines), timeout_s=MOST_WAIT_S).split()
+    return slurm.run("bash", "-s", stdin="\n".join(lines), timeout_s=MOST_WAIT_S).split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +170,8 @@ class Recorded:
     priority: int
     nodes: str = ""
     """As Slurm writes them: n[1-2,4]."""
+    user: str = "alice"
+    qos: str = "normal"
 
 
 def recorded(slurm: Slurm, jobs: Sequence[Submitted], ids: Sequence[str]) -> list[Recorded]:
@@ -163,13 +185,17 @@ def recorded(slurm: Slurm, jobs: Sequence[Submitted], ids: Sequence[str]) -> lis
         assert state == "COMPLETED", f"job {identity}: {state}"
         number, _, task = identity.partition("_")
         job = of_id[number]
-        found.append((int(number), int(task or 0), Recorded(job.shape, job.limit_min, *map(int, numbers), nodes)))
+        times = map(int, numbers)
+        record = Recorded(job.shape, job.limit_min, *times, nodes=nodes, user=job.user, qos=job.qos)
+        found.append((int(number), int(task or 0), record))
     return [record for *_, record in sorted(found, key=lambda row: row[:2])]
 
 
 def carried_out(slurm: Slurm, run: Run, count: int, seed: int) -> tuple[str, list[Recorded]]:
     """What `scontrol show config` said, and the record of a workload that Slurm alone ran."""
     slurm.reset()
+    if run.limits:
+        slurm.limit("alice", **run.limits)
     jobs = workload(run, count, seed)
     parameters = f"SchedulerParameters={run.parameters},bf_max_job_test=2000,disable_job_shrink"
     with slurm.configured(parameters, "PriorityWeightAge=0"):
@@ -197,11 +223,40 @@ def jobs_of(run: Run, record: Sequence[Recorded]) -> list[Job]:
     for number, job in enumerate(record):
         shape = run.shapes[job.shape]
         asked = Job(
-            number, job.submit_s, 60 * job.limit_min, shape.request(), "alice", queue=shape.partition,
-            priority=job.priority, tier=TIERS.get(shape.partition, 1),
+            number, job.submit_s, 60 * job.limit_min, shape.request(), job.user, queue=shape.partition,
+            priority=job.priority, tier=TIERS.get(shape.partition, 1), account="lab", qos=job.qos,
         )  # fmt: skip
         found.append(asked)
     return found
+
+
+POLICY = """
+accounts: {{ lab: {{ users: {{ alice: {{ limits: {{ {limits} }} }}, bob: {{}} }} }} }}
+qos:
+  normal: {{}}
+  pair: {{ limits: {{ MaxJobsPU: 2 }} }}
+  cores: {{ limits: {{ MaxTRESPU: cpu=16 }} }}
+"""
+
+
+def policy_of(run: Run) -> SitePolicy | None:
+    """The limits of a run; None where it has none. The QOS are those of deploy/slurm/entrypoint."""
+    limits = ", ".join(f"{name}: {value}" for name, value in run.limits.items())
+    return parse_policy(Path("policy.yaml"), POLICY.format(limits=limits)) if run.limits else None
+
+
+def limits_now(site: SitePolicy | None, queue: Sequence[Job], running: Sequence[RunningJob]) -> LimitsNow | None:
+    """How the waiting jobs stand to the limits while these run."""
+    if site is None:
+        return None
+    book = Book(site.site)
+
+    def claimant(job: Job) -> Claimant:
+        tres = (("cpu", job.request.units * job.request.per_unit[0]), ("node", job.request.units))
+        return Claimant(job.user, job.account, job.queue, job.qos, tres, job.walltime_s // 60)
+
+    standings = {job.id: book.standing(claimant(job)) for job in queue}
+    return LimitsNow(standings, book.usage([book.standing(claimant(each.job)) for each in running]))
 
 
 def lag_s(record: Sequence[Recorded]) -> int:
@@ -221,7 +276,7 @@ def twin_starts(run: Run, config: str, record: Sequence[Recorded]) -> list[int]:
     jobs = zip(jobs_of(run, record), record, strict=True)
     trace = [TraceJob(job, max(1, each.end_s - each.start_s + lag)) for job, each in jobs]
     policy = Policy(WalltimePredictor(), SlurmDispatcher(config=config), "walltime")
-    schedule = replay(trace, the_cluster(), policy, strict=True)
+    schedule = replay(trace, the_cluster(), policy, site=policy_of(run), strict=True)
     assert (schedule.start_s != NEVER).all()
     starts: list[int] = schedule.start_s.tolist()
     return starts
@@ -230,7 +285,7 @@ def twin_starts(run: Run, config: str, record: Sequence[Recorded]) -> list[int]:
 def choices(run: Run, config: str, record: Sequence[Recorded]) -> list[tuple[int, int]]:
     """(second, number) of each job that the twin would start at a second in which Slurm started some."""
     cluster, jobs, found = the_cluster(), jobs_of(run, record), []
-    estimates = {job.id: job.walltime_s for job in jobs}
+    estimates, site = {job.id: job.walltime_s for job in jobs}, policy_of(run)
     for now_s in sorted({job.start_s for job in record}):
         queue = [job for job, each in zip(jobs, record, strict=True) if each.submit_s <= now_s <= each.start_s]
         free, running = cluster.capacity.copy(), []
@@ -242,8 +297,9 @@ def choices(run: Run, config: str, record: Sequence[Recorded]) -> list[tuple[int
             for node, amounts in used_by(job.request, placement, cluster.capacity).items():
                 free[node] -= amounts
         snapshot = Snapshot.of(now_s, cluster, free, queue, running, estimates, "walltime")
-        starts = SlurmDispatcher(config=config).decide(snapshot, "starts").starts_by_job(snapshot)
-        found += [(now_s, number) for number in starts]
+        limits = limits_now(site, queue, running)
+        made = decide_within(snapshot, limits, lambda seen: SlurmDispatcher(config=config).decide(seen, "starts"))
+        found += [(now_s, number) for number in made.decision.starts_by_job(made.snapshot)]
     return found
 
 

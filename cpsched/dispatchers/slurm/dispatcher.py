@@ -67,15 +67,25 @@ class SlurmDispatcher(Dispatcher):
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """See `Dispatcher.decide`. Asked twice of one instant, it makes the same passes twice."""
+        return self.decide_in(snapshot, need, AS_THEY_CAME)
+
+    def decide_in(self, snapshot: Snapshot, need: Need, order: IntArray, is_new: bool = False) -> Decision:
+        """The same with the queue in an order of its own: `order` are its positions, none where priorities rule.
+
+        `is_new` says that somebody changed priorities now: a pass is then asked for, as slurmctld does after
+        REQUEST_UPDATE_JOB, and the next backfill has something to look at.
+        """
         n, whole, table = len(snapshot.queue), need == "plan", snapshot.table
         if not n:
             return Decision(NO_STARTS, effort("empty-queue", 0), AS_THEY_CAME if whole else None)
         agenda = self._before if self._agenda.seen_s == snapshot.now_s else self._agenda
+        if is_new:
+            agenda = agenda._replace(asked=1, changed=1)
         rules, submit_s, queue = self.read.parameters, table.submit_s, snapshot.queue
         seen = Instant(snapshot.now_s, int(submit_s[queue[0]]), int(submit_s[queue[-1]]), len(snapshot.running))
         made = due(agenda, rules, seen)
         idle = made.main == NO_PASS and not made.backfill and not whole
-        came = Came(n, 0, 0, False, False) if idle else self._go_through(snapshot, made, whole)
+        came = Came(n, 0, 0, False, False) if idle else self._go_through(snapshot, made, whole, order)
         self._before, self._agenda = agenda, noted(made, came)
         again_s = next_pass_s(self._agenda, rules, came.waiting)
         if idle:
@@ -88,7 +98,7 @@ class SlurmDispatcher(Dispatcher):
         plan_s = planned(draft, n)
         return Decision(starts, cost, plan_s, explain(snapshot, starts, plan_s, PHRASES), again_s)
 
-    def _go_through(self, snapshot: Snapshot, made: Due, whole: bool) -> Came:
+    def _go_through(self, snapshot: Snapshot, made: Due, whole: bool, order: IntArray) -> Came:
         """Make the passes; starts and plan are in the draft of `_site`."""
         passes, rules = self._passes, self.read.parameters
         passes.main, passes.since_s = made.main, snapshot.now_s - 1
@@ -96,7 +106,8 @@ class SlurmDispatcher(Dispatcher):
         passes.next_s = max(snapshot.now_s, made.after.backfill_s + max(1, rules.bf_interval))
         self._rules.whole_nodes = int(self._whole_nodes and snapshot.cluster.size > 1)
         self._site = site_of(snapshot)
-        started = plan_as_slurm(self._site, self._rules, self._owners.of(snapshot.cluster, snapshot.table), passes)
+        owners = self._owners.of(snapshot.cluster, snapshot.table)
+        started = plan_as_slurm(self._site, self._rules, owners, passes, order)
         waiting = len(snapshot.queue) - started
         return Came(waiting, started, passes.backfilled, bool(passes.main_cut), bool(passes.backfill_cut))
 

@@ -14,9 +14,9 @@ from cpsched_sim.cluster.carried import compact, regroup, shift_lines
 WAITING, ACTIVE, OVER = QUEUED, STARTED, 3
 """Phases of a job; 0 before its arrival."""
 
-PAUSE_WHERE_NEEDED, PAUSE_ALWAYS, NO_ROUND = range(3)
+PAUSE_WHERE_NEEDED, PAUSE_ALWAYS, NO_ROUND, ASK_ALWAYS = range(4)
 """When time stops: where something may start; at every round; only at its limit, which is then now, with a round due if
-anything happened."""
+anything happened; at every round, of which each with a queue is said to be one in which something may start."""
 
 NOTHING_LEFT, MAY_START, CANNOT_START, FAULTY = range(4)
 """What is said of the moment at which time stopped: no event at or before the limit is left; a round in which something
@@ -277,11 +277,11 @@ def pass_time(state: Simulated, pause: int, limit_s: int) -> int:
                 continue
         revise_expected(state)
         state.rounds += 1
-        if something_may_start(state):
+        if (pause == ASK_ALWAYS and site.queued > 0) or something_may_start(state):
             refresh_groups(state)
             return MAY_START
         state.skipped += 1
-        if pause == PAUSE_ALWAYS:
+        if pause in (PAUSE_ALWAYS, ASK_ALWAYS):
             return CANNOT_START
 
 

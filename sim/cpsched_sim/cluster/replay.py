@@ -34,7 +34,7 @@ from cpsched.policy import Policy
 from cpsched.site.admission import LimitsNow, decide_within
 from cpsched_sim.cluster import clock
 from cpsched_sim.cluster.accounting import SiteInPlay
-from cpsched_sim.cluster.events import FAULTY, MAY_START, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
+from cpsched_sim.cluster.events import ASK_ALWAYS, FAULTY, MAY_START, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
 from cpsched_sim.cluster.rounds import run_rounds
 from cpsched_sim.cluster.state import SimulatedCluster, view_of
 from cpsched_sim.site.policy_file import SitePolicy
@@ -167,6 +167,7 @@ class Replay:
         """Every round until nothing is left to happen."""
         began = clock.cpu_s()
         pause = PAUSE_ALWAYS if self.predictor_learns else PAUSE_WHERE_NEEDED
+        pause = ASK_ALWAYS if getattr(self.policy.dispatcher, "every_round", False) else pause
         learns, decided = self.predictor_learns or self.dispatcher_learns or self.site is not None, 0
         step, starts = self.state.step, NO_STARTS
         while found := step(starts, pause) or self.wait_for_limits():

@@ -59,3 +59,10 @@ def test_commands_say_it_on_stderr_and_a_comparison_of_which_row(trace, tmp_path
             line for line in told.splitlines() if line.startswith("hint: easy/last-two: ") and TOLD in line
         ]
         assert TOLD in told
+
+
+@pytest.mark.parametrize("dispatcher", ["slurm", "advised"])
+def test_parameters_of_slurm_that_its_twin_does_not_heed_are_told(trace, dispatcher):
+    settings = {"scheduler_parameters": "bf_licenses"}
+    result = cpsched_sim.simulate(trace, dispatcher, "walltime", settings=settings, max_jobs=50)
+    assert result.hints[-1] == "scheduler_parameters names what is not heeded: bf_licenses (not modelled)"

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -273,3 +275,26 @@ def test_a_charge_may_pass_the_second_that_was_asked_for():
     schedule = replay(trace, a_cluster(nodes=1, cores=2), policy, charge=20_000.0)
     assert policy.dispatcher.asked_s == [40, 60]
     assert schedule.start_s.tolist() == [80]
+
+
+class Watchful(Patient):
+    """One that must be asked in every round, also where nothing fits."""
+
+    every_round = True
+
+    def decide(self, snapshot, need="plan"):
+        self.asked_s.append(snapshot.now_s)
+        return replace(EasyDispatcher().decide(snapshot, need), again_s=70 if snapshot.now_s < 70 else None)
+
+
+def test_one_that_takes_note_of_everything_is_asked_where_nothing_fits_too():
+    """Job 1 takes all until 60; job 2 arrives at 20, job 3 of the same size waits for it until 90."""
+    jobs = [
+        a_job(id, per_unit=2, submit_s=at, walltime_s=run_s) for id, at, run_s in ((1, 0, 60), (2, 20, 30), (3, 25, 5))
+    ]
+    trace = [TraceJob(job, job.walltime_s) for job in jobs]
+    policy = Policy(catalogue.predictor("walltime"), Watchful())
+    schedule = replay(trace, a_cluster(nodes=1, cores=2), policy)
+    assert schedule.start_s.tolist() == [0, 60, 90]
+    assert policy.dispatcher.asked_s == [0, 20, 25, 60, 70, 90]
+    assert NOTHING_FITS in schedule.paths, "the end of the last job, with an empty queue, asks nobody"
