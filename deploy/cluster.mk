@@ -22,7 +22,7 @@ cluster-demo: cluster ## a mixed workload of sbatch jobs, placed by the bridge
 cluster-compare: cluster $(VENV)/.installed ## the same jobs under Slurm's own backfill and under the bridge, side by side; TRANSPORT=pyslurm or cli, SEEDS=1, a quarter of an hour for each
 	CPSCHED_TRANSPORT=$(or $(TRANSPORT),pyslurm) $(BIN)/python -m tests.slurm.compare --seeds $(or $(SEEDS),1)
 
-cluster-twin: cluster $(VENV)/.installed ## Slurm alone on the cluster, and its twin on the record of it: how many starts are the same; six runs of JOBS=200 submissions, about an hour
+cluster-twin: cluster $(VENV)/.installed ## Slurm alone on the cluster, and its twin on the record of it: how many starts are the same; eight runs of JOBS=200 submissions, about an hour and a half
 	$(BIN)/python -m tests.slurm.twin --jobs $(or $(JOBS),200)
 
 cluster-shares: cluster $(VENV)/.installed ## two accounts with shares 80:20 under Slurm's own backfill and under the bridge: what each uses over time; about twenty minutes

@@ -8,7 +8,7 @@ submitted as an ordinary user, and Slurm alone runs it. What the accounting says
   its passes. Counted are the real starts that it chooses, and its choices that do not start within one interval of
   backfill. So one difference makes no others.
 - *On its own*: the twin replays the submissions from an empty cluster. Jobs hold their nodes as long as they did, and
-  for the mean time that passed on the real cluster from an end to a start on the same nodes.
+  for the lag of the machine, see `lag_s`.
 
 `--again FILE` does the same with kept records, without a cluster.
 """
@@ -260,14 +260,24 @@ def limits_now(site: SitePolicy | None, queue: Sequence[Job], running: Sequence[
 
 
 def lag_s(record: Sequence[Recorded]) -> int:
-    """Mean seconds from an end to a start on the same nodes that had waited for nodes, where one follows the other."""
+    """Median seconds from an end to the start on the same nodes of the job that was then the first of those waiting.
+
+    That job's start waits for none of Slurm's intervals: the main loop runs at each end. Gaps before other jobs are
+    Slurm's own, and the twin makes them, too.
+    """
     found = []
-    for job in record:
+    for number, job in enumerate(record):
+        first = not any(
+            other.start_s > job.start_s
+            and (-other.priority, other.submit_s, at) < (-job.priority, job.submit_s, number)
+            for at, other in enumerate(record)
+            if other.submit_s <= job.start_s
+        )
         mine = set(expand(job.nodes))
         ends = [other.end_s for other in record if mine & set(expand(other.nodes)) and other.end_s <= job.start_s]
-        if ends and job.start_s - job.submit_s > LAG_MOST_S and job.start_s - max(ends) <= LAG_MOST_S:
+        if first and ends and job.start_s - job.submit_s > LAG_MOST_S and job.start_s - max(ends) <= LAG_MOST_S:
             found.append(job.start_s - max(ends))
-    return round(statistics.mean(found)) if found else 0
+    return round(statistics.median(found)) if found else 0
 
 
 def twin_starts(run: Run, config: str, record: Sequence[Recorded]) -> list[int]:
