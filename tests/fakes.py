@@ -12,6 +12,7 @@ from cpsched.fit import used_by
 from cpsched.model import Cluster, Decision, Effort, EndedJob, Job, Need, Placement, RunningJob, Snapshot, Starts, Wait
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import (
+    Advice,
     Check,
     Claim,
     Hold,
@@ -21,6 +22,7 @@ from cpsched_bridge.ports import (
     Outcome,
     PendingJob,
     Postponed,
+    Rank,
     StartOrder,
 )
 from tests.builders import a_cluster
@@ -294,3 +296,41 @@ class FakePace:
         self.waited.append(seconds)
         self.at_s += seconds
         return len(self.waited) < self.cycles
+
+
+@dataclass
+class AdvisedCluster(FakeCluster):
+    """A cluster whose own scheduler starts what nobody holds, in order of priority and points, first fit."""
+
+    own_scheduler: bool = True
+    points: dict[int, int] = field(default_factory=dict)
+    """What is on pending jobs, whoever has put it there."""
+    told: list[tuple[int, int]] = field(default_factory=list)
+    """Every number that was taken: (job, points)."""
+
+    def schedule(self) -> None:
+        order = sorted(self.jobs, key=lambda id: (-max(1, self.jobs[id].job.priority + self.points.get(id, 0)), id))
+        self.jobs = {id: self.jobs[id] for id in order}
+        super().schedule()
+
+    def ranks(self) -> Sequence[Rank]:
+        return self._call("ranks", self._ranks)  # type: ignore[return-value]
+
+    def _ranks(self) -> Sequence[Rank]:
+        return [
+            Rank(id, (id,), fake.job.priority, self.points.get(id, 0), fake.job.tier, hidden=fake.hold is not Hold.NONE)
+            for id, fake in self.jobs.items()
+            if fake.pending
+        ]
+
+    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+        self.commands.append(("advise", tuple(each.id for each in advice)))
+        return self._call("advise", lambda: [self._advise(each) for each in advice])  # type: ignore[return-value]
+
+    def _advise(self, advice: Advice) -> Outcome:
+        fake, now = self.jobs.get(advice.id), self.points.get(advice.id, 0)
+        if fake is None or not fake.pending or now not in (0, *advice.instead_of):
+            return Outcome(advice.id, "refused", "not pending, or somebody else's")
+        self.points[advice.id] = advice.points
+        self.told.append((advice.id, advice.points))
+        return Outcome(advice.id, "done")

@@ -31,6 +31,10 @@ _IN_CONTROL = ("on_stop", "cycle.max_commands", "start.", "guard.window_s", "gua
 """What bears on commands alone, by the beginnings of names."""
 
 
+_IN_ADVISE_TOO = ("on_stop", "guard.max_failed_decisions")
+"""Those of them that bear on mode advise, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One setting in force. `note` is what somebody who reads the value should know, such as that it has no effect."""
@@ -165,7 +169,10 @@ def in_force(
 
 
 def _beside_mode(row: Row, settings: Settings) -> Row:
-    sends = settings.mode == "shadow" and row.name.startswith(_IN_CONTROL)
+    if settings.mode != "advise" and row.name.startswith("advise."):
+        return replace(row, note="counts in mode advise")
+    sends = settings.mode != "control" and row.name.startswith(_IN_CONTROL)
+    sends = sends and not (settings.mode == "advise" and row.name in _IN_ADVISE_TOO)
     return replace(row, note="counts in mode control") if sends else row
 
 

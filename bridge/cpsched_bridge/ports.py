@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from cpsched.errors import require
 from cpsched.model import Cluster, EndedJob, IntArray, Job, RunningJob
@@ -41,9 +41,11 @@ class Can:
     """Observations have the site's `limits`, which every decision keeps."""
     decide_s: float | None = None
     """Seconds that a decision may take where the dispatcher knows a limit and the settings set none; None: any."""
+    advised: bool = False
+    """The backend is `Advisable`: its scheduler can be told an order, which mode advise needs."""
 
     def __post_init__(self) -> None:
-        for name in ("ranks_jobs", "tells_limits"):
+        for name in ("ranks_jobs", "tells_limits", "advised"):
             require(isinstance(getattr(self, name), bool), name, getattr(self, name), "must be true or false")
         known = self.decide_s is None or (type(self.decide_s) in (int, float) and 0 < self.decide_s < float("inf"))
         require(known, "decide_s", self.decide_s, "must be a positive number of seconds, or None")
@@ -202,6 +204,42 @@ class Postponed:
 
 
 @dataclass(frozen=True, slots=True)
+class Rank:
+    """How one entry of the cluster's list of waiting jobs is ranked by the cluster's own scheduler."""
+
+    id: int
+    """By which the cluster is told; of several tasks of an array that wait together, one for all of them."""
+    jobs: tuple[int, ...]
+    """The `PendingJob` ids that it stands for."""
+    own: int
+    """The priority that the cluster computes, without points; less than 1 where the cluster shows 1."""
+    points: int
+    """What somebody has added to it."""
+    tier: int = 0
+    """Of two entries the one in the higher tier goes first, whatever their priorities."""
+    label: str = ""
+    """The name that people use."""
+    fixed: bool = False
+    """Points have no effect: somebody has set the priority as a whole."""
+    hidden: bool = False
+    """The cluster does not show the points, such as those of a held job; `own` and `points` are 0 then."""
+    kin: int = 0
+    """Another id from which this one may have its points: that of the array which a task was split off from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Let the entry `id` of the cluster's list have so many points, if it has one of `instead_of` now, or 0.
+
+    An entry whose points are hidden is told 0 only.
+    """
+
+    id: int
+    points: int
+    instead_of: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one job's command.
 
@@ -226,6 +264,8 @@ class Check:
     """False: a warning that does not keep control mode from starting."""
     may_come: bool = False
     """True: it may hold later without a change of the configuration, such as a service that is away."""
+    mode: Literal["", "advise", "control"] = ""
+    """The mode that it concerns alone; empty: any that writes to the cluster."""
 
 
 NOWHERE = "nodes that take no jobs now, or have another name"
@@ -336,6 +376,22 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Let go of connections and child processes; the jobs stay as they are."""
+        ...
+
+
+@runtime_checkable
+class Advisable(Protocol):
+    """A backend whose scheduler starts the jobs, in an order that may be changed by points. Raises as `Backend` does.
+
+    Points are numbers on waiting jobs, and nothing else: nobody is held, and nothing starts by them.
+    """
+
+    def ranks(self) -> Sequence[Rank]:
+        """How the cluster ranks what waits now, in any order; after `observe`."""
+        ...
+
+    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+        """Change points, in the order given. `refused`: the job is gone, runs, or has points of somebody else's."""
         ...
 
 

@@ -13,7 +13,7 @@ from cpsched_bridge.ports import Check, Claim, Observation, Outcome
 if TYPE_CHECKING:
     from cpsched.fit import Violation
 
-Mode = Literal["shadow", "control", "paused"]
+Mode = Literal["shadow", "advise", "control", "paused"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 Phase = Literal["observe", "reconcile", "decide", "verify", "apply", "journal"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -56,6 +56,22 @@ def summed_up(happenings: Sequence[Happening]) -> list[Happening]:
     return told + [Happening(kind, f"and {times} more of these", times=times) for kind, times in beyond.items()]
 
 
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """What mode advise found and told when it last looked at the cluster's own order."""
+
+    jobs: int
+    """Entries of the cluster's list that were put in order."""
+    raised: int
+    """Those of them that have points of ours, by what was told."""
+    changes: int
+    """Jobs that were told."""
+    in_order: float
+    """Of all pairs of these jobs, the share that the cluster's list had in the order of the plan before that."""
+    theirs: int
+    """Jobs with points of somebody else's, which stay as they are."""
+
+
 @dataclass(slots=True, eq=False)
 class CycleReport:
     """Filled while the cycle runs; whoever gets it after the cycle only reads it."""
@@ -88,7 +104,7 @@ class CycleReport:
     starts: dict[int, Placement] = field(default_factory=dict)
     """The jobs to be started and where, by job id; empty if the decision failed."""
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
-    """What came of each command: (start, hold or hand_back; outcome)."""
+    """What came of each command: (start, hold, hand_back or advise; outcome)."""
     happenings: list[Happening] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
     """Times from a decision to the job seen running, for jobs first seen running in this cycle."""
@@ -103,6 +119,8 @@ class CycleReport:
     """Jobs that are not decided on since starts of theirs, or of jobs like them, were in vain."""
     failing_users: int = 0
     """Users all of whose starts fail, in control."""
+    advised: Advised | None = None
+    """What mode advise last found; None in other modes."""
     starting: int = 0
     """Jobs released and not yet seen running."""
     kept: int = 0

@@ -222,6 +222,24 @@ class GuardSettings(Section):
     )
 
 
+class AdviseSettings(Section):
+    """How far mode advise goes; in the other modes nobody is advised."""
+
+    points: int = Field(
+        default=1000,
+        gt=0,
+        description="The most that a job's priority is raised: it passes another job of its tier only where the "
+        "cluster's own priorities of the two differ by less than this.",
+    )
+    every_s: float = Field(default=30.0, gt=0, description="Seconds from one look at the cluster's order to the next.")
+    depth: int = Field(
+        default=100, gt=0, le=10_000, description="How many jobs at the front of the plan are put in order."
+    )
+    most_changes: int = Field(
+        default=100, gt=0, description="Jobs that are told new points at one time; those at the front go first."
+    )
+
+
 class MetricsSettings(Section):
     """The endpoint for Prometheus."""
 
@@ -257,9 +275,10 @@ class JournalSettings(Section):
 class Settings(Section):
     """The whole file."""
 
-    mode: Literal["shadow", "control"] = Field(
+    mode: Literal["shadow", "advise", "control"] = Field(
         default="shadow",
-        description="shadow decides and records and writes nothing to the cluster; control starts jobs.",
+        description="shadow decides and records and writes nothing to the cluster; advise tells the cluster's own "
+        "scheduler in which order to start jobs, and holds none; control starts jobs.",
     )
     adapter: str = Field(
         default="slurm",
@@ -283,6 +302,7 @@ class Settings(Section):
     policy: PolicySettings = Field(default_factory=PolicySettings)
     cycle: CycleSettings = Field(default_factory=CycleSettings)
     start: StartSettings = Field(default_factory=StartSettings)
+    advise: AdviseSettings = Field(default_factory=AdviseSettings)
     guard: GuardSettings = Field(default_factory=GuardSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     page: PageSettings = Field(default_factory=PageSettings)

@@ -1,6 +1,6 @@
 """Plays histories until the bridge has been killed so many times; exit code 1 if one of them goes wrong.
 
-python -m tests.chaos [--kills N] [--seed N] [--histories N] [--blind] [--beset] [--leaving]
+python -m tests.chaos [--kills N] [--seed N] [--histories N] [--blind] [--beset] [--leaving] [--advised]
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.chaos.history import History, beset, blinded, history_of, leaving
+from tests.chaos.history import History, advised, beset, blinded, history_of, leaving
 from tests.chaos.shrink import shrunk
 from tests.chaos.world import play
 
@@ -22,7 +22,7 @@ SHOWN = 60
 def tell(history: History) -> None:
     """Print what went wrong, the command that repeats it, and the shortest history found that does too."""
     options = f"--seed {history.seed} --histories 1"
-    print(f"seed {history.seed} goes wrong; again (with --blind, --beset and --leaving as given):")
+    print(f"seed {history.seed} goes wrong; again (with --blind, --beset, --leaving and --advised as given):")
     print(f"python -m tests.chaos {options}")
     short = shrunk(history, lambda each: bool(play(each).wrongs))
     verdict = play(short)
@@ -41,6 +41,7 @@ def main() -> int:
     parser.add_argument("--blind", action="store_true", help="with readings that do not show all of the bridge's jobs")
     parser.add_argument("--beset", action="store_true", help="with one user more, whose jobs never start")
     parser.add_argument("--leaving", action="store_true", help="with nodes that leave the configuration")
+    parser.add_argument("--advised", action="store_true", help="with a bridge that advises, and sometimes controls")
     given = parser.parse_args()
     counts: Counter[str] = Counter()
     began_s, wrong = time.process_time(), 0
@@ -50,6 +51,7 @@ def main() -> int:
         history = history_of(seed)
         history = beset(history) if given.beset else history
         history = leaving(history) if given.leaving else history
+        history = advised(history) if given.advised else history
         history = blinded(history) if given.blind else history
         verdict = play(history)
         counts += verdict.counts

@@ -10,6 +10,10 @@ BESET = 40
 """Jobs of a beset history that never start."""
 LEAVING = 12
 """Times that a node leaves in a history of leaving nodes."""
+POINTS = 10
+"""Times that an administrator changes the points of a job in an advised history."""
+LADDER = 5
+"""Times that the mode of an advised history changes, with the bridge dead."""
 BLIND = 8
 """Readings of a blinded history that do not show all there is."""
 
@@ -49,6 +53,8 @@ class History:
     adopt: bool
     launch_s: int
     steps: tuple[Step, ...]
+    mode: str = "control"
+    """The mode in which the bridge begins."""
 
     @property
     def kills(self) -> int:
@@ -88,6 +94,21 @@ def leaving(history: History) -> History:
         at = rng.randrange(len(steps))
         steps[at:at] = [Step("node leaves", rng.randrange(10**6))]
     return replace(history, steps=tuple(steps))
+
+
+def advised(history: History) -> History:
+    """The same world with a bridge that advises, sometimes controls, and administrators with points of their own.
+
+    Without the plugin the disk takes everything: a hand-back that the ledger could not note looks like a hold of the
+    bridge's when an administrator holds that job afterwards.
+    """
+    rng = random.Random(f"{history.seed}, advised")
+    steps = [step for step in history.steps if history.plugin or step.kind not in ("full", "read-only")]
+    for kind, times in (("admin sets points", POINTS), ("change the mode", LADDER)):
+        for _ in range(times):
+            at = rng.randrange(len(steps))
+            steps[at:at] = [Step(kind, rng.randrange(10**6), rng.randrange(10**6))]
+    return replace(history, steps=tuple(steps), mode="advise")
 
 
 def blinded(history: History) -> History:

@@ -69,6 +69,27 @@ def after_handing_all_back(site: Site, known: frozenset[int]) -> list[str]:
     ]
 
 
+def points_left(site: Site, spare_s: int = 0) -> list[str]:
+    """Jobs that still have points of the bridge although it says that nothing is in the way.
+
+    A job that was requeued less than `spare_s` seconds ago has those with which it started.
+    """
+    return [
+        f"job {id} still has {job.points} points"
+        for id, job in site.jobs.items()
+        if job.pending and job.points and job.points_of == "bridge" and site.time_s - job.released_s >= spare_s
+    ]
+
+
+def held_though_advised(site: Site, known: frozenset[int]) -> list[str]:
+    """Jobs of `known` that the bridge holds although it advises."""
+    return [
+        f"job {id} is held by the {job.held_by} in mode advise"
+        for id, job in site.jobs.items()
+        if id in known and job.pending and job.held_by in OURS
+    ]
+
+
 def at_the_end(site: Site) -> list[str]:
     """Jobs that should have run by now, since nothing has been in their way for a long time."""
     found = []

@@ -9,7 +9,19 @@ import numpy as np
 
 from cpsched.model import Cluster, EndedJob, Job, Placement, RunningJob
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import Check, Claim, Hold, Observation, Obstacle, Outcome, PendingJob, Postponed, StartOrder
+from cpsched_bridge.ports import (
+    Advice,
+    Check,
+    Claim,
+    Hold,
+    Observation,
+    Obstacle,
+    Outcome,
+    PendingJob,
+    Postponed,
+    Rank,
+    StartOrder,
+)
 from tests.builders import a_cluster
 
 NODES, CORES = 4, 4
@@ -55,6 +67,10 @@ class SiteJob:
     over: str = ""
     starts: int = 0
     requeues: int = 0
+    points: int = 0
+    """What somebody has added to its priority; a requeue leaves it."""
+    points_of: str = ""
+    """Who: bridge or admin."""
     old_pin: bool = False
     """Whether it was requeued with the node list of its last start still on it."""
 
@@ -162,7 +178,7 @@ class Site:
             for job in self.jobs.values():
                 if job.running and job.start_s is not None and self.time_s - job.start_s >= job.run_s:
                     self._end(job, "ended")
-            for job in sorted(self.jobs.values(), key=lambda job: (not job.pin, job.job.id)):
+            for job in sorted(self.jobs.values(), key=lambda job: (not job.pin, -job.points, job.job.id)):
                 if job.pending and job.held_by == "nobody":
                     self._try_to_start(job)
 
@@ -285,6 +301,30 @@ class Site:
         self.note(f"the bridge hands job {id} back")
         return Outcome(id, "done")
 
+    def ranks(self) -> list[Rank]:
+        """As Slurm does, without the points of held jobs."""
+        found = []
+        for id, job in self.jobs.items():
+            if job.pending:
+                hidden = job.held_by != "nobody"
+                found.append(Rank(id, (id,), 0 if hidden else 10, 0 if hidden else job.points, hidden=hidden))
+        return found
+
+    def advise(self, advice: Advice) -> Outcome:
+        job = self.jobs.get(advice.id)
+        if job is None or not job.pending:
+            return Outcome(advice.id, "refused", "not pending")
+        hidden = job.held_by != "nobody"
+        if hidden and advice.points:
+            return Outcome(advice.id, "refused", "held")
+        if not hidden and job.points not in (0, *advice.instead_of):
+            return Outcome(advice.id, "refused", "has points of somebody else's")
+        if job.points and job.points_of == "admin" and not hidden:
+            self.wrongs.append(f"job {advice.id} has {job.points} points by an administrator, and is told others")
+        job.points, job.points_of = advice.points, "bridge"
+        self.note(f"job {advice.id} is told {advice.points} points")
+        return Outcome(advice.id, "done")
+
 
 class SiteBackend:
     """The ports over a site, for one life of a bridge; what is asked may fail in every way the ports allow."""
@@ -332,6 +372,16 @@ class SiteBackend:
 
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         return self._batch("hand_back", [lambda id=id: self.site.hand_back(id) for id in job_ids], list(job_ids))
+
+    def ranks(self) -> Sequence[Rank]:
+        self.site.fuse.burn()
+        self._maybe_fail("ranks")
+        return self.site.ranks()
+
+    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+        return self._batch(
+            "advise", [lambda each=each: self.site.advise(each) for each in advice], [each.id for each in advice]
+        )
 
     def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
         self.site.fuse.burn()

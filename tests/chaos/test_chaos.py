@@ -5,9 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from cpsched_bridge.cycle import commands, hand_back, reconcile, snapshots
+from cpsched_bridge.cycle import adviser, commands, hand_back, reconcile, snapshots
+from cpsched_bridge.cycle.loop import Bridge
+from cpsched_bridge.cycle.reconcile import Conduct
+from cpsched_bridge.store.advice_book import AdviceBook
 from cpsched_bridge.store.ledger import Ledger, State
-from tests.chaos.history import Step, beset, blinded, history_of, leaving
+from tests.chaos import world
+from tests.chaos.history import Step, advised, beset, blinded, history_of, leaving
 from tests.chaos.shrink import shrunk
 from tests.chaos.world import play
 
@@ -68,6 +72,51 @@ def test_nodes_that_leave_take_along_only_what_was_on_its_way_or_ran_and_the_led
         counts += verdict.counts
     assert counts["given up"] > 10
     assert counts["requeue"] > 10
+
+
+def test_an_adviser_that_is_killed_leaves_numbers_and_nobody_held():
+    """Administrators' own points stay; from advise to control and back nothing is left of the other mode."""
+    counts: Counter[str] = Counter()
+    for seed in range(1, 25):
+        verdict = play(advised(history_of(seed)))
+        assert verdict.wrongs == [], f"python -m tests.chaos --advised --seed {seed} --histories 1"
+        counts += verdict.counts
+    assert counts["killed"] > 20
+    assert counts["admin sets points"] > 20
+    assert counts["change the mode"] > 20
+
+
+def points_are_not_written_before_they_are_told(patch):
+    patch.setattr(AdviceBook, "_write", lambda self, entries: None)
+
+
+def points_of_others_count_as_ours(patch):
+    patch.setattr(adviser, "_ours", lambda rank, book: True)
+    patch.setattr(adviser, "_instead_of", lambda rank, book: (rank.points,))
+
+
+def points_are_not_taken_back(patch):
+    patch.setattr(adviser, "to_take_back", lambda ranks, book: [])
+    patch.setattr(world, "take_all_back", lambda backend, book: [])
+
+
+def modes_are_taken_for_control(patch):
+    patch.setattr(Bridge, "_conduct", lambda self, report: Conduct(True))
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        points_are_not_written_before_they_are_told,
+        points_of_others_count_as_ours,
+        points_are_not_taken_back,
+        modes_are_taken_for_control,
+    ],
+    ids=lambda plant: plant.__name__,
+)
+def test_the_judge_notices_a_fault_planted_in_the_adviser(plant, monkeypatch):
+    plant(monkeypatch)
+    assert any(play(advised(history_of(seed))).wrongs for seed in range(1, 25))
 
 
 def test_the_judge_notices_a_requeued_job_whose_old_list_stays(monkeypatch):

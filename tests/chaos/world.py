@@ -13,9 +13,11 @@ from pathlib import Path
 import structlog
 
 from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched_bridge.cycle.adviser import take_all_back
 from cpsched_bridge.cycle.hand_back import hand_all_back
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.report import CycleReport
+from cpsched_bridge.store.advice_book import AdviceBook
 from cpsched_bridge.store.ledger import Ledger, State
 from tests.bridges import a_bridge
 from tests.builders import a_job
@@ -31,6 +33,8 @@ START_TIMEOUT_S = 8
 LARGEST_STEP_S = 60
 SPARE_S = 3
 """Seconds after a start's time is up, in which it must be undone."""
+LONG_ADVISED = 2 * LARGEST_STEP_S + 10
+"""The same in mode advise; a command that was refused is repeated later, and the clock may have gone back since."""
 LONG_PAUSED = 3
 """Good cycles of a paused bridge after which nothing must be held any more."""
 
@@ -61,10 +65,14 @@ class World:
     """Jobs that the reading of the last cycle did not show, or that the next one will not."""
     _sent: set[int] = field(default_factory=set)
     _paused: int = 0
+    mode: str = field(init=False)
+    _unheld: int = 0
+    """Good cycles in a row in mode advise."""
     _good_since_s: int = 0
     """Since when every cycle was a good one in control, by a steady clock."""
 
     def __post_init__(self) -> None:
+        self.mode = self.history.mode
         self.site = Site(self.history.plugin, self.history.launch_s)
         self.disk = Disk(self.site.fuse)
 
@@ -77,6 +85,8 @@ class World:
                 SiteBackend(self.site),
                 EasyDispatcher(),
                 self.pace,
+                mode=self.mode,
+                advise={"every_s": 2, "points": 500, "depth": 5, "most_changes": 3},
                 start={"timeout_s": START_TIMEOUT_S, "adopt": self.history.adopt, "max_failures": 2},
                 guard={"failing_users": 10**6, "max_failed_decisions": 10**6},
                 heartbeat=self.state_dir / "beat" / "heartbeat",
@@ -128,6 +138,10 @@ class World:
         self._paused = self._paused + 1 if good and report.mode == "paused" else 0
         if self._paused > LONG_PAUSED:
             self.site.wrongs += judge.after_handing_all_back(self.site, frozenset(self.site.jobs) - self._arrived)
+            self.site.wrongs += judge.points_left(self.site, LONG_PAUSED + 1)
+        self._unheld = self._unheld + 1 if good and report.mode == "advise" else 0
+        if self._unheld > LONG_ADVISED:
+            self.site.wrongs += judge.held_though_advised(self.site, frozenset(self.site.jobs) - self._arrived)
         if not (good and report.mode == "control"):
             self._good_since_s = max(self._good_since_s, self.site.time_s)
         self.site.wrongs += judge.pinned_too_long(self.site, self._good_since_s, START_TIMEOUT_S + SPARE_S)
@@ -214,6 +228,21 @@ class World:
 
         self._on(step, fits, lambda job: self.site.requeue(job, held=True))
 
+    def _admin_sets_points(self, step: Step) -> None:
+        """Of a job that nobody holds; sometimes back to none."""
+
+        def put(job: SiteJob) -> None:
+            job.points, job.points_of = (10_000 + step.b % 1000) * (step.b % 3 > 0), "admin"
+            self.site.note(f"job {job.job.id} is given {job.points} points by admin")
+
+        self._on(step, lambda job: job.pending and job.held_by == "nobody", put)
+
+    def _change_the_mode(self, step: Step) -> None:
+        if not self.disk.trouble:
+            self.mode = "control" if self.mode == "advise" else "advise"
+            self._die_now(f"the bridge dies, and the next one is to be in mode {self.mode}")
+            self.counts[step.kind] += 1
+
     def _node_down(self, step: Step) -> None:
         if len(self.site.down) < NODES - 1:
             self.site.node_down(step.a % NODES)
@@ -286,6 +315,7 @@ class World:
         """Nothing is left held where nothing was in the way, or nothing but the disk."""
         if not problems or (self.disk.trouble and all("ledger cannot be written" in words for words in problems)):
             self.site.wrongs += judge.after_handing_all_back(self.site, frozenset(self.site.jobs))
+            self.site.wrongs += judge.points_left(self.site)
 
     def _release_all(self, step: Step) -> None:
         """As `cpsched release-all` does, with the bridge dead."""
@@ -298,7 +328,8 @@ class World:
         except sqlite3.Error as error:
             self._bury(f"nothing can be released: {error}")
             return
-        problems = hand_all_back(SiteBackend(self.site), ledger, "release-all")
+        backend, book = SiteBackend(self.site), AdviceBook.readable(self.state_dir / "advice.sqlite")
+        problems = hand_all_back(backend, ledger, "release-all") + take_all_back(backend, book)
         self.counts["released by hand"] += not problems
         self._look_at_what_is_handed_back(problems)
         self._bury("all is released")

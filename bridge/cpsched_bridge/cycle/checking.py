@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cpsched_bridge.cycle.guard import concerning
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Backend, Check
 from cpsched_bridge.report import CycleReport
@@ -20,6 +21,8 @@ class Checking:
     backend: Backend
     every_s: float
     now_s: float
+    mode: str = "control"
+    """The mode that is configured: checks that do not concern it are left out."""
     _failing: dict[str, str] = field(default_factory=dict, init=False)
 
     def note(self, now_s: float, report: CycleReport) -> None:
@@ -42,7 +45,7 @@ class Checking:
 
     def _checks(self) -> Sequence[Check]:
         try:
-            return [Check(UNANSWERED, True, "answered"), *self.backend.checks()]
+            return [Check(UNANSWERED, True, "answered"), *concerning(self.backend.checks(), self.mode)]
         except BackendError as error:
             return [Check(UNANSWERED, False, str(error))]
 

@@ -16,6 +16,7 @@ import structlog
 
 from cpsched.model import EndedJob
 from cpsched.policy import Policy
+from cpsched_bridge.cycle.adviser import Adviser, take_all_back
 from cpsched_bridge.cycle.beginning import Beginning, BeginningPatience, waited
 from cpsched_bridge.cycle.came_true import came_true
 from cpsched_bridge.cycle.checking import Checking
@@ -42,21 +43,25 @@ from cpsched_bridge.cycle.snapshots import asides_of
 from cpsched_bridge.cycle.stuck import UNSETTLED, Stuck
 from cpsched_bridge.errors import BackendError, PolicyFailed, WrongSetting
 from cpsched_bridge.in_force import InForce
-from cpsched_bridge.ports import Backend, Observation, Pace
+from cpsched_bridge.ports import Advisable, Backend, Observation, Pace
 from cpsched_bridge.report import IN_ORDER, OK, STOPPED, CycleReport, Happening, summed_up
 from cpsched_bridge.settings import Settings
+from cpsched_bridge.store.advice_book import AdviceBook
 from cpsched_bridge.store.heartbeat import Heartbeat
 from cpsched_bridge.store.identity import claim_of
 from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
-from cpsched_bridge.store.places import take_over_file
+from cpsched_bridge.store.places import advice_path, take_over_file
 from cpsched_bridge.watch.systemd import Systemd
 
 Listener = Callable[[CycleReport], None]
 
 _FORGET_EVERY = 1000
 """Rounds between two clean-ups of the ledger."""
+SLURMS_PACE_S = 60.0
+"""Between two passes of Slurm's main loop by default: so much earlier or later is no other decision."""
+OUTDATED = "the reading is so old that another bridge may have taken over: nothing is sent"
 _NEWS = frozenset({"mode", "started", "in_force", "transport"})
 """Events that are no trouble."""
 
@@ -94,8 +99,12 @@ class Bridge:
     _gaps: Gaps = field(init=False)
     _stuck: Stuck = field(init=False)
     _checking: Checking = field(init=False)
+    _adviser: Adviser | None = field(init=False)
+    """None where the cluster's scheduler cannot be advised."""
     _put_off: PutOff = field(default_factory=PutOff)
     _retries: Retries = field(default_factory=Retries)
+    _planned: dict[int, int] = field(default_factory=dict)
+    """In mode advise, the starts by the last plan."""
     _refused: list[int] = field(default_factory=list)
     """Jobs whose starts the cluster refused in the last cycle."""
     _heart: Heartbeat = field(init=False)
@@ -138,6 +147,16 @@ class Bridge:
         self._gaps = Gaps(self.settings.cycle.longest_gap * self.settings.cycle.interval_s)
         self._stuck = Stuck(self.settings.start.stuck_s)
         self._checking = Checking(self.backend, self.settings.cycle.checks_every_s, self.pace.monotonic_s())
+        self._checking.mode = self.settings.mode
+        self._adviser = self._made_adviser()
+
+    def _made_adviser(self) -> Adviser | None:
+        """In shadow mode nobody is advised, and nothing is taken back."""
+        if self.settings.mode == "shadow" or not isinstance(self.backend, Advisable):
+            return None
+        book = AdviceBook(advice_path(self.settings), self.settings.durable)
+        keep_s = int(self.settings.journal.keep_jobs_days * 86400)
+        return Adviser(self.backend, book, self.settings.advise, keep_s)
 
     # ------------------------------------------------------------------------------------------------- the loop
 
@@ -175,8 +194,12 @@ class Bridge:
         problems = []
         if self.settings.mode != "shadow" and self.settings.on_stop != "keep":
             problems = hand_all_back(self.backend, self.ledger, "the bridge stops", self._beside_another)
+            if self._adviser is not None:
+                problems += take_all_back(self._adviser.backend, self._adviser.book)
             with contextlib.suppress(BackendError):  # it will be taken for gone a little later
                 self._claims.let_go()
+        if self._adviser is not None:
+            self._adviser.book.close()
         with contextlib.suppress(Exception):  # a journal that takes nothing more keeps no bridge from stopping
             word = "; ".join(problems) or IN_ORDER
             self.journal.write_events(self.pace.unix_s(), self._round, [Happening(STOPPED, word)])
@@ -247,6 +270,7 @@ class Bridge:
         self._learner.note(past)
         report.ended = self._learner.note(seen.ended)
         report.started = self._learner.begun(seen, report.ended)
+        self._note_otherwise(report)
         with timed(report, "reconcile", self.pace):
             self._reconcile(seen, report)
             seen = report.observation = self._put_off.applied(seen, self.ledger.by_id)
@@ -255,6 +279,19 @@ class Bridge:
         self._decide(seen, entries, report)
         with timed(report, "apply", self.pace):
             self._apply(seen, report)
+            self._advise(report)
+
+    def _note_otherwise(self, report: CycleReport) -> None:
+        """In mode advise, tell where the cluster has started a job long before its place in the plan came."""
+        planned, self._planned = self._planned, {}
+        if report.mode != "advise":
+            return
+        spare_s = self.settings.advise.every_s + SLURMS_PACE_S
+        for job, start_s in report.started:
+            early_s = planned.get(job.id, start_s) - start_s
+            if early_s > spare_s:
+                words = f"the cluster's scheduler started it {early_s:,} s before the plan would have"
+                report.tell("started_otherwise", words, job.id)
 
     def _read(self, report: CycleReport) -> tuple[Observation, Sequence[EndedJob]]:
         """Read the cluster, and see by the claim there whether this bridge or another one is in control of it."""
@@ -318,6 +355,8 @@ class Bridge:
         else:
             if report.decision is not None:
                 self._watch.decided(True)
+                if report.mode == "advise" and report.snapshot is not None:
+                    self._planned = report.decision.plan_by_job(report.snapshot)
         self._patience.note(report.waits_for, self.pace.monotonic_s())
 
     def _apply(self, seen: Observation, report: CycleReport) -> None:
@@ -338,12 +377,29 @@ class Bridge:
             self._progress.decided((job.id for job, _ in chosen), self.pace.monotonic_s())
             self._refused = commands.start(chosen, seen.cluster, seen.now_s, report)
 
+    def _advise(self, report: CycleReport) -> None:
+        """In mode advise, tell the cluster the order of the plan; in other modes, take back what was told."""
+        adviser = self._adviser
+        if adviser is None:
+            return
+        report.happenings += adviser.book.mishaps
+        adviser.book.mishaps = []
+        if report.mode != "advise":
+            try:
+                adviser.take_back(report, self.pace.monotonic_s())
+            except BackendError as error:  # numbers that stay longer are no reason to stop the rest
+                report.tell("points_left", f"points are still on up to {adviser.left()} jobs: {error}")
+        elif self._claims.outdated(self.pace.monotonic_s()):
+            report.fail("outdated", OUTDATED)
+        else:
+            adviser.work(report, self.pace.monotonic_s())
+
     def _send_intents(
         self, seen: Observation, report: CycleReport, allowance: Allowance, pins_only: bool = False
     ) -> Commands | None:
         """Send what the ledger intends; None, and nothing sent, where the reading is too old for that."""
         if self._claims.outdated(self.pace.monotonic_s()):
-            report.fail("outdated", "the reading is so old that another bridge may have taken over: nothing is sent")
+            report.fail("outdated", OUTDATED)
             return None
         commands = Commands(self.backend, self.ledger, self._conduct(report), self._retries)
         users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
@@ -362,7 +418,7 @@ class Bridge:
         report.paused = (self._mode.reason() or "") if report.mode == "paused" else ""
         if not self._mode.changed(report.mode):
             return
-        if report.mode == "control":
+        if report.mode in ("advise", "control"):
             self._watch.reset()
         report.tell("mode", " ".join([report.mode, self._mode.reason() or ""]).strip())
         self.systemd.notify(f"STATUS={report.mode}")
@@ -370,14 +426,14 @@ class Bridge:
     def _stand_down_if_needed(self, report: CycleReport) -> None:
         now_s = self.pace.monotonic_s()
         verdict, report.failing_users = self._watch.verdict(now_s), len(self._watch.failing(now_s))
-        if verdict is not None and report.mode == "control":
+        if verdict is not None and report.mode in ("advise", "control"):
             report.tell("stood_down", verdict)
             self._mode.stand_down(f"stood down: {verdict}; `cpsched resume` to work again")
         else:
             self._mode.write()
 
     def _trouble(self) -> str | None:
-        """Why the bridge must not hold jobs now, although nobody has paused it."""
+        """Why the bridge must not hold or advise jobs now, although nobody has paused it."""
         now_s = self.pace.monotonic_s()
         return self._heart.trouble(now_s) or self._patience.trouble(now_s)
 
@@ -389,7 +445,7 @@ class Bridge:
     def _meanwhile(self) -> None:
         """What is done before the first cycle: signs of life, and no pin waits for a compiler."""
         self._beat()
-        if self.settings.mode == "control":
+        if self.settings.mode != "shadow":
             report = CycleReport(self._round, self._mode.present(), self.pace.unix_s())
             most = self.settings.cycle.max_commands
             self._left_pins.look(self.pace.monotonic_s(), self._conduct(report), most, report)

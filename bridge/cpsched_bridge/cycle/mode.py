@@ -12,9 +12,9 @@ from cpsched_bridge.store.instance import PauseFile
 
 @dataclass(slots=True)
 class ModeSwitch:
-    """The present mode; a pause counts in control mode only, since shadow mode does nothing anyway."""
+    """The present mode; a pause counts where the bridge writes to the cluster: shadow mode does nothing anyway."""
 
-    configured: Literal["shadow", "control"]
+    configured: Literal["shadow", "advise", "control"]
     pause: PauseFile
     trouble: Callable[[], str | None] = lambda: None
     """Why the bridge must stand down for as long as this says so."""
@@ -28,12 +28,12 @@ class ModeSwitch:
         """The mode of the cycle that begins."""
         if self.configured == "shadow":
             return "shadow"
-        return "control" if self.reason() is None else "paused"
+        return self.configured if self.reason() is None else "paused"
 
     @property
     def wanted(self) -> bool:
-        """Whether the bridge is to be in control, unless another one is."""
-        return self.configured == "control" and self._own_reason() is None
+        """Whether the bridge is to be in control, or to advise, unless another one does either."""
+        return self.configured != "shadow" and self._own_reason() is None
 
     def reason(self) -> str | None:
         """Why the bridge stands down; None if it does not."""

@@ -23,7 +23,7 @@ from cpsched_bridge.cycle.apart import Apart
 from cpsched_bridge.cycle.beginning import Beginning, Seldom, Step, Teller
 from cpsched_bridge.cycle.deciding import require_resources
 from cpsched_bridge.cycle.failures import described
-from cpsched_bridge.cycle.guard import require_ready
+from cpsched_bridge.cycle.guard import concerning, require_ready
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.errors import BackendBegins, BackendError, NotReady, Unreachable, WrongSetting
@@ -32,8 +32,10 @@ from cpsched_bridge.ports import Backend, Can, Check, Pace
 from cpsched_bridge.program import refusals
 from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.store import identity
+from cpsched_bridge.store.advice_book import AdviceBook
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.places import (
+    advice_path,
     beginning_file,
     files_bytes,
     journal_path,
@@ -128,6 +130,8 @@ def prepared(settings: Settings, where: str = "settings") -> Prepared:
         spec = settings.policy.spec()
         refusals.check(settings, spec)
         found = chosen(settings, where)
+        if settings.mode == "advise" and not found.can.advised:
+            raise WrongSetting(("mode",), settings.mode, f"the adapter {settings.adapter} has nobody to advise")
         policy, fallback = policy_of(for_the_site(spec, found.can)), fallback_of(settings, found.can)
         told = in_force(settings, found.options, found.can, spec, policy, fallback)
     except WrongSetting as error:
@@ -229,7 +233,7 @@ def surroundings(settings: Settings, backend: Backend) -> WatchSurroundings:
         journal_bytes=files_bytes(journal_path(settings)),
         ledger_bytes=files_bytes(ledger_path(settings)),
         child_starts=backend.child_starts,
-        paused=pause_file(settings).reason() if settings.mode == "control" else None,
+        paused=pause_file(settings).reason() if settings.mode != "shadow" else None,
     )
 
 
@@ -251,7 +255,7 @@ def run(settings: Settings, where: str) -> list[str]:
         with watched(settings, backend, told) as watch:
             beginning = Beginning(tellers=tellers(settings, systemd, watch))
             most_s = settings.cycle.max_backoff_s
-            if settings.mode == "control" and not checked(backend, pace, systemd, most_s, beginning.tell):
+            if settings.mode != "shadow" and not checked(backend, pace, systemd, most_s, beginning.tell, settings.mode):
                 return []
             with (
                 steps(policy, told.policy, settings, backend, beginning.tell) as beginning.steps,
@@ -259,6 +263,7 @@ def run(settings: Settings, where: str) -> list[str]:
                 opened_journal(settings, read_only=False) as journal,
             ):
                 warn_of_kept(settings, ledger)
+                warn_of_advice(settings)
                 return Bridge(
                     backend, policy, told, ledger, journal, pause_file(settings), pace, settings,
                     () if watch is None else (watch,), ready.fallback, systemd, beginning,
@@ -289,23 +294,23 @@ def checks_of_reading(backend: Backend, settings: Settings, where: str = "settin
     return [Check("other bridges", ok, found, "stop that bridge, or take its place with `cpsched take-over`", False)]
 
 
-def check(backend: Backend) -> None:
-    """Raise `NotReady` unless everything that control mode requires holds; what else does not hold is logged.
+def check(backend: Backend, mode: str = "control") -> None:
+    """Raise `NotReady` unless everything that the mode requires holds; what else does not hold is logged.
 
     Raises `Unreachable` where that cannot be told, since the cluster does not answer, and `BackendBegins` where the
     adapter has not begun to ask.
     """
     try:
-        checks = backend.checks()
+        checks = concerning(backend.checks(), mode)
     except BackendBegins:
         raise
     except BackendError as error:
-        raise Unreachable(f"control mode is refused: the cluster cannot be checked: {error}") from error
+        raise Unreachable(f"{mode} mode is refused: the cluster cannot be checked: {error}") from error
     for each in checks:
         if not each.ok and not each.required:
             structlog.get_logger("bridge").warning("check", name=each.name, found=each.detail, mend=each.mend)
     try:
-        require_ready(checks)
+        require_ready(checks, mode)
     except NotReady as error:
         if all(each.may_come for each in checks if each.required and not each.ok):
             raise Unreachable(str(error)) from error
@@ -322,7 +327,12 @@ def patient_checks(backend: Backend, tell: Teller) -> Sequence[Check]:
 
 
 def checked(
-    backend: Backend, pace: Pace, systemd: Systemd, max_wait_s: float, tell: Teller = lambda words: None
+    backend: Backend,
+    pace: Pace,
+    systemd: Systemd,
+    max_wait_s: float,
+    tell: Teller = lambda words: None,
+    mode: str = "control",
 ) -> bool:
     """Check, and under systemd wait until the cluster can be reached; False if a signal ended the waiting.
 
@@ -330,10 +340,10 @@ def checked(
     service that ended for it would be started again a few times and then given up for good.
     """
     wait_s = FIRST_WAIT_S
-    tell("checks what control mode requires")
+    tell(f"checks what {mode} mode requires")
     while True:
         try:
-            check(backend)
+            check(backend, mode)
             return True
         except BackendBegins as error:
             tell(str(error))
@@ -349,6 +359,15 @@ def checked(
         if not pace.wait(wait_s):
             return False
         wait_s = min(max_wait_s, 2 * wait_s)
+
+
+def warn_of_advice(settings: Settings) -> None:
+    """Shadow mode takes no points off either."""
+    if settings.mode == "shadow" and advice_path(settings).exists():
+        jobs = sum(each.points[-1] != 0 for each in AdviceBook.readable(advice_path(settings)).by_id.values())
+        if jobs:
+            mend = "`cpsched release-all` takes off what is still there"
+            structlog.get_logger("bridge").warning("advice_left", jobs=jobs, mend=mend)
 
 
 def warn_of_kept(settings: Settings, ledger: Ledger) -> None:

@@ -295,6 +295,7 @@ def doctor(config: Config = DEFAULT_CONFIG) -> None:
 
     Settings that `cpsched bridge` would refuse are refused alike, with exit code 2.
     """
+    from cpsched_bridge.cycle.guard import concerning
     from cpsched_bridge.program import assembly, views
     from cpsched_bridge.settings import load
 
@@ -302,7 +303,10 @@ def doctor(config: Config = DEFAULT_CONFIG) -> None:
     ready = assembly.prepared(settings, str(config))
     backend = assembly.connect(settings, str(config), ready.chosen)
     try:
-        checks = [*assembly.patient_checks(backend, partial(say, "note")), *ready.in_force.checks()]
+        checks = [
+            *concerning(assembly.patient_checks(backend, partial(say, "note")), settings.mode),
+            *ready.in_force.checks(),
+        ]
         if not views.print_checks([*checks, *assembly.checks_of_reading(backend, settings, str(config))]):
             raise typer.Exit(1)
     finally:

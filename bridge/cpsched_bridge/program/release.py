@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 
+from cpsched_bridge.cycle.adviser import take_all_back
 from cpsched_bridge.cycle.claims import BEATS
 from cpsched_bridge.cycle.hand_back import UNWRITTEN, hand_all_back
 from cpsched_bridge.errors import AlreadyRunning, NoLedger, SettingsError, StillHeld
-from cpsched_bridge.ports import Backend, Claim
+from cpsched_bridge.ports import Advisable, Backend, Claim
 from cpsched_bridge.program import assembly
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import identity, places
+from cpsched_bridge.store.advice_book import AdviceBook
 from cpsched_bridge.store.instance import InstanceLock
 from cpsched_bridge.store.ledger import Ledger
 
@@ -46,7 +48,7 @@ def release_all(
     backend = assembly.connect(settings, where)
     try:
         with places.owned(settings), places.emergency_ledger(settings) as ledger:
-            words = _hand_back(backend, ledger, _other_bridge(backend, settings))
+            words = _hand_back(backend, ledger, _other_bridge(backend, settings), _book(settings))
     finally:
         backend.close()
         if lock is not None:
@@ -118,10 +120,17 @@ def _other_bridge(backend: Backend, settings: Settings) -> Claim | None:
     return None
 
 
-def _hand_back(backend: Backend, ledger: Ledger, other: Claim | None) -> str:
+def _book(settings: Settings) -> AdviceBook:
+    """The book of advice, as far as it can be read; nothing is written into it."""
+    return AdviceBook.readable(places.advice_path(settings))
+
+
+def _hand_back(backend: Backend, ledger: Ledger, other: Claim | None, book: AdviceBook) -> str:
     before = len(ledger.kept())
     problems = hand_all_back(backend, ledger, "release-all", lambda _: other is not None)
-    notes = [happening.detail for happening in ledger.mishaps]
+    if isinstance(backend, Advisable):
+        problems += take_all_back(backend, book)
+    notes = [happening.detail for happening in (*ledger.mishaps, *book.mishaps)]
     if other is not None:
         notes.append(f"another bridge is in control, and keeps what the submit plugin holds: {other.where}")
     notes += [problem for problem in problems if problem.startswith(UNWRITTEN)]
@@ -130,4 +139,6 @@ def _hand_back(backend: Backend, ledger: Ledger, other: Claim | None) -> str:
         more = f"; and {len(held) - 5} more" if len(held) > 5 else ""
         raise StillHeld("; ".join([*held[:5]]) + more + "".join(f"; {note}" for note in notes))
     done = f"nothing is held by the bridge any more ({before} jobs were by its ledger)"
+    if book.by_id:
+        done += ", and no job has points of the bridge's"
     return "\n".join([done, *(f"note: {note}" for note in notes)])

@@ -22,6 +22,7 @@ from cpsched_bridge.in_force import InForce, in_yaml
 from cpsched_bridge.ports import NOWHERE, Check
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import places
+from cpsched_bridge.store.advice_book import AdviceBook
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import Aside, Event, PastJob, RoundLine, is_id
 from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
@@ -143,6 +144,11 @@ def _print_queue(out: Console, record: RoundRecord) -> None:
 
 def _decision(job: Job, record: RoundRecord) -> str:
     if job.id in record.starts:
+        if record.mode == "advise":
+            return (
+                "is first by the plan and fits now; Slurm decides: it starts with one of the next passes, "
+                "unless the cluster's own order has others before it"
+            )
         verb = "would start on " if record.mode == "shadow" else "starts on "
         return verb + where(record.starts[job.id], record.cluster)
     parts = []
@@ -215,6 +221,7 @@ def print_why(text: str, settings: Settings) -> None:
     out, troubles = console(), list[str]()
     entry_lines: list[str] = []
     lines: list[str] = []
+    advice_lines: list[str] = []
     events: Sequence[Event] = ()
     entry: Entry | None = None
     try:
@@ -227,9 +234,10 @@ def print_why(text: str, settings: Settings) -> None:
         with places.opened_journal(settings) as journal:
             job_id = job_id_of(text, journal, entry)
             lines, events = _why_in_journal(job_id, journal), journal.events(job_id, limit=10)
+            advice_lines = _why_advised(job_id, journal, settings)
     except BridgeError as error:
         troubles.append(str(error))
-    for line in (*lines, *entry_lines, *troubles):
+    for line in (*lines, *advice_lines, *entry_lines, *troubles):
         out.print(line)
     if not lines and not entry_lines:
         known = "neither ledger nor journal knows it; `cpsched status` says how far back they go"
@@ -286,6 +294,21 @@ def _why_past(past: PastJob) -> list[str]:
     if past.end_s is None:
         return [f"{began}; not seen since round {past.round}"]
     return [f"{began}; ended at {moment(past.end_s)}, ran {span(past.end_s - past.start_s)}"]
+
+
+def _why_advised(job_id: int, journal: Journal, settings: Settings) -> list[str]:
+    """In mode advise, that the cluster's scheduler decides; and what the job was last told, where that is known."""
+    if settings.mode != "advise" or not journal.lines(1):
+        return []
+    record = journal.read(journal.last_round)
+    if all(job.id != job_id for job in record.queue):
+        return []
+    book = AdviceBook.readable(places.advice_path(settings)).by_id
+    array = record.name_of(job_id).partition("_")[0]  # the waiting tasks of an array share one number
+    known = book.get(job_id) or (book.get(int(array)) if is_id(array) else None)
+    points = "no points of the bridge's" if known is None else f"last told {known.points[-1]:,} points"
+    since = "" if known is None else f" at {moment(known.since_s)}"
+    return [f"advised: the plan is a wish, and the cluster's own scheduler starts the jobs; {points}{since}"]
 
 
 def _why_aside(aside: Aside | None) -> list[str]:

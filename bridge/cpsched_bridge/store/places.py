@@ -30,6 +30,11 @@ def journal_path(settings: Settings) -> Path:
     return settings.state_dir / "journal.sqlite"
 
 
+def advice_path(settings: Settings) -> Path:
+    """Where the book of advice lives; there is none where no job was ever advised."""
+    return settings.state_dir / "advice.sqlite"
+
+
 def files_bytes(path: Path) -> int:
     """Size of a database: of `path`, and of what lies beside or below it under the same name (`-wal`, `-shm`)."""
     found = [path.stat().st_size] if path.is_file() else []
@@ -82,7 +87,7 @@ def require_used(settings: Settings) -> None:
         )
 
 
-_OURS = frozenset({"ledger.sqlite", "journal.sqlite", "lock", "heartbeat", "paused", "bridge-id"})
+_OURS = frozenset({"ledger.sqlite", "journal.sqlite", "lock", "heartbeat", "paused", "bridge-id", "advice.sqlite"})
 
 
 def _unusable(folder: Path, why: str) -> SettingsError:

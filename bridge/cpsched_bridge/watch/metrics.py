@@ -228,8 +228,8 @@ METRICS: tuple[Metric, ...] = (
            lambda c: [((h.kind,), float(h.times)) for h in c.report.happenings],
            ("kind",), 15, _singles("start_failed", "start_refused")),
     Metric("counter", "cpsched_commands", "Commands sent, per job, by kind and result.",
-           lambda c: [((kind, outcome.result), 1.0) for kind, outcome in c.report.outcomes], ("kind", "result"), 9,
-           tuple((kind, result) for kind in ("start", "hold", "hand_back") for result in get_args(Result))),
+           lambda c: [((kind, outcome.result), 1.0) for kind, outcome in c.report.outcomes], ("kind", "result"), 12,
+           tuple((kind, result) for kind in ("start", "hold", "hand_back", "advise") for result in get_args(Result))),
     Metric("counter", "cpsched_child_restarts", "Processes started to reach the cluster, after the first.",
            value(lambda c: c.child_restarts)),
     Metric("gauge", "cpsched_journal_size_bytes", "Size of the journal's files.",
@@ -239,7 +239,7 @@ METRICS: tuple[Metric, ...] = (
            merged=min, absent=1.0),
     # decisions
     Metric("counter", "cpsched_solves", "Decisions by the path taken and the solver's status.", _solves,
-           ("path", "status"), 9),
+           ("path", "status"), 6),
     Metric("summary", "cpsched_decision_considered_jobs", "Jobs that a decision looked at.",
            _efforts(lambda c: _effort(c, "considered"))),
     Metric("summary", "cpsched_decision_variables", "Variables of a decision's model, 0 without a model.",
@@ -275,6 +275,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("gauge", "cpsched_stuck_jobs", "Jobs for which a command is repeated without effect.",
            seen(lambda c: c.report.stuck)),
     Metric("gauge", "cpsched_kept_jobs", "Jobs on which a hold of the bridge may be.", seen(lambda c: c.report.kept)),
+    # mode advise
+    Metric("counter", "cpsched_advice_changes", "Jobs that were told new points.",
+           value(lambda c: sum(kind == "advise" and o.result == "done" for kind, o in c.report.outcomes))),
+    Metric("gauge", "cpsched_advised_jobs", "Jobs at the front of the plan whose order is advised.",
+           value(lambda c: c.report.advised.jobs if c.report.advised else 0)),
+    Metric("gauge", "cpsched_advice_order_ratio",
+           "Of all pairs of advised jobs, the share that the cluster's list had in the order of the plan, before the "
+           "last advice.", lambda c: [((), c.report.advised.in_order)] if c.report.advised else None),
     # what jobs get
     Metric("histogram", "cpsched_job_wait_seconds",
            "Time in the queue of jobs that started; its count is the number of starts.", _waited,
@@ -302,9 +310,9 @@ METRICS: tuple[Metric, ...] = (
            ("direction",), 2, _singles("longer", "shorter"), _LOG2),
     # the cluster
     Metric("gauge", "cpsched_resource_capacity", "Amount of a resource in the cluster.", _amounts(free=False),
-           ("resource",), 8),
+           ("resource",), 6),
     Metric("gauge", "cpsched_resource_free", "Amount of a resource that is free.", _amounts(free=True),
-           ("resource",), 8),
+           ("resource",), 6),
     Metric("gauge", "cpsched_build_info", "The version of cpsched.", lambda c: [((version("cpsched"),), 1.0)],
            ("version",), 1, _singles(version("cpsched"))),
 )  # fmt: skip

@@ -30,12 +30,12 @@ def test_a_file_that_says_nothing_is_refused_for_it_would_mean_a_real_slurm(tmp_
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("mode: contrl", "1: mode: contrl: must be 'shadow' or 'control'"),
+        ("mode: contrl", "1: mode: contrl: must be 'shadow', 'advise' or 'control'"),
         ("mode: shadow\ncycle: {interval_s: 0}", "2: cycle.interval_s: 0: must be above 0"),
         ("cycle:\n  intervall_s: 1", "2: cycle.intervall_s: 1: no such setting; did you mean 'interval_s'?"),
         ("cycle:\n  interval_s: .inf", "2: cycle.interval_s: inf: must be a finite number"),
         ("guard:\n  window_s: 1.0e+30", "2: guard.window_s: 1e+30: must be within 1,000,000,000"),
-        ("mode: x\non_stop: y", "1: mode: x: must be 'shadow' or 'control'; also wrong: on_stop"),
+        ("mode: x\non_stop: y", "1: mode: x: must be 'shadow', 'advise' or 'control'; also wrong: on_stop"),
         ("- a\n- b", "1: file: list: must be a mapping of settings"),
         ("mode: [", "1: yaml: mode: [: must be YAML: "),
         ("mode: shadow\nmode: control", "2: mode: given twice: must be given once"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -14,7 +15,7 @@ from cpsched_bridge.adapters.mock.clocks import RunningClock
 from cpsched_bridge.adapters.mock.remote import RemoteBackend
 from cpsched_bridge.adapters.mock.site import Maintenance, MockCluster
 from cpsched_bridge.errors import WrongSetting
-from cpsched_bridge.ports import Backend
+from cpsched_bridge.ports import Backend, Can
 from cpsched_bridge.settings import Section
 
 
@@ -41,6 +42,10 @@ class Options(Section):
     max_jobs: int | None = Field(default=None, gt=0, description="Submit only so many jobs.")
     speed: float = Field(default=1.0, gt=0, description="Seconds at the site per real second.")
     plugin: bool = Field(default=True, description="New jobs arrive held for the bridge, as with the submit plugin.")
+    scheduler: Literal["easy", "priority"] = Field(
+        default="easy",
+        description="What starts the jobs that the bridge does not hold: EASY, or by priority, as slurmctld would.",
+    )
     maintenance: tuple[MaintenanceOptions, ...] = Field(
         default=(), description="When which nodes are given no job: a list of `name`, `nodes`, `from_s`, `for_s`."
     )
@@ -63,6 +68,11 @@ class Options(Section):
         return found | {"deadline_s": "there is no socket"}
 
 
+def can(options: Options) -> Can:
+    """See `Adapter.can`: the site's scheduler goes by priority if it is Slurm's, and only that one can be advised."""
+    return Can(advised=options.scheduler == "priority" or options.socket is not None)
+
+
 def connect(options: Options) -> Backend:
     """The backend that the options ask for."""
     if options.socket is not None:
@@ -72,6 +82,7 @@ def connect(options: Options) -> Backend:
 
 def local_backend(options: Options) -> MockBackend:
     """A site in this process whose time runs; it begins when its first job arrives."""
+    from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
     from cpsched_sim.errors import SimError
     from cpsched_sim.systems.system import System, load_system
     from cpsched_sim.workloads.eurora import eurora_jobs
@@ -90,7 +101,9 @@ def local_backend(options: Options) -> MockBackend:
         cluster = System(load_system("eurora")).cluster
         jobs = eurora_jobs(options.days, options.seed, options.load)[: options.max_jobs]
     start_s = min((item.job.submit_s for item in jobs), default=0)
-    site = MockCluster(cluster, jobs, options.plugin, maintenance=_maintenance(options, cluster, start_s))
+    scheduler = SlurmDispatcher() if options.scheduler == "priority" else None
+    maintenance = _maintenance(options, cluster, start_s)
+    site = MockCluster(cluster, jobs, options.plugin, maintenance=maintenance, scheduler=scheduler)
     return MockBackend(site, RunningClock(options.speed, start_s))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters.mock.clocks import SiteClock
 from cpsched_bridge.adapters.mock.site import MockCluster
-from cpsched_bridge.ports import Check, Claim, Observation, Outcome, Postponed, StartOrder
+from cpsched_bridge.ports import Advice, Check, Claim, Observation, Outcome, Postponed, Rank, StartOrder
 
 
 class MockBackend:
@@ -62,6 +62,14 @@ class MockBackend:
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """See `Backend.hand_back`."""
         return self._now().hand_back(job_ids)
+
+    def ranks(self) -> Sequence[Rank]:
+        """See `Advisable.ranks`."""
+        return self._now().ranks()
+
+    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+        """See `Advisable.advise`."""
+        return self._now().advise(advice)
 
     def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
         """See `Backend.claim`."""

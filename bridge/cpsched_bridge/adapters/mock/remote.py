@@ -15,9 +15,9 @@ from typing import Any
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
-from cpsched_bridge.ports import Check, Claim, Observation, Outcome, Postponed, StartOrder
+from cpsched_bridge.ports import Advice, Check, Claim, Observation, Outcome, Postponed, Rank, StartOrder
 
-_CALLS = frozenset({"read", "history", "start", "hold", "hand_back", "claim", "disclaim", "checks"})
+_CALLS = frozenset({"read", "history", "start", "hold", "hand_back", "ranks", "advise", "claim", "disclaim", "checks"})
 
 
 def serve(backend: MockBackend, path: Path) -> None:
@@ -111,6 +111,16 @@ class RemoteBackend:
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """See `Backend.hand_back`."""
         outcomes: Sequence[Outcome] = self._ask("hand_back", tuple(job_ids))
+        return outcomes
+
+    def ranks(self) -> Sequence[Rank]:
+        """See `Advisable.ranks`."""
+        ranks: Sequence[Rank] = self._ask("ranks")
+        return ranks
+
+    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+        """See `Advisable.advise`."""
+        outcomes: Sequence[Outcome] = self._ask("advise", tuple(advice))
         return outcomes
 
     def claim(self, claim: Claim, instead_of: Claim | None) -> bool:

@@ -1,6 +1,7 @@
 """A simulated cluster with what surrounds a real one: users who submit, a submit plugin, holds, pins, a scheduler.
 
-What the bridge does not hold, the site's own scheduler starts (EASY on requested times), as Slurm would.
+What the bridge does not hold, the site's own scheduler starts: EASY on requested times, or what slurmctld would do, by
+priority with the points that somebody has added.
 """
 
 from __future__ import annotations
@@ -12,9 +13,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.model import Cluster, EndedJob, IntArray, Placement, Starts
-from cpsched_bridge.ports import Claim, Hold, LeftJob, Observation, Outage, Outcome, PendingJob, StartOrder
+from cpsched.model import Cluster, EndedJob, IntArray, Placement, Snapshot, Starts
+from cpsched_bridge.ports import (
+    Advice,
+    Claim,
+    Hold,
+    LeftJob,
+    Observation,
+    Outage,
+    Outcome,
+    PendingJob,
+    Rank,
+    StartOrder,
+)
 from cpsched_sim.cluster.state import SimulatedCluster
 from cpsched_sim.traces.job import TraceJob
 
@@ -51,6 +64,7 @@ class MockCluster:
         plugin: bool = True,
         launch_s: int = 0,
         maintenance: Sequence[Maintenance] = (),
+        scheduler: Dispatcher | None = None,
     ) -> None:
         self._maintenance = tuple(maintenance)
         self._state = SimulatedCluster(cluster)
@@ -60,7 +74,10 @@ class MockCluster:
         self._launch_s = launch_s
         self._pins: dict[int, Pin] = {}
         self._node_index = {name: node for node, name in enumerate(cluster.node_names)}
-        self._scheduler = EasyDispatcher()
+        self._scheduler = scheduler or EasyDispatcher()
+        self._again_s: int | None = None
+        self.points: dict[int, int] = {}
+        """What somebody has added to the priority of pending jobs; 0 is left out."""
         self._left: list[LeftJob] = []
         self._claim: Claim | None = None
         self.ended: list[EndedJob] = []
@@ -80,6 +97,7 @@ class MockCluster:
     def next_event_s(self) -> int | None:
         """When the next job arrives, is launched or ends; None when nothing is left to happen by itself."""
         times = [self._arrivals[0].job.submit_s] if self._arrivals else []
+        times += [self._again_s] if self._again_s is not None and self._again_s > self.now_s else []
         times += [pin.from_s for pin in self._pins.values() if pin.from_s > self.now_s]
         times += [each.to_s for each in self._maintenance if each.to_s > self.now_s]
         end_s = self._state.next_end_s()
@@ -136,6 +154,18 @@ class MockCluster:
         self._schedule()
         return outcomes
 
+    def ranks(self) -> list[Rank]:
+        """See `Advisable.ranks`."""
+        jobs = {job.id: job for job in self._state.scene().queue}
+        return [
+            Rank(id, (id,), jobs[id].priority, self.points.get(id, 0), jobs[id].tier, hidden=hold is not Hold.NONE)
+            for id, hold in self._holds.items()
+        ]
+
+    def advise(self, advice: Sequence[Advice]) -> list[Outcome]:
+        """See `Advisable.advise`."""
+        return [self._advise(each) for each in advice]
+
     def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
         """See `Backend.claim`."""
         if self._claim != instead_of:
@@ -183,6 +213,17 @@ class MockCluster:
             self._holds[job_id] = Hold.ADMIN
         return Outcome(job_id, "done")
 
+    def _advise(self, advice: Advice) -> Outcome:
+        hold, now = self._holds.get(advice.id), self.points.get(advice.id, 0)
+        if hold is None:
+            return Outcome(advice.id, "refused", "not pending")
+        if (hold is not Hold.NONE and advice.points) or now not in (0, *advice.instead_of):
+            return Outcome(advice.id, "refused", "held, or has points of somebody else's")
+        self.points[advice.id] = advice.points
+        if not advice.points:
+            del self.points[advice.id]
+        return Outcome(advice.id, "done")
+
     def _start_pinned(self, job_id: int) -> None:
         pin = self._pins[job_id]
         if pin.from_s > self.now_s:
@@ -200,8 +241,28 @@ class MockCluster:
         snapshot = self._state.snapshot()
         queue = [slot for slot in snapshot.queue.tolist() if snapshot.table.jobs[slot].id in released]
         free = self._open(snapshot.free)
+        if self.points:
+            self._schedule_by_points(released, free)
+            return
         snapshot = dataclasses.replace(snapshot, queue=np.array(queue, dtype=np.int64), free=free)
-        self._run(self._scheduler.decide(snapshot, "starts").starts.placements())
+        decision = self._scheduler.decide(snapshot, "starts")
+        self._again_s = decision.again_s
+        self._run(decision.starts.placements())
+
+    def _schedule_by_points(self, released: Collection[int], free: IntArray) -> None:
+        """The same with the points in the priorities; no priority is below 1."""
+        scene = self._state.scene()
+        jobs = [
+            dataclasses.replace(job, priority=max(1, job.priority + self.points.get(job.id, 0)))
+            for job in scene.queue
+            if job.id in released and job.ineligible is None
+        ]
+        estimates = {job.id: job.walltime_s for job in (*jobs, *(each.job for each in scene.running))}
+        snapshot = Snapshot.of(scene.now_s, scene.cluster, free, jobs, scene.running, estimates)
+        decision = self._scheduler.decide(snapshot, "starts")
+        self._again_s = decision.again_s
+        found = decision.starts_by_job(snapshot)
+        self._run({self._state.slot_of(id): placement for id, placement in found.items()})
 
     def _shut(self) -> set[int]:
         """Nodes under maintenance now."""
@@ -231,3 +292,4 @@ class MockCluster:
     def _forget(self, job_id: int) -> None:
         self._holds.pop(job_id, None)
         self._pins.pop(job_id, None)
+        self.points.pop(job_id, None)

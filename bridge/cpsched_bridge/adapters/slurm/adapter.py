@@ -9,6 +9,7 @@ import structlog
 
 from cpsched.model import EndedJob
 from cpsched.site import multifactor
+from cpsched_bridge.adapters.slurm.advising import Advising
 from cpsched_bridge.adapters.slurm.doctor import checks_of, policy_checks
 from cpsched_bridge.adapters.slurm.load import LoadWatch
 from cpsched_bridge.adapters.slurm.node_checks import node_checks
@@ -28,7 +29,18 @@ from cpsched_bridge.adapters.slurm.translation.splits import splits_by_itself
 from cpsched_bridge.adapters.slurm.transport import Answer, Transport
 from cpsched_bridge.adapters.slurm.transport.programs.versions import release
 from cpsched_bridge.errors import BackendBegins, BackendDied, BackendError, BackendTimeout, CommandRefused
-from cpsched_bridge.ports import NOT_SENT, Check, Claim, Hold, Observation, Outcome, Postponed, StartOrder
+from cpsched_bridge.ports import (
+    NOT_SENT,
+    Advice,
+    Check,
+    Claim,
+    Hold,
+    Observation,
+    Outcome,
+    Postponed,
+    Rank,
+    StartOrder,
+)
 
 CLEAR = "ReqNodeList="
 """scontrol's word for no node list; an empty list sent by pyslurm would change nothing."""
@@ -56,8 +68,10 @@ class SlurmBackend:
         policy: PolicyReader | None = None,
         most_boost: int = 0,
         load: LoadWatch | None = None,
+        advising: Advising | None = None,
     ) -> None:
         self._transport = transport
+        self._advising = advising or Advising()
         self._policy = policy
         self._most_boost = most_boost
         self._load = load
@@ -201,6 +215,17 @@ class SlurmBackend:
         if self._translator is None:
             self._restores.update(dict.fromkeys(job_ids, ""))
         return self._without_pins(self._transport.hand_back, job_ids)
+
+    def ranks(self) -> Sequence[Rank]:
+        """See `Advisable.ranks`: the jobs of the last observation, with what `sprio` shows of them now."""
+        seen = self._seen or self._transport.read()
+        picture = self._policy.picture if self._policy is not None else None
+        partitions = {} if picture is None else picture.partitions
+        return self._advising.ranks(seen.jobs, {name: partition.tier for name, partition in partitions.items()})
+
+    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+        """See `Advisable.advise`: `SiteFactor`, by scontrol."""
+        return self._advising.advise(advice)
 
     def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
         """See `Backend.claim`: a reservation far ahead, which operators may make."""

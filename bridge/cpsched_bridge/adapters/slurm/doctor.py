@@ -41,6 +41,8 @@ def checks_of(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
         backfill(config),
         burst(parameters),
         memory(config),
+        priority_type(config),
+        site_factor(config),
     ]
     return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
 
@@ -119,6 +121,7 @@ def unmanaged(records: ClusterRecords) -> Check:
         "let the bridge hold every job of a partition: an unmanaged one that waits blocks released jobs below it, "
         "unless options.boost allows to raise those above it",
         required=False,
+        mode="control",
     )
 
 
@@ -168,7 +171,8 @@ def versions(facts: Mapping[str, Any]) -> Check:
 def job_shrink(parameters: Mapping[str, Any]) -> Check:
     """Without it a node list set on a job that has just started would shrink it and kill its steps."""
     ok = bool(parameters.get("disable_job_shrink"))
-    return Check("job shrink", ok, "disabled" if ok else "allowed", "add disable_job_shrink to SchedulerParameters")
+    mend = "add disable_job_shrink to SchedulerParameters"
+    return Check("job shrink", ok, "disabled" if ok else "allowed", mend, mode="control")
 
 
 def intervals(parameters: Mapping[str, Any]) -> Check:
@@ -187,7 +191,7 @@ def preemption(config: Mapping[str, Any]) -> Check:
     """Preempted jobs would lose nodes that the decision counts on."""
     kind, mode = config["preempt_type"], str(config["preempt_mode"] or "OFF").upper()
     ok = kind in (None, "", "preempt/none") and mode == "OFF"
-    return Check("preemption", ok, f"{kind or 'none'}, mode {mode}", "set PreemptType=preempt/none")
+    return Check("preemption", ok, f"{kind or 'none'}, mode {mode}", "set PreemptType=preempt/none", mode="control")
 
 
 def selection(config: Mapping[str, Any]) -> Check:
@@ -229,6 +233,7 @@ def plugin(config: Mapping[str, Any]) -> Check:
         "JobSubmitPlugins has lua" if ok else "no lua in JobSubmitPlugins: new jobs are held when first seen",
         "install job_submit.lua (`cpsched deploy-files` writes it) and set JobSubmitPlugins=lua",
         required=False,
+        mode="control",
     )
 
 
@@ -247,6 +252,7 @@ def burst(parameters: Mapping[str, Any]) -> Check:
         f"default_queue_depth {depth}, batch_sched_delay {delay} s",
         "add batch_sched_delay=0,default_queue_depth=10000 to SchedulerParameters",
         required=False,
+        mode="control",
     )
 
 
@@ -256,3 +262,18 @@ def memory(config: Mapping[str, Any]) -> Check:
     return Check(
         "job memory", seconds >= SHORTEST_MEMORY_S, f"MinJobAge {seconds} s", "set MinJobAge=300", required=False
     )
+
+
+def priority_type(config: Mapping[str, Any]) -> Check:
+    """Only the multifactor plugin has points to add to."""
+    kind = str(config["priority_type"] or "priority/basic")
+    ok = kind == "priority/multifactor"
+    return Check("priority type", ok, kind, "set PriorityType=priority/multifactor", mode="advise")
+
+
+def site_factor(config: Mapping[str, Any]) -> Check:
+    """A plugin of the site's own would overwrite what the bridge writes."""
+    plugin = config["priority_site_factor_plugin"]
+    ok = not plugin or str(plugin).endswith("/none")
+    mend = "remove PrioritySiteFactorPlugin from slurm.conf: it would overwrite the advice; or use another mode"
+    return Check("site factor", ok, "no plugin sets it" if ok else f"set by {plugin}", mend, mode="advise")

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from cpsched_bridge.adapters.slurm import load
 from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
+from cpsched_bridge.adapters.slurm.advising import Advising
 from cpsched_bridge.adapters.slurm.policy.asking import PolicyCommands
 from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
 from cpsched_bridge.adapters.slurm.transport import Transport
@@ -82,7 +83,9 @@ class Options(Section):
 def connect(options: Options) -> SlurmBackend:
     """The backend; the cluster is reached with the first call."""
     reader = PolicyReader(PolicyCommands(options.policy_deadline_s), time.monotonic) if options.site_policy else None
-    return SlurmBackend(transport_of(options), options.history_days, reader, options.boost, load_watch(options))
+    advising = Advising(options.deadline_s)
+    watch = load_watch(options)
+    return SlurmBackend(transport_of(options), options.history_days, reader, options.boost, watch, advising)
 
 
 def transport_of(options: Options) -> Transport:
@@ -113,4 +116,5 @@ def load_watch(options: Options) -> load.LoadWatch | None:
 
 def can(options: Options) -> Can:
     """See `Adapter.can`: without the site's policy all jobs have the same rank, and no limit is known."""
-    return Can(ranks_jobs=options.site_policy, tells_limits=options.site_policy, decide_s=DECIDE_S)
+    policy = options.site_policy
+    return Can(ranks_jobs=policy, tells_limits=policy, advised=True, decide_s=DECIDE_S)

@@ -172,6 +172,8 @@ CONFIG_FIELDS = (
     "min_job_age",
     "preempt_mode",
     "preempt_type",
+    "priority_site_factor_plugin",
+    "priority_type",
     "scheduler_parameters",
     "scheduler_type",
     "select_type",

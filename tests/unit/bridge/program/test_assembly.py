@@ -198,7 +198,7 @@ def test_what_is_missing_is_said_and_keeps_nobody_from_working(monkeypatch):
     ]
 
 
-BESIDE_SLURM = Can(ranks_jobs=True, tells_limits=True, decide_s=0.1)
+BESIDE_SLURM = Can(advised=True, ranks_jobs=True, tells_limits=True, decide_s=0.1)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_so_they_do_in_the_fallback(can, order):
 
 def test_the_projects_own_say_what_they_can():
     assert chosen(Settings(adapter="slurm")).can == BESIDE_SLURM
-    assert chosen(Settings(adapter="slurm", options={"site_policy": False})).can == Can(decide_s=0.1)
+    assert chosen(Settings(adapter="slurm", options={"site_policy": False})).can == Can(advised=True, decide_s=0.1)
     assert chosen(Settings(adapter="mock")).can == Can()
 
 
@@ -270,6 +270,12 @@ def test_an_adapter_that_cannot_say_it_is_refused_in_one_line(site, says, told):
 def test_what_an_adapter_can_is_checked(wrong):
     with pytest.raises(InvalidValue, match=next(iter(wrong))):
         Can(**wrong)
+
+
+def test_mode_advise_is_refused_beside_a_cluster_whose_scheduler_cannot_be_told():
+    with pytest.raises(SettingsError, match="mode: advise: the adapter mock has nobody to advise"):
+        prepared(Settings(mode="advise", adapter="mock"))
+    assert prepared(Settings(mode="advise", adapter="mock", options={"scheduler": "priority"})).chosen.can.advised
 
 
 def test_no_code_asks_for_an_adapters_name():

@@ -12,8 +12,8 @@ from cpsched_bridge.program.refusals import seconds_of
 
 # Each breaks one rule. Line 1 is the adapter, line 2 the state directory; (text from line 3 on, line, what is told).
 WRONG = [
-    ("mode: contrl", 3, "mode: contrl: must be 'shadow' or 'control'"),
-    ("mode: true", 3, "mode: True: must be 'shadow' or 'control'"),
+    ("mode: contrl", 3, "mode: contrl: must be 'shadow', 'advise' or 'control'"),
+    ("mode: true", 3, "mode: True: must be 'shadow', 'advise' or 'control'"),
     ("on_stop: stay", 3, "on_stop: stay: must be 'hand-back' or 'keep'"),
     ("durable: 1", 3, "durable: 1: must be true or false"),
     ("durable: 'true'", 3, "durable: true: must be true or false"),

@@ -21,6 +21,8 @@ from cpsched_bridge.adapters.slurm.doctor import (
 )
 from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
 from cpsched_bridge.adapters.slurm.policy.sprio import Difference, SprioComparison
+from cpsched_bridge.cycle.guard import concerning, require_ready
+from cpsched_bridge.errors import NotReady
 from cpsched_bridge.ports import Check
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -123,6 +125,8 @@ GOOD = {
     "fallback": (False, "sched/backfill"),
     "start latency": (False, "default_queue_depth 10000, batch_sched_delay 0 s"),
     "job memory": (False, "MinJobAge 300 s"),
+    "priority type": (True, "priority/multifactor"),
+    "site factor": (True, "no plugin sets it"),
 }
 """What each check says on a cluster where all is well, and whether control mode needs it."""
 
@@ -170,6 +174,10 @@ BOUNDARIES: list[tuple[str, dict[str, Any], bool, str]] = [
     ("versions", {"version": "27.01.0"}, True, "controller 27.01.0"),
     ("versions", {"version": None}, True, "controller , clients here 26.05.5"),
     ("accounting", {"accounting_storage_type": "a/slurmdbd"}, True, "a/slurmdbd answers"),
+    ("priority type", {"priority_type": "priority/basic"}, False, "priority/basic"),
+    ("priority type", {"priority_type": None}, False, "priority/basic"),
+    ("site factor", {"priority_site_factor_plugin": "site_factor/none"}, True, "no plugin"),
+    ("site factor", {"priority_site_factor_plugin": "site_factor/ours"}, False, "set by site_factor/ours"),
 ]
 
 
@@ -328,3 +336,14 @@ def test_the_machine_beside_which_priorities_are_compared_is_that_of_all_nodes(m
     assert compared.call_args.args[3] == MachineSize(4, 14)
     assert [check.name for check in policy_checks(None, {}, "", records)] == ["site policy"]
     assert all(not check.mend for check in policy_checks(a_picture(), {}, "", records) if check.ok)
+
+
+def test_each_mode_has_its_own_checks() -> None:
+    found = checks_of(changed(priority_type="priority/basic", scheduler_parameters={}))
+    control, advise = ({check.name for check in concerning(found, mode)} for mode in ("control", "advise"))
+    assert {"job shrink", "preemption", "submit plugin", "start latency"} == control - advise
+    assert {"priority type", "site factor"} == advise - control
+    with pytest.raises(NotReady, match="advise mode is refused"):
+        require_ready(concerning(found, "advise"), "advise")
+    shadow = {check.name: check.required for check in concerning(found, "shadow")}
+    assert (shadow["priority type"], shadow["job shrink"]) == (False, True)

@@ -180,6 +180,8 @@ _CONFIG: dict[str, Callable[[Words], Any]] = {
     "min_job_age": lambda words: wording.count(words["MinJobAge"].split()[0]),
     "preempt_mode": lambda words: wording.text(words["PreemptMode"]),
     "preempt_type": lambda words: _preempt_type(words["PreemptType"]),
+    "priority_site_factor_plugin": lambda words: wording.text(words.get("PrioritySiteFactorPlugin", "")),
+    "priority_type": lambda words: wording.text(words.get("PriorityType", "")),
     "scheduler_parameters": lambda words: _parameters(words["SchedulerParameters"]),
     "scheduler_type": lambda words: wording.text(words["SchedulerType"]),
     "select_type": lambda words: wording.text(words["SelectType"]),

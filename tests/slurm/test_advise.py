@@ -1,0 +1,187 @@
+"""Mode advise on a real Slurm: the order that is told is the order of starts; nothing is left but numbers, and no job
+is ever held.
+
+Jobs here want all nodes for themselves, so that one runs at a time. The dispatcher wants the shortest walltime first,
+and the jobs come in with the longest first.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import Slurm, wait_until
+
+ALL = ("-N4", "--exclusive")
+KILLS = 50
+
+
+def advising(slurm: Slurm, name: str, **settings) -> LiveBridge:
+    advise = {"every_s": 1, **settings.pop("advise", {})}
+    policy = {"dispatcher": "list-sjf", "own_process": "never"}
+    return LiveBridge(slurm, name, **{"mode": "advise", "advise": advise, "policy": policy, **settings})
+
+
+def full(slurm: Slurm, seconds: int = 600) -> str:
+    """A job on all nodes."""
+    job = slurm.sbatch(*ALL, "-t30", script=f"sleep {seconds}", user="bob")
+    slurm.wait_for_state(job, "RUNNING")
+    return job
+
+
+def waiting(slurm: Slurm, count: int = 5, *options: str, script: str = "sleep 1") -> list[str]:
+    """Jobs of falling walltimes."""
+    return [slurm.sbatch(*ALL, f"-t{10 + count - at}", *options, script=script) for at in range(count)]
+
+
+def factors(slurm: Slurm) -> dict[str, int]:
+    """The SiteFactor of every job that sprio shows."""
+    lines = slurm.run("sprio", "-h", "-o", "%i %S").splitlines()
+    return {words[0]: int(words[1]) for words in map(str.split, lines) if words}
+
+
+def order(slurm: Slurm) -> list[str]:
+    """The waiting jobs that nobody holds, as Slurm sorts them."""
+    lines = [line.split() for line in slurm.run("sprio", "-h", "-o", "%i %Y").splitlines()]
+    priorities = {words[0]: int(words[1]) for words in lines if words}
+    return sorted(priorities, key=lambda id: (-priorities[id], int(id)))
+
+
+def until_advised(slurm: Slurm, wanted: list[str], timeout_s: float = 60) -> None:
+    wait_until(lambda: order(slurm) == wanted, timeout_s, f"Slurm's order is {wanted}")
+
+
+@pytest.mark.conformance
+def test_the_order_that_is_told_is_the_order_of_starts_and_nobody_is_held(slurm: Slurm) -> None:
+    blocker, jobs = full(slurm), waiting(slurm)
+    with advising(slurm, "advise-order") as bridge:
+        until_advised(slurm, jobs[::-1])
+        assert not any(job.held for job in slurm.squeue().values())
+        assert "own scheduler starts the jobs" in " ".join(bridge.cpsched("why", jobs[0]).split())
+        assert "configured mode: advise" in bridge.cpsched("status")
+        slurm.run("scancel", blocker)
+        slurm.wait_for_state(jobs, "COMPLETED", 120)
+    ran = slurm.sacct(jobs)
+    assert sorted(jobs, key=lambda job: ran[job].start_s or 0) == jobs[::-1]
+    assert not {"hold", "start", "hand_back"} & set(bridge.events())
+
+
+@pytest.mark.conformance
+def test_a_stop_leaves_no_points_and_an_administrators_stay(slurm: Slurm) -> None:
+    full(slurm)
+    jobs = waiting(slurm)
+    slurm.scontrol("update", f"JobId={jobs[0]}", "SiteFactor=777")
+    with advising(slurm, "advise-stop"):
+        others = jobs[:0:-1]
+        wait_until(lambda: [job for job in order(slurm) if job in others] == others, 60, "the others are in order")
+        assert factors(slurm)[jobs[0]] == 777
+    assert {job: points for job, points in factors(slurm).items() if points} == {jobs[0]: 777}
+
+
+@pytest.mark.conformance
+def test_a_kill_leaves_numbers_and_the_next_bridge_or_release_all_takes_them_off(slurm: Slurm) -> None:
+    full(slurm)
+    jobs = waiting(slurm)
+    bridge = advising(slurm, "advise-kill")
+    bridge.start()
+    until_advised(slurm, jobs[::-1])
+    bridge.kill("KILL")
+    left = factors(slurm)
+    assert any(left.values())
+    assert not any(job.held for job in slurm.squeue().values())
+    bridge.start()
+    bridge.wait_for_rounds(3)
+    assert factors(slurm) == left, "the next one goes on with them"
+    bridge.kill("KILL")
+    user_held = jobs[-1]
+    slurm.run("scontrol", "hold", user_held)
+    said = bridge.cpsched("release-all")
+    assert "no job has points" in said
+    slurm.run("scontrol", "release", user_held)
+    assert not any(factors(slurm).values())
+    assert set(factors(slurm)) == set(jobs)
+
+
+@pytest.mark.conformance
+def test_a_pause_takes_the_points_off_and_a_resume_puts_them_on(slurm: Slurm) -> None:
+    full(slurm)
+    jobs = waiting(slurm)
+    with advising(slurm, "advise-pause") as bridge:
+        until_advised(slurm, jobs[::-1])
+        bridge.cpsched("pause")
+        wait_until(lambda: not any(factors(slurm).values()), 30, "no points are left")
+        bridge.cpsched("resume")
+        until_advised(slurm, jobs[::-1])
+
+
+@pytest.mark.conformance
+def test_from_advise_to_control_and_back_no_points_are_left_and_nobody_is_held(slurm: Slurm) -> None:
+    full(slurm)
+    jobs = waiting(slurm)
+    bridge = advising(slurm, "advise-ladder")
+    bridge.start()
+    until_advised(slurm, jobs[::-1])
+    bridge.kill("KILL")
+    bridge.shell(f'sed -i \'s/"mode": "advise"/"mode": "control"/\' {bridge.config}')
+    bridge.start()
+    wait_until(lambda: all(slurm.job(job).held for job in jobs), 60, "all are held")
+    bridge.wait_for_rounds(3)
+    bridge.kill("KILL")
+    bridge.shell(f'sed -i \'s/"mode": "control"/"mode": "advise"/\' {bridge.config}')
+    bridge.start()
+    try:
+        wait_until(lambda: not any(slurm.job(job).held for job in jobs), 60, "nobody is held")
+        until_advised(slurm, jobs[::-1])
+    finally:
+        bridge.stop()
+    assert factors(slurm) == dict.fromkeys(jobs, 0)
+
+
+@pytest.mark.conformance
+def test_an_array_has_one_number_and_a_task_of_its_own_is_told_by_itself(slurm: Slurm) -> None:
+    blocker = full(slurm)
+    single = slurm.sbatch(*ALL, "-t20", script="sleep 1")
+    array = slurm.sbatch(*ALL, "-t5", "--array=1-3", script="sleep 1")
+    slurm.scontrol("update", f"JobId={array}_2", "SiteFactor=5")  # gives the task a record of its own
+    with advising(slurm, "advise-array"):
+        wait_until(lambda: factors(slurm).get(array, 0) > 0, 60, "the array is raised")
+        assert order(slurm)[-1] == single
+        assert 5 in factors(slurm).values()
+        slurm.run("scancel", blocker)
+        slurm.wait_for_state(single, "COMPLETED", 120)
+        wait_until(lambda: not slurm.run("squeue", "-h").strip(), 60, "all has ended")
+
+
+@pytest.mark.conformance
+def test_doctor_says_what_is_missing(slurm: Slurm) -> None:
+    bridge = advising(slurm, "advise-doctor")
+    said = bridge.cpsched("doctor")
+    assert "priority type" in said
+    assert "site factor" in said
+    assert "job shrink" not in said
+    with slurm.configured("PriorityType=priority/basic"):
+        said = bridge.cpsched("doctor", check=False)
+        assert "set PriorityType=priority/multifactor" in " ".join(said.split())
+
+
+def test_fifty_kills_leave_numbers_and_nothing_else(slurm: Slurm) -> None:
+    full(slurm, 3000)
+    jobs, choose = waiting(slurm, 8), random.Random(7)
+    slurm.scontrol("update", f"JobId={jobs[3]}", "SiteFactor=-3")
+    bridge = advising(slurm, "advise-kills", cycle={"interval_s": 0.3}, advise={"every_s": 0.3})
+    bridge.start()
+    for kill in range(KILLS):
+        if kill % 5 == 0:
+            jobs.append(slurm.sbatch(*ALL, f"-t{choose.randrange(2, 30)}", script="sleep 1"))
+        time.sleep(choose.uniform(0.0, 0.6))
+        bridge.kill("KILL")
+        assert not any(job.held for job in slurm.squeue().values())
+        bridge.start(wait=kill % 3 == 0)
+        time.sleep(choose.uniform(0.2, 2.0))
+    bridge.kill("KILL")
+    assert "no job has points" in bridge.cpsched("release-all")
+    assert {job: points for job, points in factors(slurm).items() if points} == {jobs[3]: -3}
+    assert set(factors(slurm)) == set(jobs)

@@ -1,0 +1,44 @@
+"""The simulated cluster that goes by priority, as Slurm would: advice becomes the order of starts."""
+
+from __future__ import annotations
+
+from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
+from cpsched_bridge.adapters.mock.backend import MockBackend
+from cpsched_bridge.adapters.mock.clocks import EventPace, StandingClock
+from cpsched_bridge.adapters.mock.site import MockCluster
+from cpsched_bridge.ports import Advice
+from cpsched_sim.traces.job import TraceJob
+from tests.bridges import a_bridge
+from tests.builders import a_cluster, a_job
+from tests.unit.bridge.cycle.test_adviser import LargestFirst
+
+
+def a_site() -> MockCluster:
+    """One node, a job of 100 s on it, and five that wait for it."""
+    jobs = [TraceJob(a_job(9, per_unit=4, walltime_s=100), 100)]
+    jobs += [TraceJob(a_job(id, per_unit=4, walltime_s=50, submit_s=1, priority=10), 50) for id in range(1, 6)]
+    return MockCluster(a_cluster(1, 4), jobs, plugin=False, scheduler=SlurmDispatcher())
+
+
+def test_points_are_compared_before_they_are_changed():
+    site = a_site()
+    site.advance(10)
+    assert {rank.id: (rank.own, rank.points) for rank in site.ranks()} == dict.fromkeys(range(1, 6), (10, 0))
+    found = site.advise([Advice(1, 5), Advice(1, 7, (4,)), Advice(1, 8, (5,)), Advice(9, 1), Advice(2, 0)])
+    assert [each.result for each in found] == ["done", "refused", "done", "refused", "done"]
+    assert site.points == {1: 8}
+
+
+def test_the_advised_order_is_the_order_of_starts_and_no_job_is_held(tmp_path):
+    site = a_site()
+    backend = MockBackend(site, StandingClock(site))
+    bridge = a_bridge(tmp_path, backend, LargestFirst(), EventPace(site), mode="advise", advise={"every_s": 0.001})
+    order: list[int] = []
+    while len(site.ended) < 6:
+        bridge.cycle()
+        assert not any(outcome_kind != "advise" for outcome_kind, _ in bridge.cycle().outcomes)
+        event_s = site.next_event_s()
+        site.advance(site.now_s + 1 if event_s is None else event_s)
+        order += [id for id in site.starts if id not in order]
+    assert order == [9, 5, 4, 3, 2, 1]
+    assert site.points == {}

@@ -1,0 +1,94 @@
+"""The book of advice: what it remembers, and what becomes of a damaged or missing file."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from cpsched_bridge.store.advice_book import REMEMBERED, AdviceBook
+
+
+def test_what_was_about_to_be_told_is_known_to_the_next_bridge(tmp_path):
+    book = AdviceBook(tmp_path / "advice.sqlite")
+    book.intend({7: 500, 8: 20}, now_s=100)
+    again = AdviceBook(tmp_path / "advice.sqlite")  # the first is killed: nothing is closed
+    assert again.values(7) == (500,)
+    assert again.by_id[8].since_s == 100
+
+
+def test_values_of_before_are_known_the_newest_last(tmp_path):
+    book = AdviceBook(tmp_path / "advice.sqlite")
+    for points in (5, 9, 5):
+        book.intend({7: points}, now_s=1)
+    assert book.values(7) == (9, 5)
+    for points in range(20):
+        book.intend({7: points}, now_s=1)
+    assert len(book.values(7)) == REMEMBERED
+
+
+def test_a_task_has_the_points_of_its_array_too(tmp_path):
+    book = AdviceBook(tmp_path / "advice.sqlite")
+    book.intend({5: 70}, now_s=1)
+    assert book.values(12, 5) == (70,)
+    assert book.values(12, 0) == ()
+
+
+def test_reading_makes_no_file(tmp_path):
+    AdviceBook(tmp_path / "advice.sqlite").close()
+    assert AdviceBook.readable(tmp_path / "advice.sqlite").by_id == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_is_its_owners_alone(tmp_path):
+    AdviceBook(tmp_path / "advice.sqlite").intend({1: 1}, 0)
+    assert (tmp_path / "advice.sqlite").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("damage", [b"no database at all", b"SQLite format 3\0" + b"\xff" * 3000])
+def test_a_damaged_file_is_set_aside_and_told(tmp_path, damage):
+    path = tmp_path / "advice.sqlite"
+    path.write_bytes(damage)
+    book = AdviceBook(path)
+    assert book.by_id == {}
+    assert [each.kind for each in book.mishaps] == ["advice_damaged"]
+    assert "somebody else's" in book.mishaps[0].detail
+    book.intend({1: 5}, 0)
+    assert AdviceBook(path).values(1) == (5,)
+
+
+def test_a_row_that_was_changed_is_not_believed(tmp_path):
+    path = tmp_path / "advice.sqlite"
+    book = AdviceBook(path)
+    book.intend({1: 5}, 0)
+    book.close()
+    with sqlite3.connect(path) as db:
+        db.execute("update advice set points = '[6]'")
+    assert AdviceBook.readable(path).mishaps[0].kind == "advice_unreadable"
+    assert AdviceBook(path).by_id == {}
+
+
+def test_a_file_that_is_taken_away_is_written_anew_from_memory(tmp_path):
+    path = tmp_path / "advice.sqlite"
+    book = AdviceBook(path)
+    book.intend({1: 5}, 0)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    book.intend({2: 6}, 0)
+    assert set(AdviceBook(path).by_id) == {1, 2}
+
+
+def test_where_the_disk_takes_nothing_nothing_is_remembered_either(tmp_path):
+    book = AdviceBook(tmp_path / "missing" / "advice.sqlite")
+    with pytest.raises(sqlite3.Error):
+        book.intend({1: 5}, 0)
+    assert book.by_id == {}
+
+
+def test_old_jobs_that_wait_no_more_are_forgotten(tmp_path):
+    path = tmp_path / "advice.sqlite"
+    book = AdviceBook(path)
+    book.intend({1: 5, 2: 6}, 0)
+    book.intend({3: 7}, 100)
+    book.forget({2}, before_s=50)
+    assert set(book.by_id) == {2, 3} == set(AdviceBook(path).by_id)
