@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from cpsched.errors import require
 from cpsched.listing import Listing
 from cpsched.model import EndedJob, Job
 from cpsched.predictors.base import Predictor
-
-_OTHER_WALLTIME, _OTHER_UNITS, _OTHER_NAME = 0.2, 0.5, 0.4
-"""What an ended job counts, of one, where it differs from the job to be predicted."""
-_HALVED_AFTER = 10
-"""An ended job counts half of one that ended so many jobs of the user later."""
-_PRIOR = 3.0
-"""What the site's own quantile counts beside a user's jobs."""
-_SITE_REMEMBERS = 400
-_LOOK_EVERY = 50
-"""Ended jobs between two looks at the site's own quantile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """An ended job: the share of its walltime that it ran, and what makes others like it."""
-
-    share: float
-    walltime_s: int
-    units: int
-    name: str
-
-    def likeness(self, job: Job) -> float:
-        """What the ended job counts for another one, at most 1."""
-        return (
-            (1.0 if self.walltime_s == job.walltime_s else _OTHER_WALLTIME)
-            * (1.0 if self.units == job.request.units else _OTHER_UNITS)
-            * (1.0 if self.name == job.name else _OTHER_NAME)
-        )
+from cpsched.run_times import LOOK_EVERY, PRIOR, RunTimes
 
 
 class QuantilePredictor(Predictor):
@@ -53,28 +24,19 @@ class QuantilePredictor(Predictor):
         require(0 < quantile <= 1, "quantile", quantile, "must be above 0, at most 1")
         require(remember > 0, "remember", remember, "must be positive")
         self.quantile, self.remember = quantile, remember
-        self._users: dict[str, deque[Ran]] = {}
-        self._site: deque[float] = deque(maxlen=_SITE_REMEMBERS)
-        self._site_share, self._ended = 1.0, 0
+        self._run_times, self._site_share = RunTimes(remember), 1.0
 
     def predict(self, job: Job) -> int:
         """See `Predictor.predict`."""
-        shares = [(self._site_share, _PRIOR)]
-        for age, ran in enumerate(self._users.get(job.user, ())):
-            shares.append((ran.share, 0.5 ** (age / _HALVED_AFTER) * ran.likeness(job)))
+        shares = [(self._site_share, PRIOR), *self._run_times.of_user(job)]
         return max(1, round(job.walltime_s * at_quantile(shares, self.quantile)))
 
     def learn(self, ended: EndedJob) -> None:
         """Remember what share of its walltime the job ran."""
-        job = ended.job
-        share = min(1.0, ended.run_s / job.walltime_s)
-        if job.user:
-            known = self._users.setdefault(job.user, deque(maxlen=self.remember))
-            known.appendleft(Ran(share, job.walltime_s, job.request.units, job.name))
-        self._site.append(share)
-        if self._ended % _LOOK_EVERY == 0:
-            self._site_share = at_quantile(((each, 1.0) for each in self._site), self.quantile)
-        self._ended += 1
+        look = self._run_times.ended % LOOK_EVERY == 0
+        self._run_times.learn(ended)
+        if look:
+            self._site_share = at_quantile(((each, 1.0) for each in self._run_times.site), self.quantile)
 
 
 def at_quantile(weighed: Iterable[tuple[float, float]], quantile: float) -> float:

@@ -6,14 +6,14 @@ names for a job is its *promise*; a job that starts in the round in which it was
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cpsched.model import NEVER, NO_STARTS, IntArray
+from cpsched.model import NEVER, NO_STARTS, Decision, IntArray, Snapshot
 from cpsched.policy import Policy
 from cpsched_sim.cluster.events import FAULTY, PAUSE_ALWAYS
 from cpsched_sim.cluster.replay import Progress, Replay, check_all_started
@@ -78,13 +78,15 @@ class Promises:
         return found | ({"all": KeptPromises.of(error_s)} if len(error_s) else {})
 
 
-class Telling(Replay):
-    """A replay that notes what each job is first told."""
+class EveryRound(Replay):
+    """A replay that is looked at round by round, each with its plan, also those in which nothing can start."""
 
-    def every_round(self) -> Promises:
-        """Run until nothing is left to happen, and say what was promised."""
-        told_s, told_at_s = (np.full(self.total, NEVER, np.int64) for _ in range(2))
-        learns, starts = self.predictor_learns or self.dispatcher_learns, NO_STARTS
+    def rounds(self, learns: bool) -> Iterator[tuple[Snapshot, Decision]]:
+        """What was decided on, and the decision; it is carried out when the next is asked for.
+
+        `learns`: `learn` is to be called where jobs have ended.
+        """
+        starts = NO_STARTS
         while found := self.state.step(starts, PAUSE_ALWAYS):
             starts = NO_STARTS
             if found == FAULTY:
@@ -95,10 +97,19 @@ class Telling(Replay):
             now = self.state.snapshot()
             if not len(now.queue):
                 continue
-            self.decision = decision = self.within(None, now, "plan")
-            snapshot = self.snapshot
+            self.decision = self.within(None, now, "plan")
             self.tell()
-            starts = decision.starts
+            starts = self.decision.starts
+            yield self.snapshot, self.decision
+
+
+class Telling(EveryRound):
+    """A replay that notes what each job is first told."""
+
+    def every_round(self) -> Promises:
+        """Run until nothing is left to happen, and say what was promised."""
+        told_s, told_at_s = (np.full(self.total, NEVER, np.int64) for _ in range(2))
+        for snapshot, decision in self.rounds(self.predictor_learns or self.dispatcher_learns):
             if decision.plan_s is not None:
                 new = (told_s[snapshot.queue] == NEVER) & (decision.plan_s != NEVER)
                 told_s[snapshot.queue[new]], told_at_s[snapshot.queue[new]] = decision.plan_s[new], snapshot.now_s

@@ -144,6 +144,21 @@ def print_promises(title: str, rows: Mapping[str, Mapping[str, Mapping[str, floa
     Console().print(table)
 
 
+def print_intervals(title: str, rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
+    """One line per dispatcher and horizon."""
+    table = Table(title=Text(title))
+    table.add_column("dispatcher")
+    table.add_column("expected")
+    for column in ("told", "held\n%", "earlier\n%", "later\n%", "median width\nmin", "median wait\nmin"):
+        table.add_column(column, justify="right")
+    for name, kept in rows.items():
+        for at, (horizon, row) in enumerate(kept.items()):
+            shares = (f"{100 * row[share]:.1f}" for share in ("held", "early", "late"))
+            minutes = (f"{row[span] / 60:,.1f}" for span in ("median_width_s", "median_wait_s"))
+            table.add_row(Text(name if at == 0 else ""), horizon, f"{row['told']:,}", *shares, *minutes)
+    Console().print(table)
+
+
 def print_comparison(
     title: str,
     rows: Sequence[ComparisonRow],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -32,6 +34,10 @@ from cpsched_sim.cli.options import (
 from cpsched_sim.cli.program import app, echo_json, reporting
 from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.shell import all_of, say
+
+
+Figures = dict[str, dict[str, float]]
+"""By horizon and name."""
 
 
 @app.command()
@@ -96,13 +102,17 @@ def promises(
     zone: Zone = None,
     arrival: ArrivalName = "eligible",
     decide_timeout: DecideTimeout = LIMIT_S,
+    intervals: Annotated[
+        bool, typer.Option("--intervals", help="How often intervals hold that are to hold 8 in 10; intervals.csv.")
+    ] = False,
 ) -> None:
     """How good the expected starts are that jobs of TRACE are told, by how far ahead. --out writes promises.csv."""
     from cpsched_sim import comparison
-    from cpsched_sim import promises as told
+    from cpsched_sim import intervals as of_intervals
+    from cpsched_sim import promises as of_starts
     from cpsched_sim.experiment import identity
     from cpsched_sim.results import check_new
-    from cpsched_sim.views import print_promises
+    from cpsched_sim.views import print_intervals, print_promises
     from cpsched_sim.workloads.load import load
 
     options, settings = search_options(None, effort, seed), parse_settings(set_, objective)
@@ -110,15 +120,22 @@ def promises(
     with patience(decide_timeout) as patient:
         chosen = comparison.combinations(names_of("--dispatchers", dispatchers), [predictor], settings, options)
         if out is not None:
-            check_new(out / "promises.csv")
+            check_new(out / ("intervals.csv" if intervals else "promises.csv"))
         workload = load(trace, system, lenient, max_jobs, patient.renew, format, dialect)
         for note in workload.notes:
             say("note", note)
         for setup, _ in chosen:
-            kept = told.promises(workload, setup.build(workload.jobs), patient.renew)
-            found.append((setup.policy.dispatcher, kept))
-    rows = {name: told.figures(each) for name, each in found}
-    title = f"{workload.name} on {workload.system}, {predictor}: real start less the first one told"
-    show_it = partial(echo_json, rows) if as_json else partial(print_promises, title, rows)
+            policy = setup.build(workload.jobs)
+            told: Callable[..., Any] = of_intervals.intervals if intervals else of_starts.promises
+            found.append((setup.policy.dispatcher, told(workload, policy, patient.renew)))
+    figures: Callable[[Any], Figures] = of_starts.figures
+    write: Callable[[Any, Path, dict[str, Any]], None] = of_starts.write_promises
+    title, show = "real start less the first one told", print_promises
+    if intervals:
+        figures, write = of_intervals.figures, of_intervals.write_intervals
+        title, show = "intervals that are to hold 8 in 10", print_intervals
+    rows = {name: figures(each) for name, each in found}
+    title = f"{workload.name} on {workload.system}, {predictor}: {title}"
+    show_it = partial(echo_json, rows) if as_json else partial(show, title, rows)
     made_of = {"combinations": [identity(setup, workload) for setup, _ in chosen]}
-    all_of(show_it, *([partial(told.write_promises, found, out, made_of)] if out is not None else []))
+    all_of(show_it, *([partial(write, found, out, made_of)] if out is not None else []))

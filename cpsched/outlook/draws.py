@@ -1,0 +1,49 @@
+"""The plan carried on with drawn run times: when would each job start?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.model import IntArray, JobTable, Snapshot
+from cpsched.model.table import COLUMNS
+from cpsched.planning import EVERY, plan_by, scheme_of
+from cpsched.run_times import RunTimes
+
+
+def drawn_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimes, draws: int, seed: int) -> IntArray:
+    """Starts in seconds, int64[draws, Q], of the queued jobs: a row for each drawing of all run times.
+
+    Jobs are taken in the order of their planned starts `plan_s` (int64[Q]), each as early as it delays none before it,
+    and run as long as was drawn. What the cluster's users will submit later is not in it. The same seed gives the same
+    starts.
+    """
+    queued, slots = len(snapshot.queue), np.append(snapshot.queue, snapshot.running)
+    table = taken(snapshot.table, slots)
+    at = np.random.default_rng(seed).random((len(slots), draws))
+    run_s = np.empty((len(slots), draws), np.int64)
+    for slot, job in enumerate(table.jobs):
+        elapsed_s = max(0, snapshot.now_s - int(table.start_s[slot])) if slot >= queued else 0
+        run_s[slot] = run_times.drawn(job, at[slot], elapsed_s)
+    order = np.argsort(plan_s, kind="stable").astype(np.int64)
+    found = np.empty((draws, queued), np.int64)
+    for draw in range(draws):
+        found[draw] = _planned(snapshot, table, run_s[:, draw], order)
+    return found
+
+
+def taken(table: JobTable, slots: IntArray) -> JobTable:
+    """A table of the jobs of `slots` alone, in that order, which shares the places of `table`."""
+    columns = {name: np.array(getattr(table, name)[slots]) for name in COLUMNS}
+    return JobTable(jobs=[table.jobs[slot] for slot in slots.tolist()], places=table.places, **columns)
+
+
+def _planned(snapshot: Snapshot, table: JobTable, run_s: IntArray, order: IntArray) -> IntArray:
+    queued = len(snapshot.queue)
+    table.estimate_s[:] = run_s
+    table.end_s[queued:] = np.maximum(table.start_s[queued:] + run_s[queued:], snapshot.now_s + 1)
+    running = queued + np.argsort(table.end_s[queued:], kind="stable").astype(np.int64)
+    slots = np.arange(queued, dtype=np.int64)
+    drawn = Snapshot(snapshot.now_s, snapshot.cluster, snapshot.free, table, slots, running, by_construction=True)
+    plan_s = plan_by(scheme_of(EVERY, None), drawn, "plan", order).plan_s
+    assert plan_s is not None
+    return plan_s

@@ -1,0 +1,123 @@
+"""What jobs run of what they ask for: the distribution of a job's run time, given its user's jobs and its like."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cpsched.errors import require
+from cpsched.model import EndedJob, Job
+
+_OTHER_WALLTIME, _OTHER_UNITS, _OTHER_NAME = 0.2, 0.5, 0.4
+"""What an ended job counts, of one, where it differs from the job to be predicted."""
+_HALVED_AFTER = 10
+"""An ended job counts half of one that ended so many jobs of the user later."""
+PRIOR = 3.0
+"""What the site's jobs count beside a user's."""
+_SITE_REMEMBERS = 400
+LOOK_EVERY = 50
+"""Ended jobs between two looks at those of the whole site."""
+_SITE_ATOMS = 20
+"""Quantiles that stand for the shares of the whole site."""
+
+Weighed = Sequence[tuple[float, float]]
+"""Pairs of a share of the walltime and what it counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """An ended job: the share of its walltime that it ran, and what makes others like it."""
+
+    share: float
+    walltime_s: int
+    units: int
+    name: str
+
+    def likeness(self, job: Job) -> float:
+        """What the ended job counts for another one, at most 1."""
+        return (
+            (1.0 if self.walltime_s == job.walltime_s else _OTHER_WALLTIME)
+            * (1.0 if self.units == job.request.units else _OTHER_UNITS)
+            * (1.0 if self.name == job.name else _OTHER_NAME)
+        )
+
+
+@dataclass(slots=True)
+class RunTimes:
+    """Shares of their walltimes that ended jobs ran: the last `remember` of each user, the last 400 of the site.
+
+    Jobs like the one in question (walltime, units, name) and recent ones count for more; those of the whole site stand
+    beside them, and alone for users that are not known.
+
+    >>> from cpsched.model import Request
+    >>> times = RunTimes()
+    >>> job = Job(1, 0, 100, Request(1, (1,)), user="ada")
+    >>> for _ in range(60):
+    ...     times.learn(EndedJob(job, start_s=0, run_s=40))
+    >>> times.drawn(job, np.array([0.1, 0.9])).tolist()
+    [40, 40]
+    >>> times.drawn(job, np.array([0.5]), elapsed_s=50).tolist()
+    [100]
+    """
+
+    remember: int = 40
+    site: deque[float] = field(default_factory=lambda: deque(maxlen=_SITE_REMEMBERS))
+    """The shares of the site's last jobs."""
+    ended: int = 0
+    """How many jobs have been learned from."""
+    _users: dict[str, deque[Ran]] = field(default_factory=dict)
+    _atoms: tuple[tuple[float, float], ...] = ((1.0, PRIOR),)
+    _found: dict[tuple[str, int, int, str], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require(self.remember > 0, "remember", self.remember, "must be positive")
+
+    def learn(self, ended: EndedJob) -> None:
+        """Remember what share of its walltime the job ran."""
+        job = ended.job
+        share = min(1.0, ended.run_s / job.walltime_s)
+        if job.user:
+            known = self._users.setdefault(job.user, deque(maxlen=self.remember))
+            known.appendleft(Ran(share, job.walltime_s, job.request.units, job.name))
+        self.site.append(share)
+        if self.ended % LOOK_EVERY == 0:
+            at = (np.arange(_SITE_ATOMS) + 0.5) / _SITE_ATOMS
+            shares = np.quantile(np.array(self.site), at, method="inverted_cdf")
+            self._atoms = tuple((float(share), PRIOR / _SITE_ATOMS) for share in shares)
+        self.ended += 1
+        self._found.clear()
+
+    def of_user(self, job: Job) -> Weighed:
+        """What the user's ended jobs say of `job`, newest first."""
+        return [
+            (ran.share, 0.5 ** (age / _HALVED_AFTER) * ran.likeness(job))
+            for age, ran in enumerate(self._users.get(job.user, ()))
+        ]
+
+    def distribution(self, job: Job) -> tuple[np.ndarray, np.ndarray]:
+        """Shares of the walltime that `job` may run, ascending, and the probability of each: float64[A] twice."""
+        key = (job.user, job.walltime_s, job.request.units, job.name)
+        if key not in self._found:
+            weighed = np.array([*self._atoms, *self.of_user(job)])
+            weighed = weighed[np.argsort(weighed[:, 0], kind="stable")]
+            self._found[key] = (weighed[:, 0], weighed[:, 1] / weighed[:, 1].sum())
+        return self._found[key]
+
+    def drawn(self, job: Job, at: np.ndarray, elapsed_s: int = 0) -> np.ndarray:
+        """Run times of `job` in seconds, int64, at the quantiles `at` (0 to 1), given that it has run `elapsed_s`.
+
+        All are beyond `elapsed_s`; a job that has outlived all that is known of its like runs to its walltime, and one
+        that has outlived that for another second.
+        """
+        shares, weights = self.distribution(job)
+        run_s = np.maximum(1, np.rint(shares * job.walltime_s)).astype(np.int64)
+        left = run_s > elapsed_s
+        if not left.any():
+            return np.full(len(at), max(job.walltime_s, elapsed_s + 1), np.int64)
+        held = np.cumsum(weights[left])
+        index = np.searchsorted(held, np.asarray(at) * held[-1], side="left")
+        found: np.ndarray = run_s[left][np.minimum(index, len(held) - 1)]
+        return found

@@ -1,0 +1,135 @@
+"""How good intervals of expected starts are: said to hold 8 in 10, how many did, by how far ahead they were told.
+
+A job is told an interval when it is first planned, and once an hour while it waits. Everything is learned on the way,
+from what had ended and started before: nothing of a trace is known in advance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cpsched.model import IntArray, Snapshot
+from cpsched.outlook import Calibration, Interval, drawn_starts
+from cpsched.policy import Policy
+from cpsched.run_times import RunTimes
+from cpsched_sim.cluster.replay import Progress, check_all_started
+from cpsched_sim.files import write_table
+from cpsched_sim.promises import HORIZONS_S, EveryRound
+from cpsched_sim.results import write_manifest
+from cpsched_sim.workloads.load import Workload
+
+DRAWS = 15
+LOOK_EVERY_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class KeptIntervals:
+    """Told intervals of one horizon, and what became of them."""
+
+    told: int
+    held: float
+    """Share of the real starts that lay in the interval that had been told."""
+    early: float
+    """Share of them that lay before it."""
+    late: float
+    median_width_s: float
+    median_wait_s: float
+    """The real wait from the telling on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An interval, and the real start."""
+
+    told: Interval
+    start_s: int
+
+
+def kept(outcomes: Sequence[Outcome]) -> dict[str, KeptIntervals]:
+    """By horizon, and for all; horizons without an interval are left out."""
+    found = {
+        name: [each for each in outcomes if each.told.horizon == horizon]
+        for horizon, (name, _) in enumerate(HORIZONS_S)
+    }
+    return {name: _kept(these) for name, these in (*found.items(), ("all", list(outcomes))) if these}
+
+
+def _kept(outcomes: Sequence[Outcome]) -> KeptIntervals:
+    early = np.array([each.start_s < each.told.from_s for each in outcomes])
+    late = np.array([each.start_s > each.told.to_s for each in outcomes])
+    return KeptIntervals(
+        told=len(outcomes),
+        held=float(1 - early.mean() - late.mean()),
+        early=float(early.mean()),
+        late=float(late.mean()),
+        median_width_s=float(np.median([each.told.to_s - each.told.from_s for each in outcomes])),
+        median_wait_s=float(np.median([each.start_s - each.told.told_at_s for each in outcomes])),
+    )
+
+
+class Intervals(EveryRound):
+    """A replay that tells the jobs intervals, and learns from what becomes of them."""
+
+    def __init__(self, *words: Any, **more: Any) -> None:
+        super().__init__(*words, **more)
+        self._run_times, self._calibration = RunTimes(), Calibration()
+
+    def every_round(self) -> list[Outcome]:
+        """Run until nothing is left to happen; each interval with the start of its job, in order of the starts."""
+        outcomes, look_s = list[Outcome](), 0
+        told: dict[int, list[Interval]] = {}
+        for snapshot, decision in self.rounds(learns=True):
+            now_s, started = snapshot.now_s, decision.starts.slots.tolist()
+            for slot in started:
+                for interval in told.pop(slot, ()):
+                    self._calibration.came_true(interval, now_s)
+                    outcomes.append(Outcome(interval, now_s))
+            everybody = now_s >= look_s
+            waiting = sorted(set(snapshot.queue.tolist()).difference(started))
+            chosen = [slot for slot in waiting if everybody or slot not in told]
+            if chosen and decision.plan_s is not None:
+                look_s = now_s + LOOK_EVERY_S if everybody else look_s
+                for slot, interval in zip(chosen, self._intervals(snapshot, decision.plan_s, chosen), strict=True):
+                    told.setdefault(slot, []).append(interval)
+        return outcomes
+
+    def learn(self) -> None:
+        """See `Replay.learn`; run times are learned besides."""
+        for slot in self.state.state.ended[: self.state.state.ended_count].tolist():
+            self._run_times.learn(self.state.ended_job(slot))
+        super().learn()
+
+    def _intervals(self, snapshot: Snapshot, plan_s: IntArray, chosen: Sequence[int]) -> list[Interval]:
+        drawn_s = drawn_starts(snapshot, plan_s, self._run_times, DRAWS, snapshot.now_s)
+        position = {slot: at for at, slot in enumerate(snapshot.queue.tolist())}
+        at = [position[slot] for slot in chosen]
+        jobs = [snapshot.table.jobs[slot] for slot in chosen]
+        return self._calibration.intervals(snapshot.now_s, jobs, plan_s[at].tolist(), drawn_s[:, at])
+
+
+def intervals(workload: Workload, policy: Policy, progress: Progress | None = None) -> list[Outcome]:
+    """The intervals that the jobs of a workload are told under a policy, and their starts.
+
+    Raises `DecisionFault` where the policy fails.
+    """
+    replay = Intervals(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
+    found = replay.every_round()
+    check_all_started(workload.jobs, replay.state.table.start_s[: replay.total], replay.refused, policy)
+    return found
+
+
+def figures(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
+    """The figures by horizon, as JSON."""
+    return {name: asdict(each) for name, each in kept(outcomes).items()}
+
+
+def write_intervals(rows: Sequence[tuple[str, Sequence[Outcome]]], folder: Path, made_of: Mapping[str, Any]) -> None:
+    """`intervals.csv`: a line per dispatcher and horizon, with a manifest of the settings. Raises `Unusable`."""
+    lines = [(name, horizon, *row.values()) for name, found in rows for horizon, row in figures(found).items()]
+    write_table(folder / "intervals.csv", [("dispatcher", "horizon", *KeptIntervals.__dataclass_fields__), *lines])
+    write_manifest(folder / "intervals.csv", made_of)
