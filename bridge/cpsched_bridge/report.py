@@ -111,6 +111,8 @@ class CycleReport:
     started: list[tuple[Job, int]] = field(default_factory=list)
     """Jobs first seen running or ended in this cycle, with their start second."""
     ended: list[EndedJob] = field(default_factory=list)
+    past: list[EndedJob] = field(default_factory=list)
+    """Jobs that ended before the bridge began, as far as they were read in this cycle."""
     waiting: list[Job] = field(default_factory=list)
     """The jobs that were decided on."""
     limited: Mapping[int, str] = field(default_factory=dict)

@@ -31,10 +31,17 @@ def drawn_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimes, draw
     return found
 
 
-def taken(table: JobTable, slots: IntArray) -> JobTable:
-    """A table of the jobs of `slots` alone, in that order, which shares the places of `table`."""
+def taken(table: JobTable, slots: IntArray, more: JobTable | None = None) -> JobTable:
+    """A table of the jobs of `slots` alone, in that order, which shares the places of `table`.
+
+    `more` are jobs that do not run; they stand behind.
+    """
     columns = {name: np.array(getattr(table, name)[slots]) for name in COLUMNS}
-    return JobTable(jobs=[table.jobs[slot] for slot in slots.tolist()], places=table.places, **columns)
+    jobs = [table.jobs[slot] for slot in slots.tolist()]
+    if more is not None:
+        columns = {name: np.concatenate((column, getattr(more, name))) for name, column in columns.items()}
+        jobs += more.jobs
+    return JobTable(jobs=jobs, places=table.places, **columns)
 
 
 def _planned(snapshot: Snapshot, table: JobTable, run_s: IntArray, order: IntArray) -> IntArray:

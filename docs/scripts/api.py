@@ -7,7 +7,7 @@ import typing
 from pydantic import BaseModel
 
 from cpsched_bridge.watch.page import schema
-from cpsched_bridge.watch.server import API
+from cpsched_bridge.watch.server import ADDRESSES
 from docs.scripts.markdown import code, table
 
 _PARTS = (schema.Resource, schema.Cause, schema.Alarm, schema.Asked, schema.Outage, schema.Bar)
@@ -20,7 +20,7 @@ def tables() -> str:
 
 
 def _addresses() -> typing.Iterator[str]:
-    for name, kind in {**{name: kind for name, (kind, _) in API.items()}, "jobs/ID": schema.JobAnswer}.items():
+    for name, kind in ADDRESSES.items():
         several = typing.get_origin(kind) is list
         model = typing.get_args(kind)[0] if several else kind
         yield _fields(f"`/api/{name}`{': a list' if several else ''}", model)

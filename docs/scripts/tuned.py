@@ -31,7 +31,8 @@ _DEFAULT = f"{_L}objectives:OBJECTIVES[default]"
 _LOOK = "python -m tests.benchmarks.lookahead "
 _ROUNDS = "python -m tests.benchmarks.cp_rounds rounds.jsonl.gz"
 _NODES = "python -m tests.benchmarks.lists nodes"
-_QUANTILE = "cpsched.predictors.quantile:"
+_QUANTILE, _RUN_TIMES = "cpsched.predictors.quantile:", "cpsched.run_times:"
+_HELD = "cpsched promises TRACE --intervals"
 
 TUNED = (
     Tuned(f"{_DEFAULT}.r", 1.3, "wide jobs against narrow ones: lower raises the longest waits, higher AF and BSLD",
@@ -99,10 +100,14 @@ TUNED = (
     Tuned(f"{_C}sat:_ROUNDS", 3, "how near P2SF comes to the least ratio against time", NOT_KEPT, "2026-11-21"),
     Tuned(f"{_QUANTILE}QuantilePredictor.quantile", 0.8, "promises kept against machine use", NOT_KEPT, "2026-11-21"),
     Tuned(f"{_QUANTILE}QuantilePredictor.remember", 40, "steadiness against change", NOT_KEPT, "2026-11-21"),
-    Tuned(f"{_QUANTILE}_HALVED_AFTER", 10, "steadiness against following changes", NOT_KEPT, "2026-11-21"),
-    Tuned(f"{_QUANTILE}_PRIOR", 3.0, "the site's habits against the user's own", NOT_KEPT, "2026-11-21"),
-    Tuned(f"{_QUANTILE}_SITE_REMEMBERS", 400, "steadiness against following changes", NOT_KEPT, "2026-11-21"),
-    Tuned(f"{_QUANTILE}_LOOK_EVERY", 50, "time against a fresh quantile of the site", NOT_KEPT, "2026-11-21"),
+    Tuned(f"{_RUN_TIMES}_HALVED_AFTER", 10, "steadiness against following changes", NOT_KEPT, "2026-11-21"),
+    Tuned(f"{_RUN_TIMES}PRIOR", 3.0, "the site's habits against the user's own", NOT_KEPT, "2026-11-21"),
+    Tuned(f"{_RUN_TIMES}_SITE_REMEMBERS", 400, "steadiness against following changes", NOT_KEPT, "2026-11-21"),
+    Tuned(f"{_RUN_TIMES}LOOK_EVERY", 50, "time against a fresh quantile of the site", NOT_KEPT, "2026-11-21"),
+    Tuned("cpsched.outlook.calibration:_NEAREST", 120, "narrow intervals where told starts differ against few to learn"
+          " from", _HELD, "2026-11-23"),
+    Tuned("cpsched.outlook.calibration:_STEP", 0.005, "how soon intervals hold again against how steady they are: 0.02"
+          " makes them wider", _HELD, "2026-11-23"),
 )  # fmt: skip
 
 OTHERS = {

@@ -267,7 +267,7 @@ class Bridge:
             seen, past = self._read(report)
         finally:
             self._note_mode(report)
-        self._learner.note(past)
+        report.past = self._learner.note(past)
         report.ended = self._learner.note(seen.ended)
         report.started = self._learner.begun(seen, report.ended)
         self._note_otherwise(report)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
+from threading import Event, Thread
 from typing import cast
 
 import structlog
@@ -47,6 +48,7 @@ from cpsched_bridge.store.places import (
 )
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.following import WatchSurroundings
+from cpsched_bridge.watch.outlook import Outlook
 from cpsched_bridge.watch.server import Watch
 from cpsched_bridge.watch.systemd import Systemd
 from cpsched_sim import compiling
@@ -57,6 +59,9 @@ ADAPTERS_GROUP = "cpsched.adapters"
 FIRST_WAIT_S = 2.0
 LOG_EVERY_S = 10.0
 """How often the log tells how far a beginning is."""
+OUTLOOK_EVERY_S = 60.0
+OUTLOOK_SHARE = 50.0
+"""Times what the intervals of expected starts took, they are not made again."""
 
 
 def adapter_of(words: str) -> Adapter:
@@ -221,9 +226,34 @@ def watched(settings: Settings, backend: Backend, told: InForce) -> Iterator[Wat
     endpoint = Endpoint(watch.app(), settings.metrics.host, settings.metrics.port)
     structlog.get_logger("bridge").info("watch", metrics=f"{endpoint.url}metrics", page=endpoint.url)
     try:
-        yield watch
+        with refreshed(watch.outlook) if settings.serves_page else nullcontext():
+            yield watch
     finally:
         endpoint.close()
+
+
+@contextmanager
+def refreshed(outlook: Outlook) -> Iterator[None]:
+    """Make intervals of expected starts once a minute, in a thread; less often where that takes long."""
+    over = Event()
+
+    def again_and_again() -> None:
+        pause_s = OUTLOOK_EVERY_S
+        while not over.wait(pause_s):
+            began_s = time.monotonic()
+            try:
+                outlook.refresh()
+            except Exception as error:  # an outlook is no reason to end for a bridge
+                structlog.get_logger("outlook").error("outlook", detail=described(error))
+            pause_s = max(OUTLOOK_EVERY_S, OUTLOOK_SHARE * (time.monotonic() - began_s))
+
+    thread = Thread(target=again_and_again, name="outlook", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(10.0)
 
 
 def surroundings(settings: Settings, backend: Backend) -> WatchSurroundings:

@@ -5,6 +5,7 @@ Heavy imports wait until a command runs, so that `--version` and `--help` are qu
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -157,6 +158,51 @@ def why(
     places.require_used(settings)
     with places.owned(settings):
         views.print_why(job, settings)
+
+
+@app.command()
+@reporting
+def when(
+    time: Annotated[str, typer.Option(metavar="LIMIT", help="Time limit as sbatch takes it: minutes, H:M:S, D-H.")],
+    nodes: Annotated[int, typer.Option(min=1, help="How many nodes, or units of one core on a pool.")] = 1,
+    cores: Annotated[int, typer.Option(min=1, help="Cores on each node.")] = 1,
+    memory_mib: Annotated[int, typer.Option(min=0, help="Memory on each node, in MiB.")] = 0,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs on each node.")] = 0,
+    whole: Annotated[bool, typer.Option("--whole", help="Nodes that nobody else is on.")] = False,
+    partition: Annotated[str, typer.Option(help="Only on the nodes of a partition.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="The answer as the bridge gives it.")] = False,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """When a job would start if it were submitted now, and what asking for less would bring. Asks the bridge."""
+    from cpsched_bridge.program import questions
+    from cpsched_bridge.settings import load
+
+    words: dict[str, str | int] = {"nodes": nodes, "time": time, "cores": cores, "whole": int(whole)}
+    words |= {name: amount for name, amount in (("memory_mib", memory_mib), ("gpus", gpus)) if amount}
+    words |= {"partition": partition} if partition else {}
+    found = questions.asked(load(config), "when", words)
+    if as_json:
+        typer.echo(json.dumps(found))
+    else:
+        questions.print_when(found)
+
+
+@app.command("windows")
+@reporting
+def windows_now(
+    partition: Annotated[str, typer.Option(help="Only on the nodes of a partition.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="The answer as the bridge gives it.")] = False,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """What could start right now without delaying anybody: how large, and for how long. Asks the bridge."""
+    from cpsched_bridge.program import questions
+    from cpsched_bridge.settings import load
+
+    found = questions.asked(load(config), "windows", {"partition": partition} if partition else {})
+    if as_json:
+        typer.echo(json.dumps(found))
+    else:
+        questions.print_windows(found)
 
 
 @app.command()

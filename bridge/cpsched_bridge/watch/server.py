@@ -16,12 +16,14 @@ from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cpsched.errors import InvalidValue
 from cpsched_bridge.in_force import Row
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
@@ -29,6 +31,7 @@ from cpsched_bridge.watch.exporter import CONTENT_TYPE, Exporter
 from cpsched_bridge.watch.following import Following, WatchSurroundings
 from cpsched_bridge.watch.health import Health
 from cpsched_bridge.watch.hosts import is_ours
+from cpsched_bridge.watch.outlook import Expected, Outlook, Question
 from cpsched_bridge.watch.page import gantt, pages, schema, templates
 from cpsched_bridge.watch.page.alarms import stalled
 from cpsched_bridge.watch.page.answers import answer, told
@@ -64,6 +67,18 @@ API: dict[str, tuple[Any, Callable[[schema.View], Any]]] = {
 }
 """Name under /api -> the type of the answer, and how it is taken from a view."""
 
+QUESTIONS: dict[str, Any] = {"when": list[schema.WhenAnswer], "windows": list[schema.WindowAnswer]}
+"""Names under /api of what a bridge answers to those who would submit something -> the type of the answer."""
+_WORDS = frozenset(("nodes", "time", "partition", "whole"))
+"""What a question may name besides the cluster's resources."""
+
+
+ADDRESSES: dict[str, Any] = {name: kind for name, (kind, _) in API.items()} | {
+    "jobs/ID": schema.JobAnswer,
+    **QUESTIONS,
+}
+"""Every name under /api -> the type of the answer."""
+
 
 class Watch:
     """Listens to the cycles of one bridge, and answers those who ask about them."""
@@ -78,7 +93,8 @@ class Watch:
         self._following = Following()
         self.exporter = Exporter()
         self.health = Health(settings.cycle)
-        self.board = Board(settings, in_force)
+        self.outlook = Outlook()
+        self.board = Board(settings, in_force, self.outlook)
 
     def __call__(self, report: CycleReport) -> None:
         """Take note of one cycle."""
@@ -86,6 +102,7 @@ class Watch:
         cycle = self._following.follow(report, self._around())
         self.exporter(cycle)
         if self._settings.serves_page:
+            self.outlook(report)
             self.board(cycle, self._following.promises)
 
     def begins(self, words: str) -> None:
@@ -97,7 +114,9 @@ class Watch:
         routes = self._metrics() if self._settings.metrics.enabled else []
         if self._settings.serves_page:
             page = self._settings.page
-            routes += page_routes(_Live(self.board, self.health), None if page.public else page.hosts)
+            hosts = None if page.public else page.hosts
+            routes += question_routes(self.outlook, hosts)
+            routes += page_routes(_Live(self.board, self.health), hosts)
         return served(routes)
 
     def _metrics(self) -> list[Route]:
@@ -228,7 +247,7 @@ def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
         if name == "schema":
             return _json(_SCHEMA)
         if name not in API:
-            return PlainTextResponse(f"no such thing; there are: {', '.join([*API, 'jobs/ID', 'schema'])}\n", 404)
+            return PlainTextResponse(f"no such thing; there are: {', '.join([*ADDRESSES, 'schema'])}\n", 404)
         view = at(request)
         return _json(TypeAdapter(API[name][0]).dump_json(API[name][1](view))) if view is not None else _too_early(views)
 
@@ -253,6 +272,71 @@ def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
     return [Route(path, _guarded(page, hosts, at_a_time)) for path, page in found.items()]
 
 
+def question_routes(outlook: Outlook, hosts: Sequence[str] | None = ()) -> list[Route]:
+    """What a bridge answers to those who would submit something, one question at a time; see `page_routes`."""
+    at_a_time = Lock()
+
+    def when(request: Request) -> Response:
+        found = outlook.when(_question(request.query_params))
+        if found is None:
+            return PlainTextResponse(_NO_PLAN, 503, _HEADERS)
+        now_s = outlook.clock_s()
+        return _json(_answers("when", [_when(each, now_s) for each in found]))
+
+    def what_now(request: Request) -> Response:
+        found = outlook.windows(request.query_params.get("partition", ""))
+        if found is None:
+            return PlainTextResponse(_NO_PLAN, 503, _HEADERS)
+        told = [schema.WindowAnswer(whole=each.whole, units=each.units, walltime_s=each.walltime_s) for each in found]
+        return _json(_answers("windows", told))
+
+    def asked(page: Page) -> Page:
+        def answered(request: Request) -> Response:
+            try:
+                return page(request)
+            except InvalidValue as error:
+                return PlainTextResponse(f"{error}\n", 400, _HEADERS)
+
+        return answered
+
+    found = {"/api/when": when, "/api/windows": what_now}
+    return [Route(path, _guarded(asked(page), hosts, at_a_time)) for path, page in found.items()]
+
+
+_NO_PLAN = "the dispatcher has made no plan yet\n"
+
+
+def _question(words: QueryParams) -> Question:
+    """What an address asks. Raises `InvalidValue` for what makes no sense."""
+    amounts = {name: _count(name, value) for name, value in words.items() if name not in _WORDS}
+    nodes, whole = _count("nodes", words.get("nodes", "1")), words.get("whole", "0")
+    if whole not in ("0", "1"):
+        raise InvalidValue("whole", whole, "must be 0 or 1")
+    return Question(nodes, words.get("time", ""), words.get("partition", ""), whole == "1", amounts)
+
+
+def _count(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10):
+        raise InvalidValue(name, text, "must be a number, not negative")
+    return int(text)
+
+
+def _when(expected: Expected, now_s: int) -> schema.WhenAnswer:
+    interval = expected.interval
+    return schema.WhenAnswer(
+        asked=expected.asked,
+        now_s=now_s,
+        planned_s=expected.planned_s,
+        likely_from_s=interval.from_s if interval else None,
+        likely_to_s=interval.to_s if interval else None,
+        calibrated=interval is not None and interval.calibrated,
+    )
+
+
+def _answers(name: str, found: Sequence[schema.Shown]) -> bytes:
+    return TypeAdapter(QUESTIONS[name]).dump_json(list(found))
+
+
 Page = Callable[[Request], Response]
 
 
@@ -275,8 +359,7 @@ def _files() -> Mapping[str, tuple[bytes, str]]:
 
 _FILES = _files()
 _SCHEMA: dict[str, Any] = {
-    f"/api/{name}": TypeAdapter(kind).json_schema(mode="serialization")
-    for name, kind in {**{name: kind for name, (kind, _) in API.items()}, "jobs/ID": schema.JobAnswer}.items()
+    f"/api/{name}": TypeAdapter(kind).json_schema(mode="serialization") for name, kind in ADDRESSES.items()
 }
 """JSON Schema of every answer, by its address."""
 

@@ -35,7 +35,6 @@ from cpsched_sim.cli.program import app, echo_json, reporting
 from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.shell import all_of, say
 
-
 Figures = dict[str, dict[str, float]]
 """By horizon and name."""
 

@@ -119,7 +119,10 @@ def _queued(job: QueuedJob, view: View) -> Iterator[Sentence]:
             f"It is expected to start {from_now(job.expected_s, now_s)}"
             + (f", which is {moved} than first expected." if moved else ".")
         ]
-    elif job.reason:
+    if job.reason and job.likely_from_s is not None and job.likely_to_s is not None:
+        begin, end = (from_now(max(now_s, at_s), now_s) for at_s in (job.likely_from_s, job.likely_to_s))
+        yield [f"Of ten such jobs eight start between {begin} and {end}."]
+    if job.expected_s is None and job.reason:
         yield ["When it will start is not known: the dispatcher has no plan for it yet."]
     yield [_length(job, view.status.predictor)]
 

@@ -17,12 +17,14 @@ import numpy as np
 
 from cpsched.fit import used_by
 from cpsched.model import Cluster, Decision, IntArray, Job, RunningJob, Snapshot
+from cpsched.outlook import Interval
 from cpsched_bridge.in_force import Row
 from cpsched_bridge.ports import Check, Observation
 from cpsched_bridge.report import OK, CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch import reasons
 from cpsched_bridge.watch.following import Followed, Promise, WatchSurroundings
+from cpsched_bridge.watch.outlook import Outlook
 from cpsched_bridge.watch.page import schema
 from cpsched_bridge.watch.page.alarms import alarms
 from cpsched_bridge.watch.page.causes import causes
@@ -63,6 +65,8 @@ class Instant:
     around: WatchSurroundings
     checks: Sequence[Check] = ()
     """As they were made last."""
+    intervals: Mapping[int, Interval] = field(default_factory=dict)
+    """Of jobs by id, as they were made last."""
 
 
 @dataclass(slots=True)
@@ -71,6 +75,7 @@ class Board:
 
     settings: Settings
     in_force: Sequence[Row] = ()
+    outlook: Outlook = field(default_factory=Outlook)
     _instant: Instant | None = None
     _running: dict[int, RunningJob] = field(default_factory=dict)
     _labels: Mapping[int, str] = field(default_factory=dict)
@@ -97,7 +102,8 @@ class Board:
                 self._note_moment(seen, free, len(report.waiting))
                 waits_s = [start_s - job.submit_s for job, start_s in report.started]
                 self._trend.note(seen.now_s, [job.submit_s for job in report.waiting], len(seen.running), waits_s)
-                self._instant = Instant(report, report, seen, free, promises, cycle.around, self._checks)
+                around, intervals = cycle.around, self.outlook.intervals
+                self._instant = Instant(report, report, seen, free, promises, around, self._checks, intervals)
             elif self._instant is not None:
                 self._instant = replace(self._instant, last=report, around=cycle.around, checks=self._checks)
 
@@ -245,6 +251,7 @@ class _View:
         plan = decision.plan_by_job(snapshot) if decision is not None else {}
         for position, slot in enumerate(snapshot.queue.tolist(), start=1):
             job, promise = table.jobs[slot], promises.get(table.jobs[slot].id)
+            likely = self.instant.intervals.get(job.id)
             wait = decision.waits.get(job.id) if decision is not None else None
             yield schema.QueuedJob.model_construct(
                 **self._facts(job, labels.get(job.id, "")),
@@ -258,6 +265,8 @@ class _View:
                 expected_s=plan.get(job.id),
                 first_expected_s=promise.first_s if promise else None,
                 before_s=promise.before_s if promise else None,
+                likely_from_s=likely.from_s if likely else None,
+                likely_to_s=likely.to_s if likely else None,
             )
 
     def _running(self, seen: Observation, snapshot: Snapshot | None) -> Iterable[schema.RunningJob]:

@@ -65,6 +65,8 @@ class QueuedJob(JobFacts, Asked):
     expected_s: int | None = Field(description="Expected start; null where the dispatcher does not know.")
     first_expected_s: int | None = Field(description="The first expected start that it was given.")
     before_s: int | None = Field(description="The expected start one plan earlier.")
+    likely_from_s: int | None = Field(default=None, description="In 8 of 10 it starts no earlier; null: not told yet.")
+    likely_to_s: int | None = Field(default=None, description="In 8 of 10 it starts no later.")
 
 
 class RunningJob(JobFacts, Asked):
@@ -230,6 +232,25 @@ class JobAnswer(Shown):
     queued: QueuedJob | None = None
     running: RunningJob | None = None
     aside: AsideJob | None = None
+
+
+class WhenAnswer(Shown):
+    """When a job would start if it were submitted now."""
+
+    asked: str = Field(description="What else could be asked for, in words; empty for the question itself.")
+    now_s: int
+    planned_s: int | None = Field(description="Start by the present plan, delaying nobody; null: it never could.")
+    likely_from_s: int | None = Field(description="In 8 of 10 such a job starts no earlier.")
+    likely_to_s: int | None = Field(description="In 8 of 10 it starts no later.")
+    calibrated: bool = Field(description="Whether enough jobs that were told as far ahead have started.")
+
+
+class WindowAnswer(Shown):
+    """What could start right now, delaying nobody."""
+
+    whole: bool = Field(description="Whether units are whole nodes; otherwise single cores anywhere.")
+    units: int
+    walltime_s: int = Field(description="How long it may take.")
 
 
 class Setting(Shown):

@@ -1,0 +1,76 @@
+"""`cpsched when` and `cpsched windows`: questions to the bridge that runs, over its own HTTP endpoint."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from cpsched_bridge.errors import BridgeError
+from cpsched_bridge.program import views
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.watch.page.words import span
+
+_PATIENCE_S = 60.0
+
+
+class NoAnswer(BridgeError):
+    """The bridge does not answer a question."""
+
+
+def asked(settings: Settings, name: str, words: Mapping[str, str | int]) -> list[dict[str, Any]]:
+    """What the bridge answers. Raises `NoAnswer` where it does not run, has no plan yet, or refuses the question."""
+    if not settings.serves_page:
+        raise NoAnswer("the settings serve no page, so that no bridge answers questions: see page.enabled")
+    host = settings.metrics.host
+    here = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
+    url = f"http://{here}:{settings.metrics.port}/api/{name}"
+    try:
+        with urllib.request.urlopen(f"{url}?{urlencode(words)}", timeout=_PATIENCE_S) as answer:
+            found: list[dict[str, Any]] = json.load(answer)
+            return found
+    except urllib.error.HTTPError as error:
+        raise NoAnswer(error.read(4096).decode(errors="replace").strip() or f"{url}: {error}") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise NoAnswer(f"no bridge answers at {url}: {reason}") from error
+
+
+def print_when(found: Sequence[Mapping[str, Any]]) -> None:
+    """One line for what was asked, and one for each thing that could be asked for instead."""
+    table = views.table("asked for", "planned", "8 of 10 start")
+    for row in found:
+        planned_s = row["planned_s"]
+        planned = "never" if planned_s is None else _from_now(planned_s - row["now_s"])
+        table.add_row(row["asked"] or "this", planned, _likely(row))
+    out = views.console()
+    out.print(table)
+    if any(row["planned_s"] is not None and not row["calibrated"] for row in found):
+        out.print("Too few jobs have started since the bridge began: these intervals are a guess.")
+
+
+def _likely(row: Mapping[str, Any]) -> str:
+    if row["likely_from_s"] is None:
+        return ""
+    begin, end = (views.moment(row[name]) for name in ("likely_from_s", "likely_to_s"))
+    return begin if begin == end else f"{begin} to {end}"
+
+
+def _from_now(seconds: int) -> str:
+    return "now" if seconds <= 0 else f"in {span(seconds)}"
+
+
+def print_windows(found: Sequence[Mapping[str, Any]]) -> None:
+    """A line for each size."""
+    out = views.console()
+    if not found:
+        out.print("Nothing could start right now without delaying a job that waits.")
+        return
+    table = views.table("could start now", "for at most")
+    for row in found:
+        what = "whole node" if row["whole"] else "core"
+        table.add_row(f"{row['units']:,} {what}{'' if row['units'] == 1 else 's'}", span(row["walltime_s"]))
+    out.print(table)

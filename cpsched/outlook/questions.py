@@ -1,0 +1,114 @@
+"""When would a job start if it were submitted now, and what could run right now without delaying anybody?
+
+Both ask the plan that is there: all queued jobs keep their order, and the job in question comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cpsched.model import NEVER, IntArray, Job, JobTable, Request, Snapshot
+from cpsched.outlook.draws import taken
+from cpsched.planning import EVERY, plan_by, scheme_of
+
+ASKED_ID = -1
+"""The id of a job that nobody has submitted."""
+WINDOWS_S = (900, 3600, 4 * 3600, 12 * 3600, 24 * 3600, 72 * 3600)
+"""How long what could run now may take, at most."""
+
+
+def asked_job(now_s: int, walltime_s: int, request: Request) -> Job:
+    """A job that nobody has submitted. Raises `InvalidValue` for a walltime or a request that makes no sense."""
+    return Job(ASKED_ID, now_s, walltime_s, request)
+
+
+def with_job(snapshot: Snapshot, job: Job) -> Snapshot:
+    """The snapshot with `job` as the last of its queue; the job's estimate is its walltime.
+
+    Raises `InvalidValue` for a request that does not go with the cluster.
+    """
+    alone = JobTable.of(snapshot.cluster, [job])
+    slots = np.append(snapshot.queue, snapshot.running)
+    table, queued = taken(snapshot.table, slots, alone), len(snapshot.queue)
+    queue = np.append(np.arange(queued, dtype=np.int64), len(slots))
+    running = np.arange(queued, len(slots), dtype=np.int64)
+    return Snapshot(snapshot.now_s, snapshot.cluster, snapshot.free, table, queue, running, by_construction=True)
+
+
+def planned_start_s(snapshot: Snapshot, plan_s: IntArray, job: Job) -> int:
+    """When `job` would start by the estimates, if it delayed no other; `NEVER` where it never could.
+
+    `plan_s` int64[Q] are the planned starts of the queue.
+    """
+    whole = with_job(snapshot, job)
+    order = np.argsort(np.append(plan_s, NEVER), kind="stable").astype(np.int64)
+    found = plan_by(scheme_of(EVERY, None), whole, "plan", order).plan_s
+    assert found is not None
+    return int(found[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What could start right now."""
+
+    whole: bool
+    """Whether `units` are whole nodes; otherwise they are units of one core each, wherever there is room."""
+    units: int
+    walltime_s: int
+
+
+def windows(snapshot: Snapshot, plan_s: IntArray, node_set: int = 0) -> list[Window]:
+    """The most that could start right now on the nodes of `node_set` for each of `WINDOWS_S`, longest last.
+
+    Only what is larger than all longer ones is told, whole nodes first. `plan_s` as in `planned_start_s`.
+    """
+    one_core = (1, *(0 for _ in snapshot.cluster.resources[1:]))
+    whole = Request(1, one_core, True, True, node_set)
+    found: list[Window] = []
+    if not snapshot.cluster.counted:
+        found += _windows(snapshot, plan_s, whole)
+    return found + _windows(snapshot, plan_s, Request(1, one_core, False, False, node_set))
+
+
+def _windows(snapshot: Snapshot, plan_s: IntArray, request: Request) -> list[Window]:
+    member = snapshot.cluster.node_sets[request.node_set]
+    capacity, free = snapshot.cluster.capacity[member], snapshot.free[member]
+    most = int((free == capacity).all(axis=1).sum()) if request.exclusive else int(free[:, 0].sum())
+    found: list[Window] = []
+    for walltime_s in WINDOWS_S:
+        most = _most(most, (snapshot, plan_s, walltime_s), request)
+        if found and found[-1].units == most:
+            found.pop()
+        if not most:
+            break
+        found.append(Window(request.exclusive, most, walltime_s))
+    return found
+
+
+def _most(most: int, asked: tuple[Snapshot, IntArray, int], request: Request) -> int:
+    """The largest number of units, up to `most`, of which a job would start now; 0 where none would."""
+    snapshot, plan_s, walltime_s = asked
+
+    def starts(units: int) -> bool:
+        job = asked_job(snapshot.now_s, walltime_s, replace(request, units=units))
+        return planned_start_s(snapshot, plan_s, job) == snapshot.now_s
+
+    if not most or starts(most):
+        return most
+    low, high = 0, most  # `low` units start, `high` do not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if starts(middle) else (low, middle)
+    return low
+
+
+def smaller(job: Job) -> Iterable[tuple[str, Job]]:
+    """What the owner of `job` could ask for instead, in words: half the time, one unit fewer."""
+    if job.walltime_s >= 120:
+        yield "half the time", replace(job, walltime_s=job.walltime_s // 2)
+    if job.request.units > 1:
+        fewer = job.request.units - 1
+        yield f"{fewer} instead of {job.request.units}", replace(job, request=replace(job.request, units=fewer))

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+from cpsched.outlook import Calibration
+from tests.builders import a_job
+
+
+def told(calibration, middle_s, now_s=0, **facts):
+    """The interval of one job, all of whose drawn starts are the same."""
+    drawn_s = np.full((5, 1), middle_s, np.int64)
+    (found,) = calibration.intervals(now_s, [a_job(1, **facts)], [middle_s], drawn_s)
+    return found
+
+
+def lived(waits, middle_s=3000, horizon_s=None):
+    """A calibration, and how many of its last half held, where jobs wait as drawn from `waits` times their middle."""
+    calibration, held = Calibration(), []
+    for at, share in enumerate(waits):
+        now_s = 10_000 * at
+        interval = told(calibration, now_s + middle_s, now_s, submit_s=now_s)
+        start_s = now_s + round(share * middle_s)
+        held.append(interval.from_s <= start_s <= interval.to_s)
+        calibration.came_true(interval, start_s)
+    return calibration, np.mean(held[len(held) // 2 :])
+
+
+def test_before_anything_came_true_an_interval_is_wide_and_says_so():
+    found = told(Calibration(), 3600)
+    assert not found.calibrated
+    assert (found.from_s, found.to_s) == (855, 14580)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_eight_in_ten_hold_whatever_the_draws_miss(seed):
+    """Real waits are up to five times the drawn ones, and mostly shorter."""
+    waits = np.exp(np.random.default_rng(seed).normal(-0.5, 1.0, 1500))
+    calibration, held = lived(waits)
+    assert 0.75 <= held <= 0.85
+    assert told(calibration, 3000).calibrated
+
+
+def test_after_a_change_of_the_times_intervals_hold_again():
+    rng = np.random.default_rng(4)
+    waits = np.concatenate((rng.uniform(0.5, 1.0, 800), rng.uniform(4, 9, 1600)))
+    _, held = lived(waits)
+    assert 0.72 <= held <= 0.88
+
+
+def test_intervals_are_narrow_where_draws_are_right():
+    calibration, _ = lived(np.random.default_rng(5).uniform(0.95, 1.05, 400))
+    found = told(calibration, 3000)
+    assert found.from_s > 2700
+    assert found.to_s < 3300
+
+
+def test_what_is_far_ahead_does_not_learn_from_what_is_near():
+    """Near starts come as told, far ones late: the nearest told starts are of the same kind."""
+    calibration = Calibration()
+    for at in range(200):
+        now_s = 1_000_000 * at
+        near, far = told(calibration, now_s + 600, now_s), told(calibration, now_s + 40_000, now_s)
+        calibration.came_true(near, now_s + 600)
+        calibration.came_true(far, now_s + 120_000)
+    assert told(calibration, 600).to_s < 700
+    assert told(calibration, 40_000).from_s > 100_000
+
+
+def test_no_interval_begins_in_the_past_or_ends_before_it_begins():
+    calibration, _ = lived(np.random.default_rng(6).uniform(0, 0.01, 300))
+    found = told(calibration, 0)
+    assert 0 <= found.from_s <= found.to_s
+
+
+def test_no_jobs_have_no_intervals():
+    assert Calibration().intervals(0, [], [], np.zeros((5, 0), np.int64)) == []

@@ -1,0 +1,60 @@
+import numpy as np
+
+from cpsched.model import EndedJob, RunningJob, Snapshot
+from cpsched.outlook import drawn_starts
+from cpsched.planning import plan
+from cpsched.run_times import RunTimes
+from tests.builders import a_cluster, a_job
+
+
+def full(*queue):
+    """Four cores on one node, all of them used by a job of 1,000 s that began 100 s ago."""
+    cluster = a_cluster(1, 4)
+    running = RunningJob(a_job(50, 4, 1, 1000, user="ada"), 0, ((0, 4),))
+    estimates = {50: 1000} | {job.id: job.walltime_s for job in queue}
+    return Snapshot.of(100, cluster, [[0]], list(queue), [running], estimates)
+
+
+def of_shares(*shares):
+    """Ada's jobs of 1,000 s, and the site's, run such shares of their walltime."""
+    times = RunTimes()
+    for i, share in enumerate(shares * 40):
+        times.learn(EndedJob(a_job(i, 4, 1, 1000, user="ada"), 0, round(1000 * share)))
+    return times
+
+
+def drawn(snapshot, times, draws=8, seed=1):
+    return drawn_starts(snapshot, plan(snapshot).plan_s, times, draws, seed)
+
+
+def test_jobs_start_when_the_drawn_ends_let_them():
+    snapshot = full(a_job(1, 4, 1, 1000, 10, user="ada"), a_job(2, 4, 1, 1000, 20, user="ada"))
+    found = drawn(snapshot, of_shares(0.5))
+    assert found.tolist() == [[500, 1000]] * 8
+
+
+def test_the_draws_differ_as_run_times_do_and_are_the_same_for_the_same_seed():
+    snapshot = full(a_job(1, 4, 1, 1000, 10, user="ada"))
+    found = drawn(snapshot, of_shares(0.3, 0.9), draws=60)
+    assert set(found[:, 0].tolist()) == {300, 900}
+    assert (found == drawn(snapshot, of_shares(0.3, 0.9), draws=60)).all()
+    assert (found != drawn(snapshot, of_shares(0.3, 0.9), draws=60, seed=2)).any()
+
+
+def test_no_job_delays_one_that_is_planned_before_it():
+    wide, small = a_job(1, 4, 1, 1000, 10, user="ada"), a_job(2, 1, 1, 1000, 20, user="ada")
+    found = drawn(full(wide, small), of_shares(0.5))
+    assert (found[:, 0] == 500).all()
+    assert (found[:, 1] >= 1000).all()
+
+
+def test_the_snapshot_stays_as_it_was():
+    snapshot = full(a_job(1, 4, 1, 1000, 10, user="ada"))
+    before = [np.array(column) for column in (snapshot.table.estimate_s, snapshot.table.end_s, snapshot.running)]
+    drawn(snapshot, of_shares(0.5))
+    after = [snapshot.table.estimate_s, snapshot.table.end_s, snapshot.running]
+    assert all((a == b).all() for a, b in zip(before, after, strict=True))
+
+
+def test_an_empty_queue_has_no_starts():
+    assert drawn(full(), of_shares(0.5)).shape == (8, 0)

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
+from cpsched.outlook import asked_job, planned_start_s, smaller, windows
+from cpsched.outlook.questions import Window
+from cpsched.planning import plan
+from tests.builders import a_job
+
+CLUSTER = Cluster.of([[4]] * 4, ["cores"])
+
+
+def seen(*queue, busy=2, ends_s=7200):
+    """Four nodes of four cores, of which the first `busy` are taken until `ends_s`."""
+    running = [RunningJob(a_job(50 + i, 4, 1, ends_s), 0, ((i, 4),)) for i in range(busy)]
+    free = np.array([[0]] * busy + [[4]] * (4 - busy))
+    estimates = {50 + i: ends_s for i in range(busy)} | {job.id: job.walltime_s for job in queue}
+    return Snapshot.of(0, CLUSTER, free, list(queue), running, estimates)
+
+
+def nodes(count):
+    return Request(count, (4,), True)
+
+
+def start_s(snapshot, walltime_s, request):
+    return planned_start_s(snapshot, plan(snapshot).plan_s, asked_job(snapshot.now_s, walltime_s, request))
+
+
+def test_a_job_starts_at_once_where_there_is_room_and_else_when_there_will_be():
+    assert start_s(seen(), 600, nodes(2)) == 0
+    assert start_s(seen(), 600, nodes(3)) == 7200
+    assert start_s(seen(), 600, nodes(5)) == NEVER
+
+
+def test_it_delays_nobody():
+    snapshot = seen(Job(1, 0, 600, nodes(4)))
+    assert start_s(snapshot, 7200, nodes(2)) == 0
+    assert start_s(snapshot, 7201, nodes(2)) == 7800
+
+
+def test_a_request_that_does_not_go_with_the_cluster_is_refused():
+    with pytest.raises(InvalidValue, match="must have 1 amounts"):
+        start_s(seen(), 600, Request(1, (1, 2)))
+
+
+def test_what_could_run_now_is_the_most_for_each_length():
+    snapshot = seen(Job(1, 0, 600, nodes(3)))
+    found = windows(snapshot, plan(snapshot).plan_s)
+    assert found == [
+        Window(True, 2, 3600),
+        Window(True, 1, 72 * 3600),
+        Window(False, 8, 3600),
+        Window(False, 4, 72 * 3600),
+    ]
+
+
+def test_on_a_full_machine_nothing_could_run():
+    snapshot = seen(busy=4)
+    assert windows(snapshot, plan(snapshot).plan_s) == []
+
+
+def test_what_asking_for_less_could_be():
+    job = asked_job(0, 600, nodes(3))
+    words = {words: (less.walltime_s, less.request.units) for words, less in smaller(job)}
+    assert words == {"half the time": (300, 3), "2 instead of 3": (600, 2)}
+    assert list(smaller(asked_job(0, 100, nodes(1)))) == []

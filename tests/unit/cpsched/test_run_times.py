@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched.model import EndedJob
+from cpsched.run_times import RunTimes
+from tests.builders import a_job
+
+HALVES = np.array([0.1, 0.5, 0.9])
+
+
+def taught(*ran, **facts):
+    """Jobs of ada, of 100 s each, that ran so many seconds."""
+    times = RunTimes()
+    for i, run_s in enumerate(ran):
+        times.learn(EndedJob(a_job(i, user="ada", **facts), 0, run_s))
+    return times
+
+
+def test_where_nothing_is_known_a_job_runs_to_its_walltime():
+    assert RunTimes().drawn(a_job(user="ada", walltime_s=70), HALVES).tolist() == [70, 70, 70]
+
+
+def test_what_is_drawn_is_what_jobs_of_the_user_ran():
+    drawn = taught(*[20, 80] * 30).drawn(a_job(99, user="ada"), np.linspace(0.01, 0.99, 99))
+    assert set(drawn.tolist()) == {20, 80}
+    assert 0.35 < (drawn == 20).mean() < 0.65
+
+
+def test_a_job_that_runs_is_drawn_from_what_is_left():
+    times = taught(*[20, 80] * 30)
+    assert times.drawn(a_job(99, user="ada"), HALVES, elapsed_s=20).tolist() == [80, 80, 80]
+    assert times.drawn(a_job(99, user="ada"), HALVES, elapsed_s=85).tolist() == [100, 100, 100]
+    assert times.drawn(a_job(99, user="ada"), HALVES, elapsed_s=130).tolist() == [131, 131, 131]
+
+
+def test_of_an_unknown_user_the_site_tells():
+    assert taught(*[25] * 60).drawn(a_job(99, user="bob", walltime_s=200), HALVES).tolist() == [50, 50, 50]
+
+
+def test_probabilities_add_up_and_shares_ascend():
+    shares, weights = taught(*range(1, 100)).distribution(a_job(99, user="ada"))
+    assert weights.sum() == pytest.approx(1)
+    assert (np.diff(shares) >= 0).all()
+
+
+def test_a_job_that_ended_since_is_in_what_is_drawn_next():
+    times = taught(*[50] * 60)
+    before = times.drawn(a_job(99, user="ada"), HALVES)
+    for i in range(40):
+        times.learn(EndedJob(a_job(i, user="ada"), 0, 10))
+    assert before.tolist() == [50, 50, 50]
+    assert times.drawn(a_job(99, user="ada"), HALVES).tolist()[:2] == [10, 10]
+
+
+def test_nothing_to_remember_is_refused():
+    with pytest.raises(InvalidValue, match="remember=0"):
+        RunTimes(remember=0)
