@@ -37,7 +37,7 @@ _UNLIKE = (1.0, 0.5, 0.3, 0.3, 0.3, 0.5)
 _STEP = 0.005
 """How far a quantile moves with each start."""
 _BEYOND, _STEEP = 0.2, 5.0
-"""A quantile may move so far beyond all that is known; there a logarithm of the ratio grows so fast with it."""
+"""A quantile may move from a half to so far beyond all that is known; there a logarithm of the ratio grows so fast."""
 _FIRST = (math.log(0.25), math.log(4.0))
 """Logarithms of the ratios where nothing is known."""
 
@@ -110,8 +110,9 @@ class Calibration:
         self._known.append((told.features, math.log((wait_s + _FLOOR_S) / (told_s + _FLOOR_S))))
         self._columns = None
         at = told.horizon
-        self._below[at] = max(-_BEYOND, self._below[at] + _STEP * (_TAIL - (start_s < told.from_s)))
-        self._above[at] = min(1 + _BEYOND, self._above[at] - _STEP * (_TAIL - (start_s > told.to_s)))
+        below = self._below[at] + _STEP * (_TAIL - (start_s < told.from_s))
+        above = self._above[at] - _STEP * (_TAIL - (start_s > told.to_s))
+        self._below[at], self._above[at] = min(max(below, -_BEYOND), 0.5), max(min(above, 1 + _BEYOND), 0.5)
 
 
 def _features(now_s: int, job: Job, plan_s: int, low: float, middle: float, high: float) -> Features:

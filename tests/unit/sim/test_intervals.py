@@ -1,4 +1,5 @@
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_a_job_that_waits_long_is_told_again_once_an_hour():
     times = [each.told.told_at_s for each in found if each.start_s == 20_000]
     assert times[0] == 10
     assert len(times) > 3
-    assert all(later - before >= LOOK_EVERY_S for before, later in zip(times[1:], times[2:], strict=False))
+    assert all(later - before >= LOOK_EVERY_S for before, later in pairwise(times[1:]))
 
 
 def test_nothing_of_the_future_is_known():
