@@ -56,7 +56,7 @@ class RunTimes:
     >>> times = RunTimes()
     >>> job = Job(1, 0, 100, Request(1, (1,)), user="ada")
     >>> for _ in range(60):
-    ...     times.learn(EndedJob(job, start_s=0, run_s=40))
+    ...     times.learn(EndedJob(job, 0, 40))
     >>> times.drawn(job, np.array([0.1, 0.9])).tolist()
     [40, 40]
     >>> times.drawn(job, np.array([0.5]), elapsed_s=50).tolist()

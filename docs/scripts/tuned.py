@@ -32,7 +32,6 @@ _LOOK = "python -m tests.benchmarks.lookahead "
 _ROUNDS = "python -m tests.benchmarks.cp_rounds rounds.jsonl.gz"
 _NODES = "python -m tests.benchmarks.lists nodes"
 _QUANTILE, _RUN_TIMES = "cpsched.predictors.quantile:", "cpsched.run_times:"
-_HELD = "cpsched promises TRACE --intervals"
 
 TUNED = (
     Tuned(f"{_DEFAULT}.r", 1.3, "wide jobs against narrow ones: lower raises the longest waits, higher AF and BSLD",
@@ -105,9 +104,9 @@ TUNED = (
     Tuned(f"{_RUN_TIMES}_SITE_REMEMBERS", 400, "steadiness against following changes", NOT_KEPT, "2026-11-21"),
     Tuned(f"{_RUN_TIMES}LOOK_EVERY", 50, "time against a fresh quantile of the site", NOT_KEPT, "2026-11-21"),
     Tuned("cpsched.outlook.calibration:_NEAREST", 120, "narrow intervals where told starts differ against few to learn"
-          " from", _HELD, "2026-11-23"),
+          " from", NOT_KEPT, "2026-11-23"),
     Tuned("cpsched.outlook.calibration:_STEP", 0.005, "how soon intervals hold again against how steady they are: 0.02"
-          " makes them wider", _HELD, "2026-11-23"),
+          " makes them wider", NOT_KEPT, "2026-11-23"),
 )  # fmt: skip
 
 OTHERS = {
