@@ -21,8 +21,14 @@ class NoAnswer(BridgeError):
     """The bridge does not answer a question."""
 
 
+class BadQuestion(BridgeError):
+    """A question that makes no sense, as the bridge says."""
+
+    exit_code = 2
+
+
 def asked(settings: Settings, name: str, words: Mapping[str, str | int]) -> list[dict[str, Any]]:
-    """What the bridge answers. Raises `NoAnswer` where it does not run, has no plan yet, or refuses the question."""
+    """What the bridge answers. Raises `NoAnswer` where it does not run or has no plan yet, and `BadQuestion`."""
     if not settings.serves_page:
         raise NoAnswer("the settings serve no page, so that no bridge answers questions: see page.enabled")
     host = settings.metrics.host
@@ -33,7 +39,8 @@ def asked(settings: Settings, name: str, words: Mapping[str, str | int]) -> list
             found: list[dict[str, Any]] = json.load(answer)
             return found
     except urllib.error.HTTPError as error:
-        raise NoAnswer(error.read(4096).decode(errors="replace").strip() or f"{url}: {error}") from error
+        words_back = error.read(4096).decode(errors="replace").strip() or f"{url}: {error}"
+        raise (BadQuestion if error.code == 400 else NoAnswer)(words_back) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise NoAnswer(f"no bridge answers at {url}: {reason}") from error

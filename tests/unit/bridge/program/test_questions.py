@@ -6,7 +6,7 @@ import re
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched_bridge.program.questions import NoAnswer, asked, print_when, print_windows
+from cpsched_bridge.program.questions import BadQuestion, NoAnswer, asked, print_when, print_windows
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.server import Watch
@@ -46,8 +46,9 @@ def test_windows_are_told_in_lines(capsys):
 
 
 def test_what_the_bridge_refuses_is_an_error_with_its_words(settings):
-    with pytest.raises(NoAnswer, match="must be one of cores"):
+    with pytest.raises(BadQuestion, match="must be one of cores") as raised:
         asked(settings, "when", {"time": "10", "gpus": 1})
+    assert raised.value.exit_code == 2
 
 
 def test_a_bridge_that_does_not_run_is_an_error(settings):
