@@ -194,8 +194,8 @@ def test_names_can_be_hidden_everywhere_and_the_page_says_so(site_with):
     assert "page.users: hide" in texts[0]
 
 
-@pytest.mark.parametrize("mode", ["shadow", "control"])
-def test_shadow_mode_says_that_nothing_is_started(bridge_at, mode):
+@pytest.mark.parametrize("mode", ["shadow", "advise", "control"])
+def test_a_mode_in_which_the_bridge_starts_nothing_says_so(bridge_at, mode):
     watch = Watch(Settings.model_validate({"mode": mode}))
     bridge_at(FakeCluster(), mode=mode, listeners=(watch,)).cycle()
     endpoint = Endpoint(watch.app(), "127.0.0.1", 0)
@@ -204,6 +204,7 @@ def test_shadow_mode_says_that_nothing_is_started(bridge_at, mode):
     finally:
         endpoint.close()
     assert ("writes nothing to the cluster" in text) is (mode == "shadow")
+    assert ("Slurm starts the jobs" in text) is (mode == "advise")
 
 
 def test_a_failed_cycle_is_told_beside_what_was_known(site):
