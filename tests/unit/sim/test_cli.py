@@ -85,7 +85,7 @@ def test_settings_find_their_owner(four_jobs):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--dispatcher", "fastest"], "unknown dispatcher 'fastest'; known: cp-af, "),
+        (["--dispatcher", "fastest"], "unknown dispatcher 'fastest'; known: advised, cp-af, "),
         (
             ["--predictor", "crystal"],
             "unknown predictor 'crystal'; known: last-two, oracle, profile, quantile, walltime",
