@@ -98,6 +98,7 @@ class EveryRound(Replay):
             if not len(now.queue):
                 continue
             self.decision = self.within(None, now, "plan")
+            self.state.state.again_s = NEVER if self.decision.again_s is None else self.decision.again_s
             self.tell()
             starts = self.decision.starts
             yield self.snapshot, self.decision

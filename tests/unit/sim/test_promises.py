@@ -7,10 +7,12 @@ import pytest
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.dispatchers.lists import ListDispatcher
+from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
 from cpsched.model import PowerCap
 from cpsched.planning import plan
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_sim.cluster.replay import replay
 from cpsched_sim.promises import KeptPromises, Telling, figures, promises, write_promises
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.load import Workload
@@ -43,6 +45,16 @@ def test_a_job_that_no_plan_named_was_told_nothing():
     found = told(EasyDispatcher(), *QUEUE[:2], (20, 4, 50, 50))
     assert found.told_s.tolist() == [1000, 650 + 50]
     assert found.untold == 0
+
+
+def test_a_dispatcher_with_clocks_of_its_own_is_asked_when_it_wants_to_be():
+    """The third job would be backfilled at a pass of Slurm's twin, when nothing else happens."""
+    workload = a_workload((0, 3, 1000, 1000), (10, 4, 100, 100), (20, 1, 50, 50))
+    telling = Telling(workload.jobs, workload.cluster, Policy(WalltimePredictor(), SlurmDispatcher()))
+    telling.every_round()
+    plain = replay(workload.jobs, workload.cluster, Policy(WalltimePredictor(), SlurmDispatcher()))
+    assert 20 < plain.start_s[2] <= 60
+    assert telling.state.table.start_s[:3].tolist() == plain.start_s.tolist()
 
 
 class Silent(Dispatcher):
