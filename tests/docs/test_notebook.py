@@ -11,6 +11,13 @@ import pytest
 
 from tests.docs.test_code_blocks import ROOT, workshop  # noqa: F401  # a fixture
 
+
+@pytest.fixture
+def page():
+    """What `workshop` is made for: a notebook's commands are those of a page of the site."""
+    return ROOT / "docs"
+
+
 NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
 
 
