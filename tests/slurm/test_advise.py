@@ -7,6 +7,7 @@ and the jobs come in with the longest first.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 
@@ -16,7 +17,7 @@ from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import Slurm, wait_until
 
 ALL = ("-N4", "--exclusive")
-KILLS = 50
+KILLS = int(os.environ.get("CPSCHED_SIGKILLS", "10"))
 
 
 def advising(slurm: Slurm, name: str, **settings) -> LiveBridge:
@@ -167,7 +168,8 @@ def test_doctor_says_what_is_missing(slurm: Slurm) -> None:
         assert "set PriorityType=priority/multifactor" in " ".join(said.split())
 
 
-def test_fifty_kills_leave_numbers_and_nothing_else(slurm: Slurm) -> None:
+def test_kills_leave_numbers_and_nothing_else(slurm: Slurm) -> None:
+    """`CPSCHED_SIGKILLS` says how many there are (10)."""
     full(slurm, 3000)
     jobs, choose = waiting(slurm, 8), random.Random(7)
     slurm.scontrol("update", f"JobId={jobs[3]}", "SiteFactor=-3")
