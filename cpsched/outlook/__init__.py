@@ -5,12 +5,15 @@
 - `calibration`: what became of earlier intervals, so that those of now hold as often as they say.
 """
 
-from cpsched.outlook.calibration import HOLDS, Calibration, Interval
-from cpsched.outlook.draws import drawn_starts
+from cpsched.outlook.calibration import HOLDS, HORIZONS_S, TOLD_EVERY_S, Calibration, Interval
+from cpsched.outlook.draws import DRAWS, drawn_starts
 from cpsched.outlook.questions import Window, asked_job, planned_start_s, smaller, windows, with_job
 
 __all__ = [
+    "DRAWS",
     "HOLDS",
+    "HORIZONS_S",
+    "TOLD_EVERY_S",
     "Calibration",
     "Interval",
     "Window",

@@ -23,6 +23,8 @@ HOLDS = 0.8
 """The share of intervals that are to hold."""
 HORIZONS_S = (900, 3600, 21600, 86400)
 """How far ahead starts are told: up to 15 min, an hour, six hours, a day, or later. Each has quantiles of its own."""
+TOLD_EVERY_S = 3600
+"""A job that waits is told an interval, to be learned from, when it is first seen, and so often afterwards."""
 _TAIL = (1 - HOLDS) / 2
 _FLOOR_S = 60
 """Waits are compared as if all were a minute longer: seconds do not matter."""

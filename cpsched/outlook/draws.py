@@ -6,8 +6,11 @@ import numpy as np
 
 from cpsched.model import IntArray, JobTable, Snapshot
 from cpsched.model.table import COLUMNS
-from cpsched.planning import EVERY, plan_by, scheme_of
+from cpsched.planning import planned_starts
 from cpsched.run_times import RunTimes
+
+DRAWS = 15
+"""Drawings of all run times that are enough for the middle of a job's starts."""
 
 
 def drawn_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimes, draws: int, seed: int) -> IntArray:
@@ -51,6 +54,4 @@ def _planned(snapshot: Snapshot, table: JobTable, run_s: IntArray, order: IntArr
     running = queued + np.argsort(table.end_s[queued:], kind="stable").astype(np.int64)
     slots = np.arange(queued, dtype=np.int64)
     drawn = Snapshot(snapshot.now_s, snapshot.cluster, snapshot.free, table, slots, running, by_construction=True)
-    plan_s = plan_by(scheme_of(EVERY, None), drawn, "plan", order).plan_s
-    assert plan_s is not None
-    return plan_s
+    return planned_starts(drawn, order)

@@ -12,7 +12,7 @@ import numpy as np
 
 from cpsched.model import NEVER, IntArray, Job, JobTable, Request, Snapshot
 from cpsched.outlook.draws import taken
-from cpsched.planning import EVERY, plan_by, scheme_of
+from cpsched.planning import planned_starts
 
 ASKED_ID = -1
 """The id of a job that nobody has submitted."""
@@ -38,16 +38,13 @@ def with_job(snapshot: Snapshot, job: Job) -> Snapshot:
     return Snapshot(snapshot.now_s, snapshot.cluster, snapshot.free, table, queue, running, by_construction=True)
 
 
-def planned_start_s(snapshot: Snapshot, plan_s: IntArray, job: Job) -> int:
-    """When `job` would start by the estimates, if it delayed no other; `NEVER` where it never could.
+def planned_start_s(whole: Snapshot, plan_s: IntArray) -> int:
+    """When the last job of `with_job` would start by the estimates, if it delayed no other; `NEVER`: it never could.
 
-    `plan_s` int64[Q] are the planned starts of the queue.
+    `plan_s` int64[Q] are the planned starts of the queue without it.
     """
-    whole = with_job(snapshot, job)
     order = np.argsort(np.append(plan_s, NEVER), kind="stable").astype(np.int64)
-    found = plan_by(scheme_of(EVERY, None), whole, "plan", order).plan_s
-    assert found is not None
-    return int(found[-1])
+    return int(planned_starts(whole, order)[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +91,7 @@ def _most(most: int, asked: tuple[Snapshot, IntArray, int], request: Request) ->
 
     def starts(units: int) -> bool:
         job = asked_job(snapshot.now_s, walltime_s, replace(request, units=units))
-        return planned_start_s(snapshot, plan_s, job) == snapshot.now_s
+        return planned_start_s(with_job(snapshot, job), plan_s) == snapshot.now_s
 
     if not most or starts(most):
         return most

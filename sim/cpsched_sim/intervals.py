@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.model import IntArray, Snapshot
-from cpsched.outlook import Calibration, Interval, drawn_starts
+from cpsched.outlook import DRAWS, TOLD_EVERY_S, Calibration, Interval, drawn_starts
 from cpsched.policy import Policy
 from cpsched.run_times import RunTimes
 from cpsched_sim.cluster.replay import Progress, check_all_started
@@ -22,9 +22,6 @@ from cpsched_sim.files import write_table
 from cpsched_sim.promises import HORIZONS_S, EveryRound
 from cpsched_sim.results import write_manifest
 from cpsched_sim.workloads.load import Workload
-
-DRAWS = 15
-LOOK_EVERY_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ class Intervals(EveryRound):
             waiting = sorted(set(snapshot.queue.tolist()).difference(started))
             chosen = [slot for slot in waiting if everybody or slot not in told]
             if chosen and decision.plan_s is not None:
-                look_s = now_s + LOOK_EVERY_S if everybody else look_s
+                look_s = now_s + TOLD_EVERY_S if everybody else look_s
                 for slot, interval in zip(chosen, self._intervals(snapshot, decision.plan_s, chosen), strict=True):
                     told.setdefault(slot, []).append(interval)
         return outcomes

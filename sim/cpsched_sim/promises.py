@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from cpsched import outlook
 from cpsched.model import NEVER, NO_STARTS, Decision, IntArray, Snapshot
 from cpsched.policy import Policy
 from cpsched_sim.cluster.events import FAULTY, PAUSE_ALWAYS
@@ -21,9 +22,9 @@ from cpsched_sim.files import write_table
 from cpsched_sim.results import write_manifest
 from cpsched_sim.workloads.load import Workload
 
-HORIZONS_S: tuple[tuple[str, int], ...] = (
-    ("up to 15 min", 900), ("up to 1 h", 3600), ("up to 6 h", 21600), ("up to 24 h", 86400), ("later", NEVER),
-)  # fmt: skip
+HORIZONS_S: tuple[tuple[str, int], ...] = tuple(
+    zip(("up to 15 min", "up to 1 h", "up to 6 h", "up to 24 h", "later"), (*outlook.HORIZONS_S, NEVER), strict=True)
+)
 """How far ahead a promise was, by its largest value."""
 
 
@@ -97,8 +98,7 @@ class EveryRound(Replay):
             now = self.state.snapshot()
             if not len(now.queue):
                 continue
-            self.decision = self.within(None, now, "plan")
-            self.state.state.again_s = NEVER if self.decision.again_s is None else self.decision.again_s
+            self.note(self.within(None, now, "plan"))
             self.tell()
             starts = self.decision.starts
             yield self.snapshot, self.decision

@@ -46,6 +46,8 @@ def project_of(environment: Mapping[str, str]) -> str:
 PROJECT = project_of(os.environ)
 RELEASE = release_of(os.environ)
 TAG = os.environ.get("CPSCHED_TAG") or RELEASE["slurm"]
+KILLS = int(os.environ.get("CPSCHED_SIGKILLS", "10"))
+"""How often tests of kills kill a bridge."""
 TRANSPORT = os.environ.get("CPSCHED_TRANSPORT", "pyslurm")
 """How the bridges of tests talk to Slurm: pyslurm or cli."""
 SAYS_WHY = RELEASE["slurm"] != "22.05"

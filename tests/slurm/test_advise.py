@@ -7,17 +7,15 @@ and the jobs come in with the longest first.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 
 import pytest
 
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import Slurm, wait_until
+from tests.slurm.harness import KILLS, Slurm, wait_until
 
 ALL = ("-N4", "--exclusive")
-KILLS = int(os.environ.get("CPSCHED_SIGKILLS", "10"))
 
 
 def advising(slurm: Slurm, name: str, **settings) -> LiveBridge:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -11,9 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import TRANSPORT, Slurm, docker, wait_until
+from tests.slurm.harness import KILLS, TRANSPORT, Slurm, docker, wait_until
 
-KILLS = int(os.environ.get("CPSCHED_SIGKILLS", "10"))
 HEARTBEAT = "/var/lib/cpsched/heartbeat"
 
 

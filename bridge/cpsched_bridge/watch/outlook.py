@@ -15,6 +15,8 @@ import numpy as np
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER, Cluster, EndedJob, IntArray, Job, Request, Snapshot, frozen_array
 from cpsched.outlook import (
+    DRAWS,
+    TOLD_EVERY_S,
     Calibration,
     Interval,
     Window,
@@ -29,9 +31,6 @@ from cpsched.run_times import RunTimes
 from cpsched.spelling.amounts import minutes_of
 from cpsched_bridge.report import CycleReport
 
-DRAWS = 15
-_LEARN_EVERY_S = 3600
-"""A job that waits is told an interval, to be learned from, when it is first seen, and once an hour."""
 _MOST_TOLD = 200_000
 _MOST_UNREAD = 200_000
 
@@ -155,7 +154,7 @@ class Outlook:
             self._told.pop(next(iter(self._told)))
         for job_id, interval in self.intervals.items():
             told = self._told.setdefault(job_id, [])
-            if not told or now_s - told[-1].told_at_s >= _LEARN_EVERY_S:
+            if not told or now_s - told[-1].told_at_s >= TOLD_EVERY_S:
                 told.append(interval)
 
     def when(self, question: Question) -> list[Expected] | None:
@@ -172,10 +171,10 @@ class Outlook:
 
     def _expected(self, asked: str, job: Job, latest: _Latest) -> Expected:
         snapshot, plan_s = latest.snapshot, latest.plan_s
-        planned_s = planned_start_s(snapshot, plan_s, job)
+        whole = with_job(snapshot, job)
+        planned_s = planned_start_s(whole, plan_s)
         if planned_s == NEVER:
             return Expected(asked, None, None)
-        whole = with_job(snapshot, job)
         drawn_s = drawn_starts(whole, np.append(plan_s, planned_s), self._run_times, DRAWS, snapshot.now_s)[:, -1:]
         (interval,) = self._calibration.intervals(snapshot.now_s, [job], [planned_s], drawn_s)
         return Expected(asked, planned_s, interval)

@@ -259,8 +259,7 @@ class Replay:
         except DecisionFault as fault:
             self.count(fault)
             decision = FAILED
-        self.decision = decision
-        self.state.state.again_s = NEVER if decision.again_s is None else decision.again_s
+        self.note(decision)
         took = clock.wall_ns() - began
         self.dispatch_ns.append(took)
         path = decision.effort.path
@@ -268,6 +267,11 @@ class Replay:
         if self.charge is not None:
             self.spend(took / 1e6 if self.charge == "measured" else self.charge)
         return decision.starts
+
+    def note(self, decision: Decision) -> None:
+        """Keep a decision, and when its dispatcher wants to be asked again."""
+        self.decision = decision
+        self.state.state.again_s = NEVER if decision.again_s is None else decision.again_s
 
     def decided(self) -> Decision:
         """What the policy decides now, within the site's limits where there is a site."""

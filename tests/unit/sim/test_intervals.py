@@ -4,9 +4,10 @@ from itertools import pairwise
 import pytest
 
 from cpsched.dispatchers.lists import ListDispatcher
+from cpsched.outlook import TOLD_EVERY_S
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_sim.intervals import LOOK_EVERY_S, figures, intervals, kept, write_intervals
+from cpsched_sim.intervals import figures, intervals, kept, write_intervals
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -34,7 +35,7 @@ def test_a_job_that_waits_long_is_told_again_once_an_hour():
     times = [each.told.told_at_s for each in found if each.start_s == 20_000]
     assert times[0] == 10
     assert len(times) > 3
-    assert all(later - before >= LOOK_EVERY_S for before, later in pairwise(times[1:]))
+    assert all(later - before >= TOLD_EVERY_S for before, later in pairwise(times[1:]))
 
 
 def test_nothing_of_the_future_is_known():

@@ -3,7 +3,7 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
-from cpsched.outlook import asked_job, planned_start_s, smaller, windows
+from cpsched.outlook import asked_job, planned_start_s, smaller, windows, with_job
 from cpsched.outlook.questions import Window
 from cpsched.planning import plan
 from tests.builders import a_job
@@ -24,7 +24,8 @@ def nodes(count):
 
 
 def start_s(snapshot, walltime_s, request):
-    return planned_start_s(snapshot, plan(snapshot).plan_s, asked_job(snapshot.now_s, walltime_s, request))
+    job = asked_job(snapshot.now_s, walltime_s, request)
+    return planned_start_s(with_job(snapshot, job), plan(snapshot).plan_s)
 
 
 def test_a_job_starts_at_once_where_there_is_room_and_else_when_there_will_be():
