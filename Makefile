@@ -14,11 +14,11 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[dev,docs,report]'
 	touch $@
 
-demo: kernels                   ## control mode on a simulated cluster, live, and a comparison: about three minutes
+demo: kernels                   ## control mode on a simulated cluster, live, and a comparison: three to five minutes
 	$(BIN)/cpsched demo
 
 test: lint kernels $(if $(COVERAGE),coverage) ## everything that CI checks, but for the site and the live Slurm tests; COVERAGE=1: the unit tests as in make coverage
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/slurm --ignore tests/monitoring $(if $(COVERAGE),--ignore tests/unit) tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile quick --ignore tests/slurm --ignore tests/monitoring $(if $(COVERAGE),--ignore tests/unit) tests
 
 check: $(VENV)/.installed       ## after a change: linters and tests of the files that differ from the last commit, or of FILES="one other"
 	$(BIN)/python -m tests.check $(FILES)
@@ -29,8 +29,8 @@ fuzz: $(VENV)/.installed        ## mutated files through the command line, other
 damages: kernels                ## random damages of each file of a bridge; COUNT=2000 of each, from FIRST=0 on
 	CPSCHED_FUZZ_DAMAGES=$(or $(COUNT),2000) CPSCHED_FUZZ_FIRST=$(or $(FIRST),0) $(BIN)/python -m pytest -q -n 2 tests/fuzz/test_stored.py
 
-bounds: $(VENV)/.installed      ## the property suites with every index of the kernels checked
-	NUMBA_BOUNDSCHECK=1 CPSCHED_CACHE_DIR=$(CURDIR)/build/bounds $(BIN)/python -m pytest -q tests/properties
+bounds: $(VENV)/.installed      ## all examples of the properties and of mutated files (make test tries a quarter), every index of the kernels checked
+	NUMBA_BOUNDSCHECK=1 CPSCHED_CACHE_DIR=$(CURDIR)/build/bounds $(BIN)/python -m pytest -q tests/properties tests/fuzz/test_files.py
 
 chaos: kernels                  ## kills at random moments among random faults, KILLS=1000 SEED=1; then real SIGKILLs, a twentieth as many
 	$(BIN)/python -m tests.chaos --kills $(or $(KILLS),1000) --seed $(or $(SEED),1)

@@ -45,6 +45,9 @@ LEANS_ON: dict[str, tuple[str, ...]] = {
         "numba.core.codegen:JITCPUCodegen._add_module",
         "numba.core.codegen:JITCPUCodegen._library_class",
         "numba.core.compiler:Compiler.compile_extra",
+        "numba.core.targetconfig:TargetConfig._values",
+        "numba.core.targetconfig:TargetConfig.options",
+        "numba.core.targetconfig:TargetConfig.values",
     ),
 }
 """By file of this package: module and name of each."""

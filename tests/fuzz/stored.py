@@ -14,12 +14,18 @@ import sqlite3
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from cpsched.model import EndedJob
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.settings import Section
+from cpsched_bridge.store import outlook_file
 from cpsched_bridge.store.damage import sealed
 from cpsched_bridge.store.heartbeat import touch
 from cpsched_bridge.store.ledger import State
+from cpsched_bridge.watch.outlook import Outlook
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
@@ -79,6 +85,7 @@ def make(folder: Path) -> Path:
             bridge.journal._db.execute("pragma wal_checkpoint")  # part of it in the file, part in the log
     assert cluster.jobs[OWN].hold is Hold.ADMIN
     assert {e.job_id for e in bridge.ledger.entries(State.HELD)} == {OWN, *MARKED}
+    outlook_file.write(state / "outlook", a_memory())
     touch(state / "heartbeat")
     (state / "lock").write_text("4711\n")
     copied(state, folder / "killed")
@@ -92,6 +99,19 @@ def make(folder: Path) -> Path:
     settings = {"mode": "control", "adapter": "tests.fuzz.stored", "state_dir": str(state), "durable": False}
     config.write_text(json.dumps({**settings, "options": {"file": str(folder / "cluster")}}))
     return config
+
+
+def a_memory() -> Any:
+    """What an outlook has learned of some jobs, as it is kept."""
+    outlook = Outlook()
+    jobs = [a_job(id, user="ada", name="run", walltime_s=600) for id in range(60)]
+    drawn_s = np.arange(60)[None, :].repeat(5, axis=0) * 600
+    found = outlook._calibration.intervals(0, jobs, drawn_s[0].tolist(), drawn_s)
+    outlook._telling.tell(0, {job.id: interval for job, interval in zip(jobs, found, strict=True)})
+    for job in jobs[:40]:
+        outlook._unread.append(EndedJob(job, 600 * job.id, 600 * job.id + 300))
+    outlook._clock_s = 30_000
+    return outlook.kept()
 
 
 def copied(source: Path, target: Path) -> Path:

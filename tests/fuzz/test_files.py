@@ -13,17 +13,17 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from cpsched_sim.systems.system import load_system
+from cpsched_sim.testing.tries import tries
 from tests.fuzz.command_line import complaint, invoke
 from tests.fuzz.mutations import CHANGES, HOSTILE, mutated
 from tests.fuzz.samples import ASSOCIATIONS, NODES, POLICY, SACCT, SETTINGS, SINFO, SWF, SYSTEM, TRACES, WAITS
 
 MORE = os.environ.get("CPSCHED_FUZZ_CASES")
 FUZZ = settings(
-    max_examples=int(MORE or 350),
+    tries(350) if MORE is None else settings(max_examples=int(MORE), deadline=None),
     derandomize=MORE is None,
     database=None,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 EURORA = ("--system", "eurora")

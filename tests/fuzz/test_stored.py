@@ -20,6 +20,7 @@ from cpsched import plugins
 from cpsched_bridge.program import assembly
 from cpsched_bridge.settings import load
 from cpsched_bridge.store import places
+from cpsched_bridge.watch.outlook import Outlook
 from tests.bridges import a_bridge
 from tests.fakes import FakePace
 from tests.fuzz import stored
@@ -28,7 +29,7 @@ from tests.unit.deploy.deadman import DeadMan, Job
 
 COUNT = int(os.environ.get("CPSCHED_FUZZ_DAMAGES", "12"))
 FIRST = int(os.environ.get("CPSCHED_FUZZ_FIRST", "0"))
-FILES = ("ledger.sqlite", "journal.sqlite", "heartbeat", "lock", "paused", "bridge-id", "beginning")
+FILES = ("ledger.sqlite", "journal.sqlite", "heartbeat", "lock", "paused", "bridge-id", "beginning", "outlook")
 MEMORY = Path("/dev/shm")
 LOGS = tuple(f"{name}-{end}" for name in FILES[:2] for end in ("wal", "shm"))
 ALWAYS = (("status",), ("why", stored.OWN))
@@ -113,6 +114,17 @@ def start(config: Path) -> str:
     return ""
 
 
+def recall(config: Path) -> str:
+    """What is wrong with an outlook that begins with the file, and writes it anew."""
+    path, outlook = config.parent / "state" / "outlook", Outlook()
+    with deadline():
+        assembly.recall(outlook, path)
+        outlook._clock_s = 30_000
+        assembly.keep(outlook, path)
+        assembly.recall(again := Outlook(), path)
+    return "" if again._recalled is not None else "what is learned is not kept"
+
+
 def bare(settings) -> dict:
     return {name: getattr(settings, name) for name in ("mode", "adapter", "options")}
 
@@ -124,7 +136,7 @@ def wrong_after_damage(killed: Path, name: str, number: int) -> str:
     views = (*ALWAYS, *(IN_TURN[(2 * number + more) % len(IN_TURN)] for more in (0, 1)))
     found = [tells(*words, "--config", config) for words in views]
     other = stored.copied(config.parent, config.parent.with_name(f"{name}-{number}-other"))
-    for act, where in ((release_all, config), (start, other)):
+    for act, where in ((release_all, config), (start, other), *([(recall, other)] if name == "outlook" else [])):
         try:
             found.append(f"{act.__name__}: {wrong}" if (wrong := act(where)) else "")
         except Exception:

@@ -16,6 +16,7 @@ from cpsched.planning import EVERY
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.testing.promises import PROMISES, dispatcher_of, examples, policy_of
+from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import can_run, crowds, snapshots, traces
 from cpsched_sim.traces.job import TraceJob
 from tests.builders import a_cluster, a_job, a_snapshot
@@ -55,7 +56,7 @@ def test_the_compiled_judge_agrees_and_what_can_never_run_is_said(name):
     check()
 
 
-@settings(max_examples=100, deadline=None)
+@tries(100)
 @given(traces(), st.sampled_from([name for name in LISTS if name != "prb"]))
 def test_both_lanes_give_the_same_starts(world, name):
     """Start by start and node by node, with the rounds counted alike."""
@@ -67,7 +68,7 @@ def test_both_lanes_give_the_same_starts(world, name):
     assert (fast.rounds, fast.paths, fast.violations) == (ordinary.rounds, ordinary.paths, ())
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(traces(), st.sampled_from(["fcfs", "greedy", "easy", "list-reg"]), st.sampled_from(["ordinary", "fast"]))
 def test_whole_schedules_equal_a_plain_sweep_over_the_events(world, name, lane):
     """Start by start and node by node, against a simulator that shares no code with the kernels or the engine."""
@@ -84,7 +85,7 @@ def test_whole_schedules_equal_a_plain_sweep_over_the_events(world, name, lane):
             assert (schedule.start_s[i], schedule.placement_of(i)) == expected[item.job.id]
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(
     traces(),
     st.sampled_from(["easy", "list-reg", "list-laf", "fcfs", "lookahead"]),
@@ -112,7 +113,7 @@ class Checking(Dispatcher):
         return self.dispatcher.decide(snapshot, need)
 
 
-@settings(max_examples=100, deadline=None)
+@tries(100)
 @given(
     traces(),
     st.sampled_from(["walltime", "last-two"]),
@@ -148,16 +149,11 @@ def test_many_blocks_of_nodes_give_the_same_starts(name):
 class WithoutGroups:
     """A dispatcher that is shown snapshots without the groups that the simulated cluster carries."""
 
-    learns = False
-
     def __init__(self, dispatcher):
-        self.dispatcher = dispatcher
+        self.dispatcher, self.learns, self.learn = dispatcher, dispatcher.learns, dispatcher.learn
 
     def decide(self, snapshot, need="plan"):
         return self.dispatcher.decide(dataclasses.replace(snapshot, by_construction=True), need)
-
-    def learn(self, ended):
-        """Nothing."""
 
 
 def reservation_of_the_first_that_waits(snapshot):
@@ -167,7 +163,7 @@ def reservation_of_the_first_that_waits(snapshot):
     return alone, first, None if first is None else planned[first]
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(st.one_of(snapshots(), crowds()), st.sampled_from(["easy", "ebf", "easy-sjbf"]))
 def test_no_start_delays_the_reservation_of_the_first_that_waits(snapshot, name):
     """EASY: the first job that waits is planned for when it would start if nobody was behind it, whoever starts now."""

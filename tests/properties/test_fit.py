@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from cpsched.fit import holds, refusal, units_by_node, used_by, verify
 from cpsched.model import Decision, Effort, Starts
 from cpsched.planning import GREEDY, plan
+from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import clusters, requests, snapshots
 from tests.builders import a_cluster, a_job, a_snapshot
 
@@ -43,7 +44,7 @@ def nearly(draw, snapshot):
     return columns
 
 
-@settings(max_examples=400, deadline=None)
+@tries(400)
 @given(snapshots(), st.data())
 def test_the_compiled_judge_agrees_on_every_decision(snapshot, data):
     decision = decision_of(*data.draw(nearly(snapshot)))
@@ -70,7 +71,7 @@ NONSENSE = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@tries(400)
 @given(snapshots(most=3), st.tuples(NONSENSE, NONSENSE, NONSENSE, NONSENSE), NONSENSE)
 def test_nothing_that_a_decision_holds_makes_the_judge_raise(snapshot, columns, plan_s):
     decision = decision_of(*columns, plan_s=plan_s)

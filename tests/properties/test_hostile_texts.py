@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
+from cpsched_sim.testing.tries import tries
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import RELEASES, Job, Programs
 
 FORGEABLE = {"spreads_over_nodes", "ntasks_per_gpu", "segment_size"}
@@ -70,7 +71,7 @@ def read(jobs: list[Job], release: str) -> dict[int, Record]:
     return {record["id"]: record for record in Reading(programs=Programs(jobs, release)).read().jobs}
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(sites(), st.sampled_from(RELEASES))
 def test_nobody_writes_into_a_record(site: tuple[list[Job], set[int]], release: str) -> None:
     jobs, odd = site
@@ -89,7 +90,7 @@ def test_nobody_writes_into_a_record(site: tuple[list[Job], set[int]], release: 
             assert value == expected[field] or (field in unreadable and value is None), (job.number, field)
 
 
-@settings(max_examples=80, deadline=None)
+@tries(80)
 @given(sites(), st.sampled_from(RELEASES))
 def test_nobody_writes_into_a_fresh_look(site: tuple[list[Job], set[int]], release: str) -> None:
     jobs, odd = site

@@ -15,6 +15,7 @@ from cpsched.model import NEVER, Cluster, Decision, Effort, Starts
 from cpsched.model.overrun import OVERRUN_CODES, expected_end_s
 from cpsched.planning import EVERY, GREEDY, STRICT, plan, site_of
 from cpsched_sim.cluster.events import revise_overdue
+from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import crowds, snapshots
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties import reference
@@ -26,7 +27,7 @@ def as_plan(decision, snapshot):
     return decision.starts_by_job(snapshot), decision.plan_s.tolist()
 
 
-@settings(max_examples=250, deadline=None)
+@tries(250)
 @given(snapshots(), st.sampled_from(RESERVATIONS), st.booleans(), st.randoms(use_true_random=False))
 def test_plans_on_nodes_equal_the_reference(snapshot, reservations, best_fit, random):
     """Starts with their placements, and every planned start, in a random order of the queue."""
@@ -42,7 +43,7 @@ def test_plans_on_nodes_equal_the_reference(snapshot, reservations, best_fit, ra
         assert as_plan(found, snapshot) == expected
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(crowds(), st.sampled_from(RESERVATIONS), st.booleans(), st.randoms(use_true_random=False))
 def test_plans_of_long_queues_equal_the_reference(snapshot, reservations, best_fit, random):
     """Full clusters of unequal nodes: more requests that fail than a plan remembers, many ties, all sharing rules."""
@@ -70,7 +71,7 @@ def test_the_crowds_are_crowds():
     assert np.mean(np.array(waiting) > 0) > 0.9
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(
     st.one_of(snapshots(), crowds()),
     st.sampled_from(["reg", "shortest", "longest", "sjf", "ljf", "saf", "laf", "spf"]),
@@ -98,7 +99,7 @@ def test_every_order_equals_the_reference(snapshot, order, reservations):
         assert as_plan(plan(snapshot, order, 1, backfill="shortest"), snapshot) == expected
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(st.one_of(snapshots(), crowds()), st.sampled_from(RESERVATIONS), st.sampled_from(["first-fit", "best-fit"]))
 def test_asking_for_the_starts_alone_gives_the_same_starts(snapshot, reservations, allocation):
     cut = plan(snapshot, reservations=reservations, allocation=allocation, need="starts")
@@ -106,7 +107,7 @@ def test_asking_for_the_starts_alone_gives_the_same_starts(snapshot, reservation
     assert cut.starts_by_job(snapshot) == whole.starts_by_job(snapshot)
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(snapshots(), st.sampled_from(RESERVATIONS))
 def test_a_pool_counted_or_placed_gives_the_same_plan(snapshot, reservations):
     """One node of one resource: the pool's kernel and the nodes' kernel agree in every start."""
@@ -119,7 +120,7 @@ def test_a_pool_counted_or_placed_gives_the_same_plan(snapshot, reservations):
     assert as_plan(plan(pooled, reservations=reservations), pooled) == counted
 
 
-@settings(max_examples=250, deadline=None)
+@tries(250)
 @given(snapshots(), st.data())
 def test_the_compiled_fit_rule_says_what_verify_says(snapshot, data):
     """Valid placements, and ones with wrong nodes, counts and slots."""

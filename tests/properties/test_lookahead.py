@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cpsched.dispatchers.lookahead.dispatcher import Lookahead
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.fit import verify
 from cpsched.model import NEVER
+from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import snapshots
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties import reference
@@ -22,7 +23,7 @@ def reference_plan(dispatcher, snapshot, reservations):
     return reference.plan(snapshot, [*order, *(p for p in range(len(ids)) if p not in order)], reservations)
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(snapshots(), st.sampled_from(sorted(set(OBJECTIVES) - {"bsld"})), st.integers(0, 40))
 def test_its_plan_is_the_list_schedule_of_its_order(snapshot, objective, effort):
     """Jobs taken back and placed again in a search leave no trace: starts with placements, and every planned start."""
@@ -49,7 +50,7 @@ small = st.tuples(st.integers(1, 3), st.integers(1, 40))
 pools = st.builds(a_pool, st.lists(small, max_size=2), st.lists(sizes, min_size=2, max_size=10))
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(pools, st.sampled_from(["af", "awf"]), st.integers(0, 3), st.integers(0, 40), st.sampled_from([2, 127]))
 @example(a_pool([(2, 7)], [(8, 5), (7, 9), (1, 10), (7, 1)]), "awf", 1, 12, 2)  # a change behind the reservation
 def test_on_a_pool_few_reservations_give_the_list_schedule_of_its_order_with_as_many(
@@ -68,7 +69,7 @@ def test_on_a_pool_few_reservations_give_the_list_schedule_of_its_order_with_as_
 
 
 @pytest.mark.parametrize("objective", ["af", "awf"])
-@settings(max_examples=25, deadline=None)
+@tries(25)
 @given(snapshots())
 def test_more_search_costs_no_more(objective, snapshot):
     """The first decodes of a longer search are those of a shorter one."""
@@ -83,7 +84,7 @@ def test_more_search_costs_no_more(objective, snapshot):
     assert costs[0] >= costs[1] >= costs[2]
 
 
-@settings(max_examples=50, deadline=None)
+@tries(50)
 @given(snapshots())
 def test_the_default_lets_no_job_that_waited_for_long_wait_longer_than_all_do_by_arrival(snapshot):
     """The bound of the longest wait holds for every plan that a search settles on."""

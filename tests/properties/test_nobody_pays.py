@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import structlog
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.dispatchers.base import Dispatcher
@@ -23,6 +23,7 @@ from cpsched.dispatchers.lookahead.dispatcher import Lookahead
 from cpsched.model import Job
 from cpsched_bridge.cycle.put_off import KINDS_IN_VAIN
 from cpsched_bridge.ports import Hold
+from cpsched_sim.testing.tries import tries
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakePace, FirstFit
@@ -118,7 +119,7 @@ def mallorys(drawn: Sequence[tuple[int, str, int, int, int]]) -> list[Arrival]:
     return found
 
 
-@settings(max_examples=12, deadline=None)
+@tries(12)
 @given(st.lists(SMALL, min_size=1, max_size=12), st.lists(IN_VAIN, min_size=1, max_size=25))
 def test_where_there_is_room_for_all_the_others_start_to_the_second_as_without_the_user(
     others: list[tuple[int, int, int]], vain: list[tuple[int, str, int, int, int]]
@@ -131,7 +132,7 @@ def test_where_there_is_room_for_all_the_others_start_to_the_second_as_without_t
     assert len(without.starts_s) == len(others)
 
 
-@settings(max_examples=12, deadline=None)
+@tries(12)
 @given(st.lists(SMALL, min_size=1, max_size=20), st.lists(IN_VAIN, min_size=1, max_size=25))
 def test_where_they_share_each_start_in_vain_costs_the_others_its_own_time_at_most(
     others: list[tuple[int, int, int]], vain: list[tuple[int, str, int, int, int]]

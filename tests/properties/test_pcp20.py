@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.dispatchers.cp import window
@@ -24,6 +24,7 @@ from cpsched.fit import verify
 from cpsched.kernels.cp.considered import startable
 from cpsched.kernels.cp.delays import delay
 from cpsched.model import Cluster, Decision, Job, Request, RunningJob, Snapshot
+from cpsched_sim.testing.tries import tries
 from tests.builders import a_snapshot
 
 
@@ -73,7 +74,7 @@ def planned_slowdown(decision: Decision, snapshot: Snapshot) -> float:
 
 
 @given(snapshots(nodes=4, jobs=7, longest_s=50, plain=False))
-@settings(max_examples=150, deadline=None)
+@tries(150)
 def test_never_infeasible_never_worse_than_the_first_dive(snapshot: Snapshot) -> None:
     decision = ConstraintDispatcher(effort=400).decide(snapshot)
     assert verify(decision, snapshot) == []
@@ -141,7 +142,7 @@ def exhaustive(snapshot: Snapshot, jobs: Sequence[Job]) -> float:
 
 
 @given(snapshots(nodes=2, jobs=3, longest_s=4, plain=True))
-@settings(max_examples=80, deadline=None)
+@tries(80)
 def test_optimal_where_exhaustive_search_can_tell(snapshot: Snapshot) -> None:
     decision = ConstraintDispatcher(effort=80_000, restarts=100).decide(snapshot)
     assert verify(decision, snapshot) == []
@@ -153,7 +154,7 @@ def test_optimal_where_exhaustive_search_can_tell(snapshot: Snapshot) -> None:
 
 
 @given(snapshots(nodes=2, jobs=3, longest_s=4, plain=True))
-@settings(max_examples=80, deadline=None)
+@tries(80)
 def test_the_solver_alone_decides_as_the_certain_answers_do(snapshot: Snapshot) -> None:
     """From the first dive, without the shortcuts: the same objective, proved, by the solver."""
     facts = window.facts_of(snapshot)

@@ -22,6 +22,7 @@ from cpsched.model import NEVER, Cluster, IntArray
 from cpsched.planning import EVERY, site_of
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import replay
+from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import crowds, snapshots
 from cpsched_sim.traces.job import TraceJob
 from tests.builders import a_job, a_snapshot
@@ -103,7 +104,7 @@ def scattered(random, nodes, kinds):
     return np.repeat(random.integers(1, kinds + 1, nodes), lengths)[:nodes]
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 200), st.integers(1, 6))
 def test_ranges_give_and_take_back_what_single_nodes_do(seed, nodes, kinds):
     """Jobs placed one after the other by random units and ranks of the groups; some are taken back in between."""
@@ -164,7 +165,7 @@ def carried(site: Site) -> int:
     return site.groups.count
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 200))
 def test_a_layout_sees_what_moved_since_the_last_one(seed, nodes):
     """Blocks in which no node moved are not looked at again; at their borders nothing is lost."""
@@ -224,7 +225,7 @@ def totals(site: Site, search: Search) -> tuple[IntArray, IntArray]:
     return search.totals.times[0, :n].copy(), search.totals.free[0, : n * resources].copy()
 
 
-@settings(max_examples=100, deadline=None)
+@tries(100)
 @given(st.one_of(snapshots(), crowds()))
 def test_what_all_nodes_have_free_over_time_is_what_running_jobs_give_back(snapshot):
     times, free = totals(site_of(snapshot), new_search(SearchSettings(0, 1, 1, 1, 1, 0, 127, 63, 0)))

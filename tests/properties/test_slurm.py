@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
@@ -14,6 +14,7 @@ from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.testing.promises import policy_of
+from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import snapshots, traces
 from tests.properties import slurm_reference
 
@@ -65,7 +66,7 @@ def ranked(snapshot: Snapshot, ranks: list[int]) -> Snapshot:
     return Snapshot.of(snapshot.now_s, snapshot.cluster, snapshot.free, jobs, running, estimates)
 
 
-@settings(max_examples=100, deadline=None)
+@tries(100)
 @given(
     snapshots(12),
     parameters(),
@@ -87,7 +88,7 @@ def test_one_instant_equals_a_plain_plan_second_by_second(snapshot, rules, ranks
         assert decision.plan_by_job(snapshot) == plan.planned
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(snapshots(10), parameters(bf_interval=-1, sched_interval=-1, batch_sched_delay=3), st.integers(1, 5))
 def test_submitted_jobs_alone_equal_a_plain_pass(snapshot, rules, count):
     """Without the main loop and backfill a job starts as it is submitted, or never: the last ones are submitted now."""
@@ -101,7 +102,7 @@ def test_submitted_jobs_alone_equal_a_plain_pass(snapshot, rules, count):
     assert twin.decide(snapshot, "starts").starts_by_job(snapshot) == plan.starts
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(traces(10), parameters(bf_resolution=7), st.sampled_from([-1, 5, 60]))
 def test_whole_schedules_equal_a_sweep_over_the_seconds(world, rules, interval):
     """The twin skips the passes that start nothing, and asks to be called for the others: the sweep makes them all."""
@@ -125,7 +126,7 @@ UNLIMITED = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(traces(), st.sampled_from(["walltime", "last-two"]))
 def test_without_clocks_and_limits_it_is_the_list_with_all_reservations(world, predictor):
     """Backfill at every event, an endless window of single seconds, and parts reserved: `list-reg`, node by node."""
@@ -143,7 +144,7 @@ def test_without_clocks_and_limits_it_is_the_list_with_all_reservations(world, p
 
 
 @pytest.mark.parametrize("passes", ["bf_interval=-1", "bf_interval=-1,bf_max_job_test=1"])
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(world=traces())
 def test_without_backfill_it_is_first_come_first_served(passes, world):
     cluster, trace = world

@@ -5,11 +5,12 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.metrics import Measures, steps
+from cpsched_sim.testing.tries import tries
 from cpsched_sim.traces import native
 from cpsched_sim.traces.record import Record, Units
 from cpsched_sim.traces.swf import SwfReader
@@ -47,7 +48,7 @@ def recorded(job, wait_s):
     return job._replace(start_s=None if wait_s is None else job.submit_s + wait_s)
 
 
-@settings(max_examples=200, deadline=None)
+@tries(200)
 @given(records(), st.lists(st.none() | st.integers(0, 10**9), min_size=6, max_size=6))
 def test_own_format_round_trip(jobs, waits_s):
     jobs = [recorded(job, wait_s) for job, wait_s in zip(jobs, waits_s, strict=False)]
@@ -57,7 +58,7 @@ def test_own_format_round_trip(jobs, waits_s):
         assert list(native.NativeReader(path)) == jobs
 
 
-@settings(max_examples=300, deadline=None)
+@tries(300)
 @given(
     st.lists(st.lists(st.sampled_from(["-1", "0", "1", "7", "2.5", "x", "nan", "inf", ";"]), min_size=15, max_size=19))
 )

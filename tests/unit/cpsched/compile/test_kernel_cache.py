@@ -112,6 +112,20 @@ def install(tmp_path: Path) -> Install:
     return Install.at(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    install = Install.at(tmp_path_factory.mktemp("compiled"))
+    assert install.run().new
+    return install.root
+
+
+@pytest.fixture
+def compiled(compiled_once: Path, tmp_path: Path) -> Install:
+    """An install of the test's own whose door is in the cache beside the package."""
+    shutil.copytree(compiled_once, tmp_path, dirs_exist_ok=True)
+    return Install(tmp_path)
+
+
 @pytest.fixture
 def shared() -> Iterator[Install]:
     """An install that other users may read; pytest's own directories are closed to them."""
@@ -147,16 +161,14 @@ def test_a_door_compiles_at_its_first_call_and_is_found_by_the_next_process(inst
     ],
 )
 def test_a_change_in_a_called_module_or_in_a_constant_from_elsewhere_is_noticed(
-    install: Install, module: str, text: str
+    compiled: Install, module: str, text: str
 ) -> None:
-    install.run()
-    install.write(module, text)
-    assert (again := install.run()).answers == [12, 15]
+    compiled.write(module, text)
+    assert (again := compiled.run()).answers == [12, 15]
     assert again.new
 
 
-def test_a_copied_install_finds_its_cache_whatever_the_time_stamps_say(install: Install, tmp_path: Path) -> None:
-    install.run()
+def test_a_copied_install_finds_its_cache_whatever_the_time_stamps_say(compiled: Install, tmp_path: Path) -> None:
     shutil.copytree(tmp_path, tmp_path / "image", copy_function=shutil.copyfile)
     copy = Install(tmp_path / "image")
     assert (found := copy.run()).answers == [8, 10]
@@ -165,13 +177,12 @@ def test_a_copied_install_finds_its_cache_whatever_the_time_stamps_say(install: 
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", None], ids=["empty", "garbage", "truncated"])
-def test_a_damaged_file_is_compiled_anew_and_replaced(install: Install, damage: bytes | None) -> None:
-    install.run()
-    (file,) = install.beside.iterdir()
+def test_a_damaged_file_is_compiled_anew_and_replaced(compiled: Install, damage: bytes | None) -> None:
+    (file,) = compiled.beside.iterdir()
     file.write_bytes(file.read_bytes()[:-100] if damage is None else damage)
-    assert (again := install.run()).answers == [8, 10]
+    assert (again := compiled.run()).answers == [8, 10]
     assert again.new
-    assert not install.run().new
+    assert not compiled.run().new
 
 
 def test_the_directory_of_numba_comes_first_and_the_others_are_read(install: Install) -> None:
@@ -183,23 +194,21 @@ def test_the_directory_of_numba_comes_first_and_the_others_are_read(install: Ins
     assert not beside.new
 
 
-def test_a_directory_of_ones_own_is_the_only_one_that_is_read_and_written(install: Install) -> None:
-    install.run()
-    alone = {"CPSCHED_CACHE_DIR": str(install.explicit), "NUMBA_CACHE_DIR": str(install.root / "unused")}
-    first, second = install.run(**alone), install.run(**alone)
-    assert (first.folder, first.new) == (install.explicit, True)
-    assert (second.folder, second.new) == (install.explicit, False)
-    assert not (install.root / "unused").exists()
-    (blocked := install.root / "file").touch()
-    assert install.run(CPSCHED_CACHE_DIR=str(blocked / "below")).folder is None
+def test_a_directory_of_ones_own_is_the_only_one_that_is_read_and_written(compiled: Install) -> None:
+    alone = {"CPSCHED_CACHE_DIR": str(compiled.explicit), "NUMBA_CACHE_DIR": str(compiled.root / "unused")}
+    first, second = compiled.run(**alone), compiled.run(**alone)
+    assert (first.folder, first.new) == (compiled.explicit, True)
+    assert (second.folder, second.new) == (compiled.explicit, False)
+    assert not (compiled.root / "unused").exists()
+    (blocked := compiled.root / "file").touch()
+    assert compiled.run(CPSCHED_CACHE_DIR=str(blocked / "below")).folder is None
 
 
 @pytest.mark.parametrize("setting", ["NUMBA_BOUNDSCHECK", "NUMBA_OPT"])
-def test_code_made_under_other_settings_of_the_compiler_is_told_apart(install: Install, setting: str) -> None:
-    install.run()
-    assert install.run(**{setting: "1"}).new
-    assert not install.run(**{setting: "1"}).new
-    assert not install.run().new
+def test_code_made_under_other_settings_of_the_compiler_is_told_apart(compiled: Install, setting: str) -> None:
+    assert compiled.run(**{setting: "1"}).new
+    assert not compiled.run(**{setting: "1"}).new
+    assert not compiled.run().new
 
 
 def test_two_processes_that_compile_at_once_both_get_their_answer(install: Install) -> None:

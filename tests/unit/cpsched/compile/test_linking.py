@@ -88,3 +88,16 @@ def test_functions_that_others_compile_share_what_a_door_compiled_and_work(
 
     assert ordinary(4).tolist() == [4, 4, 4]
     assert type(next(iter(ordinary.overloads.values())).library).__name__ != "Linked"
+
+
+def test_the_options_of_the_compiler_are_gathered_as_numba_gathers_them() -> None:
+    only_where_linking_is_ours()
+    from numba.core.compiler import Flags
+
+    from cpsched.compile import linking
+
+    flags = cast(Any, Flags)()
+    assert linking.gathered(flags) == flags.values()
+    flags.nrt, flags.error_model = True, "numpy"
+    assert linking.gathered(flags) == flags.values()
+    assert list(linking.gathered(flags)) == list(flags.values())
