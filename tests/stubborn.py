@@ -67,8 +67,8 @@ class StubbornCluster(FakeCluster):
             if fake.start_s is not None:
                 self.started_s.setdefault(id, fake.start_s)
 
-    def _observe(self) -> Observation:
-        seen = super()._observe()
+    def read(self) -> Observation:
+        seen = super().read()
         return replace(seen, pending=tuple(self._shown(each) for each in seen.pending))
 
     def _shown(self, pending: PendingJob) -> PendingJob:
@@ -88,11 +88,11 @@ class StubbornCluster(FakeCluster):
         hold = {"held by the cluster": Hold.CLUSTER, "bounced": Hold.ADMIN, "held by its owner": Hold.USER}.get(kind)
         return replace(pending, obstacle=obstacle, hold=hold or pending.hold, outranked=kind == "outranked")
 
-    def _start(self, order: StartOrder) -> Outcome:
+    def start_one(self, order: StartOrder) -> Outcome:
         kind = self.kinds.get(order.job.id)
         if kind == "refused":
             return Outcome(order.job.id, "refused", "permission denied")
-        done = super()._start(order)
+        done = super().start_one(order)
         fake: FakeJob = self.jobs[order.job.id]
         if kind == "bounced":
             fake.hold, fake.pin = Hold.ADMIN, ()

@@ -358,6 +358,13 @@ class Backend(Protocol):
         """Clear pins and release to the cluster's own scheduler. Works without `observe` having run."""
         ...
 
+    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """Clear pins of pending jobs that somebody else holds; whoever holds a job goes on holding it.
+
+        A job that nobody holds is `refused`: it might start while its pin is half undone.
+        """
+        ...
+
     def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
         """Leave `claim` on the cluster where `instead_of` stands; None: only where none stands.
 

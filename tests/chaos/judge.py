@@ -32,6 +32,15 @@ def after_a_good_cycle(site: Site, entries: Mapping[int, Entry], arrived: frozen
                 f"job {id} is held by the {job.held_by}, and the ledger says {entry.state if entry else 'nothing'}"
             )
         touchable = job.held_by not in ("owner", "admin")
+        if (
+            job.pending
+            and job.pin
+            and not touchable
+            and entry is not None
+            and entry.state is State.FREE
+            and id not in arrived
+        ):
+            found.append(f"job {id} is held by its {job.held_by}, and our list is on it: {job.pin}")
         seen_running = entry is None or entry.state is not State.STARTING  # else the start itself may still come true
         if job.pending and job.old_pin and touchable and seen_running and id not in arrived:
             found.append(f"job {id} was requeued, and its old list is still on it: {job.pin}")

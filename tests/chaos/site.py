@@ -301,6 +301,14 @@ class Site:
         self.note(f"the bridge hands job {id} back")
         return Outcome(id, "done")
 
+    def unpin(self, id: int) -> Outcome:
+        job = self.jobs.get(id)
+        if job is None or not job.pending or job.held_by == "nobody":
+            return Outcome(id, "refused", "not pending, or held by nobody")
+        job.pin, job.stalled, job.old_pin = (), False, False
+        self.note(f"the bridge takes the pin off job {id}, which its {job.held_by} holds")
+        return Outcome(id, "done")
+
     def ranks(self) -> list[Rank]:
         """As Slurm does, without the points of held jobs."""
         found = []
@@ -372,6 +380,9 @@ class SiteBackend:
 
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         return self._batch("hand_back", [lambda id=id: self.site.hand_back(id) for id in job_ids], list(job_ids))
+
+    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        return self._batch("unpin", [lambda id=id: self.site.unpin(id) for id in job_ids], list(job_ids))
 
     def ranks(self) -> Sequence[Rank]:
         self.site.fuse.burn()

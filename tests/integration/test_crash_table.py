@@ -57,6 +57,9 @@ class Mortal(MockBackend):
     def hand_back(self, job_ids):
         return self._do("hand back", super().hand_back, job_ids, job_ids)
 
+    def unpin(self, job_ids):
+        return self._do("unpin", super().unpin, job_ids, job_ids)
+
     def _do(self, kind, command, batch, ids):
         if kind == self.dies_in:
             if self.done_before:
@@ -176,6 +179,12 @@ def started_slowly(world):
     return w
 
 
+def held_by_owner(world):
+    w = started_slowly(world)
+    w.site._holds[FIRST] = Hold.USER
+    return w
+
+
 def overdue(world):
     w = started_slowly(world)
     w.later(TIMEOUT_S + 1)
@@ -241,6 +250,10 @@ POINTS: dict[str, Point] = {
         waiting_two, lambda w: w.die_sending("hand back", "stop", done=1), SECOND),
     "between the intent to hand back and the hand-back, with a pin on the job": (
         started_slowly, lambda w: w.die_sending("hand back", "stop"), FIRST),
+    "before that hold is written": (held_by_owner, lambda w: w.die_writing(State.FREE), FIRST),
+    "between that and the order that takes the list off": (held_by_owner, lambda w: w.die_sending("unpin"), FIRST),
+    "after that order, before its answer is written": (
+        held_by_owner, lambda w: w.die_sending("unpin", done=1), FIRST),
     "before the round is written to the journal": (starting, lambda w: w.die_in_journal("write_round"), FIRST),
     "after the round, before its events are written to the journal": (
         starting, lambda w: w.die_in_journal("write_events"), FIRST),
@@ -288,8 +301,10 @@ def test_a_death_there_leaves_this_and_the_next_cycle_does_that(world, row) -> N
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_after_a_death_there_every_job_is_started_once(world, row) -> None:
     """Also those whose launch the cluster delays for ever: they are left to its own scheduler in the end."""
-    w, _ = dead_at(row[0], world)
-    for _ in range(200):
+    w, job_id = dead_at(row[0], world)
+    for at in range(200):
+        if at == 5 and w.site.hold_of(job_id) is Hold.USER:
+            w.site._holds[job_id] = Hold.NONE
         assert w.bridge.cycle().result == "ok"
         w.later(10)
     assert w.bridge.ledger.kept() == [], list(w.bridge.ledger.entries(*KEPT))

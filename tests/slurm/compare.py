@@ -1,56 +1,46 @@
 """The same jobs under Slurm's own backfill and under the bridge, on the same cluster, one after the other.
 
-`make cluster`, then `python -m tests.slurm.compare [--jobs N] [--seeds N] [--dispatcher NAME]... [--without-slurm]`:
-submits a seeded mix as ordinary users at seeded moments, waits for all of it, and prints mean and longest wait, mean
-and 95th percentile of the bounded slowdown, and makespan, from the accounting records. After more than one seed come
-the means over the seeds with their standard deviations, and in how many seeds a dispatcher was better than Slurm. The
-bridge talks to Slurm as CPSCHED_TRANSPORT says: pyslurm, or cli.
+`make cluster`, then `python -m tests.slurm.compare [pyslurm | cli] [--workload NAME] [--jobs N] [--seeds N]
+[--row NAME]... [--out FILE]`: submits a seeded mix as ordinary users at seeded moments, waits for all of it, and prints
+mean and longest wait, mean and 95th percentile of the bounded slowdown, and makespan, from the accounting records.
+After more than one seed come the means over the seeds with their standard deviations, and in how many seeds a row was
+better than Slurm. Rows are Slurm alone, mode advise by `lookahead`, and mode control by the dispatchers that are named.
+
+Two workloads:
+
+- `shorter`: jobs of 2 to 34 s. Slurm looks every 5 s, the bridge every second.
+- `longer`: jobs of 1 to 16 minutes beside Slurm's usual intervals (`bf_interval=30`, `sched_interval=60`,
+  `bf_resolution=60`), all of it ten times as fast: jobs, limits and pauses, the intervals of Slurm and those of the
+  bridge. The bridge looks as often as Slurm's backfill does, and advises as often as it does by default: every 30 s.
+  What the machine itself takes to start and to end a job is not faster, and so weighs ten times as much, in every row.
+
+`--out` keeps what Slurm alone made of the workloads, for `tests.slurm.twin --again`.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
 import statistics
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from cpsched.metrics import bounded_slowdown
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import TRANSPORT, Slurm, wait_until
+from tests.slurm.twin import COMPARED, Recorded, Run, Submitted, keep, recorded, submit, workload
 
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """One sbatch: when, as whom, asking for what, and how long it runs."""
-
-    pause_s: float
-    user: str
-    options: str
-    run_s: int
-
-
-def workload(count: int, seed: int, mean_pause_s: float) -> list[Submission]:
-    """Small and large jobs, short and long; limits are given in whole minutes, as Slurm wants them."""
-    choose = random.Random(seed)
-    shapes = ["-n1", "-n2", "-n4", "-n8", "-n16", "-N2 -n8", "-N2 -n32", "-N4 -n16", "-n4 --gres=gpu:1", "-n1 --mem=6G"]
-    found = []
-    for _ in range(count):
-        run_s = choose.choice([2, 3, 5, 8, 13, 21, 34])
-        limit = 1 if run_s < 30 or choose.random() < 0.3 else 2
-        shape = choose.choices(shapes, [6, 5, 5, 4, 2, 3, 1, 1, 3, 2])[0]
-        pause_s = choose.expovariate(1 / mean_pause_s)
-        found.append(Submission(pause_s, choose.choice(["alice", "bob"]), f"{shape} -t{limit}", run_s))
-    return found
-
-
-def submit(slurm: Slurm, jobs: list[Submission]) -> list[str]:
-    """Submit all, at their moments; ids in order."""
-    lines = [
-        f"sleep {job.pause_s:.2f}; runuser -u {job.user} -- sbatch --chdir=/tmp --parsable -o /dev/null {job.options} "
-        f"--wrap 'sleep {job.run_s}'"
-        for job in jobs
-    ]
-    return slurm.run("bash", "-s", user="root", stdin="\n".join(lines), timeout_s=900).split()
+FASTER = 10
+"""So many times as fast as on a site is the workload `longer`."""
+USUAL_S = 30 / FASTER
+"""Slurm's usual interval of backfill, and that of advice, in the time of that workload."""
+PACE: dict[str, dict[str, Any]] = {
+    "shorter": {"advise": {"every_s": 1.0}},
+    "longer": {"cycle": {"interval_s": USUAL_S}, "advise": {"every_s": USUAL_S}},
+}
+"""How often the bridge looks and advises, where not as by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +58,23 @@ class Figures:
         return [self.wait, self.longest, self.slowdown, self.late_slowdown, self.span]
 
 
-SLURM = "Slurm's own backfill"
+SLURM = "slurm"
 COLUMNS = ("mean wait s", "longest s", "mean slowdown", "p95 slowdown", "makespan s")
 
 
-def measure(slurm: Slurm, jobs: list[Submission]) -> Figures:
+def measure(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> tuple[Figures, list[Recorded]]:
     """Run all to their ends, and say what came of it."""
-    ids = submit(slurm, jobs)
+    ids = submit(slurm, run, jobs)
     wait_until(lambda: not slurm.run("squeue", "-h").strip(), 900, "all jobs have ended", every_s=1.0)
-    ran = slurm.sacct(ids)
+    wait_until(lambda: "Unknown" not in slurm.run("sacct", "-aXnPo", "End", "-j", ",".join(ids)), 60, "all are told")
+    ran = recorded(slurm, jobs, ids)
     assert len(ran) == len(jobs), f"{len(ran)} of {len(jobs)} jobs are in the accounting database"
-    assert {job.state for job in ran.values()} == {"COMPLETED"}
-    waits, slowdowns = [], []
-    for job in ran.values():
-        assert job.start_s is not None
-        assert job.end_s is not None
-        waits.append(job.start_s - job.submit_s)
-        slowdowns.append(float(bounded_slowdown(waits[-1], job.end_s - job.start_s)))
-    span_s = max(job.end_s or 0 for job in ran.values()) - min(job.submit_s for job in ran.values())
+    waits = [job.start_s - job.submit_s for job in ran]
+    ran_s = [job.end_s - job.start_s for job in ran]
+    slowdowns = [float(bounded_slowdown(wait, run_s)) for wait, run_s in zip(waits, ran_s, strict=True)]
+    span_s = max(job.end_s for job in ran) - min(job.submit_s for job in ran)
     late = sorted(slowdowns)[int(0.95 * (len(slowdowns) - 1))]
-    return Figures(statistics.mean(waits), max(waits), statistics.mean(slowdowns), late, span_s)
+    return Figures(statistics.mean(waits), max(waits), statistics.mean(slowdowns), late, span_s), ran
 
 
 def line(name: str, cells: list[str]) -> str:
@@ -109,38 +96,46 @@ def summary(found: dict[str, list[Figures]]) -> list[str]:
     return lines
 
 
+def bridge(slurm: Slurm, transport: str, row: str, workload: str, predictor: str) -> LiveBridge:
+    """The bridge of a row."""
+    mode, dispatcher = ("advise", "lookahead") if row == "advise" else ("control", row)
+    policy = {"dispatcher": dispatcher, "predictor": predictor}
+    options = {"transport": transport}
+    return LiveBridge(slurm, "compare", mode=mode, policy=policy, options=options, **PACE[workload])
+
+
 def main() -> None:
     """Run as a command."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=150)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("transport", nargs="?", choices=["pyslurm", "cli"], default=TRANSPORT)
+    parser.add_argument("--workload", choices=list(COMPARED), default="shorter")
+    parser.add_argument("--jobs", type=int, help="in each workload; default: 100 shorter, 45 longer ones")
     parser.add_argument("--seeds", type=int, default=1, help="how many workloads, of seeds 1, 2, ...")
-    parser.add_argument("--pause", type=float, default=0.7, help="mean seconds between two submissions")
-    parser.add_argument("--dispatcher", action="append", help="default: easy, pcp20 and lookahead")
+    parser.add_argument("--first", type=int, default=1, help="the first of these seeds")
+    parser.add_argument("--row", action="append", help="slurm, advise, or a dispatcher; default: with lookahead")
     parser.add_argument("--predictor", default="walltime")
-    parser.add_argument("--without-slurm", action="store_true", help="the bridge alone, Slurm's own backfill left out")
+    parser.add_argument("--out", type=Path, help="where the records of Slurm alone are kept; more are appended")
     wanted = parser.parse_args()
+    count, run = wanted.jobs or {"shorter": 100, "longer": 45}[wanted.workload], COMPARED[wanted.workload]
     slurm = Slurm()
     found: dict[str, list[Figures]] = {}
 
-    def run(name: str, jobs: list[Submission]) -> None:
-        found.setdefault(name, []).append(measure(slurm, jobs))
-        print(line(name, [f"{cell:.1f}" for cell in found[name][-1].row()]), flush=True)
-
     try:
-        for seed in range(1, wanted.seeds + 1):
-            jobs = workload(wanted.jobs, seed, wanted.pause)
-            print(line(f"{len(jobs)} jobs, seed {seed}", list(COLUMNS)), flush=True)
-            if not wanted.without_slurm:
+        for seed in range(wanted.first, wanted.first + wanted.seeds):
+            jobs = workload(run, count, seed)
+            print(line(f"{count} {wanted.workload}, seed {seed}", list(COLUMNS)), flush=True)
+            for row in wanted.row or [SLURM, "advise", "lookahead"]:
                 slurm.reset()
-                slurm.plugin(on=False)
-                run(SLURM, jobs)
-            for dispatcher in wanted.dispatcher or ["easy", "pcp20", "lookahead"]:
-                slurm.reset()
-                slurm.plugin(on=True)
-                policy = {"dispatcher": dispatcher, "predictor": wanted.predictor}
-                with LiveBridge(slurm, "compare", policy=policy) as bridge:
-                    run(f"{TRANSPORT}, {dispatcher}", jobs)
-                    bridge.wait_for_rounds(1)
+                with slurm.configured(f"SchedulerParameters={run.parameters}"):
+                    slurm.plugin(on=row not in (SLURM, "advise"))
+                    beside = (slurm, wanted.transport, row, wanted.workload, wanted.predictor)
+                    with nullcontext() if row == SLURM else bridge(*beside):
+                        figures, record = measure(slurm, run, jobs)
+                    if row == SLURM and wanted.out:
+                        keep(wanted.out, wanted.workload, slurm.run("scontrol", "show", "config"), record)
+                name = row if row == SLURM else f"{wanted.transport}, {row}"
+                found.setdefault(name, []).append(figures)
+                print(line(name, [f"{cell:.1f}" for cell in figures.row()]), flush=True)
         if wanted.seeds > 1:
             print("\n".join(summary(found)))
     finally:

@@ -1,6 +1,6 @@
 """Two accounts with shares 80 : 20 and equal load: what each uses over time, under Slurm's own backfill and the bridge.
 
-`make cluster`, then `python -m tests.slurm.shares [--minutes N] [--dispatcher NAME]...`: prints, from the accounting
+`make cluster`, then `python -m tests.slurm.shares [--minutes N] [--row NAME]...`: prints, from the accounting
 records alone, the share of account `major` in all processor seconds since the beginning, every half minute.
 
 Slurm looks at what was used once a minute (the shortest PriorityCalcPeriod), and whoever is behind then has the whole
@@ -91,15 +91,17 @@ def curve(slurm: Slurm, seconds: float) -> list[tuple[int, float]]:
     return [(mark, value) for mark, value in found if value is not None]
 
 
-def under(slurm: Slurm, dispatcher: str | None, seconds: float) -> list[tuple[int, float]]:
-    """The curve under a dispatcher of the bridge, or under Slurm's own backfill."""
+def under(slurm: Slurm, row: str, seconds: float) -> list[tuple[int, float]]:
+    """The curve under Slurm's own backfill, in mode advise, or under a dispatcher of the bridge."""
     slurm.reset()
     with two_accounts(slurm):
-        if dispatcher is None:
+        if row == "slurm":
             return curve(slurm, seconds)
-        slurm.plugin(on=True)
+        slurm.plugin(on=row != "advise")
+        dispatcher = "lookahead" if row == "advise" else row
         weight = {"dispatcher_settings": {"site_weight": 1}} if dispatcher == "lookahead" else {}
-        with LiveBridge(slurm, "shares", policy={"dispatcher": dispatcher, **weight}):
+        how = {"mode": "advise", "advise": {"every_s": 5.0}} if row == "advise" else {}
+        with LiveBridge(slurm, "shares", policy={"dispatcher": dispatcher, **weight}, **how):
             return curve(slurm, seconds)
 
 
@@ -107,15 +109,16 @@ def main() -> None:
     """Run as a command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=6, help="of load, under each")
-    parser.add_argument("--dispatcher", action="append", help="default: easy and lookahead")
+    parser.add_argument(
+        "--row", action="append", help="slurm, advise, or a dispatcher; default: with easy and lookahead"
+    )
     wanted = parser.parse_args()
     slurm, seconds, far_off = Slurm(), 60 * wanted.minutes, False
     print("share of account major (80 of 100 shares) in all use since the beginning, after so many seconds", flush=True)
     try:
-        for dispatcher in (None, *(wanted.dispatcher or ["easy", "lookahead"])):
-            name = f"bridge, {dispatcher}" if dispatcher else "Slurm's own backfill"
-            found = under(slurm, dispatcher, seconds)
-            print(f"{name:24} {' '.join(f'{mark}: {value:.2f}' for mark, value in found)}", flush=True)
+        for row in wanted.row or ["slurm", "advise", "easy", "lookahead"]:
+            found = under(slurm, row, seconds)
+            print(f"{row:24} {' '.join(f'{mark}: {value:.2f}' for mark, value in found)}", flush=True)
             far_off |= abs(found[-1][1] - DUE) > LOOK_S / seconds
     finally:
         slurm.close()

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import Slurm, wait_until
+from tests.slurm.harness import TRANSPORT, Slurm, wait_until
 
 QUICK = {"options": {"deadline_s": 5.0}, "cycle": {"max_backoff_s": 4.0}, "start": {"timeout_s": 6}}
 
@@ -146,6 +146,7 @@ def test_a_second_bridge_by_mistake_refuses_and_the_first_goes_on(slurm: Slurm) 
         slurm.wait_for_state(job, "COMPLETED", 30)
 
 
+@pytest.mark.skipif(TRANSPORT == "cli", reason="the transport has no process that stays")
 def test_the_pyslurm_child_killed_and_hung_in_mid_call(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, "child", **QUICK) as bridge:

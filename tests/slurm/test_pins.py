@@ -1,7 +1,8 @@
 """A node leaves slurm.conf while jobs have the bridge's node lists on them, and slurmctld starts anew.
 
 Slurm gives up every job whose `ReqNodeList` names such a node. `docs/safety.md` says so, and how to take a node out:
-the first test holds that page to its word. The second shows that a bridge which is started again takes such lists off.
+the first test holds that page to its word. The second shows that a bridge which is started again takes such lists off,
+the third that a job which its owner holds loses its list, too.
 """
 
 from __future__ import annotations
@@ -99,3 +100,16 @@ def test_a_bridge_that_is_started_again_takes_old_pins_off_and_the_jobs_live(
         slurm.run("scancel", jobs["runs pinned"])
     slurm.wait_for_state(shy, "COMPLETED", 90)
     assert slurm.sacct([shy])[shy].nodes == ("n1",)
+
+
+def test_a_list_on_a_job_that_its_owner_holds_is_taken_off_and_the_hold_stays(
+    slurm: Slurm, killed: tuple[LiveBridge, dict[str, str]]
+) -> None:
+    """By `release-all`, so that the job outlives its node."""
+    bridge, jobs = killed
+    held = jobs["waits pinned"]
+    slurm.run("scontrol", "hold", held, user="alice")
+    assert slurm.job(held).required_nodes == "n2"
+    assert "nothing is held by the bridge" in bridge.cpsched("release-all")
+    job = slurm.job(held)
+    assert (job.required_nodes, job.held, job.reason) == ("", True, "JobHeldUser")

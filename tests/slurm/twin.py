@@ -8,7 +8,8 @@ submitted as an ordinary user, and Slurm alone runs it. What the accounting says
   its passes. Counted are the real starts that it chooses, and its choices that do not start within one interval of
   backfill. So one difference makes no others.
 - *On its own*: the twin replays the submissions from an empty cluster. Jobs hold their nodes as long as they did, and
-  for the lag of the machine, see `lag_s`.
+  for the lag of the machine, see `lag_s`. Beside that stands how far the twin agrees with itself where each job holds
+  its nodes a second longer or shorter, by chance: no twin can be nearer to a machine whose seconds are not its own.
 
 `--again FILE` does the same with kept records, without a cluster.
 """
@@ -37,6 +38,8 @@ from tests.slurm.harness import Slurm, expand, wait_until
 
 MOST_WAIT_S = 1200
 """How long a run may take."""
+DRAWS = 20
+"""How often the twin is held against itself."""
 LAG_MOST_S = 10
 """What is longer from an end to a start is no lag of the machine."""
 
@@ -90,6 +93,8 @@ class Run:
     shapes: Sequence[Shape]
     parameters: str
     nices: Sequence[int] = (0,)
+    weights: Sequence[int] = ()
+    """How often each shape is drawn, relative to the others; none: alike."""
     tasks: int = 1
     load: float = 1.3
     """Core seconds that are submitted in a second, as a share of the cluster's."""
@@ -115,7 +120,31 @@ RUNS = {
     ),
     "short": Run((*SMALL[:4], *WIDE[:3]), "bf_interval=10,sched_interval=20,bf_resolution=10", runs_s=(5, 8, 13, 21)),
     "usual": Run((*SMALL, *WIDE), "bf_interval=30"),
+    "narrow": Run(
+        SMALL[:3], "bf_interval=10,sched_interval=20,bf_resolution=10", tasks=6, runs_s=(8, 13, 21, 34), load=1.15
+    ),
 }
+COMPARED = {
+    "shorter": Run(
+        (
+            *SMALL, Shape("-N2 --ntasks-per-node=4", 2, 4), Shape("-N2 --ntasks-per-node=16", 2, 16),
+            Shape("-N4 --ntasks-per-node=4", 4, 4), Shape("-N1 -n4 --gres=gpu:1", 1, 4, 1),
+        ),
+        "bf_interval=5,sched_interval=5,batch_sched_delay=0,disable_job_shrink",
+        weights=(6, 5, 5, 4, 2, 2, 3, 1, 1, 3),
+        load=1.6,
+        runs_s=(2, 3, 5, 8, 13, 21, 34),
+        users=("alice", "bob"),
+    ),
+    "longer": Run(
+        (*SMALL, *WIDE, *MIXED),
+        "bf_interval=3,sched_interval=6,bf_resolution=6,batch_sched_delay=0,disable_job_shrink",
+        runs_s=(6, 6, 12, 12, 24, 24, 48, 96),
+        users=("alice", "bob"),
+    ),
+}  # fmt: skip
+"""The workloads of tests.slurm.compare, which runs them under bridges, too."""
+KNOWN = RUNS | COMPARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +164,7 @@ def workload(run: Run, count: int, seed: int) -> list[Submitted]:
     """Jobs of 5 to 60 s; limits are whole minutes, up to three times what is needed."""
     choose, found = random.Random(seed), []
     for _ in range(count):
-        shape = choose.randrange(len(run.shapes))
+        [shape] = choose.choices(range(len(run.shapes)), run.weights or None)
         run_s = choose.choice(run.runs_s)
         asked = run.shapes[shape]
         cores = asked.units * (CORES if asked.exclusive else asked.cores) * run.tasks
@@ -206,6 +235,13 @@ def carried_out(slurm: Slurm, run: Run, count: int, seed: int) -> tuple[str, lis
             lambda: "Unknown" not in slurm.run("sacct", "-aXnPo", "End", "-j", ",".join(ids)), 60, "all are told"
         )
         return config, recorded(slurm, jobs, ids)
+
+
+def keep(file: Path, run: str, config: str, record: Sequence[Recorded]) -> None:
+    """Append a record to a file, as `--again` reads it."""
+    kept = {"run": run, "config": config, "record": [asdict(job) for job in record]}
+    with file.open("a") as stream:
+        stream.write(json.dumps(kept) + "\n")
 
 
 # ---------------------------------------------------------------------------------------------- the twin
@@ -280,16 +316,28 @@ def lag_s(record: Sequence[Recorded]) -> int:
     return round(statistics.median(found)) if found else 0
 
 
-def twin_starts(run: Run, config: str, record: Sequence[Recorded]) -> list[int]:
-    """When the twin, left to itself, starts each job of a record."""
+def twin_starts(run: Run, config: str, record: Sequence[Recorded], longer_s: Iterable[int] | None = None) -> list[int]:
+    """When the twin, left to itself, starts each job of a record; each runs so many seconds longer, none if None."""
     lag = lag_s(record)
-    jobs = zip(jobs_of(run, record), record, strict=True)
-    trace = [TraceJob(job, max(1, each.end_s - each.start_s + lag)) for job, each in jobs]
+    jobs = zip(jobs_of(run, record), record, longer_s or [0] * len(record), strict=True)
+    trace = [TraceJob(job, max(1, each.end_s - each.start_s + lag + longer)) for job, each, longer in jobs]
     policy = Policy(WalltimePredictor(), SlurmDispatcher(config=config), "walltime")
     schedule = replay(trace, the_cluster(), policy, site=policy_of(run), strict=True)
     assert (schedule.start_s != NEVER).all()
     starts: list[int] = schedule.start_s.tolist()
     return starts
+
+
+def near(some: Sequence[int], others: Sequence[int], interval_s: int) -> float:
+    """Share of the starts that are within an interval of the others."""
+    return sum(abs(a - b) <= interval_s for a, b in zip(some, others, strict=True)) / len(some)
+
+
+def by_itself(run: Run, config: str, record: Sequence[Recorded], starts: Sequence[int], interval_s: int) -> float:
+    """How near the twin is to itself where jobs run a second longer or shorter: the mean of `DRAWS`."""
+    choose = random.Random(1)
+    draws = ([choose.choice((-1, 0, 1)) for _ in record] for _ in range(DRAWS))
+    return statistics.mean(near(starts, twin_starts(run, config, record, each), interval_s) for each in draws)
 
 
 def choices(run: Run, config: str, record: Sequence[Recorded]) -> list[tuple[int, int]]:
@@ -324,6 +372,8 @@ class Held:
     """Share of the twin's choices that do not start within one interval."""
     within: float
     """Share of the starts of the twin on its own that are within one interval of the real ones."""
+    itself: float
+    """The same of the twin and itself, see `by_itself`."""
     wait_s: float
     twin_wait_s: float
     inverted: float
@@ -345,7 +395,8 @@ def held(run: Run, config: str, record: Sequence[Recorded]) -> Held:
         len(record),
         late.count(0) / len(record),
         sum(each > interval_s for each in late) / len(late),
-        sum(abs(each) <= interval_s for each in off) / len(off),
+        near(starts, real, interval_s),
+        by_itself(run, config, record, starts, interval_s),
         statistics.mean(waits),
         statistics.mean(wait + each for wait, each in zip(waits, off, strict=True)),
         sum((a > 0) != (b > 0) for a, b in ordered) / max(1, len(ordered)),
@@ -353,13 +404,24 @@ def held(run: Run, config: str, record: Sequence[Recorded]) -> Held:
     )
 
 
-COLUMNS = ("jobs", "chosen %", "extra %", "within %", "wait s", "twin's s", "differs %", "inverted %", "lag s")
+COLUMNS = (
+    "jobs",
+    "chosen %",
+    "extra %",
+    "within %",
+    "itself %",
+    "wait s",
+    "twin's s",
+    "differs %",
+    "inverted %",
+    "lag s",
+)
 
 
 def row(name: str, found: Held) -> str:
     """One line of the table."""
     differs = 100 * (found.twin_wait_s / found.wait_s - 1) if found.wait_s else 0.0
-    shares = (f"{100 * share:.1f}" for share in (found.chosen, found.extra, found.within))
+    shares = (f"{100 * share:.1f}" for share in (found.chosen, found.extra, found.within, found.itself))
     waits = (f"{found.wait_s:.1f}", f"{found.twin_wait_s:.1f}", f"{differs:+.1f}")
     return line(name, (f"{found.jobs}", *shares, *waits, f"{100 * found.inverted:.2f}", f"{found.lag_s}"))
 
@@ -371,7 +433,7 @@ def line(name: str, cells: Iterable[str]) -> str:
 
 def judged(name: str, config: str, record: Sequence[Recorded]) -> str:
     """The line of one run."""
-    return row(name, held(RUNS[name], config, record))
+    return row(name, held(KNOWN[name], config, record))
 
 
 def main() -> None:
@@ -394,9 +456,7 @@ def main() -> None:
         for name in wanted.runs or RUNS:
             config, record = carried_out(slurm, RUNS[name], wanted.jobs, wanted.seed)
             if wanted.out:
-                kept = {"run": name, "config": config, "record": [asdict(job) for job in record]}
-                with wanted.out.open("a") as file:
-                    file.write(json.dumps(kept) + "\n")
+                keep(wanted.out, name, config, record)
             print(judged(name, config, record), flush=True)
     finally:
         slurm.close()

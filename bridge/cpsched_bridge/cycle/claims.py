@@ -6,6 +6,8 @@
 - A claim that vanishes gets its owner time to write it anew; then whoever waits takes its place.
 - A process that has made no claim yet, and finds one of its own bridge, takes it over at once: it is its predecessor's.
   Later the same would mean that two processes have one name: the one whose claim stands goes on, the other steps back.
+- A bridge that has handed every job back and could not write that down leaves a word instead of its claim. The next
+  process of that bridge believes it more than its ledger: who holds a job now does not do so for the bridge.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from cpsched_bridge.report import CycleReport
 
 BEATS = 6
 """How often a claim changes within the time after which it counts as gone."""
+HANDED_BACK = "handed-back"
+"""The run of a claim that is such a word: no process has it for a name."""
 FASTER = Claim("", "", 0, "one that claimed it at the same moment")
 """Stands for a claim that has not been read yet."""
 
@@ -45,6 +49,8 @@ class Claims:
     """When the next beat is due, or the next try where the cluster refused one."""
     _looked_s: float = field(default=float("-inf"), init=False)
     _complaint: str = field(default="", init=False)
+    _wished: bool = field(default=False, init=False)
+    """Whether somebody has asked to take control, and the other bridge was faster each time: slow readings lose."""
 
     def why_not(self) -> str | None:
         """Why this bridge must not be in control; None if nothing is in the way."""
@@ -60,11 +66,12 @@ class Claims:
         Where the cluster takes no claim, the bridge goes on without one, and says so. Raises what else the backend
         raises.
         """
-        self._looked_s, before, asked = now_s, self.rival, self.asked()
+        self._looked_s, before = now_s, self.rival
+        self._wished = (self.asked() or self._wished) and wanted
         self.rival = self.rival_of(seen, now_s)
         mine = self._is_mine(seen)
         rested = now_s >= self._next_s
-        due = rested if mine else asked or (self.rival is None and (rested or not self._complaint))
+        due = rested if mine else self._wished or (self.rival is None and (rested or not self._complaint))
         if wanted and due:
             self._write(seen, now_s, report)
         elif mine and not wanted:
@@ -86,6 +93,18 @@ class Claims:
         """Take this bridge's claim off the cluster, if it has made one. Raises what the backend raises."""
         if self._made:
             self.backend.disclaim(self.mine)
+
+    def leave_word(self) -> None:
+        """Leave a word in place of the claim: every job is handed back, and the ledger does not say so.
+
+        Raises what the backend raises.
+        """
+        word = replace(self.mine, run=HANDED_BACK, beat=self.mine.beat + 1)
+        self.backend.claim(word, self.mine if self._made else None)
+
+    def word_of(self, seen: Claim | None) -> bool:
+        """Whether the claim of a reading is the word of a former process of this bridge."""
+        return seen is not None and (seen.bridge, seen.run) == (self.mine.bridge, HANDED_BACK)
 
     def _note(self, theirs: Claim | None, now_s: float) -> None:
         if theirs is None:
@@ -113,7 +132,7 @@ class Claims:
             return
         self._complain("", report)
         if taken:
-            self.mine, self._made = claim, True
+            self.mine, self._made, self._wished = claim, True, False
             self.rival = self._theirs = None
         else:
             self.rival = self.rival or FASTER

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.cycle.guard import Allowance
-from cpsched_bridge.cycle.reconcile import HOLD_REFUSED, RELEASED, Conduct, failed
+from cpsched_bridge.cycle.reconcile import HOLD_REFUSED, RELEASED, Conduct, failed, unpinned
 from cpsched_bridge.cycle.retries import IN_VAIN, Retries
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR, NOT_SENT, Backend, Outcome, Postponed, Result, StartOrder
@@ -40,21 +40,27 @@ class Commands:
     ) -> None:
         """Send the holds and hand-backs that the ledger intends, for jobs that are pending in this reading.
 
-        `users` tells of each of those whose it is. What holds nodes comes first: starts that did not work out.
+        `users` tells of each of those whose it is. What holds nodes comes first: starts that did not work out. Last
+        come jobs that somebody has held after a pin of ours: their pins are taken off, and the holds stay.
         With `pins_only`, only jobs on which a node list of ours may be. What this cycle has sent is not sent again.
         """
         undone, holds, backs = State.ROLLING_BACK, State.HOLDING, State.HANDING_BACK
-        self._retries.intend([entry.job_id for entry in self._ledger.entries(undone, holds, backs)], now_s)
+        intended = [*self._ledger.entries(undone, holds, backs), *self._ledger.left_pinned()]
+        self._retries.intend([entry.job_id for entry in intended], now_s)
         sent = {outcome.job_id for _, outcome in report.outcomes}
 
-        def due(kind: str, state: State) -> list[Entry]:
-            wanted = [entry for entry in self._ledger.entries(state) if entry.job_id in users]
+        def due(kind: str, entries: Sequence[Entry]) -> list[Entry]:
+            wanted = [entry for entry in entries if entry.job_id in users]
             wanted = [entry for entry in wanted if entry.job_id not in sent and (entry.pinned or not pins_only)]
             wanted = [entry for entry in wanted if self._retries.due(kind, entry.job_id, now_s)]
             return allowance.take(wanted, lambda entry: users[entry.job_id])
 
-        self._send("hold", self._backend.hold, [*due("hold", undone), *due("hold", holds)], self._held, now_s, report)
-        self._send("hand_back", self._backend.hand_back, due("hand_back", backs), self._handed_back, now_s, report)
+        ledger, backend = self._ledger, self._backend
+        to_hold = [*due("hold", ledger.entries(undone)), *due("hold", ledger.entries(holds))]
+        self._send("hold", backend.hold, to_hold, self._held, now_s, report)
+        to_hand_back = due("hand_back", ledger.entries(backs))
+        self._send("hand_back", backend.hand_back, to_hand_back, self._handed_back, now_s, report)
+        self._send("unpin", backend.unpin, due("unpin", ledger.left_pinned()), self._unpinned, now_s, report)
 
     def start(
         self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, report: CycleReport
@@ -154,6 +160,9 @@ class Commands:
         if outcome.result != "done":
             return None
         return move(entry, State.FREE, now_s, "handed back", pinned=False)
+
+    def _unpinned(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:
+        return unpinned(entry, now_s) if outcome.result == "done" else None
 
     def _entry(self, job_id: int) -> Entry:
         entry = self._ledger.get(job_id)

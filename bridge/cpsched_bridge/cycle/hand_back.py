@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from cpsched_bridge.cycle.failures import described
-from cpsched_bridge.cycle.reconcile import Conduct, reconcile
+from cpsched_bridge.cycle.reconcile import Conduct, reconcile, unpinned
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Backend, Observation, Outcome
 from cpsched_bridge.store.ledger import KEPT, Ledger, State, Transition, move
@@ -15,6 +15,11 @@ from cpsched_bridge.store.ledger import KEPT, Ledger, State, Transition, move
 def alone(seen: Observation) -> bool:
     """No other bridge is in control."""
     return False
+
+
+def nothing_but_unwritten(problems: Sequence[str]) -> bool:
+    """Whether every job is handed back, and the disk alone was in the way."""
+    return bool(problems) and all(problem.startswith(UNWRITTEN) for problem in problems)
 
 
 UNWRITTEN = "the ledger cannot be written: "
@@ -26,6 +31,8 @@ def hand_all_back(
 ) -> list[str]:
     """Hand back every job that a hold or pin of ours may be on; what is in the way of that, a line each.
 
+    Of jobs that somebody else holds, our pins are taken off, and the holds stay.
+
     Where `beside` says so of a reading, another bridge is in control: what the submit plugin holds is left to that one.
 
     The cluster is read first: the submit plugin may hold jobs that the ledger has never seen, and jobs that run are
@@ -35,7 +42,8 @@ def hand_all_back(
     problems: list[str] = []
     for _ in range(attempts):
         problems = _intend(backend, ledger, why, beside) + _hand_back(backend, ledger)
-        if all(problem.startswith(UNWRITTEN) for problem in problems):
+        problems += _take_off_pins(backend, ledger)
+        if not problems or nothing_but_unwritten(problems):
             break
     return problems
 
@@ -56,17 +64,29 @@ def _intend(backend: Backend, ledger: Ledger, why: str, beside: Callable[[Observ
 
 
 def _hand_back(backend: Backend, ledger: Ledger) -> list[str]:
-    wanted = ledger.kept()
-    if not wanted:
-        return []
-    try:
-        outcomes = backend.hand_back(wanted)
-    except BackendError as error:
-        outcomes = [Outcome(id, "unknown", str(error)) for id in wanted]
+    outcomes = _sent(backend.hand_back, ledger.kept())
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
     unwritten = _record(ledger, [move(entry, State.FREE, entry.since_s, "handed back", pinned=False) for entry in done])
     held = [(ledger.name_of(o.job_id), o.detail) for o in outcomes if o.result != "done"]
     return unwritten + [f"job {name} may still be held: {detail}" for name, detail in held]
+
+
+def _take_off_pins(backend: Backend, ledger: Ledger) -> list[str]:
+    """Take our node lists off jobs that somebody else holds; they stay held."""
+    outcomes = _sent(backend.unpin, [entry.job_id for entry in ledger.left_pinned()])
+    done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
+    unwritten = _record(ledger, [unpinned(entry, entry.since_s) for entry in done])
+    left = [(ledger.name_of(o.job_id), o.detail) for o in outcomes if o.result == "unknown"]
+    return unwritten + [f"job {name} may still have a node list of the bridge's: {detail}" for name, detail in left]
+
+
+def _sent(command: Callable[[Sequence[int]], Sequence[Outcome]], wanted: Sequence[int]) -> Sequence[Outcome]:
+    if not wanted:
+        return []
+    try:
+        return command(wanted)
+    except BackendError as error:
+        return [Outcome(id, "unknown", str(error)) for id in wanted]
 
 
 def _record(ledger: Ledger, transitions: Iterable[Transition]) -> list[str]:

@@ -28,7 +28,7 @@ from cpsched_bridge.cycle.failures import INTERNAL, STORAGE, described, kind_of,
 from cpsched_bridge.cycle.fallback import Deciders
 from cpsched_bridge.cycle.gaps import Gaps
 from cpsched_bridge.cycle.guard import Allowance, FailureWatch
-from cpsched_bridge.cycle.hand_back import hand_all_back
+from cpsched_bridge.cycle.hand_back import hand_all_back, nothing_but_unwritten
 from cpsched_bridge.cycle.learning import Teaching
 from cpsched_bridge.cycle.left_pins import LeftPins
 from cpsched_bridge.cycle.mode import ModeSwitch
@@ -36,11 +36,12 @@ from cpsched_bridge.cycle.pace import timed
 from cpsched_bridge.cycle.progress import CycleProgress
 from cpsched_bridge.cycle.put_off import PutOff
 from cpsched_bridge.cycle.reading import ObservationReader
-from cpsched_bridge.cycle.reconcile import Conduct, reconcile
+from cpsched_bridge.cycle.reconcile import Conduct, handed_back_before, reconcile
 from cpsched_bridge.cycle.rest import Rest
 from cpsched_bridge.cycle.retries import Retries
 from cpsched_bridge.cycle.snapshots import asides_of
 from cpsched_bridge.cycle.stuck import UNSETTLED, Stuck
+from cpsched_bridge.cycle.tuned import Changing
 from cpsched_bridge.errors import BackendError, PolicyFailed, WrongSetting
 from cpsched_bridge.in_force import InForce
 from cpsched_bridge.ports import Advisable, Backend, Observation, Pace
@@ -62,7 +63,7 @@ _FORGET_EVERY = 1000
 SLURMS_PACE_S = 60.0
 """Between two passes of Slurm's main loop by default: so much earlier or later is no other decision."""
 OUTDATED = "the reading is so old that another bridge may have taken over: nothing is sent"
-_NEWS = frozenset({"mode", "started", "in_force", "transport"})
+_NEWS = frozenset({"mode", "started", "in_force", "transport", "tuned", "tuned_back", "tuning_advises"})
 """Events that are no trouble."""
 
 
@@ -85,6 +86,8 @@ class Bridge:
     systemd: Systemd = field(default_factory=Systemd)
     beginning: Beginning = field(default_factory=Beginning)
     """What is to be done before the first decision."""
+    changing: Changing | None = None
+    """Changes the policy to what the tuner wants; None: there is no tuner."""
     _round: int = field(init=False)
     _log: structlog.stdlib.BoundLogger = field(init=False)
     _watch: FailureWatch = field(init=False)
@@ -111,6 +114,8 @@ class Bridge:
     _patience: BeginningPatience = field(default_factory=BeginningPatience)
     _has_read: bool = False
     """Whether the cluster has been read, and the settings go with what was read."""
+    _word_heard: bool = False
+    """Whether a word of the bridge before has been looked for."""
     _speaks: str = ""
     """What was last told of by what the cluster is asked."""
     _late: list[Happening] = field(default_factory=list)
@@ -194,10 +199,11 @@ class Bridge:
         problems = []
         if self.settings.mode != "shadow" and self.settings.on_stop != "keep":
             problems = hand_all_back(self.backend, self.ledger, "the bridge stops", self._beside_another)
+            unwritten = nothing_but_unwritten(problems)
             if self._adviser is not None:
                 problems += take_all_back(self._adviser.backend, self._adviser.book)
             with contextlib.suppress(BackendError):  # it will be taken for gone a little later
-                self._claims.let_go()
+                (self._claims.leave_word if unwritten else self._claims.let_go)()
         if self._adviser is not None:
             self._adviser.book.close()
         with contextlib.suppress(Exception):  # a journal that takes nothing more keeps no bridge from stopping
@@ -237,6 +243,9 @@ class Bridge:
         self._late = []
         self._rest.begin()
         self._gaps.note(self.pace.monotonic_s(), report)
+        with self._failing(report):
+            if self.changing is not None and not doing:
+                self.in_force = self.changing.look(self.policy, self.in_force, report)
         with self._failing(report):
             self._work(report)
             self._checking.note(self.pace.monotonic_s(), report)
@@ -306,9 +315,18 @@ class Bridge:
                 report.tell("transport", self._speaks)
             for note in seen.notes:
                 report.tell("site_policy", note)
+            self._believe_word(seen, report)
             self._claims.look(seen.claim, self._mode.wanted, self.pace.monotonic_s(), report)
         report.mode = self._mode.present()
         return seen, past
+
+    def _believe_word(self, seen: Observation, report: CycleReport) -> None:
+        """Bring the ledger up to the word of a former process that had nowhere to write, before that is overwritten."""
+        if self.settings.mode != "shadow" and not self._word_heard and self._claims.word_of(seen.claim):
+            old = [*self.ledger.entries(*KEPT), *self.ledger.left_pinned()]
+            self.ledger.record((handed_back_before(entry, seen.now_s) for entry in old), report.number)
+            report.tell("handed_back", f"{len(old)} jobs, by the bridge before, which could not write it down")
+        self._word_heard = True
 
     def _reconcile(self, seen: Observation, report: CycleReport) -> None:
         """Bring the ledger up to what was seen; shadow mode has nothing in its ledger."""
@@ -331,13 +349,16 @@ class Bridge:
             self._progress.note(given_up, now_s, report)
 
     def _take_off_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, Entry]:
-        """Undo pins of starts that did not happen and of requeued jobs before a decision, which may take long.
+        """Undo pins of starts that did not happen, and of jobs requeued or held since, before a decision.
+
+        A decision may take long.
 
         A job that waits with a pin is lost if its node leaves the cluster. Returns the ledger as it was before: such
         a job is decided on when a reading shows it without.
         """
         entries = self.ledger.by_id
-        if report.mode != "shadow" and any(entry.pinned for entry in self.ledger.entries(*UNSETTLED)):
+        unsettled = [*self.ledger.entries(*UNSETTLED), *self.ledger.left_pinned()]
+        if report.mode != "shadow" and any(entry.pinned for entry in unsettled):
             entries = dict(entries)
             with timed(report, "apply", self.pace):
                 self._send_intents(seen, report, Allowance(self.settings.cycle.max_commands // 2), pins_only=True)

@@ -86,8 +86,8 @@ _WAITING = frozenset({State.HOLDING, State.HELD, State.HANDING_BACK})
 def _ended(entry: Entry | None, ended: EndedJob, now_s: int) -> Transition | None:
     if entry is None or entry.state is State.ENDED:
         return None
-    if entry.state in _WAITING and ended.end_s < entry.since_s:  # the end of an earlier run tells nothing of this one
-        return _absent(entry, now_s)
+    if entry.state is State.HELD or (entry.state in _WAITING and ended.start_s <= entry.since_s):
+        return _absent(entry, now_s)  # the end of an earlier run tells nothing of this one, and clocks may have stepped
     return move(entry, State.ENDED, now_s, "ended", pinned=False)
 
 
@@ -315,12 +315,24 @@ def _held_instead(entry: Entry, pending: PendingJob) -> bool:
 
 
 def _held_by_administrator(entry: Entry, now_s: int) -> Transition:
-    """The pin stays known, and is taken off when the administrator lets go."""
+    """The pin stays known, and is taken off; the hold stays."""
     return move(entry, State.FREE, now_s, "held by an administrator")
 
 
 def _held_by_user(entry: Entry, now_s: int) -> Transition:
+    """As for an administrator."""
     return move(entry, State.FREE, now_s, "held by its owner")
+
+
+def handed_back_before(entry: Entry, now_s: int) -> Transition:
+    """A job that a former process has handed back without a word in the ledger."""
+    why = "handed back by a bridge that could not write it down"
+    return move(entry, State.FREE, now_s, why, pinned=False)
+
+
+def unpinned(entry: Entry, now_s: int) -> Transition:
+    """A job that somebody holds, after its pin was taken off."""
+    return move(entry, State.FREE, now_s, entry.why, pinned=False)
 
 
 _BY_STATE: dict[State, Callable[[Entry, PendingJob, int, Conduct], Transition | None]] = {

@@ -302,6 +302,13 @@ class Ledger:
         """Ids of the jobs whose node list is ours."""
         return frozenset(id for id in self.open_ids() if self._entries[id].pinned)
 
+    def left_pinned(self) -> list[Entry]:
+        """Pending jobs that are not ours any more with a pin of ours on them: somebody has held them after it.
+
+        Where nobody holds such a job, `reconcile` makes it ours again, to be handed back.
+        """
+        return [entry for entry in self.entries(State.FREE) if entry.pinned]
+
     def record(self, transitions: Iterable[Transition], round_number: int = 0, unwritten: bool = False) -> None:
         """Write transitions, all or none, before returning. Raises `IllegalTransition` if the ledger is elsewhere.
 

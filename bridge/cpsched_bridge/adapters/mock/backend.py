@@ -63,6 +63,10 @@ class MockBackend:
         """See `Backend.hand_back`."""
         return self._now().hand_back(job_ids)
 
+    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """See `Backend.unpin`."""
+        return self._now().unpin(job_ids)
+
     def ranks(self) -> Sequence[Rank]:
         """See `Advisable.ranks`."""
         return self._now().ranks()

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.cycle.pace import RealPace
+from cpsched_bridge.report import CycleReport
 from cpsched_sim.cluster.clock import wall_ns
 
 
@@ -45,6 +46,8 @@ class StandingClock:
 class EventPace(RealPace):
     """The loop's waits end at the site's next event: one cycle per event second, as the simulator has one round.
 
+    Where `note` is among the bridge's listeners, so do they at a second at which the dispatcher wants to be asked.
+
     With nothing left to happen by itself but jobs waiting, `patience` more cycles follow, a second apart. While kernels
     are compiled no time passes: it is counted as nobody's.
     """
@@ -52,6 +55,17 @@ class EventPace(RealPace):
     def __init__(self, site: MockCluster, patience: int = 3) -> None:
         super().__init__()
         self._site, self._patience, self._idle = site, patience, 0
+        self._again_s: int | None = None
+
+    def note(self, report: CycleReport) -> None:
+        """For the bridge's listeners: the dispatcher of this cycle may want to be asked again before the next event."""
+        self._again_s = None if report.decision is None else report.decision.again_s
+
+    def _next_s(self) -> int | None:
+        """When the site has its next event, or the dispatcher wants to be asked."""
+        event_s = self._site.next_event_s()
+        again_s = self._again_s if self._again_s is not None and self._again_s > self._site.now_s else None
+        return min((each for each in (event_s, again_s) if each is not None), default=None)
 
     def monotonic_s(self) -> float:
         """See `Pace.monotonic_s`."""
@@ -59,11 +73,12 @@ class EventPace(RealPace):
 
     def wait(self, seconds: float) -> bool:
         """See `Pace.wait`; False when nothing is left to happen."""
-        event_s = self._site.next_event_s()
-        self._idle = 0 if event_s is not None else self._idle + 1
-        if event_s is None and (not self._site.pending or self._idle > self._patience):
+        idle = self._site.next_event_s() is None
+        self._idle = self._idle + 1 if idle else 0
+        if idle and (not self._site.pending or self._idle > self._patience):
             return False
-        self._site.advance(event_s if event_s is not None else self._site.now_s + 1)
+        next_s = self._next_s()
+        self._site.advance(next_s if next_s is not None else self._site.now_s + 1)
         return not self.stopped
 
 
@@ -76,9 +91,9 @@ class AcceleratedPace(EventPace):
 
     def wait(self, seconds: float) -> bool:
         """See `Pace.wait`."""
-        event_s = self._site.next_event_s()
-        if event_s is not None and event_s > self._site.now_s:
-            rest_s = min((event_s - self._site.now_s) / self._speed, self._until_s - self.monotonic_s())
+        next_s = self._next_s()
+        if next_s is not None and next_s > self._site.now_s:
+            rest_s = min((next_s - self._site.now_s) / self._speed, self._until_s - self.monotonic_s())
             if rest_s > 0 and not RealPace.wait(self, rest_s):
                 return False
         return super().wait(seconds)

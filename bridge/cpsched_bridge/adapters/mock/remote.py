@@ -17,7 +17,9 @@ from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Advice, Check, Claim, Observation, Outcome, Postponed, Rank, StartOrder
 
-_CALLS = frozenset({"read", "history", "start", "hold", "hand_back", "ranks", "advise", "claim", "disclaim", "checks"})
+_CALLS = frozenset(
+    {"read", "history", "start", "hold", "hand_back", "unpin", "ranks", "advise", "claim", "disclaim", "checks"}
+)
 
 
 def serve(backend: MockBackend, path: Path) -> None:
@@ -111,6 +113,11 @@ class RemoteBackend:
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """See `Backend.hand_back`."""
         outcomes: Sequence[Outcome] = self._ask("hand_back", tuple(job_ids))
+        return outcomes
+
+    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """See `Backend.unpin`."""
+        outcomes: Sequence[Outcome] = self._ask("unpin", tuple(job_ids))
         return outcomes
 
     def ranks(self) -> Sequence[Rank]:

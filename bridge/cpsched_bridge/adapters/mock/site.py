@@ -154,6 +154,10 @@ class MockCluster:
         self._schedule()
         return outcomes
 
+    def unpin(self, job_ids: Collection[int]) -> list[Outcome]:
+        """See `Backend.unpin`."""
+        return [self._unpin(id) for id in job_ids]
+
     def ranks(self) -> list[Rank]:
         """See `Advisable.ranks`."""
         jobs = {job.id: job for job in self._state.scene().queue}
@@ -211,6 +215,12 @@ class MockCluster:
             self._holds[job_id] = Hold.NONE
         elif now is Hold.NONE:
             self._holds[job_id] = Hold.ADMIN
+        return Outcome(job_id, "done")
+
+    def _unpin(self, job_id: int) -> Outcome:
+        if self._holds.get(job_id) in (None, Hold.NONE):
+            return Outcome(job_id, "refused", "not pending, or held by nobody")
+        self._pins.pop(job_id, None)
         return Outcome(job_id, "done")
 
     def _advise(self, advice: Advice) -> Outcome:

@@ -216,6 +216,10 @@ class SlurmBackend:
             self._restores.update(dict.fromkeys(job_ids, ""))
         return self._without_pins(self._transport.hand_back, job_ids)
 
+    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """See `Backend.unpin`."""
+        return self._without_pins(self._transport.unpin, job_ids)
+
     def ranks(self) -> Sequence[Rank]:
         """See `Advisable.ranks`: the jobs of the last observation, with what `sprio` shows of them now."""
         seen = self._seen or self._transport.read()

@@ -139,6 +139,20 @@ def test_the_owner_writes_a_lost_claim_anew_at_once():
     assert bridge.in_control
 
 
+def test_a_wish_to_take_over_is_not_forgotten_where_the_other_bridge_beats_between_reading_and_claim():
+    """As where a reading takes nearly as long as the time between two beats."""
+    bridge = Looking(OTHER)
+    bridge.look()
+    bridge.asked = True
+    bridge.cluster.before("claim", lambda: setattr(bridge.cluster, "claimed", replace(OTHER, beat=5)))
+    assert bridge.look() is not None
+    bridge.asked = False
+    assert bridge.look() is None
+    assert bridge.in_control
+    bridge.cluster.claimed = replace(OTHER, beat=6)
+    assert bridge.look() is not None, "it was asked once, and has taken over once"
+
+
 def test_whoever_is_asked_to_takes_over_from_a_living_bridge():
     bridge = Looking(OTHER)
     assert bridge.look() == OTHER

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.model import Job, RunningJob
@@ -17,6 +17,7 @@ from cpsched_bridge.errors import NotReady
 from cpsched_bridge.likes import likes_of
 from cpsched_bridge.ports import Check, Hold, Observation, PendingJob
 from cpsched_bridge.settings import GuardSettings
+from cpsched_sim.testing.tries import tries
 from tests.builders import a_cluster, a_job
 
 
@@ -213,7 +214,7 @@ names = st.sampled_from("abc")
 NAMED = st.fixed_dictionaries({"account": names, "queue": names, "qos": names, "walltime_s": st.integers(1, 3)})
 
 
-@settings(max_examples=300, deadline=None)
+@tries(300)
 @given(st.data(), st.sampled_from(("user", "account", "queue", "qos", "walltime_s", "node")), st.integers(2, 4))
 def test_no_single_user_account_partition_qos_shape_or_node_makes_the_bridge_stand_down(data, kind, failing_users):
     """Whatever and however much fails that has it in common, and whatever of others comes true."""

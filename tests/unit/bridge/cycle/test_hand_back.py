@@ -67,6 +67,25 @@ def test_a_job_in_any_state_in_which_our_hold_may_be_on_it_is_handed_back_once(c
     assert cluster.asked == [{1} if pinned else set()], "what is pinned by us is told to whoever reads"
 
 
+@pytest.mark.parametrize("hold", [Hold.USER, Hold.ADMIN])
+def test_a_job_that_somebody_holds_after_its_start_loses_the_list_and_stays_held(cluster, ledger, hold):
+    holding(cluster, ledger, State.STARTING, pinned=True)
+    cluster.jobs[1].pin, cluster.jobs[1].hold = (("n0", 1),), hold
+    assert hand_all_back(cluster, ledger, "the bridge stops") == []
+    assert cluster.released() == []
+    assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (hold, ())
+    assert state_of(ledger) == (State.FREE, False)
+
+
+def test_a_list_that_cannot_be_taken_off_is_told(cluster, ledger):
+    holding(cluster, ledger, State.STARTING, pinned=True)
+    cluster.jobs[1].pin, cluster.jobs[1].hold = (("n0", 1),), Hold.USER
+    for _ in range(3):
+        cluster.fail("unpin", BackendTimeout("no answer"))
+    assert hand_all_back(cluster, ledger, "x") == ["job 1 may still have a node list of the bridge's: no answer"]
+    assert state_of(ledger) == (State.FREE, True)
+
+
 @pytest.mark.parametrize("pinned", [True, False])
 @pytest.mark.parametrize("state", sorted(KEPT))
 @pytest.mark.parametrize(
@@ -139,8 +158,8 @@ def test_nothing_is_tried_again_once_it_has_worked(cluster, ledger, failures):
 @pytest.mark.parametrize("result", ["refused", "unknown"])
 def test_each_job_that_may_still_be_held_is_named_and_the_others_are_free(cluster, ledger, result):
     holding(cluster, ledger, State.HELD, 1, 2, 3)
-    give = cluster._hand_back
-    cluster._hand_back = lambda id: Outcome(id, result, "no") if id == 2 else give(id)
+    give = cluster.hand_back_one
+    cluster.hand_back_one = lambda id: Outcome(id, result, "no") if id == 2 else give(id)
     assert hand_all_back(cluster, ledger, "") == ["job 2 may still be held: no"]
     assert cluster.released() == [(1, 2, 3), (2,), (2,)]
     assert [ledger.get(id).state for id in (1, 2, 3)] == [State.FREE, State.HANDING_BACK, State.FREE]
@@ -148,7 +167,7 @@ def test_each_job_that_may_still_be_held_is_named_and_the_others_are_free(cluste
 
 def test_an_answer_about_a_job_that_nobody_asked_about_changes_nothing(cluster, ledger):
     holding(cluster, ledger)
-    give = cluster._hand_back
+    give = cluster.hand_back_one
     cluster.hand_back = lambda ids: [*(give(id) for id in ids), Outcome(77, "done")]
     assert hand_all_back(cluster, ledger, "") == []
     assert ledger.get(77) is None

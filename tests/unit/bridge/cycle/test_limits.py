@@ -34,8 +34,8 @@ class LimitedCluster(FakeCluster):
         if not self.stuck:
             super().schedule()
 
-    def _observe(self):
-        seen = super()._observe()
+    def read(self):
+        seen = super().read()
         users = (
             Association("lab", user, limits=Limits(jobs=2) if user == "ada" else Limits()) for user in ("ada", "bob")
         )

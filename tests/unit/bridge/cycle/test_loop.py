@@ -1,5 +1,6 @@
 """The loop against a cluster that misbehaves in every way the ports allow."""
 
+import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import structlog
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Effort, EndedJob, Starts
 from cpsched_bridge.cycle import loop
+from cpsched_bridge.cycle.claims import HANDED_BACK
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Hold, LeftJob, Outcome
 from cpsched_bridge.store.ledger import State, move
@@ -207,14 +209,33 @@ def test_a_job_requeued_and_held_by_an_administrator_is_not_ours_any_more(bridge
     settle(bridge, cluster)
     bridge.stop()
     assert cluster.jobs[1].hold is Hold.ADMIN
-    assert [kind for kind, _ in cluster.commands] == ["start"]
+    assert [kind for kind, _ in cluster.commands] == ["start", "unpin"]
+
+
+@pytest.mark.parametrize("hold", [Hold.USER, Hold.ADMIN])
+@pytest.mark.parametrize("mode", ["control", "paused"])
+def test_a_job_held_by_somebody_after_its_start_loses_the_list_at_once_and_stays_held(bridge_at, hold, mode):
+    """What leaves the configuration later is no node of that job's."""
+    cluster = FakeCluster(lazy=True)
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    assert cluster.jobs[1].pin
+    cluster.jobs[1].hold = hold
+    if mode == "paused":
+        bridge.pause.pause("for a while")
+    bridge.cycle()
+    assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (hold, ())
+    settle(bridge, cluster, 3)
+    assert [kind for kind, _ in cluster.commands] == ["start", "unpin"]
+    assert bridge.ledger.pinned() == frozenset()
 
 
 def test_a_job_that_never_starts_is_left_to_the_cluster(bridge_at):
     """Slurm would hold a job whose constraints it cannot meet; after a few attempts it is no longer our business."""
     cluster = FakeCluster()
     cluster.submit(a_job(1))
-    cluster._start = lambda order: _bounce(cluster, order)
+    cluster.start_one = lambda order: _bounce(cluster, order)
     bridge = bridge_at(cluster, start={"max_failures": 3})
     settle(bridge, cluster, 30)
     assert [kind for kind, _ in cluster.commands].count("start") == 3
@@ -342,7 +363,7 @@ def test_a_bad_decision_is_not_applied_and_too_many_make_the_bridge_stand_down(b
 def test_failed_starts_of_everybody_make_the_bridge_stand_down(bridge_at):
     cluster = FakeCluster(cluster=a_cluster(nodes=4, cores=16))
     cluster.submit(*(a_job(i, walltime_s=100 + i, user=f"u{i % 5}") for i in range(1, 21)))
-    cluster._start = lambda order: _bounce(cluster, order)
+    cluster.start_one = lambda order: _bounce(cluster, order)
     bridge = bridge_at(cluster)
     reports = settle(bridge, cluster, 6)
     assert reports[-1].mode == "paused"
@@ -353,7 +374,7 @@ def test_failed_starts_of_one_user_do_not_whatever_they_ask_for(bridge_at):
     """The only user of a quiet site: what does not start is left to the cluster's scheduler, kind by kind."""
     cluster = FakeCluster(cluster=a_cluster(nodes=4, cores=16))
     cluster.submit(*(a_job(i, walltime_s=100 + i % 7, user="ann") for i in range(1, 41)))
-    cluster._start = lambda order: _bounce(cluster, order)
+    cluster.start_one = lambda order: _bounce(cluster, order)
     bridge = bridge_at(cluster)
     reports = settle(bridge, cluster, 60)
     assert {report.mode for report in reports} == {"control"}
@@ -368,9 +389,9 @@ def test_predictors_learn_each_ended_job_once_history_included(bridge_at):
     bridge.policy.dispatcher.learn = learned.append
     settle(bridge, cluster, 2)
     cluster.end(1)
-    cluster._told.clear()
+    cluster.tell_again()
     settle(bridge, cluster, 1)
-    cluster._told.clear()
+    cluster.tell_again()
     settle(bridge, cluster, 1)
     assert [ended.job.id for ended in learned] == [9, 1]
 
@@ -425,7 +446,7 @@ def test_a_stopping_bridge_gives_back_what_its_ledger_cannot_take(bridge_at, mon
     assert [fake.hold for fake in cluster.jobs.values()] == [Hold.NONE, Hold.NONE], "also the one that it never knew"
 
 
-def test_an_administrators_hold_of_a_job_on_its_way_is_not_undone_and_our_pin_is_once_it_is_released(bridge_at):
+def test_an_administrators_hold_of_a_job_on_its_way_is_not_undone_and_our_pin_is(bridge_at):
     cluster = FakeCluster(lazy=True)
     cluster.submit(a_job(1))
     bridge = bridge_at(cluster)
@@ -434,8 +455,8 @@ def test_an_administrators_hold_of_a_job_on_its_way_is_not_undone_and_our_pin_is
     cluster.drained = {0, 1, 2, 3}
     settle(bridge, cluster, 30)
     assert (cluster.jobs[1].hold, state(bridge)) == (Hold.ADMIN, State.FREE)
-    assert bridge.ledger.get(1).pinned, "so that the pin is known when the administrator lets go"
-    assert cluster.commands == [("start", (1,))]
+    assert (bridge.ledger.get(1).pinned, cluster.jobs[1].pin) == (False, ())
+    assert cluster.commands == [("start", (1,)), ("unpin", (1,))]
     cluster.jobs[1].hold = Hold.NONE
     settle(bridge, cluster, 4)
     assert (cluster.jobs[1].pin, state(bridge)) == ((), State.HELD)
@@ -515,8 +536,8 @@ def test_jobs_that_are_long_over_are_forgotten_every_so_many_rounds(bridge_at, m
 
 
 class Noting(FakeCluster):
-    def _observe(self):
-        return replace(super()._observe(), notes=("sacctmgr refused", "sshare silent"))
+    def read(self):
+        return replace(super().read(), notes=("sacctmgr refused", "sshare silent"))
 
 
 def test_what_a_reading_notes_of_the_sites_policy_is_told(bridge_at):
@@ -676,3 +697,55 @@ def test_a_start_that_was_not_sent_is_no_failure_of_its_job(bridge_at, detail, f
     assert (entry.state, entry.pinned, entry.failures) == (State.HELD, False, failures)
     bridge.cycle()
     assert cluster.jobs[1].running == (not failures), "one that failed is put off"
+
+
+def read_only(bridge, monkeypatch):
+    """A disk that takes nothing more from this bridge's ledger."""
+
+    def refused(work):
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(type(bridge.ledger), "_written", lambda self, work: refused(work))
+
+
+@pytest.mark.parametrize("word", [True, False])
+def test_a_hold_after_a_hand_back_that_could_not_be_written_down_is_an_administrators(bridge_at, monkeypatch, word):
+    """Without the submit plugin it looks like the bridge's own: only the word on the cluster tells them apart."""
+    cluster = FakeCluster(drained={0, 1, 2, 3})
+    cluster.submit(a_job(1), hold=Hold.NONE)
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster)
+    assert (cluster.jobs[1].hold, state(bridge)) == (Hold.ADMIN, State.HELD)
+    with monkeypatch.context() as patched:
+        read_only(bridge, patched)
+        assert [problem.split(":")[0] for problem in bridge.stop()][:1] == ["the ledger cannot be written"]
+    assert cluster.jobs[1].hold is Hold.NONE
+    assert cluster.claimed.run == HANDED_BACK
+    if not word:
+        cluster.claimed = None
+    cluster.jobs[1].hold, cluster.drained = Hold.ADMIN, set()
+    after = bridge_at(cluster)
+    settle(after, cluster)
+    assert (cluster.jobs[1].hold is Hold.ADMIN) == word
+    assert (1 in [id for kind, ids in cluster.commands if kind == "start" for id in ids]) != word
+    assert cluster.claimed.run != HANDED_BACK
+    if word:
+        cluster.jobs[1].hold = Hold.NONE
+        settle(after, cluster)
+        assert state(after) is State.RUNNING, "it is taken up again when the administrator lets go"
+
+
+def test_a_word_is_heard_once_and_overwritten_after_the_ledger_has_it(bridge_at, monkeypatch):
+    """A disk that is still read-only keeps the word where it is."""
+    cluster = FakeCluster(drained={0, 1, 2, 3})
+    cluster.submit(a_job(1), hold=Hold.NONE)
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster)
+    with monkeypatch.context() as patched:
+        read_only(bridge, patched)
+        bridge.stop()
+        after = bridge_at(cluster)
+        after.cycle()
+        assert cluster.claimed.run == HANDED_BACK
+    settle(after, cluster)
+    assert (cluster.jobs[1].hold, state(after)) == (Hold.ADMIN, State.HELD), "nobody held it: adopted anew"

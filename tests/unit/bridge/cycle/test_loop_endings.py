@@ -53,8 +53,8 @@ def test_a_shadow_that_stops_touches_no_job_that_somebody_holds_for_it(bridge_at
 def test_an_interrupt_gives_held_jobs_back_and_the_log_names_those_that_stay(bridge_at, end):
     cluster, pace = blocked(), FakePace()
     bridge = bridge_at(cluster, pace=pace)
-    give = cluster._hand_back
-    cluster._hand_back = lambda id: Outcome(id, "refused", "no") if id == 3 else give(id)
+    give = cluster.hand_back_one
+    cluster.hand_back_one = lambda id: Outcome(id, "refused", "no") if id == 3 else give(id)
 
     def interrupted(seconds):
         raise end

@@ -299,16 +299,18 @@ def test_whatever_stands_in_the_ledger_a_pending_job_ends_up_with_one_master(ent
         assert state not in KEPT
 
 
-def ended(id=1, end_s=95):
-    return EndedJob(a_job(id), 5, end_s)
+def ended(id=1, start_s=5, end_s=95):
+    return EndedJob(a_job(id), start_s, end_s)
 
 
 @pytest.mark.parametrize("state", [None, *State])
 def test_a_job_that_ended_is_over_once(state):
     entry = None if state is None else an_entry(state, pinned=True)
-    found = after(entry, seen(ended=[ended()]))
+    found = after(entry, seen(ended=[ended(start_s=96, end_s=99)]))
     if state in (None, State.ENDED):
         assert found is None
+    elif state is State.HELD:  # a run of before it was held
+        assert found.state is State.GONE
     else:
         assert (found.state, found.pinned, found.since_s) == (State.ENDED, False, 100)
 
@@ -471,15 +473,21 @@ if __name__ == "__main__":
     TABLE.write_text("\n".join(table()) + "\n")
 
 
-@pytest.mark.parametrize(("end_s", "earlier"), [(94, True), (95, False), (96, False)])
+@pytest.mark.parametrize(
+    ("start_s", "end_s", "earlier"),
+    [(10, 94, True), (10, 95, True), (95, 95, True), (95, 97, True), (96, 96, False), (96, 99, False)],
+)
 @pytest.mark.parametrize("state", [state for state in State if state is not State.ENDED])
-def test_the_end_of_an_earlier_run_ends_no_job_that_waits_again(state, end_s, earlier):
-    """The entry is of second 95. A job that waits and is seen no more has been cancelled; one that ran has ended."""
+def test_the_end_of_an_earlier_run_ends_no_job_that_waits_again(state, start_s, end_s, earlier):
+    """The entry is of second 95. A job that waits and is seen no more has been cancelled; one that ran has ended.
+
+    A held job cannot have run since, whatever clocks say that have stepped meanwhile.
+    """
     entry = an_entry(state, since_s=95)
-    observation = seen(ended=(EndedJob(a_job(1), 10, end_s),))
+    observation = seen(ended=(EndedJob(a_job(1), start_s, end_s),))
     (transition,) = reconciling.reconcile({1: entry}, frozenset({1}), observation, CONDUCT)
-    waits = state in (State.HOLDING, State.HELD, State.HANDING_BACK)
-    assert transition.entry.state is (State.GONE if waits and earlier else State.ENDED)
+    before = state is State.HELD or (state in (State.HOLDING, State.HANDING_BACK) and earlier)
+    assert transition.entry.state is (State.GONE if before else State.ENDED)
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ class LimitedCluster(FakeCluster):
     def _running(self, user: str) -> int:
         return sum(fake.running and fake.job.user == user for fake in self.jobs.values())
 
-    def _observe(self) -> Observation:
-        seen = super()._observe()
+    def read(self) -> Observation:
+        seen = super().read()
         return replace(seen, pending=tuple(self._reasoned(each) for each in seen.pending))
 
     def _reasoned(self, pending: PendingJob) -> PendingJob:
@@ -89,7 +89,7 @@ class Deaf(FakeCluster):
     def _hold(self, job_id: int) -> Outcome:
         return Outcome(job_id, "unknown", "no answer")
 
-    _hand_back = _hold
+    hand_back_one = _hold
 
 
 @pytest.mark.parametrize("kind", ["hold", "hand_back"])

@@ -3,10 +3,14 @@ import random
 from itertools import permutations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.store.deltas import SeriesReader, SeriesWriter, applied, delta, text_of
+from cpsched_bridge.store.rounds import plain
+from cpsched_sim.testing.tries import tries
+from tests.benchmarks.journal import World
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "b", ""]) | st.sampled_from([0.5, 1.0])
 values = st.recursive(
@@ -23,7 +27,7 @@ def strictly(value):
 
 
 @given(st.lists(values, max_size=5))
-@settings(max_examples=300, deadline=None)
+@tries(300)
 def test_a_series_of_any_values_is_read_back_as_it_was(series):
     writer, reader = SeriesWriter(), SeriesReader()
     for value in series:
@@ -33,7 +37,7 @@ def test_a_series_of_any_values_is_read_back_as_it_was(series):
 
 
 @given(orders, orders)
-@settings(max_examples=200, deadline=None)
+@tries(200)
 def test_any_order_is_made_of_any_other(before, after):
     kept = list(before)
     assert applied(before, delta(before, after)) == list(after)
@@ -103,3 +107,19 @@ def test_a_part_out_of_order_is_a_value_error():
     writer.part({"a": {"b": list(range(100))}})
     with pytest.raises(ValueError, match=r"."):
         reader.feed(writer.part({"a": {"b": list(range(1, 101))}}))
+
+
+def test_what_lookahead_remembers_is_written_down_as_what_changed():
+    """A memory that is written whole each round fills a journal of a month in two days."""
+    policy, world, changed, whole, before = PolicySpec("lookahead", "walltime").build(), World(100), 0, 0, None
+    for number in range(80):
+        scene, ended = world.next_scene()
+        for each in ended:
+            policy.learn(each)
+        snapshot, memory = policy.estimated(scene), plain(policy.memory())
+        if number >= 40:
+            changed += len(json.dumps(delta(before, memory)))
+            whole += len(json.dumps(memory))
+        before = memory
+        world.start(policy.decide(snapshot).starts_by_job(snapshot))
+    assert 10 * changed < whole

@@ -2,12 +2,13 @@ import sqlite3
 from dataclasses import astuple, fields
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import places
 from cpsched_bridge.store.ledger import CLOSED, FOLLOWS, KEPT, Entry, IllegalTransition, Ledger, State, Transition, move
+from cpsched_sim.testing.tries import tries
 from tests.stores import change, nobody_is_writing, rows, setting
 
 
@@ -121,7 +122,7 @@ def test_every_kept_state_can_be_handed_back():
 
 
 @given(walk=st.lists(st.tuples(st.integers(1, 3), st.sampled_from(State), st.booleans()), max_size=40))
-@settings(max_examples=60, deadline=None)
+@tries(60)
 def test_any_walk_along_legal_transitions_survives_a_restart(tmp_path_factory, walk):
     """The ledger on disk is the ledger in memory after every step; illegal steps leave no trace."""
     path = tmp_path_factory.mktemp("walk") / "ledger.sqlite"

@@ -99,6 +99,10 @@ class Transport(Protocol):
         """Clear pins, then release to Slurm's own scheduler; orders as for `hold`."""
         ...
 
+    def unpin(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        """Clear pins of pending jobs that are held, by whomever; the holds stay. Orders as for `hold`."""
+        ...
+
     def claim(self, words: str, instead_of: str | None) -> bool:
         """Write `words`, without blanks and quotes, into the reservation of `translation.claims`; see `Backend.claim`.
 

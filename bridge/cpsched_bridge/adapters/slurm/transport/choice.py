@@ -100,6 +100,10 @@ class AutoTransport:
         """See `Transport.hand_back`."""
         return self._one().hand_back(orders)
 
+    def unpin(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        """See `Transport.unpin`."""
+        return self._one().unpin(orders)
+
     def claim(self, words: str, instead_of: str | None) -> bool:
         """See `Transport.claim`."""
         return self._one().claim(words, instead_of)

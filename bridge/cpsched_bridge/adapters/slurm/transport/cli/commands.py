@@ -102,7 +102,7 @@ class CliHands:
 
 
 class CliCommands:
-    """Start, hold and hand back, each call within `deadline_s` seconds and the looks between; see `Transport`."""
+    """Orders of `Transport`, each call within `deadline_s` seconds and the looks between."""
 
     def __init__(self, reading: Looks, deadline_s: float) -> None:
         self._reading = reading
@@ -119,6 +119,10 @@ class CliCommands:
     def hand_back(self, orders: Sequence[Record]) -> list[Answer]:
         """See `Transport.hand_back`."""
         return self._told(lambda told: told.hand_back(orders))
+
+    def unpin(self, orders: Sequence[Record]) -> list[Answer]:
+        """See `Transport.unpin`."""
+        return self._told(lambda told: told.unpin(orders))
 
     def scontrol(self, commands: Sequence[str]) -> list[str]:
         """What one scontrol complains of each command."""

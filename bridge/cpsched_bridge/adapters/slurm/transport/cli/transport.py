@@ -70,6 +70,10 @@ class CliTransport:
         """See `Transport.hand_back`."""
         return self._commands.hand_back(orders)
 
+    def unpin(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        """See `Transport.unpin`."""
+        return self._commands.unpin(orders)
+
     def claim(self, words: str, instead_of: str | None) -> bool:
         """See `Transport.claim`."""
         try:

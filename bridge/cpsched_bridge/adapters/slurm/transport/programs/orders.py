@@ -1,4 +1,4 @@
-"""Start, hold, hand back, each for a batch of orders: the same for every transport, over what it can do with one job.
+"""Start, hold, hand back, unpin, each for a batch of orders: the same for every transport, over what it can do.
 
 Every job is looked at immediately before it is touched; see `rules`.
 """
@@ -116,6 +116,17 @@ class Orders:
         rules.pending(job)
         if rules.may_be_released(job):
             self._hands.release(job)
+
+    def unpin(self, orders: Sequence[Record]) -> list[Answer]:
+        """Clear the pin of each job that is pending and held, by whomever: no hold is taken off, and none is made."""
+        numbers = self._numbers(orders, separate=False)
+        return self._cleared(orders, numbers, self._each(self._held_by_anybody, orders, numbers))
+
+    def _held_by_anybody(self, job: Record, order: Record) -> None:
+        rules.settings(order["clear"])
+        rules.pending(job)
+        if rules.is_free(job):
+            raise Refused("is not held")
 
     def _each(self, act: Act, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[Answer]:
         """What became of each order. In long batches the jobs are looked at anew every few commands."""

@@ -32,7 +32,7 @@ def calls(module: str) -> Calls:
     pyslurm = importlib.import_module(module)
     reading, commands, claims = Reading(pyslurm), SlurmCommands(pyslurm), claiming(pyslurm)
     asked = (reading.hello, reading.facts, reading.snapshot, reading.past)
-    told = (commands.start, commands.hold, commands.hand_back, claims.claim, claims.disclaim)
+    told = (commands.start, commands.hold, commands.hand_back, commands.unpin, claims.claim, claims.disclaim)
     return {call.__name__: call for call in (*asked, *told)}
 
 

@@ -107,6 +107,10 @@ class PyslurmTransport:
         """See `Transport.hand_back`."""
         return self._command("hand_back", orders)
 
+    def unpin(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        """See `Transport.unpin`."""
+        return self._command("unpin", orders)
+
     def claim(self, words: str, instead_of: str | None) -> bool:
         """See `Transport.claim`."""
         taken: bool = self._call("claim", words=words, instead_of=instead_of)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from cpsched.fit import refusal
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.translation.pins import Told
+from cpsched_sim.testing.tries import tries
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 ASKED = st.fixed_dictionaries(
@@ -43,7 +44,7 @@ def a_scene(asked: dict[str, Any], partition: dict[str, Any], busy: list[int]) -
     return scene
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@tries(400, suppress_health_check=[HealthCheck.too_slow])
 @given(ASKED, PARTITION, BUSY)
 def test_a_job_that_is_kept_can_run_on_the_empty_machine(
     asked: dict[str, Any], partition: dict[str, Any], busy: list[int]

@@ -203,6 +203,30 @@ def test_a_hold_holds_and_clears_and_a_hand_back_clears_and_releases(programs: P
     assert said.read_text() == f"update JobId=7 {clear}\nrelease 7\n"
 
 
+@pytest.mark.parametrize("held", [{}, {"admin_comment": None, "comment": None, "state_reason": "JobHeldUser"}])
+def test_a_pin_is_taken_off_a_held_job_and_the_hold_stays(programs: Path, held: dict[str, Any]) -> None:
+    """By whomever the job is held."""
+    said = put_scontrol(programs)
+    assert commands(Jobs(j7=held)).unpin([{"job": 7, "clear": "ReqNodeList= Nice=5"}]) == [("done", "")]
+    assert said.read_text() == "update JobId=7 ReqNodeList= Nice=5\n"
+
+
+@pytest.mark.parametrize(
+    ("facts", "clear", "why"),
+    [
+        ({"priority": 5}, "ReqNodeList=", "is not held"),
+        ({"state": "RUNNING"}, "ReqNodeList=", "RUNNING"),
+        ({}, "ReqNodeList= Priority=9", "cannot be cleared"),
+    ],
+)
+def test_of_other_jobs_no_pin_is_taken_off(programs: Path, facts: dict[str, Any], clear: str, why: str) -> None:
+    said = put_scontrol(programs)
+    ((result, words),) = commands(Jobs(j7=facts)).unpin([{"job": 7, "clear": clear}])
+    assert result == "refused"
+    assert why in words
+    assert not said.exists()
+
+
 def test_a_job_that_starts_during_its_hold_keeps_its_nodes(programs: Path) -> None:
     said = put_scontrol(programs)
     jobs = Jobs(j7={"priority": 5})

@@ -16,7 +16,7 @@ from cpsched_bridge import children
 from cpsched_bridge.adapters.slurm.transport.pyslurm import child, wire
 from cpsched_bridge.adapters.slurm.transport.pyslurm.client import ERRORS
 
-CALLS = {"hello", "facts", "snapshot", "past", "start", "hold", "hand_back", "claim", "disclaim"}
+CALLS = {"hello", "facts", "snapshot", "past", "start", "hold", "hand_back", "unpin", "claim", "disclaim"}
 
 
 def raising(error: Exception) -> dict[str, Any]:
