@@ -25,7 +25,7 @@ from cpsched.model import (
 from cpsched.model.overrun import Overrun
 from cpsched.predictors.base import Predictor, fault_of, fill_estimates, learns, teach
 
-_SPARE = 10_000
+SPARE = 10_000
 """Estimates kept beyond twice the jobs of a scene: a job that is not eligible for a while keeps its own.
 
 With more than those, the estimates of jobs that are not in the scene are forgotten: jobs leave without ending, too.
@@ -101,6 +101,11 @@ class Policy:
         if not isinstance(waits, Mapping) or not all(type(wait) is Wait for wait in waits.values()):
             raise self._fault("waits must be Wait by job id")
 
+    def become(self, other: Policy) -> None:
+        """Decide as `other` does from now on; jobs that wait are predicted anew."""
+        self.predictor, self.dispatcher, self.overrun = other.predictor, other.dispatcher, other.overrun
+        self._estimates = {}
+
     def estimated(self, scene: Scene) -> Snapshot:
         """What a dispatcher gets: `scene` with an estimate for every job. The scene stays as it is."""
         eligible = [job for job in scene.queue if job.ineligible is None]
@@ -111,7 +116,7 @@ class Policy:
     def _estimate(self, table: JobTable) -> None:
         """Write all estimates: the predictor's for jobs not seen before, for the others what it said then."""
         jobs, known = table.jobs, self._estimates
-        if len(known) > 2 * len(jobs) + _SPARE:
+        if len(known) > 2 * len(jobs) + SPARE:
             known = self._estimates = {job.id: known[job.id] for job in jobs if job.id in known}
         new = [slot for slot, job in enumerate(jobs) if job.id not in known]
         if new:

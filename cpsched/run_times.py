@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -121,3 +122,62 @@ class RunTimes:
         index = np.searchsorted(held, np.asarray(at) * held[-1], side="left")
         found: np.ndarray = run_s[left][np.minimum(index, len(held) - 1)]
         return found
+
+
+FADES = 0.5 ** (1 / _HALVED_AFTER)
+"""What an ended job still counts once another one of its user has ended."""
+_SITE_FADES = 1 - 1 / _SITE_REMEMBERS
+MOST_USERS = 5000
+"""Users that are remembered; then those are forgotten whose jobs ended longest ago."""
+
+
+@dataclass(slots=True)
+class MeanShares:
+    """The mean share of their walltimes that jobs run, by user: a view of the same model that takes little room.
+
+    Recent jobs of the user count for more, and the site's mean stands beside them as in `RunTimes`; walltime, units and
+    name are not compared. Before any job has ended it is 1.
+
+    >>> from cpsched.model import Request
+    >>> shares, job = MeanShares(), Job(1, 0, 100, Request(1, (1,)), user="ada")
+    >>> for _ in range(100):
+    ...     shares.learn(EndedJob(job, 0, 25))
+    >>> round(shares.of("ada"), 6), round(shares.of("bob"), 6)
+    (0.25, 0.25)
+    """
+
+    site: tuple[float, float] = (0.0, 0.0)
+    """Of all ended jobs: what they count together, and the sum of their shares."""
+    users: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """The same by user, the user whose jobs ended longest ago first."""
+
+    def learn(self, ended: EndedJob) -> None:
+        """Remember what share of its walltime the job ran."""
+        share, user = min(1.0, ended.run_s / ended.job.walltime_s), ended.job.user
+        count, total = self.site
+        self.site = count * _SITE_FADES + 1, total * _SITE_FADES + share
+        if user:
+            count, total = self.users.pop(user, (0.0, 0.0))
+            self.users[user] = count * FADES + 1, total * FADES + share
+            if len(self.users) > MOST_USERS:
+                del self.users[next(iter(self.users))]
+
+    def of(self, user: str) -> float:
+        """The share of its walltime that a job of `user` is expected to run, above 0, at most 1."""
+        (count, total), (of_all, total_of_all) = self.users.get(user, (0.0, 0.0)), self.site
+        mean = total_of_all / of_all if of_all else 1.0
+        return (total + PRIOR * mean) / (count + PRIOR)
+
+    def memory(self) -> dict[str, object]:
+        """What was learned, as JSON. A user is one text: the journal keeps of a list of texts what changed."""
+        users = [f"{count!r} {total!r} {user}" for user, (count, total) in self.users.items()]
+        return {"site": list(self.site), "users": users}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Know what `memory` says, and nothing else."""
+        count, total = memory["site"]
+        self.site = count, total
+        self.users = {}
+        for words in memory["users"]:
+            of_user, sum_of_user, user = words.split(" ", 2)
+            self.users[user] = float(of_user), float(sum_of_user)

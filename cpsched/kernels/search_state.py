@@ -28,8 +28,11 @@ class Price(Handle):
     r: float
     e: float
     flat: float
+    area: float
     ageing: float
     aged_s: float
+    """The wait at which ageing doubles a price where `ageing` is 1, in seconds. Python sets it anew in each round where
+    it follows from the history."""
     least_s: float
     reserve: float
     reserve_above_s: float

@@ -10,13 +10,14 @@ import numpy as np
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName
 from cpsched.dispatchers.lookahead.reserving import by_walltime, named_by
+from cpsched.dispatchers.lookahead.virtual import History
 from cpsched.errors import require
 from cpsched.kernels.moves import ALL_MOVES
 from cpsched.kernels.search import ALL_START, NONE_START, go_on_from, look_ahead, ordered
 from cpsched.kernels.search_state import POOL_JOBS, SearchSettings, new_search
-from cpsched.kernels.state import planned, starts_of
+from cpsched.kernels.state import Site, planned, starts_of
 from cpsched.listing import Listing
-from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts
+from cpsched.model import NEVER, NO_STARTS, Decision, Effort, EndedJob, IntArray, Need, Snapshot, Starts
 from cpsched.model.overrun import Overrun
 from cpsched.planning import AS_THEY_CAME, site_of
 from cpsched.reasons import Phrases, explain
@@ -32,6 +33,9 @@ ALL_CANDIDATES = 127
 
 LEAST_WORK = 100
 """So much work is done in any case, if the queue is worth it."""
+
+LEAST_AGED_S = 60.0
+"""Ageing by the longest wait under `easy` doubles no price earlier, in seconds."""
 
 JUDGED_FROM = 50
 """A round in which fewer jobs were placed says nothing of how long a placement takes."""
@@ -59,7 +63,6 @@ class Lookahead(Dispatcher):
     """
 
     overrun: Overrun = "walltime"
-    learns = False
     _look_ahead = staticmethod(look_ahead)
     """The compiled search; studies have others."""
 
@@ -94,6 +97,8 @@ class Lookahead(Dispatcher):
                 candidates=ALL_CANDIDATES, moves=ALL_MOVES, reservations=NEVER,
             )
         )  # fmt: skip
+        self._history = History() if row.aged_by else None
+        self.learns = self._history is not None
         self._decodes, self._most_work, self._limit_s = decodes, work, limit_s
         self._jobs_per_work = 1
         self._by_walltime = reserve_by == "walltime"
@@ -114,6 +119,8 @@ class Lookahead(Dispatcher):
         self._meet(planned_on)
         self._jobs_per_work = POOL_JOBS if snapshot.cluster.counted else 1
         expected = table.estimate_s[queue].astype(np.float64)
+        if self._history is not None:
+            expected = self._follow(self._history, planned_on, site, expected)
         asked = expected, self._site_factors(snapshot, expected), bool(snapshot.cluster.counted), whole
         came = self._look_ahead(site, self._search, self._objective, asked)
         starts = Starts(*starts_of(site.draft), True) if site.draft.started else NO_STARTS
@@ -145,10 +152,12 @@ class Lookahead(Dispatcher):
 
         Order and work bear on decisions; the others are there to be shown beside the present plan.
         """
-        if self._jobs is not None:
-            jobs: Any = self._jobs
-            self._order = [jobs[slot].id for slot in ordered(self._search).tolist()]
-        told = {"order": self._order, "first_s": {str(id): start_s for id, start_s in self._first_s.items()}}
+        self._named_order()
+        told: dict[str, Any] = {
+            "order": self._order, "first_s": {str(id): start_s for id, start_s in self._first_s.items()}
+        }  # fmt: skip
+        if self._history is not None:
+            told["history"] = self._history.memory()
         return told if self._limit_s is None else told | {"work": self._search.settings.work}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
@@ -156,6 +165,23 @@ class Lookahead(Dispatcher):
         self._order, self._jobs = list(memory["order"]), None
         self._first_s = {int(id): start_s for id, start_s in memory["first_s"].items()}
         self._search.settings.work = memory.get("work", self._most_work)
+        if self._history is not None and "history" in memory:
+            self._history.recall(memory["history"])
+
+    def learn(self, ended: EndedJob) -> None:
+        """Take note of how long a job ran, where prices depend on it."""
+        if self._history is not None:
+            self._history.learn(ended)
+
+    def _follow(self, history: History, snapshot: Snapshot, site: Site, estimate_s: FloatArray) -> FloatArray:
+        """Let ageing go by the longest wait under `easy`; returns how long queued jobs are expected to run, float64[Q].
+
+        That is the estimate where it is below the walltime: the predictor then knows more than what was asked for.
+        """
+        expected_s, longest_s = history.follow(snapshot, site)
+        self._objective.aged_s = max(LEAST_AGED_S, self._row.aged_by * longest_s)
+        walltime_s = snapshot.table.walltime_s[snapshot.queue]
+        return np.where(estimate_s < walltime_s, estimate_s, expected_s)
 
     def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray) -> FloatArray:
         """By what the site multiplies the weight of each queued job, float64[Q]; no entries where all weigh alike."""
@@ -173,13 +199,20 @@ class Lookahead(Dispatcher):
         told = ((id, known.get(id, start_s)) for id, start_s in waiting)
         self._first_s = {id: start_s for id, start_s in told if start_s != NEVER}
 
+    def _named_order(self) -> list[int]:
+        """The order of the last round as job ids."""
+        if self._jobs is not None:
+            jobs: Any = self._jobs
+            self._order = [jobs[slot].id for slot in ordered(self._search).tolist()]
+        return self._order
+
     def _meet(self, snapshot: Snapshot) -> None:
         """Name the last order by the slots of this snapshot, where they are others than last time."""
         jobs = snapshot.table.jobs
         if jobs is self._jobs:
             return
         slots = {jobs[slot].id: slot for slot in snapshot.queue.tolist()}
-        order = [slots[id] for id in self.memory()["order"] if id in slots]
+        order = [slots[id] for id in self._named_order() if id in slots]
         go_on_from(self._search, np.array(order, np.int64))
         self._jobs = jobs
 

@@ -30,6 +30,10 @@ class ObjectiveRow:
     the same. What a job costs for its own sake, whatever its size, puts small ones first and leaves the large ones,
     which are most of the work, in the order of their ages.
 
+    - `area`: to r^`r` E^`e` so many times m r E is added, m being the mean of the former over the mean of r E in the
+      queue: what both add up to over the queue is in that proportion, whatever the units.
+    - `aged_by`: where it is not 0, `aged_s` is that share of the longest wait under the virtual schedule of `easy`, see
+      `cpsched.dispatchers.lookahead.virtual`. E is then what jobs of the user have really run of their walltimes.
     - `bounded`: a job that has waited for half of the bound may wait no longer than it in a plan, past and planned.
       The bound is the longest such wait by arrival, or in the order of the last round, whichever is shorter.
     - `power`: where it is not 0 the cost is not linear: r^`r` (F^power - (F - E)^power), as in PaSF of debs24.
@@ -44,8 +48,10 @@ class ObjectiveRow:
     r: float = 0.0
     e: float = 0.0
     flat: float = 0.0
+    area: float = 0.0
     ageing: float = 0.0
     aged_s: int = DAY_S
+    aged_by: float = 0.0
     ageing_power: int = 2
     bounded: bool = False
     power: int = 0
@@ -59,11 +65,14 @@ class ObjectiveRow:
     def formula(self) -> str:
         """What a job costs, as a formula."""
         factors = [_power(name, exponent) for name, exponent in (("r", self.r), ("E", self.e)) if exponent]
+        if self.area:
+            factors = [f"({' '.join(factors)} + {self.area:g} m r E)"]
         if self.flat:
             factors.append(f"(1 + {self.flat:g} A / (r E))")
         if self.ageing:
             times = f"{self.ageing:g} " if self.ageing != 1 else ""
-            factors.append(f"(1 + {times}(W / {self.aged_s // 3600} h)^{self.ageing_power})")
+            by = f"({self.aged_by:g} L)" if self.aged_by else f"{self.aged_s // 3600} h"
+            factors.append(f"(1 + {times}(W / {by})^{self.ageing_power})")
         factors.append(f"(F^{self.power} - (F - E)^{self.power})" if self.power else "(s - now)")
         aside = f"; {self.reserve:.0%} of the machine kept free beside new long jobs" if self.reserve else ""
         aside += "; bound of the longest wait" if self.bounded else ""
@@ -78,7 +87,7 @@ class ObjectiveRow:
         area = r * E
         typical = np.quantile(area, TYPICAL, method="higher") if self.flat and len(area) else 0.0
         found: FloatArray = r**self.r * E**self.e * (1 + self.flat * typical / area)
-        return found
+        return found + self.area * area * (found.sum() / area.sum()) if self.area and len(area) else found
 
     def compiled(self) -> Price:
         """The row as the kernels read it."""
@@ -94,7 +103,26 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
     for row in (
         ObjectiveRow(
             "default",
-            "Waits by size and by job, with ageing: good in all measures",
+            "Short waits for most, large jobs in time: by the site's own waits under `easy`",
+            e=-0.5,
+            area=0.3,
+            ageing=1.0,
+            aged_by=0.3,
+            ageing_power=4,
+            bounded=True,
+        ),
+        ObjectiveRow(
+            "waits",
+            "Short waits for many, within the site's own waits under `easy`",
+            e=-0.5,
+            ageing=1.0,
+            aged_by=0.5,
+            ageing_power=4,
+            bounded=True,
+        ),
+        ObjectiveRow(
+            "large-jobs",
+            "Large jobs and a full machine: waits by size and by job, with ageing",
             r=1.3,
             e=1.0,
             flat=0.5,

@@ -274,30 +274,46 @@ def test_starts_of_the_wrong_form_are_no_value():
             Starts(*columns)
 
 
-@pytest.mark.parametrize(("before", "kept"), [(7, 8), (8, 1)])
-def test_estimates_are_kept_up_to_a_spare_beyond_twice_the_jobs_of_a_scene(monkeypatch, before, kept):
+class Asked(WalltimePredictor):
+    """Notes for which jobs it was asked."""
+
+    def __init__(self):
+        self.of = []
+
+    def fill(self, table, slots):
+        self.of += [table.jobs[slot].id for slot in slots.tolist()]
+        super().fill(table, slots)
+
+
+@pytest.mark.parametrize(("before", "forgotten"), [(7, []), (8, [2, 3, 4, 5, 6, 7, 8])])
+def test_estimates_are_kept_up_to_a_spare_beyond_twice_the_jobs_of_a_scene(monkeypatch, before, forgotten):
     """With one job in the scene, and a spare of five: seven are kept, eight are too many."""
-    monkeypatch.setattr(policies, "_SPARE", 5)
-    policy = Policy(WalltimePredictor(), Spy())
-    decide(policy, [a_job(id) for id in range(1, before + 1)])
-    assert len(policy._estimates) == before
-    decide(policy, [a_job(99)])
-    assert len(policy._estimates) == kept
+    monkeypatch.setattr(policies, "SPARE", 5)
+    policy = Policy(Asked(), Spy())
+    every = [a_job(id) for id in range(1, before + 1)]
+    decide(policy, every)
+    decide(policy, [a_job(1)])
+    policy.predictor.of.clear()
+    decide(policy, every)
+    assert policy.predictor.of == forgotten
 
 
 def test_jobs_that_may_not_start_are_not_predicted_and_running_ones_are():
-    policy = Policy(WalltimePredictor(), Spy())
+    policy = Policy(Asked(), Spy())
     decide(policy, [a_job(1), a_job(2, ineligible="waits for job 1")], [a_running(a_job(3), ((0, 1),))])
-    assert sorted(policy._estimates) == [1, 3]
+    assert sorted(policy.predictor.of) == [1, 3]
 
 
 def test_a_job_that_ended_has_no_estimate_any_more():
-    policy = Policy(WalltimePredictor(), Spy())
+    policy = Policy(Asked(), Spy())
     assert not policy.learns
     decide(policy, [a_job(1), a_job(2)])
     assert policy.learns, "or estimates would pile up"
     policy.learn(EndedJob(a_job(1), 0, 5))
-    assert sorted(policy._estimates) == [2]
+    policy.predictor.of.clear()
+    decide(policy, [a_job(1), a_job(2)])
+    assert policy.predictor.of == [1]
+    policy.learn(EndedJob(a_job(1), 0, 5))
     policy.learn(EndedJob(a_job(77), 0, 5))
     policy.learn(EndedJob(a_job(2), 0, 5))
     assert not policy.learns

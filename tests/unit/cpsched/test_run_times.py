@@ -1,9 +1,11 @@
+import json
+
 import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.model import EndedJob
-from cpsched.run_times import RunTimes
+from cpsched.run_times import MeanShares, RunTimes
 from tests.builders import a_job
 
 HALVES = np.array([0.1, 0.5, 0.9])
@@ -56,3 +58,29 @@ def test_a_job_that_ended_since_is_in_what_is_drawn_next():
 def test_nothing_to_remember_is_refused():
     with pytest.raises(InvalidValue, match="remember=0"):
         RunTimes(remember=0)
+
+
+def test_shares_by_user_stand_beside_those_of_the_site():
+    shares = MeanShares()
+    assert shares.of("ada") == 1.0
+    for _ in range(200):
+        shares.learn(EndedJob(a_job(user="ada", walltime_s=100), 0, 10))
+        shares.learn(EndedJob(a_job(user="bob", walltime_s=100), 0, 90))
+    assert shares.of("ada") < 0.2 < 0.4 < shares.of("cat") < 0.6 < 0.8 < shares.of("bob")
+
+
+def test_shares_go_through_json():
+    shares, known = MeanShares(), MeanShares()
+    for run_s in (10, 70, 30):
+        shares.learn(EndedJob(a_job(user=f"u{run_s}", walltime_s=100), 0, run_s))
+    known.recall(json.loads(json.dumps(shares.memory())))
+    assert known == shares
+    assert list(known.users) == list(shares.users)
+
+
+def test_no_more_users_are_remembered_than_a_bound(monkeypatch):
+    monkeypatch.setattr("cpsched.run_times.MOST_USERS", 2)
+    shares = MeanShares()
+    for user in ("ada", "bob", "ada", "cat"):
+        shares.learn(EndedJob(a_job(user=user), 0, 1))
+    assert list(shares.users) == ["ada", "cat"]

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from cpsched.model import NEVER
 from cpsched.outlook import Calibration
 from tests.builders import a_job
 
@@ -84,3 +85,23 @@ def test_ends_do_not_change_places_where_one_side_alone_fails(wait_s):
 
 def test_no_jobs_have_no_intervals():
     assert Calibration().intervals(0, [], [], np.zeros((5, 0), np.int64)) == []
+
+
+def test_many_intervals_at_once_are_what_each_is_alone():
+    calibration, _ = lived(np.exp(np.random.default_rng(7).normal(0, 1, 700)))
+    rng = np.random.default_rng(8)
+    jobs = [a_job(id, walltime_s=int(rng.integers(60, 90_000))) for id in range(300)]
+    drawn_s = rng.integers(0, 200_000, (15, 300))
+    plan_s = drawn_s[0].tolist()
+    found = calibration.intervals(0, jobs, plan_s, drawn_s)
+    alone = [
+        calibration.intervals(0, [job], [plan_s[at]], drawn_s[:, [at]])[0] for at, job in enumerate(jobs)
+    ]  # fmt: skip
+    assert found == alone
+    assert len({each.to_s for each in found}) > 200
+
+
+def test_a_job_that_never_starts_has_no_interval_before_now():
+    calibration, _ = lived([1.0] * 100)
+    found = told(calibration, NEVER)
+    assert 10**8 < found.from_s <= found.to_s

@@ -1,7 +1,7 @@
 import numpy as np
 
-from cpsched.model import EndedJob, RunningJob, Snapshot
-from cpsched.outlook import drawn_starts
+from cpsched.model import NEVER, EndedJob, RunningJob, Snapshot
+from cpsched.outlook import drawn_starts, likewise
 from cpsched.planning import plan
 from cpsched.run_times import RunTimes
 from tests.builders import a_cluster, a_job
@@ -58,3 +58,18 @@ def test_the_snapshot_stays_as_it_was():
 
 def test_an_empty_queue_has_no_starts():
     assert drawn(full(), of_shares(0.5)).shape == (8, 0)
+
+
+def test_a_job_waits_as_much_of_its_plan_as_those_planned_about_then():
+    plan_s = np.array([1000, 10_000, NEVER])
+    drawn_s = np.array([[1000, 5050, 7], [1000, 10_000, 7]])
+    assert likewise(100, 10_000, plan_s, np.repeat(drawn_s, [1, 2], axis=0)).tolist() == [[7525]] + [[10_000]] * 2
+    many = np.repeat([[1000, 10_000]], 20, axis=0).T.ravel()
+    halves = np.tile(100 + (many - 100 + 60) // 2 - 60, (3, 1))
+    assert (likewise(100, 10_000, many, halves) == halves[0, -1]).all()
+    assert likewise(100, 50, plan_s, drawn_s).min() >= 100
+
+
+def test_nobody_planned_is_like_nobody():
+    assert likewise(0, 10, np.array([NEVER]), np.array([[5]])).size == 0
+    assert likewise(0, 10, np.array([5]), np.array([[NEVER]])).size == 0

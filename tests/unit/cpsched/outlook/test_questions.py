@@ -3,9 +3,9 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
-from cpsched.outlook import asked_job, planned_start_s, smaller, windows, with_job
+from cpsched.outlook import asked_job, placed, smaller, windows, with_job
 from cpsched.outlook.questions import Window
-from cpsched.planning import plan
+from cpsched.planning import plan, planned_starts
 from tests.builders import a_job
 
 CLUSTER = Cluster.of([[4]] * 4, ["cores"])
@@ -25,7 +25,7 @@ def nodes(count):
 
 def start_s(snapshot, walltime_s, request):
     job = asked_job(snapshot.now_s, walltime_s, request)
-    return planned_start_s(with_job(snapshot, job), plan(snapshot).plan_s)
+    return placed(snapshot, plan(snapshot).plan_s).start_s(job)
 
 
 def test_a_job_starts_at_once_where_there_is_room_and_else_when_there_will_be():
@@ -47,7 +47,7 @@ def test_a_request_that_does_not_go_with_the_cluster_is_refused():
 
 def test_what_could_run_now_is_the_most_for_each_length():
     snapshot = seen(Job(1, 0, 600, nodes(3)))
-    found = windows(snapshot, plan(snapshot).plan_s)
+    found = windows(snapshot, placed(snapshot, plan(snapshot).plan_s))
     assert found == [
         Window(True, 2, 3600),
         Window(True, 1, 72 * 3600),
@@ -58,7 +58,7 @@ def test_what_could_run_now_is_the_most_for_each_length():
 
 def test_on_a_full_machine_nothing_could_run():
     snapshot = seen(busy=4)
-    assert windows(snapshot, plan(snapshot).plan_s) == []
+    assert windows(snapshot, placed(snapshot, plan(snapshot).plan_s)) == []
 
 
 def test_what_asking_for_less_could_be():
@@ -66,3 +66,35 @@ def test_what_asking_for_less_could_be():
     words = {words: (less.walltime_s, less.request.units) for words, less in smaller(job)}
     assert words == {"half the time": (300, 3), "2 instead of 3": (600, 2)}
     assert list(smaller(asked_job(0, 100, nodes(1)))) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_job_is_tried_as_the_last_of_the_queue_and_takes_no_part_in_it(seed):
+    """Each of several questions is answered as if it were the only one."""
+    rng = np.random.default_rng(seed)
+
+    def drawn(id):
+        distinct = bool(rng.integers(2))
+        request = Request(int(rng.integers(1, 5 if distinct else 12)), (int(rng.integers(1, 5)),), distinct)
+        return Job(id, 0, int(rng.integers(1, 5)) * 600, request)
+
+    snapshot = seen(*(drawn(id) for id in range(12)), busy=int(rng.integers(5)))
+    plan_s = plan(snapshot).plan_s
+    queue = placed(snapshot, plan_s)
+    for _ in range(40):
+        job = asked_job(0, int(rng.integers(1, 9)) * 600, drawn(99).request)
+        whole = with_job(snapshot, job)
+        order = np.argsort(np.append(plan_s, NEVER), kind="stable").astype(np.int64)
+        assert queue.start_s(job) == planned_starts(whole, order)[-1]
+
+
+def test_a_job_behind_thousands_is_told_a_start():
+    """A plan may end before the queue does, where nobody further can start now."""
+    snapshot = seen(*(Job(id, 0, 600, nodes(4)) for id in range(100, 2400)), busy=4)
+    assert start_s(snapshot, 600, nodes(4)) == 7200 + 2300 * 600
+
+
+def test_with_some_of_the_queue_alone():
+    snapshot = seen(*(Job(id, 0, 600, nodes(4)) for id in range(3)))
+    whole = with_job(snapshot, asked_job(0, 60, nodes(1)), np.array([2, 0]))
+    assert [whole.table.jobs[slot].id for slot in whole.queue] == [2, 0, -1]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.dispatchers.easy import EasyDispatcher
@@ -28,6 +28,7 @@ from cpsched.model import (
 from cpsched.site.accounts import Accounts, Association, Limits, Qos, SiteLimits
 from cpsched.site.admission import LimitsNow, admit, decide_within, keeps, standings_of
 from cpsched.site.limits import Book, Claimant
+from cpsched_sim.testing.tries import tries
 
 NONE = Limits()
 USERS = {"a": "ada", "b": "bob", "c": "cid"}
@@ -201,7 +202,7 @@ def made(rows):
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(LIMITS, JOBS, JOBS, DISPATCHERS)
 def test_no_round_starts_more_than_the_limits_allow(limits, waiting, running, dispatcher):
     """Counted here from the jobs themselves, with nothing of the code that admits them."""
@@ -230,7 +231,7 @@ def test_no_round_starts_more_than_the_limits_allow(limits, waiting, running, di
     assert all(limits.wall_min is None or each.walltime_s // 60 <= limits.wall_min for each in chosen)
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(JOBS, st.integers(0, 3), DISPATCHERS)
 def test_nobody_is_delayed_by_a_user_at_the_limit(waiting, most, dispatcher):
     """Ada is full: the others' jobs start, and are planned, as if hers were not there."""

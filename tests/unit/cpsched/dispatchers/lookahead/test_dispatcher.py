@@ -119,7 +119,7 @@ def test_the_bound_of_the_longest_wait_leaves_alone_who_waited_for_less_than_hal
     """By arrival the last of fifteen short jobs waits for 380 s; the long one, after all of them, for 450 s."""
     queue = jobs_for(cluster, (4, 100, 0), *((4, 20, 150) for _ in range(15)))
     snapshot = a_snapshot(cluster, queue, now_s=150)
-    assert Lookahead().decide(snapshot).plan_by_job(snapshot)[0] == 450
+    assert Lookahead("large-jobs").decide(snapshot).plan_by_job(snapshot)[0] == 450
 
 
 def test_a_job_that_can_never_run_delays_nobody(cluster):
@@ -324,13 +324,13 @@ def weights_of(objective, cluster, *shapes, now_s=0):
     return weights(lookahead._search, len(jobs)).tolist()
 
 
-def test_by_default_a_job_costs_its_area_and_half_the_typical_one_and_more_with_age(cluster):
+def test_for_large_jobs_a_job_costs_its_area_and_half_the_typical_one_and_more_with_age(cluster):
     now_s = 6 * HOUR
     new = ((1, 1, now_s), (1, HOUR, now_s), (2, HOUR, now_s), (4, HOUR, now_s), (2, 8 * HOUR, now_s))
     shapes = ((1, 3 * HOUR, 0), *new)
     areas, cores, aged = [3, 10 / HOUR, 1, 2, 4, 16], [1, 1, 1, 2, 4, 2], [1 / 16, 0, 0, 0, 0, 0]
     wanted = [HOUR * r**0.3 * (area + 4 / 2) * (1 + age) for area, r, age in zip(areas, cores, aged, strict=True)]
-    assert weights_of("default", cluster, *shapes, now_s=now_s) == pytest.approx(wanted)
+    assert weights_of("large-jobs", cluster, *shapes, now_s=now_s) == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -341,7 +341,7 @@ def test_the_weights_of_new_jobs_are_those_of_the_row(cluster, objective):
 
 
 def test_the_typical_area_of_a_single_job_is_its_own(cluster):
-    assert weights_of("default", cluster, (2, HOUR, 0)) == pytest.approx([HOUR * 2**0.3 * (2 + 1)])
+    assert weights_of("large-jobs", cluster, (2, HOUR, 0)) == pytest.approx([HOUR * 2**0.3 * (2 + 1)])
 
 
 def test_slowdown_costs_by_length_alone_and_more_with_age(cluster):
@@ -350,11 +350,11 @@ def test_slowdown_costs_by_length_alone_and_more_with_age(cluster):
     assert found == pytest.approx([HOUR**-0.5, HOUR**-0.5 * 1.25])
 
 
-def cost_of(formula, r, E, W, s, A):
+def cost_of(formula, r, E, W, s, **of_queue):
     """What a job costs that starts `s` seconds from now, by the text that the page shows."""
     text = re.sub(r"(\d+) h", lambda hours: str(3600 * int(hours[1])), formula.partition(";")[0]).replace("^", "**")
     text = re.sub(r"(?<=[\w)]) (?=[\w(])", " * ", text)
-    return eval(text, {"r": r, "E": E, "W": W, "s": s, "now": 0, "F": W + s + E, "A": A})
+    return eval(text, {"r": r, "E": E, "W": W, "s": s, "now": 0, "F": W + s + E} | of_queue)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -365,11 +365,16 @@ def test_the_kernel_charges_what_the_formula_of_the_page_says(cluster, objective
     snapshot, lookahead = a_snapshot(cluster, jobs_for(cluster, *shapes), now_s=now_s), Lookahead(objective)
     lookahead.decide(snapshot)
     areas = sorted(cores * walltime_s for cores, walltime_s, _ in shapes)
+    of_queue = {
+        "A": areas[6],
+        "m": sum(walltime_s**row.e for _, walltime_s, _ in shapes) / sum(areas),
+        "L": lookahead._objective.aged_s / (row.aged_by or 1),
+    }
     for later_s in (1, 3 * HOUR, 50 * HOUR):
         found = prices(site_of(snapshot), lookahead._search, row.compiled(), now_s + later_s)
         wanted = []
         for r, E, submit_s in shapes:
-            then, now = (cost_of(row.formula, r, E, now_s - submit_s, s, areas[6]) for s in (later_s, 0))
+            then, now = (cost_of(row.formula, r, E, now_s - submit_s, s, **of_queue) for s in (later_s, 0))
             wanted.append((then - now) / (HOUR**row.power if row.power else 1))
         assert found.tolist() == pytest.approx(wanted)
 
@@ -377,8 +382,9 @@ def test_the_kernel_charges_what_the_formula_of_the_page_says(cluster, objective
 @pytest.mark.parametrize(
     ("objective", "formula"),
     [
-        ("default", "r^1.3 E (1 + 0.5 A / (r E)) (1 + (W / 12 h)^4) (s - now); bound of the longest wait"),
+        ("large-jobs", "r^1.3 E (1 + 0.5 A / (r E)) (1 + (W / 12 h)^4) (s - now); bound of the longest wait"),
         ("af", "(s - now)"),
+        ("default", "(E^-0.5 + 0.3 m r E) (1 + (W / (0.3 L))^4) (s - now); bound of the longest wait"),
         ("p2sf", "r (F^4 - (F - E)^4)"),
     ],
 )

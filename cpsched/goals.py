@@ -1,0 +1,206 @@
+"""A goal in a site's words: one knob between short waits for many and large jobs on a full machine, with limits.
+
+A goal says two things. Its *stop* is the objective that `lookahead` begins with. Its *weights* and *limits* say by
+which figures two settings are compared, each in percent of what a baseline makes of the same jobs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cpsched.errors import InvalidValue, UnknownName, require
+
+FIGURES = {
+    "mean_wait": "mean wait",
+    "bsld": "mean bounded slowdown",
+    "af": "mean response time",
+    "awf": "mean response time weighted by area",
+    "p2sf": "per-area slowdown of level 2",
+    "longest": "longest wait",
+}
+"""What a goal may weigh and limit; less is better in all of them."""
+DEFAULT = "balance"
+"""The goal of a site that names none."""
+WEIGHTS = "weights"
+"""The name of a goal that is no stop of the knob."""
+NO_LIMITS = "none"
+MOST_PERCENT = 10_000.0
+
+_LEAST = {"mean_wait": 1.0, "longest": 60.0}
+"""Seconds added to both sides of a ratio: on an empty machine a wait of two seconds is not twice one of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A named place of the knob: the objective of `lookahead` there, what counts, and what must not get worse."""
+
+    name: str
+    sentence: str
+    objective: str
+    weights: Mapping[str, float]
+    limits: Mapping[str, float]
+
+
+STOPS: dict[str, Stop] = {
+    stop.name: stop
+    for stop in (
+        Stop(
+            "waits",
+            "Short waits for many: small and short jobs go first, large ones may wait longer",
+            "waits",
+            {"mean_wait": 1.0, "bsld": 1.0},
+            {"longest": 150.0},
+        ),
+        Stop(
+            DEFAULT,
+            "A bit of both: waits shorter than by arrival, and no kind of job pays for it",
+            "default",
+            {"mean_wait": 1.0, "bsld": 1.0, "awf": 1.0, "p2sf": 1.0},
+            {"awf": 103.0, "longest": 110.0},
+        ),
+        Stop(
+            "large-jobs",
+            "Large jobs and a full machine: what is most work waits least for its size",
+            "large-jobs",
+            {"awf": 1.0, "p2sf": 1.0},
+            {"longest": 110.0},
+        ),
+    )
+}
+"""The knob, from one end to the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a site wants. Both mappings are by the names of `FIGURES`; limits are percent of the baseline's figure.
+
+    >>> goal = Goal.of("waits", {"awf": "103 %"})
+    >>> goal.objective, dict(goal.limits)
+    ('waits', {'awf': 103.0})
+    >>> goal.score({"mean_wait": 0.5, "bsld": 0.5, "awf": 2.0})
+    0.5
+    >>> Goal.of({"awf": 2, "p2sf": 1}).objective
+    'large-jobs'
+    """
+
+    name: str = DEFAULT
+    weights: Mapping[str, float] = field(default_factory=lambda: STOPS[DEFAULT].weights)
+    limits: Mapping[str, float] = field(default_factory=lambda: STOPS[DEFAULT].limits)
+
+    @classmethod
+    def of(
+        cls, words: str | Mapping[str, float] | None = None, limits: str | Mapping[str, str | float] | None = None
+    ) -> Goal:
+        """The goal of a stop's name, or of weights by figure; without `limits`, those of the (nearest) stop.
+
+        `limits` are percent, as numbers or as texts like `103 %`, or the word `none`.
+        Raises `UnknownName` for a stop or a figure that is not known, `InvalidValue` for a number that makes no sense.
+        """
+        if words is None or isinstance(words, str):
+            stop = _stop(words or DEFAULT)
+            name, weights = stop.name, stop.weights
+        else:
+            name, weights = WEIGHTS, _weights(words)
+            stop = _nearest(weights)
+        return cls(name, weights, stop.limits if limits is None else _limits(limits))
+
+    @classmethod
+    def parse(cls, words: str | None, limits: str | None = None) -> Goal:
+        """The goal that texts of a command line spell: `waits`, or `bsld=2,awf=1`; `awf=103,longest=110` or `none`.
+
+        Raises what `of` raises.
+        """
+        given: str | Mapping[str, float] | None = words
+        if words is not None and "=" in words:
+            given = {name: _number("goal", text) for name, text in _pairs("goal", words)}
+        return cls.of(given, limits if limits in (None, NO_LIMITS) else dict(_pairs("limits", str(limits))))
+
+    @property
+    def objective(self) -> str:
+        """The objective of `lookahead` that serves the goal, as far as that is known without a look at the site."""
+        return (STOPS[self.name] if self.name in STOPS else _nearest(self.weights)).objective
+
+    def __str__(self) -> str:
+        """The goal as people read it: `balance, awf at most 103 %, longest at most 110 %`."""
+        named = self.name
+        if named == WEIGHTS:
+            named = " ".join(f"{name}={weight:g}" for name, weight in self.weights.items())
+        return ", ".join((named, *(f"{name} at most {percent:g} %" for name, percent in self.limits.items())))
+
+    def score(self, ratios: Mapping[str, float]) -> float:
+        """The weighted geometric mean of ratios by figure: 0.9 means a tenth less than what the ratios are of."""
+        total = sum(self.weights.values())
+        return math.exp(sum(weight * math.log(ratios[name]) for name, weight in self.weights.items()) / total)
+
+    def broken(self, ratios: Mapping[str, float]) -> dict[str, float]:
+        """The figures beyond their limits, in percent of the baseline's."""
+        return {name: 100 * ratios[name] for name, most in self.limits.items() if ratios[name] > most / 100 + 1e-9}
+
+
+def ratios(figures: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
+    """Each figure as a share of the baseline's; arrays element by element."""
+    return {
+        name: (figures[name] + _LEAST.get(name, 0.0)) / (baseline[name] + _LEAST.get(name, 0.0)) for name in FIGURES
+    }
+
+
+def _stop(name: str) -> Stop:
+    if name not in STOPS:
+        raise UnknownName("goal", name, STOPS)
+    return STOPS[name]
+
+
+def _weights(given: Mapping[str, float]) -> dict[str, float]:
+    for name, weight in given.items():
+        _known(name)
+        numeric = isinstance(weight, int | float) and not isinstance(weight, bool)
+        require(numeric and 0 <= weight <= MOST_PERCENT, f"goal.{name}", weight, "must be a weight of 0 or more")
+    found = {name: float(weight) for name, weight in given.items() if weight}
+    require(bool(found), "goal", dict(given), "must weigh at least one figure")
+    return found
+
+
+def _limits(given: str | Mapping[str, str | float]) -> dict[str, float]:
+    if isinstance(given, str):
+        require(given == NO_LIMITS, "limits", given, f"must be percent by figure, or {NO_LIMITS}")
+        return {}
+    found = {}
+    for name, value in given.items():
+        _known(name)
+        percent = _number(f"limits.{name}", str(value).strip().removesuffix("%"))
+        require(0 < percent <= MOST_PERCENT, f"limits.{name}", value, f"must be percent, above 0 to {MOST_PERCENT:g}")
+        found[name] = percent
+    return found
+
+
+def _known(name: str) -> None:
+    if name not in FIGURES:
+        raise UnknownName("figure", name, FIGURES)
+
+
+def _number(field: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidValue(field, text, "must be a number") from None
+
+
+def _pairs(field: str, text: str) -> list[tuple[str, str]]:
+    found = [tuple(map(str.strip, word.split("=", 1))) for word in text.split(",") if word.strip()]
+    require(bool(found) and all(len(pair) == 2 for pair in found), field, text, "must be NAME=NUMBER,...")
+    names = [pair[0] for pair in found]
+    require(len(set(names)) == len(names), field, text, "must name each figure once")
+    return [(pair[0], pair[1]) for pair in found]
+
+
+def _nearest(weights: Mapping[str, float]) -> Stop:
+    """The stop whose weights point most nearly where these do."""
+
+    def likeness(stop: Stop) -> float:
+        length = math.sqrt(sum(weight**2 for weight in stop.weights.values()))
+        return sum(weights.get(name, 0.0) * weight for name, weight in stop.weights.items()) / length
+
+    return max(STOPS.values(), key=likeness)

@@ -1,0 +1,471 @@
+"""A virtual schedule: when EASY would have started every job, had it decided all the time.
+
+Processors are merely counted, also on a cluster of nodes: a job takes the largest share that it asks for of any
+resource. Jobs end there after the run time that they really had, as soon as that is known. Before, they are taken to
+run as long as they are expected to, or have really run by now. On a counted pool where EASY really decides, the
+virtual schedule is the real one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.compile.handles import Column, FixedColumn, FixedReals, Handle
+from cpsched.compile.jit import inner, kernel
+from cpsched.kernels.state import Site, longer, no_entries
+from cpsched.model import EXCLUSIVE, NEVER, IntArray
+
+WAITS, RUNS, OVER, GONE = range(4)
+"""What an entry does in the virtual schedule.
+
+- `OVER`: its job has ended here. The entry stays while the job has not ended in reality.
+- `GONE`: the job has vanished in reality without having ended: cancelled, held, or out of sight.
+"""
+TOLD = 7
+"""Columns of an entry that is written down: id, submit_s, amount, walltime_s, run_s, start_s, does."""
+
+FADES = 0.9998
+"""What is left of the longest wait with each job that starts."""
+
+MOST_AHEAD = 20_000
+"""Entries that are kept of jobs that are over in reality and not here. With more of them the oldest are forgotten."""
+
+
+class Baseline(Handle, grows=True):
+    """The virtual schedule. Its entries are jobs that are not over both here and in reality."""
+
+    now_s: int
+    """How far it has come, in seconds; -1 before it has begun."""
+    pool: int
+    """Processors that are up."""
+    count: int
+    """Entries in use."""
+    waiting: int
+    """Entries of `queue` in use."""
+    active: int
+    """Entries of `running` in use."""
+    kept: int
+    """Entries that were left when those that are over were last dropped."""
+    longest_s: float
+    """The longest wait of a job that has started here. It fades with each start, see `FADES`."""
+    id: Column
+    """By entry: the job's id."""
+    submit_s: Column
+    amount: Column
+    """By entry: processors."""
+    walltime_s: Column
+    expected_s: Column
+    """By entry: how long the job is expected to run."""
+    run_s: Column
+    """By entry: how long the job really ran; 0 before it has ended."""
+    start_s: Column
+    """By entry: when it started here; `NEVER` before."""
+    began_s: Column
+    """By entry: when it really started; `NEVER` before."""
+    does: Column
+    """By entry: `WAITS`, `RUNS`, `OVER` or `GONE`."""
+    seen: Column
+    """By entry: 1 where its job waits or runs in reality at present."""
+    queue: Column
+    """Entries that wait here, in order of arrival."""
+    running: Column
+    """Entries that run here, by the latest end that their walltimes allow."""
+    of_slot: Column
+    """By slot: the entry plus one, or 0."""
+
+
+def new_baseline() -> Baseline:
+    """A virtual schedule without jobs."""
+    return Baseline(-1, 0, 0, 0, 0, 0, 0.0, *(no_entries() for _ in range(13)))
+
+
+@inner
+def totals_of(site: Site) -> IntArray:
+    """The capacity of the whole machine, int64[R]."""
+    capacity = site.machine.capacity
+    found = np.zeros(capacity.shape[1], np.int64)
+    for node in range(capacity.shape[0]):
+        for r in range(capacity.shape[1]):
+            found[r] += capacity[node, r]
+    return found
+
+
+@inner
+def virtual_amount(site: Site, totals: FixedColumn, slot: int) -> int:
+    """What a job takes of the virtual pool: its largest share of any resource, in processors, rounded up."""
+    jobs, pool, most = site.jobs, site.machine.pool, 1
+    units, nodes = jobs.units[slot], site.machine.capacity.shape[0]
+    for r in range(len(totals)):
+        asked = units * jobs.per_unit[slot, r]
+        if asked > 0 and totals[r] > 0:
+            most = max(most, (min(asked, totals[r]) * pool + totals[r] - 1) // totals[r])
+    if jobs.sharing[slot] & EXCLUSIVE and nodes > 1:
+        most = max(most, units * pool // nodes)
+    return int(min(most, pool))
+
+
+@inner
+def make_room_for_entry(base: Baseline) -> None:
+    """Make room for one more entry."""
+    e = base.count
+    base.id, base.submit_s = longer(base.id, e, e + 1), longer(base.submit_s, e, e + 1)
+    base.amount, base.walltime_s = longer(base.amount, e, e + 1), longer(base.walltime_s, e, e + 1)
+    base.expected_s, base.run_s = longer(base.expected_s, e, e + 1), longer(base.run_s, e, e + 1)
+    base.start_s, base.began_s = longer(base.start_s, e, e + 1), longer(base.began_s, e, e + 1)
+    base.does, base.seen = longer(base.does, e, e + 1), longer(base.seen, e, e + 1)
+    base.queue, base.running = longer(base.queue, e, e + 1), longer(base.running, e, e + 1)
+
+
+@inner
+def enqueue(base: Baseline, e: int) -> None:
+    """Let an entry wait behind all that were submitted before it; of the same second, behind lower ids."""
+    queue, i = base.queue, base.waiting
+    while i > 0 and comes_before(base, e, queue[i - 1]):
+        queue[i] = queue[i - 1]
+        i -= 1
+    queue[i] = e
+    base.waiting += 1
+
+
+@inner
+def comes_before(base: Baseline, e: int, other: int) -> bool:
+    """Whether an entry arrived before another one."""
+    if base.submit_s[e] != base.submit_s[other]:
+        return bool(base.submit_s[e] < base.submit_s[other])
+    return bool(base.id[e] < base.id[other])
+
+
+@inner
+def run_on(base: Baseline, e: int) -> None:
+    """Let a started entry run, and keep the running ones by the latest ends that their walltimes allow."""
+    base.does[e] = RUNS
+    running, i, end_s = base.running, base.active, base.start_s[e] + base.walltime_s[e]
+    while i > 0 and base.start_s[running[i - 1]] + base.walltime_s[running[i - 1]] > end_s:
+        running[i] = running[i - 1]
+        i -= 1
+    running[i] = e
+    base.active += 1
+
+
+@inner
+def end_of(base: Baseline, e: int, now_s: int) -> int:
+    """When a running entry ends, as far as is known at `now_s`."""
+    if base.run_s[e] > 0:
+        return int(base.start_s[e] + base.run_s[e])
+    run_s = base.expected_s[e]
+    if base.began_s[e] != NEVER:
+        run_s = max(run_s, now_s - base.began_s[e] + 1)
+    return int(base.start_s[e] + run_s)
+
+
+@inner
+def shadow_of(base: Baseline, free: int, need: int, at_s: int) -> tuple[int, int]:
+    """The earliest start of a job that needs `need` processors, and how many are free from then on."""
+    then, shadow_s = free, NEVER
+    for k in range(base.active):
+        other = base.running[k]
+        end_s = max(at_s + 1, base.start_s[other] + base.walltime_s[other])
+        if then >= need and end_s > shadow_s:
+            break
+        then += base.amount[other]
+        if then >= need and shadow_s == NEVER:
+            shadow_s = end_s
+    return shadow_s, then
+
+
+@inner
+def virtual_round(base: Baseline, at_s: int) -> None:
+    """Let EASY decide at `at_s`: in order of arrival, with one reservation, walltimes as estimates."""
+    queue, amount, walltime_s, free = base.queue, base.amount, base.walltime_s, base.pool
+    for i in range(base.active):
+        free -= amount[base.running[i]]
+    kept, headed, shadow_s, extra = 0, False, 0, 0
+    for i in range(base.waiting):
+        e = queue[i]
+        starts = free > 0 and amount[e] <= free
+        if headed and starts and at_s + walltime_s[e] > shadow_s:
+            starts = amount[e] <= extra
+            if starts:
+                extra -= amount[e]
+        if starts:
+            free -= amount[e]
+            base.start_s[e] = at_s
+            base.longest_s = max(FADES * base.longest_s, float(at_s - base.submit_s[e]))
+            run_on(base, e)
+            continue
+        if not headed and amount[e] <= base.pool:
+            headed = True
+            shadow_s, then = shadow_of(base, free, amount[e], at_s)
+            extra = then - amount[e]
+        queue[kept] = e
+        kept += 1
+    base.waiting = kept
+
+
+@inner
+def end_some(base: Baseline, at_s: int, now_s: int) -> None:
+    """Let all entries end whose ends have come by `at_s`, as far as is known at `now_s`."""
+    kept = 0
+    for i in range(base.active):
+        e = base.running[i]
+        if end_of(base, e, now_s) > at_s:
+            base.running[kept] = e
+            kept += 1
+        else:
+            base.does[e] = OVER
+    base.active = kept
+
+
+@inner
+def arrivals(base: Baseline, first_new: int) -> IntArray:
+    """The new entries that are to arrive, by submission; those that run already are left out."""
+    order = np.argsort(base.submit_s[first_new : base.count], kind="mergesort")
+    count = 0
+    for i in range(len(order)):
+        if base.does[first_new + order[i]] == WAITS:
+            order[count] = first_new + order[i]
+            count += 1
+    return order[:count]
+
+
+@inner
+def go_on(base: Baseline, first_new: int, now_s: int) -> None:
+    """Let the virtual schedule run up to `now_s`; entries from `first_new` on are still to arrive."""
+    coming, arriving, at_s = arrivals(base, first_new), 0, base.now_s
+    while at_s <= now_s:
+        end_some(base, at_s, now_s)
+        while arriving < len(coming) and base.submit_s[coming[arriving]] <= at_s:
+            enqueue(base, coming[arriving])
+            arriving += 1
+        if base.waiting:
+            virtual_round(base, at_s)
+        then = NEVER
+        for i in range(base.active):
+            then = min(then, end_of(base, base.running[i], now_s))
+        if arriving < len(coming):
+            then = min(then, base.submit_s[coming[arriving]])
+        at_s = max(then, at_s + 1)
+    base.now_s = now_s
+
+
+@inner
+def take_out_gone(base: Baseline) -> None:
+    """Take entries whose jobs have vanished in reality out of the schedule, and the oldest of too many jobs ahead."""
+    ahead = 0
+    for e in range(base.count):
+        ahead += base.run_s[e] > 0 and base.does[e] < OVER
+    gone = False
+    for e in range(base.count):
+        vanished = base.run_s[e] == 0 and base.seen[e] == 0
+        surplus = base.run_s[e] > 0 and base.does[e] < OVER and ahead > MOST_AHEAD
+        ahead -= surplus
+        if (vanished or surplus) and base.does[e] != GONE:
+            base.does[e] = GONE
+            gone = True
+    if gone:
+        base.waiting = without_gone(base, base.queue, base.waiting)
+        base.active = without_gone(base, base.running, base.active)
+
+
+@inner
+def without_gone(base: Baseline, entries: Column, count: int) -> int:
+    """Keep those of the first `count` entries that are not gone; returns how many they are."""
+    kept = 0
+    for i in range(count):
+        if base.does[entries[i]] != GONE:
+            entries[kept] = entries[i]
+            kept += 1
+    return kept
+
+
+@inner
+def forget(base: Baseline) -> None:
+    """Drop the entries that are gone, or over both here and in reality."""
+    index, kept = np.full(base.count, -1, np.int64), 0
+    for e in range(base.count):
+        if base.does[e] == GONE or (base.does[e] == OVER and base.run_s[e] > 0):
+            continue
+        index[e] = kept
+        base.id[kept], base.submit_s[kept], base.amount[kept] = base.id[e], base.submit_s[e], base.amount[e]
+        base.walltime_s[kept], base.expected_s[kept] = base.walltime_s[e], base.expected_s[e]
+        base.run_s[kept], base.start_s[kept], base.began_s[kept] = base.run_s[e], base.start_s[e], base.began_s[e]
+        base.does[kept], base.seen[kept] = base.does[e], base.seen[e]
+        kept += 1
+    for i in range(base.waiting):
+        base.queue[i] = index[base.queue[i]]
+    for i in range(base.active):
+        base.running[i] = index[base.running[i]]
+    for slot in range(len(base.of_slot)):
+        if base.of_slot[slot] > 0:
+            base.of_slot[slot] = index[base.of_slot[slot] - 1] + 1
+    base.count = base.kept = kept
+
+
+@inner
+def entry_for(site: Site, base: Baseline, totals: FixedColumn, slot: int, id: int) -> int:
+    """A new entry at the end for the job of a slot; returns its index."""
+    make_room_for_entry(base)
+    e, jobs = base.count, site.jobs
+    base.id[e], base.submit_s[e], base.amount[e] = id, jobs.submit_s[slot], virtual_amount(site, totals, slot)
+    base.walltime_s[e], base.expected_s[e], base.run_s[e] = jobs.walltime_s[slot], jobs.walltime_s[slot], 0
+    base.start_s[e], base.began_s[e], base.does[e] = NEVER, NEVER, WAITS
+    base.count = e + 1
+    base.of_slot[slot] = e + 1
+    return int(e)
+
+
+@inner
+def entry_of(site: Site, base: Baseline, totals: FixedColumn, slot: int, id: int, expected_s: float) -> int:
+    """The entry of a job that waits or runs in reality; a new one where there is none."""
+    e = base.of_slot[slot] - 1
+    if e < 0 or base.does[e] == GONE:
+        e = entry_for(site, base, totals, slot, id)
+    base.seen[e] = 1
+    base.expected_s[e] = max(1, min(int(expected_s), base.walltime_s[e]))
+    return int(e)
+
+
+@inner
+def meet(site: Site, base: Baseline, expected: FixedReals, ids: FixedColumn) -> int:
+    """Find the entries of all jobs that wait and run, and make those that are new; returns the first new one.
+
+    Where the virtual schedule has not begun, the running jobs have started in it when they really did.
+    """
+    up, totals, first_new = 0, totals_of(site), base.count
+    for e in range(base.count):
+        base.seen[e] = 0
+    for node in range(len(site.machine.free)):
+        up += site.machine.free[node, 0]
+    for i in range(site.active):
+        slot = site.running[i]
+        e = entry_of(site, base, totals, slot, ids[slot], expected[site.queued + i])
+        base.began_s[e] = site.jobs.start_s[slot]
+        up += base.amount[e]
+        if base.now_s < 0:
+            base.start_s[e] = base.began_s[e]
+            run_on(base, e)
+    for i in range(site.queued):
+        slot = site.queue[i]
+        entry_of(site, base, totals, slot, ids[slot], expected[i])
+    base.pool = min(up, site.machine.pool)
+    if base.now_s < 0:
+        base.now_s = site.now_s
+    return int(first_new)
+
+
+@inner
+def longest_to_come(base: Baseline, now_s: int) -> float:
+    """The longest wait of a job in the queue, past and to come, if all jobs ran one after the other on the whole pool.
+
+    What is left of the running jobs and what stands before a job in the queue counts, as jobs are expected to run.
+    """
+    work, longest_s = 0.0, 0.0
+    for i in range(base.active):
+        e = base.running[i]
+        work += float(base.amount[e]) * (end_of(base, e, now_s) - now_s)
+    for i in range(base.waiting):
+        e = base.queue[i]
+        longest_s = max(longest_s, now_s - base.submit_s[e] + work / max(1, base.pool))
+        work += float(base.amount[e]) * (base.run_s[e] if base.run_s[e] > 0 else base.expected_s[e])
+    return longest_s
+
+
+@kernel
+def note_ended(base: Baseline, ended: FixedColumn, ran: FixedColumn) -> int:
+    """Note how long jobs ran in reality, in seconds; `ended` are their ids, sorted. Returns their number."""
+    for e in range(base.count):
+        at = np.searchsorted(ended, base.id[e])
+        if at < len(ended) and ended[at] == base.id[e]:
+            base.run_s[e] = max(1, ran[at])
+    return len(ended)
+
+
+@kernel
+def follow(site: Site, base: Baseline, expected: FixedReals, ids: FixedColumn) -> float:
+    """Let the virtual schedule follow reality up to now.
+
+    Returns the longest wait of a job in it, in seconds: of those that have started, faded, and of those that wait, past
+    and to come.
+
+    - `expected`: run times in seconds, by queue position and then by index in `site.running`.
+    - `ids`: job ids by slot; `of_slot` must be of the same table, see `find_entries`.
+
+    What has ended since the last call must have been noted, see `note_ended`.
+    """
+    if len(base.of_slot) < len(ids):
+        base.of_slot = grown(base.of_slot, len(ids))
+    first_new = meet(site, base, expected, ids)
+    take_out_gone(base)
+    go_on(base, first_new, site.now_s)
+    if base.count > 2 * base.kept + 64:
+        forget(base)
+    return max(base.longest_s, longest_to_come(base, site.now_s))
+
+
+@inner
+def grown(column: Column, room: int) -> IntArray:
+    """`column` with room for at least `room` entries, the new ones 0."""
+    found = np.zeros(max(room, 2 * len(column)), np.int64)
+    for i in range(len(column)):
+        found[i] = column[i]
+    return found
+
+
+@kernel
+def find_entries(base: Baseline, ids: FixedColumn) -> int:
+    """Name the entries by the slots of a new table, whose job ids are `ids`; returns how many are found."""
+    forget(base)
+    found, order, count = np.zeros(len(ids), np.int64), np.argsort(base.id[: base.count]), 0
+    known = base.id[: base.count][order]
+    for slot in range(len(ids)):
+        at = np.searchsorted(known, ids[slot])
+        if at < len(known) and known[at] == ids[slot]:
+            found[slot] = order[at] + 1
+            count += 1
+    base.of_slot = found
+    return count
+
+
+@kernel
+def told(base: Baseline) -> IntArray:
+    """The entries that reality does not tell anew, int64[entries * TOLD], row by row.
+
+    Left out are jobs that wait here and have not ended.
+    """
+    rows, k = np.empty(base.count * TOLD, np.int64), 0
+    for e in range(base.count):
+        waits, over = base.does[e] == WAITS and base.run_s[e] == 0, base.does[e] == OVER and base.run_s[e] > 0
+        if waits or over or base.does[e] == GONE:
+            continue
+        rows[k], rows[k + 1], rows[k + 2] = base.id[e], base.submit_s[e], base.amount[e]
+        rows[k + 3], rows[k + 4] = base.walltime_s[e], base.run_s[e]
+        rows[k + 5], rows[k + 6] = base.start_s[e], base.does[e]
+        k += TOLD
+    return rows[:k].copy()
+
+
+@kernel
+def go_on_with(base: Baseline, rows: FixedColumn) -> int:
+    """Add the entries that `told` wrote down to a virtual schedule that has none; returns their number."""
+    for k in range(0, len(rows), TOLD):
+        make_room_for_entry(base)
+        e = base.count
+        base.id[e], base.submit_s[e], base.amount[e] = rows[k], rows[k + 1], rows[k + 2]
+        base.walltime_s[e], base.run_s[e] = rows[k + 3], rows[k + 4]
+        base.start_s[e], base.does[e] = rows[k + 5], rows[k + 6]
+        base.expected_s[e], base.began_s[e], base.seen[e] = base.walltime_s[e], NEVER, 0
+        base.count = e + 1
+        if base.does[e] == WAITS:
+            enqueue(base, e)
+        elif base.does[e] == RUNS:
+            run_on(base, e)
+    return base.count
+
+
+@kernel
+def virtual_starts(site: Site, base: Baseline) -> IntArray:
+    """When the queued jobs started in the virtual schedule, by queue position; `NEVER` where they wait there, too."""
+    found = np.empty(site.queued, np.int64)
+    for i in range(site.queued):
+        found[i] = base.start_s[base.of_slot[site.queue[i]] - 1]
+    return found

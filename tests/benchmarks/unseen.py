@@ -1,0 +1,265 @@
+"""Settings against `easy` on windows of many traces: some windows to choose on, others to report on.
+
+`python -m tests.benchmarks.unseen [--half training|test|both] [--traces NAME,...] [--seeds 0,1,2] SETTING...`, where a
+setting is words of a policy: `lookahead`, `lookahead:objective=slowdown`, `lookahead/last-two:reserve_by=walltime`.
+
+A trace is cut into windows of some thousand jobs, of which some are spread over the trace. Odd windows are for
+training, even ones for the report. Each is replayed from an empty machine. A figure is the mean, over windows and
+seeds, of the ratio to `easy` in percent; the interval is a paired bootstrap over windows. Finished cases are kept in
+`build/unseen` by the code that decided them, so that a sweep resumes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import sha256
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+import cpsched
+from cpsched.metrics import Measures
+from cpsched_sim.experiment import simulate
+from cpsched_sim.systems.system import System, load_system
+from cpsched_sim.workloads.eurora import eurora_jobs
+from cpsched_sim.workloads.load import Workload, load
+from tests.traces import ATLAS, BLUE, GAIA, KIT, KTH, RICC, THETA, trace
+
+KEPT = Path("build/unseen")
+BASE = "easy"
+SEARCHING = "lookahead"
+"""Dispatchers whose names begin so have a seed."""
+FILES = {
+    "KTH": (KTH, None, 3000, 28_000), "BLUE": (BLUE, None, 3000, 48_000), "KIT": (KIT, "kit-forhlr2", 3000, 24_000),
+    "Gaia": (GAIA, None, 4000, 48_000), "RICC": (RICC, None, 4000, 64_000), "Theta": (THETA, None, 3000, 26_000),
+    "Atlas": (ATLAS, None, 3000, 42_000),
+}  # fmt: skip
+"""File, system, jobs of a window, and how much of the file is read."""
+WINDOWS = 8
+"""Windows of a trace at most, spread evenly."""
+LOADS = (0.8, 1.0, 1.5, 2.0, 3.0)
+EURORA_DAYS = 0.5
+LEAST_WAIT_S = 30
+"""Windows are left out in which jobs wait for less than that under the baseline, on the mean."""
+MEASURES = ("af", "awf", "bsld", "p2sf", "wait", "longest", "jain", "voluntary", "forced")
+DRAWN = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A window, and what decides it."""
+
+    trace: str
+    window: int
+    setting: str
+    seed: int
+
+    @property
+    def training(self) -> bool:
+        """Whether settings may be chosen by it."""
+        return self.window % 2 == 1
+
+
+def windows(name: str) -> range:
+    """The windows of a trace; those of generated ones are a load and a seed each."""
+    if name == "Eurora":
+        return range(2 * len(LOADS))
+    _, _, size, upto = FILES[name]
+    return range(min(WINDOWS, upto // size))
+
+
+@cache
+def whole(name: str) -> Workload:
+    """What is read of a trace."""
+    file, system, _, upto = FILES[name]
+    return load(trace(file), system, max_jobs=upto)
+
+
+@cache
+def window(name: str, index: int) -> Workload:
+    """A window of a trace."""
+    if name == "Eurora":
+        jobs = eurora_jobs(days=EURORA_DAYS, load=LOADS[index // 2], seed=10 + index)
+        return Workload("generated", "eurora", System(load_system("eurora")).cluster, jobs, {}, ())
+    work, count, size = whole(name), len(windows(name)), FILES[name][2]
+    at = index * (len(work.jobs) - size) // max(1, count - 1)
+    return replace(work, jobs=work.jobs[at : at + size])
+
+
+def idle(measures: Measures) -> tuple[float, float]:
+    """Idle processors in percent of the machine while jobs wait: those that a waiting job asks no more than
+    (voluntary), and those where the least that a waiting job asks for is more (forced).
+
+    Processors are counted, not placed.
+    """
+    events = sorted(
+        [(int(t), 2, int(r)) for t, r in zip(measures.submit_s, measures.processors, strict=True)]
+        + [(int(t), 1, int(r)) for t, r in zip(measures.start_s, measures.processors, strict=True)]
+        + [(int(t), 0, int(r)) for t, r in zip(measures.end_s, measures.processors, strict=True)],
+        key=lambda event: event[0],
+    )
+    waiting: list[int] = []
+    free, then, found, contended = measures.machine, 0, [0.0, 0.0], 0.0
+    pending: dict[int, int] = defaultdict(int)
+    for at_s, what, r in events:
+        if waiting and at_s > then:
+            contended += at_s - then
+            found[waiting[0] > free] += free * (at_s - then)
+        then = at_s
+        if what == 0:
+            free += r
+        elif what == 2:
+            if pending[r]:
+                pending[r] -= 1
+            else:
+                insort(waiting, r)
+        else:
+            free -= r
+            at = bisect_left(waiting, r)
+            if at < len(waiting) and waiting[at] == r:
+                del waiting[at]
+            else:
+                pending[r] += 1
+    share = 100 / max(1.0, contended * measures.machine)
+    return found[0] * share, found[1] * share
+
+
+def jain(measures: Measures) -> float:
+    """Jain's index of the users' mean bounded slowdowns."""
+    by_user = defaultdict(list)
+    for job, slowdown in zip(measures.jobs, measures.bounded_slowdown.tolist(), strict=True):
+        by_user[job.user].append(slowdown)
+    means = np.array([np.mean(each) for each in by_user.values()])
+    return float(means.sum() ** 2 / (len(means) * (means**2).sum()))
+
+
+def words(setting: str) -> tuple[str, str, dict[str, str]]:
+    """Dispatcher, predictor and settings of `dispatcher/predictor:name=value,...`."""
+    names, _, rest = setting.partition(":")
+    dispatcher, _, predictor = names.partition("/")
+    settings = {name: value for name, _, value in (each.partition("=") for each in rest.split(",") if each)}
+    return dispatcher, predictor or "walltime", settings
+
+
+@cache
+def code() -> str:
+    """What of the program decides, as a digest."""
+    found = sha256()
+    for path in sorted(Path(cpsched.__file__).parent.rglob("*.py")):
+        if not {"cp", "site", "outlook"} & {*path.parts[-3:]}:
+            found.update(path.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def figures(case: Case) -> dict[str, float]:
+    """The figures of a case, from disk where it was replayed before."""
+    dispatcher, predictor, settings = words(case.setting)
+    by = "" if not dispatcher.startswith(SEARCHING) else code()
+    name = sha256(f"{case} {by}".encode()).hexdigest()[:20]
+    path = KEPT / f"{name}.json"
+    if path.exists():
+        found: dict[str, float] = json.loads(path.read_text())
+        return found
+    seeded = settings | ({"seed": str(case.seed)} if dispatcher.startswith(SEARCHING) else {})
+    outcome = simulate(window(case.trace, case.window), dispatcher, predictor, settings=seeded)
+    measures = outcome.measures
+    voluntary, forced = idle(measures)
+    ms = outcome.schedule.dispatch_s * 1e3
+    found = {
+        "af": measures.af, "awf": measures.awf, "bsld": measures.bsld, "p2sf": measures.p2sf,
+        "wait": float(measures.wait_s.mean()), "longest": float(measures.wait_s.max()), "jain": jain(measures),
+        "voluntary": voluntary, "forced": forced, "cpu_s": outcome.schedule.cpu_s,
+        "ms_p99": float(np.percentile(ms, 99)) if len(ms) else 0.0,
+    }  # fmt: skip
+    KEPT.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found))
+    return found
+
+
+def seeds_of(setting: str, seeds: Sequence[int]) -> Sequence[int]:
+    """The seeds that make a difference to a setting."""
+    return seeds if setting.startswith(SEARCHING) else seeds[:1]
+
+
+def cases(traces: Iterable[str], settings: Iterable[str], seeds: Sequence[int], half: str) -> Iterator[Case]:
+    """All cases of a sweep, the baseline first."""
+    for name in traces:
+        for index in windows(name):
+            base = Case(name, index, BASE, 0)
+            if half not in ("both", "training" if base.training else "test"):
+                continue
+            if figures(base)["wait"] >= LEAST_WAIT_S:
+                yield base
+                for setting in settings:
+                    yield from (replace(base, setting=setting, seed=seed) for seed in seeds_of(setting, seeds))
+
+
+def interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """The middle 95 % of means over windows drawn with replacement."""
+    drawn = np.random.default_rng(0).integers(0, len(values), (DRAWN, len(values)))
+    low, high = np.quantile(values[drawn].mean(axis=1), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def show(found: dict[Case, dict[str, float]], settings: Sequence[str], intervals: bool) -> None:
+    """The table: by trace and setting, percent of the baseline."""
+    traces = list(dict.fromkeys(case.trace for case in found))
+    print(f"{'':51}{''.join(f'{name:>16}' if intervals else f'{name:>9}' for name in MEASURES)}   CPU s  p99 ms")
+    for name, setting in product([*traces, "all"], settings):
+        mine = [case for case in found if case.setting == setting and name in (case.trace, "all")]
+        by_window: dict[tuple[str, int], list[list[float]]] = defaultdict(list)
+        for case in mine:
+            base = found[Case(case.trace, case.window, BASE, 0)]
+            row = [
+                found[case][key] if key in ("voluntary", "forced") else 100 * (found[case][key] or 1) / (base[key] or 1)
+                for key in MEASURES
+            ]
+            by_window[case.trace, case.window].append(row)
+        if not by_window:
+            continue
+        means = np.array([np.mean(rows, axis=0) for rows in by_window.values()])
+        cells = []
+        for column in means.T:
+            cell = f"{column.mean():.1f}"
+            if intervals:
+                low, high = interval(column)
+                cell += f" ({low:.0f}-{high:.0f})"
+            cells.append(f"{cell:>16}" if intervals else f"{cell:>9}")
+        cpu = sum(found[case]["cpu_s"] for case in mine)
+        p99 = max(found[case]["ms_p99"] for case in mine)
+        print(f"{name:7}{setting[-44:]:44}{''.join(cells)} {cpu:7.1f} {p99:7.1f}", flush=True)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run as a command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("settings", nargs="+", metavar="SETTING")
+    parser.add_argument("--half", choices=("training", "test", "both"), default="training")
+    parser.add_argument("--traces", default=",".join((*FILES, "Eurora")))
+    parser.add_argument("--seeds", default="0")
+    parser.add_argument("--intervals", action="store_true")
+    parser.add_argument("--processes", type=int, default=1, choices=(1, 2))
+    given = parser.parse_args(arguments)
+    code()
+    seeds = [int(each) for each in given.seeds.split(",")]
+    wanted = list(cases(given.traces.split(","), given.settings, seeds, given.half))
+    if given.processes == 1:
+        found = {case: figures(case) for case in wanted}
+    else:
+        with ProcessPoolExecutor(given.processes) as pool:
+            found = dict(zip(wanted, pool.map(figures, wanted, chunksize=2), strict=True))
+    show(found, given.settings, given.intervals)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

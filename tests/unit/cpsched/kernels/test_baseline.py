@@ -1,0 +1,122 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.dispatchers.lookahead.virtual import History
+from cpsched.kernels.baseline import virtual_starts
+from cpsched.model import NEVER, EndedJob
+from cpsched.planning import site_of
+from cpsched.policy import Policy
+from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_sim.cluster.replay import replay
+from cpsched_sim.traces.job import TraceJob
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+
+class Beside(EasyDispatcher):
+    """EASY, with the virtual schedule beside it; `forgetful`: what it knows goes through JSON before each round."""
+
+    learns = True
+
+    def __init__(self, forgetful=False):
+        super().__init__()
+        self.history, self.forgetful, self.virtual = History(), forgetful, {}
+
+    def learn(self, ended):
+        self.history.learn(ended)
+
+    def decide(self, snapshot, need="plan"):
+        if self.forgetful:
+            memory = json.loads(json.dumps(self.history.memory()))
+            self.history = History()
+            self.history.recall(memory)
+        site = site_of(snapshot)
+        self.history.follow(snapshot, site)
+        found = virtual_starts(site, self.history._virtual)
+        for slot, start_s in zip(snapshot.queue.tolist(), found.tolist(), strict=True):
+            if start_s != NEVER:
+                self.virtual[snapshot.table.jobs[slot].id] = start_s
+        return super().decide(snapshot, need)
+
+
+def some_jobs(count=300, seed=3):
+    rng = np.random.default_rng(seed)
+    submit_s = np.sort(rng.integers(0, 40_000, count))
+    jobs = []
+    for i in range(count):
+        walltime_s = int(rng.integers(10, 3000))
+        job = a_job(i, 1, (int(rng.integers(1, 9)),), walltime_s, int(submit_s[i]))
+        job = replace(job, user=f"u{i % 5}")
+        jobs.append(TraceJob(job, int(rng.integers(1, walltime_s + 1))))
+    return jobs
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_where_easy_decides_the_virtual_schedule_is_the_real_one(forgetful):
+    dispatcher = Beside(forgetful)
+    jobs = some_jobs()
+    schedule = replay(jobs, a_cluster(nodes=1, cores=10), Policy(WalltimePredictor(), dispatcher))
+    real = {item.job.id: start_s for item, start_s in zip(jobs, schedule.start_s.tolist(), strict=True)}
+    assert len(dispatcher.virtual) == len(jobs)
+    assert dispatcher.virtual == real
+    assert (schedule.start_s > [item.job.submit_s for item in jobs]).sum() > 100
+
+
+def following(history, snapshot):
+    """What follows from a snapshot: the longest wait, and virtual starts by job."""
+    site = site_of(snapshot)
+    _, longest_s = history.follow(snapshot, site)
+    starts = virtual_starts(site, history._virtual).tolist()
+    jobs = [snapshot.table.jobs[slot].id for slot in snapshot.queue.tolist()]
+    return longest_s, {id: start_s for id, start_s in zip(jobs, starts, strict=True) if start_s != NEVER}
+
+
+def a_user_job(id, cores, walltime_s, submit_s=0, user=""):
+    return replace(a_job(id, 1, (cores,), walltime_s, submit_s), user=user)
+
+
+CLUSTER = a_cluster(nodes=1, cores=4)
+
+
+def test_a_job_that_vanishes_holds_no_place_in_the_virtual_schedule():
+    history, first = History(), a_user_job(1, 4, 100)
+    waiting = [a_user_job(2, 4, 100), a_user_job(3, 4, 100)]
+    assert following(history, a_snapshot(CLUSTER, waiting, [a_running(first, ((0, 1),))], now_s=10)) == (200, {})
+    history.learn(EndedJob(first, 0, 50))
+    assert following(history, a_snapshot(CLUSTER, waiting[1:], now_s=60)) == (50, {3: 50})
+
+
+def test_a_job_that_is_ahead_keeps_its_place_behind_those_that_came_before():
+    """Job 3 went first in reality, and has ended; in the virtual schedule it waits until job 2 has run.
+
+    Job 2 is expected to run for 34 s. After 40 s it is taken to run for a second more, until 91 s in the virtual
+    schedule; job 3 runs there until 111 s.
+    """
+    history, first = History(), a_user_job(1, 4, 100)
+    second, third, last = a_user_job(2, 4, 100, 1), a_user_job(3, 4, 100, 2), a_user_job(4, 4, 100, 3)
+    following(history, a_snapshot(CLUSTER, [second, third, last], [a_running(first, ((0, 1),))], now_s=10))
+    history.learn(EndedJob(first, 0, 50))
+    following(history, a_snapshot(CLUSTER, [second, last], [a_running(third, ((0, 1),), 50)], now_s=50))
+    history.learn(EndedJob(third, 50, 70))
+    assert following(history, a_snapshot(CLUSTER, [second, last], now_s=70)) == (101, {2: 50})
+    memory = json.loads(json.dumps(history.memory()))
+    known = History()
+    known.recall(memory)
+    for each in (history, known):
+        running = [a_running(second, ((0, 1),), 70)]
+        assert following(each, a_snapshot(CLUSTER, [last], running, now_s=110)) == (108, {})
+        each.learn(EndedJob(second, 70, 115))
+        assert following(each, a_snapshot(CLUSTER, [last], now_s=116)) == (108, {4: 111})
+
+
+def test_run_times_are_expected_by_the_shares_of_the_user():
+    history = History()
+    for id in range(100):
+        history.learn(EndedJob(a_user_job(id, 1, 100, user="ada"), 0, 20))
+    queue = [a_user_job(200, 1, 1000, user="ada"), a_user_job(201, 1, 10, user="bob")]
+    snapshot = a_snapshot(CLUSTER, queue)
+    expected_s, _ = history.follow(snapshot, site_of(snapshot))
+    assert expected_s == pytest.approx([200, 2])
