@@ -7,7 +7,8 @@ figures depend on the trace alone, not on a dispatcher. Ends of a second come be
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from cpsched import catalogue
 from cpsched.model import EndedJob, IntArray
 from cpsched.predictors.base import Predictor, learns, predicted_s, teach
+from cpsched.run_times import RunTimes
 from cpsched_sim.cluster.replay import PROGRESS_EVERY, Progress
 from cpsched_sim.files import write_table
 from cpsched_sim.results import write_manifest
@@ -56,19 +58,76 @@ def predictions_s(jobs: Sequence[TraceJob], predictor: Predictor, progress: Prog
     """
     listens = learns("predictor", predictor)
     predicted = np.empty(len(jobs), dtype=np.int64)
+    for at in _in_turn(jobs, (lambda ended: teach("predictor", predictor, ended)) if listens else None, progress):
+        predicted[at] = predicted_s(predictor, jobs[at].job)
+    return predicted
+
+
+def _in_turn(
+    jobs: Sequence[TraceJob], learn: Callable[[EndedJob], None] | None, progress: Progress | None
+) -> Iterator[int]:
+    """The place of each job at its submission, once what had ended until then was learned."""
     running: list[tuple[int, int]] = []
     for at, entry in enumerate(jobs):
         if progress is not None and at % PROGRESS_EVERY == 0:
             progress(at, len(jobs))
         submit_s = entry.job.submit_s
-        while running and running[0][0] <= submit_s:
+        while learn is not None and running and running[0][0] <= submit_s:
             end_s, index = heapq.heappop(running)
             ended = jobs[index].job
-            teach("predictor", predictor, EndedJob(ended, ended.submit_s, end_s))
-        predicted[at] = predicted_s(predictor, entry.job)
-        if listens:
+            learn(EndedJob(ended, ended.submit_s, end_s))
+        yield at
+        if learn is not None:
             heapq.heappush(running, (submit_s + entry.run_s, at))
-    return predicted
+
+
+SHARE = 0.8
+"""What intervals of run times are to hold."""
+KNOWN = (("user not seen before", 0), ("1 to 9 jobs of the user", 1), ("10 jobs or more", 10))
+"""Kinds of jobs, and from how many ended jobs of their user on."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRunTimes:
+    """Told intervals of run times, and how many held; shares are of these jobs."""
+
+    jobs: int
+    held: float
+    shorter: float
+    """Ran for less than the interval said."""
+    longer: float
+    median_width: float
+    """Of the interval, as a share of the walltime."""
+
+
+def calibration(jobs: Sequence[TraceJob], progress: Progress | None = None) -> dict[str, KeptRunTimes]:
+    """How often intervals of the model of run times hold, that are to hold `SHARE`; by `KNOWN`, and of all jobs.
+
+    An interval is told when a job is submitted, by what had ended until then. Kinds without a job are left out.
+    """
+    model, ends = RunTimes(), np.array([(1 - SHARE) / 2, (1 + SHARE) / 2])
+    ended_of: Counter[str] = Counter()
+    told, known = np.empty((len(jobs), 2), np.int64), np.empty(len(jobs), np.int64)
+
+    def learn(ended: EndedJob) -> None:
+        model.learn(ended)
+        ended_of[ended.job.user] += 1
+
+    for at in _in_turn(jobs, learn, progress):
+        job = jobs[at].job
+        told[at] = model.drawn(job, ends)
+        known[at] = ended_of[job.user] if job.user else 0
+    run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
+    walltime_s = np.fromiter((entry.job.walltime_s for entry in jobs), np.int64, len(jobs))
+    kind = np.searchsorted([least for _, least in KNOWN], known, side="right") - 1
+    parts = {name: kind == number for number, (name, _) in enumerate(KNOWN)} | {"all": np.ones(len(jobs), np.bool_)}
+    return {name: _kept(run_s[these], told[these], walltime_s[these]) for name, these in parts.items() if these.any()}
+
+
+def _kept(run_s: IntArray, told: IntArray, walltime_s: IntArray) -> KeptRunTimes:
+    shorter, longer = float((run_s < told[:, 0]).mean()), float((run_s > told[:, 1]).mean())
+    width = float(np.median((told[:, 1] - told[:, 0]) / walltime_s))
+    return KeptRunTimes(len(run_s), 1 - shorter - longer, shorter, longer, width)
 
 
 def ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tuple[float, float]]:
@@ -110,3 +169,10 @@ def write_study(found: Mapping[str, Studied], folder: Path, made_of: Mapping[str
     write_table(folder / "ecdf.csv", [("predictor", "real_by_predicted", "share"), *points])
     for name in ("accuracy.csv", "ecdf.csv"):
         write_manifest(folder / name, made_of)
+
+
+def write_calibration(found: Mapping[str, KeptRunTimes], folder: Path, made_of: Mapping[str, Any]) -> None:
+    """`calibration.csv`: a line per kind of jobs, with a manifest of the settings. Raises `Unusable`."""
+    lines = [(name, *asdict(row).values()) for name, row in found.items()]
+    write_table(folder / "calibration.csv", [("kind", *KeptRunTimes.__dataclass_fields__), *lines])
+    write_manifest(folder / "calibration.csv", made_of)

@@ -1,0 +1,130 @@
+"""The last weeks of a trace in windows: each is replayed by itself, with what came shortly before and after it.
+
+A window has three parts. Jobs that arrive in its margins are replayed and not judged: the first margin fills the
+machine, the second one keeps it busy until the last judged jobs have started. Jobs that ended before are its history,
+from which predictors learn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cpsched.errors import require
+from cpsched.model import EndedJob
+from cpsched_sim.errors import Unusable
+from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.workloads.load import Workload
+
+DAY_S = 86_400
+FEWEST_WINDOWS = 4
+"""Two to choose by and two to judge by."""
+FEWEST_JOBS = 20
+"""A window with fewer judged jobs is left out."""
+HISTORY = 2000
+"""Jobs before a window that predictors learn from."""
+MARGIN = 1 / 7
+"""Of the length of a window: how much is replayed before and after it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """A part of a trace: `workload` has the jobs of the margins, too; judged are those that arrive in between."""
+
+    workload: Workload
+    from_s: int
+    to_s: int
+    history: tuple[EndedJob, ...]
+    judged: int
+    digest: str
+    """The same for the same jobs on the same machine."""
+
+    @property
+    def days(self) -> float:
+        """Its length without the margins."""
+        return (self.to_s - self.from_s) / DAY_S
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """Windows by what they are for. None of those that judge a setting had a part in choosing it."""
+
+    choosing: tuple[Window, ...]
+    judging: tuple[Window, ...]
+
+    @property
+    def all(self) -> tuple[Window, ...]:
+        """All windows, by time."""
+        return tuple(sorted((*self.choosing, *self.judging), key=lambda window: window.from_s))
+
+
+def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int) -> tuple[Halves, list[str]]:
+    """The windows of the last `weeks`, and notes on what was left out.
+
+    Windows are shorter than asked for where the trace has too few weeks for `FEWEST_WINDOWS`. They go to the two halves
+    as 0, 1, 1, 0: each half has every part of the week. A window of more than `most_jobs` is cut at its end.
+    Raises `Unusable` where fewer than two windows of each half have jobs.
+    """
+    require(weeks > 0, "weeks", weeks, "must be positive")
+    require(window_days > 0, "window_days", window_days, "must be positive")
+    submits = [entry.job.submit_s for entry in workload.jobs]
+    last_s, first_s = submits[-1] + 1, max(submits[0], int(submits[-1] + 1 - 7 * DAY_S * weeks))
+    notes = []
+    if first_s == submits[0] and last_s - first_s < 0.95 * 7 * DAY_S * weeks:
+        notes.append(f"the trace has {(last_s - first_s) / 7 / DAY_S:.1f} weeks, of {weeks:g} asked for")
+    length_s = min(int(window_days * DAY_S), (last_s - first_s) // FEWEST_WINDOWS)
+    require(length_s > 0, "trace", f"{last_s - first_s} s", "must last longer to be cut into windows")
+    if length_s < window_days * DAY_S:
+        notes.append(f"windows are {length_s / DAY_S:.2g} days long, so that there are {FEWEST_WINDOWS}")
+    begins = [last_s - length_s * (at + 1) for at in range((last_s - first_s) // length_s)][::-1]
+    found = [_cut(workload, submits, begin_s, begin_s + length_s, most_jobs) for begin_s in begins]
+    kept = [window for window in found if window.judged >= FEWEST_JOBS]
+    if len(kept) < len(found):
+        notes.append(f"{len(found) - len(kept)} of {len(found)} windows have fewer than {FEWEST_JOBS} jobs: left out")
+    cut = sum(window.to_s - window.from_s < length_s for window in kept)
+    if cut:
+        notes.append(f"{cut} windows have more than {most_jobs:,} jobs, and were cut there")
+    if len(kept) < FEWEST_WINDOWS:
+        raise Unusable(
+            f"{workload.name}: {len(kept)} windows of {length_s / DAY_S:.2g} days have {FEWEST_JOBS} jobs or more, and "
+            f"{FEWEST_WINDOWS} are needed: more weeks, or shorter windows"
+        )
+    sides: tuple[list[Window], list[Window]] = ([], [])
+    for at, window in enumerate(kept):
+        sides[at % 4 in (1, 2)].append(window)
+    return Halves(tuple(sides[0]), tuple(sides[1])), notes
+
+
+def _cut(workload: Workload, submits: Sequence[int], from_s: int, to_s: int, most_jobs: int) -> Window:
+    margin_s = int(MARGIN * (to_s - from_s))
+    first, last = bisect_left(submits, from_s), bisect_left(submits, to_s)
+    if last - first > most_jobs:
+        last = first + most_jobs
+        to_s = submits[last]
+        last = bisect_left(submits, to_s)
+    begin = max(bisect_left(submits, from_s - margin_s), first - most_jobs)
+    end = min(bisect_left(submits, to_s + margin_s), last + most_jobs)
+    jobs = workload.jobs[begin:end]
+    history = _history(workload.jobs[max(0, begin - HISTORY) : begin], submits[begin]) if begin < len(submits) else ()
+    part = replace(workload, jobs=jobs, notes=())
+    return Window(part, from_s, to_s, history, last - first, _digest(part, history, from_s, to_s))
+
+
+def _history(before: Sequence[TraceJob], now_s: int) -> tuple[EndedJob, ...]:
+    """The jobs that would have ended by `now_s` if each had started at once, in order of their ends."""
+    ended = [EndedJob(each.job, each.job.submit_s, each.job.submit_s + each.run_s) for each in before]
+    return tuple(sorted((each for each in ended if each.end_s <= now_s), key=lambda each: each.end_s))
+
+
+def _digest(part: Workload, history: Sequence[EndedJob], from_s: int, to_s: int) -> str:
+    cluster, found = part.cluster, hashlib.sha256()
+    facts = (cluster.node_names, cluster.resources, cluster.power, from_s, to_s, part.site and part.site.sha256)
+    found.update(repr(facts).encode())
+    found.update(cluster.capacity.tobytes() + cluster.node_sets.tobytes())
+    for entry in part.jobs:
+        found.update(repr((entry.job, entry.run_s)).encode())
+    for ended in history:
+        found.update(repr((ended.job, ended.end_s)).encode())
+    return found.hexdigest()

@@ -1,0 +1,72 @@
+"""Figures over windows are those of all their jobs; intervals hold what they are of."""
+
+import math
+
+import numpy as np
+import pytest
+
+from cpsched.goals import Goal
+from cpsched.metrics import Measures
+from cpsched_sim.tuning.judging import Tally, each_window, figures, mean_of, paired
+
+
+def measures(seed, jobs=60, slower=1.0):
+    draw = np.random.default_rng(seed)
+    submit_s = np.sort(draw.integers(0, 10_000, jobs))
+    wait_s = (draw.exponential(500, jobs) * slower).astype(np.int64)
+    run_s = draw.integers(1, 3000, jobs)
+    return Measures(submit_s, submit_s + wait_s, submit_s + wait_s + run_s, draw.integers(1, 9, jobs))
+
+
+def test_the_figures_of_windows_are_those_of_all_their_jobs():
+    whole = measures(1)
+    parts = [Tally.of(whole, begin, begin + 2500) for begin in range(0, 10_000, 2500)]
+    found = figures(parts)
+    assert found["mean_wait"] == pytest.approx(whole.wait_s.mean())
+    assert found["longest"] == whole.wait_s.max()
+    for name in ("bsld", "af", "awf", "p2sf"):
+        assert found[name] == pytest.approx(getattr(whole, name))
+
+
+def test_jobs_of_the_margins_are_not_judged():
+    whole = measures(1)
+    tally = Tally.of(whole, 2000, 4000)
+    judged = (whole.submit_s >= 2000) & (whole.submit_s < 4000)
+    assert tally.jobs == judged.sum()
+    assert tally.wait_s == whole.wait_s[judged].sum()
+
+
+def test_several_seeds_count_as_their_mean():
+    one, two = Tally.of(measures(1), 0, 10_000), Tally.of(measures(1, slower=3), 0, 10_000)
+    assert mean_of([one, two]).wait_s == (one.wait_s + two.wait_s) / 2
+
+
+def tallies(seeds, slower=1.0):
+    return [Tally.of(measures(seed, slower=slower), 0, 10_000) for seed in seeds]
+
+
+def test_the_same_on_both_sides_is_no_difference():
+    these = tallies(range(6))
+    assert all(tuple(each) == (1.0, 1.0, 1.0) for each in paired(Goal.of("waits"), these, these).values())
+    assert each_window(Goal.of("waits"), these, these) == [1.0] * 6
+
+
+def test_paired_windows_tell_a_gain_that_is_in_all_of_them():
+    found = paired(Goal.of({"mean_wait": 1}), tallies(range(6), 0.5), tallies(range(6)))
+    assert found["score"].ratio == pytest.approx(0.5, abs=0.01)
+    assert 0.49 < found["score"].low < found["score"].high < 0.51
+
+
+def test_the_interval_holds_the_truth_about_as_often_as_it_says():
+    """Two settings that are alike: 95 in 100 intervals are to hold 1."""
+    goal, held = Goal.of({"mean_wait": 1}), 0
+    for round_ in range(100):
+        found = paired(goal, tallies(range(100 * round_, 100 * round_ + 6)),
+                       tallies(range(100 * round_ + 50, 100 * round_ + 56)))["score"]  # fmt: skip
+        held += found.low <= 1 <= found.high
+    assert 88 <= held <= 99
+
+
+def test_one_window_tells_nothing():
+    found = paired(Goal.of("waits"), tallies([1], 0.5), tallies([1]))
+    assert (found["score"].low, found["score"].high) == (0.0, math.inf)

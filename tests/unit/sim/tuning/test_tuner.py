@@ -1,0 +1,298 @@
+"""The tuner chooses on one half and judges on the other; what it says is what the judging half shows."""
+
+import json
+import math
+import os
+import re
+import zlib
+from dataclasses import replace
+
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched.goals import Goal
+from cpsched.policy_spec import PolicySpec
+from cpsched_sim.errors import Unusable
+from cpsched_sim.tuning import tuner
+from cpsched_sim.tuning.candidates import in_full
+from cpsched_sim.tuning.judging import Tally
+from cpsched_sim.tuning.replays import Kept, Replays, key_of, tally_of
+from cpsched_sim.tuning.tuner import Question, Tuned, as_json, tune
+from cpsched_sim.tuning.windows import halves
+from tests.fuzz.command_line import invoke
+from tests.unit.sim.tuning.weeks import as_swf, weeks
+
+PRESENT = PolicySpec("lookahead")
+
+
+@pytest.fixture(scope="module")
+def cut():
+    return halves(weeks(days=28, jobs_a_day=30), 4, 3.5, 4000)[0]
+
+
+def made_up(worth):
+    """Stands for replays: `worth(spec, judging)` is the mean wait of a window; each trial asked for is written down."""
+
+    class Stand:
+        def __init__(self):
+            self.asked = []
+
+        def __call__(self, trials, told):
+            found = []
+            for trial in trials:
+                self.asked.append(trial)
+                waits = [worth(trial.spec, window) for window in trial.windows]
+                if any(wait is None for wait in waits):
+                    found.append("broke")
+                    continue
+                found.append([Tally(100, 100 * w, 100 * w, 100 * w, 1, w, w, 1, w) for w in waits])
+            told(float(sum(len(trial.windows) for trial in trials)))
+            return found
+
+    return Stand()
+
+
+def objective(spec):
+    return in_full(spec).get("objective", "") if in_full(spec)["predictor"] == "walltime" else ""
+
+
+def noise(window, spec):
+    """Something that differs by window and setting, the same each time."""
+    return 1 + 0.02 * math.sin(zlib.crc32(f"{window.digest} {spec}".encode()))
+
+
+def found_with(cut, worth, goal="waits", limits="none", present=PRESENT, **more) -> Tuned:
+    stand = made_up(worth)
+    found = tune(Question(Goal.of(goal, limits), present, **more), cut, stand)
+    return found, stand.asked
+
+
+def test_a_setting_that_is_clearly_better_on_the_other_half_is_named_with_its_gain(cut):
+    found, _ = found_with(cut, lambda spec, window: 500 if objective(spec) == "af" else 1000)
+    assert found.verdict == "better"
+    assert objective(found.chosen.spec) == "af"
+    assert found.gain.ratio == pytest.approx(0.5, abs=0.01)
+    assert found.gain.high < 1
+    assert found.sentence.startswith("Change objective=af: -50 % (-50 to -50) by the goal waits, on 4 windows")
+
+
+def test_what_is_better_by_chance_alone_is_not_named(cut):
+    """On the choosing half the setting wins by far; on the other one it does not, and that is what is told."""
+    judging = {window.digest for window in cut.judging}
+
+    def worth(spec, window):
+        lucky = objective(spec) == "af" and window.digest not in judging
+        return 500 if lucky else 1000 * noise(window, spec)
+
+    found, _ = found_with(cut, worth)
+    assert found.verdict == "unclear"
+    assert objective(found.chosen.spec) == "af"
+    assert 0.95 < found.gain.ratio < 1.05
+    assert found.sentence.startswith("No setting can be told from the present one")
+
+
+def test_nothing_of_the_judging_half_is_looked_at_before_the_choice(cut):
+    judging = {window.digest for window in cut.judging}
+    _, asked = found_with(cut, lambda spec, window: 1000 * noise(window, spec))
+    on_judging = [trial for trial in asked if any(window.digest in judging for window in trial.windows)]
+    first = asked.index(on_judging[0])
+    assert all(window.digest not in judging for trial in asked[:first] for window in trial.windows)
+    settings = {
+        repr(
+            replace(
+                trial.spec,
+                dispatcher_settings={
+                    name: text for name, text in trial.spec.dispatcher_settings.items() if name != "seed"
+                },
+            )
+        )
+        for trial in on_judging
+    }
+    assert len(settings) <= 3
+
+
+def test_where_none_is_better_the_present_setting_is_kept(cut):
+    found, _ = found_with(cut, lambda spec, window: 900 if objective(spec) == "default" else 1000)
+    assert (found.verdict, found.chosen) == ("keep", None)
+    assert found.sentence.startswith("Keep the present setting")
+
+
+def test_a_setting_beyond_the_limits_is_not_chosen(cut):
+    def worth(spec, window):
+        return {"af": 100, "slowdown": 700, "": 1000}.get(objective(spec), 1000)
+
+    def longest(trials, told, stand=made_up(worth)):
+        rows = stand(trials, told)
+        return [[replace(t, longest_s=2000.0 if t.wait_s == 10_000 else 1000.0) for t in row] for row in rows]
+
+    found = tune(Question(Goal.of("waits", {"longest": "150 %"}), PRESENT), cut, longest)
+    assert objective(found.chosen.spec) == "slowdown"
+    beyond = next(each for each in found.tried if objective(each.spec) == "af")
+    assert beyond.broken["longest"] == pytest.approx(194.3, abs=0.1)
+
+
+def test_a_setting_that_breaks_a_limit_on_the_judging_half_is_not_called_better(cut):
+    judging = {window.digest for window in cut.judging}
+
+    def worth(spec, window):
+        return 500 if objective(spec) == "af" else 1000
+
+    stand = made_up(worth)
+
+    def longest(trials, told):
+        rows = stand(trials, told)
+        return [
+            [replace(t, longest_s=9000.0 if w.digest in judging and t.wait_s == 50_000 else 1000.0)
+             for t, w in zip(row, trial.windows, strict=True)]
+            for row, trial in zip(rows, trials, strict=True)
+        ]  # fmt: skip
+
+    found = tune(Question(Goal.of("waits", {"longest": 150}), PRESENT), cut, longest)
+    assert found.verdict == "unclear"
+
+
+def test_no_setting_within_the_limits_is_said(cut):
+    def worth(spec, window):
+        return 100 if spec.dispatcher == "easy" else 1000
+
+    found, _ = found_with(cut, worth, limits={"mean_wait": 110})
+    assert found.verdict == "none"
+    assert found.sentence.startswith("No setting keeps the limits")
+
+
+def test_a_setting_that_fails_is_told_and_not_chosen(cut):
+    found, _ = found_with(cut, lambda spec, window: None if objective(spec) == "af" else 1000)
+    broken = [each for each in found.tried if each.error]
+    assert [(objective(each.spec), each.error) for each in broken] == [("af", "broke")]
+    assert found.verdict == "keep"
+
+
+def test_where_the_present_setting_fails_nothing_can_be_said(cut):
+    with pytest.raises(Unusable, match="lookahead / walltime: broke"):
+        found_with(cut, lambda spec, window: None if objective(spec) == "default" else 1000)
+
+
+def test_progress_goes_up_to_its_end_and_never_beyond(cut):
+    told = []
+    tune(
+        Question(Goal(), PRESENT),
+        cut,
+        made_up(lambda spec, window: 1000.0),
+        lambda done, total: told.append((done, total)),
+    )
+    assert told == sorted(told)
+    assert told[-1][0] == told[-1][1]
+    assert len({total for _, total in told}) == 1
+
+
+def test_everything_is_in_the_json(cut):
+    found, _ = found_with(
+        cut, lambda spec, window: 500 if objective(spec) == "af" else 1000, beside=(PolicySpec("slurm"),)
+    )
+    content = json.loads(json.dumps(as_json(found, ["a note"])))
+    assert content["verdict"] == "better"
+    assert content["chosen"]["changes"] == "objective=af"
+    assert content["chosen"]["against_present"]["score"]["ratio"] == pytest.approx(0.5, abs=0.01)
+    assert content["beside"][0]["policy"] == "slurm / walltime"
+    assert len(content["tried"]) > 18
+    assert content["notes"] == ["a note"]
+
+
+# ------------------------------------------------------------------------------------------------------ real replays
+
+
+def test_a_replay_is_found_again_and_its_damage_is_not_believed(cut, tmp_path):
+    window, kept = cut.all[0], Kept(tmp_path)
+    tally = tally_of(PolicySpec("easy"), window)
+    assert tally.jobs == window.judged
+    kept.keep(PolicySpec("easy"), window, tally)
+    assert kept.find(PolicySpec("easy"), window) == tally
+    assert kept.find(PolicySpec("fcfs"), window) is None
+    for damage in ("", "[1, 2]", "{}", '["x"]', "[" * 9):
+        (tmp_path / key_of(PolicySpec("easy"), window)).write_text(damage)
+        assert kept.find(PolicySpec("easy"), window) is None
+
+
+def test_old_results_are_taken_away(cut, tmp_path):
+    old, new = tmp_path / "old.tally", tmp_path / "new.tally"
+    old.write_text("[]")
+    new.write_text("[]")
+    os.utime(old, (0, 0))
+    Kept(tmp_path).tidy()
+    assert (old.exists(), new.exists()) == (False, True)
+    Kept(tmp_path / "none").tidy()
+    Kept(None).tidy()
+
+
+def test_replays_here_and_in_processes_are_the_same_and_the_second_run_makes_none(cut, tmp_path):
+    windows = cut.all[:2]
+    trials = [tuner.Trial(PolicySpec("easy"), windows), tuner.Trial(PolicySpec("nobody"), windows)]
+    kept = Kept(tmp_path)
+    told = []
+    apart = Replays(2, kept)(trials, told.append)
+    assert told[-1] == 2.0
+    assert "nobody" in apart[1]
+    assert Replays(0)(trials, told.append)[0] == apart[0]
+    assert kept.taken == 0
+    assert Replays(2, kept)(trials[:1], told.append) == apart[:1]
+    assert kept.taken == 2
+
+
+def test_a_process_that_dies_loses_its_own_setting_alone(cut, tmp_path, monkeypatch):
+    """Those that shared its process are tried again, and what was finished before is not."""
+    (tmp_path / "deadly.py").write_text(
+        "import os\nfrom cpsched import Dispatcher\n\n\nclass Deadly(Dispatcher):\n"
+        "    def decide(self, snapshot, need='plan'):\n        os._exit(7)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    names = ["easy", "deadly:Deadly", "fcfs", "easy", "easy"]
+    found = Replays(1)([tuner.Trial(PolicySpec(name), cut.all[:1]) for name in names], lambda done: None)
+    assert found[1] == "its process died with exit code 7"
+    assert found[0] == found[3] == found[4]
+    assert isinstance(found[2], list)
+
+
+@pytest.fixture
+def month(tmp_path):
+    path = tmp_path / "month.swf"
+    path.write_text(as_swf(weeks(days=14, jobs_a_day=30)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--goal", "wait"], "unknown goal 'wait'"),
+        (["--limits", "awf"], "limits=awf: must be NAME=NUMBER"),
+        (["--present", "nobody"], "nobody"),
+        (["--weeks", "0"], "--weeks=0.0: must be positive"),
+        (["--window-days", "0"], "--window-days=0.0: must be positive"),
+        (["--weeks", "0.01"], "windows .* are needed"),
+        (["--system", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(month, tmp_path, words, message):
+    ended = invoke("tune", str(month), "--keep", str(tmp_path / "kept"), *words)
+    assert ended.exit_code == 2
+    assert re.search(message, ended.stderr)
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_command_prints_one_object_and_goes_on_from_what_it_kept(month, tmp_path, monkeypatch):
+    few = [PRESENT, PolicySpec.parse("lookahead objective=slowdown")]
+    monkeypatch.setattr(tuner, "candidates", lambda present: few)
+    words = ("tune", str(month), "--goal", "waits", "--limits", "none", "--seeds", "1", "--keep", str(tmp_path / "k"))
+    first, again = invoke(*words, "--json"), invoke(*words)
+    assert first.exit_code == 0, first.stderr
+    content = json.loads(first.stdout)
+    assert [each["changes"] for each in content["tried"]].count("nothing") == 1
+    assert content["verdict"] in ("better", "unclear", "keep")
+    assert "replays were taken from" not in first.stderr
+    assert "replays were taken from" in again.stderr
+    assert content["sentence"][:20] in again.stdout
+
+
+def test_a_negative_window_is_refused_where_it_is_asked_for():
+    with pytest.raises(InvalidValue):
+        halves(weeks(), 4, -1, 100)

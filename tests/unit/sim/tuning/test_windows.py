@@ -1,0 +1,93 @@
+"""Windows of the last weeks: what is judged, what is replayed besides, and what is told of what was left out."""
+
+from dataclasses import replace
+
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched_sim.errors import Unusable
+from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.tuning.windows import DAY_S, FEWEST_JOBS, FEWEST_WINDOWS, halves
+from tests.unit.sim.tuning.weeks import weeks
+
+
+def submits(window):
+    return [entry.job.submit_s for entry in window.workload.jobs]
+
+
+def test_windows_cover_the_last_weeks_and_judge_each_job_once():
+    whole = weeks(days=28)
+    found, notes = halves(whole, 2, 3.5, 4000)
+    assert notes == []
+    assert len(found.all) == 4
+    ends = [(window.from_s, window.to_s) for window in found.all]
+    assert ends[-1][1] == 28 * DAY_S
+    assert ends[0][0] == 14 * DAY_S
+    assert [to_s for _, to_s in ends[:-1]] == [from_s for from_s, _ in ends[1:]]
+    assert sum(window.judged for window in found.all) == sum(e.job.submit_s >= 14 * DAY_S for e in whole.jobs)
+
+
+def test_the_halves_share_no_window_and_each_has_every_part_of_the_week():
+    found, _ = halves(weeks(days=28), 4, 3.5, 4000)
+    assert {window.digest for window in found.choosing}.isdisjoint(window.digest for window in found.judging)
+    order = [window in found.choosing for window in found.all]
+    assert order == [True, False, False, True, True, False, False, True]
+
+
+def test_a_window_is_replayed_with_its_margins_and_knows_what_ended_before():
+    found, _ = halves(weeks(days=28), 2, 3.5, 4000)
+    window = found.all[1]
+    margin_s = (window.to_s - window.from_s) // 7
+    assert window.from_s - margin_s <= min(submits(window)) < window.from_s
+    assert window.to_s <= max(submits(window)) < window.to_s + margin_s
+    inside = sum(window.from_s <= each < window.to_s for each in submits(window))
+    assert inside == window.judged < len(submits(window))
+    assert window.history
+    assert all(ended.end_s <= min(submits(window)) for ended in window.history)
+    assert [e.end_s for e in window.history] == sorted(e.end_s for e in window.history)
+
+
+def test_a_short_trace_makes_shorter_windows_and_says_so():
+    found, notes = halves(weeks(days=8), 8, 3.5, 4000)
+    assert len(found.all) == FEWEST_WINDOWS
+    assert len(notes) == 2
+    assert "1.1 weeks, of 8" in notes[0]
+    assert "2 days long" in notes[1]
+
+
+def test_a_window_with_too_many_jobs_is_cut_and_one_with_too_few_is_left_out():
+    found, notes = halves(weeks(days=28), 4, 3.5, 100)
+    assert all(window.judged <= 101 for window in found.all)
+    assert "8 windows have more than 100 jobs, and were cut there" in notes
+    busy = weeks(days=28)
+    first_week = [e for e in busy.jobs if e.job.submit_s < 21 * DAY_S or e.job.submit_s > 24.6 * DAY_S]
+    found, notes = halves(replace(busy, jobs=first_week), 4, 3.5, 4000)
+    assert notes == [f"1 of 8 windows have fewer than {FEWEST_JOBS} jobs: left out"]
+    assert len(found.all) == 7
+
+
+@pytest.mark.parametrize("jobs_a_day", [0, 2])
+def test_too_few_jobs_are_refused_with_what_is_needed(jobs_a_day):
+    with pytest.raises(Unusable, match=f"made-up: 0 windows .* {FEWEST_WINDOWS} are needed"):
+        halves(weeks(days=14, jobs_a_day=jobs_a_day), 2, 1, 4000)
+
+
+def test_a_trace_of_one_moment_is_refused():
+    one = weeks(days=1, jobs_a_day=0)
+    jobs = [TraceJob(replace(one.jobs[0].job, id=number), 5) for number in range(50)]
+    with pytest.raises(InvalidValue, match="must last longer"):
+        halves(replace(one, jobs=jobs), 2, 1, 4000)
+
+
+def test_the_digest_changes_with_the_jobs_and_the_machine():
+    first, _ = halves(weeks(), 2, 3.5, 4000)
+    again, _ = halves(weeks(), 2, 3.5, 4000)
+    larger, _ = halves(weeks(machine=17), 2, 3.5, 4000)
+    other = weeks()
+    other.jobs[-5] = replace(other.jobs[-5], run_s=other.jobs[-5].run_s + 1)
+    changed, _ = halves(other, 2, 3.5, 4000)
+    digests = [[window.digest for window in each.all] for each in (first, again, larger, changed)]
+    assert digests[0] == digests[1]
+    assert set(digests[0]).isdisjoint(digests[2])
+    assert digests[0][:-1] == digests[3][:-1]
+    assert digests[0][-1] != digests[3][-1]
