@@ -1,0 +1,164 @@
+"""`cpsched whatif`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cpsched_sim.cli.options import (
+    ArrivalName,
+    AsJson,
+    Columns,
+    DecideTimeout,
+    FormatName,
+    Lenient,
+    PolicyPath,
+    SystemName,
+    Zone,
+    dialect_of,
+)
+from cpsched_sim.cli.program import app, echo_json, reporting
+from cpsched_sim.patience import LIMIT_S, patience
+from cpsched_sim.shell import all_of, say
+
+COLLECT = "collect"
+DAYS = 30.0
+HOPELESS = 3
+"""Exit code where the twin is too far from what happened."""
+
+
+@app.command()
+@reporting
+def whatif(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE|FOLDER|collect",
+            help="What `sacct -P` printed, a trace that has starts, or a folder of what `collect` collected; "
+            "collect: ask the Slurm of this host, and keep it in --out.",
+        ),
+    ],
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="CASE",
+            help="What to replay instead, again and again: lookahead, advise, 'easy / quantile', or a change: "
+            "'add-nodes=20 like=cpu16', 'remove-partition=old into=main', walltimes=0.5, policy=FILE.",
+        ),
+    ] = None,
+    system: SystemName = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where report and results go.")] = Path("whatif"),
+    days: Annotated[float | None, typer.Option(help="The last so many days of the file alone.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", metavar="DATE", help="The first day or moment.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="DATE", help="The first day or moment no more.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="What `scontrol show config` printed: Slurm's own parameters."),
+    ] = None,
+    policy: PolicyPath = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Slurm's own scheduler with another parameter, as one case."),
+    ] = None,
+    with_policy: Annotated[
+        Path | None, typer.Option("--with-policy", metavar="FILE", help="Another policy of the site, as a case.")
+    ] = None,
+    add_nodes: Annotated[int | None, typer.Option("--add-nodes", min=1, help="More nodes, as a case.")] = None,
+    like: Annotated[str | None, typer.Option(help="Of which kind they are: a kind, or the name of a node.")] = None,
+    remove_partition: Annotated[
+        str | None, typer.Option("--remove-partition", help="A partition dissolved into another one, as a case.")
+    ] = None,
+    into: Annotated[str | None, typer.Option(help="Into which; default: the largest.")] = None,
+    walltimes: Annotated[
+        float | None, typer.Option(help="Time limits cut to this part, but not below what a job ran, as a case.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Replays of dispatchers that draw.")] = 3,
+    sessions: Annotated[
+        bool, typer.Option("--sessions/--no-sessions", help="Replay users who react to their waits, too.")
+    ] = True,
+    jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
+    resume: Annotated[bool, typer.Option("--resume", help="Take from --out what an earlier run finished.")] = False,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="collect: numbers for users and names of jobs.")
+    ] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Replay the cases though the twin is hopeless.")] = False,
+    as_json: AsJson = False,
+    lenient: Lenient = False,
+    format: FormatName = None,
+    columns: Columns = None,
+    zone: Zone = None,
+    arrival: ArrivalName = "eligible",
+    decide_timeout: DecideTimeout = LIMIT_S,
+) -> None:
+    """Replay a site's own weeks: as Slurm had them, then otherwise, with error bars and a report.
+
+    Exit code 3: the twin of Slurm's own scheduler is too far from what really happened.
+    """
+    from cpsched.errors import require
+    from cpsched_sim.site.policy_file import load_policy
+    from cpsched_sim.views import progress_bar
+    from cpsched_sim.whatif import answers
+    from cpsched_sim.whatif.cases import TWIN, Case, cases_of, with_config
+    from cpsched_sim.whatif.findings import Plan, find
+    from cpsched_sim.whatif.folder import Folder
+    from cpsched_sim.whatif.letter import short
+    from cpsched_sim.whatif.side_by_side import Replays
+    from cpsched_sim.whatif.window import Span
+
+    if str(source) == COLLECT:
+        _collect(days, out, anonymous)
+        return
+    require(not anonymous, "--anonymous", anonymous, "is for collect")
+    folder = Folder.of(source) if source.is_dir() else None
+    if folder is not None:
+        config = config or folder.config
+    span = Span(from_ or "", to or "", days)
+    given = {"add-nodes": add_nodes, "like": like, "remove-partition": remove_partition, "into": into,
+             "walltimes": walltimes}  # fmt: skip
+    changes = {name: str(value) for name, value in given.items() if value is not None}
+    cases = cases_of(with_ or (), set_ or (), changes, str(with_policy) if with_policy else None)
+    cases = [with_config(case, config) for case in cases]
+    plan = Plan(with_config(Case.parse(TWIN), config), cases, seeds, sessions, anyway)
+    dialect = dialect_of(columns, zone, arrival)
+    answers.check_new(out, resume)
+    with patience(decide_timeout):
+        site = load_policy(policy) if policy is not None else folder.policy() if folder is not None else None
+        window, digests = answers.read(source, system, span, lenient, format, dialect, site)
+    for note in answers.warnings(window):
+        say("note", note)
+    if window.guessed:
+        kept = answers.write_system(window, out)
+        say("note", f"the system is guessed by {window.guessed}: correct {kept}, and give it with --system")
+    replays = Replays(window, out, digests, jobs, decide_timeout)
+    try:
+        with progress_bar("what if", "replays") as show:
+            found = find(replays, plan, resume, show)
+    except KeyboardInterrupt:
+        say("interrupted", f"finished replays are in {out}; --resume goes on")
+        raise typer.Exit(130) from None
+    found["digests"] = dict(digests)
+    all_of(
+        partial(echo_json, found) if as_json else partial(typer.echo, short(found)),
+        partial(answers.write, found, out),
+    )
+    if not as_json:
+        say("note", f"the report is {out / answers.PAGE}")
+    if found["fidelity"]["verdict"]["grade"] == "hopeless":
+        say("error", f"the twin is hopeless: {found['fidelity']['verdict']['why']}")
+        raise typer.Exit(HOPELESS)
+
+
+def _collect(days: float | None, out: Path, anonymous: bool) -> None:
+    """Keep what Slurm says of its last days."""
+    from cpsched_sim.whatif.collecting import collect
+
+    found = collect(DAYS if days is None else days, out, anonymous)
+    for name, why in found.lacking.items():
+        say("note", f"without {name}: {why}")
+    for name, lines in found.lines.items():
+        typer.echo(f"{out / name}: {lines:,} lines")
+    say("note", f"next: cpsched whatif {out} --with lookahead --with advise --out report")

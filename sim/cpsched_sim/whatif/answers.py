@@ -1,0 +1,109 @@
+"""What goes in and what comes out: a file read for a window, findings written into a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cpsched.errors import require
+from cpsched_sim.errors import Unusable
+from cpsched_sim.files import check_folder, sha256_of, write_table, write_whole
+from cpsched_sim.results import made_when
+from cpsched_sim.site.policy_file import SitePolicy
+from cpsched_sim.systems.system import load_system
+from cpsched_sim.traces.sacct import Dialect
+from cpsched_sim.whatif import letter
+from cpsched_sim.whatif.folder import Folder
+from cpsched_sim.whatif.history import read_history
+from cpsched_sim.whatif.page import page
+from cpsched_sim.whatif.side_by_side import REPLAYS
+from cpsched_sim.whatif.window import Span, Window, system_of, window_of
+
+PAGE, LETTER, FINDINGS, SYSTEM = "report.html", "report.md", "findings.json", "system.yaml"
+TABLES = {"gains.csv": letter.class_rows, "fidelity.csv": letter.fidelity_rows, "losers.csv": letter.loser_rows}
+GUESSED = "guessed"
+MOST_TOLD = 5
+
+
+def check_new(out: Path, resume: bool) -> None:
+    """Raise `Unusable` where `out` holds results already, and nobody wants to go on with them."""
+    check_folder(out)
+    if not resume and ((out / FINDINGS).exists() or (out / REPLAYS).exists()):
+        raise Unusable(
+            f"{out}: holds results already{made_when(out / FINDINGS)}; --resume goes on, another --out is apart"
+        )
+
+
+def read(
+    source: Path,
+    system: str | None,
+    span: Span,
+    lenient: bool,
+    format: str | None,
+    dialect: Dialect,
+    site: SitePolicy | None,
+) -> tuple[Window, dict[str, Any]]:
+    """The window of a file or a folder, and the digests of all that it depends on. Raises what reading raises."""
+    if source.is_dir():
+        return _read_folder(Folder.of(source), system, span, lenient, dialect, site)
+    history = read_history(source, lenient, format, dialect)
+    file, guessed = system_of(history, system, GUESSED)
+    window = window_of(history, file, span, guessed, dialect.zone, site)
+    return window, _digests(window, source, lenient, dialect)
+
+
+def _read_folder(
+    folder: Folder, system: str | None, span: Span, lenient: bool, dialect: Dialect, site: SitePolicy | None
+) -> tuple[Window, dict[str, Any]]:
+    """The same from what was collected: its nodes, its outages, and the clocks of its site."""
+    require(not dialect.zone, "--zone", dialect.zone, "is known: what was collected has its times in UTC")
+    history = read_history(folder.jobs, lenient, "sacct", dialect)
+    file = load_system(system) if system is not None else folder.system()
+    outages, strange = folder.outages(file) if system is None else ([], 0)
+    window = window_of(history, file, span, "", folder.zone, site, outages)
+    if strange:
+        note = f"{strange:,} outages are of nodes that are not there any more, or that changed: left out"
+        window = replace(window, notes=(*window.notes, note))
+    digests = _digests(window, folder.jobs, lenient, dialect)
+    return window, digests | {"outages": len(outages), "outages_sha256": sha256(repr(outages).encode()).hexdigest()}
+
+
+def _digests(window: Window, jobs: Path, lenient: bool, dialect: Dialect) -> dict[str, Any]:
+    """What every replay of a window depends on."""
+    file, site = window.system, window.site
+    return {
+        "input_sha256": sha256_of(jobs), "system_sha256": sha256(file.model_dump_json().encode()).hexdigest(),
+        "policy_sha256": site.sha256 if site is not None else "", "from_s": window.from_s, "to_s": window.to_s,
+        "lenient": lenient, "dialect": asdict(dialect),
+    }  # fmt: skip
+
+
+def warnings(window: Window) -> Iterator[str]:
+    """What there is to say before hours of work."""
+    yield from window.notes
+    out = list(window.left_out.items())
+    yield from (f"not replayed: {count:,} jobs: {why}" for why, count in out[:MOST_TOLD])
+    if len(out) > MOST_TOLD:
+        yield f"not replayed: {sum(count for _, count in out[MOST_TOLD:]):,} more, see the report"
+
+
+def write_system(window: Window, out: Path) -> Path:
+    """Write the system that was guessed, to be corrected."""
+    text = yaml.safe_dump(window.system.model_dump(mode="json", exclude_none=True), sort_keys=False)
+    write_whole(out / SYSTEM, f"# Guessed by {window.guessed}. Check every number.\n{text}".encode())
+    return out / SYSTEM
+
+
+def write(found: Mapping[str, Any], out: Path) -> None:
+    """The report as a page and as a letter, the findings as JSON, tables of commas. Raises `Unusable`."""
+    write_whole(out / FINDINGS, (json.dumps(found, indent=1) + "\n").encode())
+    write_whole(out / LETTER, letter.letter(found).encode())
+    for name, rows in TABLES.items():
+        write_table(out / name, rows(found))
+    write_whole(out / PAGE, page(found).encode())

@@ -1,0 +1,175 @@
+"""What is asked: a policy in words, and what else would have been another way.
+
+    lookahead objective=slowdown
+    advise / quantile
+    slurm scheduler_parameters=bf_interval=60
+    slurm add-nodes=20 like=cpu16-62g
+    slurm remove-partition=old into=main
+    lookahead walltimes=0.5
+
+What changes the site stands beside the settings of dispatcher and predictor; without a dispatcher it is Slurm's own.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from pathlib import Path
+
+from cpsched.errors import InvalidValue, require
+from cpsched.policy_spec import PolicySpec, setting_names
+from cpsched_sim.oracle import SIMULATED
+from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.systems.system import SystemFile
+from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.whatif.window import Window, on_system
+
+TWIN = "slurm"
+ALSO_CALLED = {"advise": "advised", "control": "lookahead"}
+"""The bridge's modes, and the dispatchers that stand for them."""
+CHANGES = ("add-nodes", "like", "remove-partition", "into", "walltimes", "policy")
+SEARCH_SEEDS = "seed"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing that is replayed. `changes` are texts by the names above."""
+
+    name: str
+    spec: PolicySpec
+    changes: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str, twin: str = TWIN) -> Case:
+        """The case that `text` spells; raises `InvalidValue`, `UnknownName`."""
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise InvalidValue("--with", text, f"must be readable as words: {error}") from error
+        changes: dict[str, str] = {}
+        rest: list[str] = []
+        for word in words:
+            name, equals, value = word.partition("=")
+            if equals and name in CHANGES:
+                require(bool(value), name, value, "must have a value")
+                changes[name] = value
+            else:
+                rest.append(ALSO_CALLED.get(word, word) if not rest else word)
+        named = bool(rest) and "=" not in rest[0]
+        spelled = " ".join(shlex.quote(word) for word in rest)
+        spec = PolicySpec.parse(spelled if named else f"{twin} {spelled}", SIMULATED)
+        _check(changes)
+        return cls(" ".join(text.split()), spec, changes)
+
+    def seeds(self, count: int) -> tuple[PolicySpec, ...]:
+        """The policy once for each seed, where its dispatcher draws and nobody chose a seed."""
+        listing = SIMULATED.dispatchers.find(self.spec.dispatcher)
+        if SEARCH_SEEDS not in setting_names(listing) or SEARCH_SEEDS in self.spec.dispatcher_settings:
+            return (self.spec,)
+        settings = self.spec.dispatcher_settings
+        return tuple(
+            replace(self.spec, dispatcher_settings={**settings, SEARCH_SEEDS: str(seed)}) for seed in range(count)
+        )
+
+    def applied(self, window: Window) -> Window:
+        """The window as it is in this case. Raises `InvalidValue`, and what a policy file may raise."""
+        changes = self.changes
+        if "add-nodes" in changes:
+            window = _with_nodes(window, int(changes["add-nodes"]), changes.get("like", ""))
+        if "remove-partition" in changes:
+            window = _without(window, changes["remove-partition"], changes.get("into", ""))
+        if "walltimes" in changes:
+            window = replace(window, jobs=_cut(window, float(changes["walltimes"])))
+        if "policy" in changes:
+            site, jobs = load_policy(Path(changes["policy"])).assigned(window.jobs)
+            window = replace(window, site=site, jobs=jobs)
+        return window
+
+
+def _check(changes: Mapping[str, str]) -> None:
+    if (count := changes.get("add-nodes")) is not None:
+        require(count.isdecimal() and 0 < int(count) <= 10**6, "add-nodes", count, "must be a number from 1 on")
+    if (part := changes.get("walltimes")) is not None:
+        try:
+            right = 0 < float(part) <= 1
+        except ValueError:
+            right = False
+        require(right, "walltimes", part, "must be a part of the limits, from 0 to 1")
+    for name, needs in (("like", "add-nodes"), ("into", "remove-partition")):
+        require(name not in changes or needs in changes, name, changes.get(name), f"belongs to {needs}")
+
+
+def _with_nodes(window: Window, count: int, like: str) -> Window:
+    """More nodes of a kind: the one of that name, the one of a node of that name, or the only one."""
+    file = window.system
+    if not file.node_types:
+        known = next((name for name in ("MaxProcs", "MaxNodes") if window.header.get(name)), "MaxProcs")
+        more = int(window.header[known].split()[0]) + count
+        return on_system(replace(window, header={**window.header, known: str(more)}), file, window.asks, {})
+    kinds = list(file.node_types)
+    found = [kind for kind in kinds if like in (kind, "") or _is_of(file, kind, like)]
+    rule = f"must be one of the kinds of node of {file.name}: {', '.join(kinds)}"
+    require(len(found) == 1, "like", like or "nothing", rule)
+    kind = file.node_types[found[0]]
+    types = {**file.node_types, found[0]: kind.model_copy(update={"count": kind.count + count})}
+    return on_system(window, file.model_copy(update={"node_types": types}), window.asks, {})
+
+
+def _is_of(file: SystemFile, kind: str, node: str) -> bool:
+    """Whether a node of that name is of a kind, as far as names can tell: prefix, then digits."""
+    prefix = file.node_types[kind].prefix or kind
+    alone = sum((other.prefix or name) == prefix for name, other in file.node_types.items()) == 1
+    return alone and node.startswith(prefix) and node[len(prefix) :].isdecimal()
+
+
+def _without(window: Window, partition: str, into: str) -> Window:
+    """Dissolve a partition: its nodes and its jobs are those of another one, by default of the largest."""
+    file = window.system
+    others = {name: types for name, types in file.partitions.items() if name != partition}
+    known = ", ".join(file.partitions) or "it has none"
+    require(partition in file.partitions, "remove-partition", partition, f"must be a partition of {file.name}: {known}")
+    require(bool(others), "remove-partition", partition, "is the only one")
+    largest = max(others, key=lambda name: sum(file.node_types[kind].count for kind in others[name]))
+    into = into or largest
+    require(into in others, "into", into, f"must be another partition of {file.name}: {', '.join(others)}")
+    joined = tuple(dict.fromkeys((*others[into], *file.partitions[partition])))
+    smaller = file.model_copy(update={"partitions": {**others, into: joined}})
+    asks = [ask._replace(partition=into) if ask.partition == partition else ask for ask in window.asks]
+    return on_system(window, smaller, asks, {partition: into})
+
+
+def _cut(window: Window, part: float) -> list[TraceJob]:
+    """The jobs with limits cut to a part of what they are, but not below what each really ran."""
+    found = []
+    for item in window.jobs:
+        limit_s = max(item.run_s, ceil(part * item.job.walltime_s))
+        found.append(replace(item, job=replace(item.job, walltime_s=min(limit_s, item.job.walltime_s) or 1)))
+    return found
+
+
+def cases_of(
+    texts: Sequence[str], settings: Sequence[str], changes: Mapping[str, str], policy: str | None, twin: str = TWIN
+) -> list[Case]:
+    """The cases of a command line, each once: every `--with`; all of `--set`; each other change alone, by the twin."""
+    spelled = list(texts)
+    if settings:
+        spelled.append(" ".join(shlex.quote(word) for word in settings))
+    if policy is not None:
+        spelled.append(f"policy={shlex.quote(policy)}")
+    pairs = (("add-nodes", "like"), ("remove-partition", "into"), ("walltimes", ""))
+    for first, second in pairs:
+        if first in changes:
+            more = f" {second}={shlex.quote(changes[second])}" if second in changes else ""
+            spelled.append(f"{first}={shlex.quote(changes[first])}{more}")
+    return [Case.parse(text, twin) for text in dict.fromkeys(spelled)]
+
+
+def with_config(case: Case, config: Path | None) -> Case:
+    """The case with Slurm's own parameters from a file, where its dispatcher has them and nobody said otherwise."""
+    settings = case.spec.dispatcher_settings
+    names = setting_names(SIMULATED.dispatchers.find(case.spec.dispatcher))
+    if config is None or "config_file" not in names or {"config_file", "scheduler_parameters"} & settings.keys():
+        return case
+    return replace(case, spec=replace(case.spec, dispatcher_settings={**settings, "config_file": str(config)}))

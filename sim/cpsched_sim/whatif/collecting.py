@@ -1,0 +1,244 @@
+"""Collects what a replay needs on a host with Slurm's commands, into one folder that can be carried elsewhere.
+
+Nothing is written to Slurm: every command that is run only shows (`sacct`, `sacctmgr show`, `sshare`, `scontrol show`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+
+import yaml
+
+from cpsched.errors import require
+from cpsched.spelling.amounts import flags_of, pairs_of, truthy
+from cpsched_sim.errors import Unusable, shown
+from cpsched_sim.files import check_folder, write_whole
+from cpsched_sim.systems.asking import printed
+
+JOBS, NODES, PARTITIONS, CONFIG, EVENTS = "jobs.txt", "nodes.txt", "partitions.txt", "config.txt", "events.txt"
+ASSOCIATIONS, QOS, SHARES, RESERVATIONS = "associations.txt", "qos.txt", "shares.txt", "reservations.txt"
+POLICY, MANIFEST = "policy.yaml", "collected.json"
+FORMAT = (
+    "JobID,JobIDRaw,User,Account,Partition,QOS,Reservation,Submit,Eligible,Start,End,Elapsed,State,NNodes,NCPUS,ReqTRES,"
+    "AllocTRES,Timelimit,NodeList,JobName"
+)
+LIMITS = "GrpJobs,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpWall,MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxWall"
+_QOS = f"Name,Priority,Flags,UsageFactor,LimitFactor,{LIMITS},MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA"
+_ASSOC = f"Account,User,Partition,ParentName,Share,Priority,DefaultQOS,MaxJobs,{LIMITS}"
+SACCT = (
+    "sacct --allusers --allocations --duplicates --parsable2 --starttime {since} --endtime {until} --format " + FORMAT
+)
+TABLES = {
+    EVENTS: "sacctmgr --parsable2 show event Start={since} Format=NodeName,TimeStart,TimeEnd,State,Duration",
+    ASSOCIATIONS: f"sacctmgr --parsable2 show association Format={_ASSOC}",
+    QOS: f"sacctmgr --parsable2 show qos Format={_QOS}",
+    SHARES: "sshare --all --long --parsable2",
+    RESERVATIONS: "sacctmgr --parsable2 show reservation Start={since} Format=Name,Start,End,NodeNames",
+    CONFIG: "scontrol show config",
+    PARTITIONS: "scontrol -o show partition",
+}
+"""What helps, and may be lacking; accounting and nodes are needed."""
+ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
+HOURS_A_QUESTION = 24
+"""Accounting is asked for a day at a time, so that no answer is large."""
+LIMIT_S = 600
+_KEPT_OF_CONFIG = re.compile(r"\s*(Priority|Scheduler|Select|AccountingStorageEnforce|FairShare|Preempt|SLURM_VERSION)")
+_SECRET = re.compile(r"\s(Reason|Comment|Extra|Owner|OS|AdminComment)=.*?(?=\s[A-Z]\w+=|$)")
+
+Ask = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was collected: lines by file, and what could not be had."""
+
+    lines: Mapping[str, int]
+    lacking: Mapping[str, str]
+
+
+def ask_slurm(command: str) -> str:
+    """What a command of Slurm prints, its times in UTC. Raises `Unusable`."""
+    return printed(command, ENVIRONMENT, LIMIT_S)
+
+
+def collect(
+    days: float, out: Path, anonymous: bool = False, ask: Ask = ask_slurm, now: datetime | None = None
+) -> Collected:
+    """Ask Slurm for the last so many days, and keep the answers in `out`. Raises `Unusable`, `InvalidValue`."""
+    require(days > 0, "--days", days, "must be positive")
+    check_folder(out)
+    if (out / MANIFEST).exists():
+        raise Unusable(f"{out}: holds what was collected before: name another folder")
+    until = (now or datetime.now(UTC)).astimezone(UTC).replace(microsecond=0, tzinfo=None)
+    since = until - timedelta(days=days)
+    people = Names("u")
+    files = {JOBS: _accounting(since, until, ask, people if anonymous else None), NODES: ask("scontrol -o show node")}
+    lacking: dict[str, str] = {}
+    for name, command in TABLES.items():
+        try:
+            files[name] = ask(command.format(since=since.isoformat()))
+        except Unusable as error:
+            lacking[name] = str(error)
+    if anonymous:
+        files |= {name: without_people(name, text, people) for name, text in files.items() if name != JOBS}
+    if CONFIG in files and PARTITIONS in files:
+        files[POLICY] = policy_words(files)
+    for name, text in files.items():
+        write_whole(out / name, text.encode())
+    lines = {name: text.count("\n") for name, text in files.items()}
+    manifest = {
+        "version": version("cpsched"), "since": since.isoformat(), "until": until.isoformat(), "zone": _zone(),
+        "anonymous": anonymous, "lines": lines, "lacking": lacking,
+    }  # fmt: skip
+    write_whole(out / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+    return Collected(lines, lacking)
+
+
+def _accounting(since: datetime, until: datetime, ask: Ask, people: Names | None) -> str:
+    """The accounting of all days; a job that two days tell of comes twice, and counts once where it is read."""
+    lines: dict[str, None] = {}
+    header, begin = "", since
+    while begin < until:
+        end = min(until, begin + timedelta(hours=HOURS_A_QUESTION))
+        head, *rest = ask(SACCT.format(since=begin.isoformat(), until=end.isoformat())).splitlines() or [""]
+        header = header or head
+        lines.update(dict.fromkeys(rest))
+        begin = end
+    if header.split("|") != FORMAT.split(","):
+        raise Unusable(f"sacct: began with {shown(header) or 'nothing'}, not with the columns that were asked for")
+    written = list(lines) if people is None else list(_renamed(header, lines, people, Names("j")))
+    return "\n".join([header, *written, ""])
+
+
+def _renamed(header: str, lines: Mapping[str, None], people: Names, works: Names) -> Iterator[str]:
+    """Lines of sacct with numbers for users and jobs' names; the name is the last column, and may hold anything."""
+    names = header.split("|")
+    user, last = names.index("User"), len(names) - 1
+    for line in lines:
+        fields = line.split("|", last)
+        if len(fields) == len(names):
+            fields[user], fields[last] = people.of(fields[user]), works.of(fields[last])
+            yield "|".join(fields)
+
+
+class Names:
+    """Numbers in the place of names, in the order in which they come."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._known: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        """The same for the same name; "" stays."""
+        return self._known.setdefault(name, f"{self.prefix}{len(self._known) + 1}") if name else ""
+
+
+def without_people(name: str, text: str, people: Names) -> str:
+    """A file with numbers for users, and without what people wrote into it."""
+    if name == CONFIG:
+        return "".join(f"{line}\n" for line in text.splitlines() if _KEPT_OF_CONFIG.match(line))
+    if name in (NODES, PARTITIONS):
+        return "".join(f"{_SECRET.sub('', line)}\n" for line in text.splitlines())
+    header, *rest = text.splitlines() or [""]
+    names = header.split("|")
+    if "User" not in names:
+        return text
+    at = names.index("User")
+    rows = [line.split("|") for line in rest]
+    kept = ["|".join([*row[:at], people.of(row[at]), *row[at + 1 :]]) for row in rows if len(row) == len(names)]
+    return "\n".join([header, *kept, ""])
+
+
+def _zone() -> str:
+    """The zone of this machine's clocks by its name in the IANA database; "" where that is not to be seen."""
+    parts = os.path.realpath("/etc/localtime").partition("zoneinfo/")
+    return parts[2] if parts[2] not in ("", "localtime") else ""
+
+
+# ------------------------------------------------------------------------------------------ the site's policy
+
+
+def policy_words(files: Mapping[str, str]) -> str:
+    """The policy file of what was collected, which names the dumps beside it."""
+    config = {}
+    for line in files[CONFIG].splitlines():
+        name, equals, value = line.partition("=")
+        if equals:
+            config[name.strip()] = "" if value.strip() == "(null)" else value.strip()
+    flags = flags_of(config.get("PriorityFlags", ""))
+    kind = "basic" if config.get("PriorityType", "").endswith("basic") else "multifactor"
+
+    def number(name: str) -> int:
+        value = config.get(name, "")
+        return int(value) if value.isdecimal() else 0
+
+    priority: dict[str, object] = {
+        "kind": kind, "age": number("PriorityWeightAge"), "fair_share": number("PriorityWeightFairShare"),
+        "job_size": number("PriorityWeightJobSize"), "partition": number("PriorityWeightPartition"),
+        "qos": number("PriorityWeightQOS"), "association": number("PriorityWeightAssoc"),
+        "tres": dict(_weights(config.get("PriorityWeightTRES", ""))), "max_age": config.get("PriorityMaxAge") or "7-0",
+        "favor_small": config.get("PriorityFavorSmall", "").lower() in ("yes", "1", "true"),
+        "size_over_time": truthy(flags, "SMALL_RELATIVE_TO_TIME"),
+    }  # fmt: skip
+    half_life = days_of(config.get("PriorityDecayHalfLife", ""))
+    enforced = config.get("AccountingStorageEnforce", "").lower().split(",")
+    dumps = {"associations": ASSOCIATIONS, "qos": QOS, "shares": SHARES}
+    content = {
+        "partitions": dict(_partitions(files[PARTITIONS], files.get(QOS, ""))),
+        "priority": priority,
+        "fair_share": {
+            "algorithm": "classic" if truthy(flags, "NO_FAIR_TREE") else "fair-tree",
+            "half_life_days": 7.0 if half_life is None else half_life,
+        },
+        "enforce": [word for word in ("limits", "safe") if word in enforced],
+        "dumps": {name: file for name, file in dumps.items() if file in files},
+    }
+    said = "# From what Slurm said when this was collected: correct it where it was otherwise in the weeks before.\n"
+    return said + yaml.safe_dump(content, sort_keys=False)
+
+
+def _weights(text: str) -> Iterator[tuple[str, float]]:
+    for part in filter(None, text.replace(" ", "").split(",")):
+        name, _, weight = part.partition("=")
+        if re.fullmatch(r"\d+(\.\d+)?", weight):
+            yield name.lower(), float(weight)
+
+
+def _partitions(text: str, qos: str) -> Iterator[tuple[str, dict[str, object]]]:
+    known = {line.split("|")[0] for line in qos.splitlines()}
+    for line in text.splitlines():
+        words = dict(pairs_of(line))
+        if "PartitionName" not in words:
+            continue
+        entry: dict[str, object] = {
+            word: int(words[key]) for word, key in (("tier", "PriorityTier"), ("factor", "PriorityJobFactor"))
+            if words.get(key, "").isdecimal()
+        }  # fmt: skip
+        if words.get("QoS", "N/A") in known:
+            entry["qos"] = words["QoS"]
+        yield words["PartitionName"], entry
+
+
+def days_of(text: str) -> float | None:
+    """`7-00:00:00` in days; None where it is no time."""
+    match = re.match(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if not match:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return days + hours / 24 + minutes / 1440 + seconds / 86_400
+
+
+def rows_of(path: Path) -> Iterator[dict[str, str]]:
+    """The rows of a table of `sacctmgr --parsable2`; none where it is not there."""
+    if path.exists():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        yield from csv.DictReader(io.StringIO(text), delimiter="|", quoting=csv.QUOTE_NONE)

@@ -1,0 +1,194 @@
+"""From a window and cases to findings: the twin first, then each case against it. Plain values, for JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from cpsched_sim.whatif.blocks import Blocks, FloatArray
+from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.fidelity import Verdict, fidelity, in_time
+from cpsched_sim.whatif.figures import FIGURES, Facts, Made, in_use, real, waits_s
+from cpsched_sim.whatif.gains import OPEN, TOLD, gains, losers
+from cpsched_sim.whatif.groups import groupings, users_of
+from cpsched_sim.whatif.replaying import Replayed
+from cpsched_sim.whatif.side_by_side import Replays, Task, tasks_of
+from cpsched_sim.whatif.window import ROLES, Window
+
+QUANTILES = tuple(range(0, 101, 2))
+MOST_POINTS = 400
+"""Points of a line over time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked for of a window."""
+
+    twin: Case
+    cases: Sequence[Case]
+    seeds: int = 3
+    sessions: bool = True
+    anyway: bool = False
+    """Whether to replay the cases though the twin is hopeless."""
+
+
+def find(replays: Replays, plan: Plan, resume: bool, progress: Callable[[float, int | None], None]) -> dict[str, Any]:
+    """Replay, and say what came of it. Raises `Unusable` where a replay fails; what is finished is kept."""
+    window = replays.window
+    blocks = Blocks.of(window.from_s, window.to_s)
+    applied = [case.applied(window) for case in plan.cases]  # before hours of work: what cannot be is said now
+    twin_tasks = tasks_of([plan.twin], 1, plan.sessions)
+    twins = _run(replays, twin_tasks, resume, progress)
+    really, twin = real(window), _by_mode(twin_tasks, twins)
+    processors = twins[0].processors
+    facts = Facts.of(window, blocks, processors, [really, *(made for runs in twin.values() for made in runs)])
+    classes = groupings(window, processors[window.judged])
+    found = described(window, plan)
+    found["replays"] = len(twin_tasks)
+    found["blocks"] = {"kind": blocks.kind, "count": blocks.count}
+    found["fidelity"] = fidelity(facts, really, twin[OPEN][0], classes)
+    found["late_begins"] = twins[0].late_fixed
+    found["lines"] = {"real": _lines(facts, really), "twin": _lines(facts, twin[OPEN][0])}
+    verdict = Verdict(**found["fidelity"]["verdict"])
+    found["cases"], found["stopped"] = [], verdict.is_hopeless and not plan.anyway
+    if plan.cases and not found["stopped"]:
+        tasks = tasks_of(plan.cases, plan.seeds, plan.sessions)
+        made = _run(replays, tasks, resume, progress)
+        found["replays"] += len(tasks)
+        for case, there in zip(plan.cases, applied, strict=True):
+            mine = [at for at, task in enumerate(tasks) if task.case is case]
+            found["cases"].append(_case(facts, there, really, twin, case, tasks, {at: made[at] for at in mine}))
+    found["sentences"] = sentences(found)
+    return found
+
+
+def _run(
+    replays: Replays, tasks: Sequence[Task], resume: bool, progress: Callable[[float, int | None], None]
+) -> list[Replayed]:
+    done = replays.finished(tasks) if resume else {}
+    replays.run(tasks, done, progress)
+    return [done[at] for at in range(len(tasks))]
+
+
+def _by_mode(tasks: Sequence[Task], replayed: Sequence[Replayed]) -> dict[str, list[Made]]:
+    found: dict[str, list[Made]] = {}
+    for task, each in zip(tasks, replayed, strict=True):
+        found.setdefault(task.mode, []).append(Made.of(each))
+    return found
+
+
+def _case(
+    facts: Facts, there: Window, really: Made, twin: Mapping[str, Sequence[Made]], case: Case,
+    tasks: Sequence[Task], replayed: Mapping[int, Replayed],
+) -> dict[str, Any]:  # fmt: skip
+    """The findings of one case."""
+    runs = _by_mode([tasks[at] for at in replayed], list(replayed.values()))
+    every = [really, *(made for modes in (twin, runs) for each in modes.values() for made in each)]
+    mine = Facts.of(facts.window, facts.blocks, facts.processors, every)
+    classes = groupings(facts.window, facts.processors[facts.window.judged])
+    left = int((facts.counted & ~mine.counted).sum())
+    return {
+        "name": case.name, "dispatcher": case.spec.dispatcher, "predictor": case.spec.predictor,
+        "settings": case.spec.settings(), "changes": dict(case.changes), "seeds": len(runs[OPEN]),
+        "jobs": int(mine.counted.sum()), "never_started": left,
+        "cpu_s": sum(each.cpu_s for each in replayed.values()),
+        **gains(mine, mine.on(there), really, twin, runs, classes),
+        "losers": losers(mine, twin, runs, users_of(facts.window)),
+        "lines": _lines(mine, runs[OPEN][0]),
+    }  # fmt: skip
+
+
+def described(window: Window, plan: Plan) -> dict[str, Any]:
+    """What was replayed, on what, and what was left out."""
+    roles = Counter(window.role.tolist())
+    nodes = sum(kind.count for kind in window.system.node_types.values())
+    return {
+        "version": version("cpsched"),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "file": window.name,
+        "system": {"name": window.system.name, "guessed_by": window.guessed, "nodes": nodes or None},
+        "window": {
+            "from": window.moment(window.from_s).isoformat(), "to": window.moment(window.to_s).isoformat(),
+            "zone": window.zone or "UTC, or as the file has them",
+            "jobs": {name: roles[at] for at, name in enumerate(ROLES)},
+            "users": len({i.job.user for i, judged in zip(window.jobs, window.judged.tolist(), strict=True) if judged}),
+        },
+        "left_out": dict(window.left_out), "notes": list(window.notes), "twin": plan.twin.name,
+        "seeds": plan.seeds, "sessions": plan.sessions,
+    }  # fmt: skip
+
+
+def _lines(facts: Facts, made: Made) -> dict[str, list[float]]:
+    """What pictures are drawn from: quantiles of waits, and the queue and the use over time."""
+    hourly = in_use(facts, made)
+    wait_s = waits_s(made, facts.counted)
+    return {
+        "wait_quantiles_s": [round(float(each), 1) for each in np.percentile(wait_s, QUANTILES)],
+        "waiting": _thinned(hourly.waiting),
+        "used": _thinned(hourly.used / max(1, facts.machine)),
+    }
+
+
+def _thinned(values: FloatArray) -> list[float]:
+    step = -(-len(values) // MOST_POINTS)
+    return [round(float(values[at : at + step].mean()), 4) for at in range(0, len(values), step)]
+
+
+# ------------------------------------------------------------------------------------------ in words
+
+
+def sentences(found: Mapping[str, Any]) -> list[str]:
+    """Three sentences that anybody understands."""
+    near, window = found["fidelity"], found["window"]
+    chars = 10 if window["from"][:10] != window["to"][:10] else 16
+    begin, end = (window[name][:chars].replace("T", " ") for name in ("from", "to"))
+    first = (
+        f"From {begin} to {end}, {near['jobs']:,} jobs of {window['users']:,} users waited "
+        f"{in_time(near['real_mean_wait_s'])} on average."
+    )
+    second = (
+        f"Replayed by a twin of Slurm's own scheduler they wait {in_time(near['twin_mean_wait_s'])}: "
+        f"how near that comes is {near['verdict']['grade']}."
+    )
+    if found["stopped"]:
+        third = (
+            "The twin is too far from what happened for anything to be held against it, so nothing else was replayed."
+        )
+    elif not found["cases"]:
+        third = "Nothing else was asked for."
+    else:
+        third = _best(found["cases"])
+    return [first, second, third]
+
+
+def _best(cases: Sequence[Mapping[str, Any]]) -> str:
+    rows = [(case["name"], mean_wait(case)) for case in cases]
+    told = [(name, row) for name, row in rows if row["verdict"] == TOLD]
+    if not told:
+        names = ", ".join(name for name, _ in rows)
+        return f"Whether they would have waited less under {names} cannot be told."
+    name, row = min(told, key=lambda each: each[1]["difference"])
+    low, high = row["interval"]
+    less = row["difference"] < 0
+    return (
+        f"Under {name} they would have waited {in_time(row['case'])}: {in_time(abs(row['difference']))} "
+        f"{'less' if less else 'longer'} than the twin's, and the interval is {span_in_words(low, high)}."
+    )
+
+
+def span_in_words(low: float, high: float) -> str:
+    """An interval of a difference of waits: `12 min less to 3 min longer`."""
+    words = [f"{in_time(abs(each))} {'less' if each < 0 else 'longer'}" for each in (low, high)]
+    return " to ".join(words)
+
+
+def mean_wait(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row of a case that tells of the mean wait."""
+    found: Mapping[str, Any] = next(row for row in case["figures"] if row["name"] == FIGURES[0].name)
+    return found

@@ -1,0 +1,110 @@
+"""A folder of `cpsched whatif collect`: jobs, nodes and their outages, Slurm's own parameters, the site's policy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cpsched.errors import InvalidValue
+from cpsched_sim.errors import Unusable
+from cpsched_sim.reading.lines import lines_of
+from cpsched_sim.site.policy_file import SitePolicy, load_policy
+from cpsched_sim.systems import drafting
+from cpsched_sim.systems.slurm import AWAY, SlurmNode, nodes_of
+from cpsched_sim.systems.system import SystemFile
+from cpsched_sim.traces.moments import moments, zone_of
+from cpsched_sim.whatif.collecting import CONFIG, EVENTS, JOBS, MANIFEST, NODES, POLICY, rows_of
+from cpsched_sim.whatif.window import Outage
+from cpsched_sim.workloads.drafts import draft_of
+
+SITE = "site"
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What a folder holds. `zone` is of the site's clocks; the times in its files are UTC."""
+
+    path: Path
+    zone: str
+    until_s: int
+
+    @classmethod
+    def of(cls, path: Path) -> Folder:
+        """The folder of a path. Raises `Unusable` where nothing was collected there."""
+        try:
+            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+            until, zone = str(manifest["until"]), str(manifest.get("zone", ""))
+            zone_of(zone)
+            until_s = moments(until, zone_of(""))[0]
+        except (OSError, ValueError, LookupError, TypeError, InvalidValue) as error:
+            rule = "is no folder of `cpsched whatif collect`"
+            raise Unusable(f"{path}: {rule} ({MANIFEST}: {type(error).__name__})") from error
+        return cls(path, zone, until_s)
+
+    @property
+    def jobs(self) -> Path:
+        """The accounting."""
+        return self.path / JOBS
+
+    @property
+    def config(self) -> Path | None:
+        """What `scontrol show config` printed, if it did."""
+        return self._there(CONFIG)
+
+    def policy(self) -> SitePolicy | None:
+        """The site's policy, if there is one. Raises `InvalidPolicy`."""
+        path = self._there(POLICY)
+        return load_policy(path) if path is not None else None
+
+    def system(self) -> SystemFile:
+        """The nodes as Slurm has them."""
+        draft, _ = draft_of(str(self.path / NODES), SITE)
+        return drafting.checked(draft)[1]
+
+    def outages(self, system: SystemFile) -> tuple[list[Outage], int]:
+        """When nodes were away, by their kind; and how many events tell of nodes that are not there any more."""
+        text = "".join(line for _, line in lines_of(self.path / NODES))
+        kinds = {node.name: _kind_of(node, system) for node in nodes_of(text, NODES).nodes}
+        found, strange = [], 0
+        for name, begin_s, end_s in self._events():
+            kind = kinds.get(name, "")
+            strange += not kind
+            if kind:
+                found.append(Outage(kind, begin_s, end_s))
+        return found, strange
+
+    def _events(self) -> Iterator[tuple[str, int, int]]:
+        """(node, from when, until when) of each time in which a node could not be used."""
+        utc = zone_of("")
+        for row in rows_of(self.path / EVENTS):
+            name, state = row.get("NodeName") or "", (row.get("State") or "").upper()
+            if not name or not any(word in state for word in AWAY):
+                continue
+            try:
+                begin, end = (moments(row.get(column) or "", utc) for column in ("TimeStart", "TimeEnd"))
+            except InvalidValue:
+                continue
+            if begin:
+                yield name, begin[0], end[0] if end else self.until_s
+
+    def _there(self, name: str) -> Path | None:
+        path = self.path / name
+        return path if path.exists() else None
+
+
+def _kind_of(node: SlurmNode, system: SystemFile) -> str:
+    """The kind of a node in the system that was made of all of them; "" where there is none."""
+    amounts = {"cores": node.cores, "memory_mib": node.memory_mib, "gpus": node.gpus}
+    wanted = {name: amount for name, amount in amounts.items() if amount}
+    partitions = set(node.partitions)
+    return next(
+        (
+            kind
+            for kind, there in system.node_types.items()
+            if {name: amount for name, amount in there.each.items() if amount} == wanted
+            and {name for name, kinds in system.partitions.items() if kind in kinds} == partitions
+        ),
+        "",
+    )

@@ -1,0 +1,147 @@
+"""What a file says of a site's past: jobs that ran, jobs that gave up waiting, and what is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from cpsched_sim.errors import Unusable
+from cpsched_sim.traces.record import Ask, Reader, Record, Units
+from cpsched_sim.traces.sacct import PLAIN, Dialect, SacctReader
+from cpsched_sim.workloads.load import check_broken, open_trace
+
+NEVER_ELIGIBLE = "cancelled before it was eligible"
+GAVE_UP = "cancelled while waiting: in the queue as long as it really was"
+STILL_WAITS = "still waiting when the file was made: in the queue until then"
+STILL_RUNS = "still running when the file was made: runs until then"
+
+
+class Open(NamedTuple):
+    """A job that never ran, or has not ended. Times are seconds; `start_s` is None where it never started.
+
+    `left_s` is when it was cancelled, None where it still waited or ran when the file was made.
+    """
+
+    id: int
+    submit_s: int
+    walltime_s: int
+    ask: Ask
+    user: str
+    name: str
+    queue: str
+    account: str
+    qos: str
+    start_s: int | None
+    left_s: int | None
+
+
+@dataclass(slots=True)
+class History:
+    """All that a file tells. `first_s` and `last_s` are the first and last moments that it knows of."""
+
+    path: Path
+    reader: Reader
+    ran: list[Record]
+    open: list[Open] = field(default_factory=list)
+
+    @property
+    def header(self) -> dict[str, str]:
+        """What the file says of itself."""
+        return self.reader.header
+
+    @property
+    def epoch_s(self) -> int:
+        """What is added to a time of the file to have seconds since 1970."""
+        start = self.header.get("UnixStartTime", "").split()
+        return int(start[0]) if start and start[0].isascii() and start[0].isdigit() else 0
+
+    @property
+    def last_s(self) -> int:
+        """The last second of which the file knows anything."""
+        ends = [(job.start_s if job.start_s is not None else job.submit_s) + job.run_s for job in self.ran]
+        moments = [moment for job in self.open for moment in (job.submit_s, job.start_s, job.left_s)]
+        return max([*ends, *(moment for moment in moments if moment is not None)])
+
+
+class OpenReader(SacctReader):
+    """Accounting data, with the jobs that never ran and those that had not ended."""
+
+    def __init__(self, path: Path, lenient: bool = False, dialect: Dialect = PLAIN) -> None:
+        super().__init__(path, lenient, dialect)
+        self.open: list[Open] = []
+
+    def _leave_out(self, fields: list[str], times: Sequence[int | None]) -> None:
+        submit_s, eligible_s, start_s, end_s = times
+        state = self._state(fields)
+        runs = start_s is not None and end_s is None and state in ("RUNNING", "SUSPENDED", "COMPLETING")
+        waits = state == "PENDING"
+        gave_up = state == "CANCELLED" and end_s is not None and not runs
+        if submit_s is None or not (runs or waits or gave_up):
+            super()._leave_out(fields, times)
+            return
+        if not runs and eligible_s is None and self._at["Eligible"] is not None and self._dialect.arrival == "eligible":
+            self.tally.dropped[NEVER_ELIGIBLE] += 1
+            return
+        id = self._number(self._get(fields, "JobIDRaw"), submit_s)
+        if id is None:
+            self.tally.dropped["line of a job that was read before"] += 1
+            return
+        arrival_s = submit_s
+        if self._dialect.arrival == "eligible" and eligible_s is not None:
+            arrival_s = max(submit_s, eligible_s)
+        if end_s is not None and end_s <= arrival_s:
+            self.tally.dropped[NEVER_ELIGIBLE] += 1
+            return
+        limit_s = self._limit_s(fields) or 0
+        if limit_s < 1:
+            self.tally.dropped["never ran, and has no time limit"] += 1
+            return
+        partition = self._get(fields, "Partition")
+        self.tally.taken[STILL_RUNS if runs else STILL_WAITS if waits else GAVE_UP] += 1
+        self.open.append(
+            Open(
+                id,
+                arrival_s,
+                limit_s,
+                self._ask(fields, partition),
+                self._get(fields, "User"),
+                self._get(fields, "JobName"),
+                partition,
+                self._get(fields, "Account"),
+                self._get(fields, "QOS"),
+                start_s if runs else None,
+                end_s,
+            )
+        )
+
+    def _ask(self, fields: list[str], partition: str) -> Units:
+        """See `SacctReader`; a job that had GPUs without asking for any had its nodes whole, and asks for that."""
+        asked, had = (self._tres(self._get(fields, name)) for name in ("ReqTRES", "AllocTRES"))
+        if not asked or self._gpus(asked) or not self._gpus(had):
+            return super()._ask(fields, partition)
+        nodes = self._nodes(had.get("node") or self._get(fields, "NNodes"))
+        cores = self._whole("NCPUS", asked.get("cpu") or self._get(fields, "NCPUS"))
+        if nodes < 1 or cores < 1:
+            raise self._wrong("NNodes, NCPUS", (nodes, cores), "must be positive")
+        self.tally.taken["had GPUs without asking for any: its nodes are its own"] += 1
+        each = (("cores", -(-cores // nodes)),)
+        return Units(nodes, each, distinct=nodes > 1, exclusive=True, partition=partition)
+
+
+def read_history(path: Path, lenient: bool = False, format: str | None = None, dialect: Dialect = PLAIN) -> History:
+    """Read all of a file. Raises what `open_trace` raises, and `Unusable` where no job of it tells its start."""
+    reader = open_trace(path, lenient, format, dialect)
+    if isinstance(reader, SacctReader):
+        reader = OpenReader(path, lenient, dialect)
+    ran = list(reader)
+    check_broken(reader)
+    told = [record for record in ran if record.start_s is not None]
+    if not told:
+        found = f"{len(ran)} jobs, none with a start" if ran else "the file has no job"
+        why = "; ".join((found, *reader.tally.lines()))
+        raise Unusable(f"{path}: tells no start of a job, so a replay cannot be held against anything ({why})")
+    if more := len(ran) - len(told):
+        reader.tally.dropped["its start is not told"] += more
+    return History(path, reader, told, reader.open if isinstance(reader, OpenReader) else [])

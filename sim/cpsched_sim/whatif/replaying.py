@@ -1,0 +1,234 @@
+"""Replays a window: an ordinary replay, with jobs that run already, that give up waiting, or that follow others.
+
+A half-closed replay lets users react: a job that somebody submitted within `THINK_S` of the end of an own job comes as
+long after that job's end in the replay. Sessions begin when they really began. (Zakay and Feitelson, "Preserving user
+behavior characteristics in trace-based simulation of parallel job scheduling", MASCOTS 2014, have the idea.)
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cpsched.errors import DecisionFault
+from cpsched.fit import room_by_node
+from cpsched.model import NEVER, IntArray, Starts
+from cpsched.policy import Policy
+from cpsched_sim.cluster import clock, events
+from cpsched_sim.cluster.events import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
+from cpsched_sim.cluster.replay import Progress, Replay, Schedule
+from cpsched_sim.systems.system import System
+from cpsched_sim.whatif.window import OUTAGE, Window
+
+THINK_S = 1200
+"""Pauses up to this belong to a session: 20 minutes, where the think times of eleven traces show a break (Zilber,
+Amit, Talby, "What is worth learning from parallel workloads?", ICS 2005)."""
+
+_LEAVES, _BEGINS, _ARRIVES = range(3)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """What became of a window; int64[J] in its order. `arrival_s` differs from the jobs' own in half-closed replays.
+
+    `late_fixed` counts the jobs that were to begin as they really did, and found no room then.
+    """
+
+    arrival_s: IntArray
+    start_s: IntArray
+    end_s: IntArray
+    processors: IntArray
+    rounds: int
+    cpu_s: float
+    late_fixed: int
+
+
+def follows(window: Window) -> dict[int, list[tuple[int, int]]]:
+    """Place of a job -> the jobs that were submitted after its end, each with the seconds in between."""
+    ended: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for at, item in enumerate(window.jobs):
+        real_s = int(window.real_start_s[at])
+        if item.job.user and real_s != NEVER:
+            begun_s = max(real_s, window.from_s) if window.fixed_s[at] != NEVER else real_s
+            ended[item.job.user].append((begun_s + item.run_s, at))
+    for ends in ended.values():
+        ends.sort()
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for at, item in enumerate(window.jobs):
+        if window.fixed_s[at] != NEVER or item.job.submit_s <= window.from_s:
+            continue
+        ends = ended.get(item.job.user, [])
+        last = bisect_right(ends, (item.job.submit_s, NEVER)) - 1
+        if last >= 0 and 0 <= (think_s := item.job.submit_s - ends[last][0]) <= THINK_S and ends[last][1] != at:
+            found[ends[last][1]].append((at, think_s))
+    return dict(found)
+
+
+def replay_window(
+    window: Window, policy: Policy, half_closed: bool = False, progress: Progress | None = None
+) -> Replayed:
+    """Replay a window under its site's policy, where there is one. Raises `DecisionFault`."""
+    run = _WindowReplay(window, policy, follows(window) if half_closed else {}, progress)
+    schedule = run.run()
+    return Replayed(
+        run.state.table.submit_s[: run.total].copy(), schedule.start_s, schedule.end_s, schedule.processors,
+        schedule.rounds, schedule.cpu_s, run.late_fixed,
+    )  # fmt: skip
+
+
+class _WindowReplay(Replay):
+    """A replay that begins in the middle of things, and has a calendar of its own.
+
+    Jobs that begin at their real starts are placed before anybody is asked, first come first, wherever there is room;
+    while there is none they stay first.
+    """
+
+    def __init__(
+        self, window: Window, policy: Policy, after: Mapping[int, list[tuple[int, int]]], progress: Progress | None
+    ) -> None:
+        cluster = System(window.system, window.header).cluster
+        super().__init__(window.jobs, cluster, policy, None, progress, window.site, strict=True)
+        self.window, self.after = window, after
+        self.calendar: list[tuple[int, int, int]] = []
+        self.to_begin: list[int] = []
+        self.late_fixed = 0
+        self.leaves_s = window.leaves_s.copy()
+        following = {at for jobs in after.values() for at, _ in jobs}
+        never_runs = {at for at in after if at in self.refused}
+        following -= {at for first in never_runs for at, _ in after[first]}
+        apart = np.zeros(self.total, np.bool_)
+        apart[list(following)] = True
+        apart |= window.fixed_s != NEVER
+        self.arrivals = self.arrivals[~apart[self.arrivals]]
+        self.state.state.replace(arrivals=self.arrivals)
+        for at in np.flatnonzero(window.fixed_s != NEVER).tolist():
+            if at not in self.refused:
+                self.calendar.append((int(window.fixed_s[at]), _BEGINS, at))
+        for at in np.flatnonzero(self.leaves_s != NEVER).tolist():
+            if at not in self.refused and at not in following:
+                self.calendar.append((max(int(self.leaves_s[at]), window.from_s + 1), _LEAVES, at))
+        heapq.heapify(self.calendar)
+
+    def run(self) -> Schedule:
+        """Every round from the window's first second until nothing is left to happen."""
+        began, state = clock.cpu_s(), self.state
+        pause = PAUSE_ALWAYS if self.predictor_learns or self.after else events.PAUSE_WHERE_NEEDED
+        pause = ASK_ALWAYS if getattr(self.policy.dispatcher, "every_round", False) else pause
+        state.pass_until(self.window.from_s)
+        self._happen(self.window.from_s)
+        state.state.due = 1
+        starts: Starts | None = None
+        decided = 0
+        while found := (self._step(starts, pause) or self.wait_for_limits()):
+            starts = None
+            if found == FAULTY:
+                self.refuse(self.decision, self.snapshot)
+                continue
+            self.learn()
+            if self.to_begin:
+                self._begin()
+            if found == MAY_START and state.queue_length:
+                starts = self.decide()
+                decided += 1
+                if decided % 500 == 0:
+                    self.tell()
+        return self.schedule(clock.cpu_s() - began)
+
+    def _step(self, starts: Starts | None, pause: int) -> int:
+        """Start jobs, then let time pass to the next round; what the calendar holds comes before the round then."""
+        state = self.state
+        if starts is not None and len(starts):
+            state.state.fault = state.try_apply(starts)
+            if state.state.fault >= 0:
+                return FAULTY
+        if self.to_begin and pause == events.PAUSE_WHERE_NEEDED:
+            pause = PAUSE_ALWAYS
+        while True:
+            limit_s = self.calendar[0][0] if self.calendar else NEVER - 1
+            found = events.advance(state.state, pause, limit_s - 1)
+            if found != NOTHING_LEFT or not self.calendar:
+                return found
+            state.pass_until(limit_s)
+            self._happen(limit_s)
+
+    def _happen(self, now_s: int) -> None:
+        """What the calendar has for this second; a round is due where it changed anything."""
+        state, table = self.state, self.state.table
+        if state.state.again_s <= now_s:
+            state.state.due = 1
+        while self.calendar and self.calendar[0][0] <= now_s:
+            _, kind, at = heapq.heappop(self.calendar)
+            if kind == _BEGINS:
+                self.to_begin.append(at)
+            elif kind == _LEAVES:
+                if state.state.phase[at] == events.WAITING:
+                    events.cancel(state.state, at)
+            else:
+                patience_s = int(self.leaves_s[at]) - self.window.jobs[at].job.submit_s
+                table.submit_s[at] = now_s
+                if self.leaves_s[at] != NEVER:
+                    self.leaves_s[at] = now_s + patience_s
+                    heapq.heappush(self.calendar, (now_s + patience_s, _LEAVES, at))
+                state.site.queue[state.site.queued] = at
+                state.state.phase[at] = events.WAITING
+                state.site.queued += 1
+                if self.predictor_learns:
+                    self.predict(np.array([at], np.int64))
+            state.state.due = 1
+
+    def _begin(self) -> None:
+        """Begin what is to begin now, as far as there is room."""
+        state, left = self.state, list[int]()
+        for at in self.to_begin:
+            request, now_s = self.window.jobs[at].job.request, state.now_s
+            room = room_by_node(request, state.cluster, state.state.free)
+            if room.sum() < request.units:
+                left.append(at)
+                continue
+            upto = np.minimum(np.cumsum(room), request.units)
+            units = np.diff(upto, prepend=0)
+            nodes = np.flatnonzero(units)
+            end_s = int(self.window.fixed_s[at]) + self.window.jobs[at].run_s
+            self.late_fixed += now_s > self.window.fixed_s[at]
+            state.state.run_s[at] = max(1, end_s - now_s)
+            state.state.phase[at] = events.WAITING
+            state.apply(Starts.of({at: tuple(zip(nodes.tolist(), units[nodes].tolist(), strict=True))}))
+            if self.site is not None and self.window.role[at] != OUTAGE:
+                self.site.started([at])
+        self.to_begin = left
+
+    def decide(self) -> Starts:
+        """See `Replay.decide`; a job that really gave up waiting runs until the second in which it did."""
+        starts = super().decide()
+        now_s = self.state.now_s
+        for at in starts.slots.tolist():
+            if self.leaves_s[at] != NEVER:
+                limit_s = self.window.jobs[at].job.walltime_s
+                self.state.state.run_s[at] = max(1, min(limit_s, int(self.leaves_s[at]) - now_s))
+        return starts
+
+    def learn(self) -> None:
+        """Tell whoever learns of ended jobs, and let those come that follow them."""
+        state, policy = self.state, self.policy
+        if state.state.ended_count:
+            slots = state.take_ended_slots()
+            if self.site is not None:
+                self.site.ended(slots)
+            for at in slots:
+                if self.predictor_learns or self.dispatcher_learns:
+                    try:
+                        policy.learn(state.ended_job(at))
+                    except DecisionFault as fault:
+                        self.count(fault)
+                for later, think_s in self.after.get(at, ()):
+                    due_s = max(int(state.state.end_at[at]) + think_s, state.now_s + 1)
+                    heapq.heappush(self.calendar, (due_s, _ARRIVES, later))
+        arrived = state.state.arrived
+        if self.predictor_learns and arrived > self.predicted:
+            self.predict(self.arrivals[self.predicted : arrived])
+            self.predicted = arrived

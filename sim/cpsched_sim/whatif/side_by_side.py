@@ -1,0 +1,165 @@
+"""All replays of a window, each in a process of its own; what is finished stays, and is found again."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.metadata import version
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cpsched.errors import CpschedError
+from cpsched.policy_spec import PolicySpec
+from cpsched_sim.errors import SimError, Unusable
+from cpsched_sim.experiment import Setup
+from cpsched_sim.files import sha256_of, write_whole
+from cpsched_sim.patience import LIMIT_S, patience
+from cpsched_sim.processes import Died, side_by_side
+from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN
+from cpsched_sim.whatif.replaying import Replayed, replay_window
+from cpsched_sim.whatif.window import Window
+
+REPLAYS = "replays"
+COLUMNS = ("arrival_s", "start_s", "end_s", "processors")
+SHARE_EVERY = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One replay: a case with one seed, and how users react."""
+
+    case: Case
+    spec: PolicySpec
+    mode: str
+
+    def words(self, digests: Mapping[str, Any]) -> dict[str, Any]:
+        """All that its schedule depends on: two replays that agree in it have the same schedule."""
+        settings = self.spec.settings()
+        policy = self.case.changes.get("policy")
+        files = {name: sha256_of(Path(name)) for name in settings.values() if Path(name).is_file()}
+        if policy is not None:  # with the dumps that it names
+            files[policy] = load_policy(Path(policy)).sha256
+        return {
+            "version": version("cpsched"), **digests, "dispatcher": self.spec.dispatcher,
+            "predictor": self.spec.predictor, "settings": settings, "changes": dict(self.case.changes),
+            "mode": self.mode, "files": files,
+        }  # fmt: skip
+
+    def digest(self, digests: Mapping[str, Any]) -> str:
+        """A name for it, of sixteen letters."""
+        return sha256(json.dumps(self.words(digests), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def tasks_of(cases: Sequence[Case], seeds: int, sessions: bool) -> list[Task]:
+    """Every case openly with each seed, and half-closed with the first."""
+    found = []
+    for case in cases:
+        specs = case.seeds(seeds)
+        found += [Task(case, spec, OPEN) for spec in specs]
+        found += [Task(case, specs[0], HALF_CLOSED)] if sessions else []
+    return found
+
+
+@dataclass(slots=True)
+class Replays:
+    """Replays of one window into a folder. `digests` are of what all of them depend on."""
+
+    window: Window
+    out: Path
+    digests: Mapping[str, Any]
+    processes: int = 2
+    limit_s: float = LIMIT_S
+
+    def path(self, task: Task) -> Path:
+        """Where the schedule of a task is kept."""
+        return self.out / REPLAYS / f"{task.digest(self.digests)}.npz"
+
+    def finished(self, tasks: Sequence[Task]) -> dict[int, Replayed]:
+        """What an earlier run finished, by place."""
+        found = {at: _read(self.path(task), len(self.window.jobs)) for at, task in enumerate(tasks)}
+        return {at: replayed for at, replayed in found.items() if replayed is not None}
+
+    def run(
+        self, tasks: Sequence[Task], done: dict[int, Replayed], progress: Callable[[float, int | None], None]
+    ) -> None:
+        """Replay what is not in `done`, and put it there. Raises `Unusable` where one fails; others are kept."""
+        shares = [float(at in done) for at in range(len(tasks))]
+        failed: list[str] = []
+
+        def heard(at: int, message: object) -> bool:
+            if isinstance(message, float):
+                shares[at] = message
+                return False
+            replayed = _read(self.path(tasks[at]), len(self.window.jobs)) if message == "" else None
+            if replayed is None:
+                what = str(message) if isinstance(message, Died | str) and str(message) else "left no result"
+                failed.append(f"{tasks[at].case.name}: {what}")
+            else:
+                done[at] = replayed
+            shares[at] = 1.0
+            return True
+
+        with tempfile.TemporaryDirectory(prefix="cpsched-whatif-") as folder:  # for this user's eyes alone
+            kept = Path(folder) / "window.pickle"
+            with kept.open("wb") as file:
+                pickle.dump(self.window, file, protocol=pickle.HIGHEST_PROTOCOL)
+            todo = {at: (kept, task, self.path(task), self.limit_s) for at, task in enumerate(tasks) if at not in done}
+            side_by_side(_replay_one, todo, self.processes, heard, lambda: progress(sum(shares), len(shares)))
+        if failed:
+            raise Unusable(f"{len(failed)} of {len(tasks)} replays failed: {failed[0]}")
+
+
+def _replay_one(kept: Path, task: Task, path: Path, limit_s: float, pipe: Connection) -> None:
+    """The work of one process: it sends the share of jobs done now and then, and "" or what went wrong at the end."""
+    try:
+        with kept.open("rb") as file:
+            window: Window = pickle.load(file)  # written by this program, into a folder of its own
+        window = task.case.applied(window)
+        told = [0.0]
+
+        def share(ended: int, total: int) -> None:
+            if ended / max(1, total) >= told[0] + SHARE_EVERY:
+                told[0] = ended / max(1, total)
+                pipe.send(min(0.999, told[0]))
+
+        with patience(limit_s) as patient:
+            policy = Setup(task.spec).build(window.jobs)
+            replayed = replay_window(window, policy, task.mode == HALF_CLOSED, patient.and_tell(share))
+        write_whole(path, _packed(replayed))
+        pipe.send("")
+    except (CpschedError, SimError) as error:
+        pipe.send(str(error) or type(error).__name__)
+    except Exception as error:
+        pipe.send(f"{type(error).__name__}: {error}")
+
+
+def _packed(replayed: Replayed) -> bytes:
+    columns = {name: getattr(replayed, name) for name in COLUMNS}
+    facts = np.array([replayed.rounds, replayed.cpu_s, replayed.late_fixed], np.float64)
+    file = io.BytesIO()
+    np.savez_compressed(file, facts=facts, **columns)
+    return file.getvalue()
+
+
+def _read(path: Path, jobs: int) -> Replayed | None:
+    """A schedule that was kept; None where there is none, or it is damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            columns = [kept[name] for name in COLUMNS]
+            rounds, cpu_s, late = kept["facts"].tolist()
+    except Exception:  # whatever a damaged file makes of it, the replay is made again
+        return None
+    if any(column.shape != (jobs,) or column.dtype != np.int64 for column in columns):
+        return None
+    arrival_s, start_s, end_s, processors = columns
+    return Replayed(arrival_s, start_s, end_s, processors, int(rounds), cpu_s, int(late))

@@ -1,0 +1,189 @@
+"""What is collected from a stand-in of Slurm's commands, and what a folder of it becomes."""
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from typer.testing import CliRunner
+
+from cpsched_sim.cli import app
+from cpsched_sim.errors import Unusable
+from cpsched_sim.experiment import Setup
+from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.traces.sacct import PLAIN
+from cpsched_sim.whatif.answers import read
+from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.collecting import FORMAT, collect, days_of
+from cpsched_sim.whatif.folder import Folder
+from cpsched_sim.whatif.replaying import replay_window
+from cpsched_sim.whatif.window import OUTAGE, Span
+from tests.unit.sim.whatif.accounting import FIRST_S
+
+NOW = datetime.fromtimestamp(FIRST_S + 2 * 86_400, UTC)
+NODES = "".join(
+    f"NodeName=n{at} CPUTot=4 CPUEfctv=4 RealMemory=8000 Gres=(null) State=IDLE Partitions=main "
+    f"Reason=zoe was here [root@x] Weight=1\n"
+    for at in range(1, 4)
+)
+CONFIG = """Configuration data as of now
+PriorityType            = priority/multifactor
+PriorityWeightAge       = 1000
+PriorityWeightFairShare = 100000
+PriorityDecayHalfLife   = 14-00:00:00
+PriorityFlags           = NO_FAIR_TREE
+AccountingStorageEnforce = associations,limits
+SchedulerParameters     = bf_interval=45
+SchedulerType           = sched/backfill
+SlurmUser               = zoe(64030)
+"""
+
+
+def at(hours):
+    return (datetime.fromtimestamp(FIRST_S, UTC) + timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def a_job(id, hour, user="ada", runs=1.0, wait=0.0):
+    row = {
+        "JobID": id, "JobIDRaw": id, "User": user, "Account": "phys", "Partition": "main", "QOS": "normal",
+        "Submit": at(hour), "Eligible": at(hour), "Start": at(hour + wait), "End": at(hour + wait + runs),
+        "State": "COMPLETED", "NNodes": 1, "NCPUS": 4, "ReqTRES": "cpu=4,mem=1G,node=1",
+        "AllocTRES": "cpu=4,mem=1G,node=1", "Timelimit": "02:00:00", "NodeList": "n1", "JobName": f"{user}|secret",
+    }  # fmt: skip
+    return "|".join(str(row.get(name, "")) for name in FORMAT.split(","))
+
+
+def answers(command):
+    """What Slurm would say; sacct tells each job whose hour is asked for."""
+    words = command.split()
+    if words[0] == "sacct":
+        since, until = (words[words.index(name) + 1] for name in ("--starttime", "--endtime"))
+        rows = [
+            a_job(n, n, "zoe" if n % 5 == 0 else "ada") for n in range(1, 40) if since <= at(n + 1) and at(n) < until
+        ]
+        return "\n".join([FORMAT.replace(",", "|"), *rows, ""])
+    said = {
+        "scontrol -o show node": NODES,
+        "scontrol show config": CONFIG,
+        "scontrol -o show partition": "PartitionName=main PriorityTier=3 PriorityJobFactor=7 QoS=fast Nodes=n[1-3]\n",
+        "sshare --all --long --parsable2": "Account|User|RawUsage\nphys|ada|1000\nphys|zoe|5\n",
+    }
+    if command in said:
+        return said[command]
+    what = words[words.index("show") + 1]
+    if what == "event":
+        return (f"NodeName|TimeStart|TimeEnd|State|Duration\n|{at(0)}|Unknown||\nn2|{at(3)}|{at(9)}|DOWN*|\n"
+                f"n3|{at(1)}|Unknown|DRAIN|\ngone|{at(1)}|{at(2)}|DOWN|\nn1|{at(1)}|{at(2)}|IDLE|\n")  # fmt: skip
+    if what == "association":
+        head = "Account|User|Partition|ParentName|Share|Priority|DefaultQOS|MaxJobs"
+        return f"{head}\nroot||||1|||\nphys|||root|10|||\nphys|ada|||1||normal|2\n"
+    if what == "qos":
+        return "Name|Priority|Flags|UsageFactor\nnormal|5||1\nfast|9||1\n"
+    raise Unusable(f"{command}: no such table")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    collect(2, tmp_path / "site", False, answers, NOW)
+    return tmp_path / "site"
+
+
+def test_everything_is_kept_each_job_once_and_what_lacks_is_said(tmp_path):
+    found = collect(2, tmp_path / "site", False, answers, NOW)
+    assert found.lines["jobs.txt"] == 40, "39 jobs; those that two days tell of come once"
+    assert list(found.lacking) == ["reservations.txt"]
+    manifest = json.loads((tmp_path / "site" / "collected.json").read_text())
+    assert manifest["until"] == "2026-09-23T00:00:00"
+    with pytest.raises(Unusable, match="name another folder"):
+        collect(2, tmp_path / "site", False, answers, NOW)
+
+
+def test_only_commands_that_show_are_run(tmp_path):
+    asked = []
+    collect(1, tmp_path / "site", False, lambda command: asked.append(command) or answers(command), NOW)
+    assert all(word.split()[0] in ("sacct", "sshare") or " show " in word for word in asked), asked
+
+
+def test_nobody_is_named_where_that_is_wanted(tmp_path):
+    collect(2, tmp_path / "site", True, answers, NOW)
+    text = "".join(path.read_text() for path in (tmp_path / "site").iterdir())
+    for name in ("ada", "zoe", "secret"):
+        assert name not in text
+    lines = (tmp_path / "site" / "jobs.txt").read_text().splitlines()[1:]
+    users = [line.split("|")[2] for line in lines]
+    assert len(set(users)) == 2
+    assert "u1|1000" in (tmp_path / "site" / "shares.txt").read_text(), "the same number everywhere"
+    assert "bf_interval=45" in (tmp_path / "site" / "config.txt").read_text()
+
+
+def test_the_policy_is_the_sites(folder):
+    policy = load_policy(folder / "policy.yaml")
+    assert (policy.file.priority.age, policy.file.priority.fair_share) == (1000, 100_000)
+    assert policy.file.partitions["main"].tier == 3
+    assert policy.file.fair_share.algorithm == "classic"
+    assert policy.file.fair_share.half_life_days == 14
+    assert policy.used_s == {("phys", "ada"): 1000.0, ("phys", "zoe"): 5.0}
+    assert days_of("1-12:00:00") == 1.5
+
+
+def test_outages_hold_whole_nodes_for_their_time(folder):
+    there = Folder.of(folder)
+    outages, strange = there.outages(there.system())
+    assert strange == 1, "a node that is not there any more"
+    assert [(o.begin_s - FIRST_S, o.end_s - FIRST_S) for o in outages] == [(3 * 3600, 9 * 3600), (3600, 48 * 3600)]
+    window, digests = read(folder, None, Span(from_=at(0)), False, None, PLAIN, there.policy())
+    away = window.role == OUTAGE
+    assert away.sum() == 2
+    assert digests["outages"] == 2
+    found = replay_window(window, Setup(Case.parse("slurm").spec).build())
+    assert found.processors[away].tolist() == [4, 4]
+    assert sorted((found.start_s[away] - FIRST_S).tolist()) == [3600, 3 * 3600]
+
+
+def test_what_is_no_such_folder_is_refused(tmp_path):
+    with pytest.raises(Unusable, match="is no folder of `cpsched whatif collect`"):
+        Folder.of(tmp_path)
+    (tmp_path / "collected.json").write_text('{"until": "nonsense"}')
+    with pytest.raises(Unusable, match="is no folder"):
+        Folder.of(tmp_path)
+
+
+def test_accounting_with_other_columns_is_refused(tmp_path):
+    with pytest.raises(Unusable, match="not with the columns"):
+        collect(1, tmp_path / "x", False, lambda command: "Slurm accounting storage is disabled\n", NOW)
+    assert not (tmp_path / "x").exists()
+
+
+def test_from_the_commands_of_a_host_to_a_report(tmp_path, monkeypatch):
+    """Stand-ins of the commands on the PATH, as a host with Slurm has them."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sacct", "sacctmgr", "sshare", "scontrol"):
+        script = programs / name
+        script.write_text(
+            "#!/usr/bin/env python3\nimport os, sys\n"
+            f"sys.path.insert(0, {os.getcwd()!r}); sys.path[1:1] = {[p for p in __import__('sys').path if p]!r}\n"
+            "from tests.unit.sim.whatif.test_collecting import answers\n"
+            f"try:\n    print(answers(' '.join([{name!r}, *sys.argv[1:]])), end='')\n"
+            "except Exception as error:\n    sys.exit(str(error))\n"
+        )
+        script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    days = (datetime.now(UTC) - datetime.fromtimestamp(FIRST_S, UTC)).days + 2
+    if days < 1:
+        days = 1
+    monkeypatch.setattr("cpsched_sim.whatif.collecting.HOURS_A_QUESTION", 24 * 400)
+    site = tmp_path / "site"
+    said = CliRunner().invoke(app, ["whatif", "collect", "--days", str(days), "--out", str(site)])
+    assert said.exit_code == 0, said.output
+    assert "note: without reservations.txt" in said.stderr
+    out = tmp_path / "out"
+    done = CliRunner().invoke(
+        app, ["whatif", str(site), "--from", at(0), "--with", "easy", "--out", str(out), "--no-sessions", "--anyway"]
+    )
+    assert done.exit_code in (0, 3), done.output
+    found = json.loads((out / "findings.json").read_text())
+    assert found["system"]["guessed_by"] == ""
+    assert found["window"]["jobs"]["outages of nodes"] == 2
+    assert found["twin"] == "slurm"
+    assert found["cases"][0]["name"] == "easy"

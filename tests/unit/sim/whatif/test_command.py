@@ -1,0 +1,107 @@
+"""`cpsched whatif` from a file to a report."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from cpsched_sim.cli import app
+from cpsched_sim.whatif.answers import TABLES
+from tests.unit.sim.whatif.accounting import SYSTEM, a_file, a_line, a_site
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["whatif", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "small.yaml").write_text(SYSTEM)
+    return a_site(folder, days=3, jobs_a_day=80), folder / "small.yaml"
+
+
+@pytest.fixture(scope="module")
+def done(site, tmp_path_factory):
+    out = tmp_path_factory.mktemp("out") / "report"
+    jobs, system = site
+    said = invoke(
+        jobs, "--system", system, "--with", "easy", "--add-nodes", 3, "--like", "a", "--out", out, "--seeds", 1
+    )
+    return said, out
+
+
+def test_a_report_is_written_beside_its_tables(done):
+    said, out = done
+    assert said.exit_code == 0, said.output
+    assert "Fidelity: good" in said.stdout
+    names = {path.name for path in out.iterdir()}
+    assert names == {"report.html", "report.md", "findings.json", "replays", *TABLES}
+    found = json.loads((out / "findings.json").read_text())
+    assert [case["name"] for case in found["cases"]] == ["easy", "add-nodes=3 like=a"]
+    more = found["cases"][1]["figures"][0]
+    assert more["difference"] < 0
+    assert more["interval"][0] <= more["difference"] <= more["interval"][1]
+    assert len(found["sentences"]) == 3
+    assert found["digests"]["input_sha256"]
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_tells_its_pictures_in_numbers(done):
+    text = (done[1] / "report.html").read_text()
+    for foreign in ("<script", "<link", "src=", "@import", "url(http"):
+        assert foreign not in text
+    assert text.count("<svg") == text.count('role="img"') == text.count("<figure>") >= 4
+    assert text.count("The numbers of this picture") >= 4
+    assert "#10101" not in text, "every colour is the page's own"
+    assert "prefers-color-scheme: dark" in text
+    assert "@media print" in text
+
+
+def test_going_on_replays_nothing_that_is_finished(done, site):
+    out, (jobs, system) = done[1], site
+    before = {path.name: path.stat().st_mtime_ns for path in (out / "replays").iterdir()}
+    again = invoke(jobs, "--system", system, "--with", "easy", "--out", out, "--seeds", 1, "--resume", "--json")
+    assert again.exit_code == 0, again.output
+    assert [case["name"] for case in json.loads(again.stdout)["cases"]] == ["easy"]
+    assert {path.name: path.stat().st_mtime_ns for path in (out / "replays").iterdir()} == before
+    refused = invoke(jobs, "--system", system, "--with", "easy", "--out", out)
+    assert (refused.exit_code, "--resume goes on" in refused.stderr) == (2, True)
+
+
+def test_a_hopeless_twin_is_said_and_nothing_else_is_replayed(tmp_path):
+    system = tmp_path / "small.yaml"
+    system.write_text(SYSTEM)
+    lines = [a_line(at, 60 * at, 60 * at + 40_000, 60 * at + 40_100) for at in range(300)]
+    out = tmp_path / "out"
+    said = invoke(a_file(tmp_path, lines), "--system", system, "--with", "easy", "--out", out, "--no-sessions")
+    assert said.exit_code == 3, said.output
+    assert "hopeless" in said.stderr
+    found = json.loads((out / "findings.json").read_text())
+    assert (found["stopped"], found["cases"]) == (True, [])
+
+
+def test_broken_lines_are_named_or_left_out_and_counted(site, tmp_path):
+    jobs, system = site
+    lines = jobs.read_text().splitlines()
+    broken = tmp_path / "broken.txt"
+    broken.write_text("\n".join([lines[0], *(line[:40] if at % 5 == 0 else line for at, line in enumerate(lines[1:]))]))
+    refused = invoke(broken, "--system", system, "--out", tmp_path / "one")
+    assert refused.exit_code == 2
+    assert "broken.txt:2: fields" in refused.stderr
+    said = invoke(broken, "--system", system, "--out", tmp_path / "two", "--lenient", "--no-sessions", "--json")
+    found = json.loads(said.stdout)
+    assert sum(count for why, count in found["left_out"].items() if "broken" in why) == 48
+
+
+def test_an_empty_window_says_when_there_are_jobs(site, tmp_path):
+    said = invoke(site[0], "--system", site[1], "--out", tmp_path / "out", "--from", "2031-01-01", "--to", "2031-02-01")
+    assert said.exit_code == 2
+    assert "no job that ran became eligible from 2031-01-01" in said.stderr
+
+
+def test_a_trace_without_starts_is_refused(tmp_path):
+    path = tmp_path / "trace.swf"
+    path.write_text("; MaxProcs: 4\n1 0 -1 10 1 -1 -1 1 20 -1 1 1 1 1 1 1 -1 -1\n")
+    said = invoke(path, "--out", tmp_path / "out")
+    assert said.exit_code == 2
+    assert "tells no start of a job" in said.stderr

@@ -1,0 +1,246 @@
+"""From a window and cases to findings: what is told apart, who loses, how near the twin is."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cpsched.errors import InvalidValue, UnknownName
+from cpsched_sim.whatif.blocks import DRAWS, Blocks, interval, joined
+from cpsched_sim.whatif.cases import Case, cases_of
+from cpsched_sim.whatif.fidelity import judged
+from cpsched_sim.whatif.figures import FIGURES, Facts, Made, figures_of, in_use, real
+from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN, TOLD, gains, losers
+from cpsched_sim.whatif.groups import groupings, users_of
+from tests.unit.sim.whatif.accounting import a_line, a_site, a_window
+
+DAY = 86_400
+
+
+@pytest.fixture
+def window(tmp_path):
+    lines = [a_line(at, 3600 * at, 3600 * at + 600, 3600 * at + 1200, User="ada" if at % 2 else "bob", NCPUS=at % 4 + 1)
+             for at in range(1, 24 * 12)]  # fmt: skip
+    return a_window(tmp_path, lines)
+
+
+def facts_and_real(window):
+    really = real(window)
+    cores = np.array([item.job.request.units * item.job.request.per_unit[0] for item in window.jobs], np.int64)
+    return Facts.of(window, Blocks.of(window.from_s, window.to_s), cores, [really]), really
+
+
+def later(made, by_s):
+    return Made(made.arrival_s, made.start_s + by_s, made.end_s + by_s)
+
+
+def mean_wait_of(found):
+    return found["figures"][0]
+
+
+# ------------------------------------------------------------------------------------------ weeks drawn anew
+
+
+def test_blocks_are_the_longest_of_which_there_are_enough():
+    kinds = [Blocks.of(0, int(days * DAY)).kind for days in (60, 20, 3, 0.3, 0.05)]
+    assert kinds == ["weeks", "days", "quarters of days", "hours", "ten minutes"]
+
+
+def test_too_few_blocks_give_no_interval_and_tell_nothing(tmp_path):
+    window = a_window(tmp_path, [a_line(1, 0, 60, 120), a_line(2, 300, 400, 500)])
+    facts, really = facts_and_real(window)
+    assert not facts.blocks.enough
+    row = mean_wait_of(gains(facts, facts, really, {OPEN: [really]}, {OPEN: [later(really, -50)]}, []))
+    assert (row["difference"], row["interval"]) == (-50, None)
+    assert row["verdict"] == "not told apart: no interval, the window is too short"
+
+
+def test_a_figure_that_is_the_same_everywhere_has_an_interval_without_width():
+    blocks = Blocks.of(0, 10 * DAY)
+    block = blocks.of_times(np.arange(100) * DAY // 10)
+    point, draws = blocks.ratios(blocks.sums(block, 7.0), blocks.sums(block, 1.0))
+    assert point[0] == 7
+    assert interval(draws[0]) == (7, 7)
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say():
+    """200 windows of 40 blocks: the true mean is in about 95 of 100 intervals; drawing few blocks makes some fewer."""
+    draw, held = np.random.default_rng(1), 0
+    for _ in range(200):
+        blocks = Blocks.of(0, 40 * 7 * DAY)
+        values = draw.exponential(100.0, 40)
+        _, draws = blocks.ratios(values[None, :], np.ones((1, 40)))
+        low, high = interval(draws[0])
+        held += low <= 100 <= high
+    assert 0.86 <= held / 200 <= 0.99
+
+
+def test_quantiles_of_draws_are_near_the_quantile():
+    blocks = Blocks.of(0, 10 * DAY)
+    wait_s = np.arange(1.0, 1001)
+    point, draws = blocks.quantile(np.arange(1000) % 10, wait_s, 0.5)
+    assert point == pytest.approx(500.5)
+    assert np.all(np.abs(draws / 500.5 - 1) < 0.06)
+
+
+def test_joined_intervals_hold_all_of_them():
+    assert joined((1, 3), None, (2, 5)) == (1, 5)
+    assert joined(None) is None
+
+
+# ------------------------------------------------------------------------------------------ figures
+
+
+def test_figures_of_a_schedule_by_hand(tmp_path):
+    whole = {"NNodes": 5, "NCPUS": 20, "NodeList": "a[1-3],b[1-2]"}
+    window = a_window(tmp_path, [a_line(1, 0, 0, 7200, **whole), a_line(2, 0, 7200, 9000), a_line(3, 7260, 7260, 7300)])
+    facts, really = facts_and_real(window)
+    value = dict(zip((f.name for f in FIGURES), (each for each, _ in figures_of(facts, really)), strict=True))
+    assert value["mean wait"] == 2400
+    assert value["median wait"] == 0
+    assert value["longest wait"] == 7200
+    assert value["jobs that waited an hour and more"] == pytest.approx(100 / 3)
+    assert value["mean wait of wide jobs"] == pytest.approx(2400), "a tenth of 20 cores: all of them"
+    assert np.isnan(value["GPUs empty though somebody waited for one"])
+    assert in_use(facts, really).used[0] == pytest.approx(20 * 59 / 60), "the window begins a minute before midnight"
+
+
+def test_what_is_empty_while_somebody_waits_counts_and_what_is_empty_otherwise_does_not(tmp_path):
+    lines = [a_line(1, 0, 3600, 7200), a_line(2, 14400, 14400, 14460)]
+    facts, really = facts_and_real(a_window(tmp_path, lines))
+    empty = in_use(facts, really).empty
+    assert empty[0] == pytest.approx(20 * 59 / 60)
+    assert empty[3] == 0
+
+
+# ------------------------------------------------------------------------------------------ told apart
+
+
+def test_a_gain_beyond_the_twins_error_is_told(window):
+    facts, really = facts_and_real(window)
+    twin = {OPEN: [later(really, 10)]}
+    found = gains(facts, facts, really, twin, {OPEN: [later(really, -300)]}, groupings(window, facts.processors))
+    row = mean_wait_of(found)
+    assert (row["difference"], row["interval"], row["verdict"]) == (-310, (-310, -310), TOLD)
+    assert row["twin_error"] == 10
+    assert {each["kind"] for each in found["classes"]} >= {"size", "hour of the week"}
+
+
+def test_a_gain_smaller_than_the_twins_error_is_not_told_apart(window):
+    facts, really = facts_and_real(window)
+    twin = {OPEN: [later(really, 400)]}
+    row = mean_wait_of(gains(facts, facts, really, twin, {OPEN: [later(really, 100)]}, []))
+    assert row["difference"] == -300
+    assert row["verdict"] == "not told apart: the twin's own error is larger"
+
+
+def test_the_interval_holds_all_seeds_and_both_kinds_of_users(window):
+    facts, really = facts_and_real(window)
+    twin = {OPEN: [really], HALF_CLOSED: [later(really, 5)]}
+    case = {OPEN: [later(really, -100), later(really, -50)], HALF_CLOSED: [later(really, 25)]}
+    row = mean_wait_of(gains(facts, facts, really, twin, case, []))
+    assert row["difference"] == -75
+    assert row["interval"] == (-100, 20)
+    assert row["half_closed"] == 20
+    assert row["verdict"] == "not told apart: the interval holds zero"
+
+
+def test_who_loses_most_comes_first_and_who_gains_is_not_there(window):
+    facts, really = facts_and_real(window)
+    bob = np.array([item.job.user == "bob" for item in window.jobs])
+    case = Made(really.arrival_s, really.start_s + np.where(bob, 60, -60), really.end_s)
+    rows = losers(facts, {OPEN: [really]}, {OPEN: [case]}, users_of(window))
+    assert [row["user"] for row in rows] == ["bob"]
+    assert rows[0]["more_wait_s"] == 60 * bob.sum()
+    assert rows[0]["case_mean_wait_s"] == 660
+
+
+@pytest.mark.parametrize(
+    ("really_s", "twin_s", "use_off", "grade"),
+    [(600, 650, 0.01, "good"), (6000, 6800, 0.01, "good"), (6000, 8000, 0.0, "fair"), (6000, 11000, 0, "poor"),
+     (6000, 13000, 0, "hopeless"), (6000, 2500, 0, "hopeless"), (0, 50, 0, "good"), (600, 600, 0.3, "hopeless")],
+)  # fmt: skip
+def test_the_twins_grade(really_s, twin_s, use_off, grade):
+    assert judged(really_s, twin_s, use_off).grade == grade
+
+
+def test_a_twin_that_is_right_on_average_alone_is_not_good():
+    assert judged(6000, 6000, 0.0, by_size_s=2000).grade == "fair"
+    assert judged(6000, 6000, 0.0, by_size_s=50).grade == "good"
+
+
+# ------------------------------------------------------------------------------------------ cases
+
+
+def test_a_case_is_a_policy_and_changes_of_the_site():
+    case = Case.parse("advise / quantile objective=slowdown walltimes=0.5")
+    assert (case.spec.dispatcher, case.spec.predictor) == ("advised", "quantile")
+    assert case.changes == {"walltimes": "0.5"}
+    assert Case.parse("scheduler_parameters=bf_interval=60").spec.dispatcher == "slurm"
+    assert [spec.dispatcher_settings["seed"] for spec in Case.parse("lookahead").seeds(3)] == ["0", "1", "2"]
+    assert len(Case.parse("easy").seeds(3)) == 1
+    assert len(Case.parse("lookahead seed=7").seeds(3)) == 1
+
+
+def test_options_of_the_command_line_become_cases():
+    found = cases_of(
+        ["easy", "easy"], ["scheduler_parameters=bf_interval=60"], {"add-nodes": "2", "like": "a1"}, "p.yaml"
+    )
+    assert [(case.spec.dispatcher, dict(case.changes)) for case in found] == [
+        ("easy", {}), ("slurm", {}), ("slurm", {"policy": "p.yaml"}), ("slurm", {"add-nodes": "2", "like": "a1"}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["add-nodes=none", "walltimes=2", "into=main", "like=a", "walltimes=", "easy 'x"])
+def test_a_wrong_change_is_an_error(text):
+    with pytest.raises(InvalidValue):
+        Case.parse(text)
+
+
+def test_an_unknown_dispatcher_is_an_error():
+    with pytest.raises(UnknownName):
+        Case.parse("lukahead")
+
+
+def test_more_nodes_less_partitions_shorter_limits(tmp_path):
+    window = a_window(tmp_path, [a_line(1, Partition="old"), a_line(2, Timelimit="10:00:00")])
+    more = Case.parse("add-nodes=2 like=b1").applied(window)
+    assert more.system.node_types["b"].count == 4
+    less = Case.parse("remove-partition=old").applied(window)
+    assert list(less.system.partitions) == ["main"]
+    assert [item.job.queue for item in less.jobs] == ["main", "main"]
+    shorter = Case.parse("walltimes=0.1").applied(window)
+    assert [item.job.walltime_s for item in shorter.jobs] == [360, 3600]
+    assert [item.job.walltime_s for item in Case.parse("walltimes=0.001").applied(window).jobs] == [100, 100]
+    for wrong in ("add-nodes=2 like=zz", "add-nodes=2", "remove-partition=zz", "remove-partition=old into=zz"):
+        with pytest.raises(InvalidValue):
+            Case.parse(wrong).applied(window)
+
+
+def test_hours_of_the_week_are_those_of_the_zone(tmp_path):
+    lines = [a_line(1, 3600, 3600, 3700), a_line(2, 20 * 3600, 20 * 3600, 20 * 3600 + 5)]
+    names = []
+    for zone in ("", "Asia/Tokyo"):
+        window = a_window(tmp_path, lines, zone=zone)
+        one = np.ones(2, np.int64)
+        names.append(next(g.names for g in groupings(window, one) if g.kind == "hour of the week"))
+    assert names[0] != names[1]
+    assert all(len(each) == 2 for each in names)
+
+
+def test_draws_are_the_same_each_time():
+    assert np.array_equal(Blocks.of(0, 50 * DAY).drawn, Blocks.of(0, 50 * DAY).drawn)
+    assert len(Blocks.of(0, 50 * DAY).drawn) == DRAWS
+
+
+def test_findings_are_plain_values(window):
+    facts, really = facts_and_real(window)
+    found = gains(
+        facts, facts, really, {OPEN: [really]}, {OPEN: [later(really, 9)]}, groupings(window, facts.processors)
+    )
+    assert json.loads(json.dumps(found))["figures"][0]["difference"] == 9
+
+
+def test_a_site_has_users_and_waits(tmp_path):
+    window = a_window(tmp_path, a_site(tmp_path, days=1).read_text().splitlines()[1:])
+    assert set(users_of(window).names) == {"ada", "bob", "eve"}
