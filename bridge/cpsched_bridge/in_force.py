@@ -18,10 +18,11 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import WrongSetting
 from cpsched_bridge.ports import Can, Check
-from cpsched_bridge.settings import Section, Settings
+from cpsched_bridge.settings import PolicySettings, Section, Settings
 
-Source = Literal["file", "adapter", "dispatcher", "predictor", "default"]
-"""Who said a value: the settings file, the adapter (`Can`), the dispatcher or the predictor; else the program."""
+Source = Literal["file", "goal", "tuner", "adapter", "dispatcher", "predictor", "default"]
+"""Who said a value: the settings file, the goal that it names, the tuner in its place, the adapter (`Can`), the
+dispatcher or the predictor; else the program."""
 Json = Any
 
 _EXPANDED = ("options", "policy.dispatcher_settings", "policy.predictor_settings")
@@ -81,6 +82,31 @@ class InForce:
         ]
 
 
+def tuned(told: InForce, spec: PolicySpec, policy: Policy) -> InForce:
+    """What is in force with the policy that the tuner wants, in place of what `told` says."""
+    parameters = {
+        f"policy.{part}_settings.{row.name}": row
+        for part, known, words, settings in (
+            ("dispatcher", DISPATCHERS, spec.dispatcher, spec.dispatcher_settings),
+            ("predictor", PREDICTORS, spec.predictor, spec.predictor_settings),
+        )
+        for row in _parameters(known, words, settings, (), "default")
+    }
+    values = {
+        "policy.predictor": spec.predictor,
+        "policy.overrun": policy.overrun,
+        **{name: row.value for name, row in parameters.items()},
+    }
+    ours = ("policy.dispatcher_settings.", "policy.predictor_settings.")
+    kept = [row for row in told.rows if not row.name.startswith(ours) or row.name in parameters]
+    new = [Row(name, row.value, "tuner") for name, row in parameters.items() if name not in {row.name for row in kept}]
+    changed = [
+        row if values.get(row.name, row.value) == row.value else Row(row.name, values[row.name], "tuner")
+        for row in kept
+    ]  # fmt: skip
+    return replace(told, policy=spec, rows=(*changed, *new))
+
+
 def in_yaml(value: Json) -> str:
     """A value as the settings file spells it."""
     if value is None:
@@ -121,6 +147,8 @@ class _Part:
     said: PolicySpec
     spec: PolicySpec
     policy: Policy
+    of_goal: Collection[str] = ()
+    """The dispatcher's settings that a goal stands for."""
 
     def rows(self, can: Can, prefix: str = "") -> Iterator[Row]:
         """Its parameters, those of its predictor, and what becomes of jobs that outlive their estimates."""
@@ -128,6 +156,7 @@ class _Part:
         idle = _idle(self.policy.dispatcher, ("policy", "dispatcher"), spec.dispatcher)
         for row in _parameters(DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, heeded, "dispatcher"):
             note = _note_of(row, spec, can) or idle.get(row.name, "")
+            row = replace(row, source="goal") if row.name in self.of_goal else row
             yield replace(row, name=f"policy.{prefix or 'dispatcher_settings.'}{row.name}", note=note)
         if not prefix:
             for row in _parameters(PREDICTORS, spec.predictor, spec.predictor_settings, (), "predictor"):
@@ -148,7 +177,7 @@ def in_force(
 
     `said` is the policy as the settings say it.
     """
-    first = _Part(said, for_the_site(said, can), policy)
+    first = _Part(said, for_the_site(said, can), policy, settings.policy.of_goal())
     second = None
     if fallback is not None:
         second = _Part(settings.policy.fallback_spec(), for_the_site(settings.policy.fallback_spec(), can), fallback)
@@ -159,13 +188,30 @@ def in_force(
     chosen, own = list(first.rows(can)), "policy.dispatcher_settings."
     parameters = {row.name.removeprefix(own): row.value for row in chosen if row.name.startswith(own)}
     rows = [
-        *(_beside_mode(row, settings) for row in _rows(settings, idle) if row.name != "policy.overrun"),
+        *(
+            _wanted(_beside_mode(row, settings), settings.policy, parameters)
+            for row in _rows(settings, idle)
+            if row.name != "policy.overrun"
+        ),
         *_rows(options, idle, "options."),
         *chosen,
         *(second.rows(can, "fallback.") if second is not None else ()),
         *_of_the_adapter(can, said, parameters),
     ]
     return InForce(first.spec, None if second is None else second.spec, tuple(rows))
+
+
+def _wanted(row: Row, policy: PolicySettings, parameters: Collection[str]) -> Row:
+    """The goal and its limits as they are in force, where the file does not name them."""
+    if row.name not in ("policy.goal", "policy.limits") or row.value is not None:
+        return row
+    if "objective" not in parameters:
+        return replace(row, note=f"{policy.dispatcher} knows no goal")
+    if policy.goal is None and "objective" in policy.dispatcher_settings:
+        return replace(row, note="an objective is named in its place")
+    if row.name == "policy.goal":
+        return replace(row, note="the dispatcher's own objective decides")
+    return replace(row, value=dict(policy.wanted().limits), source="goal")
 
 
 def _beside_mode(row: Row, settings: Settings) -> Row:

@@ -9,10 +9,13 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from cpsched.errors import CpschedError, InvalidValue
+from cpsched.goals import Goal
 from cpsched.model import PowerCap
 from cpsched.model.overrun import Overrun
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import SettingsError, WrongSetting
+from cpsched_bridge.readers import checked_header, checked_user, network_of
 from cpsched_sim.errors import SimError
 from cpsched_sim.reading.tree import Tree, read_tree
 
@@ -74,6 +77,17 @@ class PowerSettings(Section):
 class PolicySettings(Section):
     """What decides."""
 
+    goal: str | dict[str, float] | None = Field(
+        default=None,
+        description="What the site wants: `waits`, `balance` or `large-jobs`, or weights by figure, such as "
+        "`{bsld: 2, awf: 1}`; null: the dispatcher's own objective, or the one in `dispatcher_settings`; `tune` then "
+        "goes by `balance`.",
+    )
+    limits: dict[str, str | float] | Literal["none"] | None = Field(
+        default=None,
+        description="What must not get worse for it, in percent of what `easy` makes of the same jobs (`{awf: 103 %, "
+        "longest: 110 %}`), or `none`; null: the goal's own limits.",
+    )
     dispatcher: str = Field(
         default="lookahead",
         description="Dispatcher by name (`cpsched dispatchers` lists them) or package.module:Class.",
@@ -103,6 +117,25 @@ class PolicySettings(Section):
 
     power: PowerSettings = Field(default_factory=PowerSettings)
 
+    @field_validator("goal", "limits")
+    @classmethod
+    def _makes_sense(cls, value: Any, info: ValidationInfo) -> Any:
+        try:
+            Goal.of(*((value, None) if info.field_name == "goal" else (None, value)))
+        except InvalidValue as error:
+            raise ValueError(error.rule) from error
+        except CpschedError as error:
+            raise ValueError(str(error)) from error
+        return value
+
+    def wanted(self) -> Goal:
+        """The goal with its limits, that of the program where none is named."""
+        return Goal.of(self.goal, self.limits)
+
+    def of_goal(self) -> dict[str, str]:
+        """The settings of the dispatcher that the goal stands for; none where no goal is named."""
+        return {} if self.goal is None else {"objective": self.wanted().objective}
+
     @property
     def falls_back(self) -> bool:
         """Whether there is somebody else to decide."""
@@ -122,7 +155,7 @@ class PolicySettings(Section):
         return PolicySpec(
             self.dispatcher,
             self.predictor,
-            _as_texts(self.dispatcher_settings),
+            {**self.of_goal(), **_as_texts(self.dispatcher_settings)},
             _as_texts(self.predictor_settings),
             self.overrun,
         )
@@ -240,6 +273,29 @@ class AdviseSettings(Section):
     )
 
 
+class TuneSettings(Section):
+    """The tuner: a process beside the bridge that replays the last weeks under other settings."""
+
+    mode: Literal["off", "advise", "on"] = Field(
+        default="off",
+        description="advise says what it would change and what it expects of that; on changes the policy by itself, at "
+        "most once a day, and takes a change back that turned out worse.",
+    )
+    every_h: float = Field(default=24.0, ge=1, description="Hours from one run to the next.")
+    weeks: float = Field(default=4.0, gt=0, le=52, description="How many of the last weeks are replayed.")
+    window_days: float = Field(default=3.5, gt=0, le=28, description="Days of a window that is replayed by itself.")
+    cpu_s: int = Field(
+        default=3600, ge=60, le=86400, description="CPU seconds of a run; the kernel ends one that takes more."
+    )
+    memory_mib: int = Field(default=1024, ge=256, le=65536, description="Memory of a run, kept by the kernel.")
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _is_a_word(cls, value: Any) -> Any:
+        """YAML reads `off` and `on` as false and true."""
+        return {False: "off", True: "on"}[value] if isinstance(value, bool) else value
+
+
 class MetricsSettings(Section):
     """The endpoint for Prometheus."""
 
@@ -262,6 +318,40 @@ class PageSettings(Section):
     users: Literal["show", "hide"] = Field(
         default="show", description="hide: no names of users, accounts and jobs, on the page and in its JSON."
     )
+    user_header: str = Field(
+        default="",
+        description="Header in which a reverse proxy says who reads, such as X-Remote-User: each reader sees his own "
+        "jobs alone, and who comes otherwise sees nothing. Empty: everybody sees everything.",
+    )
+    trusted_proxies: tuple[str, ...] = Field(
+        default=(), description="Addresses or networks of the proxies whose `user_header` is believed."
+    )
+    operators: tuple[str, ...] = Field(default=(), description="Readers by `user_header` who see everybody's jobs.")
+
+    @field_validator("user_header")
+    @classmethod
+    def _is_a_header(cls, value: str) -> str:
+        return checked_header(value)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            network_of(each)
+        return value
+
+    @field_validator("operators")
+    @classmethod
+    def _are_users(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(checked_user, value))
+
+    @model_validator(mode="after")
+    def _can_tell_readers_apart(self) -> PageSettings:
+        if self.user_header and not self.trusted_proxies:
+            raise ValueError("user_header needs trusted_proxies: anybody could say that he is somebody else")
+        if self.user_header and self.users == "hide":
+            raise ValueError("user_header shows readers their own jobs, and users: hide hides whose jobs are whose")
+        return self
 
 
 class JournalSettings(Section):
@@ -303,6 +393,7 @@ class Settings(Section):
     cycle: CycleSettings = Field(default_factory=CycleSettings)
     start: StartSettings = Field(default_factory=StartSettings)
     advise: AdviseSettings = Field(default_factory=AdviseSettings)
+    tune: TuneSettings = Field(default_factory=TuneSettings)
     guard: GuardSettings = Field(default_factory=GuardSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     page: PageSettings = Field(default_factory=PageSettings)
@@ -324,12 +415,19 @@ class Settings(Section):
             found |= dict.fromkeys(shown, "metrics.host is no loopback address and page.public is false")
         elif self.page.public and self.page.hosts:
             found["page.hosts"] = "page.public serves every name"
+        if self.serves_page and not self.page.user_header:
+            for name in ("trusted_proxies", "operators"):
+                if getattr(self.page, name):
+                    found[f"page.{name}"] = "page.user_header is not set"
         if not (self.metrics.enabled or self.serves_page):
             found |= dict.fromkeys(["metrics.host", "metrics.port"], "nothing is served")
         if not self.cycle.wake_files:
             found["cycle.wake_after_s"] = "there are no wake files"
         elif self.cycle.wake_after_s >= self.cycle.interval_s:
             found["cycle.wake_files"] = "cycles come no less often than cycle.wake_after_s says"
+        if self.tune.mode == "off":
+            names = [f"tune.{name}" for name in TuneSettings.model_fields if name != "mode"]
+            found |= dict.fromkeys(names, "tune.mode is off")
         return found
 
     def adapter_options(self, model: type[S], where: str) -> S:

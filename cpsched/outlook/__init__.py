@@ -2,24 +2,30 @@
 
 - `draws`: the starts of all jobs in the queue under many drawings of run times.
 - `questions`: when a job would start if it were submitted now; what could run right now.
+- `telling`: who is told an interval when.
 - `calibration`: what became of earlier intervals, so that those of now hold as often as they say.
 """
 
-from cpsched.outlook.calibration import HOLDS, HORIZONS_S, TOLD_EVERY_S, Calibration, Interval
-from cpsched.outlook.draws import DRAWS, drawn_starts
-from cpsched.outlook.questions import Window, asked_job, planned_start_s, smaller, windows, with_job
+from cpsched.outlook.calibration import HOLDS, HORIZONS_S, OUTCOMES, Calibration, Interval, Outcome
+from cpsched.outlook.draws import DRAWS, drawn_starts, likewise
+from cpsched.outlook.questions import Window, asked_job, placed, smaller, windows, with_job
+from cpsched.outlook.telling import TOLD_EVERY_S, Telling
 
 __all__ = [
     "DRAWS",
     "HOLDS",
     "HORIZONS_S",
+    "OUTCOMES",
     "TOLD_EVERY_S",
     "Calibration",
     "Interval",
+    "Outcome",
+    "Telling",
     "Window",
     "asked_job",
     "drawn_starts",
-    "planned_start_s",
+    "likewise",
+    "placed",
     "smaller",
     "windows",
     "with_job",

@@ -13,18 +13,18 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from cpsched.errors import require
 from cpsched.model import IntArray, Job
 
 HOLDS = 0.8
 """The share of intervals that are to hold."""
 HORIZONS_S = (900, 3600, 21600, 86400)
 """How far ahead starts are told: up to 15 min, an hour, six hours, a day, or later. Each has quantiles of its own."""
-TOLD_EVERY_S = 3600
-"""A job that waits is told an interval, to be learned from, when it is first seen, and so often afterwards."""
 _TAIL = (1 - HOLDS) / 2
 _FLOOR_S = 60
 """Waits are compared as if all were a minute longer: seconds do not matter."""
@@ -40,9 +40,18 @@ _STEP = 0.005
 """How far a quantile moves with each start."""
 _BEYOND, _STEEP = 0.2, 5.0
 """A quantile may move from a half to so far beyond all that is known; there a logarithm of the ratio grows so fast."""
+_MOST_LOG = 20.0
+"""No ratio has a larger logarithm than this."""
+_FAR_S = 10**9
+"""Drawn starts are taken for no further ahead."""
+_AT_ONCE = 128
+"""Intervals that are made together: so many rows of distances stay in the processor's cache."""
 _FIRST = (math.log(0.25), math.log(4.0))
 """Logarithms of the ratios where nothing is known."""
 
+Outcome = Literal["held", "early", "late"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+"""What becomes of a told interval: the real start lies in it, before it, or after it."""
 Features = tuple[float, ...]
 FloatArray = npt.NDArray[np.float64]
 
@@ -64,8 +73,11 @@ class Interval:
     @property
     def horizon(self) -> int:
         """Which of the horizons it belongs to, from 0."""
-        wait_s = self.middle_s - self.told_at_s
-        return sum(wait_s > most_s for most_s in HORIZONS_S)
+        return int(_horizons(np.array([self.middle_s - self.told_at_s]))[0])
+
+    def outcome(self, start_s: int) -> Outcome:
+        """What became of it, for a job that started at `start_s`."""
+        return "early" if start_s < self.from_s else "late" if start_s > self.to_s else "held"
 
 
 @dataclass(slots=True)
@@ -78,33 +90,76 @@ class Calibration:
     _above: list[float] = field(default_factory=lambda: [1 - _TAIL] * (len(HORIZONS_S) + 1))
     _columns: tuple[FloatArray, FloatArray] | None = None
 
+    @property
+    def known(self) -> Sequence[tuple[Features, float]]:
+        """Features of the told starts that have come true, with the logarithm of real to told wait; oldest first."""
+        return list(self._known)
+
+    @property
+    def below(self) -> list[float]:
+        """The quantile of the lower end, by horizon."""
+        return list(self._below)
+
+    @property
+    def above(self) -> list[float]:
+        """The quantile of the upper end, by horizon."""
+        return list(self._above)
+
+    @classmethod
+    def remembering(
+        cls, known: Sequence[tuple[Features, float]], below: Sequence[float], above: Sequence[float]
+    ) -> Calibration:
+        """A calibration that knows what another one knew. Raises `InvalidValue` for what none can have known."""
+        found = cls()
+        for features, _ in known:
+            cls.require_features(features)
+        for name, ends in (("below", below), ("above", above)):
+            require(len(ends) == len(HORIZONS_S) + 1, name, ends, f"must have {len(HORIZONS_S) + 1} quantiles")
+        require(all(-_BEYOND <= end <= 0.5 for end in below), "below", below, "must be quantiles of the lower end")
+        require(all(0.5 <= end <= 1 + _BEYOND for end in above), "above", above, "must be quantiles of the upper end")
+        found._known.extend(known)
+        found._below, found._above = list(below), list(above)
+        return found
+
+    @staticmethod
+    def require_features(features: Features) -> None:
+        """Raise `InvalidValue` unless there are as many as an interval has."""
+        require(len(features) == len(_UNLIKE), "features", features, f"must be {len(_UNLIKE)}")
+
     def intervals(self, now_s: int, jobs: Sequence[Job], plan_s: Sequence[int], drawn_s: IntArray) -> list[Interval]:
         """The interval of each job: `plan_s` are their planned starts, `drawn_s` int64[draws, J] the drawn ones."""
         if not jobs:
             return []
-        low, middle, high = np.quantile(drawn_s, (0.1, 0.5, 0.9), axis=0)
+        low, middle, high = np.minimum(np.quantile(drawn_s, (0.1, 0.5, 0.9), axis=0), now_s + _FAR_S)
+        features = [_features(now_s, job, plan_s[j], low[j], middle[j], high[j]) for j, job in enumerate(jobs)]
+        calibrated = len(self._known) >= _ENOUGH
+        wait_s = np.maximum(0, np.rint(middle).astype(np.int64) - now_s)
+        ends = self._ends(np.array(features), _horizons(wait_s)) if calibrated else _FIRST
+        from_s, to_s = (
+            np.maximum(0.0, (wait_s + _FLOOR_S) * np.exp(np.minimum(end, _MOST_LOG)) - _FLOOR_S) for end in ends
+        )
+        rows = zip(np.floor(from_s).tolist(), np.ceil(to_s).tolist(), wait_s.tolist(), features, strict=True)
         return [
-            self._interval(now_s, round(middle[j]), _features(now_s, job, plan_s[j], low[j], middle[j], high[j]))
-            for j, job in enumerate(jobs)
+            Interval(now_s, now_s + int(begin), now_s + int(end), now_s + wait, calibrated, known)
+            for begin, end, wait, known in rows
         ]
 
-    def _interval(self, now_s: int, middle_s: int, features: Features) -> Interval:
-        bare = Interval(now_s, now_s, now_s, middle_s, len(self._known) >= _ENOUGH, features)
-        ends = self._ends(features, bare.horizon) if bare.calibrated else _FIRST
-        wait_s = max(0, middle_s - now_s) + _FLOOR_S
-        from_s, to_s = (max(0.0, wait_s * math.exp(min(end, 20.0)) - _FLOOR_S) for end in ends)
-        return Interval(now_s, now_s + math.floor(from_s), now_s + math.ceil(to_s), middle_s, bare.calibrated, features)
+    def _ends(self, features: FloatArray, horizons: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Logarithms of the ratios that the ends of intervals are made with, float64[J] twice.
 
-    def _ends(self, features: Features, horizon: int) -> tuple[float, float]:
-        """Logarithms of the ratios that the ends of an interval are made with."""
+        `features` float64[J, F] and `horizons` int64[J] are those of the intervals.
+        """
         if self._columns is None:
             self._columns = (np.array([each for each, _ in self._known]), np.array([ratio for _, ratio in self._known]))
         columns, ratios = self._columns
-        unlike = np.abs(columns - np.array(features)) @ np.array(_UNLIKE)
-        near = ratios if len(ratios) <= _NEAREST else ratios[np.argpartition(unlike, _NEAREST)[:_NEAREST]]
-        below, above = self._below[horizon], self._above[horizon]
-        low, high = np.quantile(near, (max(below, 0.0), min(above, 1.0)))
-        return float(low) + _STEEP * min(below, 0.0), float(high) + _STEEP * max(above - 1.0, 0.0)
+        below, above = np.array(self._below)[horizons], np.array(self._above)[horizons]
+        low, high = np.empty(len(features)), np.empty(len(features))
+        for first in range(0, len(features), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            near = _nearest(columns, ratios, features[part])
+            low[part] = _quantiles(near, np.maximum(below[part], 0.0))
+            high[part] = _quantiles(near, np.minimum(above[part], 1.0))
+        return low + _STEEP * np.minimum(below, 0.0), high + _STEEP * np.maximum(above - 1.0, 0.0)
 
     def came_true(self, told: Interval, start_s: int) -> None:
         """Learn that a job which was told `told` started at `start_s`."""
@@ -115,6 +170,31 @@ class Calibration:
         below = self._below[at] + _STEP * (_TAIL - (start_s < told.from_s))
         above = self._above[at] - _STEP * (_TAIL - (start_s > told.to_s))
         self._below[at], self._above[at] = min(max(below, -_BEYOND), 0.5), max(min(above, 1 + _BEYOND), 0.5)
+
+
+def _horizons(wait_s: IntArray) -> IntArray:
+    """Which of the horizons waits in seconds belong to, from 0."""
+    return np.searchsorted(HORIZONS_S, wait_s, side="left")
+
+
+def _nearest(columns: FloatArray, ratios: FloatArray, features: FloatArray) -> FloatArray:
+    """The ratios of those told starts that are most like each of `features`, ascending: float64[J, at most 120]."""
+    if len(ratios) <= _NEAREST:
+        return np.broadcast_to(np.sort(ratios), (len(features), len(ratios)))
+    unlike = np.zeros((len(features), len(ratios)))
+    for at, counts in enumerate(_UNLIKE):
+        unlike += counts * np.abs(columns[:, at] - features[:, at, None])
+    return np.sort(ratios[np.argpartition(unlike, _NEAREST, axis=1)[:, :_NEAREST]], axis=1)
+
+
+def _quantiles(ascending: FloatArray, at: FloatArray) -> FloatArray:
+    """The quantile `at` float64[J] of each row, between two values in proportion."""
+    places = at * (ascending.shape[1] - 1)
+    below = np.floor(places).astype(np.int64)
+    rows, above = np.arange(len(ascending)), np.minimum(below + 1, ascending.shape[1] - 1)
+    low, high = ascending[rows, below], ascending[rows, above]
+    found: FloatArray = low + (places - below) * (high - low)
+    return found
 
 
 def _features(now_s: int, job: Job, plan_s: int, low: float, middle: float, high: float) -> Features:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.model import IntArray, JobTable, Snapshot
+from cpsched.model import NEVER, IntArray, JobTable, Snapshot
 from cpsched.model.table import COLUMNS
 from cpsched.planning import planned_starts
 from cpsched.run_times import RunTimes
 
 DRAWS = 15
 """Drawings of all run times that are enough for the middle of a job's starts."""
+_LIKE = 9
+"""Jobs planned about as far ahead that stand for one more."""
+_FLOOR_S = 60
+"""Waits are compared as if all were a minute longer."""
 
 
 def drawn_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimes, draws: int, seed: int) -> IntArray:
@@ -32,6 +36,21 @@ def drawn_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimes, draw
     for draw in range(draws):
         found[draw] = _planned(snapshot, table, run_s[:, draw], order)
     return found
+
+
+def likewise(now_s: int, planned_s: int, plan_s: IntArray, drawn_s: IntArray) -> IntArray:
+    """Drawn starts, int64[draws, 1], of a job planned for `planned_s`, from those of the jobs planned about then.
+
+    `plan_s` int64[Q] are the planned starts of the queue, `drawn_s` int64[draws, Q] the drawn ones. The job waits as
+    much of its planned wait as they do of theirs. Empty where no job of the queue has a planned and a drawn start.
+    """
+    known = np.flatnonzero((plan_s != NEVER) & (drawn_s != NEVER).all(axis=0))
+    if not len(known):
+        return drawn_s[:0, :0]
+    near = known[np.argsort(np.abs(plan_s[known] - planned_s), kind="stable")[:_LIKE]]
+    shares = (drawn_s[:, near] - now_s + _FLOOR_S) / (plan_s[near] - now_s + _FLOOR_S)
+    waits_s = np.median(shares, axis=1) * (planned_s - now_s + _FLOOR_S) - _FLOOR_S
+    return now_s + np.maximum(0, np.rint(waits_s)).astype(np.int64)[:, None]
 
 
 def taken(table: JobTable, slots: IntArray, more: JobTable | None = None) -> JobTable:

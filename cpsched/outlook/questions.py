@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cpsched.model import NEVER, IntArray, Job, JobTable, Request, Snapshot
+from cpsched.model import IntArray, Job, JobTable, Request, Snapshot
 from cpsched.outlook.draws import taken
-from cpsched.planning import planned_starts
+from cpsched.planning import Placed
 
 ASKED_ID = -1
 """The id of a job that nobody has submitted."""
@@ -25,26 +25,29 @@ def asked_job(now_s: int, walltime_s: int, request: Request) -> Job:
     return Job(ASKED_ID, now_s, walltime_s, request)
 
 
-def with_job(snapshot: Snapshot, job: Job) -> Snapshot:
+def with_job(snapshot: Snapshot, job: Job, before: IntArray | None = None) -> Snapshot:
     """The snapshot with `job` as the last of its queue; the job's estimate is its walltime.
 
-    Raises `InvalidValue` for a request that does not go with the cluster.
+    `before` int64[B]: only these positions of the queue, in that order, are in it; all of them by default. Raises
+    `InvalidValue` for a request that does not go with the cluster.
     """
+    queue = snapshot.queue if before is None else snapshot.queue[before]
     alone = JobTable.of(snapshot.cluster, [job])
-    slots = np.append(snapshot.queue, snapshot.running)
-    table, queued = taken(snapshot.table, slots, alone), len(snapshot.queue)
+    slots = np.append(queue, snapshot.running)
+    table, queued = taken(snapshot.table, slots, alone), len(queue)
     queue = np.append(np.arange(queued, dtype=np.int64), len(slots))
     running = np.arange(queued, len(slots), dtype=np.int64)
     return Snapshot(snapshot.now_s, snapshot.cluster, snapshot.free, table, queue, running, by_construction=True)
 
 
-def planned_start_s(whole: Snapshot, plan_s: IntArray) -> int:
-    """When the last job of `with_job` would start by the estimates, if it delayed no other; `NEVER`: it never could.
-
-    `plan_s` int64[Q] are the planned starts of the queue without it.
-    """
-    order = np.argsort(np.append(plan_s, NEVER), kind="stable").astype(np.int64)
-    return int(planned_starts(whole, order)[-1])
+def placed(snapshot: Snapshot, plan_s: IntArray) -> Placed:
+    """The whole queue in the order of its planned starts `plan_s` int64[Q], for `Placed.start_s` of further jobs."""
+    one_core = Request(1, (1, *(0 for _ in snapshot.cluster.resources[1:])))
+    whole = with_job(snapshot, asked_job(snapshot.now_s, 1, one_core))
+    queue = Snapshot(
+        whole.now_s, whole.cluster, whole.free, whole.table, whole.queue[:-1], whole.running, by_construction=True
+    )  # fmt: skip
+    return Placed(queue, np.argsort(plan_s, kind="stable").astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +60,26 @@ class Window:
     walltime_s: int
 
 
-def windows(snapshot: Snapshot, plan_s: IntArray, node_set: int = 0) -> list[Window]:
+def windows(snapshot: Snapshot, queue: Placed, node_set: int = 0) -> list[Window]:
     """The most that could start right now on the nodes of `node_set` for each of `WINDOWS_S`, longest last.
 
-    Only what is larger than all longer ones is told, whole nodes first. `plan_s` as in `planned_start_s`.
+    Only what is larger than all longer ones is told, whole nodes first. `queue`: that of the snapshot, `placed`.
     """
     one_core = (1, *(0 for _ in snapshot.cluster.resources[1:]))
     whole = Request(1, one_core, True, True, node_set)
     found: list[Window] = []
     if not snapshot.cluster.counted:
-        found += _windows(snapshot, plan_s, whole)
-    return found + _windows(snapshot, plan_s, Request(1, one_core, False, False, node_set))
+        found += _windows(snapshot, queue, whole)
+    return found + _windows(snapshot, queue, Request(1, one_core, False, False, node_set))
 
 
-def _windows(snapshot: Snapshot, plan_s: IntArray, request: Request) -> list[Window]:
+def _windows(snapshot: Snapshot, queue: Placed, request: Request) -> list[Window]:
     member = snapshot.cluster.node_sets[request.node_set]
     capacity, free = snapshot.cluster.capacity[member], snapshot.free[member]
     most = int((free == capacity).all(axis=1).sum()) if request.exclusive else int(free[:, 0].sum())
     found: list[Window] = []
     for walltime_s in WINDOWS_S:
-        most = _most(most, (snapshot, plan_s, walltime_s), request)
+        most = _most(most, queue, asked_job(snapshot.now_s, walltime_s, request))
         if found and found[-1].units == most:
             found.pop()
         if not most:
@@ -85,13 +88,11 @@ def _windows(snapshot: Snapshot, plan_s: IntArray, request: Request) -> list[Win
     return found
 
 
-def _most(most: int, asked: tuple[Snapshot, IntArray, int], request: Request) -> int:
-    """The largest number of units, up to `most`, of which a job would start now; 0 where none would."""
-    snapshot, plan_s, walltime_s = asked
+def _most(most: int, queue: Placed, job: Job) -> int:
+    """The largest number of units, up to `most`, of which a job like `job` would start now; 0 where none would."""
 
     def starts(units: int) -> bool:
-        job = asked_job(snapshot.now_s, walltime_s, replace(request, units=units))
-        return planned_start_s(with_job(snapshot, job), plan_s) == snapshot.now_s
+        return queue.start_s(replace(job, request=replace(job.request, units=units))) == job.submit_s
 
     if not most or starts(most):
         return most

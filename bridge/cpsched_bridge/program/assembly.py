@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
-from threading import Event, Thread
+from threading import Event
 from typing import cast
 
 import structlog
@@ -27,13 +28,17 @@ from cpsched_bridge.cycle.failures import described
 from cpsched_bridge.cycle.guard import concerning, require_ready
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.cycle.pace import RealPace
+from cpsched_bridge.cycle.tuned import Changing
 from cpsched_bridge.errors import BackendBegins, BackendError, NotReady, Unreachable, WrongSetting
-from cpsched_bridge.in_force import InForce, for_the_site, in_force
+from cpsched_bridge.in_force import InForce, for_the_site, in_force, tuned
 from cpsched_bridge.ports import Backend, Can, Check, Pace
 from cpsched_bridge.program import refusals
+from cpsched_bridge.program.beside import beside
+from cpsched_bridge.program.tuner import Tuner, tuning
 from cpsched_bridge.settings import Section, Settings
-from cpsched_bridge.store import identity
+from cpsched_bridge.store import identity, outlook_file
 from cpsched_bridge.store.advice_book import AdviceBook
+from cpsched_bridge.store.damage import Damaged
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.places import (
     advice_path,
@@ -44,8 +49,12 @@ from cpsched_bridge.store.places import (
     lock,
     opened_journal,
     opened_ledger,
+    outlook_path,
     pause_file,
+    tuning_path,
 )
+from cpsched_bridge.store.tuning import TuningFile
+from cpsched_bridge.watch import memory
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.following import WatchSurroundings
 from cpsched_bridge.watch.outlook import Outlook
@@ -60,6 +69,8 @@ FIRST_WAIT_S = 2.0
 LOG_EVERY_S = 10.0
 """How often the log tells how far a beginning is."""
 OUTLOOK_EVERY_S = 60.0
+KEPT_EVERY_S = 300.0
+"""How often what was learned is written down."""
 OUTLOOK_SHARE = 50.0
 """Times what the intervals of expected starts took, they are not made again."""
 
@@ -127,6 +138,8 @@ class Prepared:
     fallback: Policy | None
     in_force: InForce
     chosen: Chosen
+    base: InForce | None = None
+    """What would be in force without the tuner, where that is something else."""
 
 
 def prepared(settings: Settings, where: str = "settings") -> Prepared:
@@ -134,6 +147,7 @@ def prepared(settings: Settings, where: str = "settings") -> Prepared:
     try:
         spec = settings.policy.spec()
         refusals.check(settings, spec)
+        refusals.check_tune(settings, spec)
         found = chosen(settings, where)
         if settings.mode == "advise" and not found.can.advised:
             raise WrongSetting(("mode",), settings.mode, f"the adapter {settings.adapter} has nobody to advise")
@@ -141,7 +155,20 @@ def prepared(settings: Settings, where: str = "settings") -> Prepared:
         told = in_force(settings, found.options, found.can, spec, policy, fallback)
     except WrongSetting as error:
         raise settings.located(error, where) from error
-    return Prepared(policy, fallback, told, found)
+    ready = Prepared(policy, fallback, told, found)
+    return _as_tuned(ready, settings) if settings.tune.mode == "on" else ready
+
+
+def _as_tuned(ready: Prepared, settings: Settings) -> Prepared:
+    """The same with what the tuner had changed before, where that can still be made."""
+    state = TuningFile(tuning_path(settings)).read(ready.in_force.policy)
+    if state.tuned is None:
+        return ready
+    try:
+        policy = policy_of(state.tuned)
+    except CpschedError:
+        return ready
+    return replace(ready, policy=policy, in_force=tuned(ready.in_force, state.tuned, policy), base=ready.in_force)
 
 
 def policy_of(spec: PolicySpec) -> Policy:
@@ -165,20 +192,22 @@ def steps(policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend
       settings ask for that, the policy's dispatcher decides in this process afterwards.
     - The bridge loads those that it needs itself. What could not be compiled there, or not be kept, it compiles now.
     """
-    beside = Apart(spec, compiles=compiling.modules_with_doors())
+    apart = Apart(spec, compiles=compiling.modules_with_doors())
     if settings.policy.apart:
-        policy.dispatcher = beside
+        policy.dispatcher = apart
 
     def compiled() -> str | None:
-        words = beside.waits_for()
+        words = apart.waits_for()
         if words is None and not settings.policy.apart:
-            beside.close()
+            apart.close()
         return words
 
     try:
         yield [partial(_reached, backend), compiled, partial(_loaded, tell)]
     finally:
-        beside.close()
+        apart.close()
+        if isinstance(policy.dispatcher, Apart):  # one that the tuner put in its place
+            policy.dispatcher.close()
 
 
 def _reached(backend: Backend) -> str | None:
@@ -226,34 +255,59 @@ def watched(settings: Settings, backend: Backend, told: InForce) -> Iterator[Wat
     endpoint = Endpoint(watch.app(), settings.metrics.host, settings.metrics.port)
     structlog.get_logger("bridge").info("watch", metrics=f"{endpoint.url}metrics", page=endpoint.url)
     try:
-        with refreshed(watch.outlook) if settings.serves_page else nullcontext():
+        with refreshed(watch.outlook, outlook_path(settings)) if settings.serves_page else nullcontext():
             yield watch
     finally:
         endpoint.close()
 
 
 @contextmanager
-def refreshed(outlook: Outlook) -> Iterator[None]:
-    """Make intervals of expected starts once a minute, in a thread; less often where that takes long."""
-    over = Event()
+def refreshed(outlook: Outlook, path: Path) -> Iterator[None]:
+    """Make intervals of expected starts once a minute, in a thread; less often where that takes long.
 
-    def again_and_again() -> None:
-        pause_s = OUTLOOK_EVERY_S
+    What was learned is taken from the file at `path`, and written there every few minutes and at the end.
+    """
+    log = structlog.get_logger("outlook")
+    recall(outlook, path)
+
+    def again_and_again(over: Event) -> None:
+        pause_s, kept_s = OUTLOOK_EVERY_S, time.monotonic()
         while not over.wait(pause_s):
             began_s = time.monotonic()
             try:
                 outlook.refresh()
             except Exception as error:  # an outlook is no reason to end for a bridge
-                structlog.get_logger("outlook").error("outlook", detail=described(error))
+                log.error("outlook", detail=described(error))
+            if time.monotonic() - kept_s > KEPT_EVERY_S:
+                kept_s = time.monotonic()
+                keep(outlook, path)
             pause_s = max(OUTLOOK_EVERY_S, OUTLOOK_SHARE * (time.monotonic() - began_s))
 
-    thread = Thread(target=again_and_again, name="outlook", daemon=True)
-    thread.start()
     try:
-        yield
+        with beside("outlook", again_and_again):
+            yield
     finally:
-        over.set()
-        thread.join(10.0)
+        keep(outlook, path)
+
+
+def recall(outlook: Outlook, path: Path) -> None:
+    """Let an outlook begin with what the file holds; one that cannot be read is told of, and replaced by the next."""
+    try:
+        kept = outlook_file.read(path)
+        if kept is not None:
+            outlook.recall(memory.of_json(kept))
+    except (OSError, Damaged) as error:
+        structlog.get_logger("outlook").warning("outlook_forgotten", detail=f"{path}: {error}: it begins anew")
+
+
+def keep(outlook: Outlook, path: Path) -> None:
+    """Write what an outlook has learned; a bridge does not end for it where that fails."""
+    try:
+        kept = outlook.kept()
+        if kept is not None:
+            outlook_file.write(path, kept)
+    except Exception as error:
+        structlog.get_logger("outlook").error("outlook_not_kept", detail=described(error))
 
 
 def surroundings(settings: Settings, backend: Backend) -> WatchSurroundings:
@@ -282,7 +336,8 @@ def run(settings: Settings, where: str) -> list[str]:
     try:
         pace = RealPace()
         pace.stop_on_signals()
-        with watched(settings, backend, told) as watch:
+        tuner = tuner_of(settings, ready)
+        with watched(settings, backend, told) as watch, tuning(tuner) if tuner is not None else nullcontext():
             beginning = Beginning(tellers=tellers(settings, systemd, watch))
             most_s = settings.cycle.max_backoff_s
             if settings.mode != "shadow" and not checked(backend, pace, systemd, most_s, beginning.tell, settings.mode):
@@ -294,9 +349,10 @@ def run(settings: Settings, where: str) -> list[str]:
             ):
                 warn_of_kept(settings, ledger)
                 warn_of_advice(settings)
+                listeners = [each for each in (watch, tuner) if each is not None]
                 return Bridge(
                     backend, policy, told, ledger, journal, pause_file(settings), pace, settings,
-                    () if watch is None else (watch,), ready.fallback, systemd, beginning,
+                    listeners, ready.fallback, systemd, beginning, changing_of(settings, ready, tuner),
                 ).run()  # fmt: skip
     except WrongSetting as error:
         raise settings.located(error, where) from error
@@ -304,6 +360,32 @@ def run(settings: Settings, where: str) -> list[str]:
         beginning_file(settings).tell("")
         backend.close()
         held_lock.release()
+
+
+def tuner_of(settings: Settings, ready: Prepared) -> Tuner | None:
+    """The tuner that the settings ask for."""
+    if settings.tune.mode == "off":
+        return None
+    base = ready.base or ready.in_force
+    return Tuner(settings.tune, settings.policy.wanted(), base.policy, settings.state_dir, time.monotonic)
+
+
+def changing_of(settings: Settings, ready: Prepared, tuner: Tuner | None) -> Changing | None:
+    """What changes the policy to what the tuner wants."""
+    if tuner is None:
+        return None
+    base = ready.base or ready.in_force
+
+    def make(spec: PolicySpec) -> tuple[Policy, InForce]:
+        policy = policy_of(spec)
+        told = base if spec == base.policy else tuned(base, spec, policy)
+        if settings.policy.apart:
+            policy.dispatcher = Apart(spec)
+        for ended in tuner.recent() if policy.learns else ():
+            policy.learn(ended)
+        return policy, told
+
+    return Changing(tuner, make)
 
 
 def checks_of_reading(backend: Backend, settings: Settings, where: str = "settings") -> list[Check]:

@@ -78,7 +78,9 @@ def bridge(config: Config = DEFAULT_CONFIG) -> None:
 @reporting
 def demo(
     dispatcher: Annotated[str, typer.Option(help="Who decides; see `cpsched dispatchers`.")] = "lookahead",
-    baseline: Annotated[str, typer.Option(help="Whom to compare with, on the same jobs.")] = "easy",
+    baseline: Annotated[
+        list[str] | None, typer.Option(help="Whom to compare with on the same jobs: slurm, easy.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many jobs the morning has.")] = 2000,
     seconds: Annotated[float, typer.Option(min=0, help="How long the live part lasts, about.")] = 30.0,
     limit: Annotated[float, typer.Option(help="Seconds that a decision may take (dispatchers that search).")] = 0.02,
@@ -92,7 +94,7 @@ def demo(
     from cpsched_sim.cli import look_here_too
 
     look_here_too()
-    raise typer.Exit(run(dispatcher, baseline, jobs, seconds, limit, seed, mornings))
+    raise typer.Exit(run(dispatcher, baseline or ["slurm", "easy"], jobs, seconds, limit, seed, mornings))
 
 
 @journal_app.command("list")

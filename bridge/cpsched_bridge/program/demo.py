@@ -1,6 +1,6 @@
 """`cpsched demo`: a bridge in control of a simulated Eurora through a loaded morning, live; then a comparison.
 
-Both policies run through the same bridge, cycle by cycle at the events of the site, so that neither waits for a poll.
+All policies run through the same bridge, cycle by cycle at the events of the site, so that neither waits for a poll.
 They are compared over several mornings, for one morning says little: a policy that is better on most loses on some.
 """
 
@@ -49,14 +49,22 @@ _REHEARSED = 150
 """Jobs of the rehearsal: enough for some to wait."""
 
 
-def run(dispatcher: str, baseline: str, jobs: int, seconds: float, limit_s: float, seed: int, mornings: int = 1) -> int:
+def run(
+    dispatcher: str,
+    baselines: Sequence[str],
+    jobs: int,
+    seconds: float,
+    limit_s: float,
+    seed: int,
+    mornings: int = 1,
+) -> int:
     """The demo; the exit code. `limit_s` is for dispatchers that search.
 
     The comparison is over so many mornings, with the seeds from `seed` on; the first of them is shown live.
     """
     logs.set_up("text", level=40)
     out = Console()
-    policies = [_policy(name, limit_s) for name in (dispatcher, baseline)]
+    policies = [_policy(name, limit_s) for name in (dispatcher, *baselines)]
     if not _rehearsed(policies, seed):
         return 130
     cluster, morning = loaded_morning(jobs, seed)
@@ -69,22 +77,27 @@ def run(dispatcher: str, baseline: str, jobs: int, seconds: float, limit_s: floa
         if first is None:
             out.print("stopped; the held jobs went back to the site's own scheduler")
             return 130
-        pairs: list[tuple[Figures, Figures]] = []
+        found: list[list[Figures]] = []
         for number in range(seed, seed + mornings):
-            out.print(f"comparing with {baseline}: morning {number - seed + 1} of {mornings} ...")
+            out.print(f"comparing with {' and '.join(baselines)}: morning {number - seed + 1} of {mornings} ...")
             _, each = (cluster, morning) if number == seed else loaded_morning(jobs, number)
-            ours = first if number == seed else _quiet_run(policies[0], cluster, each)
-            theirs = _quiet_run(policies[1], cluster, each) if ours is not None else None
-            if ours is None or theirs is None:
+            runs = [first] if number == seed else []
+            for policy in policies[len(runs) :]:
+                figures = _quiet_run(policy, cluster, each)
+                if figures is None:
+                    break
+                runs.append(figures)
+            if len(runs) < len(policies):
                 break
-            pairs.append((ours, theirs))
+            found.append(runs)
     finally:
         endpoint.close()
-    if pairs:
-        out.print(comparison(pairs))
-        for sentence in verdict(pairs):
-            out.print(sentence, highlight=False)
-    return 0 if len(pairs) == mornings else 130
+    if found:
+        out.print(comparison(found))
+        for at in range(1, len(policies)):
+            for sentence in verdict([(runs[0], runs[at]) for runs in found]):
+                out.print(sentence, highlight=False)
+    return 0 if len(found) == mornings else 130
 
 
 def _rehearsed(policies: Sequence[PolicySpec], seed: int) -> bool:
@@ -165,7 +178,7 @@ def _bridge_run(
         backend = MockBackend(site, StandingClock(site))
         bridge = Bridge(
             backend, policy_of(policy), InForce(policy), ledger, journal, pause_file(settings), pace, settings,
-            (note, *listeners),
+            (note, pace.note, *listeners),
         )  # fmt: skip
         pace.stop_on_signals()
         try:
@@ -287,10 +300,10 @@ class PlainLines:
 # --------------------------------------------------------------------------------------------------- the comparison
 
 
-def comparison(pairs: Sequence[tuple[Figures, Figures]]) -> Table:
-    """Wait, slowdown and decision times of two policies side by side, all mornings taken together."""
-    runs = [_together([pair[side] for pair in pairs]) for side in (0, 1)]
-    title = f"the same jobs, the same bridge, {len(pairs)} morning{'s' * (len(pairs) > 1)}"
+def comparison(mornings: Sequence[Sequence[Figures]]) -> Table:
+    """Wait, slowdown and decision times of all policies side by side, all mornings taken together."""
+    runs = [_together(list(each)) for each in zip(*mornings, strict=True)]
+    title = f"the same jobs, the same bridge, {len(mornings)} morning{'s' * (len(mornings) > 1)}"
     found = Table("", *(figures.name for figures in runs), title=title, title_justify="left")
     columns = [_cells(figures) for figures in runs]
     for name in columns[0]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from pwd import getpwuid
 from typing import Any
 from urllib.parse import urlencode
 
@@ -35,7 +37,9 @@ def asked(settings: Settings, name: str, words: Mapping[str, str | int]) -> list
     here = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
     url = f"http://{here}:{settings.metrics.port}/api/{name}"
     try:
-        with urllib.request.urlopen(f"{url}?{urlencode(words)}", timeout=_PATIENCE_S) as answer:
+        said = {settings.page.user_header: getpwuid(os.geteuid()).pw_name} if settings.page.user_header else {}
+        asked = urllib.request.Request(f"{url}?{urlencode(words)}", headers=said)
+        with urllib.request.urlopen(asked, timeout=_PATIENCE_S) as answer:
             found: list[dict[str, Any]] = json.load(answer)
             return found
     except urllib.error.HTTPError as error:

@@ -16,6 +16,7 @@ from cpsched.catalogue import DISPATCHERS, PREDICTORS, Catalogue
 from cpsched.errors import CpschedError, InvalidValue, UnknownName
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import WrongSetting
+from cpsched_bridge.in_force import in_yaml
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.systemd import Systemd
 from cpsched_sim.files import read_json
@@ -27,6 +28,7 @@ _UNIT = "cpsched-bridge.service"
 
 def check(settings: Settings, spec: PolicySpec) -> None:
     """Raise `WrongSetting` for the first setting that no bridge can begin with; `spec` is the policy in force."""
+    check_goal(settings)
     check_part(DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, "dispatcher")
     check_part(PREDICTORS, spec.predictor, spec.predictor_settings, "predictor")
     if settings.policy.falls_back:
@@ -34,6 +36,30 @@ def check(settings: Settings, spec: PolicySpec) -> None:
     check_watchdog(settings)
     check_state_dir(settings)
     check_address(settings)
+
+
+def check_goal(settings: Settings) -> None:
+    """A goal needs a dispatcher with objectives, and stands for one: two of them would contradict each other."""
+    policy = settings.policy
+    if policy.goal is None:
+        return
+    if "objective" in policy.dispatcher_settings:
+        rule = "and dispatcher_settings.objective both say what a plan is to be best for: name one of them"
+        raise WrongSetting(("policy", "goal"), in_yaml(policy.goal), rule)
+    try:
+        offered = DISPATCHERS.find(policy.dispatcher).defaults()
+    except CpschedError:
+        return  # told of the dispatcher
+    if "objective" not in offered:
+        rule = f"the dispatcher {policy.dispatcher} has no objective: name lookahead, or no goal"
+        raise WrongSetting(("policy", "goal"), in_yaml(policy.goal), rule)
+
+
+def check_tune(settings: Settings, spec: PolicySpec) -> None:
+    """The tuner varies what lookahead knows."""
+    if settings.tune.mode != "off" and spec.dispatcher != "lookahead":
+        rule = f"tunes lookahead alone, and the dispatcher is {spec.dispatcher}"
+        raise WrongSetting(("tune", "mode"), settings.tune.mode, rule)
 
 
 def check_part(known: Catalogue[Any], words: str, given: dict[str, str] | Any, field: str) -> None:

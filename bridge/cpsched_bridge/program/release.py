@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from cpsched_bridge.cycle.adviser import take_all_back
-from cpsched_bridge.cycle.claims import BEATS
+from cpsched_bridge.cycle.claims import BEATS, HANDED_BACK
 from cpsched_bridge.cycle.hand_back import UNWRITTEN, hand_all_back
-from cpsched_bridge.errors import AlreadyRunning, NoLedger, SettingsError, StillHeld
+from cpsched_bridge.errors import AlreadyRunning, BackendError, NoLedger, SettingsError, StillHeld
 from cpsched_bridge.ports import Advisable, Backend, Claim
 from cpsched_bridge.program import assembly
 from cpsched_bridge.settings import Settings
@@ -48,7 +49,8 @@ def release_all(
     backend = assembly.connect(settings, where)
     try:
         with places.owned(settings), places.emergency_ledger(settings) as ledger:
-            words = _hand_back(backend, ledger, _other_bridge(backend, settings), _book(settings))
+            own = identity.known(settings.state_dir)
+            words = _hand_back(backend, ledger, _other_bridge(backend, settings), _book(settings), own)
     finally:
         backend.close()
         if lock is not None:
@@ -120,12 +122,20 @@ def _other_bridge(backend: Backend, settings: Settings) -> Claim | None:
     return None
 
 
+def _leave_word(backend: Backend, own: str) -> None:
+    """Leave word on the cluster that the bridge `own` holds nothing, unless another bridge claims the cluster."""
+    with contextlib.suppress(BackendError):  # the next bridge then goes by its ledger
+        there = backend.observe().claim
+        if there is None or there.bridge == own:
+            backend.claim(Claim(own, HANDED_BACK, 0 if there is None else there.beat + 1, "release-all"), there)
+
+
 def _book(settings: Settings) -> AdviceBook:
     """The book of advice, as far as it can be read; nothing is written into it."""
     return AdviceBook.readable(places.advice_path(settings))
 
 
-def _hand_back(backend: Backend, ledger: Ledger, other: Claim | None, book: AdviceBook) -> str:
+def _hand_back(backend: Backend, ledger: Ledger, other: Claim | None, book: AdviceBook, own: str | None) -> str:
     before = len(ledger.kept())
     problems = hand_all_back(backend, ledger, "release-all", lambda _: other is not None)
     if isinstance(backend, Advisable):
@@ -138,6 +148,9 @@ def _hand_back(backend: Backend, ledger: Ledger, other: Claim | None, book: Advi
     if held:
         more = f"; and {len(held) - 5} more" if len(held) > 5 else ""
         raise StillHeld("; ".join([*held[:5]]) + more + "".join(f"; {note}" for note in notes))
+    unwritten = len(held) < len(problems) or any(mishap.kind == "ledger_unwritable" for mishap in ledger.mishaps)
+    if unwritten and own is not None:
+        _leave_word(backend, own)
     done = f"nothing is held by the bridge any more ({before} jobs were by its ledger)"
     if book.by_id:
         done += ", and no job has points of the bridge's"

@@ -30,9 +30,19 @@ def journal_path(settings: Settings) -> Path:
     return settings.state_dir / "journal.sqlite"
 
 
+def tuning_path(settings: Settings) -> Path:
+    """Where the tuner keeps what it has found and changed."""
+    return settings.state_dir / "tuning.json"
+
+
 def advice_path(settings: Settings) -> Path:
     """Where the book of advice lives; there is none where no job was ever advised."""
     return settings.state_dir / "advice.sqlite"
+
+
+def outlook_path(settings: Settings) -> Path:
+    """Where what was learned of starts and run times is kept."""
+    return settings.state_dir / "outlook"
 
 
 def files_bytes(path: Path) -> int:
@@ -87,7 +97,9 @@ def require_used(settings: Settings) -> None:
         )
 
 
-_OURS = frozenset({"ledger.sqlite", "journal.sqlite", "lock", "heartbeat", "paused", "bridge-id", "advice.sqlite"})
+_OURS = frozenset(
+    ("ledger.sqlite", "journal.sqlite", "lock", "heartbeat", "paused", "bridge-id", "advice.sqlite", "outlook")
+)
 
 
 def _unusable(folder: Path, why: str) -> SettingsError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from cpsched.model import NEVER
 from cpsched_bridge.report import CycleReport
+from cpsched_bridge.watch.kept import Counts
 
 FORGOTTEN_AFTER = 200_000
 """Running jobs whose prediction is remembered; a cluster with more of them forgets the oldest."""
@@ -63,6 +64,8 @@ class Followed:
     around: WatchSurroundings = field(default_factory=WatchSurroundings)
     child_restarts: int = 0
     """Processes that the adapter started since the cycle before, the first one of all left out."""
+    outcomes: Counts = field(default_factory=dict)
+    """What became of told intervals, since the cycle before."""
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from typing import Literal, get_args
 from cpsched.errors import printable
 from cpsched.metrics import bounded_slowdown
 from cpsched.model import BSLD_BOUND_S, Job
+from cpsched.outlook import OUTCOMES
 from cpsched_bridge.ports import Result
 from cpsched_bridge.report import MODES, OK, PHASES
 from cpsched_bridge.watch import reasons
@@ -35,8 +36,12 @@ _MOST_LETTERS = 64
 _PHASE_S = (0.01, 0.05, 0.2, 1.0, 5.0)
 _LATENCY_S = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0)
 _WAIT_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0, 604800.0)
-_SLOWDOWN = (1.1, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
+_SLOWDOWN = (1.1, 2.0, 5.0, 10.0, 20.0, 100.0, 1000.0)
 _PROMISE_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0)
+SENT = ("start", "hold", "hand_back", "advise")
+"""The kinds of commands as they are counted."""
+_COUNTED_AS = {"unpin": "hand_back"}
+"""Rare ones, for which there are no series of their own."""
 _LOG2 = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
@@ -226,10 +231,10 @@ METRICS: tuple[Metric, ...] = (
            seen(lambda c: c.report.rival is not None)),
     Metric("counter", "cpsched_events", "Events by kind, as in the journal.",
            lambda c: [((h.kind,), float(h.times)) for h in c.report.happenings],
-           ("kind",), 15, _singles("start_failed", "start_refused")),
+           ("kind",), 12, _singles("start_failed", "start_refused")),
     Metric("counter", "cpsched_commands", "Commands sent, per job, by kind and result.",
-           lambda c: [((kind, outcome.result), 1.0) for kind, outcome in c.report.outcomes], ("kind", "result"), 12,
-           tuple((kind, result) for kind in ("start", "hold", "hand_back", "advise") for result in get_args(Result))),
+           lambda c: [((_COUNTED_AS.get(kind, kind), o.result), 1.0) for kind, o in c.report.outcomes],
+           ("kind", "result"), 12, tuple((kind, result) for kind in SENT for result in get_args(Result))),
     Metric("counter", "cpsched_child_restarts", "Processes started to reach the cluster, after the first.",
            value(lambda c: c.child_restarts)),
     Metric("gauge", "cpsched_journal_size_bytes", "Size of the journal's files.",
@@ -283,6 +288,15 @@ METRICS: tuple[Metric, ...] = (
     Metric("gauge", "cpsched_advice_order_ratio",
            "Of all pairs of advised jobs, the share that the cluster's list had in the order of the plan, before the "
            "last advice.", lambda c: [((), c.report.advised.in_order)] if c.report.advised else None),
+    # the tuner
+    Metric("gauge", "cpsched_tuning_expected_ratio",
+           "Score of the setting that the tuner would take, against the present one; below 1 is better.",
+           lambda c: [((), c.report.tuning.expects)] if c.report.tuning and c.report.tuning.expects else None),
+    Metric("gauge", "cpsched_tuning_came_ratio",
+           "Score of what the tuner has changed, against what was before, on the days since.",
+           lambda c: [((), c.report.tuning.came)] if c.report.tuning and c.report.tuning.came else None),
+    Metric("gauge", "cpsched_tuned", "1 while a setting of the tuner's is in force.",
+           value(lambda c: bool(c.report.tuning and c.report.tuning.tuned))),
     # what jobs get
     Metric("histogram", "cpsched_job_wait_seconds",
            "Time in the queue of jobs that started; its count is the number of starts.", _waited,
@@ -304,6 +318,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("histogram", "cpsched_start_promise_error_seconds",
            "How far real starts were from the first expected start, `early` (or in time) and `late`.", _promises,
            ("direction",), 2, _singles("early", "late"), _PROMISE_S),
+    Metric("counter", "cpsched_start_intervals",
+           "Told intervals of expected starts, which are to hold 8 in 10, by what became of them.",
+           lambda c: [((outcome,), float(n)) for (_, outcome), n in c.outcomes.items()],
+           ("outcome",), len(OUTCOMES), _singles(*OUTCOMES)),
     Metric("histogram", "cpsched_prediction_error_log2_ratio",
            "Binary logarithm of real to predicted run time, without its sign: 1 is a factor of two. `longer` than "
            "predicted, or `shorter` (or just as long).", _predictions,

@@ -5,10 +5,12 @@ The loop only hands over what each cycle saw. All that takes time is done by who
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
@@ -16,23 +18,33 @@ from cpsched.errors import InvalidValue
 from cpsched.model import NEVER, Cluster, EndedJob, IntArray, Job, Request, Snapshot, frozen_array
 from cpsched.outlook import (
     DRAWS,
-    TOLD_EVERY_S,
     Calibration,
     Interval,
+    Outcome,
+    Telling,
     Window,
     asked_job,
     drawn_starts,
-    planned_start_s,
+    likewise,
+    placed,
     smaller,
     windows,
     with_job,
 )
+from cpsched.planning import Placed
 from cpsched.run_times import RunTimes
 from cpsched.spelling.amounts import minutes_of
 from cpsched_bridge.report import CycleReport
+from cpsched_bridge.watch.kept import Counts, Week
+from cpsched_bridge.watch.memory import MOST_ENDS, Memory, as_json
 
-_MOST_TOLD = 200_000
 _MOST_UNREAD = 200_000
+_CLOCK_SLACK_S = 3600
+"""A memory from further in the future than this is one of another clock, as a simulated cluster has."""
+BASIS_SHARE = 20.0
+"""Times what it took to place the queue, questions are answered from that before the queue is placed anew."""
+MOST_REDRAWN = 200
+"""With more jobs than this before it, a job that is asked about starts like those planned about then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +84,18 @@ def node_set_of(cluster: Cluster, partition: str) -> int:
     """The node set of a partition; all nodes where none is named. Raises `InvalidValue` for one that is not known."""
     if not partition:
         return 0
-    if partition not in cluster.node_set_names:
-        raise InvalidValue("partition", partition, f"must be one of {', '.join(cluster.node_set_names)}")
+    known = partitions_of(cluster)
+    if partition not in known:
+        raise InvalidValue("partition", partition, f"must be one of {', '.join(known)}")
     return cluster.node_set_names.index(partition)
+
+
+def partitions_of(cluster: Cluster) -> list[str]:
+    """The names of node sets that somebody may ask for: not those that are cut out of others for a few jobs.
+
+    Those are named by what they leave out, such as a reservation, which Slurm calls after its user.
+    """
+    return [name for name in cluster.node_set_names if " & " not in name and not name.startswith("not ")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +114,53 @@ class _Latest:
     plan_s: IntArray
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Basis:
+    """What questions are answered from for a while."""
+
+    latest: _Latest
+    queue: Placed
+    until_s: float
+    """By `Outlook.clock`."""
+
+
 @dataclass(slots=True)
 class Outlook:
     """Listens to the cycles of a bridge."""
 
     intervals: Mapping[int, Interval] = field(default_factory=dict)
     """By job id, of the jobs that waited at the last `refresh`. Replaced, never changed."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds; tests have their own."""
     _unread: deque[EndedJob | tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MOST_UNREAD))
     """Ends, and (job id, start second), that are still to be learned from."""
     _latest: _Latest | None = None
+    week: Week = field(default_factory=Week)
+    """What became of the intervals that were told."""
     _run_times: RunTimes = field(default_factory=RunTimes)
     _calibration: Calibration = field(default_factory=Calibration)
-    _told: dict[int, list[Interval]] = field(default_factory=dict)
+    _telling: Telling = field(default_factory=Telling)
+    _ends: deque[EndedJob] = field(default_factory=lambda: deque(maxlen=MOST_ENDS))
+    """Those that were learned from last, to be kept over a restart."""
+    _recalled: Memory | None = None
+    """What an earlier bridge learned, until the cluster's clock is known."""
+    _known_until_s: int | None = None
+    """Ends up to here were learned from by an earlier bridge."""
+    _clock_s: int | None = None
+    _outcomes: Counter[tuple[int, Outcome]] = field(default_factory=Counter)
+    """Since somebody last took them."""
+    _drawn: tuple[_Latest, IntArray] | None = None
+    """The plan of the last `refresh`, and its drawn starts."""
+    _basis: _Basis | None = None
     _busy: Lock = field(default_factory=Lock)
 
     def __call__(self, report: CycleReport) -> None:
         """Take note of one cycle; the loop calls this, and waits for nothing."""
+        if report.observation is not None:
+            if self._clock_s is None:
+                # Jobs that began while no bridge looked were told something, too.
+                self._unread.extend((running.job.id, running.start_s) for running in report.observation.running)
+            self._clock_s = report.observation.now_s
         self._unread.extend(report.past)
         self._unread.extend(report.ended)
         self._unread.extend((job.id, start_s) for job, start_s in report.started)
@@ -128,34 +180,68 @@ class Outlook:
             latest = self._learned()
             if latest is None:
                 return
-            snapshot, plan_s = latest.snapshot, latest.plan_s
-            drawn_s = drawn_starts(snapshot, plan_s, self._run_times, DRAWS, snapshot.now_s)
-            jobs = snapshot.queued_jobs()
-            found = self._calibration.intervals(snapshot.now_s, jobs, plan_s.tolist(), drawn_s)
-            self.intervals = {job.id: interval for job, interval in zip(jobs, found, strict=True)}
-            self._tell(snapshot.now_s)
+            self._refresh(latest)
+
+    def _refresh(self, latest: _Latest) -> None:
+        snapshot, plan_s = latest.snapshot, latest.plan_s
+        drawn_s = drawn_starts(snapshot, plan_s, self._run_times, DRAWS, snapshot.now_s)
+        self._drawn = latest, drawn_s
+        at = np.flatnonzero((drawn_s != NEVER).all(axis=0))
+        jobs = snapshot.queued_jobs()
+        known = [jobs[position] for position in at.tolist()]
+        found = self._calibration.intervals(snapshot.now_s, known, plan_s[at].tolist(), drawn_s[:, at])
+        self.intervals = {job.id: interval for job, interval in zip(known, found, strict=True)}
+        due = self._telling.due(snapshot.now_s, self.intervals)
+        self._telling.tell(snapshot.now_s, {id: self.intervals[id] for id in due})
 
     def _learned(self) -> _Latest | None:
         """The latest plan, after all has been learned that came with it or before."""
         latest = self._latest
+        if self._recalled is not None and self._clock_s is not None:
+            self._recall(self._recalled, self._clock_s)
         while self._unread:
             each = self._unread.popleft()
-            if isinstance(each, EndedJob):
+            if not isinstance(each, EndedJob):
+                self._came_true(*each)
+            elif self._known_until_s is None or each.end_s > self._known_until_s:
+                self._came_true(each.job.id, each.start_s)
                 self._run_times.learn(each)
-                continue
-            job_id, start_s = each
-            for told in self._told.pop(job_id, ()):
-                self._calibration.came_true(told, start_s)
+                self._ends.append(each)
         return latest
 
-    def _tell(self, now_s: int) -> None:
-        """Keep those of the new intervals that are to be learned from."""
-        while len(self._told) > _MOST_TOLD:  # jobs that were cancelled, or that limits keep waiting
-            self._told.pop(next(iter(self._told)))
-        for job_id, interval in self.intervals.items():
-            told = self._told.setdefault(job_id, [])
-            if not told or now_s - told[-1].told_at_s >= TOLD_EVERY_S:
-                told.append(interval)
+    def _came_true(self, job_id: int, start_s: int) -> None:
+        for told in self._telling.started(job_id):
+            self._calibration.came_true(told, start_s)
+            outcome = told.outcome(start_s)
+            self.week.note(told.horizon, outcome, start_s)
+            self._outcomes[told.horizon, outcome] += 1
+
+    def taken_outcomes(self) -> Counts:
+        """What became of intervals since this was last asked."""
+        found, self._outcomes = self._outcomes, Counter()
+        return found
+
+    def recall(self, memory: Memory) -> None:
+        """Begin with what an earlier bridge learned; it counts once the cluster's clock is known to have gone on."""
+        self._recalled = memory
+
+    def _recall(self, memory: Memory, now_s: int) -> None:
+        self._recalled = None
+        if memory.clock_s > now_s + _CLOCK_SLACK_S:
+            return
+        for each in memory.ends:
+            self._run_times.learn(each)
+        self._ends.extend(memory.ends)
+        self._known_until_s = max((each.end_s for each in memory.ends), default=None)
+        self._calibration, self._telling, self.week = memory.calibration, memory.telling, memory.week
+
+    def kept(self) -> Any:
+        """All that has been learned, as `memory.as_json` says; None before the cluster was read."""
+        with self._busy:
+            self._learned()
+            if self._clock_s is None:
+                return None
+            return as_json(Memory(self._clock_s, list(self._ends), self._calibration, self._telling, self.week))
 
     def when(self, question: Question) -> list[Expected] | None:
         """When a job would start if it were submitted now, and what asking for less would bring.
@@ -163,31 +249,62 @@ class Outlook:
         None as long as there is no plan. Raises `InvalidValue` for what no job can ask for.
         """
         with self._busy:
-            latest = self._learned()
-            if latest is None:
+            basis = self._asked()
+            if basis is None:
                 return None
-            job = question.job(latest.snapshot.now_s, latest.snapshot.cluster)
-            return [self._expected("", job, latest), *(self._expected(*less, latest) for less in smaller(job))]
+            job = question.job(basis.latest.snapshot.now_s, basis.latest.snapshot.cluster)
+            return [self._expected("", job, basis), *(self._expected(*less, basis) for less in smaller(job))]
 
-    def _expected(self, asked: str, job: Job, latest: _Latest) -> Expected:
-        snapshot, plan_s = latest.snapshot, latest.plan_s
-        whole = with_job(snapshot, job)
-        planned_s = planned_start_s(whole, plan_s)
+    def _asked(self) -> _Basis | None:
+        """What a question is answered from: the latest plan, or one of a moment ago where a queue takes long."""
+        latest, basis = self._learned(), self._basis
+        if latest is None or (basis is not None and (basis.latest is latest or self.clock() < basis.until_s)):
+            return basis
+        began_s = self.clock()
+        queue = placed(latest.snapshot, latest.plan_s)
+        ended_s = self.clock()
+        self._basis = _Basis(latest, queue, ended_s + BASIS_SHARE * (ended_s - began_s))
+        return self._basis
+
+    def _expected(self, asked: str, job: Job, basis: _Basis) -> Expected:
+        snapshot = basis.latest.snapshot
+        planned_s = basis.queue.start_s(job)
         if planned_s == NEVER:
             return Expected(asked, None, None)
-        drawn_s = drawn_starts(whole, np.append(plan_s, planned_s), self._run_times, DRAWS, snapshot.now_s)[:, -1:]
-        (interval,) = self._calibration.intervals(snapshot.now_s, [job], [planned_s], drawn_s)
+        (interval,) = self._calibration.intervals(
+            snapshot.now_s, [job], [planned_s], self._drawn_starts(job, planned_s, basis.latest)
+        )
         return Expected(asked, planned_s, interval)
+
+    def _drawn_starts(self, job: Job, planned_s: int, latest: _Latest) -> IntArray:
+        """Drawn starts, int64[draws, 1], of a job that is asked about, behind all that are planned for no later."""
+        snapshot, plan_s = latest.snapshot, latest.plan_s
+        before = np.flatnonzero(plan_s <= min(planned_s, NEVER - 1))
+        if len(before) > MOST_REDRAWN:
+            if self._drawn is None:
+                self._refresh(latest)
+            known, drawn_s = self._drawn  # type: ignore[misc]
+            found = likewise(known.snapshot.now_s, planned_s, known.plan_s, drawn_s)
+            if len(found):
+                return found
+        whole = with_job(snapshot, job, before)
+        order_s = np.append(plan_s[before], planned_s)
+        return drawn_starts(whole, order_s, self._run_times, DRAWS, snapshot.now_s)[:, -1:]
 
     def windows(self, partition: str = "") -> list[Window] | None:
         """What could run right now; None as long as there is no plan. Raises `InvalidValue` for the partition."""
         with self._busy:
-            latest = self._learned()
-            if latest is None:
+            basis = self._asked()
+            if basis is None:
                 return None
-            node_set = node_set_of(latest.snapshot.cluster, partition)
-            return windows(latest.snapshot, latest.plan_s, node_set)
+            snapshot = basis.latest.snapshot
+            return windows(snapshot, basis.queue, node_set_of(snapshot.cluster, partition))
 
     def clock_s(self) -> int:
-        """The cluster's clock at the latest plan; 0 before the first one."""
-        return self._latest.snapshot.now_s if self._latest is not None else 0
+        """The cluster's clock at the plan that questions are answered from; 0 before the first one."""
+        latest = self._basis.latest if self._basis is not None else self._latest
+        return latest.snapshot.now_s if latest is not None else 0
+
+    def partitions(self) -> Sequence[str]:
+        """The partitions that may be asked for, after the name of all nodes; none before the first plan."""
+        return partitions_of(self._latest.snapshot.cluster) if self._latest is not None else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from importlib.metadata import version
 from threading import Lock
@@ -25,8 +25,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cpsched.errors import InvalidValue
 from cpsched_bridge.in_force import Row
+from cpsched_bridge.readers import Readers, Refused, network_of
 from cpsched_bridge.report import CycleReport
-from cpsched_bridge.settings import Settings
+from cpsched_bridge.settings import PageSettings, Settings
+from cpsched_bridge.watch import v1
 from cpsched_bridge.watch.exporter import CONTENT_TYPE, Exporter
 from cpsched_bridge.watch.following import Following, WatchSurroundings
 from cpsched_bridge.watch.health import Health
@@ -38,6 +40,7 @@ from cpsched_bridge.watch.page.answers import answer, told
 from cpsched_bridge.watch.page.asked import PageQuestion
 from cpsched_bridge.watch.page.board import Board
 from cpsched_bridge.watch.page.nodes import nodes
+from cpsched_bridge.watch.page.own import own
 from cpsched_bridge.watch.page.pages import Sight, Slider
 
 _HEADERS = {
@@ -64,6 +67,7 @@ API: dict[str, tuple[Any, Callable[[schema.View], Any]]] = {
     "plan": (schema.Chart, lambda view: view.chart),
     "nodes": (list[schema.Node], nodes),
     "settings": (list[schema.Setting], lambda view: view.settings),
+    "promises": (list[schema.Promised], lambda view: view.promises),
 }
 """Name under /api -> the type of the answer, and how it is taken from a view."""
 
@@ -78,6 +82,9 @@ ADDRESSES: dict[str, Any] = {name: kind for name, (kind, _) in API.items()} | {
     **QUESTIONS,
 }
 """Every name under /api -> the type of the answer."""
+
+
+Page = Callable[[Request], Response]
 
 
 class Watch:
@@ -100,7 +107,7 @@ class Watch:
         """Take note of one cycle."""
         self.health(report)
         cycle = self._following.follow(report, self._around())
-        self.exporter(cycle)
+        self.exporter(replace(cycle, outcomes=self.outlook.taken_outcomes()))
         if self._settings.serves_page:
             self.outlook(report)
             self.board(cycle, self._following.promises)
@@ -113,28 +120,32 @@ class Watch:
         """The application to serve."""
         routes = self._metrics() if self._settings.metrics.enabled else []
         if self._settings.serves_page:
-            page = self._settings.page
-            hosts = None if page.public else page.hosts
-            routes += question_routes(self.outlook, hosts)
-            routes += page_routes(_Live(self.board, self.health), hosts)
+            door = Door.of(self._settings.page)
+            routes += page_routes(_Live(self.board, self.health), door, self.outlook)
         return served(routes)
 
     def _metrics(self) -> list[Route]:
         # `async`, so that no pool of threads stands between a scrape and its answer.
-        async def metrics(_: Request) -> Response:
+        # What they tell is for operators: a reader whom a proxy names is none of theirs.
+        header = self._settings.page.user_header if self._settings.serves_page else ""
+
+        async def metrics(request: Request) -> Response:
+            if header and header in request.headers:
+                return PlainTextResponse("not for readers of the page\n", 403, _HEADERS)
             return Response(self.exporter.text(), media_type=CONTENT_TYPE)
 
-        async def alive(_: Request) -> Response:
-            return self._healthy(self.health.stalled())
+        async def alive(request: Request) -> Response:
+            return self._healthy(self.health.stalled(), header in request.headers if header else False)
 
-        async def ready(_: Request) -> Response:
-            return self._healthy(self.health.not_ready())
+        async def ready(request: Request) -> Response:
+            return self._healthy(self.health.not_ready(), header in request.headers if header else False)
 
         return [Route("/metrics", metrics), Route("/healthz", alive), Route("/readyz", ready)]
 
-    def _healthy(self, reasons: Sequence[str]) -> Response:
+    def _healthy(self, reasons: Sequence[str], in_short: bool) -> Response:
         """200, or 503 with the reasons, a line each."""
         lines = reasons or [f"ok: {self.health.told()}"]
+        lines = ["not ready" if reasons else "ok"] if in_short else lines
         return PlainTextResponse("\n".join(lines) + "\n", 503 if reasons else 200, {"Cache-Control": "no-store"})
 
 
@@ -205,30 +216,80 @@ class _PathsOnly:
         await answer(scope, receive, send)
 
 
-def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
-    """The status page and its JSON. Plain functions: each runs in a thread of the server's pool.
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Whom the page is for. One request is answered at a time: the loop shares the interpreter with one of them."""
 
-    They are for those who asked for an address of this machine, for localhost or for one of `hosts`; None: for all.
-    One page is made at a time, and one that was made for the same question is sent again: however many readers there
-    are, the loop has to share the interpreter with one of them.
+    hosts: Sequence[str] | None = ()
+    """Names that may be asked for, beside addresses of this machine and localhost; None: all."""
+    readers: Readers = field(default_factory=Readers)
+    at_a_time: Lock = field(default_factory=Lock)
+
+    @classmethod
+    def of(cls, page: PageSettings) -> Door:
+        """The door that the settings ask for."""
+        readers = Readers(page.user_header, tuple(map(network_of, page.trusted_proxies)), frozenset(page.operators))
+        return cls(None if page.public else page.hosts, readers)
+
+    def guard(self, page: Page) -> Page:
+        """`page`, for those whom it is for; `request.state.reader` says who reads, None: somebody who sees all."""
+
+        def guarded(request: Request) -> Response:
+            if self.hosts is not None and not is_ours(request.headers.get("host", ""), self.hosts):
+                return _refusal(request, _MISDIRECTED, 421)
+            peer = request.client.host if request.client is not None else None
+            try:
+                request.state.reader = self.readers.of(peer, request.headers.getlist(self.readers.header))
+                with self.at_a_time:
+                    answer = page(request)
+            except Refused as refused:
+                answer = _refusal(request, f"{refused}\n", 403)
+            except InvalidValue as error:
+                answer = _refusal(request, f"{error}\n", 400)
+            if self.readers.told_apart:
+                answer.headers["Cache-Control"] = "private, no-cache"
+                answer.headers.add_vary_header(self.readers.header)
+            return answer
+
+        return guarded
+
+
+def page_routes(views: Views, door: Door | None = None, outlook: Outlook | None = None) -> list[Route]:
+    """The status page and its JSON, behind a door. Plain functions: each runs in a thread of the server's pool.
+
+    A page that was made for the same question, round and reader is sent again. Without an `outlook`, as in a replay,
+    nobody is told when a job would start.
     """
-    at_a_time, made = Lock(), dict[str, str]()
+    made, door = dict[str, str](), door or Door()
+    asks = outlook is not None
 
     def at(request: Request) -> schema.View | None:
-        return views.at(PageQuestion.of(request.query_params).at)
+        view, reader = views.at(PageQuestion.of(request.query_params).at), request.state.reader
+        return own(view, reader) if view is not None and reader is not None else view
+
+    def sight(request: Request, view: schema.View) -> Sight:
+        query = request.query_params
+        return Sight(view, PageQuestion.of(query), query.get("part") == "live", views.slider, asks)
+
+    def too_early(request: Request) -> Response:
+        return _refusal(request, "\n".join(["the bridge has not read the cluster yet", *why_not(request), ""]), 503)
+
+    def why_not(request: Request) -> Sequence[str]:
+        """Why there is nothing yet; errors may name jobs, so that readers who see their own alone are told none."""
+        return views.nothing_yet() if request.state.reader is None else []
 
     def page(make: Callable[[Sight], str]) -> Page:
         def answered(request: Request) -> Response:
             view = at(request)
             if view is None:
-                return _html(pages.not_yet("", version("cpsched"), views.nothing_yet()))
+                return _html(pages.not_yet("", version("cpsched"), why_not(request)))
             tag = _tag(view, str(request.url.path), str(request.query_params))
             if request.headers.get("if-none-match") == tag:
                 return Response(status_code=304, headers={"ETag": tag, **_HEADERS})
             if tag not in made:
                 if len(made) >= _MOST_MADE:
                     made.clear()
-                made[tag] = make(_sight(request, view, views.slider))
+                made[tag] = make(sight(request, view))
             return HTMLResponse(made[tag], headers={"ETag": tag, **_HEADERS})
 
         return answered
@@ -236,11 +297,9 @@ def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
     def job(request: Request) -> Response:
         view, asked = at(request), request.path_params["job"]
         if view is None:
-            return _html(pages.not_yet("../", version("cpsched"), views.nothing_yet()))
+            return _html(pages.not_yet("../", version("cpsched"), why_not(request)))
         found = told(view, asked)
-        return _html(
-            pages.job(_sight(request, view, views.slider), found), 404 if found.answer.state == "unknown" else 200
-        )
+        return _html(pages.job(sight(request, view), found), 404 if found.answer.state == "unknown" else 200)
 
     def api(request: Request) -> Response:
         name = request.path_params["name"]
@@ -249,14 +308,19 @@ def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
         if name not in API:
             return PlainTextResponse(f"no such thing; there are: {', '.join([*ADDRESSES, 'schema'])}\n", 404)
         view = at(request)
-        return _json(TypeAdapter(API[name][0]).dump_json(API[name][1](view))) if view is not None else _too_early(views)
+        return (
+            _json(TypeAdapter(API[name][0]).dump_json(API[name][1](view))) if view is not None else too_early(request)
+        )
 
     def api_job(request: Request) -> Response:
         view = at(request)
         if view is None:
-            return _too_early(views)
+            return too_early(request)
         found = answer(view, request.path_params["job"])
-        return _json(found.model_dump_json().encode(), 404 if found.state == "unknown" else 200)
+        status = 404 if found.state == "unknown" else 200
+        if _is_v1(request):
+            return _json(v1.job_of(found, view.status.now_s).model_dump_json().encode(), status)
+        return _json(found.model_dump_json().encode(), status)
 
     def static(request: Request) -> Response:
         name = request.path_params["name"]
@@ -265,42 +329,83 @@ def page_routes(views: Views, hosts: Sequence[str] | None = ()) -> list[Route]:
         content, kind = _FILES[name]
         return Response(content, media_type=kind, headers=_HEADERS)
 
-    found = {
+    found: dict[str, Page] = {
         "/": page(pages.index), "/jobs": page(pages.jobs), "/nodes": page(pages.nodes), "/wall": page(pages.wall),
-        "/jobs/{job}": job, "/api/jobs/{job}": api_job, "/api/{name}": api, "/static/{name}": static,
+        "/jobs/{job}": job, "/api/jobs/{job}": api_job, "/static/{name}": static,
     }  # fmt: skip
-    return [Route(path, _guarded(page, hosts, at_a_time)) for path, page in found.items()]
+    if outlook is not None:
+        found |= _questions(outlook, at, sight, why_not)
+        found |= {f"{v1.PREFIX}/jobs/{{job}}": api_job, f"{v1.PREFIX}/openapi.json": _openapi}
+        found |= {f"{v1.PREFIX}/{{rest:path}}": _not_in_v1}
+    found |= {"/api/{name}": api}
+    return [Route(path, door.guard(each)) for path, each in found.items()]
 
 
-def question_routes(outlook: Outlook, hosts: Sequence[str] | None = ()) -> list[Route]:
-    """What a bridge answers to those who would submit something, one question at a time; see `page_routes`."""
-    at_a_time = Lock()
+def _questions(
+    outlook: Outlook,
+    at: Callable[[Request], schema.View | None],
+    sight: Callable[[Request, schema.View], Sight],
+    why_not: Callable[[Request], Sequence[str]],
+) -> dict[str, Page]:
+    """What a bridge answers to those who would submit something, by address."""
 
     def when(request: Request) -> Response:
         found = outlook.when(_question(request.query_params))
         if found is None:
-            return PlainTextResponse(_NO_PLAN, 503, _HEADERS)
-        now_s = outlook.clock_s()
-        return _json(_answers("when", [_when(each, now_s) for each in found]))
+            return _refusal(request, _NO_PLAN, 503)
+        if _is_v1(request):
+            return _json(v1.when_of(found, outlook.clock_s()).model_dump_json().encode())
+        return _json(_answers("when", [_when(each, outlook.clock_s()) for each in found]))
 
     def what_now(request: Request) -> Response:
         found = outlook.windows(request.query_params.get("partition", ""))
         if found is None:
-            return PlainTextResponse(_NO_PLAN, 503, _HEADERS)
+            return _refusal(request, _NO_PLAN, 503)
+        if _is_v1(request):
+            return _json(v1.windows_of(found, outlook.clock_s()).model_dump_json().encode())
         told = [schema.WindowAnswer(whole=each.whole, units=each.units, walltime_s=each.walltime_s) for each in found]
         return _json(_answers("windows", told))
 
-    def asked(page: Page) -> Page:
-        def answered(request: Request) -> Response:
-            try:
-                return page(request)
-            except InvalidValue as error:
-                return PlainTextResponse(f"{error}\n", 400, _HEADERS)
+    def form(request: Request) -> Response:
+        view = at(request)
+        if view is None:
+            return _html(pages.not_yet("", version("cpsched"), why_not(request)))
+        asked, wrong, found = {name: words.strip() for name, words in request.query_params.items()}, "", None
+        try:
+            found = outlook.when(_question(_filled_in(request.query_params))) if "time" in asked else None
+            could = outlook.windows(asked.get("partition", ""))
+        except InvalidValue as error:
+            wrong, could = str(error), None
+        wrong = wrong or ("" if could is not None else _NO_PLAN.strip())
+        text = pages.when(sight(request, view), asked, found, could, wrong, outlook.clock_s(), outlook.partitions())
+        return _html(text, 400 if wrong else 200)
 
-        return answered
+    return {"/when": form, **{f"{at}/{name}": act for at in ("/api", v1.PREFIX)
+                              for name, act in (("when", when), ("windows", what_now))}}  # fmt: skip
 
-    found = {"/api/when": when, "/api/windows": what_now}
-    return [Route(path, _guarded(asked(page), hosts, at_a_time)) for path, page in found.items()]
+
+def _filled_in(words: QueryParams) -> QueryParams:
+    """A form sends the fields that nobody filled in, too."""
+    return QueryParams([(name, value.strip()) for name, value in words.items() if value.strip() or name == "time"])
+
+
+def _is_v1(request: Request) -> bool:
+    return request.url.path.startswith(f"{v1.PREFIX}/")
+
+
+def _openapi(_: Request) -> Response:
+    return _json(_OPENAPI)
+
+
+def _not_in_v1(request: Request) -> Response:
+    return _refusal(request, f"no such thing; {v1.PREFIX}/openapi.json says what there is\n", 404)
+
+
+def _refusal(request: Request, words: str, status: int) -> Response:
+    """Why there is no answer: a line or more, in version 1 of the API as JSON."""
+    if _is_v1(request):
+        return _json(v1.Error(error="; ".join(words.strip().splitlines())).model_dump_json().encode(), status)
+    return PlainTextResponse(words, status, _HEADERS)
 
 
 _NO_PLAN = "the dispatcher has made no plan yet\n"
@@ -337,19 +442,6 @@ def _answers(name: str, found: Sequence[schema.Shown]) -> bytes:
     return TypeAdapter(QUESTIONS[name]).dump_json(list(found))
 
 
-Page = Callable[[Request], Response]
-
-
-def _guarded(page: Page, hosts: Sequence[str] | None, at_a_time: Lock) -> Page:
-    def guarded(request: Request) -> Response:
-        if hosts is not None and not is_ours(request.headers.get("host", ""), hosts):
-            return PlainTextResponse(_MISDIRECTED, 421, _HEADERS)
-        with at_a_time:
-            return page(request)
-
-    return guarded
-
-
 def _files() -> Mapping[str, tuple[bytes, str]]:
     """Style sheet, script and icon, read once; the drawing's colours are part of the style sheet."""
     found = {name: ((templates.STATIC / name).read_bytes(), kind) for name, kind in _STATIC.items()}
@@ -362,17 +454,13 @@ _SCHEMA: dict[str, Any] = {
     f"/api/{name}": TypeAdapter(kind).json_schema(mode="serialization") for name, kind in ADDRESSES.items()
 }
 """JSON Schema of every answer, by its address."""
-
-
-def _sight(request: Request, view: schema.View, slider: Slider | None) -> Sight:
-    query = request.query_params
-    return Sight(view, PageQuestion.of(query), query.get("part") == "live", slider)
+_OPENAPI = v1.document()
 
 
 def _tag(view: schema.View, path: str, query: str) -> str:
-    """Changes with the round, with an alarm, and with a bridge that was started again."""
+    """Changes with the round, with an alarm, with the reader, and with a bridge that was started again."""
     status = view.status
-    state = f"{status.round} {status.at_unix_s} {status.now_s} {status.alarms} {path} {query}"
+    state = f"{status.round} {status.at_unix_s} {status.now_s} {status.alarms} {path} {query} {status.reader!r}"
     return f'"{sha256(state.encode()).hexdigest()[:20]}"'
 
 
@@ -383,8 +471,3 @@ def _html(text: str, status: int = 200) -> Response:
 def _json(content: bytes | dict[str, Any], status: int = 200) -> Response:
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     return Response(body, status, media_type="application/json", headers=_HEADERS)
-
-
-def _too_early(views: Views) -> Response:
-    lines = ["the bridge has not read the cluster yet", *views.nothing_yet()]
-    return PlainTextResponse("\n".join(lines) + "\n", 503, _HEADERS)

@@ -11,7 +11,7 @@ from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.in_force import InForce, Row, in_yaml
 from cpsched_bridge.program.assembly import prepared
 from cpsched_bridge.program.cli import app
-from cpsched_bridge.settings import Settings
+from cpsched_bridge.settings import Settings, load
 from cpsched_bridge.watch.server import API, Watch
 from tests.bridges import a_bridge
 from tests.builders import a_job
@@ -321,3 +321,60 @@ def test_an_adapter_that_cannot_tell_is_one_line(tmp_path, monkeypatch):
 def test_values_are_spelled_as_in_the_file(value, text):
     assert in_yaml(value) == text
     assert str(Row("n", value, "file")) == f"n={text} (file)"
+
+
+def test_a_goal_is_told_with_its_objective_and_where_each_is_from():
+    found = told(policy={"goal": "waits"})
+    assert row(found, "policy.goal")[:2] == ("waits", "file")
+    assert row(found, "policy.dispatcher_settings.objective")[:2] == ("waits", "goal")
+    assert row(found, "policy.limits")[:2] == ({"longest": 150.0}, "goal")
+    assert found.policy.dispatcher_settings["objective"] == "waits"
+
+
+def test_without_a_goal_the_dispatchers_own_objective_is_in_force():
+    found = told()
+    assert row(found, "policy.goal") == (None, "default", "the dispatcher's own objective decides")
+    assert row(found, "policy.limits")[:2] == ({"awf": 103.0, "longest": 110.0}, "goal")
+    assert row(found, "policy.dispatcher_settings.objective")[:2] == ("default", "dispatcher")
+    assert "objective" not in found.policy.dispatcher_settings
+
+
+def test_where_an_objective_is_named_no_goal_is_in_force():
+    found = told(policy={"dispatcher_settings": {"objective": "af"}})
+    assert row(found, "policy.goal") == (None, "default", "an objective is named in its place")
+    assert row(told(policy={"dispatcher": "list-reg"}), "policy.goal")[2] == "list-reg knows no goal"
+
+
+def test_limits_of_the_file_are_told_as_they_stand_there():
+    found = told(policy={"goal": {"bsld": 2, "awf": 1}, "limits": {"awf": "103 %"}})
+    assert row(found, "policy.limits")[:2] == ({"awf": "103 %"}, "file")
+    assert row(found, "policy.dispatcher_settings.objective")[1] == "goal"
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"goal": "waits", "dispatcher_settings": {"objective": "af"}}, "policy.goal: waits: and dispatcher_settings"),
+        ({"goal": "waits", "dispatcher": "list-reg"}, "list-reg has no objective"),
+    ],
+)
+def test_a_goal_beside_what_contradicts_it_is_refused(policy, message):
+    with pytest.raises(SettingsError, match=message):
+        told(policy=policy)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("goal: wait", "unknown goal 'wait'"),
+        ("goal: {bsld: -1}", "must be a weight"),
+        ("limits: {awf: many}", "must be a number"),
+        ("limits: {area: 3}", "unknown figure"),
+        ("goal: [waits]", "goal"),
+    ],
+)
+def test_a_goal_that_makes_no_sense_is_refused_with_file_and_line(tmp_path, policy, message):
+    path = tmp_path / "bridge.yaml"
+    path.write_text(f"adapter: mock\npolicy:\n  {policy}\n")
+    with pytest.raises(SettingsError, match=f"bridge.yaml:3: policy.*{message}"):
+        load(path)

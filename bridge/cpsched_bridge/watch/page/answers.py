@@ -106,7 +106,10 @@ def _lacks(fit: int, units: int, what: str, distinct: bool) -> str:
 def _queued(job: QueuedJob, view: View) -> Iterator[Sentence]:
     now_s = view.status.now_s
     waited = span(now_s - job.submit_s)
-    if len(view.queue) == 1:
+    if view.status.reader:
+        place = "the only one" if len(view.queue) == 1 else f"{ordinal(job.position)} of {len(view.queue):,}"
+        yield [f"Of your jobs that wait it is {place}. It has waited for {waited}."]
+    elif len(view.queue) == 1:
         yield [f"It is the only job that waits, and has done so for {waited}."]
     else:
         place = "first in the queue" if job.position == 1 else f"{ordinal(job.position)} in the queue"

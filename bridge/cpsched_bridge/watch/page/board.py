@@ -17,13 +17,14 @@ import numpy as np
 
 from cpsched.fit import used_by
 from cpsched.model import Cluster, Decision, IntArray, Job, RunningJob, Snapshot
-from cpsched.outlook import Interval
+from cpsched.outlook import OUTCOMES, Interval
 from cpsched_bridge.in_force import Row
 from cpsched_bridge.ports import Check, Observation
 from cpsched_bridge.report import OK, CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch import reasons
 from cpsched_bridge.watch.following import Followed, Promise, WatchSurroundings
+from cpsched_bridge.watch.kept import HORIZONS, Counts
 from cpsched_bridge.watch.outlook import Outlook
 from cpsched_bridge.watch.page import schema
 from cpsched_bridge.watch.page.alarms import alarms
@@ -93,6 +94,7 @@ class Board:
         """Take note of one cycle; the loop calls this."""
         report, seen = cycle.report, cycle.report.observation
         with self._lock:
+            self.in_force = self.in_force if report.in_force is None else report.in_force
             self._lines.append(_line(report))
             self._checks = self._checks if report.checks is None else report.checks
             if seen is not None:
@@ -148,8 +150,22 @@ class Board:
             if self._view is None or self._view.status.round != instant.last.number:
                 view = _View(instant, self.settings, past).build(lines[::-1], moments, trend)
                 told = [schema.Setting(**asdict(row)) for row in self.in_force]
-                self._view = view.model_copy(update={"settings": told})
+                promised = promises(self.outlook.week.counts(instant.observation.now_s))
+                self._view = view.model_copy(update={"settings": told, "promises": promised})
             return self._view
+
+
+def promises(counts: Counts) -> list[schema.Promised]:
+    """A row for each horizon that has some, and one for all; nothing where there are none."""
+    rows = {
+        words: [counts.get((horizon, outcome), 0) for outcome in OUTCOMES] for horizon, words in enumerate(HORIZONS)
+    }
+    rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
+    return [
+        schema.Promised(ahead=words, told=sum(row), **dict(zip(OUTCOMES, row, strict=True)))
+        for words, row in rows.items()
+        if any(row)
+    ]
 
 
 def _line(report: CycleReport) -> schema.DecisionLine:

@@ -15,6 +15,8 @@ _MOST_PLANNED = 8
 def nodes(view: View) -> list[Node]:
     """All nodes, in the cluster's order."""
     running, used = _running(view)
+    if view.status.reader:  # of others' jobs, only what they use together is known
+        used = _in_use(view)
     planned, out = _planned(view), _out(view)
     resources = len(view.status.resources)
     nothing, found = [0] * resources, []
@@ -24,7 +26,8 @@ def nodes(view: View) -> list[Node]:
         shut = out.get(index)
         found.append(
             Node.model_construct(
-                index=index, name=name, state=_state(shut, running[index], capacity, free),
+                index=index, name=name,
+                state=_state(shut, bool(running[index]) or any(used.get(index, ())), capacity, free),
                 because=shut.name if shut else "", until_s=shut.to_s if shut else None, capacity=capacity,
                 in_use=used.get(index, nothing), running=running[index],
                 planned=[(id, begin_s) for begin_s, id in sorted(planned[index])[:_MOST_PLANNED]],
@@ -46,6 +49,17 @@ def _running(view: View) -> tuple[defaultdict[int, list[int]], dict[int, list[in
             before = used.get(node)
             used[node] = [a + b for a, b in zip(before, taken, strict=True)] if before else taken
     return on, used
+
+
+def _in_use(view: View) -> dict[int, list[int]]:
+    """What is not free on each node that takes jobs."""
+    rows = zip(view.machine.capacity, view.machine.free, strict=True)
+    shut = {*view.chart.unavailable, *_out(view)}
+    return {
+        index: [total - free for total, free in zip(capacity, left, strict=True)]
+        for index, (capacity, left) in enumerate(rows)
+        if index not in shut
+    }
 
 
 def _taken(job: Asked, units: int, capacity: list[int]) -> list[int]:
@@ -71,11 +85,11 @@ def _out(view: View) -> dict[int, Outage]:
     return found
 
 
-def _state(shut: Outage | None, running: list[int], capacity: list[int], free: list[int]) -> str:
+def _state(shut: Outage | None, busy: bool, capacity: list[int], free: list[int]) -> str:
     if shut is not None:
         return "unavailable" if shut.kind == "unknown" else shut.kind
-    if not any(free) and any(capacity) and not running:
+    if not any(free) and any(capacity) and not busy:
         return "unavailable"
-    if not running:
+    if not busy:
         return "idle"
     return "full" if any(capacity) and not free[0] else "in use"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from cpsched.outlook import Window as Size
 from cpsched_bridge.ports import NOWHERE
+from cpsched_bridge.watch.outlook import Expected
 from cpsched_bridge.watch.page import asking, gantt, listing, templates
 from cpsched_bridge.watch.page.answers import Told, because
 from cpsched_bridge.watch.page.asked import HOURS, PageQuestion
@@ -17,7 +19,7 @@ from cpsched_bridge.watch.page.listing import Job, asked_of
 from cpsched_bridge.watch.page.nodes import STATES as NODE_STATES
 from cpsched_bridge.watch.page.nodes import nodes as nodes_of
 from cpsched_bridge.watch.page.schema import QueuedJob, RunningJob, View
-from cpsched_bridge.watch.page.words import change, from_now, resource, span
+from cpsched_bridge.watch.page.words import change, from_now, many, resource, span
 
 ROWS = 100
 """Rows of a table on one page."""
@@ -53,6 +55,8 @@ class Sight:
     part: bool = False
     """Only what changes, for a page that is open already."""
     slider: Slider | None = None
+    asks: bool = False
+    """Whether somebody answers when a job would start."""
 
 
 def index(sight: Sight) -> str:
@@ -131,11 +135,58 @@ def job(sight: Sight, told: Told) -> str:
     )  # fmt: skip
 
 
+def when(
+    sight: Sight,
+    asked: Mapping[str, str],
+    found: Sequence[Expected] | None,
+    could: Sequence[Size] | None,
+    wrong: str,
+    now_s: int,
+    partitions: Sequence[str],
+) -> str:
+    """The form for those who would submit something, what it was filled in with, and the answer.
+
+    `wrong` says why there is none. `found` answers at `now_s` of the cluster's clock; `could` is what could start now.
+    """
+    status = sight.view.status
+    amounts = [(each.name, _label(each.name)) for each in status.resources if each.capacity]
+    rows = [_start(each, now_s, status.at_unix_s) for each in found or ()]
+    sizes = [(many(each.units, "whole node" if each.whole else "core"), span(each.walltime_s)) for each in could or ()]
+    guess = any(each.interval is not None and not each.interval.calibrated for each in found or ())
+    return _page(
+        "when.html", sight, words=asked, amounts=amounts, rows=rows, sizes=sizes, wrong=wrong, guess=guess,
+        partitions=partitions[1:], asked_for=found is not None, could=could is not None,
+    )  # fmt: skip
+
+
+def _label(name: str) -> str:
+    """What a field for an amount of a resource is called."""
+    units = {"memory_mib": "memory per node, in MiB", "memory_gib": "memory per node, in GiB"}
+    return units.get(name, f"{resource(name)} per node")
+
+
+def _start(expected: Expected, now_s: int, at_unix_s: float) -> tuple[str, str, str]:
+    """What is asked for, the planned start, and the interval, in words."""
+    if expected.planned_s is None:
+        return expected.asked, "never on this cluster", ""
+    told, likely = expected.interval, ""
+    if told is not None:
+        begin, end = (_instant(at_s, now_s, at_unix_s) for at_s in (told.from_s, told.to_s))
+        likely = begin if told.from_s == told.to_s else f"{begin} to {end.removeprefix('in ')}"
+    return expected.asked, from_now(expected.planned_s, now_s), likely
+
+
+def _instant(at_s: int, now_s: int, at_unix_s: float) -> str:
+    """An instant beside now, and as a time of day where the cluster's clock is Unix time."""
+    words = from_now(at_s, now_s)
+    return f"{words} ({clock(at_s, float(at_s))})" if abs(now_s - at_unix_s) < 86400 < at_s else words
+
+
 def not_yet(base: str, version: str, why: Sequence[str]) -> str:
     """The page before the first cycle that reads the cluster, with the reasons why there is nothing to show."""
     return templates.page(
         "waiting.html", base=base, home=base or "./", version=version, every_s=_LEAST_EVERY_S, part=False, other="",
-        here="", refresh_s=_REFRESH_S, why=why,
+        here="", refresh_s=_REFRESH_S, why=why, asks=False,
     )  # fmt: skip
 
 
@@ -152,7 +203,7 @@ def _page(name: str, sight: Sight, base: str = "", **values: Any) -> str:
     return templates.page(
         name, view=sight.view, s=status, asked=sight.asked, base=base, home=base or "./", part=sight.part,
         here=name.partition(".")[0], other=sight.asked.other(), version=status.version,
-        every_s=0 if sight.slider else max(_LEAST_EVERY_S, status.interval_s),
+        every_s=0 if sight.slider or name == "when.html" else max(_LEAST_EVERY_S, status.interval_s), asks=sight.asks,
         refresh_s=_REFRESH_S if name == "wall.html" and not sight.slider else 0,
         slider=sight.slider, replayed=sight.slider is not None, clock=clock(status.now_s, status.at_unix_s), **values,
     )  # fmt: skip

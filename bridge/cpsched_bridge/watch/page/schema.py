@@ -138,6 +138,7 @@ class Status(Shown):
     predictor: str
     interval_s: float
     users_hidden: bool
+    reader: str = Field(default="", description="Whose jobs alone these are (`page.user_header`); empty: everybody's.")
     nodes: int
     unavailable_nodes: int
     queued: int
@@ -187,7 +188,7 @@ class Moment(Shown):
 
     now_s: int
     in_use: list[float] = Field(description="Shares, in the order of the resources.")
-    queued: int
+    queued: int | None = Field(description="null where a reader sees his own jobs alone.")
 
 
 class Point(Shown):
@@ -258,8 +259,18 @@ class Setting(Shown):
 
     name: str
     value: Any = Field(description="As in the settings file.")
-    source: str = Field(description="Who said it: file, adapter, dispatcher, predictor or default.")
+    source: str = Field(description="Who said it: file, goal, adapter, dispatcher, predictor or default.")
     note: str = Field(description="What to know of it, such as that it has no effect; mostly empty.")
+
+
+class Promised(Shown):
+    """How good the intervals of the past week were, which are to hold 8 in 10."""
+
+    ahead: str = Field(description="How far ahead they were told, in words; all: of all of them.")
+    told: int = Field(description="Intervals whose jobs have started.")
+    held: int
+    early: int = Field(description="Jobs that started before their interval.")
+    late: int = Field(description="Jobs that started after it.")
 
 
 class View(Shown):
@@ -275,3 +286,4 @@ class View(Shown):
     trend: list[Point] = Field(description="The past day, the oldest first.")
     machine: Machine
     settings: list[Setting] = Field(default_factory=list, description="What is in force; nothing in a replay.")
+    promises: list[Promised] = Field(default_factory=list, description="The past week; nothing before the first start.")

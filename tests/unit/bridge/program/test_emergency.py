@@ -12,13 +12,14 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from cpsched_bridge.cycle.claims import HANDED_BACK
 from cpsched_bridge.cycle.hand_back import UNWRITTEN, hand_all_back
 from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, NoLedger, SettingsError, StillHeld
 from cpsched_bridge.ports import Claim, Hold, Outcome
 from cpsched_bridge.program import assembly, release
 from cpsched_bridge.settings import GuardSettings, Settings
+from cpsched_bridge.store import identity, places
 from cpsched_bridge.store import ledger as ledgers
-from cpsched_bridge.store import places
 from cpsched_bridge.store.heartbeat import touch
 from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.ledger import Ledger, State, move
@@ -77,6 +78,32 @@ def test_release_all_needs_no_byte_of_free_space(stranded):
         words = release.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
     assert words.startswith("nothing is held by the bridge any more (3 jobs were by its ledger)\nnote: ")
+
+
+@pytest.mark.parametrize("there", ["its own", "none", "another's"])
+def test_release_all_leaves_word_where_it_could_write_nothing_down(stranded, there):
+    """What an administrator holds after that is not the next bridge's, whatever its ledger says."""
+    settings, cluster = stranded
+    own = identity.known(settings.state_dir)
+    assert cluster.claimed.bridge == own
+    cluster.claimed = {"its own": cluster.claimed, "none": None, "another's": Claim("other", "r", 1, "there")}[there]
+    with no_byte_to_write():
+        release.release_all(settings, "bridge.yaml", None, False)
+    assert cluster.claimed.bridge == ("other" if there == "another's" else own)
+    assert (cluster.claimed.run == HANDED_BACK) == (there != "another's")
+    cluster.jobs[3].hold = Hold.ADMIN
+    if there != "another's":
+        after = a_bridge(settings.state_dir, cluster)
+        cluster.end(9)
+        for _ in range(3):
+            after.cycle()
+        assert cluster.jobs[3].hold is Hold.ADMIN
+
+
+def test_release_all_leaves_no_word_where_the_ledger_has_it(stranded):
+    settings, cluster = stranded
+    release.release_all(settings, "bridge.yaml", None, False)
+    assert cluster.claimed.run != HANDED_BACK
 
 
 def test_release_all_reads_what_is_in_the_write_ahead_log_of_a_bridge_that_was_killed(stranded, tmp_path):
@@ -172,7 +199,7 @@ def test_the_journal_of_a_bridge_that_stopped_in_order_tells_of_held_jobs_only_w
 def test_release_all_says_which_jobs_are_still_held(stranded):
     settings, cluster = stranded
     cluster.faults["hand_back"] = [lambda work: []] * 3
-    cluster._hand_back = lambda id: None
+    cluster.hand_back_one = lambda id: None
     cluster.hand_back = lambda ids: [Outcome(id, "refused", "no") for id in ids]
     with pytest.raises(StillHeld, match=r"job 1 may still be held: no; job 2 .*; job 3"):
         release.release_all(settings, "bridge.yaml", None, False)
@@ -306,13 +333,13 @@ def beside(stranded, monkeypatch):
 
 def test_beside_another_living_bridge_only_what_this_ledger_alone_knows_is_given_back(beside):
     settings, cluster = beside
-    observe = cluster._observe
+    observe = cluster.read
 
     def beating():
         cluster.claimed = replace(cluster.claimed, beat=cluster.claimed.beat + 1)
         return observe()
 
-    cluster._observe = beating
+    cluster.read = beating
     words = release.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == [1, 2], "the submit plugin's"
     assert "another bridge is in control, and keeps what the submit plugin holds: login2:/var/lib/cpsched" in words
@@ -398,8 +425,8 @@ def test_settings_of_the_example_are_read(tmp_path):
 
 def refusing(cluster, ids=None):
     """The cluster refuses to release these jobs; all where none are named."""
-    give = cluster._hand_back
-    cluster._hand_back = lambda id: Outcome(id, "refused", "no") if ids is None or id in ids else give(id)
+    give = cluster.hand_back_one
+    cluster.hand_back_one = lambda id: Outcome(id, "refused", "no") if ids is None or id in ids else give(id)
 
 
 @pytest.mark.parametrize(("count", "words"), [(5, ""), (6, "; and 1 more"), (8, "; and 3 more")])

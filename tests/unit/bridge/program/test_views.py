@@ -67,14 +67,14 @@ def lines_of(capsys):
 
 def labelled(cluster, labels):
     """The same cluster, whose jobs people call otherwise."""
-    observe = cluster._observe
+    observe = cluster.read
 
     def with_labels():
         seen = observe()
         pending = tuple(dataclasses.replace(p, label=labels.get(p.job.id, "")) for p in seen.pending)
         return dataclasses.replace(seen, pending=pending)
 
-    cluster._observe = with_labels
+    cluster.read = with_labels
     return cluster
 
 

@@ -117,24 +117,15 @@ def test_nobody_is_accepted_before_somebody_has_gone():
     within(2, visit)
 
 
-def test_few_are_accepted_at_a_time_so_that_the_loop_has_the_interpreter(monkeypatch):
+@pytest.mark.parametrize("most", [64, 2], ids=["there is room", "others go"])
+def test_few_are_accepted_at_a_time_so_that_the_loop_has_the_interpreter(monkeypatch, most):
     monkeypatch.setattr(gates, "_PAUSE_S", 1000.0)
 
     async def visit(house):
         await house.come(40)
         assert len(house.guests) == gates._AT_ONCE
 
-    within(64, visit)
-
-
-def test_few_are_accepted_at_a_time_although_others_go(monkeypatch):
-    monkeypatch.setattr(gates, "_PAUSE_S", 1000.0)
-
-    async def visit(house):
-        await house.come(40)
-        assert len(house.guests) == gates._AT_ONCE
-
-    within(2, visit)
+    within(most, visit)
 
 
 def test_without_descriptors_it_says_so_and_rests(monkeypatch):

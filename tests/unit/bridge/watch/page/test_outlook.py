@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from cpsched.model import RunningJob
+from cpsched_bridge.watch import outlook as outlooks
 from tests.builders import a_job
 
 
@@ -122,3 +124,64 @@ def test_a_job_that_is_gone_without_a_start_is_no_trouble(site):
     site.watch.outlook.refresh()
     assert set(site.watch.outlook.intervals) == {3}
     assert isinstance(site.cluster.observe().running[0], RunningJob)
+
+
+def test_how_good_intervals_were_is_on_the_page_in_the_json_and_in_the_metrics(site):
+    full(site)
+    site.watch.outlook.refresh()
+    assert site.json("promises") == []
+    assert "h-promises" not in site.get("when")[2]
+    assert 'cpsched_start_intervals_total{outcome="held"} 0.0' in site.get("metrics")[2]
+    site.cluster.now_s = 4600
+    site.cluster.end(1)
+    for to_s in (4600, 4601, 4602):
+        site.cycle(to_s)
+    site.watch.outlook.refresh()
+    site.cycle(4603)
+    rows = {row["ahead"]: row for row in site.json("promises")}
+    assert rows["all"] == {"ahead": "all", "told": 1, "held": 1, "early": 0, "late": 0}
+    assert set(rows) == {"all", "up to 1 h 00 min"}
+    assert 'cpsched_start_intervals_total{outcome="held"} 1.0' in site.get("metrics")[2]
+    assert "100" in site.get("when")[2].partition("h-promises")[2]
+
+
+def test_the_form_says_what_would_be_and_what_could_start(site):
+    full(site)
+    text = site.get("when?time=20&nodes=3&cores=4&whole=1")[2]
+    assert "half the time" in text
+    assert "2 instead of 3" in text
+    assert 'value="20"' in text
+    assert "checked" in text
+    status, _, text = site.get("when?time=%22%3E%3Cscript%3E&nodes=1")
+    assert status == 400
+    assert "<script>" not in text
+    assert 'role="alert"' in text
+    assert site.get("when")[0] == 200
+    assert "If it were submitted now" not in site.get("when")[2]
+    assert site.get("when?time=20&cores=&partition=")[0] == 200
+
+
+def test_before_the_first_plan_the_form_says_so(site):
+    site.cluster.submit()
+    assert "has not read the cluster yet" in site.get("when?time=10")[2]
+
+
+def test_questions_are_answered_from_one_plan_for_a_while(site):
+    full(site)
+    outlook, clock = site.watch.outlook, [0.0]
+    outlook.clock = lambda: clock[0]
+    asked(site, "time=10")
+    outlook._basis = replace(outlook._basis, until_s=5.0)
+    site.cycle(1100)
+    assert site.json("v1/when?time=10")["now_s"] == 1010
+    clock[0] = 5.0
+    assert site.json("v1/when?time=10")["now_s"] == 1100
+
+
+def test_behind_many_jobs_a_job_is_told_as_those_planned_about_then(site, monkeypatch):
+    full(site)
+    whole = asked(site, "nodes=3&time=10&cores=4")[0]
+    monkeypatch.setattr(outlooks, "MOST_REDRAWN", 1)
+    found = asked(site, "nodes=3&time=10&cores=4")[0]
+    assert found["planned_s"] == whole["planned_s"]
+    assert found["likely_from_s"] <= found["planned_s"] <= found["likely_to_s"]

@@ -1,0 +1,105 @@
+"""What one user may see of a view: his own jobs, and of everything else the machine alone.
+
+Of other users nothing is left but what `sinfo` shows to everybody: how much of each node and of all nodes is in use,
+and which nodes take no jobs. Not their names, jobs, accounts, reservations or reasons, and not how many jobs they have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import TypeVar
+
+from cpsched_bridge.watch.page.causes import causes
+from cpsched_bridge.watch.page.schema import Alarm, AsideJob, Asked, Chart, Outage, QueuedJob, Status, View
+from cpsched_bridge.watch.reasons import IN_WORDS, OTHER, itself
+
+_IN_GENERAL = {"reserved": "the nodes that are free are reserved", "priority": "others are first"}
+"""Reasons that may name other jobs -> the same without them."""
+_FIRST_WORDS = re.compile(r"[:(;]")
+A = TypeVar("A", bound=Asked)
+
+
+def own(view: View, user: str) -> View:
+    """The view as `user` may see it."""
+    queue = [job for job in view.queue if job.user == user]
+    ids = {job.id for job in queue} | {job.id for job in view.running if job.user == user}
+    queue = [_queued(job, position, ids) for position, job in enumerate(queue, start=1)]
+    running = [_own_nodes(job) for job in view.running if job.user == user]
+    aside = [_aside(job) for job in view.aside if job.user == user]
+    return View(
+        status=_status(view.status, user, queue, len(running), aside),
+        queue=queue,
+        running=running,
+        aside=aside,
+        decisions=[],
+        history=[moment.model_copy(update={"queued": None}) for moment in view.history],
+        chart=_chart(view.chart, user),
+        trend=[],
+        machine=view.machine,
+        settings=[],
+    )
+
+
+def _queued(job: QueuedJob, position: int, ids: Iterable[int]) -> QueuedJob:
+    known = set(ids)
+    return _own_nodes(job).model_copy(
+        update={
+            "position": position,
+            "behind": [id for id in job.behind if id in known],
+            "reason": _reason(job) if job.reason else "",
+        }
+    )
+
+
+def _reason(job: QueuedJob) -> str:
+    if job.kind == "resources":
+        return itself(job.reason).partition(";")[0]
+    if job.kind == "never":
+        return itself(job.reason)
+    return _IN_GENERAL.get(job.kind, IN_WORDS[OTHER])
+
+
+def _own_nodes(job: A) -> A:
+    """Without the names of reservations that keep nodes from it: Slurm calls a reservation after its user."""
+    parts = [part for part in job.nodes_from.split(" & ") if not part.startswith("not ")]
+    return job.model_copy(update={"nodes_from": " & ".join(parts)})
+
+
+def _aside(job: AsideJob) -> AsideJob:
+    asked = _own_nodes(job.asked) if job.asked is not None else None
+    return job.model_copy(update={"reason": _FIRST_WORDS.split(job.reason)[0].strip(), "asked": asked})
+
+
+def _status(status: Status, user: str, queue: list[QueuedJob], running: int, aside: list[AsideJob]) -> Status:
+    kinds = [*(job.kind for job in queue), *(job.kind for job in aside)]
+    counts = dict.fromkeys(status.reasons, 0) | Counter(filter(None, kinds))
+    alarms = [Alarm(urgent=True, words=alarm.words, details=[]) for alarm in status.alarms if alarm.urgent]
+    return status.model_copy(
+        update={
+            "reader": user,
+            "paused": "the bridge starts no jobs" if status.paused else "",
+            "trouble": [],
+            "queued": len(queue),
+            "running": running,
+            "aside": len(aside),
+            "held": 0,
+            "reasons": counts,
+            "causes": causes(counts, [*queue, *aside]),
+            "alarms": alarms,
+        }
+    )
+
+
+def _chart(chart: Chart, user: str) -> Chart:
+    return chart.model_copy(
+        update={
+            "bars": [bar for bar in chart.bars if bar.user == user],
+            "outages": [_unnamed(outage) for outage in chart.outages],
+        }
+    )
+
+
+def _unnamed(outage: Outage) -> Outage:
+    return outage.model_copy(update={"name": ""}) if outage.kind == "reserved" else outage

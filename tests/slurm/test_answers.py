@@ -1,0 +1,64 @@
+"""Answers for users on a real Slurm: when a job would start, how it then starts, and who may see it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import Slurm, wait_until
+
+ALL = ("-N4", "--exclusive")
+HEADER = "X-Remote-User"
+LATE_S = 60
+"""What Slurm's own passes and a slow machine may add."""
+
+
+def asked(bridge: LiveBridge, path: str, user: str) -> tuple[int, dict[str, Any]]:
+    """(status, answer) of an address of version 1, as a proxy's reader gets it."""
+    code = (
+        "import json, urllib.error, urllib.request\n"
+        f"wanted = urllib.request.Request('http://127.0.0.1:9764/api/v1/{path}', headers={{{HEADER!r}: {user!r}}})\n"
+        "try:\n"
+        "    answer = urllib.request.urlopen(wanted, timeout=30)\n"
+        "except urllib.error.HTTPError as error:\n"
+        "    answer = error\n"
+        "print(json.dumps([answer.status, json.load(answer)]))"
+    )
+    status, found = json.loads(bridge.shell("python -", stdin=code))
+    return status, found
+
+
+@pytest.mark.conformance
+def test_a_job_starts_by_the_time_that_was_told_and_its_owner_alone_sees_it(slurm: Slurm) -> None:
+    blocker = slurm.sbatch(*ALL, "-t2", script="sleep 15", user="bob")
+    slurm.wait_for_state(blocker, "RUNNING")
+    page = {"user_header": HEADER, "trusted_proxies": ["127.0.0.1"], "operators": ["root"]}
+    with LiveBridge(slurm, "answers", mode="shadow", page=page) as bridge:
+        if slurm.squeue()[blocker].state != "RUNNING":  # a slow machine: the bridge took longer to begin
+            blocker = slurm.sbatch(*ALL, "-t2", script="sleep 15", user="bob")
+            slurm.wait_for_state(blocker, "RUNNING")
+        wait_until(
+            lambda: asked(bridge, f"jobs/{blocker}", "bob")[1]["state"] == "running", 30, "the bridge sees it run"
+        )
+        words = ("--nodes", "4", "--time", "1", "--whole", "--json")
+        first = json.loads(bridge.cpsched("when", *words).splitlines()[-1])[0]
+        assert first["now_s"] <= first["planned_s"] <= first["now_s"] + 2 * 60 + LATE_S
+        assert first["likely_from_s"] <= first["likely_to_s"]
+        assert not first["calibrated"]
+
+        job = slurm.sbatch(*ALL, "-t1", script="sleep 3")
+        slurm.wait_for_state(job, "COMPLETED", 120)
+        start_s = slurm.sacct([job])[job].start_s or 0
+        assert first["now_s"] <= start_s <= first["planned_s"] + LATE_S
+
+        assert asked(bridge, f"jobs/{job}", "alice")[0] == 200
+        assert asked(bridge, f"jobs/{job}", "root")[0] == 200
+        status, found = asked(bridge, f"jobs/{job}", "bob")
+        assert (status, found["state"]) == (404, "unknown")
+        assert asked(bridge, "windows", "bob, root")[0] == 403
+        assert asked(bridge, "windows", "bob")[0] == 200
+        assert abs(asked(bridge, "windows", "bob")[1]["now_s"] - time.time()) < LATE_S
