@@ -25,6 +25,7 @@ from cpsched.kernels import orders
 from cpsched.kernels.nodes import plan_placed
 from cpsched.kernels.orders import GREEDY, STRICT
 from cpsched.kernels.pool import plan_counted
+from cpsched.kernels.probing import place_all, try_job
 from cpsched.kernels.state import (
     Method,
     Site,
@@ -35,7 +36,20 @@ from cpsched.kernels.state import (
     planned,
     starts_of,
 )
-from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Job, Need, Snapshot, Starts, frozen_array
+from cpsched.model import (
+    NEVER,
+    NO_STARTS,
+    Decision,
+    Effort,
+    IntArray,
+    Job,
+    JobTable,
+    Need,
+    Snapshot,
+    Starts,
+    frozen_array,
+)
+from cpsched.model.table import COLUMNS
 from cpsched.reasons import explain
 
 
@@ -229,6 +243,28 @@ def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
     return planned(site.draft, n)
 
 
+class Placed:
+    """The queue of a snapshot, all of it placed once, for those who ask when one more job would start.
+
+    Jobs are placed in the order `positions` (int64[Q] positions in the queue), each as early as it delays none before
+    it. The last row of the snapshot's table is taken for the jobs that are asked about: no job of the queue is in it.
+    """
+
+    def __init__(self, snapshot: Snapshot, positions: IntArray) -> None:
+        self._cluster, self._site = snapshot.cluster, site_of(snapshot)
+        place_all(self._site, positions)
+
+    def start_s(self, job: Job) -> int:
+        """When `job` would start, delaying nobody; `NEVER`: it never could.
+
+        Raises `InvalidValue` for a request that does not go with the cluster.
+        """
+        alone, jobs = JobTable.of(self._cluster, [job]), self._site.jobs
+        for name in COLUMNS:
+            getattr(jobs, name)[-1] = getattr(alone, name)[0]
+        return int(try_job(self._site, len(jobs.jobs) - 1))
+
+
 def site_of(snapshot: Snapshot) -> Site:
     """A snapshot as kernels are handed it: what the state carries along, or built anew."""
     if isinstance(snapshot.carried, Site):
@@ -263,6 +299,7 @@ __all__ = [
     "Allocation",
     "Order",
     "OrderName",
+    "Placed",
     "Scheme",
     "plan",
     "plan_by",

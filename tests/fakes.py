@@ -94,6 +94,10 @@ class FakeCluster:
     def end(self, job_id: int) -> None:
         self.jobs[job_id].end_s = self.now_s
 
+    def tell_again(self) -> None:
+        """Tell of each job that ended once more."""
+        self._told.clear()
+
     def free(self) -> np.ndarray:
         free = self.cluster.capacity.copy()
         for fake in self.jobs.values():
@@ -131,7 +135,7 @@ class FakeCluster:
         fits = [node for node in range(self.cluster.size) if (free[node] >= request.per_unit).all()]
         return ((fits[0], 1),) if fits else ()
 
-    # the ports -------------------------------------------------------------------------------------------------
+    # the ports; what a test replaces to have a cluster answer otherwise is `read`, `start_one`, `hand_back_one` --
 
     def _call(self, name: str, work: Callable[[], object]) -> object:
         waiting = self.faults.get(name)
@@ -141,9 +145,9 @@ class FakeCluster:
         return None
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        return self._call("observe", self._observe)  # type: ignore[return-value]
+        return self._call("observe", self.read)  # type: ignore[return-value]
 
-    def _observe(self) -> Observation:
+    def read(self) -> Observation:
         self.schedule()
         jobs = sorted(self.jobs.values(), key=lambda fake: (fake.job.submit_s, fake.job.id))
         ended = [EndedJob(f.job, f.start_s or 0, f.end_s) for f in jobs if f.end_s is not None]
@@ -171,9 +175,9 @@ class FakeCluster:
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         self.commands.append(("start", tuple(order.job.id for order in orders)))
-        return self._call("start", lambda: [self._start(order) for order in orders])  # type: ignore[return-value]
+        return self._call("start", lambda: [self.start_one(order) for order in orders])  # type: ignore[return-value]
 
-    def _start(self, order: StartOrder) -> Outcome:
+    def start_one(self, order: StartOrder) -> Outcome:
         fake = self.jobs.get(order.job.id)
         if fake is None or not fake.pending or fake.hold not in (Hold.PLUGIN, Hold.ADMIN):
             return Outcome(order.job.id, "refused", "not pending and held")
@@ -196,14 +200,25 @@ class FakeCluster:
 
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         self.commands.append(("hand_back", tuple(job_ids)))
-        return self._call("hand_back", lambda: [self._hand_back(id) for id in job_ids])  # type: ignore[return-value]
+        return self._call("hand_back", lambda: [self.hand_back_one(id) for id in job_ids])  # type: ignore[return-value]
 
-    def _hand_back(self, job_id: int) -> Outcome:
+    def hand_back_one(self, job_id: int) -> Outcome:
         self.left = [replace(each, held_for_us=False) if each.job_id == job_id else each for each in self.left]
         fake = self.jobs.get(job_id)
         if fake is None or not fake.pending or fake.hold is Hold.USER:
             return Outcome(job_id, "refused", "not pending, or held by its owner")
         fake.pin, fake.hold = (), Hold.NONE
+        return Outcome(job_id, "done")
+
+    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        self.commands.append(("unpin", tuple(job_ids)))
+        return self._call("unpin", lambda: [self._unpin(id) for id in job_ids])  # type: ignore[return-value]
+
+    def _unpin(self, job_id: int) -> Outcome:
+        fake = self.jobs.get(job_id)
+        if fake is None or not fake.pending or fake.hold is Hold.NONE:
+            return Outcome(job_id, "refused", "not pending, or held by nobody")
+        fake.pin = ()
         return Outcome(job_id, "done")
 
     def claim(self, claim: Claim, instead_of: Claim | None) -> bool:

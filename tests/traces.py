@@ -9,6 +9,11 @@ import pytest
 
 KTH, BLUE = "KTH-SP2.swf.gz", "SDSC-BLUE.swf.gz"
 KIT, GAIA = "KIT-FH2-2016-1.first25k.swf.gz", "UniLu-Gaia-2014-2.swf.gz"
+THETA, RICC, ATLAS = (
+    "ALCF-Theta-2022nov-2023dec-users.swf.gz",
+    "RICC-2010-2.swf.gz",
+    "LLNL-Atlas-2006-2.1-cln.swf.gz",
+)
 XDMOD = "XDMoD-phillips-sacct-2016.log.gz"
 
 

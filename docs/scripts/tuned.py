@@ -27,25 +27,35 @@ class Tuned(NamedTuple):
 
 
 _L, _K, _C = "cpsched.dispatchers.lookahead.", "cpsched.kernels.", "cpsched.dispatchers.cp."
-_DEFAULT = f"{_L}objectives:OBJECTIVES[default]"
+_LARGE = f"{_L}objectives:OBJECTIVES[large-jobs]"
 _LOOK = "python -m tests.benchmarks.lookahead "
+_UNSEEN = "python -m tests.benchmarks.unseen "
 _ROUNDS = "python -m tests.benchmarks.cp_rounds rounds.jsonl.gz"
 _NODES = "python -m tests.benchmarks.lists nodes"
 _QUANTILE, _RUN_TIMES = "cpsched.predictors.quantile:", "cpsched.run_times:"
 
 TUNED = (
-    Tuned(f"{_DEFAULT}.r", 1.3, "wide jobs against narrow ones: lower raises the longest waits, higher AF and BSLD",
+    Tuned(f"{_LARGE}.r", 1.3, "wide jobs against narrow ones: lower raises the longest waits, higher AF and BSLD",
           _LOOK + "quality", "2026-11-22"),
-    Tuned(f"{_DEFAULT}.flat", 0.5, "small jobs against large ones: higher lowers AF and BSLD, raises the longest waits",
+    Tuned(f"{_LARGE}.flat", 0.5, "small jobs against large ones: higher lowers AF and BSLD, raises the longest waits",
           _LOOK + "quality", "2026-11-22"),
-    Tuned(f"{_DEFAULT}.aged_s", 43_200, "means against tails: faster ageing shortens the longest waits, raises AF",
+    Tuned(f"{_LARGE}.aged_s", 43_200, "means against tails: faster ageing shortens the longest waits, raises AF",
           _LOOK + "quality", "2026-11-22"),
-    Tuned(f"{_DEFAULT}.ageing_power", 4, "when ageing sets in: a higher power later, and harder",
+    Tuned(f"{_LARGE}.ageing_power", 4, "when ageing sets in: a higher power later, and harder",
           _LOOK + "quality", "2026-11-22"),
-    Tuned(f"{_DEFAULT}.effort", 60, "plans against time: none costs 5 points of AF, five times as many bring 0.3",
+    Tuned(f"{_LARGE}.effort", 60, "plans against time: none costs 5 points of AF, five times as many bring 0.3",
           _LOOK + "ablation", "2026-11-22"),
     Tuned(f"{_L}objectives:OBJECTIVES[slowdown].e", -0.5, "short jobs against the others", _LOOK + "systems",
           "2026-11-21"),
+    Tuned(f"{_L}objectives:OBJECTIVES[default].area", 0.3, "AWF and P2SF against the mean wait: 0.2 raises both by"
+          " half a point to a point", _UNSEEN + "lookahead", "2026-11-23"),
+    Tuned(f"{_L}objectives:OBJECTIVES[default].aged_by", 0.3, "tails against means: less raises the mean wait, more"
+          " the longest", _UNSEEN + "lookahead", "2026-11-23"),
+    Tuned(f"{_L}objectives:OBJECTIVES[waits].aged_by", 0.5, "the same, for those who want short waits",
+          _UNSEEN + "lookahead:objective=waits", "2026-11-23"),
+    Tuned(f"{_L}dispatcher:LEAST_AGED_S", 60.0, "ageing on a machine where nobody waits", NOT_KEPT, "2026-11-23"),
+    Tuned(f"{_K}baseline:FADES", 0.9998, "tails of a quiet month against means after one long wait", NOT_KEPT,
+          "2026-11-23"),
     Tuned(f"{_L}objectives:OBJECTIVES[bsld].reserve", 0.05, "room for short jobs to come against use of the machine",
           _LOOK + "quality", "2026-11-21"),
     Tuned(f"{_K}costs:TYPICAL", 0.75, "which area counts as typical; the mean area raises the longest waits",
@@ -115,11 +125,12 @@ OTHERS = {
         "MOST_UNITS",
         "LARGEST",
         "OUT",
+        "MOST_AHEAD",
         "_BITS",
         "_LEAST",
         "_LARGEST",
     ),
-    "a code or a set of bits": ("ALL_MOVES", "ALL_CANDIDATES", "NO_PLACES", "OFF"),
+    "a code or a set of bits": ("ALL_MOVES", "ALL_CANDIDATES", "NO_PLACES", "OFF", "TOLD"),
     "a unit, or a rounding": ("HOUR", "DAY_S", "_DAY_S", "CLOSE"),
     "what Slurm does, by its source (docs/twin.md)": ("GAP_S", "_MOST_INT"),
     "before anything has happened": ("LONG_AGO_S",),

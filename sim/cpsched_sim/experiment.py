@@ -14,7 +14,7 @@ from cpsched.catalogue import Catalogue, Catalogues
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.metrics import METRICS, Measures, Metric, known_metrics, metric
-from cpsched.model import NEVER, frozen_array
+from cpsched.model import NEVER, EndedJob, frozen_array
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.base import Predictor
@@ -238,12 +238,15 @@ def run(
     progress: Progress | None = None,
     known: Catalogues = SIMULATED,
     more: tuple[Metric, ...] = (),
+    before: Iterable[EndedJob] = (),
 ) -> Simulation:
-    """Replay the workload, under its site's policy if it has one.
+    """Replay the workload, under its site's policy if it has one. A policy that learns has learned from `before`.
 
     Raises `DecisionFault` where dispatcher or predictor fails, `Unusable` if no job can run at all.
     """
     policy, site = setup.build(workload.jobs, known), workload.site
+    for ended in before if policy.learns else ():
+        policy.learn(ended)
     schedule = replay(workload.jobs, workload.cluster, policy, setup.charge, progress, setup.lane, site, strict=True)
     ran = schedule.start_s != NEVER
     if len(schedule.refused) == len(workload.jobs):

@@ -1,7 +1,7 @@
 """How good intervals of expected starts are: said to hold 8 in 10, how many did, by how far ahead they were told.
 
-A job is told an interval when it is first planned, and once an hour while it waits. Everything is learned on the way,
-from what had ended and started before: nothing of a trace is known in advance.
+`cpsched.outlook.telling` says who is told one when. Everything is learned on the way, from what had ended and started
+before: nothing of a trace is known in advance.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.model import IntArray, Snapshot
-from cpsched.outlook import DRAWS, TOLD_EVERY_S, Calibration, Interval, drawn_starts
+from cpsched.outlook import DRAWS, Calibration, Interval, Telling, drawn_starts
 from cpsched.policy import Policy
 from cpsched.run_times import RunTimes
 from cpsched_sim.cluster.replay import Progress, check_all_started
@@ -57,8 +57,8 @@ def kept(outcomes: Sequence[Outcome]) -> dict[str, KeptIntervals]:
 
 
 def _kept(outcomes: Sequence[Outcome]) -> KeptIntervals:
-    early = np.array([each.start_s < each.told.from_s for each in outcomes])
-    late = np.array([each.start_s > each.told.to_s for each in outcomes])
+    became = [each.told.outcome(each.start_s) for each in outcomes]
+    early, late = (np.array([each == outcome for each in became]) for outcome in ("early", "late"))
     return KeptIntervals(
         told=len(outcomes),
         held=float(1 - early.mean() - late.mean()),
@@ -78,21 +78,18 @@ class Intervals(EveryRound):
 
     def every_round(self) -> list[Outcome]:
         """Run until nothing is left to happen; each interval with the start of its job, in order of the starts."""
-        outcomes, look_s = list[Outcome](), 0
-        told: dict[int, list[Interval]] = {}
+        outcomes, telling = list[Outcome](), Telling()
         for snapshot, decision in self.rounds(learns=True):
             now_s, started = snapshot.now_s, decision.starts.slots.tolist()
             for slot in started:
-                for interval in told.pop(slot, ()):
+                for interval in telling.started(slot):
                     self._calibration.came_true(interval, now_s)
                     outcomes.append(Outcome(interval, now_s))
-            everybody = now_s >= look_s
             waiting = sorted(set(snapshot.queue.tolist()).difference(started))
-            chosen = [slot for slot in waiting if everybody or slot not in told]
+            chosen = telling.due(now_s, waiting)
             if chosen and decision.plan_s is not None:
-                look_s = now_s + TOLD_EVERY_S if everybody else look_s
-                for slot, interval in zip(chosen, self._intervals(snapshot, decision.plan_s, chosen), strict=True):
-                    told.setdefault(slot, []).append(interval)
+                found = self._intervals(snapshot, decision.plan_s, chosen)
+                telling.tell(now_s, dict(zip(chosen, found, strict=True)))
         return outcomes
 
     def learn(self) -> None:

@@ -80,21 +80,61 @@ def compare_in_processes(
     `done` holds the rows of combinations by their place in `chosen`: those that it brings are not replayed, and each
     that is finished is put there at once, so that whoever stops this has what was finished until then.
     """
+    rows: dict[int, ComparisonRow] = {} if done is None else done
+    tasks = {index: (study, setup) for index, setup in enumerate(chosen) if index not in rows}
+    shares = [float(index in rows) for index in range(len(chosen))]
+
+    def heard(index: int, message: object) -> bool:
+        """A row, or the share of a combination's jobs that is done."""
+        row = _failed(chosen[index], str(message)) if isinstance(message, Died) else message
+        if isinstance(row, ComparisonRow):
+            rows[index], shares[index] = row, 1.0
+            return True
+        assert isinstance(row, float)
+        shares[index] = row
+        return False
+
+    def looked() -> None:
+        if progress is not None:
+            progress(sum(shares), len(chosen))
+
+    side_by_side(_replay_one, tasks, processes, heard, looked)
+    return [rows[index] for index in sorted(rows)]
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """What is heard of a process that ended without its last word."""
+
+    exit_code: int | None
+
+    def __str__(self) -> str:
+        return f"its process died with exit code {self.exit_code}"
+
+
+def side_by_side(
+    work: Callable[..., None],
+    tasks: Mapping[int, Sequence[object]],
+    processes: int,
+    heard: Callable[[int, object], bool],
+    looked: Callable[[], None] = lambda: None,
+) -> None:
+    """Do `work(*tasks[index], pipe)` for every task, each in a process of its own, at most so many at once.
+
+    `heard` is told what a process sends, and says whether that was its last word; of a process that ended without
+    one it is told `Died`. `looked` is called about once a second. Any exception, Ctrl-C included, ends all processes.
+    """
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(list(_IMPORTED_ONCE))  # no effect on a server that runs already
     environment = dict(os.environ)
-    rows: dict[int, ComparisonRow] = {} if done is None else done
-    waiting = [(index, setup) for index, setup in enumerate(chosen) if index not in rows][::-1]
+    waiting = list(tasks.items())[::-1]
     running: dict[Connection, tuple[int, ForkServerProcess]] = {}
-    shares = [float(index in rows) for index in range(len(chosen))]
     try:
         while waiting or running:
             while waiting and len(running) < processes:
-                index, setup = waiting.pop()
+                index, given = waiting.pop()
                 ours, theirs = server.Pipe(duplex=False)
-                process = server.Process(
-                    target=_begun, args=(environment, _replay_one, study, setup, theirs), daemon=True
-                )
+                process = server.Process(target=_begun, args=(environment, work, *given, theirs), daemon=True)
                 with _interrupts_held():
                     process.start()
                     running[ours] = index, process
@@ -102,21 +142,15 @@ def compare_in_processes(
             for pipe in wait(list(running), timeout=1.0):
                 assert isinstance(pipe, Connection)
                 index, process = running[pipe]
-                message = _received(pipe, process, chosen[index])
-                if isinstance(message, ComparisonRow):
-                    rows[index], shares[index] = message, 1.0
+                if heard(index, _received(pipe, process)):
                     del running[pipe]
                     process.join()
-                else:
-                    shares[index] = message
-            if progress is not None:
-                progress(sum(shares), len(chosen))
+            looked()
     finally:
         for _, process in running.values():
             process.terminate()
         for _, process in running.values():
             process.join()
-    return [rows[index] for index in sorted(rows)]
 
 
 @contextmanager
@@ -139,14 +173,13 @@ def _interrupts_held() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _received(pipe: Connection, process: ForkServerProcess, setup: Setup) -> ComparisonRow | float:
-    """The row of a combination, or the share of its jobs that is done."""
+def _received(pipe: Connection, process: ForkServerProcess) -> object:
+    """What a process sent."""
     try:
-        message: ComparisonRow | float = pipe.recv()
-        return message
+        return pipe.recv()
     except EOFError:
         process.join()
-        return _failed(setup, f"its process died with exit code {process.exitcode}")
+        return Died(process.exitcode)
 
 
 def _begun(environment: Mapping[str, str], work: Callable[..., None], *given: object) -> None:

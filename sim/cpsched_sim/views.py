@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cpsched.metrics import Metric
     from cpsched_sim.comparison import ComparisonRow
     from cpsched_sim.experiment import Simulation
+    from cpsched_sim.tuning.tuner import Tuned
 
 _SYMBOLS = "W: wait, D: run time, F = W + D: response time, r: processors"
 
@@ -117,6 +118,18 @@ def print_accuracy(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
     for name, row in rows.items():
         shares = (f"{100 * row[share]:.1f}" for share in ("under", "over", "close"))
         table.add_row(Text(name), f"{row['jobs']:,}", f"{row['mean_absolute_error_min']:,.1f}", *shares)
+    Console().print(table)
+
+
+def print_calibration(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
+    """One line per kind of jobs."""
+    table = Table(title=Text(f"{title}: run times, intervals that are to hold 80 %"))
+    table.add_column("jobs of")
+    for column in ("jobs", "held\n%", "shorter\n%", "longer\n%", "median width\n% of walltime"):
+        table.add_column(column, justify="right")
+    for name, row in rows.items():
+        shares = (f"{100 * row[share]:.1f}" for share in ("held", "shorter", "longer", "median_width"))
+        table.add_row(Text(name), f"{row['jobs']:,}", *shares)
     Console().print(table)
 
 
@@ -243,3 +256,43 @@ def print_instances(title: str, baseline: str, digest: Sequence[Mapping[str, Any
 
 def _short(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
+
+
+_FEW_TRIED = 6
+
+
+def print_tuned(title: str, found: Tuned) -> None:
+    """What `cpsched tune` found: the verdict, the settings on windows that did not choose, and the best tried."""
+    from cpsched.goals import FIGURES
+    from cpsched_sim.tuning.tuner import BASELINE, in_percent
+
+    console = Console()
+    console.print(Text(found.sentence, "bold"))
+    console.print(Text(f"{title}; goal: {found.goal}", "dim"))
+    rows = {"present": found.present, **({"chosen": found.chosen} if found.chosen else {})}
+    rows |= {each.spec.dispatcher: each for each in found.beside}
+    judged = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    judged.title = f"{found.windows[1]} windows that did not choose, {found.jobs[1]:,} jobs: % of {BASELINE.dispatcher}"
+    judged.add_column("")
+    judged.add_column(BASELINE.dispatcher, justify="right")
+    for name in rows:
+        judged.add_column(name, justify="right")
+    for figure, words in FIGURES.items():
+        shares = [f"{100 * each.against_baseline[figure].ratio:.1f}" for each in rows.values()]
+        judged.add_row(words, short(found.baseline[figure]), *shares)
+    console.print(judged)
+    if found.chosen is not None:
+        for figure in ("score", *found.goal.weights):
+            words = "by the goal" if figure == "score" else FIGURES[figure]
+            told = in_percent(found.chosen.against_present[figure])
+            console.print(Text(f"chosen against present, {words}: {told}"))
+    tried = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    tried.title = f"{found.windows[0]} windows that chose, {found.jobs[0]:,} jobs: % of {BASELINE.dispatcher}"
+    for heading, side in (("changes", "left"), ("score", "right"), ("beyond a limit", "left")):
+        tried.add_column(heading, justify="left" if side == "left" else "right", overflow="fold")
+    for each in found.tried[:_FEW_TRIED]:
+        beyond = each.error or " ".join(f"{name} {percent:.0f}" for name, percent in each.broken.items())
+        tried.add_row(Text(each.changes), "-" if each.error else f"{100 * each.score:.1f}", Text(beyond))
+    console.print(tried)
+    if len(found.tried) > _FEW_TRIED:
+        console.print(Text(f"{len(found.tried) - _FEW_TRIED} more settings were tried; --json has all.", "dim"))

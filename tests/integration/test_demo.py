@@ -24,6 +24,7 @@ def test_the_demo_ends_with_both_policies_side_by_side():
     waits = [float(cell.strip().removesuffix(" s").replace(",", "")) for cell in table["wait, mean"]]
     assert 0 < waits[0] < waits[1], "backfilling waits less than first come, first served"
     assert re.search(r"mean wait of easy beside fcfs: -\d+ %; better in 2, worse in 0 of 2 mornings", done.stdout)
+    assert "of easy beside slurm" not in done.stdout
     assert re.search(r"queue \d+, running \d+, ended \d+ of 1000", done.stdout)
 
 

@@ -22,6 +22,7 @@ POLICIES = [
     PolicySpec("easy", "last-two", {}, {}, "one-second"),
     PolicySpec("prb", "walltime", {}, {}, "one-second"),
     PolicySpec("lookahead", "walltime", {"effort": "10"}, {}, "one-second"),
+    PolicySpec("lookahead", "walltime", {"effort": "10", "objective": "large-jobs"}, {}, "one-second"),
     PolicySpec("pcp20", "walltime", {"effort": "16", "considered": "30"}, {}, "one-second"),
 ]
 
@@ -46,8 +47,8 @@ def bridge_run(folder, record, pace=EventPace):
     bridge = a_bridge(
         folder,
         MockBackend(site, StandingClock(site)),
-        pace=pace(site),
-        listeners=(note,),
+        pace=(clock := pace(site)),
+        listeners=(note, clock.note),
         policy_spec=record,
         policy=record.build(),
         cycle={"max_commands": JOBS},
@@ -72,6 +73,17 @@ def test_the_schedule_is_the_simulators_start_by_start(run):
     waited_s = [int(s) - item.job.submit_s for s, item in zip(schedule.start_s, jobs, strict=True)]
     assert max(waited_s) > 3600, "jobs had to wait"
     assert sum(line.path == "solver" for line in bridge.journal.lines()) > 20 or record.dispatcher != "pcp20"
+
+
+def test_the_twin_of_slurms_scheduler_makes_its_passes_between_events(tmp_path):
+    """It wants to be asked at seconds in which nothing happens."""
+    record = PolicySpec("slurm", "walltime", {}, {}, "one-second")
+    _, starts, _ = bridge_run(tmp_path, record)
+    cluster, jobs = a_crowded_morning()
+    schedule = simulate(jobs, cluster, record.build())
+    assert starts == {item.job.id: (int(schedule.start_s[i]), schedule.placement_of(i)) for i, item in enumerate(jobs)}
+    moments = {item.job.submit_s for item in jobs} | {int(s) for s in schedule.end_s}
+    assert any(start_s not in moments for start_s, _ in starts.values()), "some start at its own seconds"
 
 
 def test_every_recorded_round_decides_the_same_again(run):

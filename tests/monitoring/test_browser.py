@@ -370,3 +370,23 @@ def test_a_replay_has_a_slider_for_the_time(driver):
         assert complaints(driver) == []
     finally:
         endpoint.close()
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_the_form_for_a_start_works_by_keyboard_and_without_scripts_on_a_dark_phone(page, scripts):
+    with chromium(390, 900, dark=True, scripts=scripts) as driver:
+        driver.get(page.url + "when")
+        driver.find_element(By.NAME, "time").send_keys("2:00:00", Keys.TAB)
+        nodes = driver.switch_to.active_element
+        assert nodes.get_attribute("name") == "nodes"
+        nodes.clear()
+        nodes.send_keys("3", Keys.ENTER)
+        WebDriverWait(driver, 30).until(lambda driver: driver.find_elements(By.ID, "answer"))
+        rows = [row.text for row in driver.find_elements(By.CSS_SELECTOR, "#answer tbody tr")]
+        assert [row.partition(" in ")[0] for row in rows] == ["this", "half the time", "2 instead of 3"]
+        for field in driver.find_elements(By.CSS_SELECTOR, ".ask input, .ask button"):
+            assert field.accessible_name
+        assert driver.find_element(By.NAME, "time").get_attribute("value") == "2:00:00"
+        wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert not scripts or driver.execute_script(wide) <= 0
+        assert not complaints(driver)

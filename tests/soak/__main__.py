@@ -119,6 +119,9 @@ class Stream:
     def hand_back(self, job_ids):
         return [Outcome(id, "done") for id in job_ids]
 
+    def unpin(self, job_ids):
+        return [Outcome(id, "done") for id in job_ids]
+
     def claim(self, claim, instead_of):
         return True
 

@@ -88,7 +88,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, Row]]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as problem:
         raise Unusable(f"{path}: {problem.strerror or problem}") from problem
-    headings = text.partition("\n")[0].split("|")
+    headings = "".join(text.splitlines()[:1]).split("|")  # lines end where `pipe_table` has them end
     for name in needed:
         if name not in headings:
             raise InvalidPolicy(path, 1, name, headings[0], f"must be a column: print with -P, {', '.join(needed)}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Mapping
 
 from cpsched_sim.errors import Unusable, shown
 from cpsched_sim.systems.slurm import SCONTROL
@@ -11,12 +13,16 @@ LIMIT_S = 120
 """How long Slurm may take to answer."""
 
 
-def printed(command: str = SCONTROL) -> str:
-    """What a command of Slurm prints. Raises `Unusable` where there is none, or where it fails."""
+def printed(command: str = SCONTROL, environment: Mapping[str, str] | None = None, limit_s: float = LIMIT_S) -> str:
+    """What a command of Slurm prints, with some more of an environment.
+
+    Raises `Unusable` where there is no such command, where it fails, or where it takes longer than `limit_s`.
+    """
     try:
         done = subprocess.run(
-            command.split(), capture_output=True, timeout=LIMIT_S, encoding="utf-8", errors="replace", check=False
-        )
+            command.split(), capture_output=True, timeout=limit_s, encoding="utf-8", errors="replace", check=False,
+            env={**os.environ, **(environment or {})},
+        )  # fmt: skip
     except FileNotFoundError as error:
         hint = f"run `{command} > nodes.txt` where Slurm is, and name that file"
         raise Unusable(f"{error.filename} is not on this machine: {hint}") from error

@@ -19,7 +19,8 @@ SCONTROL = "scontrol -o show node"
 SINFO = "sinfo -N -o '%N|%P|%c|%m|%f|%G|%t'"
 _NOTHING = ("", "(null)", "N/A", "n/a")
 _GRES = re.compile(r"gpu(?::[^:,()]*?)??(?::(\d{1,6}))?(?:\([^)]*\))?$")
-_AWAY = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "POWERING", "MAINT", "INVAL", "RESERVED")
+AWAY = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "POWERING", "MAINT", "INVAL", "RESERVED")
+"""Words in the state of a node that cannot be used."""
 _NAMES = {
     "NODELIST": "nodes", "PARTITION": "partitions", "CPUS": "cores", "MEMORY": "memory",
     "AVAIL_FEATURES": "features", "GRES": "gres", "STATE": "state", "WEIGHT": "weight",
@@ -47,7 +48,7 @@ class SlurmNode:
     @property
     def is_away(self) -> bool:
         """Whether it could not be used when this was printed: down, drained, reserved and the like."""
-        return any(word in self.state.upper() for word in _AWAY) or self.state.endswith("*")
+        return any(word in self.state.upper() for word in AWAY) or self.state.endswith("*")
 
 
 @dataclass(frozen=True, slots=True)

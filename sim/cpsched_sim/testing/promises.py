@@ -21,6 +21,7 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import setting_names
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.testing.judge import misplaced, overfull
+from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import can_run, crowds, snapshots, traces
 from cpsched_sim.traces.job import TraceJob
 
@@ -40,9 +41,9 @@ def policy_of(words: str, predictor: str = "walltime") -> Policy:
 
 
 def examples(words: str, many: int) -> settings:
-    """How many worlds to try: fewer for a dispatcher that may call a solver."""
+    """How many worlds to try: fewer for a dispatcher that may call a solver; see `tries`."""
     searches = "effort" in setting_names(DISPATCHERS.find(words))
-    return settings(max_examples=max(3, many // 6) if searches else many, deadline=None)
+    return tries(many // 6 if searches else many)
 
 
 def every_decision_fits_and_says_why_the_others_wait(words: str) -> None:

@@ -32,7 +32,7 @@ ALSO_CALLED: Mapping[str, tuple[str, ...]] = {
 READ = (
     "JobIDRaw", "JobID", "Partition", "Account", "User", "Submit", "Eligible", "Start", "End", "Elapsed", "ElapsedRaw",
     "State", "NNodes", "AllocNodes", "ReqNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "ReqTRES", "AllocTRES", "Timelimit",
-    "TimelimitRaw", "NodeList", "JobName",
+    "TimelimitRaw", "NodeList", "JobName", "QOS", "Reservation",
 )  # fmt: skip
 """The columns that are read; others may be there."""
 NEEDED = ("JobIDRaw", "Submit", "Start", "End", "Timelimit")

@@ -52,7 +52,7 @@ class Record(NamedTuple):
     """One job of a trace. Names are "" where the trace has none.
 
     `start_s` is when the job really started, None where the trace does not tell; `nodes` where it ran, as Slurm spells
-    lists of nodes.
+    lists of nodes. `qos` and `reservation` are what it was submitted under.
     """
 
     id: int
@@ -66,6 +66,8 @@ class Record(NamedTuple):
     account: str = ""
     start_s: int | None = None
     nodes: str = ""
+    qos: str = ""
+    reservation: str = ""
 
     def with_request(self, request: Request) -> TraceJob:
         """The job, asking for `request`: what `ask` means on a system."""

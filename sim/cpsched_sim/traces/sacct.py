@@ -22,6 +22,7 @@ Times are local times without a zone: they become seconds since 1970 as if they 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from sys import intern
@@ -126,7 +127,7 @@ class SacctReader(Reader):
         submit_s, eligible_s, start_s, end_s = self._times(fields)
         run_s = self._run_s(fields, start_s, end_s)
         if run_s is None or start_s is None:
-            self.tally.dropped[self._why_not(fields, start_s, end_s)] += 1
+            self._leave_out(fields, (submit_s, eligible_s, start_s, end_s))
             return None
         if submit_s is None:
             raise self._wrong("Submit", self._get(fields, "Submit"), "must be a time")
@@ -147,7 +148,13 @@ class SacctReader(Reader):
             self._get(fields, "Account"),
             self._recorded_s(submit_s, start_s),
             self._get(fields, "NodeList"),
+            self._get(fields, "QOS"),
+            self._get(fields, "Reservation"),
         )
+
+    def _leave_out(self, fields: list[str], times: Sequence[int | None]) -> None:
+        """Count a job that never ran, or has not ended; `times` are those of `_TIMES`."""
+        self.tally.dropped[self._why_not(fields, times[2], times[3])] += 1
 
     def _is_header(self, text: str) -> bool:
         return text.rstrip("\r\n") == self.columns.header or ("JobID" in text and bool(separator_of(text)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cpsched_bridge.watch.exporter import Exporter
 
 ALLOWED = {"le", "mode", "kind", "result", "phase", "reason", "state", "version"}
-ALLOWED |= {"path", "status", "resource", "command", "action", "direction", "check"}
+ALLOWED |= {"path", "status", "resource", "command", "action", "direction", "check", "outcome"}
 ALLOWED |= {"partition"}  # an administrator's word: Slurm refuses jobs for partitions that do not exist
 
 

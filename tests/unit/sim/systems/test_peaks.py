@@ -1,13 +1,14 @@
 """A cluster as its accounting shows it."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_sim.errors import Unusable
 from cpsched_sim.systems.drafting import checked
 from cpsched_sim.systems.peaks import of_records
 from cpsched_sim.systems.system import System
+from cpsched_sim.testing.tries import tries
 from cpsched_sim.traces.record import Processors, Record, Units
 from cpsched_sim.workloads.drafts import draft_of
 from cpsched_sim.workloads.load import load
@@ -98,7 +99,7 @@ JOBS = st.tuples(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(st.lists(JOBS, min_size=1, max_size=12), st.booleans())
 def test_every_job_of_the_file_fits_on_what_comes_out(rows, placed):
     records = [
