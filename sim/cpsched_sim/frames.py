@@ -21,8 +21,8 @@ def of_jobs(items: Sequence[TraceJob], schedule: Schedule) -> DataFrame:
     """One row per job of the trace, by job id, in order of arrival. Raises `Unusable` where pandas is not installed.
 
     Columns: user, name, queue, account, submit_s, walltime_s, run_s, units, processors, start_s, end_s, wait_s,
-    bounded_slowdown, recorded_start_s. Start, end and wait are whole seconds, missing (`<NA>`) where the job never
-    started; so is the bounded slowdown (NaN), and the recorded start where the trace does not tell it.
+    bounded_slowdown, recorded_start_s, power_w. Start, end and wait are whole seconds, missing (`<NA>`) where the job
+    never started; so is the bounded slowdown (NaN), and recorded start and power where the trace does not tell them.
     """
     pandas = _pandas()
     jobs = [item.job for item in items]
@@ -33,6 +33,9 @@ def of_jobs(items: Sequence[TraceJob], schedule: Schedule) -> DataFrame:
 
     told = np.array([item.recorded_start_s is not None for item in items], np.bool_)
     recorded_s = np.fromiter((item.recorded_start_s or 0 for item in items), np.int64, len(items))
+
+    drew = np.array([item.power_w is not None for item in items], np.bool_)
+    power_w = np.fromiter((item.power_w or 0 for item in items), np.int64, len(items))
 
     def known(values: IntArray, where: BoolArray = ran) -> Any:
         return pandas.arrays.IntegerArray(values.copy(), mask=~where)
@@ -52,6 +55,7 @@ def of_jobs(items: Sequence[TraceJob], schedule: Schedule) -> DataFrame:
         "wait_s": known(wait_s),
         "bounded_slowdown": np.where(ran, bounded_slowdown(wait_s, run_s), np.nan),
         "recorded_start_s": known(recorded_s, told),
+        "power_w": known(power_w, drew),
     }
     return pandas.DataFrame(columns, index=pandas.Index([job.id for job in jobs], name="job"))
 

@@ -12,7 +12,7 @@ from cpsched.catalogue import Catalogues
 from cpsched.listing import Listing
 from cpsched.model import IntArray, Job, JobTable
 from cpsched.predictors.base import Predictor
-from cpsched_sim import offline
+from cpsched_sim import offline, soft_walltime
 from cpsched_sim.traces.job import TraceJob
 
 
@@ -52,6 +52,6 @@ ORACLE = Listing(
     "-R in cp19, pcp20, mod17; clairvoyant in debs24",
     OraclePredictor,
 )
-PREDICTORS = catalogue.PREDICTORS.with_(ORACLE)
+PREDICTORS = catalogue.PREDICTORS.with_(ORACLE, *soft_walltime.LISTED)
 SIMULATED = Catalogues(catalogue.DISPATCHERS.with_(*offline.LISTED), PREDICTORS)
-"""What a simulation looks names up in: the core's, the oracle, and the dispatchers that know a whole trace."""
+"""What a simulation looks names up in: the core's, and the predictors and dispatchers that know a whole trace."""

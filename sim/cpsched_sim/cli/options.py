@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     from cpsched_sim.traces.sacct import Dialect
 
 MOST_CHARGE_MS = 86_400_000
-Trace = Annotated[Path, typer.Argument(help="A trace: SWF, `sacct -P` lines, or cpsched's own format; .gz too.")]
+Trace = Annotated[
+    Path,
+    typer.Argument(
+        help="A trace: SWF, `sacct -P` lines, cpsched's own format (.gz too), PM100's or Kestrel's Parquet."
+    ),
+]
 SystemName = Annotated[
     str | None, typer.Option("--system", help="A system by name or file; default: what the trace names, else pool.")
 ]

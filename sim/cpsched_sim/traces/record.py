@@ -52,7 +52,8 @@ class Record(NamedTuple):
     """One job of a trace. Names are "" where the trace has none.
 
     `start_s` is when the job really started, None where the trace does not tell; `nodes` where it ran, as Slurm spells
-    lists of nodes. `qos` and `reservation` are what it was submitted under.
+    lists of nodes. `qos` and `reservation` are what it was submitted under. `soft_walltime_s` is what the site expected
+    it to take, and `power_w` what it drew in the mean, None where the trace does not tell.
     """
 
     id: int
@@ -68,6 +69,8 @@ class Record(NamedTuple):
     nodes: str = ""
     qos: str = ""
     reservation: str = ""
+    soft_walltime_s: int | None = None
+    power_w: int | None = None
 
     def with_request(self, request: Request) -> TraceJob:
         """The job, asking for `request`: what `ask` means on a system."""
@@ -81,7 +84,7 @@ class Record(NamedTuple):
             queue=self.queue,
             account=self.account,
         )
-        return TraceJob(job, self.run_s, self.start_s)
+        return TraceJob(job, self.run_s, self.start_s, self.soft_walltime_s, self.power_w)
 
 
 _NO_JOB = ("", ";", "#")

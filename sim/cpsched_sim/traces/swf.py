@@ -17,8 +17,9 @@ The other fields (CPU time, status, group, preceding job, think time) say nothin
 A name that is all digits has an empty prefix, so the prefix rules of the predictor `profile` take any job of the same
 user for a relative. That is as it should be: on UniLu-Gaia-2014-2, which has 27,947 executable numbers in 51,859 jobs,
 its mean absolute error is 251 min so, and 2,278 min where the numbers are kept apart.
-Fractions of a second are cut. Fields beyond the 18th are ignored, with a note (ALCF's traces have 19). Every drop and
-cut is counted by reason in `tally`.
+Fractions of a second are cut. Fields beyond the 18th are ignored, with a note (ALCF's traces have 19), but for the 21
+of Frontier's traces: the last ones then tell what a job asks for (`cpsched_sim.traces.swf21`). Every drop and cut is
+counted by reason in `tally`.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ from sys import intern
 
 from cpsched.listing import Listing
 from cpsched_sim.reading.lines import lines_of
-from cpsched_sim.traces.record import Processors, Reader, Record
+from cpsched_sim.traces import swf21
+from cpsched_sim.traces.record import Ask, Processors, Reader, Record, Units
 
 FIELDS = 18
+_LOOKED_AT = 20
+"""Lines of which the first that is long enough for a job tells how many fields the file has."""
 _FIELD_NAMES = {0: "job", 1: "submit", 2: "wait", 3: "run", 4: "allocated", 6: "used_memory", 7: "processors"}
 _FIELD_NAMES |= {8: "requested_time", 9: "requested_memory"}
+_FIELD_NAMES |= {18: "gpus", 19: "soft_walltime", 20: "nodes"}
 
 
 class SwfReader(Reader):
@@ -55,19 +60,27 @@ class SwfReader(Reader):
     def __init__(self, path: Path, lenient: bool = False) -> None:
         super().__init__(path, lenient)
         self.comments: list[str] = []
-        self._asks: dict[tuple[str, str, str, str, str], Processors] = {}
+        self._asks: dict[tuple[str, ...], Ask] = {}
         self._values: dict[str, list[str]] = {}
         self._rest = lines_of(path)
         self._first = self._read_header()
         self.header = {key: "\n".join(values) for key, values in self._values.items()}
+        self._extended = bool(self._first) and swf21.is_extended(self._first[-1][1].split())
+        if self._extended:
+            self.resources = ("cores", "gpus")
 
     def _read_header(self) -> list[tuple[int, str]]:
+        """Read on to the first line that is long enough for a job; the lines from the first one that is no comment."""
+        first: list[tuple[int, str]] = []
         for number, text in self._rest:
             self.line = number
             if text.strip() and not self._is_comment(text):
-                return [(number, text)]
-            self._pass_over()
-        return []
+                first.append((number, text))
+                if len(text.split()) >= FIELDS or len(first) == _LOOKED_AT:
+                    break
+            else:
+                self._pass_over()
+        return first
 
     def _is_comment(self, text: str) -> bool:
         stripped = text.lstrip()
@@ -89,9 +102,10 @@ class SwfReader(Reader):
         fields = text.split()
         if not fields or (fields[0][0] == ";" and self._is_comment(text)):
             return None
-        if len(fields) != FIELDS:
-            if len(fields) < FIELDS:
-                raise self._wrong("fields", len(fields), f"must be {FIELDS}")
+        expected = swf21.FIELDS if self._extended else FIELDS
+        if len(fields) != expected:
+            if self._extended or len(fields) < FIELDS:
+                raise self._wrong("fields", len(fields), f"must be {expected}")
             self.tally.ignored[f"fields beyond the {FIELDS} of the format"] += 1
         try:
             id, submit_s, wait_s = int(fields[0]), int(fields[1]), int(fields[2])
@@ -103,8 +117,8 @@ class SwfReader(Reader):
         if run_s < 1:
             self.tally.dropped["run time below 1 s (never ran, or unknown)"] += 1
             return None
-        ask = self._ask(fields)
-        if ask.processors < 1:
+        ask = self._nodes(fields) if self._extended else self._ask(fields)
+        if isinstance(ask, Processors) and ask.processors < 1:
             self.tally.dropped["no processors, neither requested nor allocated"] += 1
             return None
         if walltime_s < 1:
@@ -122,9 +136,27 @@ class SwfReader(Reader):
             _text(fields[13]),
             _text(fields[14]),
             start_s=submit_s + wait_s if wait_s >= 0 else None,
+            soft_walltime_s=self._soft_s(fields),
         )
 
-    def _ask(self, fields: list[str]) -> Processors:
+    def _soft_s(self, fields: list[str]) -> int | None:
+        soft_s = self._whole(fields, 19) if self._extended else 0
+        return soft_s if soft_s > 0 else None
+
+    def _nodes(self, fields: list[str]) -> Ask:
+        key = (fields[15], fields[18], fields[20])
+        ask = self._asks.get(key)
+        if ask is None:
+            told = swf21.nodes_of(fields[20])
+            if told is None:
+                raise self._wrong("nodes", fields[20], "must be like frontier:excl:2500x112, nodes x cores")
+            gpus = -(-max(0, self._whole(fields, 18)) // told.nodes)
+            each = (("cores", told.each_cores), *((("gpus", gpus),) if gpus else ()))
+            ask = Units(told.nodes, each, told.nodes > 1, told.exclusive, _text(fields[15]))
+            self._asks[key] = ask
+        return ask
+
+    def _ask(self, fields: list[str]) -> Ask:
         key = (fields[7], fields[4], fields[9], fields[6], fields[15])
         ask = self._asks.get(key)
         if ask is None:
@@ -156,4 +188,11 @@ def _text(number: str) -> str:
     return "" if number == "-1" else intern(number)
 
 
-LISTED = (Listing("swf", "Standard Workload Format: 18 numbers a line.", "Feitelson et al., version 2.2", SwfReader),)
+LISTED = (
+    Listing(
+        "swf",
+        "Standard Workload Format: 18 fields a line, or the 21 of Frontier's traces.",
+        "Feitelson et al., version 2.2",
+        SwfReader,
+    ),
+)

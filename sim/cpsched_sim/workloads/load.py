@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
@@ -19,6 +19,7 @@ from cpsched.whereabouts import place_of
 from cpsched_sim.errors import InvalidTrace, SimError, Unusable, shown
 from cpsched_sim.files import sha256_of
 from cpsched_sim.reading.glance import look_at
+from cpsched_sim.reading.parquet import KIND, columns_of
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
 from cpsched_sim.systems.system import Boundless, System, SystemFile, load_system, named_system
 from cpsched_sim.traces.job import TraceJob
@@ -106,13 +107,33 @@ def _recognised(path: Path) -> Listing:
     """
     glance = look_at(path)
     formats = [known for known in FORMATS.all() if isinstance(known, Listing)]
+    if glance.seems == KIND:
+        return _of_table(path, formats)
     for known in formats:
         if glance.lines and _knows(known, glance.lines[0]):
             return known
     if any(SwfReader.looks_like_one(line) for line in glance.lines[:_LOOKED_AT]):
         return FORMATS.find("swf")
-    names = ", ".join(known.name for known in formats)
-    raise Unusable(f"{path}: seems to be {glance.seems}, no trace; formats read, also gzipped: {names}")
+    texts, tables = ([known.name for known in formats if _is_table(known) is so] for so in (False, True))
+    read = f"formats read, also gzipped: {', '.join(texts)}; tables: {', '.join(tables)}"
+    raise Unusable(f"{path}: seems to be {glance.seems}, no trace; {read}")
+
+
+def _is_table(format: Listing) -> bool:
+    return hasattr(format.factory, "recognises_columns")
+
+
+def _of_table(path: Path, formats: Sequence[Listing]) -> Listing:
+    """The format that knows the columns of a Parquet table. Raises `Unusable` where none does."""
+    names = columns_of(path)
+    tables = list(filter(_is_table, formats))
+    for known in tables:
+        with _faults_of(known.name):
+            if known.factory.recognises_columns(names):  # type: ignore[attr-defined]
+                return known
+    some = ", ".join(names[:_SOME]) + (f" and {len(names) - _SOME} more" if len(names) > _SOME else "")
+    known_as = ", ".join(known.name for known in tables)
+    raise Unusable(f"{path}: is {KIND} with the columns {some}, no trace; tables read: {known_as}")
 
 
 def _knows(format: Listing, first: str) -> bool:

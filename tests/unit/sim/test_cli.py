@@ -88,7 +88,7 @@ def test_settings_find_their_owner(four_jobs):
         (["--dispatcher", "fastest"], "unknown dispatcher 'fastest'; known: advised, cp-af, "),
         (
             ["--predictor", "crystal"],
-            "unknown predictor 'crystal'; known: last-two, oracle, profile, quantile, walltime",
+            "unknown predictor 'crystal'; known: last-two, oracle, profile, quantile, soft-walltime, walltime",
         ),
         (["--system", "marconi"], "unknown system 'marconi'; known: eurora, kit-forhlr2, pool"),
         (["--set", "colour=red"], "unknown parameter of easy, walltime or the policy 'colour'; known: allocation"),

@@ -12,7 +12,7 @@ from cpsched_sim.errors import InvalidTrace, Unusable
 from cpsched_sim.workloads.load import load, open_trace
 from tests.unit.sim.traces.test_swf import line
 
-FORMATS = "formats read, also gzipped: native, sacct, swf"
+FORMATS = "formats read, also gzipped: native, sacct, swf; tables: kestrel, pm100"
 JOBS = f"; MaxProcs: 8\n{line('1')}\n{line('2')}\n"
 
 

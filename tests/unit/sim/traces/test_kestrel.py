@@ -1,0 +1,106 @@
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from cpsched_sim.errors import InvalidTrace
+from cpsched_sim.traces.kestrel import KestrelReader
+from cpsched_sim.traces.record import Units
+from tests.unit.sim.traces.tables import MORNING_S, MOUNTAIN, at, kestrel, write
+
+
+@pytest.fixture
+def read(tmp_path):
+    def reader(*rows, lenient=False, **types):
+        return KestrelReader(write(tmp_path / "month.parquet", rows, **types), lenient)
+
+    return reader
+
+
+def test_a_row_becomes_a_record(read):
+    record = next(iter(read(kestrel())))
+    assert (record.id, record.submit_s, record.start_s) == (7, MORNING_S, MORNING_S + 300)
+    assert (record.run_s, record.walltime_s) == (600, 4 * 3600)
+    assert (record.user, record.account, record.name) == ("1111111", "2222222", "0a1b2c3")
+    assert (record.queue, record.qos) == ("short", "normal")
+    assert (record.nodes, record.power_w) == ("x1004c3s0b1n1,x1004c3s0b1n2", 1200)
+    assert record.ask == Units(2, (("cores", 104),), distinct=True, partition="short")
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ns", "UTC"), pa.timestamp("us", "-07:00"), pa.timestamp("ms")])
+def test_months_come_in_different_zones(read, kind):
+    times = ("submit_time", "start_time", "end_time")
+    row = kestrel()
+    row |= {} if kind.tz else {name: row[name].replace(tzinfo=None) for name in times}
+    record = next(iter(read(row, **dict.fromkeys(times, kind))))
+    assert (record.submit_s, record.start_s, record.run_s) == (MORNING_S, MORNING_S + 300, 600)
+
+
+def test_times_that_are_spelled_out_have_their_zone(read):
+    spelled = {
+        name: str(at(seconds, MOUNTAIN)).removesuffix(":00")
+        for name, seconds in (("submit_time", 0), ("start_time", 300), ("end_time", 900))
+    }
+    assert spelled["submit_time"] == "2020-05-03 23:00:00-07"
+    record = next(iter(read(kestrel(**spelled))))
+    assert (record.submit_s, record.start_s, record.run_s) == (MORNING_S, MORNING_S + 300, 600)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected_s"),
+    [
+        (timedelta(days=2, seconds=5), 172_805), (90, 90), ("04:00:00", 14_400), ("2 days", 172_800),
+        ("1 day 00:00:01", 86_401), ("10 days, 12:00:00", 907_200), ("36:00:00", 129_600), (None, 600),
+    ],
+)  # fmt: skip
+def test_limits_are_intervals(read, limit, expected_s):
+    kind = {"wallclock_req": pa.int64()} if limit is None else {}
+    assert next(iter(read(kestrel(wallclock_req=limit), **kind))).walltime_s == expected_s
+
+
+@pytest.mark.parametrize("limit", ["", "days", "soon", "1:2:3", "2 days 4"])
+def test_what_is_no_interval_is_refused(read, limit):
+    with pytest.raises(InvalidTrace, match=r":1: wallclock_req: .*: must be an interval like 04:00:00"):
+        list(read(kestrel(wallclock_req=limit)))
+
+
+def test_tasks_of_an_array_are_jobs(read):
+    assert [record.id for record in read(kestrel("7"), kestrel("7_3"), kestrel("8+1"))] == [7, -70000003, -89000001]
+
+
+def test_a_job_whose_number_is_none_names_row_and_column(read):
+    with pytest.raises(InvalidTrace, match=r":2: id: seven: must be a whole number"):
+        list(read(kestrel("6"), kestrel("seven")))
+
+
+def test_a_pending_array_is_dropped_before_its_number_is_read(read):
+    reader = read(kestrel("9_[1-5]", start_time=None, end_time=None), kestrel("7"))
+    assert [record.id for record in reader] == [7]
+    assert reader.tally.lines() == ["dropped 1 jobs: never started, or had not ended"]
+
+
+def test_what_was_requested_stands_in_for_what_is_not_told(read):
+    rows = [kestrel("1", nodes_used=0, processors_used=0), kestrel("2", gpus_requested=7)]
+    asks = [record.ask for record in read(*rows)]
+    assert asks[0].each == (("cores", 52),)
+    assert asks[1].each == (("cores", 104), ("gpus", 4))
+
+
+@pytest.mark.parametrize(
+    ("joules", "power_w", "ignored"),
+    [(600, 1, 0), (0, None, 0), (None, None, 0), (2**64 - 2, None, 1), (299, None, 1), (-600, None, 1)],
+)
+def test_energy_is_power_where_it_was_measured(read, joules, power_w, ignored):
+    kind = pa.uint64() if joules and joules > 0 else pa.int64()
+    reader = read(kestrel(consumed_energy_raw_joules=joules), consumed_energy_raw_joules=kind)
+    assert next(iter(reader)).power_w == power_w
+    assert reader.tally.ignored.total() == ignored
+
+
+def test_nodes_may_be_spelled_as_a_database_does(read):
+    assert next(iter(read(kestrel(nodelist="{x1,x2}")))).nodes == "x1,x2"
+
+
+def test_a_job_without_nodes_is_refused(read):
+    with pytest.raises(InvalidTrace, match=r"nodes_req, processors_req: \(0, 208\): must be positive"):
+        list(read(kestrel(nodes_used=0, nodes_req=0)))

@@ -1,0 +1,137 @@
+import pyarrow as pa
+import pytest
+
+from cpsched_sim.errors import InvalidTrace
+from cpsched_sim.traces.pm100 import Pm100Reader
+from cpsched_sim.traces.record import Units
+from tests.unit.sim.traces.tables import MORNING_S, at, pm100, write
+
+
+@pytest.fixture
+def read(tmp_path):
+    def reader(*rows, lenient=False, **types):
+        return Pm100Reader(write(tmp_path / "job_table.parquet", rows, **types), lenient)
+
+    return reader
+
+
+def test_a_row_becomes_a_record(read):
+    record = next(iter(read(pm100())))
+    assert (record.id, record.submit_s, record.start_s) == (1, MORNING_S, MORNING_S + 300)
+    assert (record.run_s, record.walltime_s) == (600, 3600)
+    assert (record.user, record.queue, record.qos) == ("17", "1", "0")
+    assert (record.nodes, record.power_w) == ("r1n1,r1n2", 1100)
+    assert record.ask == Units(2, (("cores", 32), ("memory_mib", 204_800), ("gpus", 4)), distinct=True, partition="1")
+
+
+@pytest.mark.parametrize(
+    ("shared", "exclusive"), [("0", True), ("no", True), ("1", False), ("OK", False), (None, False)]
+)
+def test_a_job_that_shares_no_node_has_its_nodes_whole(read, shared, exclusive):
+    ask = next(iter(read(pm100(shared=shared), shared=pa.string()))).ask
+    assert ask.exclusive is exclusive
+
+
+@pytest.mark.parametrize(("limit", "expected_s"), [(60, 3600), ("60", 3600), ("INFINITE", 600), (None, 600), (0, 600)])
+def test_the_limit_is_in_minutes_or_none(read, limit, expected_s):
+    kind = pa.string() if isinstance(limit, str) else pa.int64()
+    reader = read(pm100(time_limit=limit), time_limit=kind)
+    assert next(iter(reader)).walltime_s == expected_s
+    taken = ["in 1 jobs: walltime is the run time, since no limit is told"] if expected_s == 600 else []
+    assert reader.tally.lines() == taken
+
+
+@pytest.mark.parametrize(("eligible", "arrival"), [(at(120), 120), (None, 0), (at(301), 0), (at(-5), 0)])
+def test_a_job_arrives_when_it_is_eligible_where_that_is_possible(read, eligible, arrival):
+    record = next(iter(read(pm100(eligible_time=eligible), eligible_time=pa.timestamp("ns", "UTC"))))
+    assert record.submit_s == MORNING_S + arrival
+
+
+def test_jobs_that_did_not_run_are_dropped_and_counted(read):
+    reader = read(
+        pm100(1), pm100(2, start_time=None, end_time=None), pm100(3, end_time=None), pm100(4, end_time=at(300))
+    )
+    assert [record.id for record in reader] == [1]
+    assert reader.tally.lines() == [
+        "dropped 2 jobs: never started, or had not ended",
+        "dropped 1 jobs: run time below 1 s",
+    ]
+
+
+def test_power_is_the_mean_of_what_was_measured(read):
+    rows = [
+        pm100(1, node_power_consumption=[1, 2]),
+        pm100(2, node_power_consumption=[]),
+        pm100(3, node_power_consumption=None),
+        pm100(4, node_power_consumption=[400, None, 600]),
+    ]
+    assert [record.power_w for record in read(*rows)] == [2, None, None, 500]
+
+
+def test_the_earlier_name_of_the_power_is_read(read):
+    row = pm100(power_consumption=[10.0, 20.0, 40.0])
+    del row["node_power_consumption"]
+    assert next(iter(read(row))).power_w == 23
+
+
+def test_columns_that_are_not_there_tell_nothing(read):
+    needed = {name: value for name, value in pm100().items() if name in Pm100Reader.NEEDED}
+    record = next(iter(read(needed)))
+    assert record.ask == Units(2, (("cores", 32),), distinct=True)
+    assert (record.user, record.nodes, record.power_w) == ("", "", None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_nodes_alloc": 0}, ":2: num_nodes_alloc, num_cores_alloc: (0, 64): must be positive"),
+        ({"num_gpus_alloc": -1}, ":2: num_gpus_alloc: -1: must not be negative"),
+        ({"submit_time": None}, ":2: submit_time: : must be told"),
+        ({"job_id": 1}, ":2: job: 1: must appear once"),
+        ({"job_id": None}, ":2: job_id: : must be told"),
+        (
+            {"submit_time": at(-MORNING_S - 1), "eligible_time": at(-MORNING_S - 1)},
+            ":2: submit_s: -1: must be from 0 to 1,099,511,627,776",
+        ),
+    ],
+)
+def test_bad_input_names_file_row_column_value_and_rule(read, fields, message):
+    reader = read(pm100(1), pm100(2, **fields))
+    with pytest.raises(InvalidTrace) as error:
+        list(reader)
+    assert str(error.value) == f"{reader.path}{message}"
+
+
+def test_values_of_another_kind_name_the_column(read):
+    for name, value, shown in (("num_cores_alloc", 1.5, "1.5"), ("mem_alloc", "many", "many")):
+        reader = read(pm100(**{name: value}))
+        with pytest.raises(InvalidTrace, match=f":1: {name}: {shown}: must be a whole number"):
+            list(reader)
+    reader = read(pm100(node_power_consumption="low"))
+    with pytest.raises(InvalidTrace, match=":1: power: low: must be a list of numbers"):
+        list(reader)
+
+
+def test_lenient_reading_skips_and_counts(read):
+    reader = read(pm100(1), pm100(2, num_nodes_alloc=0), pm100(3), lenient=True)
+    assert [record.id for record in reader] == [1, 3]
+    assert reader.tally.broken == 1
+
+
+def test_a_start_before_the_submission_does_not_count_as_recorded(read):
+    reader = read(pm100(submit_time=at(301)))
+    assert next(iter(reader)).start_s is None
+    assert reader.tally.taken.total() == 1
+
+
+def test_a_column_that_is_missing_is_named(read):
+    row = pm100()
+    del row["time_limit"], row["job_id"]
+    with pytest.raises(InvalidTrace, match=r"job_table.parquet:0: columns: job_id, time_limit: must be there"):
+        read(row)
+
+
+def test_more_jobs_than_a_tally_of_lines_without_a_job_can_be_dropped(read, monkeypatch):
+    monkeypatch.setattr("cpsched_sim.traces.record.MAX_LINES_ASIDE", 2)
+    rows = [pm100(job, start_time=None, end_time=None) for job in range(1, 6)]
+    assert [record.id for record in read(*rows, pm100(9))] == [9]

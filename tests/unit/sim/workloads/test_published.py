@@ -1,0 +1,110 @@
+"""Published formats are recognised by every command that takes a trace."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from cpsched_sim import simulate
+from cpsched_sim.cli import app
+from cpsched_sim.errors import Unusable
+from cpsched_sim.whatif.history import read_history
+from cpsched_sim.workloads.load import load, open_trace
+from tests.unit.sim.traces.tables import at, kestrel, pm100, write
+from tests.unit.sim.traces.test_swf21 import frontier
+
+SYSTEM = """\
+name: small
+resources: [cores, memory_mib, gpus]
+node_types: { n: { count: 4, each: { cores: 112, memory_mib: 262144, gpus: 8 } } }
+units: { rule: cores }
+"""
+
+
+def apart(job):
+    """The times of one of several jobs."""
+    return {
+        "submit_time": at(60 * job), "start_time": at(60 * job + 300), "end_time": at(60 * job + 900),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def traces(tmp_path):
+    swf = tmp_path / "frontier.swf"
+    swf.write_text(
+        "\n".join(["; UnixStartTime: 1700000000", *(frontier(str(i), submit=str(i), wait="10") for i in (1, 2, 3)), ""])
+    )
+    return {
+        "swf": swf,
+        "pm100": write(
+            tmp_path / "job_table.parquet", [pm100(i, eligible_time=at(60 * i), **apart(i)) for i in (1, 2, 3)]
+        ),
+        "kestrel": write(tmp_path / "month.parquet", [kestrel(str(i), **apart(i)) for i in (1, 2, 3)]),
+        "system": str((tmp_path / "small.yaml").write_text(SYSTEM) and tmp_path / "small.yaml"),
+    }
+
+
+FORMATS = pytest.mark.parametrize("format", ["swf", "pm100", "kestrel"])
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@FORMATS
+def test_simulate_recognises_it(traces, format):
+    result = invoke("simulate", traces[format], "--system", traces["system"], "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["jobs"] == 3
+
+
+@FORMATS
+def test_compare_shows_what_was_recorded(traces, format):
+    result = invoke("compare", traces[format], "--system", traces["system"], "--dispatchers", "fcfs,easy", "--json")
+    assert result.exit_code == 0, result.output
+    assert "as recorded" in result.stdout
+
+
+@FORMATS
+def test_a_system_file_is_drafted_from_it(traces, tmp_path, format):
+    result = invoke("system", "from-slurm", traces[format], "--name", "guess", "--out", tmp_path / "guess.yaml")
+    assert result.exit_code == 0, result.output
+    assert load(traces[format], str(tmp_path / "guess.yaml")).jobs
+
+
+@FORMATS
+def test_it_is_a_history_to_hold_a_replay_against(traces, format):
+    history = read_history(traces[format])
+    assert [record.start_s - record.submit_s for record in history.ran] == [10 if format == "swf" else 300] * 3
+    assert history.epoch_s == (1_700_000_000 if format == "swf" else 0)
+
+
+def test_what_was_drawn_stands_in_the_frame(traces):
+    frame = simulate(traces["kestrel"], "fcfs", system=traces["system"]).to_frame()
+    assert frame["power_w"].tolist() == [1200] * 3
+    assert simulate(traces["swf"], "fcfs", system=traces["system"]).to_frame()["power_w"].isna().all()
+
+
+def test_soft_walltimes_are_estimates(traces):
+    workload = load(traces["swf"], traces["system"])
+    assert [item.soft_walltime_s for item in workload.jobs] == [150] * 3
+    result = simulate(workload, "easy", "soft-walltime")
+    assert result.left_waiting == 0
+
+
+def test_another_table_is_refused_by_its_columns(tmp_path):
+    path = tmp_path / "other.parquet"
+    pq.write_table(pa.table({name: [1] for name in "abcdefg"}), path)
+    with pytest.raises(Unusable) as error:
+        open_trace(path)
+    assert str(error.value) == (
+        f"{path}: is a Parquet table with the columns a, b, c, d, e and 2 more, no trace; tables read: kestrel, pm100"
+    )
+
+
+def test_zones_are_for_accounting_data_alone(traces):
+    result = invoke("simulate", traces["pm100"], "--zone", "Europe/Rome")
+    assert result.exit_code == 2
+    assert "is read as pm100" in result.output
