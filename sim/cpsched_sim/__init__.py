@@ -6,8 +6,8 @@
 
 What a researcher needs stands here: `load`, `simulate`, `compare`, `recorded`, `METRICS`, what they give back:
 `Workload`, `TraceJob`, `Simulation`, `Comparison`, `Schedule`, and what there is to say of accounting data: `Dialect`.
-To draw results: `draw_bars`, `draw_distributions`, `draw_use`, `draw_shares`, which give a `Picture`. A name is loaded
-when it is first used.
+Many replays by one file: `run_study`, which gives `Results`. To draw results: `draw_bars`, `draw_distributions`,
+`draw_use`, `draw_shares`, which give a `Picture`. A name is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cpsched_sim.experiment import Simulation, simulate
     from cpsched_sim.recorded_schedule import recorded
     from cpsched_sim.report.pictures import Picture, draw_bars, draw_distributions, draw_shares, draw_use
+    from cpsched_sim.study.running import Results, run_study
     from cpsched_sim.traces.job import TraceJob
     from cpsched_sim.traces.sacct import Dialect
     from cpsched_sim.workloads.load import Workload, load
@@ -32,6 +33,7 @@ _HOME_OF = {
     "Comparison": "cpsched_sim.comparison",
     "Dialect": "cpsched_sim.traces.sacct",
     "Picture": "cpsched_sim.report.pictures",
+    "Results": "cpsched_sim.study.running",
     "Schedule": "cpsched_sim.cluster.replay",
     "Simulation": "cpsched_sim.experiment",
     "TraceJob": "cpsched_sim.traces.job",
@@ -43,6 +45,7 @@ _HOME_OF = {
     "draw_use": "cpsched_sim.report.pictures",
     "load": "cpsched_sim.workloads.load",
     "recorded": "cpsched_sim.recorded_schedule",
+    "run_study": "cpsched_sim.study.running",
     "simulate": "cpsched_sim.experiment",
 }
 """Name -> the module that it comes from."""
@@ -52,6 +55,7 @@ __all__ = [
     "Comparison",
     "Dialect",
     "Picture",
+    "Results",
     "Schedule",
     "Simulation",
     "TraceJob",
@@ -63,6 +67,7 @@ __all__ = [
     "draw_use",
     "load",
     "recorded",
+    "run_study",
     "simulate",
 ]
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import multiprocessing
 import os
 import signal
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -104,12 +106,13 @@ def compare_in_processes(
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """What is heard of a process that ended without its last word."""
+    """What is heard of a process that ended without its last word; `late` where it was ended after its time."""
 
     exit_code: int | None
+    late: bool = False
 
     def __str__(self) -> str:
-        return f"its process died with exit code {self.exit_code}"
+        return "it took too long" if self.late else f"its process died with exit code {self.exit_code}"
 
 
 def side_by_side(
@@ -118,17 +121,20 @@ def side_by_side(
     processes: int,
     heard: Callable[[int, object], bool],
     looked: Callable[[], None] = lambda: None,
+    limit_s: float = math.inf,
 ) -> None:
     """Do `work(*tasks[index], pipe)` for every task, each in a process of its own, at most so many at once.
 
     `heard` is told what a process sends, and says whether that was its last word; of a process that ended without
-    one it is told `Died`. `looked` is called about once a second. Any exception, Ctrl-C included, ends all processes.
+    one it is told `Died`; so it is of one that takes longer than `limit_s`, which is ended. `looked` is called about
+    once a second. Any exception, Ctrl-C included, ends all processes.
     """
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(list(_IMPORTED_ONCE))  # no effect on a server that runs already
     environment = dict(os.environ)
     waiting = list(tasks.items())[::-1]
     running: dict[Connection, tuple[int, ForkServerProcess]] = {}
+    began_s: dict[int, float] = {}
     try:
         while waiting or running:
             while waiting and len(running) < processes:
@@ -138,6 +144,7 @@ def side_by_side(
                 with _interrupts_held():
                     process.start()
                     running[ours] = index, process
+                began_s[index] = time.monotonic()
                 theirs.close()
             for pipe in wait(list(running), timeout=1.0):
                 assert isinstance(pipe, Connection)
@@ -145,6 +152,12 @@ def side_by_side(
                 if heard(index, _received(pipe, process)):
                     del running[pipe]
                     process.join()
+            for pipe, (index, process) in list(running.items()):
+                if time.monotonic() - began_s[index] > limit_s:
+                    process.kill()
+                    process.join()
+                    del running[pipe]
+                    heard(index, Died(process.exitcode, late=True))
             looked()
     finally:
         for _, process in running.values():

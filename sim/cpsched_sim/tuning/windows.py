@@ -79,7 +79,7 @@ def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int)
     if length_s < window_days * DAY_S:
         notes.append(f"windows are {length_s / DAY_S:.2g} days long, so that there are {FEWEST_WINDOWS}")
     begins = [last_s - length_s * (at + 1) for at in range((last_s - first_s) // length_s)][::-1]
-    found = [_cut(workload, submits, begin_s, begin_s + length_s, most_jobs) for begin_s in begins]
+    found = [cut_window(workload, submits, begin_s, begin_s + length_s, most_jobs) for begin_s in begins]
     kept = [window for window in found if window.judged >= FEWEST_JOBS]
     if len(kept) < len(found):
         notes.append(f"{len(found) - len(kept)} of {len(found)} windows have fewer than {FEWEST_JOBS} jobs: left out")
@@ -97,7 +97,11 @@ def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int)
     return Halves(tuple(sides[0]), tuple(sides[1])), notes
 
 
-def _cut(workload: Workload, submits: Sequence[int], from_s: int, to_s: int, most_jobs: int) -> Window:
+def cut_window(workload: Workload, submits: Sequence[int], from_s: int, to_s: int, most_jobs: int) -> Window:
+    """The window of jobs that arrive from `from_s` on and before `to_s`; `submits` are the arrivals of all jobs.
+
+    It ends earlier where it has more than `most_jobs`, and so do its margins.
+    """
     margin_s = int(MARGIN * (to_s - from_s))
     first, last = bisect_left(submits, from_s), bisect_left(submits, to_s)
     if last - first > most_jobs:

@@ -7,60 +7,27 @@ from functools import partial
 from html import escape
 from typing import Any
 
-from cpsched_sim import html
-from cpsched_sim.errors import Unusable, shown
+from cpsched_sim.errors import shown
 from cpsched_sim.report import weeks
+from cpsched_sim.report.page import document, picture, table
 from cpsched_sim.whatif.fidelity import in_time
 from cpsched_sim.whatif.findings import QUANTILES, mean_wait
 from cpsched_sim.whatif.letter import amount, cap, facts_of, fidelity_in_words, is_told, signed, span
 
-_STYLE = """
-:root { color-scheme: light dark; --page: #fff; --ink: #1c2024; --quiet: #6b7280; --band: #e7eaee; --good: #1a7f37;
-  --bad: #b42318; --line0: #2563eb; --line1: #d97706; --line2: #059669; --line3: #9333ea; --line4: #dc2626;
-  --line5: #0891b2; --line6: #65a30d; --line7: #db2777 }
-@media (prefers-color-scheme: dark) { :root { --page: #14171a; --ink: #e6e8ea; --quiet: #9aa3ad; --band: #2a3036;
-  --good: #4ac26b; --bad: #ff7b6b; --line0: #6ea8fe; --line1: #f5b04d; --line2: #4fd1a1; --line3: #c792ff;
-  --line4: #ff8a80; --line5: #4dd0e1; --line6: #aed581; --line7: #f48fb1 } }
-body { margin: 0 auto; padding: 1.2rem; max-width: 62rem; background: var(--page); color: var(--ink);
-  font: 1rem/1.5 system-ui, sans-serif }
-h1 { font-size: 1.5rem } h2 { margin-top: 2.2rem; border-bottom: 1px solid var(--band) }
-.said { font-size: 1.15rem } .verdict { padding: .6rem 1rem; border-left: .35rem solid var(--quiet);
-  background: var(--band) } .verdict.good, .verdict.fair { border-color: var(--good) }
-.verdict.poor, .verdict.hopeless { border-color: var(--bad) }
-svg { display: block; width: 100%; height: auto; max-width: 48rem } svg text { font-family: system-ui, sans-serif }
-.table { overflow-x: auto } table { border-collapse: collapse; margin: .6rem 0; font-size: .9rem }
-caption { text-align: left; font-weight: 600 }
-td:not(:first-child):not(:last-child) { white-space: nowrap }
-th, td { padding: .2rem .7rem .2rem 0; text-align: right;
-  border-bottom: 1px solid var(--band); vertical-align: top } th:first-child, td:first-child { text-align: left }
-p.quiet, summary { color: var(--quiet) } .told { color: var(--ink) }
-@media print { :root { --page: #fff; --ink: #000; --quiet: #555; --band: #ddd } body { max-width: none; padding: 0;
-  font-size: 10pt } details:not([open]) { display: none } h2 { break-after: avoid } svg, table { break-inside: avoid } }
-"""
-_HEAD = (
-    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-    '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-)
 MOST_DOTS = 14
 
 
 def page(found: Mapping[str, Any]) -> str:
     """The whole report."""
     title = f"What if: {shown(found['file'])}"
-    parts = [
-        _HEAD,
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>",
-        f"<h1>{escape(title)}</h1>",
-    ]
-    parts += [f'<p class="said">{escape(sentence)}</p>' for sentence in found["sentences"]]
+    parts = [f'<p class="said">{escape(sentence)}</p>' for sentence in found["sentences"]]
     parts += [*_first_picture(found), _verdict(found)]
     parts += ["<h2>How near the twin comes</h2>", *_fidelity(found)]
     parts += ["<h2>Waits, queue and use</h2>", *_over_time(found)]
     for at, case in enumerate(found["cases"]):
         parts += [f"<h2>{escape(cap(shown(case['name'])))}</h2>", *_case(case, at)]
-    parts += ["<h2>What was replayed, and what was not</h2>", *_facts(found), "</main></body></html>"]
-    return "\n".join(parts) + "\n"
+    parts += ["<h2>What was replayed, and what was not</h2>", *_facts(found)]
+    return document(title, parts)
 
 
 def _verdict(found: Mapping[str, Any]) -> str:
@@ -81,7 +48,7 @@ def _first_picture(found: Mapping[str, Any]) -> Iterator[str]:
         for name, row in rows
     ]
     label = f"mean wait against the twin's, {unit} (left: shorter; band: the twin's own error)"
-    yield from _picture(lambda: weeks.dots(dots, label, max(row["twin_error"] for _, row in rows) / unit_s, "first"))
+    yield from picture(lambda: weeks.dots(dots, label, max(row["twin_error"] for _, row in rows) / unit_s, "first"))
     yield _numbers(
         "Mean wait", ("case", "twin", "case's", "difference", "95 % interval", "told?"),
         ([name, amount(row["twin"], "s"), amount(row["case"], "s"), signed(row["difference"], "s"),
@@ -91,11 +58,11 @@ def _first_picture(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _fidelity(found: Mapping[str, Any]) -> Iterator[str]:
     near = found["fidelity"]
-    yield _table("Figures", ("figure", "real", "twin", "off by"), (
+    yield table("Figures", ("figure", "real", "twin", "off by"), (
         [row["name"], amount(row["real"], row["unit"]), amount(row["twin"], row["unit"]),
          signed(row["off"], row["unit"])]
         for row in near["figures"]))  # fmt: skip
-    yield _table(
+    yield table(
         "By class, mean waits",
         ("class", "jobs", "real", "twin", "difference", "95 % interval", "within 5 min"),
         ([f"{row['kind']}: {shown(row['name'])}", f"{row['jobs']:,}", in_time(row["real_mean_wait_s"]),
@@ -112,7 +79,7 @@ def _over_time(found: Mapping[str, Any]) -> Iterator[str]:
     names |= {case["name"]: case["lines"] for case in found["cases"]}
     spread = {name: ([max(0.0, s) for s in each["wait_quantiles_s"]], [float(q) for q in QUANTILES])
               for name, each in names.items()}  # fmt: skip
-    yield from _picture(lambda: weeks.lines(spread, "wait, s", "% of jobs that waited no longer", "waits", True))
+    yield from picture(lambda: weeks.lines(spread, "wait, s", "% of jobs that waited no longer", "waits", True))
     some = [at for at, part in enumerate(QUANTILES) if part in (10, 50, 80, 90, 96, 100)]
     yield _numbers(
         "Waits", ("", *(f"{QUANTILES[at]} % within" for at in some)),
@@ -124,7 +91,7 @@ def _over_time(found: Mapping[str, Any]) -> Iterator[str]:
             name: (_spread(len(each[key]), days), [factor * value for value in each[key]])
             for name, each in names.items()
         }
-        yield from _picture(partial(weeks.lines, series, "day", up, key))
+        yield from picture(partial(weeks.lines, series, "day", up, key))
         yield _numbers(cap(up), ("", "mean", "most"), (
             [name, f"{factor * _mean(each[key]):.1f}", f"{factor * max(each[key], default=0.0):.1f}"]
             for name, each in names.items()))  # fmt: skip
@@ -133,7 +100,7 @@ def _over_time(found: Mapping[str, Any]) -> Iterator[str]:
 def _case(case: Mapping[str, Any], at: int) -> Iterator[str]:
     if case["never_started"]:
         yield f"<p>{case['never_started']:,} jobs that the twin starts never start here, and count nowhere.</p>"
-    yield _table(
+    yield table(
         "All judged jobs",
         ("figure", "twin", "here", "difference", "95 % interval", "users who react", "told?"),
         ([row["name"], amount(row["twin"], row["unit"]), amount(row["case"], row["unit"]),
@@ -147,8 +114,8 @@ def _case(case: Mapping[str, Any], at: int) -> Iterator[str]:
         dots = [(f"{row['kind']}: {shown(row['name'], 30)}", row["difference"] / unit_s,
                  *(each / unit_s for each in row["interval"])) for row in drawn]  # fmt: skip
         label = f"mean wait against the twin's, {unit} (the {len(drawn)} classes with most jobs)"
-        yield from _picture(lambda: weeks.dots(dots, label, 0.0, f"classes{at}"))
-    yield _table(
+        yield from picture(lambda: weeks.dots(dots, label, 0.0, f"classes{at}"))
+    yield table(
         "By class, mean waits",
         ("class", "jobs", "twin", "here", "difference", "95 % interval", "told?"),
         ([f"{row['kind']}: {shown(row['name'])}", f"{row['jobs']:,}", in_time(row["twin_mean_wait_s"]),
@@ -156,18 +123,18 @@ def _case(case: Mapping[str, Any], at: int) -> Iterator[str]:
           "yes" if is_told(row) else row["verdict"]] for row in case["classes"]),
     )  # fmt: skip
     if case["losers"]:
-        yield _table("Who would have lost most, in all", ("user", "jobs", "twin", "here", "longer in all"), (
+        yield table("Who would have lost most, in all", ("user", "jobs", "twin", "here", "longer in all"), (
             [shown(row["user"]), f"{row['jobs']:,}", in_time(row["twin_mean_wait_s"]), in_time(row["case_mean_wait_s"]),
              in_time(row["more_wait_s"])] for row in case["losers"]))  # fmt: skip
 
 
 def _facts(found: Mapping[str, Any]) -> Iterator[str]:
-    yield _table("Settings", ("what", "of it"), facts_of(found))
-    yield _table("Cases", ("case", "dispatcher / predictor", "settings", "changes", "seeds"), (
+    yield table("Settings", ("what", "of it"), facts_of(found))
+    yield table("Cases", ("case", "dispatcher / predictor", "settings", "changes", "seeds"), (
         [shown(case["name"]), f"{case['dispatcher']} / {case['predictor']}", _pairs(case["settings"]),
          _pairs(case["changes"]), str(case["seeds"])] for case in found["cases"]))  # fmt: skip
     if found["left_out"]:
-        yield _table(
+        yield table(
             "Not replayed", ("reason", "jobs"), ([why, f"{count:,}"] for why, count in found["left_out"].items())
         )
     yield "<ul>" + "".join(f"<li>{escape(shown(note, 1000))}</li>" for note in found["notes"]) + "</ul>"
@@ -176,21 +143,10 @@ def _facts(found: Mapping[str, Any]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------ parts
 
 
-def _picture(draw: Any) -> Iterator[str]:
-    try:
-        yield f"<figure>{draw()}</figure>"
-    except Unusable as error:  # no matplotlib: the numbers are there all the same
-        yield f'<p class="quiet">{escape(str(error))}</p>'
-
-
-def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return f'<div class="table">{html.table(title, heads, rows)}</div>'
-
-
 def _numbers(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], is_open: bool = False) -> str:
     """The numbers of a picture, for those who do not see it."""
     how = " open" if is_open else ""
-    return f"<details{how}><summary>The numbers of this picture</summary>{_table(title, heads, rows)}</details>"
+    return f"<details{how}><summary>The numbers of this picture</summary>{table(title, heads, rows)}</details>"
 
 
 def _pairs(settings: Mapping[str, str]) -> str:

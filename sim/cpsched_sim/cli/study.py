@@ -1,0 +1,191 @@
+"""`cpsched study`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cpsched_sim.cli.options import AsJson, DecideTimeout
+from cpsched_sim.cli.program import app, echo_json, reporting
+from cpsched_sim.patience import LIMIT_S
+from cpsched_sim.shell import say
+
+if TYPE_CHECKING:
+    from cpsched_sim.study.campaign import Campaign
+    from cpsched_sim.study.running import Progress
+
+VERIFY = "verify"
+TOLD_EVERY_S = 60.0
+
+
+@app.command()
+@reporting
+def study(
+    source: Annotated[
+        str | None, typer.Argument(metavar="FILE|verify", help="The study's file; verify: check the results in DIR.")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="verify: a folder of results, or a file results.jsonl.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where results and report go.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--study", metavar="FILE", help="verify: the study's file, if not DIR/study.yaml.")
+    ] = None,
+    example: Annotated[bool, typer.Option("--example", help="Print a small study, and do nothing else.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count the cases, and estimate the time by what earlier ones took.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on", metavar="ENGINE", help="A Dask cluster: tcp://HOST:PORT, a scheduler file, or module:function."
+        ),
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Run again what failed or did not end.")] = False,
+    sample: Annotated[int, typer.Option(min=0, help="verify: how many cases are decided again.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="verify: which ones.")] = 0,
+    as_json: AsJson = False,
+    decide_timeout: DecideTimeout = LIMIT_S,
+) -> None:
+    """Run a study: all cases that FILE describes, each once, kept in --out. The same command goes on after a stop.
+
+    Exit code 1: cases failed or did not end; verify: results differ.
+    """
+    from cpsched.errors import require
+    from cpsched_sim.study.words import EXAMPLE
+
+    if example:
+        typer.echo(EXAMPLE, nl=False)
+        return
+    require(source is not None, "FILE", "nothing", "must be given; --example prints one")
+    assert source is not None
+    if source == VERIFY:
+        require(results is not None, "DIR", "nothing", "must be given to verify")
+        assert results is not None
+        _verify(results, file, sample, seed, jobs, on, decide_timeout, as_json)
+        return
+    require(results is None, "DIR", results, "belongs to verify; --out names the folder of a study")
+    require(out is not None, "--out", "nothing", "must be given")
+    assert out is not None
+    _run(Path(source), out, dry_run, jobs, on, retry, decide_timeout, as_json)
+
+
+def _run(
+    path: Path, out: Path, dry_run: bool, jobs: int, on: str | None, retry: bool, timeout_s: float, as_json: bool
+) -> None:
+    from cpsched_sim.files import write_whole
+    from cpsched_sim.study.campaign import read_campaign
+    from cpsched_sim.study.engines import engine_of
+    from cpsched_sim.study.running import Progress, run_cases
+    from cpsched_sim.study.store import Store
+    from cpsched_sim.study.writing import LETTER, PAGE, write_all
+    from cpsched_sim.views import progress_bar
+
+    campaign, store = read_campaign(path), Store(out)
+    for note in campaign.notes:
+        say("note", note)
+    if dry_run:
+        _count(campaign, store, jobs, retry, as_json)
+        return
+    engine, last = engine_of(on, jobs, timeout_s), Progress(0.0, 0, None)
+    with store.alone():
+        for change in store.changed(campaign):
+            say("note", change)
+        before = store.done(campaign, retry)
+        if before:
+            say("note", f"{len(before)} of {len(campaign.distinct)} replays were finished before")
+        write_whole(out / "study.yaml", path.read_bytes())
+        store.write_study(campaign)
+        told_s = time.monotonic()
+        with progress_bar("study", "cases") as show:
+
+            def told(progress: Progress) -> None:
+                nonlocal last, told_s
+                last = progress
+                show(progress.done, progress.cases)
+                if not sys.stderr.isatty() and time.monotonic() - told_s > TOLD_EVERY_S:
+                    told_s = time.monotonic()
+                    left = f", about {in_time(progress.left_s)} left" if progress.left_s is not None else ""
+                    say("note", f"{progress.done:.1f} of {progress.cases} cases{left}")
+
+            try:
+                found = run_cases(campaign, store, engine, retry, told)
+            except KeyboardInterrupt:
+                say("interrupted", f"{int(last.done)} of {last.cases} cases are in {out}; the same command goes on")
+                raise typer.Exit(130) from None
+        for note in write_all(found):
+            say("note", note)
+    rows = found.rows()
+    bad = [row for row in rows if row["outcome"] != "ended"]
+    if as_json:
+        echo_json({"cases": len(rows), "bad": len(bad), "report": str(out / PAGE)})
+    else:
+        typer.echo((out / LETTER).read_text(encoding="utf-8"), nl=False)
+        say("note", f"the report with its pictures is {out / PAGE}")
+    for row in bad:
+        say("error", f"{row['case'] or row['policy']}, {row['trace']}, seed {row['seed']}: {row['why']}")
+    if bad:
+        raise typer.Exit(1)
+
+
+def _count(campaign: Campaign, store: object, jobs: int, retry: bool, as_json: bool) -> None:
+    """How many cases there are, and how long those take that are not finished."""
+    from cpsched_sim.study.running import Estimate
+    from cpsched_sim.study.store import Store
+
+    assert isinstance(store, Store)
+    done = store.done(campaign, retry)
+    left = [case for digest, case in campaign.distinct.items() if digest not in done]
+    estimate_s = Estimate(store.costs()).all_s(left, jobs)
+    excluded = sum(campaign.excluded.values())
+    if as_json:
+        echo_json({
+            "cases": len(campaign.cases), "replays": len(campaign.distinct), "finished": len(done), "left": len(left),
+            "excluded": excluded, "estimate_s": estimate_s,
+        })  # fmt: skip
+        return
+    typer.echo(f"{len(campaign.cases)} cases, {len(campaign.distinct)} different replays; {excluded} left out")
+    typer.echo(f"{len(done)} finished, {len(left)} to be run, {jobs} at once")
+    typer.echo(f"estimated time: {in_time(estimate_s)}" if estimate_s is not None else
+               "estimated time: unknown, no case has ever run in this folder")  # fmt: skip
+
+
+def _verify(
+    results: Path, file: Path | None, sample: int, seed: int, jobs: int, on: str | None, timeout_s: float, as_json: bool
+) -> None:
+    from dataclasses import asdict, replace
+
+    from cpsched_sim.errors import Unusable
+    from cpsched_sim.study.campaign import campaign_at, read_campaign
+    from cpsched_sim.study.engines import engine_of
+    from cpsched_sim.study.verifying import verify
+
+    path = file or (results if results.is_dir() else results.parent) / "study.yaml"
+    if not path.is_file():
+        raise Unusable(f"{path}: there is no study: name its file with --study")
+    campaign = read_campaign(path) if file is not None else campaign_at(path, results)
+    found = verify(campaign, results, engine_of(on, jobs, timeout_s), sample, seed)
+    if as_json:
+        echo_json(asdict(replace(found)))
+    else:
+        typer.echo(f"{found.read} results read, {found.decided} decided again, {found.same} of them the same")
+    if found.other:
+        say("note", f"{len(found.other)} results are of other code or data than today's, such as {found.other[0]}")
+    if found.by_clock:
+        say("note", f"{found.by_clock} of the sample end by the clock, and cannot be decided again")
+    for sentence in found.differs:
+        say("error", sentence)
+    if found.differs:
+        raise typer.Exit(1)
+
+
+def in_time(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

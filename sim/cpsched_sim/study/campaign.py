@@ -1,0 +1,333 @@
+"""A study as values: read from its file, or made of the same words in Python; all cases with what each depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import product
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cpsched.errors import CpschedError, InvalidValue
+from cpsched.metrics import metric
+from cpsched.policy_spec import PolicySpec, setting_names
+from cpsched_sim.errors import SimError
+from cpsched_sim.files import read_json, sha256_of
+from cpsched_sim.oracle import SIMULATED
+from cpsched_sim.reading.tree import Tree, read_tree
+from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.study.code import code_of
+from cpsched_sim.study.words import AXES, NONE, WHOLE, CaseWords, StudyWords, TraceWords, WindowWords
+from cpsched_sim.systems.system import known_systems, load_system
+
+TRACES = "CPSCHED_TRACES"
+"""The environment variable that names a folder of traces."""
+SEED = "seed"
+LONGEST = "longest_wait_s"
+MOST_CASES = 100_000
+CLOCK = "decides by the clock: another run may decide otherwise; effort= instead of limit_s= makes it repeatable"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One replay of a study: where it stands on each axis, and in `inputs` all that its figures depend on."""
+
+    labels: Mapping[str, Any]
+    """By axis; `case` is its name where it has one, `policy` dispatcher and predictor together."""
+    task: Mapping[str, Any]
+    """What a process needs to decide it: plain values."""
+    inputs: Mapping[str, Any]
+    by_clock: bool = False
+    """Whether its dispatcher stops at seconds, so that it may decide otherwise another time."""
+
+    @property
+    def digest(self) -> str:
+        """The name of its result: 32 hexadecimal digits of a digest of `inputs`."""
+        return hashlib.sha256(json.dumps(self.inputs, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """A study: its words, its cases in order, and what was left out for which reason."""
+
+    words: StudyWords
+    cases: tuple[Case, ...]
+    excluded: Mapping[str, int]
+    """Reason -> how many cases."""
+    folder: Path
+    """Where relative paths begin."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def distinct(self) -> dict[str, Case]:
+        """The first case of each digest: several cases may be one replay, such as the seeds of what never draws."""
+        found: dict[str, Case] = {}
+        for case in self.cases:
+            found.setdefault(case.digest, case)
+        return found
+
+
+def read_campaign(path: str | PathLike[str]) -> Campaign:
+    """The study of a file. Raises `InvalidFile` with file, line and field, and what unusable traces raise."""
+    tree = read_tree(Path(path))
+    if tree.content is None:
+        raise tree.wrong((), "empty", "must describe a study: cpsched study --example prints one")
+    return _Reading(tree, tree.as_model(StudyWords), Path(path).absolute().parent).campaign()
+
+
+def campaign_of(words: Mapping[str, Any], folder: str | PathLike[str] = ".") -> Campaign:
+    """The study that a mapping of the same words spells; `folder` is where relative paths begin."""
+    tree = Tree(Path("study"), words)
+    return _Reading(tree, tree.as_model(StudyWords), Path(folder).absolute()).campaign()
+
+
+def found_file(name: str, folder: Path) -> Path | None:
+    """A file as it is named, beside the study, or in the folder of traces."""
+    places = [folder / name, *([Path(known) / name] if (known := os.environ.get(TRACES)) else [])]
+    return next((place for place in places if place.is_file()), None)
+
+
+class _Spec(NamedTuple):
+    """A policy in words, the digests of files that it names and of its code, and whether a clock ends its searches."""
+
+    spec: PolicySpec
+    files: dict[str, str]
+    code: str
+    by_clock: bool
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Turns words into cases; what is wrong is raised with the line it stands in."""
+
+    tree: Tree
+    words: StudyWords
+    folder: Path
+    notes: list[str] = field(default_factory=list)
+    _traces: dict[str, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
+    _systems: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _specs: dict[tuple[str, str], _Spec] = field(default_factory=dict)
+    _policies: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def campaign(self) -> Campaign:
+        self._check()
+        cases, excluded = list[Case](), {each.because: 0 for each in self.words.exclude}
+        hits = [0] * len(self.words.exclude)
+        for where, labels, window in self._points():
+            reasons = [at for at, each in enumerate(self.words.exclude) if _matches(each.said(), labels)]
+            for at in reasons:
+                hits[at] += 1
+            if reasons:
+                excluded[self.words.exclude[reasons[0]].because] += 1
+                continue
+            cases.append(self._case(where, labels, window))
+            if len(cases) > MOST_CASES:
+                raise self.tree.wrong(where, len(cases), f"a study must not have more than {MOST_CASES:,} cases")
+        for at, count in enumerate(hits):
+            if not count:
+                raise self.tree.wrong(("exclude", at), "exclusion", "excludes no case: a name may be misspelled")
+        if not cases:
+            raise self.tree.wrong(("grids",), "nothing", "must have a case: grids or cases")
+        clocked = sorted({case.labels["dispatcher"] for case in cases if case.by_clock})
+        self.notes += [f"{name}: {CLOCK}" for name in clocked]
+        return Campaign(self.words, tuple(cases), excluded, self.folder, tuple(self.notes))
+
+    def _check(self) -> None:
+        """Names in the report, before hours of work."""
+        report = self.words.report
+        named: list[tuple[tuple[str | int, ...], str]] = []
+        named += [(("report", "metrics", at), name) for at, name in enumerate(report.metrics)]
+        named += [(("report", "tables", at, "metric"), table.metric) for at, table in enumerate(report.tables)]
+        named += [(("report", "plots", at, "metric"), plot.metric) for at, plot in enumerate(report.plots)]
+        for where, name in named:
+            if name not in (LONGEST, "jobs"):
+                self._told(where, name, partial(metric, name))
+
+    def _points(self) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any], WindowWords | None]]:
+        """Every combination of every grid, then the named cases: where it stands, its labels, its window."""
+        for at, grid in enumerate(self.words.grids):
+            windows = [each for window in grid.windows for each in _windows(window)]
+            axes = (
+                grid.traces, grid.systems, grid.loads, windows, grid.dispatchers, grid.predictors, grid.policies,
+                grid.seeds,
+            )  # fmt: skip
+            for values in product(*axes):
+                (label, window), rest = values[3], dict(zip(AXES, values, strict=True))
+                yield ("grids", at), {"case": "", **rest, "window": label}, window
+        names = [case.name for case in self.words.cases]
+        for at, case in enumerate(self.words.cases):
+            if case.name in names[:at]:
+                raise self.tree.wrong(("cases", at, "name"), case.name, "must be given once")
+            windows = _windows(case.window)
+            for label, window in windows:
+                yield ("cases", at), {"case": case.name, **_axes(case), "window": label}, window
+
+    def _case(self, where: tuple[str | int, ...], labels: dict[str, Any], window: WindowWords | None) -> Case:
+        trace, of_trace = self._trace(where, labels)
+        seed, system = labels["seed"], labels["system"] or trace.get("system")
+        if "generate" in trace:
+            trace, of_trace = {**trace, "seed": seed}, {**of_trace, "seed": seed}
+        path, digest = self._system(where, system) if system is not None else ("", "as the trace says")
+        policy, of_policy = self._policy(where, labels["site_policy"])
+        found = self._spec(where, labels["dispatcher"], labels["predictor"])
+        spec = _seeded(found.spec, seed)
+        part = None if window is None else [window.from_day, window.days]
+        words = {
+            "dispatcher": spec.dispatcher, "predictor": spec.predictor,
+            "dispatcher_settings": dict(spec.dispatcher_settings), "predictor_settings": dict(spec.predictor_settings),
+            "overrun": spec.overrun,
+        }  # fmt: skip
+        inputs = {
+            "trace": of_trace, "system": digest, "policy": of_policy, "load": labels["load"], "window": part, **words,
+            "files": found.files, "code": found.code,
+        }  # fmt: skip
+        task = {
+            "trace": trace, "sha256": of_trace.get("sha256"), "system": path or None, "policy": policy or None,
+            "load": labels["load"], "window": part, "spec": words, "jobs": self.words.jobs,
+        }  # fmt: skip
+        labels = {
+            **labels,
+            "policy": f"{labels['dispatcher']} / {labels['predictor']}",
+            "system": labels["system"] or "",
+            "drawn": "generate" in trace,
+        }
+        return Case(labels, task, inputs, found.by_clock)
+
+    def _trace(self, where: tuple[str | int, ...], labels: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        name = labels["trace"]
+        if name not in self.words.traces:
+            known = ", ".join(self.words.traces)
+            raise self.tree.wrong((*where, *_spelled(where, "trace")), name, f"must be one of traces: {known}")
+        if name not in self._traces:
+            self._traces[name] = self._read_trace(name, self.words.traces[name])
+        return self._traces[name]
+
+    def _read_trace(self, name: str, words: TraceWords) -> tuple[dict[str, Any], dict[str, Any]]:
+        if words.generate is not None:
+            made = {"generate": words.generate, "days": words.days, "load": words.load, "max_jobs": words.max_jobs}
+            return {**made, "system": words.system}, made
+        assert words.file is not None
+        path = found_file(words.file, self.folder)
+        if path is None:
+            rule = f"there is no such file beside the study, nor in the folder that {TRACES} names"
+            raise self.tree.wrong(("traces", name, "file"), words.file, rule)
+        digest = sha256_of(path)
+        if words.sha256 not in (None, digest):
+            raise self.tree.wrong(("traces", name, "sha256"), words.sha256, f"is not the digest of {path}: {digest}")
+        how = {"max_jobs": words.max_jobs, "lenient": words.lenient, "format": words.format}
+        return {"file": str(path), "system": words.system, **how}, {"sha256": digest, **how}
+
+    def _system(self, where: tuple[str | int, ...], name: str) -> tuple[str, str]:
+        """Name or path, and the digest of what it says."""
+        if name not in self._systems:
+            path = name if name in known_systems() else str(found_file(name, self.folder) or name)
+            file = self._told((*where, *_spelled(where, "system")), name, lambda: load_system(path))
+            self._systems[name] = path, hashlib.sha256(file.model_dump_json().encode()).hexdigest()
+        return self._systems[name]
+
+    def _policy(self, where: tuple[str | int, ...], name: str) -> tuple[str, str]:
+        if name == NONE:
+            return "", ""
+        if name not in self._policies:
+            path = found_file(name, self.folder) or Path(name)
+            field = "policies" if where[0] == "grids" else "site_policy"
+            policy = self._told((*where, field), name, lambda: load_policy(path))
+            self._policies[name] = str(path), policy.sha256
+        return self._policies[name]
+
+    def _spec(self, where: tuple[str | int, ...], dispatcher: str, predictor: str) -> _Spec:
+        key = dispatcher, predictor
+        if key not in self._specs:
+            line = (*where, *_spelled(where, "dispatcher"))
+            self._specs[key] = self._told(line, f"{dispatcher} / {predictor}", lambda: self._read_spec(*key))
+        return self._specs[key]
+
+    def _read_spec(self, dispatcher: str, predictor: str) -> _Spec:
+        name, settings = _parted(self.words.dispatchers.get(dispatcher, dispatcher), "dispatcher")
+        other, more = _parted(self.words.predictors.get(predictor, predictor), "predictor")
+        spec = PolicySpec.of(name, other, {**settings, **more}, known=SIMULATED)
+        listings = SIMULATED.dispatchers.find(name), SIMULATED.predictors.find(other)
+        files = {}
+        owners = zip(listings, (spec.dispatcher_settings, spec.predictor_settings), strict=True)
+        named = {(p.name, given.get(p.name, "")) for each, given in owners for p in each.parameters() if p.is_file}
+        for setting, text in sorted(named - {(name, "") for name, _ in named}):
+            path = found_file(text, self.folder)
+            if path is None or not Path(text).is_absolute():
+                raise InvalidValue(setting, text, "must be the absolute path of a file")
+            files[setting] = sha256_of(path)
+        spec.build(read_json, SIMULATED)
+        known = {p.name: p.default for p in listings[0].parameters()}
+        given = {**known, **spec.dispatcher_settings}
+        words = ("", "None", "none")
+        by_clock = str(given.get("limit_s", "")) not in words and str(given.get("effort", "")) in words
+        return _Spec(spec, files, code_of(name, other, SIMULATED), by_clock)
+
+    def _told(self, where: Sequence[str | int], value: object, read: Any) -> Any:
+        """What `read` gives; what it raises, with the line in front."""
+        try:
+            return read()
+        except (CpschedError, SimError) as error:
+            raise self.tree.wrong(where, value, str(error)) from error
+
+
+def _axes(case: CaseWords) -> dict[str, Any]:
+    return {axis: getattr(case, axis) for axis in AXES}
+
+
+def _spelled(where: Sequence[str | int], axis: str) -> tuple[str, ...]:
+    """The key under which an axis stands there."""
+    return (f"{axis}s",) if where[0] == "grids" else (axis,)
+
+
+def _windows(words: str | WindowWords) -> list[tuple[str, WindowWords | None]]:
+    """Each window with its label: `whole`, or `days 14-21`."""
+    if not isinstance(words, WindowWords):
+        return [(WHOLE, None)]
+    parts = [words.from_day + at * words.days for at in range(words.count)]
+    return [(f"days {day:g}-{day + words.days:g}", WindowWords(days=words.days, from_day=day)) for day in parts]
+
+
+def _matches(said: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
+    return all(labels[axis] == value for axis, value in said.items())
+
+
+def _parted(text: str, owner: str) -> tuple[str, dict[str, str]]:
+    """The name and the settings of `NAME SETTING=VALUE ...`; raises `InvalidValue`."""
+    first, *rest = text.split()
+    settings = {}
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if not (name and equals):
+            raise InvalidValue(owner, text, "must be NAME or NAME SETTING=VALUE ...")
+        settings[name if name == "overrun" else f"{owner}.{name}"] = value
+    return first, settings
+
+
+@cache
+def _draws(dispatcher: str) -> bool:
+    return SEED in setting_names(SIMULATED.dispatchers.find(dispatcher))
+
+
+def _seeded(spec: PolicySpec, seed: int) -> PolicySpec:
+    """The policy with the seed, where its dispatcher draws and nobody chose one."""
+    if not _draws(spec.dispatcher) or SEED in spec.dispatcher_settings:
+        return spec
+    settings = {**spec.dispatcher_settings, SEED: str(seed)}
+    return PolicySpec(spec.dispatcher, spec.predictor, settings, spec.predictor_settings, spec.overrun)
+
+
+def campaign_at(path: Path, results: Path) -> Campaign:
+    """The study whose file was copied into the folder of its results: paths begin where its own file was."""
+    home = path.absolute().parent
+    with suppress(OSError, ValueError, LookupError, TypeError):  # results may have been put beside their study's file
+        home = Path(json.loads((results / "study.json").read_bytes())["folder"])
+    tree = read_tree(path)
+    if tree.content is None:
+        raise tree.wrong((), "empty", "must describe a study")
+    return _Reading(tree, tree.as_model(StudyWords), home).campaign()

@@ -1,0 +1,57 @@
+"""Rows and schedules as Parquet (extra `study`); the door to pyarrow that writes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cpsched_sim.errors import Unusable
+
+
+def is_there() -> bool:
+    """Whether pyarrow is installed."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def packed(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Rows as a Parquet file: a column for each name, missing where a row has none. Raises `Unusable`."""
+    pyarrow, parquet = _pyarrow()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = pyarrow.table({name: pyarrow.array([row.get(name) for row in rows]) for name in names})
+    file = io.BytesIO()
+    parquet.write_table(table, file, compression="zstd")
+    return file.getvalue()
+
+
+def packed_columns(columns: Mapping[str, Any]) -> bytes:
+    """Columns as a Parquet file. Raises `Unusable`."""
+    pyarrow, parquet = _pyarrow()
+    file = io.BytesIO()
+    table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
+    parquet.write_table(table, file, compression="zstd")
+    return file.getvalue()
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file. Raises `Unusable`."""
+    pyarrow, parquet = _pyarrow()
+    try:
+        found: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise Unusable(f"{path}: cannot be read as Parquet: {error}") from error
+    return found
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise Unusable("Parquet needs pyarrow: pip install 'cpsched[study]'") from error
+    return pyarrow, parquet

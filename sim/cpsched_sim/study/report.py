@@ -1,0 +1,196 @@
+"""The report of a study, as Markdown and as a page: rankings, the tables and pictures that its file asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cpsched.errors import CpschedError
+from cpsched.metrics import metric
+from cpsched_sim.errors import shown
+from cpsched_sim.experiment import figure
+from cpsched_sim.report import weeks
+from cpsched_sim.report.page import document, paragraph, picture, table
+from cpsched_sim.study.ranking import LEVEL, Place, common, compared, ranking
+from cpsched_sim.study.running import Results
+from cpsched_sim.study.words import PlotWords, TableWords
+
+Cells = Sequence[str]
+_MOST_ROWS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the report: sentences, then a table or a picture."""
+
+    title: str
+    sentences: tuple[str, ...] = ()
+    head: Cells = ()
+    rows: tuple[Cells, ...] = ()
+    drawn: Any = None
+
+
+def sections(results: Results) -> Iterator[Section]:
+    """All parts of the report."""
+    rows = results.rows()
+    words = results.campaign.words.report
+    yield _counts(results, rows)
+    for name in words.metrics:
+        yield _ranking(rows, name, words.baseline)
+    for each in words.tables:
+        yield _table(rows, each)
+    for plot in words.plots:
+        yield _plot(rows, plot)
+    yield from _others(results, rows)
+
+
+def letter(results: Results) -> str:
+    """The report as Markdown; pictures are in the page alone."""
+    parts = [f"# {_safe(results.campaign.words.title)}"]
+    for section in sections(results):
+        parts.append(f"## {_safe(section.title)}")
+        parts += [_safe(sentence) for sentence in section.sentences]
+        if section.rows:
+            lines = [section.head, ["---"] * len(section.head), *section.rows]
+            parts.append("\n".join(f"| {' | '.join(map(_safe, line))} |" for line in lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def page(results: Results) -> str:
+    """The same as one page of HTML, with pictures."""
+    parts: list[str] = []
+    for at, section in enumerate(sections(results)):
+        parts.append(f"<h2>{paragraph(section.title, '')}</h2>")
+        parts += [paragraph(sentence) for sentence in section.sentences]
+        if section.drawn is not None:
+            drawn, number = section.drawn, at
+            parts += picture(lambda drawn=drawn, number=number: drawn(f"plot{number}"))  # type: ignore[misc]
+        if section.rows:
+            parts.append(table("", section.head, section.rows))
+    return document(results.campaign.words.title, parts)
+
+
+def _counts(results: Results, rows: Sequence[Mapping[str, Any]]) -> Section:
+    campaign = results.campaign
+    outcomes = {name: sum(row["outcome"] == name for row in rows) for name in ("ended", "did not end", "failed")}
+    open_ = len(campaign.cases) - len(rows)
+    said = [
+        f"{len(campaign.cases)} cases, {len(campaign.distinct)} of them different replays.",
+        "; ".join(f"{count} {name}" for name, count in {**outcomes, "not reached yet": open_}.items() if count) + ".",
+    ]
+    return Section("What was run", (*said, *campaign.notes))
+
+
+def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> Section:
+    """Best first, each with its ratio to the first one, and to the baseline."""
+    places = ranking(rows, name)
+    title = f"Ranking by {_heading(name)}"
+    if not places:
+        why = "no workload in which all policies have a figure above zero" if rows else "no results yet"
+        return Section(title, (f"None: {why}, or fewer than two policies.",))
+    shared = common(rows, name)
+    base = baseline if any(place.name == baseline for place in places) else None
+    head = ["", "policy", "mean", "to the first", f"{LEVEL:.0%} interval"]
+    head += [f"to {base}", f"{LEVEL:.0%} interval"] if base is not None else []
+    lines = []
+    for at, place in enumerate(places):
+        mean = float(np.mean([row[name] for row in shared if row["policy"] == place.name]))
+        line = [str(at + 1), place.name, figure(mean), f"{place.ratio.ratio:.3f}", _span(place.ratio) if at else "-"]
+        if base is not None:
+            found = compared(shared, name, place.name, base)
+            line += (
+                [f"{found.ratio:.3f}", _span(found) if place.name != base else "-"] if found is not None else ["", ""]
+            )
+        lines.append([*line, _alike(place, len(places))])
+    units = places[-1].ratio
+    sentences = [
+        f"Over {units.units} {units.of} that all policies share; ratios are geometric means of pairs.",
+        "An interval of one comparison holds 95 of 100. Told apart is what differs in an interval that is wider, so "
+        f"that all {len(places) * (len(places) - 1) // 2} comparisons hold together 95 of 100.",
+    ]
+    if units.units < 2:
+        sentences = ["One workload and no seeds: ratios without intervals, and nothing can be told apart."]
+    return Section(title, tuple(sentences), [*head, "cannot be told from"], tuple(lines))
+
+
+def _span(ratio: Any) -> str:
+    return "none" if ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
+
+
+def _alike(place: Place, all_: int) -> str:
+    return "any" if len(place.alike) == all_ - 1 else ", ".join(place.alike) or "none: told from all"
+
+
+def _table(rows: Sequence[Mapping[str, Any]], words: TableWords) -> Section:
+    cells = _means(rows, words.metric, words.rows, words.columns)
+    down, across = ([key[at] for key in cells] for at in (0, 1))
+    columns = list(dict.fromkeys(across))
+    lines = [
+        [str(each), *(figure(cells[each, column]) if (each, column) in cells else "-" for column in columns)]
+        for each in dict.fromkeys(down)
+    ]
+    said = f"{_heading(words.metric)}, the mean over all cases of a cell."
+    return Section(words.title, (said,), [words.rows, *map(str, columns)], tuple(lines[:_MOST_ROWS]))
+
+
+def _plot(rows: Sequence[Mapping[str, Any]], words: PlotWords) -> Section:
+    cells = _means(rows, words.metric, words.lines, words.across)
+    series: dict[str, tuple[list[float], list[float]]] = {}
+    order = list(dict.fromkeys(across for _, across in cells))
+    for (line, across), value in cells.items():
+        x, y = series.setdefault(str(line), ([], []))
+        x.append(float(across) if isinstance(across, int | float) else float(order.index(across)))
+        y.append(value)
+    lines = [
+        [line, *(figure(cells[line, each]) if (line, each) in cells else "-" for each in order)]
+        for line in dict.fromkeys(line for line, _ in cells)
+    ]
+
+    def drawn(name: str) -> str:
+        return weeks.lines(series, words.across, _heading(words.metric), name)
+
+    return Section(words.title, (), [words.lines, *map(str, order)], tuple(lines), drawn if series else None)
+
+
+def _means(rows: Sequence[Mapping[str, Any]], name: str, down: str, across: str) -> dict[tuple[Any, Any], float]:
+    """Mean of a figure by cell."""
+    found: dict[tuple[Any, Any], list[float]] = {}
+    for row in rows:
+        if row["outcome"] == "ended" and row.get(name) is not None:
+            found.setdefault((_of(row, down), _of(row, across)), []).append(float(row[name]))
+    return {key: float(np.mean(values)) for key, values in found.items()}
+
+
+def _of(row: Mapping[str, Any], axis: str) -> Any:
+    """A row's value on an axis; a named case stands under its name where policies stand."""
+    return row["case"] if axis == "policy" and row["case"] else row[axis]
+
+
+def _others(results: Results, rows: Iterable[Mapping[str, Any]]) -> Iterator[Section]:
+    bad = [row for row in rows if row["outcome"] != "ended"]
+    if bad:
+        lines = tuple([_told(row), shown(row["why"], 300)] for row in bad[:_MOST_ROWS])
+        yield Section("What has no figures", (), ["case", "why"], lines)
+    if excluded := results.campaign.excluded:
+        lines = tuple([why, str(count)] for why, count in excluded.items())
+        yield Section("What was left out", (), ["reason", "cases"], lines)
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    return row["case"] or f"{row['trace']}, load {row['load']:g}, {row['window']}, {row['policy']}, seed {row['seed']}"
+
+
+def _heading(name: str) -> str:
+    try:
+        found = metric(name)
+    except CpschedError:
+        return {"longest_wait_s": "longest wait, s"}.get(name, name)
+    return f"{found.heading}{f', {found.unit}' if found.unit else ''}"
+
+
+def _safe(text: str) -> str:
+    """A text that Markdown shows as it is."""
+    return shown(text, 2000).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "'")

@@ -1,0 +1,154 @@
+"""Results of a study in a folder: a file for each case, under the digest of all that it depends on.
+
+    cases/DIGEST.json    inputs and result: the same bytes, whoever decided it and whenever
+    made/DIGEST.json     what it took, by which versions, on what machine, and the digest of the file above
+    jobs/DIGEST.npz      its schedule, where the study asks for it
+    study.json           which cases the study has
+    results.jsonl        a line for each case: labels, inputs, result, made
+    results.parquet      a row for each case (extra `study`)
+    report.md, .html     what it all says
+
+Files are written whole or not at all. One study at a time writes into a folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cpsched_sim.errors import Unusable
+from cpsched_sim.files import check_folder, write_whole
+from cpsched_sim.study.campaign import Campaign, Case
+from cpsched_sim.study.deciding import ENDED, FAILED, LIMITED, Outcome
+
+CASES, MADE, JOBS, STUDY, LINES = "cases", "made", "jobs", "study.json", "results.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A result on disk: what it depends on, what came of it, what it took."""
+
+    inputs: Mapping[str, Any]
+    result: Mapping[str, Any]
+    made: Mapping[str, Any]
+
+    @property
+    def ended(self) -> bool:
+        """Whether there are figures."""
+        return bool(self.result["outcome"] == ENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The folder of a study."""
+
+    folder: Path
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other studies out of the folder for the block. Raises `Unusable` where one is at work in it."""
+        check_folder(self.folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise Unusable(f"{self.folder}: cannot be written: {error.strerror or error}") from error
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise Unusable(f"{self.folder}: another study is at work in it: wait, or name another --out") from error
+            yield
+        finally:
+            os.close(lock)
+
+    def keep(self, case: Case, outcome: Outcome) -> None:
+        """Write a result down, last what says that it is there. Raises `Unusable`."""
+        content = encoded({"inputs": dict(case.inputs), "result": outcome.result})
+        made = {"labels": dict(case.labels), **outcome.made, "result_sha256": hashlib.sha256(content).hexdigest()}
+        if outcome.jobs is not None:
+            write_whole(self.folder / JOBS / f"{case.digest}.npz", outcome.jobs)
+        write_whole(self.folder / MADE / f"{case.digest}.json", encoded(made))
+        write_whole(self.path(case.digest), content)
+
+    def path(self, digest: str) -> Path:
+        """Where the result of that digest is."""
+        return self.folder / CASES / f"{digest}.json"
+
+    def find(self, digest: str) -> Kept | None:
+        """The result; None where there is none, or none that can be read."""
+        try:
+            content = json.loads(self.path(digest).read_bytes())
+            made = json.loads((self.folder / MADE / f"{digest}.json").read_bytes())
+            kept = Kept(content["inputs"], content["result"], made)
+            if kept.result["outcome"] not in (ENDED, FAILED, LIMITED):
+                return None
+            return kept
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return None
+
+    def done(self, campaign: Campaign, again: bool = False) -> dict[str, Kept]:
+        """The results of before by digest. What exceeded a lower limit is not among them, nor, with `again`, what
+        did not end or failed; nor a case without its schedule, where schedules are asked for."""
+        found = {digest: kept for digest in campaign.distinct if (kept := self.find(digest)) is not None}
+        return {
+            digest: kept
+            for digest, kept in found.items()
+            if (kept.ended or (not again and not _may_end_now(kept, campaign)))
+            and (not campaign.words.jobs or not kept.ended or (self.folder / JOBS / f"{digest}.npz").exists())
+        }
+
+    def costs(self) -> list[dict[str, Any]]:
+        """What every case of before took."""
+        found = []
+        for path in sorted((self.folder / MADE).glob("*.json")):
+            try:
+                made = json.loads(path.read_bytes())
+                found.append({**made["labels"], "wall_s": float(made["wall_s"])})
+            except (OSError, ValueError, LookupError, TypeError):
+                continue
+        return found
+
+    def write_study(self, campaign: Campaign) -> None:
+        """Say which cases the study has. Raises `Unusable`."""
+        cases = [{"labels": dict(case.labels), "digest": case.digest} for case in campaign.cases]
+        content = {
+            "title": campaign.words.title, "folder": str(campaign.folder), "excluded": dict(campaign.excluded),
+            "traces": _traces(campaign), "cases": cases,
+        }  # fmt: skip
+        write_whole(self.folder / STUDY, encoded(content))
+
+    def changed(self, campaign: Campaign) -> list[str]:
+        """Which traces are other ones than in the last run here, a sentence each."""
+        try:
+            before = json.loads((self.folder / STUDY).read_bytes())["traces"]
+            return [
+                f"{name}: the trace is another one than in the last run here; its cases are decided anew"
+                for name, digest in _traces(campaign).items()
+                if before.get(name, digest) != digest
+            ]
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return []
+
+
+def _traces(campaign: Campaign) -> dict[str, Any]:
+    return {case.labels["trace"]: case.inputs["trace"].get("sha256") for case in campaign.cases}
+
+
+def _may_end_now(kept: Kept, campaign: Campaign) -> bool:
+    """Whether a limit that a case ran into is higher now, or gone."""
+    now = campaign.words.limits.model_dump()
+    limit: Mapping[str, float] = kept.result.get("limit", {})
+    return any(now[name] is None or now[name] > value for name, value in limit.items())
+
+
+def encoded(content: Any) -> bytes:
+    """JSON with sorted keys: the same content, the same bytes."""
+    return (json.dumps(content, sort_keys=True, indent=1) + "\n").encode()

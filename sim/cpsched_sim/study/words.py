@@ -1,0 +1,215 @@
+"""The words of a study's file: traces, grids, named cases, exclusions, limits, what the report shows.
+
+`EXAMPLE` is a whole file. Every list of a grid is an axis, and a grid stands for all combinations of its axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+_STRICT = ConfigDict(extra="forbid", frozen=True)
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+Load = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
+WHOLE, NONE = "whole", "none"
+
+EXAMPLE = """\
+# A study: every combination of a grid is one case, replayed once and kept in the folder of --out.
+#   cpsched study --example > study.yaml
+#   cpsched study study.yaml --out results --dry-run
+#   cpsched study study.yaml --out results
+title: What do estimates of run times bring?
+
+# By name: a file, {file: KTH-SP2.swf.gz, sha256: ..., system: pool, max_jobs: 5000}, which is looked for beside this
+# file and in the folder that CPSCHED_TRACES names; or a made-up workload. A seed of a case draws another workload.
+traces:
+  eurora: { generate: eurora, days: 0.5, load: 2.0 }
+
+# Short names for dispatchers and predictors with settings; others are named as on the command line.
+dispatchers:
+  lookahead-slowdown: lookahead objective=slowdown
+
+grids:
+  - traces: [eurora]
+    loads: [1.0]                 # 1.5: arrivals half as dense again
+    windows: [whole]             # {days: 7, from_day: 14, count: 3}: three weeks from the fifteenth day on
+    dispatchers: [easy, list-sjf, lookahead-slowdown]
+    predictors: [walltime, last-two]
+    seeds: [0, 1, 2]
+    # systems: [pool], policies: [site.yaml]
+
+# One case more, under a name of its own.
+cases:
+  - { name: what knowing would bring, trace: eurora, dispatcher: easy, predictor: oracle, seed: 0 }
+
+# Combinations that are left out, each with the reason, which the report repeats.
+exclude:
+  - { dispatcher: list-sjf, predictor: last-two, because: shown by the other two already }
+
+limits: { minutes: 5, memory_mib: 4096 }    # of a case; one that needs more has ended without a result
+
+report:
+  baseline: easy / walltime
+  metrics: [mean_wait_s, bsld, longest_wait_s]
+  tables:
+    - { title: Mean wait, metric: mean_wait_s, rows: dispatcher, columns: predictor }
+  plots:
+    - { title: Slowdown, metric: bsld, across: seed, lines: policy }
+"""
+"""What `cpsched study --example` prints."""
+
+AXES = ("trace", "system", "load", "window", "dispatcher", "predictor", "site_policy", "seed")
+"""What tells the cases of a study apart, in the words of exclusions and tables."""
+Axis = Literal["trace", "system", "load", "window", "dispatcher", "predictor", "site_policy", "seed", "policy", "case"]
+"""What tables are laid out by; `policy` is dispatcher and predictor together."""
+
+
+class TraceWords(BaseModel):
+    """A trace: a file, or how to make one up."""
+
+    model_config = _STRICT
+    file: Text | None = None
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    system: Text | None = None
+    max_jobs: Annotated[int, Field(gt=0)] | None = None
+    lenient: bool = False
+    format: Text | None = None
+    generate: Literal["eurora"] | None = None
+    days: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    load: Load = 1.0
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> TraceWords:
+        if (self.file is None) == (self.generate is None):
+            raise ValueError("must have file or generate, and not both")
+        if (self.generate is None) != (self.days is None):
+            raise ValueError("days belong to generate, which needs them")
+        if self.generate is not None and (self.sha256 or self.format or self.lenient):
+            raise ValueError("sha256, format and lenient belong to a file")
+        if self.file is not None and self.load != 1.0:
+            raise ValueError("load belongs to generate; the loads of a file stand in the grid")
+        return self
+
+
+class WindowWords(BaseModel):
+    """`count` parts of a trace of so many days each, one after the other from `from_day` on."""
+
+    model_config = _STRICT
+    days: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    from_day: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    count: Annotated[int, Field(gt=0, le=1000)] = 1
+
+
+Window = Literal["whole"] | WindowWords
+
+
+class GridWords(BaseModel):
+    """All combinations of these lists."""
+
+    model_config = _STRICT
+    traces: Annotated[Sequence[Text], Field(min_length=1)]
+    systems: Annotated[Sequence[Text | None], Field(min_length=1)] = (None,)
+    loads: Annotated[Sequence[Load], Field(min_length=1)] = (1.0,)
+    windows: Annotated[Sequence[Window], Field(min_length=1)] = ("whole",)
+    dispatchers: Annotated[Sequence[Text], Field(min_length=1)]
+    predictors: Annotated[Sequence[Text], Field(min_length=1)] = ("walltime",)
+    policies: Annotated[Sequence[Text], Field(min_length=1)] = (NONE,)
+    seeds: Annotated[Sequence[Seed], Field(min_length=1)] = (0,)
+
+
+class CaseWords(BaseModel):
+    """One case by name."""
+
+    model_config = _STRICT
+    name: Text
+    trace: Text
+    system: Text | None = None
+    load: Load = 1.0
+    window: Window = "whole"
+    dispatcher: Text
+    predictor: Text = "walltime"
+    site_policy: Text = NONE
+    seed: Seed = 0
+
+
+class ExclusionWords(BaseModel):
+    """Cases that agree with all that is said here are left out."""
+
+    model_config = _STRICT
+    because: Text
+    trace: Text | None = None
+    system: Text | None = None
+    load: Load | None = None
+    window: Text | None = None
+    dispatcher: Text | None = None
+    predictor: Text | None = None
+    site_policy: Text | None = None
+    seed: Seed | None = None
+
+    def said(self) -> dict[str, Any]:
+        """The axes that it names, with their values."""
+        return {axis: value for axis in AXES if (value := getattr(self, axis)) is not None}
+
+    @model_validator(mode="after")
+    def _names_something(self) -> ExclusionWords:
+        if not self.said():
+            raise ValueError("must name one axis at least")
+        return self
+
+
+class LimitWords(BaseModel):
+    """What a case may take."""
+
+    model_config = _STRICT
+    minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    memory_mib: Annotated[int, Field(ge=256)] | None = None
+
+
+class TableWords(BaseModel):
+    """A table: the mean of a figure over all cases of a cell."""
+
+    model_config = _STRICT
+    title: Text
+    metric: Text
+    rows: Axis = "policy"
+    columns: Axis = "trace"
+
+
+class PlotWords(BaseModel):
+    """A picture: the mean of a figure along an axis of numbers, a line for each value of another."""
+
+    model_config = _STRICT
+    title: Text
+    metric: Text
+    across: Literal["load", "seed", "window"] = "load"
+    lines: Axis = "policy"
+
+
+class ReportWords(BaseModel):
+    """What the report shows beside the ranking."""
+
+    model_config = _STRICT
+    baseline: Text | None = None
+    metrics: Annotated[Sequence[Text], Field(min_length=1)] = ("mean_wait_s", "bsld", "awf", "longest_wait_s")
+    tables: Sequence[TableWords] = ()
+    plots: Sequence[PlotWords] = ()
+
+
+class StudyWords(BaseModel):
+    """A whole file."""
+
+    model_config = _STRICT
+    title: Text
+    traces: Annotated[Mapping[Text, TraceWords], Field(min_length=1)]
+    dispatchers: Mapping[Text, Text] = Field(default_factory=dict)
+    predictors: Mapping[Text, Text] = Field(default_factory=dict)
+    grids: Sequence[GridWords] = ()
+    cases: Sequence[CaseWords] = ()
+    exclude: Sequence[ExclusionWords] = ()
+    limits: LimitWords = LimitWords()
+    jobs: bool = False
+    """Whether each job is written down, too."""
+    report: ReportWords = ReportWords()

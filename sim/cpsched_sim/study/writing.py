@@ -1,0 +1,61 @@
+"""What a study leaves beside its results: one table of lines, the same as Parquet, and the report."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from cpsched_sim.files import write_whole
+from cpsched_sim.study import parquet
+from cpsched_sim.study.report import letter, page
+from cpsched_sim.study.running import Results
+from cpsched_sim.study.store import JOBS, LINES
+
+TABLE, SCHEDULES, LETTER, PAGE = "results.parquet", "jobs.parquet", "report.md", "report.html"
+
+
+def write_all(results: Results) -> list[str]:
+    """Write everything into the folder of the study; what could not be, in a sentence each. Raises `Unusable`."""
+    folder, notes = results.folder, []
+    write_whole(folder / LINES, lines_of(results).encode())
+    if parquet.is_there():
+        write_whole(folder / TABLE, parquet.packed(results.rows()))
+        if results.campaign.words.jobs:
+            write_whole(folder / SCHEDULES, _schedules(results))
+    else:
+        notes.append(f"no {TABLE}: Parquet needs pyarrow: pip install 'cpsched[study]'")
+    write_whole(folder / LETTER, letter(results).encode())
+    write_whole(folder / PAGE, page(results).encode())
+    return notes
+
+
+def lines_of(results: Results) -> str:
+    """A line of JSON for each case: labels, digest, inputs, result, made."""
+    return "".join(f"{json.dumps(line, sort_keys=True)}\n" for line in _lines(results))
+
+
+def _lines(results: Results) -> Iterator[dict[str, object]]:
+    for case in results.campaign.cases:
+        if (kept := results.kept.get(case.digest)) is not None:
+            made = {name: value for name, value in kept.made.items() if name != "labels"}
+            yield {
+                "labels": dict(case.labels), "digest": case.digest, "inputs": kept.inputs, "result": kept.result,
+                "made": made,
+            }  # fmt: skip
+
+
+def _schedules(results: Results) -> bytes:
+    """All schedules in one table: a row for each job of each distinct case, with the digest of the case."""
+    parts: list[dict[str, np.ndarray]] = []
+    for digest, kept in results.kept.items():
+        if kept.ended:
+            path: Path = results.folder / JOBS / f"{digest}.npz"
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as columns:
+                found = {name: columns[name] for name in columns.files}
+            parts.append({"digest": np.full(len(found["job"]), digest), **found})
+    names = list(parts[0]) if parts else []
+    return parquet.packed_columns({name: np.concatenate([part[name] for part in parts]) for name in names})

@@ -1,0 +1,67 @@
+"""`cpsched study` as people call it."""
+
+import json
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from cpsched_sim.cli import app
+from cpsched_sim.study.words import EXAMPLE
+from tests.unit.sim.study.studies import written
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["study", *map(str, arguments)])
+
+
+def test_the_example_is_printed():
+    assert invoke("--example").stdout == EXAMPLE
+    assert yaml.safe_load(EXAMPLE)["title"]
+
+
+def test_a_study_is_counted_run_told_and_verified(tmp_path):
+    path, out = written(tmp_path), tmp_path / "out"
+    counted = invoke(path, "--out", out, "--dry-run")
+    assert "4 cases, 4 different replays; 0 left out" in counted.stdout
+    assert "estimated time: unknown" in counted.stdout
+    assert not out.exists()
+    done = invoke(path, "--out", out)
+    assert (done.exit_code, "## Ranking by mean wait, s" in done.stdout) == (0, True)
+    again = json.loads(invoke(path, "--out", out, "--dry-run", "--json").stdout)
+    assert (again["finished"], again["left"], again["estimate_s"]) == (4, 0, 0.0)
+    assert invoke("verify", out, "--sample", 2).stdout == "4 results read, 2 decided again, 2 of them the same\n"
+    lines = (out / "results.jsonl").read_text()
+    assert '"bsld": 1' in lines
+    (out / "results.jsonl").write_text(lines.replace('"bsld": 1', '"bsld": 2', 1))
+    found = invoke("verify", out, "--sample", 0)
+    assert (found.exit_code, "has changed since it was kept" in found.stderr) == (1, True)
+
+
+def test_a_case_without_figures_ends_the_command_with_one(tmp_path):
+    grid = {"traces": ["four"], "dispatchers": ["easy"], "windows": [{"days": 1, "from_day": 9}]}
+    found = invoke(written(tmp_path, grids=[grid]), "--out", tmp_path / "out")
+    assert (found.exit_code, "no job arrives in days 9 to 10" in found.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "FILE=nothing: must be given; --example prints one"),
+        (["verify"], "DIR=nothing: must be given to verify"),
+        (["study.yaml"], "--out=nothing: must be given"),
+        (["study.yaml", "results", "--out", "out"], "DIR=results: belongs to verify"),
+        (["nowhere.yaml", "--out", "out"], "nowhere.yaml: No such file"),
+        (["verify", "nowhere"], "there is no study: name its file with --study"),
+    ],
+)
+def test_what_is_missing_is_told(tmp_path, monkeypatch, arguments, told):
+    monkeypatch.chdir(tmp_path)
+    found = invoke(*arguments)
+    assert (found.exit_code, told in found.stderr) == (2, True)
+
+
+def test_an_engine_that_is_not_there_is_told(tmp_path):
+    pytest.importorskip("distributed")
+    found = invoke(written(tmp_path), "--out", tmp_path / "out", "--on", "nothing_here:make")
+    assert (found.exit_code, "--on nothing_here:make: ModuleNotFoundError" in found.stderr) == (2, True)

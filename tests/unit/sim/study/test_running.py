@@ -1,0 +1,230 @@
+"""Running a study: each case once, whatever happens to another one; the same bytes wherever it was decided."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cpsched_sim.errors import Unusable
+from cpsched_sim.study.campaign import campaign_of, read_campaign
+from cpsched_sim.study.deciding import decide
+from cpsched_sim.study.running import Estimate, run_cases, run_study
+from cpsched_sim.study.store import Store
+from tests.patience import ENOUGH_S
+from tests.unit.sim.study.studies import plugin, words, written
+
+
+class Here:
+    """An engine that decides in this process, and counts."""
+
+    def __init__(self, stop_after=None):
+        self.decided, self.stop_after = [], stop_after
+
+    def __call__(self, tasks, limit_s, heard, looked):
+        for at, task in tasks.items():
+            if self.stop_after is not None and len(self.decided) >= self.stop_after:
+                raise KeyboardInterrupt
+            self.decided.append(task["spec"]["dispatcher"])
+            heard(at, 0.5)
+            heard(at, decide(task))
+            looked()
+
+
+def results_in(folder):
+    return {path.name: path.read_bytes() for path in (folder / "cases").iterdir()}
+
+
+def run_here(tmp_path, engine, study=None, again=False):
+    return run_cases(campaign_of(study or words(), tmp_path), Store(tmp_path / "out"), engine, again)
+
+
+def test_what_is_finished_is_never_run_again_also_after_a_stop(tmp_path):
+    written(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run_here(tmp_path, Here(stop_after=1))
+    then = Here()
+    found = run_here(tmp_path, then)
+    assert len(then.decided) == 3
+    assert [row["outcome"] for row in found.rows()] == ["ended"] * 4
+    run_here(tmp_path, last := Here())
+    assert last.decided == []
+
+
+def test_a_damaged_result_was_never_finished(tmp_path):
+    written(tmp_path)
+    run_here(tmp_path, Here())
+    broken = sorted((tmp_path / "out" / "cases").iterdir())[0]
+    content = broken.read_bytes()
+    broken.write_bytes(content[: len(content) // 2])
+    run_here(tmp_path, then := Here())
+    assert len(then.decided) == 1
+    assert broken.read_bytes() == content
+
+
+def test_figures_are_those_of_simulate(tmp_path):
+    from cpsched_sim import simulate
+
+    written(tmp_path)
+    rows = run_here(tmp_path, Here()).rows()
+    alone = simulate(tmp_path / "four.swf", "easy")
+    (mine,) = [row for row in rows if row["dispatcher"] == "easy" and row["load"] == 1.0]
+    assert (mine["bsld"], mine["mean_wait_s"], mine["jobs"]) == (alone.bsld, alone.mean_wait_s, 4)
+    assert mine["longest_wait_s"] == alone.measures.wait_s.max()
+
+
+def test_a_load_moves_arrivals_together(tmp_path):
+    trace = written(tmp_path).parent / "four.swf"
+    found = run_here(tmp_path, Here(), words(jobs=True))
+    import numpy as np
+
+    columns = {}
+    for case in found.campaign.cases:
+        with np.load(tmp_path / "out" / "jobs" / f"{case.digest}.npz") as kept:
+            columns[case.labels["load"]] = kept["submit_s"] - kept["submit_s"][0]
+    assert trace.exists()
+    assert columns[1.0].tolist() == [0, 1, 2, 3]
+    assert columns[2.0].tolist() == [0, 0, 1, 2]
+
+
+def test_a_trace_that_changes_under_way_fails_and_is_not_mixed_in(tmp_path):
+    written(tmp_path)
+    campaign = campaign_of(words(), tmp_path)
+    with (tmp_path / "four.swf").open("a") as file:
+        file.write("; changed\n")
+    rows = run_cases(campaign, Store(tmp_path / "out"), Here()).rows()
+    assert {row["why"] for row in rows} == {"four.swf: has changed since the study was read"}
+    changed = campaign_of(words(), tmp_path)
+    store = Store(tmp_path / "out")
+    store.write_study(campaign)
+    assert store.changed(changed) == [
+        "four: the trace is another one than in the last run here; its cases are decided anew"
+    ]
+    assert {row["outcome"] for row in run_cases(changed, store, Here()).rows()} == {"ended"}
+
+
+def test_failed_cases_stay_until_they_are_asked_for_again(tmp_path):
+    written(tmp_path)
+    grid = {"traces": ["four"], "dispatchers": ["easy"], "windows": [{"days": 1, "from_day": 9}]}
+    study = words(grids=[grid])
+    assert run_here(tmp_path, Here(), study).rows()[0]["outcome"] == "failed"
+    run_here(tmp_path, never := Here(), study)
+    run_here(tmp_path, once := Here(), study, again=True)
+    assert (len(never.decided), len(once.decided)) == (0, 1)
+
+
+def test_two_studies_do_not_write_into_one_folder(tmp_path):
+    store = Store(tmp_path / "out")
+    with store.alone(), pytest.raises(Unusable, match="another study is at work in it"), store.alone():
+        pass
+    with store.alone():
+        pass
+
+
+def test_a_case_that_crashes_hangs_or_eats_memory_loses_nothing_else(tmp_path, monkeypatch):
+    """A dispatcher of somebody's own, too: found by the processes, and named in the row."""
+    written(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    kinds = {"dies": "import os; os.kill(os.getpid(), 9)", "sleeps": "import time; time.sleep(600)",
+             "eats": "hoard = [bytearray(1 << 24) for _ in range(1000)]"}  # fmt: skip
+    for name, body in kinds.items():
+        plugin(tmp_path, body)
+        (tmp_path / "mine.py").rename(tmp_path / f"{name}.py")
+    grid = {"traces": ["four"], "dispatchers": ["easy", *(f"{name}:Own" for name in kinds)]}
+    study = words(grids=[grid], limits={"minutes": 0.2, "memory_mib": 2000})
+    found = run_study(study | {"traces": {"four": {"file": str(tmp_path / "four.swf")}}}, tmp_path / "out")
+    told = {row["dispatcher"].partition(":")[0]: row for row in found.rows()}
+    assert told["easy"]["outcome"] == "ended"
+    assert told["dies"]["why"] == "its process died with exit code -9 (it may have 2,000 MiB)"
+    assert told["sleeps"]["why"] == "did not end in 0.2 min"
+    assert told["eats"]["why"] == "did not end in 2,000 MiB"
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "did not end in 2,000 MiB" in report
+    more = campaign_of(
+        study | {"traces": {"four": {"file": str(tmp_path / "four.swf")}}, "limits": {"memory_mib": 9000}}
+    )
+    assert len(Store(tmp_path / "out").done(more)) == 2  # without a limit of time, and with more memory: tried again
+
+
+def test_results_are_the_same_bytes_in_processes_and_elsewhere(tmp_path):
+    path = written(tmp_path)
+    run_study(path, tmp_path / "processes")
+    run_cases(read_campaign(path), Store(tmp_path / "here"), Here())
+    assert results_in(tmp_path / "processes") == results_in(tmp_path / "here")
+
+
+def test_sigkill_loses_no_finished_case(tmp_path):
+    path = written(
+        tmp_path, grids=[{"traces": ["four"], "dispatchers": ["easy"], "loads": [1 + n / 10 for n in range(8)]}]
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "cpsched_sim.cli",
+        "study",
+        str(path),
+        "--out",
+        str(tmp_path / "out"),
+        "--jobs",
+        "1",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        cases, until_s = tmp_path / "out" / "cases", time.monotonic() + ENOUGH_S
+        while not (cases.exists() and any(cases.glob("*.json"))) and time.monotonic() < until_s:
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+    kept = results_in(tmp_path / "out")
+    assert kept
+    rest = Here()
+    run_cases(read_campaign(path), Store(tmp_path / "out"), rest)
+    assert len(rest.decided) == 8 - len(kept)
+    assert {name: results_in(tmp_path / "out")[name] for name in kept} == kept
+
+
+FULL = """
+import resource, sys
+from cpsched_sim.cli import app
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+sys.argv[1:] = sys.argv[1:]
+app()
+"""
+"""A disk that takes files of no more than 4 KB stands for one that is full: reports are larger, results are not."""
+
+
+def test_a_disk_that_is_full_loses_nothing_that_was_finished(tmp_path):
+    path = written(tmp_path)
+    command = [sys.executable, "-c", FULL, "study", str(path), "--out", str(tmp_path / "out")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=ENOUGH_S, check=False)
+    assert found.returncode == 2
+    assert "cannot be written: File too large" in found.stderr
+    run_cases(read_campaign(path), Store(tmp_path / "out"), rest := Here())
+    assert rest.decided == []
+
+
+def test_time_is_estimated_by_cases_of_before(tmp_path):
+    written(tmp_path)
+    case = campaign_of(words(), tmp_path).cases[0]
+    like = {**case.labels, "wall_s": 10.0}
+    other = {**case.labels, "dispatcher": "lookahead", "policy": "", "wall_s": 100.0}
+    assert Estimate([]).all_s([case], 2) is None
+    assert Estimate([like, other]).all_s([case] * 4, 2) == 20.0
+    assert Estimate([other]).wall_s(case) == 100.0
+
+
+def test_results_as_parquet_and_as_a_frame(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    found = run_study(written(tmp_path, jobs=True), tmp_path / "out")
+    kept = pandas.read_parquet(tmp_path / "out" / "results.parquet")
+    frame = found.to_frame()
+    assert kept["bsld"].tolist() == frame["bsld"].tolist() == [row["bsld"] for row in found.rows()]
+    assert {"digest", "cpu_s", "version_numpy", "machine", "date"} <= set(kept.columns)
+    jobs = pandas.read_parquet(tmp_path / "out" / "jobs.parquet")
+    assert len(jobs) == 16
+    lines = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
+    assert [line["digest"] for line in lines] == frame["digest"].tolist()
+    assert Path(tmp_path / "out" / "report.html").read_text().count("<h2>") >= 5
