@@ -112,10 +112,16 @@ def starts_now(site: Site, slot: int) -> bool:
 
     If so, `trial.found` says how many units one node of each group holds.
     """
+    return starts_until(site, slot, site.now_s + site.jobs.estimate_s[slot])
+
+
+@inner
+def starts_until(site: Site, slot: int, end_s: int) -> bool:
+    """The same for a job that holds its nodes until `end_s`."""
     trial, jobs = site.trial, site.jobs
     if asks_more_than(jobs, slot, trial.available) or dominated(jobs, slot, trial.failed, trial.hopeless):
         return False
-    if fill_units(site, slot, site.now_s, site.now_s + jobs.estimate_s[slot]) >= jobs.units[slot]:
+    if fill_units(site, slot, site.now_s, end_s) >= jobs.units[slot]:
         return True
     if trial.hopeless < REMEMBERED:
         trial.failed[trial.hopeless] = slot
@@ -130,6 +136,15 @@ def reserve(site: Site, slot: int, from_s: int) -> int:
     The caller knows that the job can start neither now nor before `from_s`. Sets `trial.found` and `trial.rank` for
     that second: nodes that become free last rank highest, so that nodes that are free now stay free for others.
     """
+    start_s = earliest_slot(site, slot, from_s)
+    if start_s < NEVER:
+        rank_by_latest(site, slot, start_s)
+    return start_s
+
+
+@inner
+def earliest_slot(site: Site, slot: int, from_s: int) -> int:
+    """The same without the ranks."""
     start_s, duration_s, need = max(from_s, not_before(site, slot)), site.jobs.estimate_s[slot], site.jobs.units[slot]
     if start_s == site.now_s or fill_units(site, slot, start_s, start_s + duration_s) < need:
         start_s = first_slot(site, slot, start_s + 1)
@@ -137,7 +152,6 @@ def reserve(site: Site, slot: int, from_s: int) -> int:
             return NEVER
         fill_units(site, slot, start_s, start_s + duration_s)
     note_slot(site, slot, start_s)
-    rank_by_latest(site, slot, start_s)
     return int(start_s)
 
 

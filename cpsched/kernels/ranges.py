@@ -30,15 +30,15 @@ def note_move(trial: Trial, g: int, count: int, units: int) -> None:
 @inner
 def carry_out_move(site: Site, m: int, slot: int, start_s: int, end_s: int) -> None:
     """Make a new group of the nodes of a noted move, on which the job holds its units during [start_s, end_s)."""
-    edit_move(site, m, slot, start_s, end_s, site.jobs.sharing[slot] & EXCLUSIVE)
+    edit_move(site, m, slot, start_s, end_s, site.jobs.sharing[slot] & EXCLUSIVE, 1)
 
 
 @inner
-def edit_move(site: Site, m: int, slot: int, start_s: int, end_s: int, whole: int) -> None:
-    """The same; with `whole` the nodes are withdrawn in full, however few units the job has on them."""
+def edit_move(site: Site, m: int, slot: int, start_s: int, end_s: int, whole: int, times: int) -> None:
+    """The same, `times` over; with `whole` the nodes are withdrawn in full, however few units the job has on them."""
     trial, groups = site.trial, site.trial.groups
     g, count = trial.moved[m], trial.moved_count[m]
-    new = add_edited(groups, site.machine, site.jobs, slot, g, trial.moved_units[m], start_s, end_s, -1, whole)
+    new = add_edited(groups, site.machine, site.jobs, slot, g, trial.moved_units[m], start_s, end_s, -times, whole)
     size, begin = groups.size, groups.begin
     trial.moved_begin[m] = begin[new] = begin[g]
     size[new] = count

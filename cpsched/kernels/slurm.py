@@ -10,33 +10,40 @@ import numpy as np
 
 from cpsched.compile.handles import Column, FixedColumn, Handle
 from cpsched.compile.jit import bare, inner, kernel
-from cpsched.kernels.fit import asks_more_than
-from cpsched.kernels.lines import fill_units
+from cpsched.kernels.fit import asks_more_than, units_in
+from cpsched.kernels.lines import fill_units, step_at
 from cpsched.kernels.nodes import (
     REMEMBERED,
     commit,
     dominated,
+    earliest_slot,
     last_candidate,
     make_room_by_group,
     open_trial,
     reserve,
-    starts_now,
+    starts_until,
 )
 from cpsched.kernels.orders import PRIORITY, sorted_positions
 from cpsched.kernels.picking import pick_nodes
 from cpsched.kernels.pool import open_draft
 from cpsched.kernels.profile import lower_bound
 from cpsched.kernels.ranges import edit_move, write_starts
-from cpsched.kernels.state import Site, longer
-from cpsched.model import EXCLUSIVE, NEVER
+from cpsched.kernels.state import Groups, Site, longer
+from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
 NO_PASS, SUBMITTED, DEPTH, FULL = range(4)
 """What the main loop is to do: nothing; try the jobs just submitted; go through the queue to the default depth, or to
 its end."""
 
-
 GAP_S = 1
 """How long before a reservation of whole nodes begins another job on them must have ended."""
+FIRST_WINDOW_S = 30
+"""Jobs that run are taken to end in groups: those of the first end up to so long after its next multiple of this."""
+LAST_WINDOW_S = 366 * 86_400
+"""A window longer than that is not doubled again."""
+WITHHELD = 1 << 20
+"""On its line a reserved node lacks its capacity so many times: a negative amount tells of a reservation, and what the
+running jobs leave can still be told."""
 
 
 class Rules(Handle):
@@ -58,7 +65,7 @@ class Rules(Handle):
     bf_min_prio_reserve: int
     bf_node_space_size: int
     bf_busy_nodes: int
-    """1 where reservations prefer the nodes that become free last."""
+    """1 where reservations prefer nodes on which something runs; of parts: those that become free last."""
     whole_nodes: int
     """1 where a reservation withdraws its nodes in full, 0 where it takes the parts that the job is to get."""
 
@@ -200,7 +207,7 @@ def main_loop(site: Site, rules: Rules, owners: Owners, passes: Passes, order: F
             withdraw(site, owners.node_set[slot], withdrawn)
 
 
-# ---------------------------------------------------------------------------------------------- backfill
+# ---------------------------------------------------------------------------------------------- what backfill counts
 
 
 @bare
@@ -260,27 +267,251 @@ def note_bound(tally: Tally, at_s: int) -> None:
     tally.records += 1
 
 
-@inner
-def keep_free(site: Site, rules: Rules, tally: Tally, position: int, start_s: int) -> None:
-    """Reserve nodes for the job of a queue position, whose `trial.found` and `trial.rank` are known for `start_s`.
+# ---------------------------------------------------------------------------------------------- where a job could start
 
-    The reservation begins and ends at multiples of the resolution, and lasts for one at least. Whole nodes are
-    withdrawn `GAP_S` earlier, which no other reservation can tell. Parts are taken from `start_s` on: before, they may
-    be in use.
+
+@inner
+def is_kept(groups: Groups, step: int) -> bool:
+    """Whether a node is reserved whole at a step of its line."""
+    for r in range(groups.free.shape[1]):  # noqa: SIM110  (a loop compiles to better code than a generator)
+        if groups.free[step, r] < 0:
+            return True
+    return False
+
+
+@inner
+def left_by_jobs(site: Site, g: int, step: int, r: int) -> int:
+    """What running jobs leave of a resource of a node at a step of the line of group `g`, reservations aside."""
+    groups, machine = site.trial.groups, site.machine
+    amount = groups.free[step, r]
+    if amount < 0:
+        amount += WITHHELD * machine.capacity[machine.kind_node[groups.kind[g]], r]
+    return int(amount)
+
+
+@inner
+def ends_a_job(site: Site, g: int, step: int) -> bool:
+    """Whether a job ends where a step of the line of group `g` begins; the first step has none before it."""
+    for r in range(site.trial.groups.free.shape[1]):
+        if left_by_jobs(site, g, step, r) != left_by_jobs(site, g, step - 1, r):
+            return True
+    return False
+
+
+@inner
+def is_open(site: Site, slot: int, g: int, start_s: int, end_s: int) -> bool:
+    """Whether a job may have nodes of group `g`, and nobody reserves them at any second of [start_s, end_s]."""
+    groups, machine, jobs = site.trial.groups, site.machine, site.jobs
+    if groups.size[g] == 0:
+        return False
+    if jobs.node_set[slot] > 0 and not machine.node_sets[jobs.node_set[slot], machine.kind_node[groups.kind[g]]]:
+        return False
+    step, last = groups.first[g] + step_at(groups, g, start_s), groups.first[g] + groups.length[g]
+    while step < last and groups.at[step] <= end_s:
+        if is_kept(groups, step):
+            return False
+        step += 1
+    return True
+
+
+@inner
+def fill_once_ended(site: Site, slot: int, start_s: int, end_s: int, ended_s: int) -> int:
+    """Set `trial.found[g]` to the units that one node of group `g` holds when what ends until `ended_s` has ended.
+
+    Nodes that are reserved within [start_s, end_s] hold none. Returns the sum over all nodes.
+    """
+    groups, found, machine, jobs = site.trial.groups, site.trial.found, site.machine, site.jobs
+    whole, total = jobs.sharing[slot] & EXCLUSIVE, 0
+    for g in range(groups.count):
+        found[g] = 0
+        if not is_open(site, slot, g, start_s, end_s):
+            continue
+        most = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
+        node, step = machine.kind_node[groups.kind[g]], groups.first[g] + step_at(groups, g, ended_s)
+        for r in range(groups.free.shape[1]):
+            left = left_by_jobs(site, g, step, r)
+            most = units_in(most, jobs.per_unit[slot, r], whole, left, machine.capacity[node, r])
+        found[g] = most
+        total += groups.size[g] * most
+    return total
+
+
+@inner
+def next_end(site: Site, slot: int, start_s: int, end_s: int, after_s: int) -> int:
+    """The first second after `after_s` at which a job ends on nodes that `is_open` tells of; NEVER where none does."""
+    groups, found = site.trial.groups, NEVER
+    for g in range(groups.count):
+        if not is_open(site, slot, g, start_s, end_s):
+            continue
+        first, n = groups.first[g], groups.length[g]
+        step = first + step_at(groups, g, after_s) + 1
+        while step < first + n and groups.at[step] < found:
+            if ends_a_job(site, g, step):
+                found = groups.at[step]
+            step += 1
+    return int(found)
+
+
+@inner
+def fill_by_windows(site: Site, slot: int, start_s: int, end_s: int, later_s: int) -> int:
+    """The end of the first group of ends after which a job finds its units, or `start_s`; NEVER where it finds none.
+
+    The first group begins with the first end after `start_s` and goes on for `FIRST_WINDOW_S` beyond the next multiple
+    of that; each further one ends twice as far beyond that multiple. Ends after `later_s` are not looked at. Sets
+    `trial.found`. (`_future_run_test` in `cons_tres/job_test.c`)
+    """
+    need = site.jobs.units[slot]
+    if fill_once_ended(site, slot, start_s, end_s, start_s) >= need:
+        return start_s
+    at_s = next_end(site, slot, start_s, end_s, start_s)
+    anchor_s, window_s = down_to(at_s, FIRST_WINDOW_S) + FIRST_WINDOW_S, FIRST_WINDOW_S
+    while at_s < NEVER and at_s <= later_s:
+        while at_s > anchor_s + window_s and window_s <= LAST_WINDOW_S:
+            window_s *= 2
+        until_s = min(anchor_s + window_s, later_s) if window_s <= LAST_WINDOW_S else min(later_s, NEVER - 1)
+        if fill_once_ended(site, slot, start_s, end_s, until_s) >= need:
+            return until_s
+        at_s = next_end(site, slot, start_s, end_s, until_s)
+        window_s *= 2
+    return NEVER
+
+
+@inner
+def last_end(site: Site, first: int, after_s: int, until_s: int) -> int:
+    """The last second in (after_s, until_s] at which a job ends on the nodes of the moves from `first` on; `after_s`
+    where none does."""
+    trial, groups, found = site.trial, site.trial.groups, after_s
+    for m in range(first, trial.moves):
+        g = trial.moved[m]
+        step = groups.first[g] + step_at(groups, g, until_s)
+        while step > groups.first[g] and groups.at[step] > found:
+            if ends_a_job(site, g, step):
+                found = groups.at[step]
+            step -= 1
+    return int(found)
+
+
+@inner
+def overlaps(site: Site, first: int, begin_s: int, end_s: int) -> bool:
+    """Whether a node of the moves from `first` on is reserved at a second of [begin_s, end_s)."""
+    trial, groups = site.trial, site.trial.groups
+    for m in range(first, trial.moves):
+        g = trial.moved[m]
+        step, last = groups.first[g] + step_at(groups, g, begin_s), groups.first[g] + groups.length[g]
+        while step < last and groups.at[step] < end_s:
+            if is_kept(groups, step):
+                return True
+            step += 1
+    return False
+
+
+@inner
+def comes_back(site: Site, node_set: int, at_s: int) -> bool:
+    """Whether a reservation of nodes of a node set ends at a second, and no other one begins there."""
+    groups, machine = site.trial.groups, site.machine
+    for g in range(groups.count):
+        if groups.size[g] == 0 or not machine.node_sets[node_set, machine.kind_node[groups.kind[g]]]:
+            continue
+        step = groups.first[g] + step_at(groups, g, at_s)
+        if groups.at[step] == at_s and is_kept(groups, step - 1) and not is_kept(groups, step):
+            return True
+    return False
+
+
+@inner
+def next_try(site: Site, tally: Tally, node_set: int, start_s: int, end_s: int) -> int:
+    """The second from which Slurm tries a job that lasts from `start_s` to `end_s` next; NEVER where it gives up."""
+    bounds, n = tally.bounds, tally.records - 1
+    for k in range(lower_bound(bounds, n, start_s + 1), n):
+        if comes_back(site, node_set, bounds[k]):
+            return int(bounds[k])
+        if k > 0 and bounds[k - 1] > end_s:
+            return int(bounds[k + 1]) if k + 1 < n else NEVER
+    return NEVER
+
+
+@inner
+def first_try(site: Site, tally: Tally, node_set: int, from_s: int, earliest_s: int) -> int:
+    """The last try before `earliest_s`, before which the job has no place: the tries before need not be made."""
+    k = lower_bound(tally.bounds, tally.records - 1, earliest_s) - 1
+    while k >= 0 and tally.bounds[k] > from_s:
+        if comes_back(site, node_set, tally.bounds[k]):
+            return int(tally.bounds[k])
+        k -= 1
+    return from_s
+
+
+@inner
+def rank_by_use(site: Site) -> None:
+    """Set `trial.rank[g]` to 1 where something runs on a node of group `g` now, 0 elsewhere."""
+    groups, machine, rank = site.trial.groups, site.machine, site.trial.rank
+    for g in range(groups.count):
+        rank[g] = 0
+        for r in range(groups.free.shape[1]):
+            if left_by_jobs(site, g, groups.first[g], r) < machine.capacity[machine.kind_node[groups.kind[g]], r]:
+                rank[g] = 1
+
+
+@inner
+def place_whole(site: Site, rules: Rules, owners: Owners, tally: Tally, slot: int, from_s: int) -> int:
+    """When a job that cannot start is to start, on nodes that are noted as moves; NEVER where Slurm finds no place.
+
+    Slurm tries a job from `from_s` on, and again from each second at which reserved nodes come back. Each try looks at
+    the nodes that nobody reserves while the job would last from that second on, lets running jobs end group by group,
+    and takes the lowest nodes that then suffice. The job starts at the last end of a running job on these.
+    """
+    trial, step_s, lasts_s = site.trial, rules.bf_resolution_s, site.jobs.estimate_s[slot]
+    earliest_s, node_set, first = earliest_slot(site, slot, from_s), owners.node_set[slot], trial.moves
+    if earliest_s > site.now_s + rules.bf_window_s:
+        return NEVER
+    try_s = first_try(site, tally, node_set, from_s, earliest_s)
+    while try_s <= tally.end_s:
+        later_s = next_try(site, tally, node_set, try_s, try_s + lasts_s)
+        ended_s = fill_by_windows(site, slot, try_s, try_s + lasts_s, later_s)
+        if ended_s < NEVER:
+            if rules.bf_busy_nodes:
+                rank_by_use(site)
+            pick_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
+            start_s = last_end(site, first, try_s, ended_s)
+            if not overlaps(site, first, down_to(start_s, step_s), down_to(start_s + lasts_s + step_s - 1, step_s)):
+                return start_s
+            trial.moves = first
+            later_s = start_s + step_s if start_s == try_s else start_s
+        try_s = later_s
+    return NEVER
+
+
+@inner
+def place_parts(site: Site, rules: Rules, slot: int, from_s: int) -> int:
+    """The same where parts are reserved: the earliest second at which the job finds its units."""
+    start_s = reserve(site, slot, from_s)
+    if start_s < NEVER:
+        pick_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
+    return start_s
+
+
+@inner
+def keep_free(site: Site, rules: Rules, tally: Tally, position: int, start_s: int, first: int) -> None:
+    """Reserve the nodes of the moves from `first` on for the job of a queue position, which is to start at `start_s`.
+
+    The reservation begins and ends at multiples of the resolution, and lasts for one at least. Parts are taken from
+    `start_s` on: before, they may be in use.
     """
     trial, jobs, slot, step_s = site.trial, site.jobs, site.queue[position], rules.bf_resolution_s
     begin_s = max(down_to(start_s, step_s), tally.begin_s)
     end_s = max(down_to(start_s + jobs.estimate_s[slot] + step_s - 1, step_s), begin_s + step_s)
     note_bound(tally, begin_s)
     note_bound(tally, end_s)
-    first = trial.moves
-    pick_nodes(site, jobs.units[slot], rules.bf_busy_nodes == 1)
-    since_s = begin_s - GAP_S if rules.whole_nodes else start_s
-    whole = rules.whole_nodes | jobs.sharing[slot] & EXCLUSIVE
     for m in range(first, trial.moves):
-        edit_move(site, m, slot, since_s, end_s, whole)
+        if rules.whole_nodes:
+            edit_move(site, m, slot, begin_s, end_s, 1, WITHHELD)
+        else:
+            edit_move(site, m, slot, start_s, end_s, jobs.sharing[slot] & EXCLUSIVE, 1)
     site.draft.plan_s[position] = start_s
     trial.reserved += 1
+
+
+# ---------------------------------------------------------------------------------------------- backfill
 
 
 @inner
@@ -291,7 +522,7 @@ def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes, order: Fi
     """
     queue, draft, trial, now_s = site.queue, site.draft, site.trial, site.now_s
     trial.hopeless = trial.slotted = 0
-    tally, last = passes.tally, site.queued - 1
+    tally, last, gap_s = passes.tally, site.queued - 1, GAP_S * rules.whole_nodes
     open_tally(site, rules, owners, tally)
     i = -1
     while i < last:
@@ -311,7 +542,7 @@ def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes, order: Fi
         make_room_by_group(trial)
 
         # Start it now where it fits beside the reservations.
-        if passes.backfill and starts_now(site, slot):
+        if passes.backfill and starts_until(site, slot, now_s + site.jobs.estimate_s[slot] + gap_s):
             commit(site, position, now_s, False)
             passes.backfilled += 1
             if passes.backfilled >= rules.bf_max_job_start:
@@ -322,13 +553,18 @@ def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes, order: Fi
         # Reserve, unless the job is too young, too weak, too far down in its partition, or too late.
         if not holds_back(site, rules, slot) or tally.reserved[partition] >= rules.bf_job_part_count_reserve:
             continue
-        start_s = reserve(site, slot, now_s if passes.backfill else passes.next_s)
-        if start_s == NEVER or start_s > now_s + rules.bf_window_s:
+        from_s, first = now_s if passes.backfill else passes.next_s, trial.moves
+        if rules.whole_nodes:
+            start_s = place_whole(site, rules, owners, tally, slot, from_s)
+        else:
+            start_s = place_parts(site, rules, slot, from_s)
+        if start_s > now_s + rules.bf_window_s:
+            trial.moves = first
             continue
         if tally.records >= rules.bf_node_space_size:
             passes.backfill_cut = 1
             break
-        keep_free(site, rules, tally, position, start_s)
+        keep_free(site, rules, tally, position, start_s, first)
         tally.reserved[partition] += 1
 
         # If only starts are wanted, the pass ends with the last job that might start.

@@ -1,6 +1,9 @@
-"""The twin of Slurm's scheduler on generated Eurora jobs and on KTH-SP2: the figures of the day it was written."""
+"""The twin of Slurm's scheduler: what a real Slurm chose, and figures of the day they were written."""
 
+import csv
+from dataclasses import fields
 from hashlib import md5
+from pathlib import Path
 
 import pytest
 
@@ -8,16 +11,42 @@ from cpsched_sim.experiment import simulate
 from cpsched_sim.systems.system import System, load_system
 from cpsched_sim.workloads.eurora import eurora_jobs
 from cpsched_sim.workloads.load import Workload, load
+from tests.slurm.twin import KNOWN, Recorded, choices, twin_starts
 from tests.traces import KTH, trace
 
 PARAMETERS = "bf_interval=60,bf_max_job_user=5,bf_resolution=300,default_queue_depth=20,bf_min_age_reserve=600"
+LIVE = Path(__file__).parent / "live"
+
+
+def live_run(name: str) -> tuple[str, list[Recorded]]:
+    """(configuration, record) of a run of tests.slurm.twin on Slurm 26.05, seconds since the epoch."""
+    config, *lines = (LIVE / f"{name}.csv").read_text().splitlines()
+    words = {field.name for field in fields(Recorded) if field.type == "str"}
+    rows = csv.DictReader(lines)
+    return config.removeprefix("# "), [
+        Recorded(**{key: value if key in words else int(value) for key, value in row.items()}) for row in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs", "chosen", "wait_s"),
+    [("longer-3", 45, 44, 54.7), ("mixed-1", 70, 69, 74.5), ("shorter-1", 120, 108, 32.0)],
+)
+def test_it_chooses_what_a_real_slurm_started(name, jobs, chosen, wait_s):
+    """Shown each second in which Slurm started jobs; and its mean wait where it is left to itself."""
+    run, (config, record) = KNOWN[name.partition("-")[0]], live_run(name)
+    assert len(record) == jobs
+    assert sum(record[number].start_s == second for second, number in choices(run, config, record)) == chosen
+    starts = twin_starts(run, config, record)
+    waits = [start - job.submit_s for start, job in zip(starts, record, strict=True)]
+    assert sum(waits) / jobs == pytest.approx(wait_s, abs=0.05)
 
 
 @pytest.mark.parametrize(
     ("settings", "starts", "places"),
     [
-        ({}, "cbe38367a805", "5d244d32fbf6"),
-        ({"scheduler_parameters": PARAMETERS}, "ac5708614c4e", "4d1628fa6086"),
+        ({}, "576adfae60dd", "5c04a07607ab"),
+        ({"scheduler_parameters": PARAMETERS}, "d788066011db", "70f8d15da9cb"),
     ],
 )
 def test_decisions_have_not_moved(settings, starts, places):

@@ -7,6 +7,7 @@ those of which the twin knows that they would start nothing.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 
@@ -33,6 +34,7 @@ class Plan:
         spans = sum(estimate_s + 2 * step_s + 1 for _, estimate_s in self.jobs)
         self.horizon = max(ends, default=0) + spans + longest + 2 * step_s + 2
         self.line = Line(snapshot, self.horizon)
+        self.kept = []
         self.starts = {}
         self.planned = {}
 
@@ -113,8 +115,10 @@ class Plan:
                 continue
             counted.update(keys.items())
             tested += 1
-            by_node, fits = self.line.fits(job.request, 0, estimate_s)
-            if fits:
+            by_node, _ = self.line.fits(job.request, 0, estimate_s)
+            open_now = self.open(0, estimate_s + 1)
+            by_node = [units if open_now[node] else 0 for node, units in enumerate(by_node)]
+            if sum(by_node) >= job.request.units:
                 self.start(job, estimate_s, by_node)
                 started += 1
                 if started == rules.bf_max_job_start:
@@ -123,7 +127,10 @@ class Plan:
             most = rules.bf_job_part_count_reserve
             if not self.holds_back(at) or (most and reserved[job.queue] >= most):
                 continue
-            found = self.earliest(job.request, estimate_s)
+            if self.whole_nodes:
+                found, nodes = self.place(job, estimate_s, bounds, begins_s - now_s, ends_s - now_s)
+            else:
+                found, nodes = self.earliest(job.request, estimate_s), None
             if found is None or found > 60 * rules.bf_window:
                 continue
             if 1 + len(bounds) >= size:
@@ -131,12 +138,81 @@ class Plan:
             begin_s = max((now_s + found) // step_s * step_s, begins_s)
             end_s = max((now_s + found + estimate_s + step_s - 1) // step_s * step_s, begin_s + step_s)
             bounds |= {at_s for at_s in (begin_s, end_s) if begins_s < at_s < ends_s}
-            self.reserve(
-                job.request, found, estimate_s, begin_s - 1 - now_s if self.whole_nodes else found, end_s - now_s
-            )
+            if self.whole_nodes:
+                self.kept.append((set(nodes), begin_s - now_s, end_s - now_s))
+            else:
+                self.reserve(job.request, found, estimate_s, found, end_s - now_s)
             self.planned[job.id] = now_s + found
             reserved[job.queue] += 1
         return started, cut
+
+    def open(self, begin, end):
+        """By node: whether nobody reserves the node whole at any second of [begin, end), seconds from now."""
+        kept = [nodes for nodes, since, until in self.kept if since < end and begin < until]
+        return [not any(node in nodes for nodes in kept) for node in range(self.snapshot.cluster.size)]
+
+    def ends(self, nodes):
+        """The seconds at which something ends on these nodes."""
+        free = self.line.free[sorted(nodes)]
+        return [t for t in range(1, self.horizon) if (free[:, t] != free[:, t - 1]).any()]
+
+    def place(self, job, estimate_s, bounds, begins, ends):
+        """(start, nodes) by `_attempt_backfill` of backfill.c, seconds from now; (None, None) where it gives up."""
+        now_s, step_s, start = self.snapshot.now_s, self.rules.bf_resolution, 0
+        edges = [begins, *sorted(at_s - now_s for at_s in bounds), ends]
+        slots = list(pairwise(edges))
+        inside = self.nodes(job)
+        while start <= ends:
+            until, later = start + estimate_s, None
+            for k, (begin, end) in enumerate(slots):
+                if end > start and k + 1 < len(slots) and later is None:
+                    here, there = self.open(begin, end), self.open(*slots[k + 1])
+                    if any(there[n] and not here[n] and inside[n] for n in range(len(here))):
+                        later = end
+                if begin > until and end > start:
+                    if later is None and k + 2 < len(slots):
+                        later = slots[k + 1][1]
+                    break
+            found, nodes = self.will_run(job.request, start, until, self.horizon if later is None else later)
+            if found is not None:
+                since = (now_s + found) // step_s * step_s - now_s
+                still_open = self.open(since, (now_s + found + estimate_s + step_s - 1) // step_s * step_s - now_s)
+                if all(still_open[node] for node in nodes):
+                    return found, nodes
+                later = found + step_s if found == start else found
+            if later is None:
+                break
+            start = later
+        return None, None
+
+    def will_run(self, request, start, until, last):
+        """(start, nodes) by `_future_run_test` of job_test.c: running jobs end in windows of time."""
+        allowed = self.open(start, until + 1)
+        may_use = self.line.cluster.node_sets[request.node_set]
+        usable = [n for n, is_open in enumerate(allowed) if is_open and may_use[n]]
+        ends, now_s = [at for at in self.ends(usable) if start < at <= last], self.snapshot.now_s
+        stops, window = [start], 30
+        if ends:
+            first = now_s + ends[0]
+            anchor = first + 30 - first % 30 - now_s
+            while stops[-1] < ends[-1]:
+                stops.append(min(anchor + window, last))
+                window *= 2
+        for stop in stops:
+            by_node, _ = self.line.fits(request, min(stop, self.horizon - 1), min(stop, self.horizon - 1) + 1)
+            by_node = [units if node in usable else 0 for node, units in enumerate(by_node)]
+            if sum(by_node) < request.units:
+                continue
+            order = range(len(by_node))
+            if self.rules.bf_busy_nodes:
+                order = sorted(order, key=lambda n: bool((self.line.free[n, 0] == self.line.cluster.capacity[n]).all()))
+            nodes, left = [], request.units
+            for node in order:
+                if by_node[node] and left > 0:
+                    nodes.append(node)
+                    left -= by_node[node]
+            return max([at for at in self.ends(nodes) if start < at <= stop], default=start), nodes
+        return None, None
 
     def earliest(self, request, estimate_s):
         """The first second, from now on, from which the job finds its units for as long as it lasts."""
@@ -146,7 +222,7 @@ class Plan:
         return next(t for t in every if self.line.fits(request, t, min(t + estimate_s, self.horizon))[1])
 
     def reserve(self, request, begin, estimate_s, since, until):
-        """Withdraw the nodes, or the parts, that a job is to get, during [since, until) seconds from now."""
+        """Withdraw the parts that a job is to get, during [since, until) seconds from now."""
         by_node, _ = self.line.fits(request, begin, begin + estimate_s)
         nodes = list(range(self.snapshot.cluster.size))
         if self.rules.bf_busy_nodes:
@@ -157,8 +233,7 @@ class Plan:
             here = min(by_node[node], left)
             if here:
                 left -= here
-                whole = self.whole_nodes or request.exclusive
-                taken = self.snapshot.cluster.capacity[node] if whole else here * np.array(request.per_unit)
+                taken = self.snapshot.cluster.capacity[node] if request.exclusive else here * np.array(request.per_unit)
                 self.line.free[node, max(0, since) : max(0, until)] -= taken
 
 

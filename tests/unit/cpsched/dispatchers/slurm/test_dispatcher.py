@@ -175,6 +175,40 @@ def test_bf_busy_nodes_reserves_nodes_that_are_in_use():
     assert started("bf_busy_nodes", queue, [held], cluster) == [2]
 
 
+def who_keeps(first_s, second_s, now_s=0, text="bf_resolution=10"):
+    """Which node of two is left to a long job of one core, while one that wants a node waits for their ends."""
+    ends = [
+        a_running(a_job(90 + n, per_unit=3, walltime_s=end_s), ((n, 1),)) for n, end_s in enumerate((first_s, second_s))
+    ]
+    queue = [a_job(1, per_unit=4, walltime_s=60, queue="p"), small(2, LONG, queue="q")]
+    snapshot = a_snapshot(a_cluster(nodes=2), queue, ends, now_s)
+    [[(node, _)]] = SlurmDispatcher(text).decide(snapshot, "starts").starts_by_job(snapshot).values()
+    return 1 - node
+
+
+def test_running_jobs_end_in_groups_and_a_reservation_takes_the_first_nodes_of_a_group():
+    """The first group goes on for 30 s after the next multiple of 30 s after the first end."""
+    assert who_keeps(95, 95) == 0
+    assert who_keeps(150, 95) == 0, "150 = 120 + 30"
+    assert who_keeps(151, 95) == 1
+    assert who_keeps(120 + 30, 89) == 1, "90 + 30 is before"
+
+
+def test_the_next_group_of_ends_is_twice_as_wide():
+    """Three nodes for two: the second group, until 120 + 60, has the second and the third end."""
+    cluster = a_cluster(nodes=3)
+    runs = [a_running(a_job(90 + n, per_unit=4, walltime_s=end_s), ((n, 1),)) for n, end_s in enumerate((180, 160, 95))]
+    queue = [a_job(1, units=2, per_unit=4, walltime_s=60), a_job(2, per_unit=4, walltime_s=LONG)]
+
+    def plan(until_s):
+        later = a_running(a_job(90, per_unit=4, walltime_s=until_s), ((0, 1),))
+        snapshot = a_snapshot(cluster, queue, [later, *runs[1:]])
+        return SlurmDispatcher("bf_resolution=10").decide(snapshot).plan_by_job(snapshot)
+
+    assert plan(180) == {1: 180, 2: 95}, "nodes 0 and 1, though 1 and 2 are free at 160"
+    assert plan(181) == {1: 160, 2: 181}
+
+
 def test_whole_nodes_are_reserved_for_a_job_of_a_part():
     held = a_running(a_job(90, per_unit=3, walltime_s=130), ((0, 1),))
     cluster = Cluster.of([[4], [1]], ["cores"])
