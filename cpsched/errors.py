@@ -12,9 +12,12 @@ An exception means that the program or the outside broke; infeasible, late, no r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from cpsched.whereabouts import Place, author_of, place_of
+
+T = TypeVar("T")
 
 
 class CpschedError(Exception):
@@ -111,6 +114,13 @@ def printable(text: str) -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def some_of(things: Sequence[T], most: int, between: str = ", ", text: Callable[[T], str] = str) -> str:
+    """The first `most` of some things, and how many more there are: `n1, n2 and 3 more`, `it fails; so and 1 more`."""
+    more = len(things) - most
+    told = between.join(map(text, things[:most]))
+    return f"{told}{between.rstrip(', ')} and {more:,} more" if more > 0 else told
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

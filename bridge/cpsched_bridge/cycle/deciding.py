@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from cpsched.errors import some_of
 from cpsched.fit import verify
 from cpsched.model import Cluster, Decision, PowerCap, Snapshot
 from cpsched.policy import Policy
@@ -121,6 +122,4 @@ def _under(cluster: Cluster, power: PowerCap) -> Cluster:
 
 
 def _summary(report: CycleReport) -> str:
-    found = report.violations
-    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return "; ".join(map(str, found[:_SHOWN])) + more
+    return some_of(report.violations, _SHOWN, "; ")

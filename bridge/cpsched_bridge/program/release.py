@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
+from cpsched.errors import some_of
 from cpsched_bridge.cycle.adviser import take_all_back
 from cpsched_bridge.cycle.claims import BEATS, HANDED_BACK
 from cpsched_bridge.cycle.hand_back import UNWRITTEN, hand_all_back
@@ -146,8 +147,7 @@ def _hand_back(backend: Backend, ledger: Ledger, other: Claim | None, book: Advi
     notes += [problem for problem in problems if problem.startswith(UNWRITTEN)]
     held = [problem for problem in problems if not problem.startswith(UNWRITTEN)]
     if held:
-        more = f"; and {len(held) - 5} more" if len(held) > 5 else ""
-        raise StillHeld("; ".join([*held[:5]]) + more + "".join(f"; {note}" for note in notes))
+        raise StillHeld(some_of(held, 5, "; ") + "".join(f"; {note}" for note in notes))
     unwritten = len(held) < len(problems) or any(mishap.kind == "ledger_unwritable" for mishap in ledger.mishaps)
     if unwritten and own is not None:
         _leave_word(backend, own)

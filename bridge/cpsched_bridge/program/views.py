@@ -14,7 +14,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from cpsched.errors import printable
+from cpsched.errors import printable, some_of
 from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.cycle.snapshots import PUT_OFF
 from cpsched_bridge.errors import BridgeError, UnknownJob
@@ -187,8 +187,7 @@ def _overtaken(job: Job, record: RoundRecord, present_s: int) -> str:
 
 
 def _names(record: RoundRecord, ids: Sequence[int], most: int = 8) -> str:
-    shown = ", ".join(map(record.name_of, ids[:most]))
-    return f"{shown} and {len(ids) - most} more" if len(ids) > most else shown
+    return some_of(ids, most, text=record.name_of)
 
 
 def print_replays(journal: Journal, numbers: Iterable[int]) -> bool:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from cpsched.errors import some_of
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.ports import Obstacle
 from cpsched_bridge.report import Happening
@@ -450,5 +451,4 @@ def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Entry], str]:
     if not odd:
         return list(whole.values()), ""
     named = sorted(odd, key=lambda id: (len(id), id))
-    more = f" and {len(odd) - _NAMED} more" if len(odd) > _NAMED else ""
-    return list(whole.values()), f"; not believed is what it said of {', '.join(named[:_NAMED])}{more}"
+    return list(whole.values()), f"; not believed is what it said of {some_of(named, _NAMED)}"

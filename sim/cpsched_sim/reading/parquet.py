@@ -1,4 +1,4 @@
-"""Parquet tables row by row; the one door to pyarrow (extra `study`)."""
+"""Parquet tables row by row; the door to pyarrow (extra `study`) for what is read."""
 
 from __future__ import annotations
 
@@ -62,8 +62,6 @@ def _values(column: Any) -> list[Any]:
     import pyarrow as pa
 
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        return _values(column.dictionary_decode())
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("s", kind.tz), safe=False).cast(pa.int64())
     elif pa.types.is_duration(kind):

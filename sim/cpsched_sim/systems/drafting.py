@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
+from cpsched.errors import some_of
 from cpsched_sim.errors import shown
 from cpsched_sim.systems.slurm import SINFO, Printed, SlurmNode
 from cpsched_sim.systems.system import SystemFile, parse_system
@@ -108,9 +109,7 @@ def prefix_of(names: Sequence[str]) -> str:
 
 def listed(words: Iterable[str], most: int = _MOST_WORDS) -> str:
     """Words for a comment: the first of them, and how many more there are."""
-    words = list(words)
-    more = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(shown(word, NAME_CHARS) for word in words[:most]) + more
+    return some_of(list(words), most, text=lambda word: shown(word, NAME_CHARS))
 
 
 def text_of(draft: SystemDraft) -> str:

@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 
 from cpsched.catalogue import Catalogue
-from cpsched.errors import METHODS, RAISED, CpschedError, InvalidValue, PluginFault, UnknownName, what_happened
+from cpsched.errors import METHODS, RAISED, CpschedError, InvalidValue, PluginFault, UnknownName, some_of, what_happened
 from cpsched.listing import Listing
 from cpsched.model import Cluster
 from cpsched.whereabouts import place_of
@@ -36,7 +36,7 @@ MOST_BROKEN = 0.5
 FEW_BROKEN = 10
 """So many broken lines are left out, however few the others are."""
 _SOME = 5
-"""How many partitions a note names."""
+"""How many partitions a note names, or columns a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +131,8 @@ def _of_table(path: Path, formats: Sequence[Listing]) -> Listing:
         with _faults_of(known.name):
             if known.factory.recognises_columns(names):  # type: ignore[attr-defined]
                 return known
-    some = ", ".join(names[:_SOME]) + (f" and {len(names) - _SOME} more" if len(names) > _SOME else "")
-    known_as = ", ".join(known.name for known in tables)
-    raise Unusable(f"{path}: is {KIND} with the columns {some}, no trace; tables read: {known_as}")
+    read = ", ".join(known.name for known in tables)
+    raise Unusable(f"{path}: is {KIND} with the columns {some_of(names, _SOME)}, no trace; tables read: {read}")
 
 
 def _knows(format: Listing, first: str) -> bool:
@@ -239,9 +238,8 @@ def check_broken(reader: Reader) -> None:
 
 
 def _strange(partitions: Counter[str], system: str) -> str:
-    names = ", ".join(shown(name) for name, _ in partitions.most_common(_SOME))
-    more = f" and {len(partitions) - _SOME} more" if len(partitions) > _SOME else ""
-    return f"the partition ({names}{more}) is not one of {shown(system)}, and any node will do"
+    names = some_of([name for name, _ in partitions.most_common()], _SOME, text=shown)
+    return f"the partition ({names}) is not one of {shown(system)}, and any node will do"
 
 
 def _system(system: str | SystemFile | None, reader: Reader) -> System:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from cpsched.errors import some_of
 from cpsched.site.multifactor import MachineSize
 from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
 from cpsched_bridge.adapters.slurm.policy.sprio import SprioComparison, compare, sprio_of
@@ -96,11 +97,10 @@ def priorities(compared: SprioComparison, picture: SitePicture) -> Check:
 def unmodelled_limits(picture: SitePicture) -> Check:
     """What is not modelled is left to Slurm: it refuses such a start, and the job waits."""
     odd = picture.unmodelled
-    more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
     return Check(
         "limits",
         not odd,
-        f"not modelled: {', '.join(odd[:MOST_NAMED])}{more}" if odd else "all that are set are modelled",
+        f"not modelled: {some_of(odd, MOST_NAMED)}" if odd else "all that are set are modelled",
         "nothing has to be done: Slurm refuses a start that such a limit forbids, and the job is put off",
         required=False,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from cpsched.errors import some_of
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.translation import hostlist, ids, states
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import LISTS
@@ -78,5 +79,4 @@ def _flagged(nodes: Iterable[Record], flags: frozenset[str]) -> list[str]:
 
 def _some(names: list[str], between: str = ", ") -> str:
     """A few of `names`, and how many more there are."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return between.join(names[:MOST_NAMED]) + more
+    return some_of(names, MOST_NAMED, between)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from cpsched.errors import some_of
 from cpsched_bridge.ports import Check, Outage
 from cpsched_bridge.report import OK, CycleReport
 from cpsched_bridge.watch.page.schema import Alarm
@@ -51,6 +52,5 @@ def _of_the_cluster(checks: Sequence[Check], outages: Sequence[Outage], names: S
             yield Alarm(urgent=False, words=f"Check {check.name} fails: {check.detail}", details=mend)
     down = sorted({node for each in outages if each.kind == "down" for node in each.nodes})
     if down:
-        first = ", ".join(names[node] for node in down[:_MOST_TOLD])
-        more = f" and {len(down) - _MOST_TOLD:,} more" if len(down) > _MOST_TOLD else ""
-        yield Alarm(urgent=False, words=f"{many(len(down), 'node is', 'nodes are')} down.", details=[first + more])
+        told = some_of(down, _MOST_TOLD, text=names.__getitem__)
+        yield Alarm(urgent=False, words=f"{many(len(down), 'node is', 'nodes are')} down.", details=[told])

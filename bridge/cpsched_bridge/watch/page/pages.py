@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
+from cpsched.errors import some_of
 from cpsched.outlook import Window as Size
 from cpsched_bridge.ports import NOWHERE
 from cpsched_bridge.watch.outlook import Expected
@@ -244,9 +246,8 @@ def _row(job: Job, names: Sequence[str], now_s: int) -> Row:
         waited = f"{because(job)}; has waited {span(now_s - job.submit_s)}"
         return Row(job, "waiting", wants, waited, when, change(job.expected_s, job.first_expected_s))
     if isinstance(job, RunningJob):
-        first = ", ".join(name for name, _ in job.nodes[:_MOST_ON_A_NODE])
-        more = f" and {len(job.nodes) - _MOST_ON_A_NODE:,} more" if len(job.nodes) > _MOST_ON_A_NODE else ""
-        why = f"on {first or NOWHERE}{more}; had waited {span(job.start_s - job.submit_s)}"
+        nodes = some_of(job.nodes, _MOST_ON_A_NODE, text=itemgetter(0))
+        why = f"on {nodes or NOWHERE}; had waited {span(job.start_s - job.submit_s)}"
         ends = f"ends {from_now(job.expected_end_s, now_s)}"
         return Row(job, "running", wants, why, f"started {from_now(job.start_s, now_s)}", ends)
     return Row(job, job.kind.replace("_", " "), wants, job.reason, "", "")

@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from cpsched.errors import printable
+from cpsched.errors import printable, some_of
 from cpsched_bridge.watch.page.words import amount, change, from_now, many, resource, span
 
 HERE = Path(__file__).resolve().parent
@@ -35,9 +35,7 @@ def milliseconds(seconds: float) -> str:
 
 def nodes(indices: Sequence[int], names: Sequence[str]) -> str:
     """`node01, node02, node03 and 5 more`."""
-    first = ", ".join(shown(names[index]) for index in indices[:_MOST_NODES])
-    more = len(indices) - _MOST_NODES
-    return f"{first} and {more:,} more" if more > 0 else first
+    return some_of(indices, _MOST_NODES, text=lambda index: shown(names[index]))
 
 
 _ENVIRONMENT = Environment(

@@ -80,8 +80,13 @@ def test_a_pending_array_is_dropped_before_its_number_is_read(read):
 
 
 def test_what_was_requested_stands_in_for_what_is_not_told(read):
-    rows = [kestrel("1", nodes_used=0, processors_used=0), kestrel("2", gpus_requested=7)]
+    rows = [
+        kestrel("1", nodes_used=0, processors_used=0, nodes_req=2),
+        kestrel("2", gpus_requested=7),
+        kestrel("3", nodes_req=9),
+    ]
     asks = [record.ask for record in read(*rows)]
+    assert [ask.units for ask in asks] == [2, 2, 2]
     assert asks[0].each == (("cores", 52),)
     assert asks[1].each == (("cores", 104), ("gpus", 4))
 

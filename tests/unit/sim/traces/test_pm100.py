@@ -74,6 +74,15 @@ def test_the_earlier_name_of_the_power_is_read(read):
     assert next(iter(read(row))).power_w == 23
 
 
+def test_one_node_is_no_node_of_its_own(read):
+    assert not next(iter(read(pm100(num_nodes_alloc=1)))).ask.distinct
+
+
+def test_a_word_that_is_too_long_names_its_column(read):
+    with pytest.raises(InvalidTrace, match=r":1: qos: x+\.\.\. \(65,537 characters\): must not be longer"):
+        list(read(pm100(qos="x" * 65_537)))
+
+
 def test_columns_that_are_not_there_tell_nothing(read):
     needed = {name: value for name, value in pm100().items() if name in Pm100Reader.NEEDED}
     record = next(iter(read(needed)))

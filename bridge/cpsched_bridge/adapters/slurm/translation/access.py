@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cpsched.errors import printable
+from cpsched.errors import printable, some_of
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
 
@@ -107,6 +107,5 @@ def _by_group(record: Record, partition: Partition, doors: Doors) -> str | None:
 
 
 def _told(name: str, partition: Partition, rule: str, names: Collection[str], other: str = "") -> str:
-    found = sorted(names)
-    listed = ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+    listed = some_of(sorted(names), _SHOWN)
     return printable(f"{name}: partition {partition.name} {rule} {listed or 'none'}" + (other and f", not {other}"))

@@ -9,6 +9,7 @@ Measured on Slurm 26.05, read in the source of 24.11 (`_update_job`, `_sync_deta
 
 from __future__ import annotations
 
+from cpsched.errors import some_of
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
@@ -25,10 +26,4 @@ def unknown_nodes(field: str, record: Record, machine: Machine) -> str | None:
     if not record[field]:
         return None
     names = [name for name in hostlist.expand(record[field]) if name not in machine.index]
-    return f"{LISTS[field]} {named(names)}, which the cluster does not know" if names else None
-
-
-def named(names: list[str]) -> str:
-    """A few of the names, and how many more there are."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
+    return f"{LISTS[field]} {some_of(names, MOST_NAMED)}, which the cluster does not know" if names else None

@@ -87,4 +87,4 @@ def test_of_many_jobs_a_few_are_named_and_tasks_by_their_arrays() -> None:
     scene.rows["jobs"] = [{**job, "id": 10 + at} for at in range(7)]
     scene.rows["jobs"][0].update(array_id=10, array_task_id=3)
     shown = "; ".join(f"job {label} of alice excludes gone" for label in ("10_3", "11", "12", "13", "14"))
-    assert failing(scene) == {"node lists": f"nodes that Slurm does not show: {shown} and 2 more"}
+    assert failing(scene) == {"node lists": f"nodes that Slurm does not show: {shown}; and 2 more"}

@@ -1,0 +1,20 @@
+import pytest
+
+from cpsched.errors import some_of
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "between", "told"),
+    [
+        (0, 2, ", ", ""), (2, 2, ", ", "0, 1"), (3, 2, ", ", "0, 1 and 1 more"), (2002, 1, ", ", "0 and 2,001 more"),
+        (4, 2, "; ", "0; 1; and 2 more"),
+    ],
+)  # fmt: skip
+def test_the_first_few_are_named_and_the_others_counted(count, most, between, told):
+    assert some_of(range(count), most, between) == told
+
+
+def test_only_those_that_are_named_are_spelled():
+    spelled = []
+    some_of([3, 1, 2], 1, text=lambda number: spelled.append(number) or "")
+    assert spelled == [3]
