@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from cpsched_sim.recorded_schedule import recorded
     from cpsched_sim.report.pictures import Picture, draw_bars, draw_distributions, draw_shares, draw_use
     from cpsched_sim.study.running import Results, run_study
+    from cpsched_sim.traces.dialect import Dialect
     from cpsched_sim.traces.job import TraceJob
-    from cpsched_sim.traces.sacct import Dialect
     from cpsched_sim.workloads.load import Workload, load
 
 _HOME_OF = {
     "METRICS": "cpsched.metrics",
     "Comparison": "cpsched_sim.comparison",
-    "Dialect": "cpsched_sim.traces.sacct",
+    "Dialect": "cpsched_sim.traces.dialect",
     "Picture": "cpsched_sim.report.pictures",
     "Results": "cpsched_sim.study.running",
     "Schedule": "cpsched_sim.cluster.replay",

@@ -70,6 +70,12 @@ def sha256_of(path: Path) -> str:
         raise Unusable(f"{path}: {error.strerror or error}") from error
 
 
+def sha256_of_all(paths: Sequence[Path]) -> str:
+    """Digest of one file's bytes, or of the digests of several in their order. Raises `Unusable`."""
+    digests = [sha256_of(path) for path in paths]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
 def read_json(setting: str, path: str, text: bool = False) -> object:
     """The content of a JSON file, or of a `text` file, that a setting names.
 

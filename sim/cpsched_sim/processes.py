@@ -34,7 +34,7 @@ from cpsched_sim.errors import SimError
 from cpsched_sim.experiment import SCHEDULE, Setup, identity, run, summed_up, write_results
 from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.results import check_made_alike, finished_in
-from cpsched_sim.traces.sacct import PLAIN, Dialect
+from cpsched_sim.traces.dialect import PLAIN, Dialect
 from cpsched_sim.workloads.load import Workload, load, under
 
 

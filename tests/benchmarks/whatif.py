@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from cpsched_sim.experiment import Setup
-from cpsched_sim.traces.sacct import PLAIN
+from cpsched_sim.traces.dialect import PLAIN
 from cpsched_sim.whatif.answers import read
 from cpsched_sim.whatif.blocks import Blocks
 from cpsched_sim.whatif.cases import Case

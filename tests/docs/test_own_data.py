@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
 from cpsched_sim.traces.columns import NEEDED, READ, Columns
-from cpsched_sim.traces.sacct import Dialect
+from cpsched_sim.traces.dialect import Dialect
 from cpsched_sim.workloads.load import load_jobs
 from tests.docs.test_code_blocks import FILES, ROOT
 

@@ -37,6 +37,19 @@ XDMOD = """\
 billing=64,cpu=64,mem=62.50G,node=8|5-00:00:00|cpn-f13-03-[01-02]|3eb3511
 """
 
+PBS = """\
+11/23/2026 09:41:04;Q;7.vm;user=ada group=ada account="a b" project=p jobname=relax queue=workq ctime=1795426864 \
+qtime=1795426864 etime=1795426864 Resource_List.ncpus=4 Resource_List.select=2:ncpus=2 Resource_List.walltime=01:00:00
+11/23/2026 09:43:54;E;7.vm;user=ada group=ada account="a b" project=p jobname=relax queue=workq ctime=1795426864 \
+qtime=1795426864 etime=1795426864 start=1795426881 exec_host=n1/0*2+n2/0*2 exec_vnode=(n1:ncpus=2)+(n2:ncpus=2) \
+Resource_List.ncpus=4 Resource_List.place=scatter Resource_List.select=2:ncpus=2 Resource_List.walltime=01:00:00 \
+session=822 end=1795427034 Exit_status=0 resources_used.walltime=00:02:33 run_count=1
+11/23/2026 09:44:00;E;8[3].vm;user=bob group=bob project=p jobname=cfd queue=workq ctime=1795426864 qtime=1795426864 \
+etime=1795426870 start=1795426881 exec_host=n1/0 exec_vnode=(n1:ncpus=1) Resource_List.select=1:ncpus=1:mem=1gb \
+session=823 end=1795427040 Exit_status=0 run_count=1
+11/23/2026 09:44:01;D;9.vm;requestor=ada@vm
+"""
+
 SYSTEM = """\
 # A small machine.
 name: small
@@ -113,4 +126,4 @@ journal:
 
 WAITS = '{"debug": 1800, "parallel": 3600.5, "2": 60}\n'
 
-TRACES: Mapping[str, str] = {"t.swf": SWF, "t.csv": OWN, "t.sacct": SACCT, "x.log": XDMOD}
+TRACES: Mapping[str, str] = {"t.swf": SWF, "t.csv": OWN, "t.sacct": SACCT, "x.log": XDMOD, "20261123": PBS}

@@ -27,7 +27,7 @@ FUZZ = settings(
     suppress_health_check=list(HealthCheck),
 )
 EURORA = ("--system", "eurora")
-ON = {"t.sacct": EURORA, "x.log": EURORA}
+ON = {"t.sacct": EURORA, "x.log": EURORA, "20261123": EURORA}
 """Accounting data knows nothing of its machine."""
 WAYS = (
     ("--predictor", "profile", "--set", "overrun=double"),

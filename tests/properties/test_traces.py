@@ -12,10 +12,22 @@ from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.metrics import Measures, steps
 from cpsched_sim.testing.tries import tries
 from cpsched_sim.traces import native
+from cpsched_sim.traces.pbs import PbsReader
 from cpsched_sim.traces.record import Record, Units
 from cpsched_sim.traces.swf import SwfReader
 
 WORDS = st.text(string.ascii_letters + string.digits + ' ,"_-|;#äß', max_size=12)
+PIECES = [
+    "11/23/2026 09:40:00;E;7.vm;user=ada", "11/23/2026 09:40:00;R;7.vm;user=ada", "11/23/2026 09:41:00;S;7.vm;user=ada",
+    "11/23/2026 09:40:00;Q;8[].vm;user=bob", "11/23/2026 09:40:00;E;8[2].vm;", "99/99/2026 09:40:00;D;7.vm;", "\n",
+    'account="x"', 'account="', "account='", '" project=p', "jobname=a", "queue=q", "ctime=1795426000", "ctime=",
+    "ctime=x", "etime=0", "start=1795426500", "start=0", "start=-1", "end=1795426900", "end=1795426900.5",
+    "end=99999999999999999999",
+    "exec_host=n1/0*2+n2/1", "Resource_List.select=2:ncpus=1", "Resource_List.select=1:ncpus=0+3:mem=1gb:x=y",
+    "Resource_List.select=+", "Resource_List.place=pack:excl", "Resource_List.walltime=01:00:00",
+    "Resource_List.walltime=::", "Resource_List.mem=99999999999999pb", "=", "a=b=c",
+]  # fmt: skip
+"""What lines of PBS's accounting log are made of, whole and broken."""
 SECONDS = st.integers(1, 10**9)
 AMOUNTS = st.fixed_dictionaries({"cores": st.integers(1, 10**6), "gpus": st.integers(0, 8)})
 
@@ -74,10 +86,25 @@ def test_swf_lines_are_jobs_or_named_errors_and_lenient_reading_never_stops(line
         assert strict_error(path) == bool(reader.tally.skipped)
 
 
-def strict_error(path):
+@tries(300)
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=12), max_size=8))
+def test_pbs_lines_are_jobs_or_named_errors_and_lenient_reading_never_stops(lines):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "20261123"
+        path.write_text("".join(f"{' '.join(line)}\n" for line in lines))
+        reader = PbsReader(path, lenient=True)
+        for job in reader:
+            assert job.run_s >= 1
+            assert job.submit_s <= job.start_s
+            assert job.ask.units >= 1
+            assert job.ask.each
+        assert strict_error(path, PbsReader) == bool(reader.tally.skipped)
+
+
+def strict_error(path, reader=SwfReader):
     """Whether strict reading stops at a line, which the message then names."""
     try:
-        list(SwfReader(path))
+        list(reader(path))
     except InvalidTrace as error:
         return str(error).startswith(f"{path}:{error.line}: ")
     return False

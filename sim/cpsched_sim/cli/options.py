@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from cpsched_sim.traces.sacct import Dialect
+    from cpsched_sim.traces.dialect import Dialect
 
 MOST_CHARGE_MS = 86_400_000
 Trace = Annotated[
     Path,
     typer.Argument(
-        help="A trace: SWF, `sacct -P` lines, cpsched's own format (.gz too), PM100's or Kestrel's Parquet."
+        help="A trace: SWF, `sacct -P` lines, PBS's accounting (a file or its folder), cpsched's own format (.gz too), "
+        "PM100's or Kestrel's Parquet."
     ),
 ]
 SystemName = Annotated[
@@ -110,7 +111,7 @@ def parse_charge(text: str) -> Any:
 
 def dialect_of(columns: str | None, zone: str | None, arrival: Literal["eligible", "submit"]) -> Dialect:
     """What is said of an accounting file; raises `InvalidValue`."""
-    from cpsched_sim.traces.sacct import Dialect
+    from cpsched_sim.traces.dialect import Dialect
 
     return Dialect(columns or "", zone or "", arrival)
 

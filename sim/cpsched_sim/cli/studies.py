@@ -63,7 +63,8 @@ def accuracy(
 ) -> None:
     """How good predictors are on TRACE: errors, under- and over-estimates. --out writes accuracy.csv and ecdf.csv."""
     from cpsched_sim.accuracy import calibration, study, write_calibration, write_study
-    from cpsched_sim.files import sha256_of
+    from cpsched_sim.files import sha256_of_all
+    from cpsched_sim.reading.dated import dated_files
     from cpsched_sim.results import check_new
     from cpsched_sim.views import print_accuracy, print_calibration
     from cpsched_sim.workloads.load import load, load_jobs
@@ -86,7 +87,7 @@ def accuracy(
             write = partial(write_study, found)
     show_it = partial(echo_json, rows) if as_json else partial(show, trace.name, rows)
     made_of = {
-        "trace": trace.name, "trace_sha256": sha256_of(trace), "system": system, "predictors": chosen,
+        "trace": trace.name, "trace_sha256": sha256_of_all(dated_files(trace)), "system": system, "predictors": chosen,
         "max_jobs": max_jobs, "lenient": lenient, "format": format, "columns": columns, "zone": zone,
         "arrival": arrival,
     }  # fmt: skip

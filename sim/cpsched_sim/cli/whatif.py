@@ -37,7 +37,8 @@ def whatif(
         Path,
         typer.Argument(
             metavar="FILE|FOLDER|collect",
-            help="What `sacct -P` printed, a trace that has starts, or a folder of what `collect` collected; "
+            help="What `sacct -P` printed, PBS's accounting (a file, or the folder of its days), another trace that "
+            "has starts, or a folder of what `collect` collected; "
             "collect: ask the Slurm of this host, and keep it in --out.",
         ),
     ],
@@ -113,7 +114,7 @@ def whatif(
         _collect(days, out, anonymous)
         return
     require(not anonymous, "--anonymous", anonymous, "is for collect")
-    folder = Folder.of(source) if source.is_dir() else None
+    folder = Folder.at(source)
     if folder is not None:
         config = config or folder.config
     span = Span(from_ or "", to or "", days)

@@ -13,7 +13,7 @@ Which column holds what says `cpsched_sim.traces.columns`; what a `Dialect` adds
 - Each run of a requeued job is a job of its own, and so is each component of a heterogeneous job.
 
 Numbers of jobs are those of Slurm. Where there is more than one run, or no JobIDRaw, they are made up (`number_of`,
-`NEXT_RUN`). What a job that asks for no user, account or name lacks is "".
+`cpsched_sim.traces.runs`). What a job that asks for no user, account or name lacks is "".
 
 Times are local times without a zone: they become seconds since 1970 as if they were UTC, unless the zone is told (see
 `cpsched_sim.traces.moments`).
@@ -23,20 +23,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from sys import intern
-from typing import Literal
 
-from cpsched.errors import InvalidValue, require
+from cpsched.errors import InvalidValue
 from cpsched.listing import Listing
-from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_ID
+from cpsched_sim.reading.bounds import MAX_AMOUNT
 from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.traces.columns import READ, Columns, is_aligned, separator_of
+from cpsched_sim.traces.dialect import PLAIN, Dialect
 from cpsched_sim.traces.moments import HOUR_S, UNKNOWN, Moments, moments, settled, zone_of
 from cpsched_sim.traces.record import Reader, Record, Units
-
-Arrival = Literal["eligible", "submit"]
+from cpsched_sim.traces.runs import FURTHER_RUN, READ_BEFORE, TASKS, Runs
 
 _TIME_LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?$", re.ASCII)
 _MIB_PER = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
@@ -44,12 +42,8 @@ _MEMORY = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)$", re.ASCII)
 _NUMBER = re.compile(r"(\d{1,4000})(?:([_+])(\d{1,7}))?$", re.ASCII)
 _LONG = 4000
 """Digits that Python makes a number of."""
-_TASKS = 10**7
-"""More than the tasks of any array: -70000003 is task 3 of the array 7."""
 _COMPONENTS = 9 * 10**6
 """-79000001 is component 1 of the heterogeneous job 7; no array has so many tasks."""
-NEXT_RUN = 10**16
-"""Added to a job's number for each further run: 10000000000000007 is the second run of job 7."""
 _TIMES = ("Submit", "Eligible", "Start", "End")
 _NEVER_RAN = {
     "CANCELLED": "cancelled while waiting",
@@ -57,22 +51,6 @@ _NEVER_RAN = {
     "RUNNING": "still running when the file was made",
     "SUSPENDED": "still running when the file was made",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """What the owner of an accounting file says of it; see the command line's --columns, --zone and --arrival."""
-
-    columns: str = ""
-    zone: str = ""
-    arrival: Arrival = "eligible"
-
-    def __post_init__(self) -> None:
-        require(self.arrival in ("eligible", "submit"), "--arrival", self.arrival, "must be eligible or submit")
-        zone_of(self.zone)
-
-
-PLAIN = Dialect()
 
 
 def number_of(text: str) -> int:
@@ -85,7 +63,7 @@ def number_of(text: str) -> int:
     job, kind, part = int(match[1]), match[2], int(match[3] or 0)
     if kind is None:
         return job
-    return -(job * _TASKS + part + (_COMPONENTS if kind == "+" else 0))
+    return -(job * TASKS + part + (_COMPONENTS if kind == "+" else 0))
 
 
 class SacctReader(Reader):
@@ -101,7 +79,7 @@ class SacctReader(Reader):
         super().__init__(path, lenient)
         self.resources = ("cores", "memory_mib", "gpus")
         self._dialect, self._zone = dialect, zone_of(dialect.zone)
-        self._runs: dict[int, tuple[int, ...]] = {}
+        self._runs = Runs()
         self._asks: dict[Units, Units] = {}
         self.line, first = next(((at, text) for at, text in lines_of(path) if text.strip()), (0, ""))
         if is_aligned(first):
@@ -133,7 +111,7 @@ class SacctReader(Reader):
             raise self._wrong("Submit", self._get(fields, "Submit"), "must be a time")
         id = self._number(id_text, start_s)
         if id is None:
-            self.tally.dropped["line of a job that was read before"] += 1
+            self.tally.dropped[READ_BEFORE] += 1
             return None
         partition = self._get(fields, "Partition")
         return Record(
@@ -247,16 +225,13 @@ class SacctReader(Reader):
             id = number_of(text)
         except InvalidValue as error:
             raise self._wrong("JobIDRaw" if "jobidraw" in self.columns.at else "JobID", text, error.rule) from error
-        before = self._runs.get(id, ())
-        if start_s in before:
-            return None
-        further = len(before) * NEXT_RUN
-        if before and abs(id) + further > MAX_ID:
-            raise self._wrong("job", text, f"must not have more than {MAX_ID // NEXT_RUN + 1} runs")
-        self._runs[id] = (*before, start_s)
-        if before:
-            self.tally.taken["is a further run of a job that was requeued"] += 1
-        return id + further if id >= 0 else id - further
+        try:
+            run = self._runs.number(id, start_s)
+        except InvalidValue as error:
+            raise self._wrong(error.field, text, error.rule) from error
+        if run is not None and run != id:
+            self.tally.taken[FURTHER_RUN] += 1
+        return run
 
     # ------------------------------------------------------------------------------------------ amounts
 

@@ -13,11 +13,12 @@ import yaml
 
 from cpsched.errors import require
 from cpsched_sim.errors import Unusable
-from cpsched_sim.files import check_folder, sha256_of, write_table, write_whole
+from cpsched_sim.files import check_folder, sha256_of_all, write_table, write_whole
+from cpsched_sim.reading.dated import dated_files
 from cpsched_sim.results import made_when
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system import load_system
-from cpsched_sim.traces.sacct import Dialect
+from cpsched_sim.traces.dialect import Dialect
 from cpsched_sim.whatif import letter
 from cpsched_sim.whatif.folder import Folder
 from cpsched_sim.whatif.history import read_history
@@ -50,8 +51,9 @@ def read(
     site: SitePolicy | None,
 ) -> tuple[Window, dict[str, Any]]:
     """The window of a file or a folder, and the digests of all that it depends on. Raises what reading raises."""
-    if source.is_dir():
-        return _read_folder(Folder.of(source), system, span, lenient, dialect, site)
+    folder = Folder.at(source)
+    if folder is not None:
+        return _read_folder(folder, system, span, lenient, dialect, site)
     history = read_history(source, lenient, format, dialect)
     file, guessed = system_of(history, system, GUESSED)
     window = window_of(history, file, span, guessed, dialect.zone, site)
@@ -78,7 +80,8 @@ def _digests(window: Window, jobs: Path, lenient: bool, dialect: Dialect) -> dic
     """What every replay of a window depends on."""
     file, site = window.system, window.site
     return {
-        "input_sha256": sha256_of(jobs), "system_sha256": sha256(file.model_dump_json().encode()).hexdigest(),
+        "input_sha256": sha256_of_all(dated_files(jobs)),
+        "system_sha256": sha256(file.model_dump_json().encode()).hexdigest(),
         "policy_sha256": site.sha256 if site is not None else "", "from_s": window.from_s, "to_s": window.to_s,
         "lenient": lenient, "dialect": asdict(dialect),
     }  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cpsched.errors import InvalidValue
 from cpsched_sim.errors import Unusable
+from cpsched_sim.reading.dated import has_dated_files
 from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
 from cpsched_sim.systems import drafting
@@ -42,6 +43,13 @@ class Folder:
             rule = "is no folder of `cpsched whatif collect`"
             raise Unusable(f"{path}: {rule} ({MANIFEST}: {type(error).__name__})") from error
         return cls(path, zone, until_s)
+
+    @classmethod
+    def at(cls, path: Path) -> Folder | None:
+        """The folder of a path; None for a file, and for a folder of accounting files. Raises `Unusable`."""
+        if not path.is_dir() or (not (path / MANIFEST).exists() and has_dated_files(path)):
+            return None
+        return cls.of(path)
 
     @property
     def jobs(self) -> Path:

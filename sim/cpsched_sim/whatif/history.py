@@ -7,9 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from cpsched.errors import InvalidValue
 from cpsched_sim.errors import Unusable
+from cpsched_sim.reading.bounds import MAX_TIME_S
+from cpsched_sim.traces.dialect import PLAIN, Dialect
+from cpsched_sim.traces.pbs import MOVED, Begun, PbsReader
 from cpsched_sim.traces.record import Ask, Reader, Record, Units
-from cpsched_sim.traces.sacct import PLAIN, Dialect, SacctReader
+from cpsched_sim.traces.runs import READ_BEFORE
+from cpsched_sim.traces.sacct import SacctReader
 from cpsched_sim.workloads.load import check_broken, open_trace
 
 NEVER_ELIGIBLE = "cancelled before it was eligible"
@@ -86,7 +91,7 @@ class OpenReader(SacctReader):
             return
         id = self._number(self._get(fields, "JobIDRaw"), submit_s)
         if id is None:
-            self.tally.dropped["line of a job that was read before"] += 1
+            self.tally.dropped[READ_BEFORE] += 1
             return
         arrival_s = submit_s
         if self._dialect.arrival == "eligible" and eligible_s is not None:
@@ -130,11 +135,46 @@ class OpenReader(SacctReader):
         return Units(nodes, each, distinct=nodes > 1, exclusive=True, partition=partition)
 
 
+class OpenPbsReader(PbsReader):
+    """The accounting log of PBS, with the jobs that never ran and those that had not ended."""
+
+    def __init__(self, path: Path, lenient: bool = False, dialect: Dialect = PLAIN) -> None:
+        super().__init__(path, lenient, dialect)
+        self.open: list[Open] = []
+
+    def _leave_out(self, id: str, begun: Begun, why: str, left_s: int | None) -> None:
+        try:
+            job = self._open_job(id, begun, left_s)
+        except InvalidValue:
+            job = None  # the line that told of the job was read, and said too little of it
+        if job is None or why == MOVED:
+            super()._leave_out(id, begun, why, left_s)
+            return
+        self.tally.taken[STILL_RUNS if job.start_s is not None else STILL_WAITS if left_s is None else GAVE_UP] += 1
+        self.open.append(job)
+
+    def _open_job(self, id: str, begun: Begun, left_s: int | None) -> Open | None:
+        """The job; None where it was never eligible, or has no limit of time. Raises `InvalidValue`."""
+        fields, number = begun.fields, self._number(id)
+        walltime_s, ends_s = self._walltime_s(fields), left_s if begun.start_s is None else begun.start_s
+        arrival_s = self._arrival_s(fields, begun.since_s, MAX_TIME_S if ends_s is None else ends_s)
+        if number is None or walltime_s < 1 or (left_s is not None and left_s <= arrival_s):
+            return None
+        run = self._runs.number(number, arrival_s if begun.start_s is None else begun.start_s)
+        if run is None:
+            return None
+        user, name, queue, account = self._words(fields)
+        ask = self._ask(fields)
+        return Open(run, arrival_s, walltime_s, ask, user, name, queue, account, "", begun.start_s, left_s)
+
+
 def read_history(path: Path, lenient: bool = False, format: str | None = None, dialect: Dialect = PLAIN) -> History:
     """Read all of a file. Raises what `open_trace` raises, and `Unusable` where no job of it tells its start."""
     reader = open_trace(path, lenient, format, dialect)
     if isinstance(reader, SacctReader):
         reader = OpenReader(path, lenient, dialect)
+    elif isinstance(reader, PbsReader):
+        reader = OpenPbsReader(path, lenient, dialect)
     ran = list(reader)
     check_broken(reader)
     told = [record for record in ran if record.start_s is not None]
@@ -144,4 +184,4 @@ def read_history(path: Path, lenient: bool = False, format: str | None = None, d
         raise Unusable(f"{path}: tells no start of a job, so a replay cannot be held against anything ({why})")
     if more := len(ran) - len(told):
         reader.tally.dropped["its start is not told"] += more
-    return History(path, reader, told, reader.open if isinstance(reader, OpenReader) else [])
+    return History(path, reader, told, reader.open if isinstance(reader, OpenReader | OpenPbsReader) else [])

@@ -13,7 +13,7 @@ from cpsched_sim.systems import drafting, peaks
 from cpsched_sim.systems.asking import printed
 from cpsched_sim.systems.slurm import SCONTROL, nodes_of
 from cpsched_sim.systems.system import Boundless
-from cpsched_sim.traces.sacct import PLAIN, Dialect
+from cpsched_sim.traces.dialect import PLAIN, Dialect
 from cpsched_sim.workloads.load import check_broken, job_of, open_trace
 
 MAX_CHARS = 1 << 28

@@ -17,18 +17,23 @@ from cpsched.listing import Listing
 from cpsched.model import Cluster
 from cpsched.whereabouts import place_of
 from cpsched_sim.errors import InvalidTrace, SimError, Unusable, shown
-from cpsched_sim.files import sha256_of
+from cpsched_sim.files import sha256_of_all
+from cpsched_sim.reading.dated import dated_files
 from cpsched_sim.reading.glance import look_at
 from cpsched_sim.reading.parquet import KIND, columns_of
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
 from cpsched_sim.systems.system import Boundless, System, SystemFile, load_system, named_system
+from cpsched_sim.traces.dialect import PLAIN, Dialect
 from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.traces.pbs import PbsReader
 from cpsched_sim.traces.record import Reader, Record
-from cpsched_sim.traces.sacct import PLAIN, Dialect, SacctReader
+from cpsched_sim.traces.sacct import SacctReader
 from cpsched_sim.traces.swf import SwfReader
 
 _OTHERS = "name one that is known here, or a system file, with --system"
 _TOO_LARGE = "correct the system, or leave such jobs out: lenient"
+ACCOUNTING = (SacctReader, PbsReader)
+"""Formats of which their owner may say more: a `Dialect`."""
 _LOOKED_AT = 20
 """Lines of which one must look like SWF, where no format recognises the first."""
 MOST_BROKEN = 0.5
@@ -79,8 +84,8 @@ def open_trace(path: Path, lenient: bool = False, format: str | None = None, dia
     if format is None and dialect.columns:
         return SacctReader(path, lenient, dialect)
     listing = FORMATS.find(format) if format is not None else _recognised(path)
-    if listing.factory is SacctReader:
-        return SacctReader(path, lenient, dialect)
+    if listing.factory in ACCOUNTING:
+        return listing.factory(path, lenient, dialect)
     if dialect != PLAIN:
         raise Unusable(f"{path}: is read as {listing.name}; --columns, --zone and --arrival are for accounting data")
     with _faults_of(listing.name):
@@ -105,7 +110,7 @@ def _recognised(path: Path) -> Listing:
 
     A file whose first lines are damaged is SWF if one of the others looks like it: the reader then names the line.
     """
-    glance = look_at(path)
+    glance = look_at(dated_files(path)[0])
     formats = [known for known in FORMATS.all() if isinstance(known, Listing)]
     if glance.seems == KIND:
         return _of_table(path, formats)
@@ -169,11 +174,11 @@ def load(
     jobs = _jobs(reader, target, lenient, max_jobs, progress)
     notes = tuple(reader.tally.lines() + _sorted(jobs))
     origin = {
-        "trace_sha256": sha256_of(path),
+        "trace_sha256": sha256_of_all(dated_files(path)),
         "system_sha256": sha256(target.file.model_dump_json().encode()).hexdigest(),
         "max_jobs": max_jobs,
         "lenient": lenient,
-        **({"dialect": asdict(dialect)} if isinstance(reader, SacctReader) else {}),
+        **({"dialect": asdict(dialect)} if isinstance(reader, ACCOUNTING) else {}),
     }
     return Workload(shown(path.name), target.name, target.cluster, jobs, reader.header, notes, origin)
 

@@ -11,7 +11,7 @@ from cpsched_sim.cli import app
 from cpsched_sim.errors import Unusable
 from cpsched_sim.experiment import Setup, identity
 from cpsched_sim.systems.asking import printed
-from cpsched_sim.traces.sacct import Dialect
+from cpsched_sim.traces.dialect import Dialect
 from cpsched_sim.workloads.load import load
 from tests.unit.sim.systems.test_slurm import DATA
 

@@ -5,7 +5,8 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.traces.columns import Columns
-from cpsched_sim.traces.sacct import Dialect, SacctReader
+from cpsched_sim.traces.dialect import Dialect
+from cpsched_sim.traces.sacct import SacctReader
 from cpsched_sim.workloads.load import open_trace
 
 FIRST = "Job Number;owner;queued at;began;ended;limit;nodes;cores;what"

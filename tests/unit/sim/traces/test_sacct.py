@@ -6,8 +6,10 @@ from cpsched.errors import InvalidValue
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.reading.bounds import MAX_AMOUNT
 from cpsched_sim.traces.columns import XDMOD_COLUMNS, separator_of
+from cpsched_sim.traces.dialect import Dialect
 from cpsched_sim.traces.record import Units
-from cpsched_sim.traces.sacct import NEXT_RUN, Dialect, SacctReader, number_of
+from cpsched_sim.traces.runs import NEXT_RUN
+from cpsched_sim.traces.sacct import SacctReader, number_of
 from cpsched_sim.workloads.load import open_trace
 
 NAMED = "JobID|User|JobName|Partition|Account|Submit|Start|End|Timelimit|NNodes|NCPUS|AllocTRES"

@@ -11,7 +11,7 @@ from cpsched_sim.cli import app
 from cpsched_sim.errors import Unusable
 from cpsched_sim.experiment import Setup
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.traces.sacct import PLAIN
+from cpsched_sim.traces.dialect import PLAIN
 from cpsched_sim.whatif.answers import read
 from cpsched_sim.whatif.cases import Case
 from cpsched_sim.whatif.collecting import FORMAT, collect, days_of

@@ -2,7 +2,7 @@ import pytest
 
 from cpsched.model import Request
 from cpsched_sim.errors import InvalidTrace, Unusable
-from cpsched_sim.traces.sacct import Dialect
+from cpsched_sim.traces.dialect import Dialect
 from cpsched_sim.workloads.load import load, load_jobs
 from tests.traces import BLUE, KIT, KTH, XDMOD, trace
 from tests.unit.sim.traces.test_sacct import NAMED, row

@@ -1,0 +1,132 @@
+"""What a job of PBS asked for: `select` and `place`, sizes and durations, as units of a replay.
+
+- Chunks that are all alike become as many units; `place=pack` makes one unit of them.
+- `scatter` and `vscatter` put units on distinct nodes; `excl` and `exclhost` make nodes exclusive.
+- Chunks that differ become units that are alike: as many as the job had hosts (where it never ran, as it has chunks),
+  each with its share of the sums, rounded up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from cpsched.errors import InvalidValue
+from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_UNITS
+from cpsched_sim.traces.record import Units
+
+_SIZE = re.compile(r"(\d{1,18})([kmgtp]?)([bw]?)$", re.ASCII | re.IGNORECASE)
+_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
+_WORD_BYTES = 8
+_DURATION = re.compile(r"(?:(\d{1,12}):)?(?:(\d{1,12}):)?(\d{1,12})(?:\.\d*)?$", re.ASCII)
+_COUNT = re.compile(r"\d{1,12}$", re.ASCII)
+_HOST = re.compile(r"([^/+()]+)/\d+(?:\*\d+)?")
+_GPUS = ("ngpus", "naccelerators")
+_KNOWN = {"ncpus", "mem", "mpiprocs", "ompthreads", *_GPUS}
+DIFFERENT = "the chunks of select differ: taken for units that are alike, with the same sums"
+OTHERS = "chunks ask for more than cores, memory and GPUs, which does not count"
+NOTHING = "asks for nothing, and is taken for one core"
+GROUPED = "place=group=..., which does not count"
+
+
+class Request(NamedTuple):
+    """What a job asks for, and what of it a replay does not say."""
+
+    units: Units
+    notes: tuple[str, ...]
+
+
+class _Chunks(NamedTuple):
+    copies: int
+    amounts: tuple[int, int, int]
+    """Cores, MiB of memory and GPUs of one chunk."""
+    has_others: bool
+
+
+def seconds_of(text: str) -> int:
+    """`36:00:00`, `10:00` or `90`. Raises `InvalidValue`."""
+    match = _DURATION.match(text)
+    if not match:
+        raise InvalidValue("walltime", text, "must be a time like 36:00:00, or seconds")
+    *before, seconds = match.groups()
+    hours, minutes = before if before[1] is not None else (None, before[0])
+    return (int(hours or 0) * 60 + int(minutes or 0)) * 60 + int(seconds)
+
+
+def mib_of(text: str) -> int:
+    """`1gb`, `1048576kb` or `100mw` in MiB, rounded up. Raises `InvalidValue`."""
+    match = _SIZE.match(text)
+    if not match:
+        raise InvalidValue("mem", text, "must be a size like 100mb")
+    digits, scale, word = match.groups()
+    bytes = int(digits) * _BYTES[scale.lower()] * (_WORD_BYTES if word.lower() == "w" else 1)
+    mib = -(-bytes >> 20)
+    if mib > MAX_AMOUNT:
+        raise InvalidValue("mem", text, f"must not be more than {MAX_AMOUNT:,} MiB")
+    return mib
+
+
+def hosts_of(exec_host: str) -> list[str]:
+    """The hosts of `a/0*2+b/1`, each once, in their order."""
+    return list(dict.fromkeys(_HOST.findall(exec_host)))
+
+
+def request_of(fields: Mapping[str, str], partition: str) -> Request:
+    """What the fields of a line ask for. Raises `InvalidValue`."""
+    select = fields.get("Resource_List.select", "")
+    chunks = [_chunks(text) for text in select.split("+")] if select else [_whole_job(fields)]
+    place = fields.get("Resource_List.place", "").split(":")
+    apart = "scatter" in place or "vscatter" in place
+    exclusive = "excl" in place or "exclhost" in place
+    notes = [GROUPED] if any(word.startswith("group=") for word in place) else []
+    if any(chunk.has_others for chunk in chunks):
+        notes.append(OTHERS)
+    count = sum(chunk.copies for chunk in chunks)
+    if not 0 < count <= MAX_UNITS:
+        raise InvalidValue("Resource_List.select", select, f"must have from 1 to {MAX_UNITS:,} chunks")
+    kinds = {chunk.amounts for chunk in chunks}
+    sums = tuple(sum(chunk.copies * chunk.amounts[at] for chunk in chunks) for at in range(3))
+    if "pack" in place:
+        units, amounts = 1, sums
+    elif len(kinds) == 1:
+        units, amounts = count, chunks[0].amounts
+    else:
+        units = len(hosts_of(fields.get("exec_host", ""))) or count
+        apart = apart or units > 1
+        amounts = tuple(-(-amount // units) for amount in sums)
+        notes.append(DIFFERENT)
+    if not any(amounts):
+        amounts = (1, 0, 0)
+        notes.append(NOTHING)
+    each = tuple((name, n) for name, n in zip(("cores", "memory_mib", "gpus"), amounts, strict=True) if n)
+    return Request(Units(units, each, apart and units > 1, exclusive, partition), tuple(notes))
+
+
+def _whole_job(fields: Mapping[str, str]) -> _Chunks:
+    """A job without select, as its sums tell."""
+    gpus = next((text for name in _GPUS if (text := fields.get(f"Resource_List.{name}"))), "0")
+    cores = max(1, _whole("Resource_List.ncpus", fields.get("Resource_List.ncpus", "1")))
+    memory = mib_of(fields.get("Resource_List.mem", "0"))
+    return _Chunks(1, (cores, memory, _whole("Resource_List.ngpus", gpus)), False)
+
+
+def _chunks(text: str) -> _Chunks:
+    """`2:ncpus=3:mem=1gb`; a chunk that names no cores has one, which is PBS's own default."""
+    words = text.split(":")
+    count = int(words.pop(0)) if _COUNT.match(words[0]) else 1
+    asked: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise InvalidValue("Resource_List.select", text, "must be like 2:ncpus=4:mem=1gb+1:ncpus=1")
+        asked[name] = value.strip("\"'")
+    gpus = next((asked[name] for name in _GPUS if name in asked), "0")
+    cores = _whole("ncpus", asked.get("ncpus", "1"))
+    return _Chunks(count, (cores, mib_of(asked.get("mem", "0")), _whole("ngpus", gpus)), bool(asked.keys() - _KNOWN))
+
+
+def _whole(field: str, text: str) -> int:
+    if not _COUNT.match(text) or int(text) > MAX_AMOUNT:
+        raise InvalidValue(field, text, f"must be a whole number up to {MAX_AMOUNT:,}")
+    return int(text)
