@@ -18,7 +18,7 @@ from cpsched.model import Cluster
 from cpsched.whereabouts import place_of
 from cpsched_sim.errors import InvalidTrace, SimError, Unusable, shown
 from cpsched_sim.files import sha256_of_all
-from cpsched_sim.reading.dated import dated_files
+from cpsched_sim.reading.dated import dated_files, has_dated_files
 from cpsched_sim.reading.glance import look_at
 from cpsched_sim.reading.parquet import KIND, columns_of
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
@@ -110,7 +110,7 @@ def _recognised(path: Path) -> Listing:
 
     A file whose first lines are damaged is SWF if one of the others looks like it: the reader then names the line.
     """
-    glance = look_at(dated_files(path)[0])
+    glance = look_at(dated_files(path)[0] if has_dated_files(path) else path)
     formats = [known for known in FORMATS.all() if isinstance(known, Listing)]
     if glance.seems == KIND:
         return _of_table(path, formats)

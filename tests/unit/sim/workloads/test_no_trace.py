@@ -12,7 +12,7 @@ from cpsched_sim.errors import InvalidTrace, Unusable
 from cpsched_sim.workloads.load import load, open_trace
 from tests.unit.sim.traces.test_swf import line
 
-FORMATS = "formats read, also gzipped: native, sacct, swf; tables: kestrel, pm100"
+FORMATS = "formats read, also gzipped: native, pbs, sacct, swf; tables: kestrel, pm100"
 JOBS = f"; MaxProcs: 8\n{line('1')}\n{line('2')}\n"
 
 
@@ -52,7 +52,7 @@ def test_what_is_no_file_is_not_opened(tmp_path):
         listening.bind(str(tmp_path / "socket"))
         for name, seems in (("", "a directory"), ("pipe", "a named pipe"), ("socket", "a socket")):
             with pytest.raises(
-                Unusable, match=f"seems to be {seems}, no trace; formats read, also gzipped: native, sacct, swf"
+                Unusable, match=f"seems to be {seems}, no trace; formats read, also gzipped: native, pbs, sacct, swf"
             ):
                 open_trace(tmp_path / name)
     with pytest.raises(Unusable, match="seems to be a device, no trace"):
