@@ -14,6 +14,14 @@ SWF = """\
 4 3 -1 10.5 1 -1 -1 -1 200 -1 1 8 1 15 2 1 -1 -1
 """
 
+FRONTIER = """\
+; MaxProcs: 64
+; UnixStartTime: 1700000000
+1 0 5 100 589824 -1 -1 -1 200 -1 1 7 1 14 2 1 -1 -1 16 150 frontier:excl:2x8
+2 1 -1 50 2 -1 -1 -1 60 -1 1 7 1 14 2 1 -1 -1 -1 -1 frontier:shared:1x4
+3 2 9 20 1 -1 -1 1 90 -1 1 8 1 15 2 1 -1 -1 8 40 frontier:excl:8x8
+"""
+
 OWN = """\
 # cpsched-trace 1
 # system: eurora
@@ -126,4 +134,11 @@ journal:
 
 WAITS = '{"debug": 1800, "parallel": 3600.5, "2": 60}\n'
 
-TRACES: Mapping[str, str] = {"t.swf": SWF, "t.csv": OWN, "t.sacct": SACCT, "x.log": XDMOD, "20261123": PBS}
+TRACES: Mapping[str, str] = {
+    "t.swf": SWF,
+    "f.swf": FRONTIER,
+    "t.csv": OWN,
+    "t.sacct": SACCT,
+    "x.log": XDMOD,
+    "20261123": PBS,
+}

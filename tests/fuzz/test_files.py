@@ -17,6 +17,7 @@ from cpsched_sim.testing.tries import tries
 from tests.fuzz.command_line import complaint, invoke
 from tests.fuzz.mutations import CHANGES, HOSTILE, mutated
 from tests.fuzz.samples import ASSOCIATIONS, NODES, POLICY, SACCT, SETTINGS, SINFO, SWF, SYSTEM, TRACES, WAITS
+from tests.unit.sim.traces.tables import kestrel, pm100, write
 
 MORE = os.environ.get("CPSCHED_FUZZ_CASES")
 FUZZ = settings(
@@ -85,6 +86,19 @@ def test_the_accuracy_on_a_mutated_trace_is_told_or_refused_in_one_line(folder, 
     def check(changes):
         path = written(folder, name, mutated(TRACES[name].encode(), changes))
         assert complaint("accuracy", path, "--json", *ON.get(name, ())) == ""
+
+    check()
+
+
+@pytest.mark.parametrize("rows", [[pm100(1), pm100(2)], [kestrel("1"), kestrel("2_3")]], ids=["pm100", "kestrel"])
+def test_a_mutated_table_is_read_or_refused_in_one_line(folder, rows):
+    content = write(folder / "good.parquet", rows).read_bytes()
+
+    @settings(FUZZ, max_examples=max(1, FUZZ.max_examples // 4))
+    @given(CHANGES)
+    def check(changes):
+        path = written(folder, "t.parquet", mutated(content, changes))
+        assert complaint("accuracy", path, "--json", "--predictors", "walltime") == ""
 
     check()
 

@@ -81,6 +81,41 @@ def test_it_is_a_history_to_hold_a_replay_against(traces, format):
     assert history.epoch_s == (1_700_000_000 if format == "swf" else 0)
 
 
+def test_the_same_jobs_in_three_formats_are_the_same_schedule(tmp_path):
+    jobs = [(i, 40 * i, 37 * i % 500 + 60, 10 + i % 3, 1 + i % 3) for i in range(1, 40)]
+    begun = {i: {"submit_time": at(s), "start_time": at(s), "end_time": at(s + run)} for i, s, run, *_ in jobs}
+    write(
+        tmp_path / "pm100.parquet",
+        [
+            pm100(i, **begun[i], eligible_time=at(s), time_limit=limit, num_nodes_alloc=n, num_cores_alloc=112 * n)
+            | {"num_gpus_alloc": 8 * n, "mem_alloc": 0}
+            for i, s, _, limit, n in jobs
+        ],
+    )
+    write(
+        tmp_path / "kestrel.parquet",
+        [
+            kestrel(str(i), **begun[i], wallclock_req=60 * limit, nodes_used=n, processors_used=112 * n)
+            | {"gpus_requested": 8 * n}
+            for i, _, _, limit, n in jobs
+        ],
+        gpus_requested=pa.int64(),
+    )
+    lines = [
+        frontier(str(i), submit=str(s), wait="0", run=str(run), requested=str(60 * limit), gpus=str(8 * n))
+        .replace(":4x112", f":{n}x112").replace(":excl:", ":shared:")
+        for i, s, run, limit, n in jobs
+    ]  # fmt: skip
+    (tmp_path / "frontier.swf").write_text("\n".join(lines))
+    (tmp_path / "small.yaml").write_text(SYSTEM)
+    waits = [
+        simulate(tmp_path / name, "easy", system=str(tmp_path / "small.yaml")).to_frame()["wait_s"].tolist()
+        for name in ("pm100.parquet", "kestrel.parquet", "frontier.swf")
+    ]
+    assert waits[0] == waits[1] == waits[2]
+    assert sum(waits[0]) > 0
+
+
 def test_what_was_drawn_stands_in_the_frame(traces):
     frame = simulate(traces["kestrel"], "fcfs", system=traces["system"]).to_frame()
     assert frame["power_w"].tolist() == [1200] * 3
