@@ -234,5 +234,17 @@ class Reader:
         """The job of a line; None where it holds none, or one that was dropped and counted."""
         raise NotImplementedError
 
+    def _recorded_s(self, submit_s: int, start_s: int) -> int | None:
+        """The start as recorded, if that is possible; else None, which is counted."""
+        if start_s >= submit_s:
+            return start_s
+        self.tally.taken["the start is before the submission, and does not count as recorded"] += 1
+        return None
+
+    def _unlimited_s(self, run_s: int) -> int:
+        """The walltime of a job without a limit, which is counted."""
+        self.tally.taken["walltime is the run time, since no limit is told"] += 1
+        return run_s
+
     def _wrong(self, field: str, value: object, rule: str) -> InvalidTrace:
         return InvalidTrace(self.path, self.line, field, value, rule)

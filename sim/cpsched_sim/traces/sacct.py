@@ -194,16 +194,6 @@ class SacctReader(Reader):
         self.tally.taken["arrival is Eligible, which is later than Submit"] += 1
         return eligible_s
 
-    def _recorded_s(self, submit_s: int, start_s: int) -> int | None:
-        if start_s >= submit_s:
-            return start_s
-        self.tally.taken["Start is before Submit, and does not count as recorded"] += 1
-        return None
-
-    def _unlimited_s(self, run_s: int) -> int:
-        self.tally.taken["walltime is the run time, since no limit is told"] += 1
-        return run_s
-
     def _limit_s(self, fields: list[str]) -> int | None:
         text = self._get(fields, "Timelimit")
         if self._limit_in_minutes and text.isdecimal():

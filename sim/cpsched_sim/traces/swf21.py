@@ -1,6 +1,7 @@
 """The three fields that the traces of Frontier add to the Standard Workload Format (JSSPP 2026).
 
-Maheshwari, Klusáček, Suter, Brewer, "Workload Traces from the Frontier Exascale Supercomputer".
+Maheshwari, Klusáček, Suter, Brewer, "Workload Traces from the Frontier Exascale Supercomputer"; the fields as the
+simulator RAPS (ExaDigiT) describes them, which counts them from 0: its unreliable field 4 is field 5 here.
 
 | field | here | where it is missing or odd |
 |---|---|---|

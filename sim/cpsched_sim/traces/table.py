@@ -120,13 +120,3 @@ class TableReader(Reader):
             self.tally.dropped["run time below 1 s"] += 1
             return None
         return submit_s, start_s, end_s - start_s
-
-    def _recorded_s(self, submit_s: int, start_s: int) -> int | None:
-        if start_s >= submit_s:
-            return start_s
-        self.tally.taken["the start is before the submission, and does not count as recorded"] += 1
-        return None
-
-    def _unlimited_s(self, run_s: int) -> int:
-        self.tally.taken["walltime is the run time, since no limit is told"] += 1
-        return run_s

@@ -368,7 +368,7 @@ def test_what_cannot_be_the_time_of_eligibility_is_not_the_arrival(read_times, e
 def test_a_start_before_submission_does_not_count_as_recorded(read_times):
     reader = read_times(timed(submit="00:02:00", eligible="00:02:00"))
     assert next(iter(reader)).start_s is None
-    assert reader.tally.lines() == ["in 1 jobs: Start is before Submit, and does not count as recorded"]
+    assert reader.tally.lines() == ["in 1 jobs: the start is before the submission, and does not count as recorded"]
 
 
 @pytest.mark.parametrize(
