@@ -93,7 +93,8 @@ class DaskEngine:
             left = set(futures)
             while left:
                 try:
-                    finished = distributed.wait(left, timeout=1.0, return_when="FIRST_COMPLETED").done
+                    with self.client.as_current():
+                        finished = distributed.wait(left, timeout=1.0, return_when="FIRST_COMPLETED").done
                 except (TimeoutError, distributed.TimeoutError):
                     finished = set()
                 for future in finished:

@@ -1,0 +1,86 @@
+"""A study on two Dask workers, one of which is killed: every case has a result, the same bytes as without Dask."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from cpsched_sim.study.campaign import campaign_of
+from cpsched_sim.study.running import run_cases, run_study
+from cpsched_sim.study.store import Store
+from tests.patience import ENOUGH_S
+from tests.unit.sim.study.studies import plugin, words, written
+from tests.unit.sim.study.test_running import Here, results_in
+
+pytest.importorskip("distributed")
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """The file of a scheduler, and two workers: processes of their own, without a nurse that starts them again."""
+    file, processes = tmp_path / "scheduler.json", []
+
+    def begin(*arguments):
+        command = [
+            sys.executable,
+            "-m",
+            "distributed.cli." + arguments[0],
+            *arguments[1:],
+            "--scheduler-file",
+            str(file),
+        ]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        processes.append(subprocess.Popen(command, cwd=tmp_path, **quiet))
+        return processes[-1]
+
+    begin("dask_scheduler", "--port", "0", "--no-dashboard")
+    workers = [begin("dask_worker", "--no-nanny", "--nthreads", "1", "--no-dashboard") for _ in range(2)]
+    yield str(file), workers
+    for process in processes[::-1]:
+        process.kill()
+        process.wait()
+
+
+def test_a_killed_worker_loses_no_case_and_changes_no_byte(tmp_path, cluster):
+    scheduler, workers = cluster
+    written(tmp_path)
+    grid = {"traces": ["four"], "dispatchers": ["easy", "list-sjf"], "loads": [1 + n / 10 for n in range(4)]}
+    study = words(grids=[grid]) | {"traces": {"four": {"file": str(tmp_path / "four.swf")}}}
+    cases, killed = tmp_path / "out" / "cases", []
+
+    def kill_one():
+        until_s = time.monotonic() + ENOUGH_S
+        while len(list(cases.glob("*.json"))) < 2 and time.monotonic() < until_s:
+            time.sleep(0.02)
+        os.kill(workers[0].pid, signal.SIGKILL)
+        killed.append(len(list(cases.glob("*.json"))))
+
+    killer = threading.Thread(target=kill_one, daemon=True)
+    killer.start()
+    found = run_study(study, tmp_path / "out", on=scheduler)
+    killer.join()
+    assert killed[0] < 8, "it was killed in mid-study"
+    assert [row["outcome"] for row in found.rows()] == ["ended"] * 8
+    run_cases(campaign_of(study), Store(tmp_path / "here"), Here())
+    assert results_in(tmp_path / "out") == results_in(tmp_path / "here")
+
+
+def test_a_case_that_crashes_or_takes_too_long_leaves_its_worker_alone(tmp_path, cluster, monkeypatch):
+    scheduler, workers = cluster
+    written(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, body in {"dies": "import os; os.kill(os.getpid(), 9)", "sleeps": "import time; time.sleep(600)"}.items():
+        plugin(tmp_path, body)
+        (tmp_path / "mine.py").rename(tmp_path / f"{name}.py")
+    grid = {"traces": ["four"], "dispatchers": ["dies:Own", "sleeps:Own", "easy"]}
+    study = words(grids=[grid], limits={"minutes": 0.3}) | {"traces": {"four": {"file": str(tmp_path / "four.swf")}}}
+    found = run_study(study, tmp_path / "out", on=scheduler)
+    told = {row["dispatcher"]: row for row in found.rows()}
+    assert told["dies:Own"]["why"] == "its process died with exit code -9"
+    assert told["sleeps:Own"]["why"] == "did not end in 0.3 min"
+    assert told["easy"]["outcome"] == "ended"
+    assert [worker.poll() for worker in workers] == [None, None]
