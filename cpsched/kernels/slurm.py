@@ -39,8 +39,8 @@ GAP_S = 1
 """How long before a reservation of whole nodes begins another job on them must have ended."""
 FIRST_WINDOW_S = 30
 """Jobs that run are taken to end in groups: those of the first end up to so long after its next multiple of this."""
-LAST_WINDOW_S = 366 * 86_400
-"""A window longer than that is not doubled again."""
+DOUBLINGS = 22
+"""So often Slurm doubles that: to two years."""
 WITHHELD = 1 << 20
 """On its line a reserved node lacks its capacity so many times: a negative amount tells of a reservation, and what the
 running jobs leave can still be told."""
@@ -315,16 +315,24 @@ def is_open(site: Site, slot: int, g: int, start_s: int, end_s: int) -> bool:
 
 
 @inner
-def fill_once_ended(site: Site, slot: int, start_s: int, end_s: int, ended_s: int) -> int:
+def mark_open(site: Site, slot: int, start_s: int, end_s: int) -> None:
+    """Set `trial.rank[g]` to 1 where `is_open` holds for the nodes of group `g`, 0 elsewhere."""
+    for g in range(site.trial.groups.count):
+        site.trial.rank[g] = int(is_open(site, slot, g, start_s, end_s))
+
+
+@inner
+def fill_once_ended(site: Site, slot: int, ended_s: int) -> int:
     """Set `trial.found[g]` to the units that one node of group `g` holds when what ends until `ended_s` has ended.
 
-    Nodes that are reserved within [start_s, end_s] hold none. Returns the sum over all nodes.
+    Nodes that are not marked open hold none. Returns the sum over all nodes.
     """
-    groups, found, machine, jobs = site.trial.groups, site.trial.found, site.machine, site.jobs
+    groups, found, is_marked, machine = site.trial.groups, site.trial.found, site.trial.rank, site.machine
+    jobs = site.jobs
     whole, total = jobs.sharing[slot] & EXCLUSIVE, 0
     for g in range(groups.count):
         found[g] = 0
-        if not is_open(site, slot, g, start_s, end_s):
+        if not is_marked[g]:
             continue
         most = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
         node, step = machine.kind_node[groups.kind[g]], groups.first[g] + step_at(groups, g, ended_s)
@@ -337,11 +345,11 @@ def fill_once_ended(site: Site, slot: int, start_s: int, end_s: int, ended_s: in
 
 
 @inner
-def next_end(site: Site, slot: int, start_s: int, end_s: int, after_s: int) -> int:
-    """The first second after `after_s` at which a job ends on nodes that `is_open` tells of; NEVER where none does."""
+def next_end(site: Site, after_s: int) -> int:
+    """The first second after `after_s` at which a job ends on nodes that are marked open; NEVER where none does."""
     groups, found = site.trial.groups, NEVER
     for g in range(groups.count):
-        if not is_open(site, slot, g, start_s, end_s):
+        if not site.trial.rank[g]:
             continue
         first, n = groups.first[g], groups.length[g]
         step = first + step_at(groups, g, after_s) + 1
@@ -360,20 +368,26 @@ def fill_by_windows(site: Site, slot: int, start_s: int, end_s: int, later_s: in
     of that; each further one ends twice as far beyond that multiple. Ends after `later_s` are not looked at. Sets
     `trial.found`. (`_future_run_test` in `cons_tres/job_test.c`)
     """
-    need = site.jobs.units[slot]
-    if fill_once_ended(site, slot, start_s, end_s, start_s) >= need:
+    need, last_s = site.jobs.units[slot], min(later_s, NEVER - 1)
+    mark_open(site, slot, start_s, end_s)
+    if fill_once_ended(site, slot, last_s) < need:
+        return NEVER
+    if fill_once_ended(site, slot, start_s) >= need:
         return start_s
-    at_s = next_end(site, slot, start_s, end_s, start_s)
-    anchor_s, window_s = down_to(at_s, FIRST_WINDOW_S) + FIRST_WINDOW_S, FIRST_WINDOW_S
-    while at_s < NEVER and at_s <= later_s:
-        while at_s > anchor_s + window_s and window_s <= LAST_WINDOW_S:
-            window_s *= 2
-        until_s = min(anchor_s + window_s, later_s) if window_s <= LAST_WINDOW_S else min(later_s, NEVER - 1)
-        if fill_once_ended(site, slot, start_s, end_s, until_s) >= need:
-            return until_s
-        at_s = next_end(site, slot, start_s, end_s, until_s)
-        window_s *= 2
-    return NEVER
+
+    # What ends leaves only more: the first group that suffices is found by halving.
+    anchor_s = down_to(next_end(site, start_s), FIRST_WINDOW_S) + FIRST_WINDOW_S
+    few, enough = -1, DOUBLINGS
+    while few + 1 < enough:
+        middle = (few + enough) // 2
+        if fill_once_ended(site, slot, min(anchor_s + (FIRST_WINDOW_S << middle), last_s)) >= need:
+            enough = middle
+        else:
+            few = middle
+    if enough < DOUBLINGS:
+        last_s = min(anchor_s + (FIRST_WINDOW_S << enough), last_s)
+    fill_once_ended(site, slot, last_s)
+    return int(last_s)
 
 
 @inner

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
 from cpsched.dispatchers.slurm.parameters import SchedulerParameters
-from cpsched.model import NEVER, Snapshot
+from cpsched.model import NEVER, Cluster, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.testing.promises import policy_of
 from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import snapshots, traces
+from tests.builders import a_job, a_running, a_snapshot
 from tests.properties import slurm_reference
 
 FEW = st.sampled_from([0, 0, 1, 2, 4])
@@ -86,6 +87,45 @@ def test_one_instant_equals_a_plain_plan_second_by_second(snapshot, rules, ranks
     assert decision.starts_by_job(snapshot) == plan.starts
     if whole and rules.bf_interval != -1:
         assert decision.plan_by_job(snapshot) == plan.planned
+
+
+@st.composite
+def busy_machines(draw):
+    """Two to six nodes on which single cores are held for up to 600 s, and a queue that asks for nodes and parts.
+
+    Most of the second half of the queue fits now, so that a reservation on other nodes starts other jobs.
+    """
+    nodes, now_s = draw(st.integers(2, 6)), draw(st.integers(0, 90))
+    held = draw(st.lists(st.tuples(st.integers(0, nodes - 1), st.integers(1, 600)), max_size=3 * nodes))
+    running = []
+    for number, (node, left_s) in enumerate(held):
+        if sum(each == node for each, _ in held[:number]) < 4:
+            job = a_job(1000 + number, walltime_s=now_s + left_s)
+            running.append(a_running(job, ((node, 1),)))
+    part = st.sampled_from(["p", "p", "q"])
+    queue = []
+    for number in range(draw(st.integers(2, 9))):
+        units, cores = draw(st.integers(1, nodes)), draw(st.sampled_from([1, 2, 4, 4]))
+        row = ["p", "q"].index(draw(part)) + 1
+        walltime_s = draw(st.sampled_from([20, 60, 90, 240, 1000]))
+        asked = a_job(number, units, cores, walltime_s, distinct=True, node_set=row, queue=("p", "q")[row - 1])
+        queue.append(asked)
+    sets = {"p": list(range(nodes)), "q": list(range(nodes // 2, nodes))}
+    cluster = Cluster.of([[4]] * nodes, ["cores"], node_sets=sets)
+    return a_snapshot(cluster, queue, running, now_s)
+
+
+@tries(200)
+@given(busy_machines(), st.sampled_from([1, 7, 20, 60]), st.booleans())
+def test_reservations_on_a_busy_machine_equal_slurms_own_tries(snapshot, resolution_s, busy):
+    """Groups of ends, the nodes of each group, and tries anew where reserved nodes come back."""
+    rules = SchedulerParameters(bf_resolution=resolution_s, bf_busy_nodes=busy, batch_sched_delay=0)
+    plan = slurm_reference.Plan(snapshot, rules)
+    plan.main("full", -1)
+    plan.backfill()
+    decision = SlurmDispatcher(text_of(rules)).decide(snapshot)
+    assert decision.starts_by_job(snapshot) == plan.starts
+    assert decision.plan_by_job(snapshot) == plan.planned
 
 
 @tries(60)
