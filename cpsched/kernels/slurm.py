@@ -29,7 +29,7 @@ from cpsched.kernels.pool import open_draft
 from cpsched.kernels.profile import lower_bound
 from cpsched.kernels.ranges import edit_move, write_starts
 from cpsched.kernels.state import Groups, Site, longer
-from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
+from cpsched.model import DISTINCT, EXCLUSIVE, NEVER, IntArray
 
 NO_PASS, SUBMITTED, DEPTH, FULL = range(4)
 """What the main loop is to do: nothing; try the jobs just submitted; go through the queue to the default depth, or to
@@ -95,6 +95,8 @@ class Tally(Handle, grows=True):
     """Entries of the table: one, and one more for each second in `bounds`."""
     bounds: Column
     """Seconds at which a reservation begins or ends, rising."""
+    returns: Column
+    """By bound: how many reserved nodes come back then, and are not reserved again at once."""
     by_user: Column
     by_partition: Column
     by_user_partition: Column
@@ -223,6 +225,7 @@ def open_tally(site: Site, rules: Rules, owners: Owners, tally: Tally) -> None:
     tally.end_s = down_to(site.now_s + rules.bf_window_s, rules.bf_resolution_s)
     tally.tested, tally.records, n = 0, 1, owners.most
     tally.bounds = longer(tally.bounds, 0, 2 * site.queued + 2)
+    tally.returns = longer(tally.returns, 0, 2 * site.queued + 2)
     tally.by_user, tally.by_partition = longer(tally.by_user, 0, n), longer(tally.by_partition, 0, n)
     tally.by_user_partition, tally.by_association = (
         longer(tally.by_user_partition, 0, n), longer(tally.by_association, 0, n),
@@ -255,16 +258,24 @@ def is_counted(rules: Rules, owners: Owners, tally: Tally, slot: int) -> bool:
 @inner
 def note_bound(tally: Tally, at_s: int) -> None:
     """Note a second at which the nodes in reserve change, where it lies within the table and is a new one."""
-    bounds, n = tally.bounds, tally.records - 1
+    bounds, returns, n = tally.bounds, tally.returns, tally.records - 1
     if not tally.begin_s < at_s < tally.end_s:
         return
     at = lower_bound(bounds, n, at_s)
     if at < n and bounds[at] == at_s:
         return
     for k in range(n, at, -1):
-        bounds[k] = bounds[k - 1]
-    bounds[at] = at_s
+        bounds[k], returns[k] = bounds[k - 1], returns[k - 1]
+    bounds[at], returns[at] = at_s, 0
     tally.records += 1
+
+
+@inner
+def note_returns(tally: Tally, at_s: int, nodes: int) -> None:
+    """Add to the nodes that come back at a second, where that is a bound."""
+    at = lower_bound(tally.bounds, tally.records - 1, at_s)
+    if at < tally.records - 1 and tally.bounds[at] == at_s:
+        tally.returns[at] += nodes
 
 
 # ---------------------------------------------------------------------------------------------- where a job could start
@@ -315,42 +326,44 @@ def is_open(site: Site, slot: int, g: int, start_s: int, end_s: int) -> bool:
 
 
 @inner
-def mark_open(site: Site, slot: int, start_s: int, end_s: int) -> None:
-    """Set `trial.rank[g]` to 1 where `is_open` holds for the nodes of group `g`, 0 elsewhere."""
+def open_groups(site: Site, slot: int, start_s: int, end_s: int) -> IntArray:
+    """The groups for whose nodes `is_open` holds."""
+    found, n = np.empty(site.trial.groups.count, np.int64), 0
     for g in range(site.trial.groups.count):
-        site.trial.rank[g] = int(is_open(site, slot, g, start_s, end_s))
+        if is_open(site, slot, g, start_s, end_s):
+            found[n] = g
+            n += 1
+    return found[:n]
 
 
 @inner
-def fill_once_ended(site: Site, slot: int, ended_s: int) -> int:
-    """Set `trial.found[g]` to the units that one node of group `g` holds when what ends until `ended_s` has ended.
-
-    Nodes that are not marked open hold none. Returns the sum over all nodes.
-    """
-    groups, found, is_marked, machine = site.trial.groups, site.trial.found, site.trial.rank, site.machine
-    jobs = site.jobs
-    whole, total = jobs.sharing[slot] & EXCLUSIVE, 0
-    for g in range(groups.count):
-        found[g] = 0
-        if not is_marked[g]:
-            continue
-        most = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
-        node, step = machine.kind_node[groups.kind[g]], groups.first[g] + step_at(groups, g, ended_s)
-        for r in range(groups.free.shape[1]):
-            left = left_by_jobs(site, g, step, r)
-            most = units_in(most, jobs.per_unit[slot, r], whole, left, machine.capacity[node, r])
-        found[g] = most
-        total += groups.size[g] * most
-    return total
+def units_once_ended(site: Site, slot: int, g: int, ended_s: int) -> int:
+    """The units that one node of group `g` holds when what ends until `ended_s` has ended; reservations aside."""
+    groups, machine, jobs = site.trial.groups, site.machine, site.jobs
+    most = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
+    node, step = machine.kind_node[groups.kind[g]], groups.first[g] + step_at(groups, g, ended_s)
+    for r in range(groups.free.shape[1]):
+        left = left_by_jobs(site, g, step, r)
+        most = units_in(most, jobs.per_unit[slot, r], jobs.sharing[slot] & EXCLUSIVE, left, machine.capacity[node, r])
+    return most
 
 
 @inner
-def next_end(site: Site, after_s: int) -> int:
-    """The first second after `after_s` at which a job ends on nodes that are marked open; NEVER where none does."""
+def suffices(site: Site, slot: int, among: FixedColumn, ended_s: int) -> bool:
+    """Whether the nodes of some groups hold all units of a job when what ends until `ended_s` has ended."""
+    need = site.jobs.units[slot]
+    for g in among:
+        need -= site.trial.groups.size[g] * units_once_ended(site, slot, g, ended_s)
+        if need <= 0:
+            return True
+    return False
+
+
+@inner
+def next_end(site: Site, among: FixedColumn, after_s: int) -> int:
+    """The first second after `after_s` at which a job ends on nodes of some groups; NEVER where none does."""
     groups, found = site.trial.groups, NEVER
-    for g in range(groups.count):
-        if not site.trial.rank[g]:
-            continue
+    for g in among:
         first, n = groups.first[g], groups.length[g]
         step = first + step_at(groups, g, after_s) + 1
         while step < first + n and groups.at[step] < found:
@@ -368,25 +381,29 @@ def fill_by_windows(site: Site, slot: int, start_s: int, end_s: int, later_s: in
     of that; each further one ends twice as far beyond that multiple. Ends after `later_s` are not looked at. Sets
     `trial.found`. (`_future_run_test` in `cons_tres/job_test.c`)
     """
-    need, last_s = site.jobs.units[slot], min(later_s, NEVER - 1)
-    mark_open(site, slot, start_s, end_s)
-    if fill_once_ended(site, slot, last_s) < need:
+    among, last_s = open_groups(site, slot, start_s, end_s), min(later_s, NEVER - 1)
+    if not suffices(site, slot, among, last_s):
         return NEVER
-    if fill_once_ended(site, slot, start_s) >= need:
-        return start_s
 
     # What ends leaves only more: the first group that suffices is found by halving.
-    anchor_s = down_to(next_end(site, start_s), FIRST_WINDOW_S) + FIRST_WINDOW_S
-    few, enough = -1, DOUBLINGS
-    while few + 1 < enough:
-        middle = (few + enough) // 2
-        if fill_once_ended(site, slot, min(anchor_s + (FIRST_WINDOW_S << middle), last_s)) >= need:
-            enough = middle
-        else:
-            few = middle
-    if enough < DOUBLINGS:
-        last_s = min(anchor_s + (FIRST_WINDOW_S << enough), last_s)
-    fill_once_ended(site, slot, last_s)
+    if suffices(site, slot, among, start_s):
+        last_s = start_s
+    else:
+        anchor_s = down_to(next_end(site, among, start_s), FIRST_WINDOW_S) + FIRST_WINDOW_S
+        few, enough = -1, DOUBLINGS
+        while few + 1 < enough:
+            middle = (few + enough) // 2
+            if suffices(site, slot, among, min(anchor_s + (FIRST_WINDOW_S << middle), last_s)):
+                enough = middle
+            else:
+                few = middle
+        if enough < DOUBLINGS:
+            last_s = min(anchor_s + (FIRST_WINDOW_S << enough), last_s)
+    found = site.trial.found
+    for g in range(site.trial.groups.count):
+        found[g] = 0
+    for g in among:
+        found[g] = units_once_ended(site, slot, g, last_s)
     return int(last_s)
 
 
@@ -437,7 +454,7 @@ def next_try(site: Site, tally: Tally, node_set: int, start_s: int, end_s: int) 
     """The second from which Slurm tries a job that lasts from `start_s` to `end_s` next; NEVER where it gives up."""
     bounds, n = tally.bounds, tally.records - 1
     for k in range(lower_bound(bounds, n, start_s + 1), n):
-        if comes_back(site, node_set, bounds[k]):
+        if tally.returns[k] > 0 and comes_back(site, node_set, bounds[k]):
             return int(bounds[k])
         if k > 0 and bounds[k - 1] > end_s:
             return int(bounds[k + 1]) if k + 1 < n else NEVER
@@ -449,7 +466,7 @@ def first_try(site: Site, tally: Tally, node_set: int, from_s: int, earliest_s: 
     """The last try before `earliest_s`, before which the job has no place: the tries before need not be made."""
     k = lower_bound(tally.bounds, tally.records - 1, earliest_s) - 1
     while k >= 0 and tally.bounds[k] > from_s:
-        if comes_back(site, node_set, tally.bounds[k]):
+        if tally.returns[k] > 0 and comes_back(site, node_set, tally.bounds[k]):
             return int(tally.bounds[k])
         k -= 1
     return from_s
@@ -518,6 +535,11 @@ def keep_free(site: Site, rules: Rules, tally: Tally, position: int, start_s: in
     note_bound(tally, end_s)
     for m in range(first, trial.moves):
         if rules.whole_nodes:
+            groups, g = trial.groups, trial.moved[m]
+            if is_kept(groups, groups.first[g] + step_at(groups, g, begin_s - 1)):
+                note_returns(tally, begin_s, -trial.moved_count[m])
+            if not is_kept(groups, groups.first[g] + step_at(groups, g, end_s)):
+                note_returns(tally, end_s, trial.moved_count[m])
             edit_move(site, m, slot, begin_s, end_s, 1, WITHHELD)
         else:
             edit_move(site, m, slot, start_s, end_s, jobs.sharing[slot] & EXCLUSIVE, 1)
