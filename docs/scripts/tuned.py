@@ -117,6 +117,12 @@ TUNED = (
           " from", NOT_KEPT, "2026-11-23"),
     Tuned("cpsched.outlook.calibration:_STEP", 0.005, "how soon intervals hold again against how steady they are: 0.02"
           " makes them wider", NOT_KEPT, "2026-11-23"),
+    Tuned("cpsched.outlook.draws:_LIKE", 9, "how steady the intervals of jobs are that nobody draws, against how near"
+          " to them those stand that are drawn", NOT_KEPT, "2026-11-23"),
+    Tuned("cpsched_bridge.watch.outlook:BASIS_SHARE", 20.0, "how fresh the plan is that answers users' questions"
+          " against the CPU time that questions take", NOT_KEPT, "2026-11-23"),
+    Tuned("cpsched_bridge.watch.outlook:MOST_REDRAWN", 200, "time of an answer behind a long queue against how exactly"
+          " the jobs before it are drawn", NOT_KEPT, "2026-11-23"),
 )  # fmt: skip
 
 OTHERS = {
@@ -130,9 +136,9 @@ OTHERS = {
         "_LEAST",
         "_LARGEST",
     ),
-    "a code or a set of bits": ("ALL_MOVES", "ALL_CANDIDATES", "NO_PLACES", "OFF", "TOLD"),
+    "a code or a set of bits": ("WITHHELD", "ALL_MOVES", "ALL_CANDIDATES", "NO_PLACES", "OFF", "TOLD"),
     "a unit, or a rounding": ("HOUR", "DAY_S", "_DAY_S", "CLOSE"),
-    "what Slurm does, by its source (docs/twin.md)": ("GAP_S", "_MOST_INT"),
+    "what Slurm does, by its source (docs/twin.md)": ("GAP_S", "FIRST_WINDOW_S", "DOUBLINGS", "_MOST_INT"),
     "before anything has happened": ("LONG_AGO_S",),
 }
 """Numbers of kernels, dispatchers and predictors that nothing measured, and why they are what they are."""
