@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test check fuzz damages bounds chaos soak mutants mutants-by-hand kernels lint coverage bundle release-check bench docs docs-serve docs-pages picture clean
+.PHONY: help demo test check fuzz damages bounds chaos soak mutants mutants-by-hand kernels lint coverage bundle release-check test-pbs bench docs docs-serve docs-pages picture clean
 .DEFAULT_GOAL := test
 
 help:                           ## this list
@@ -17,8 +17,8 @@ $(VENV)/.installed: pyproject.toml
 demo: kernels                   ## control mode on a simulated cluster, live, and a comparison: three to five minutes
 	$(BIN)/cpsched demo
 
-test: lint kernels $(if $(COVERAGE),coverage) ## everything that CI checks, but for the site and the live Slurm tests; COVERAGE=1: the unit tests as in make coverage
-	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile quick --ignore tests/slurm --ignore tests/monitoring $(if $(COVERAGE),--ignore tests/unit) tests
+test: lint kernels $(if $(COVERAGE),coverage) ## everything that CI checks, but for the site and the live tests; COVERAGE=1: the unit tests as in make coverage
+	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile quick --ignore tests/slurm --ignore tests/pbs/live --ignore tests/monitoring $(if $(COVERAGE),--ignore tests/unit) tests
 
 check: $(VENV)/.installed       ## after a change: linters and tests of the files that differ from the last commit, or of FILES="one other"
 	$(BIN)/python -m tests.check $(FILES)
@@ -63,6 +63,9 @@ bundle:                         ## all wheels that a host without a network need
 
 release-check: $(VENV)/.installed ## wheel, sdist and bundle built, looked over, and tried on each Python from 3.11 to 3.14 that is here or in a container
 	$(BIN)/python -m tests.release $(PYTHONS)
+
+test-pbs: kernels               ## the live tests against the PBS whose commands are on the path, which they want for themselves; CPSCHED_PBS_USER names whose jobs they are
+	CPSCHED_PBS=1 $(BIN)/python -m pytest -q tests/pbs/live
 
 bench: $(VENV)/.installed       ## speed and memory, printed beside the reference figures
 	$(BIN)/python -m tests.benchmarks

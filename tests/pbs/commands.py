@@ -1,0 +1,161 @@
+"""PBS's commands over a stand-in server, and `Programs` that run them: exit status, what is printed and complained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cpsched_bridge.adapters.pbs.records import Reading
+from cpsched_bridge.adapters.pbs.transport.programs import Programs, judge
+from cpsched_bridge.adapters.pbs.transport.reading import Reader
+
+from cpsched_bridge.errors import BackendTimeout, CommandRefused
+from tests.chaos.site import Fuse
+from tests.pbs import printing
+from tests.pbs.server import Refused, Server
+
+UNREACHED = {
+    "qstat": (255, "Connection refused\nqstat: cannot connect to server vm (errno=15010)"),
+    "pbsnodes": (1, "Connection refused\npbsnodes: cannot connect to server vm, error=15010"),
+    "qmgr": (3, "Connection refused\nqmgr: cannot connect to server "),
+    "qrun": (2, "Connection refused\nqrun: could not connect to server  (15010)"),
+    "pbs_rstat": (162, "Connection refused\npbs_rstat: cannot connect to server (errno=15010)"),
+    "qmove": (162, "Connection refused\nqmove: cannot connect to server vm (errno=15010)"),
+}
+"""What commands do where no server answers; qstat prints an answer without objects nonetheless."""
+_SET_QUEUE = re.compile(r"set queue (\S+) started = (True|False)")
+_SET_VALUE = re.compile(r'set server resources_available\.(\w+) = "(.*)"')
+_UNSET_VALUE = re.compile(r"unset server resources_available\.(\w+)")
+
+Answer = tuple[int, str, str]
+
+
+def execute(server: Server, argv: Sequence[str]) -> Answer:
+    """Run a command; raises `AssertionError` for one that the stand-in does not know."""
+    if server.down:
+        status, words = UNREACHED[argv[0]]
+        return status, printing.answer(server, "", {}) if argv[0] == "qstat" else "", words
+    try:
+        return 0, _printed(server, list(argv)), ""
+    except Refused as error:
+        return error.status, "", str(error)
+
+
+def _printed(server: Server, argv: list[str]) -> str:
+    match argv:
+        case ["qstat", "-f", "-F", "json", "-t"]:
+            return printing.jobs(server, server.jobs, subjobs=True)
+        case ["qstat", "-x", "-f", "-F", "json"]:
+            return printing.jobs(server, {**server.past, **server.jobs}, subjobs=False)
+        case ["qstat", "-f", "-F", "json", id]:
+            if id not in server.jobs:
+                raise Refused(153, f"qstat: Unknown Job Id {id}")
+            return printing.jobs(server, {id: server.jobs[id]}, subjobs=True)
+        case ["qstat", "-Q", "-f", "-F", "json"]:
+            return printing.queues(server)
+        case ["qstat", "-B", "-f", "-F", "json"]:
+            return printing.whole_server(server)
+        case ["pbs_rstat", "-F"]:
+            return ""
+        case ["pbsnodes", "-av", "-F", "json"]:
+            return printing.vnodes(server)
+        case ["qmgr", "-c", words]:
+            return _managed(server, words)
+        case ["qrun", "-H", where, id]:
+            server.run(id, where)
+            return ""
+        case ["qmove", queue, id]:
+            server.move(id, queue)
+            return ""
+    raise AssertionError(f"the stand-in knows no {argv}")
+
+
+def _managed(server: Server, words: str) -> str:
+    """One directive of qmgr."""
+    if "&" in words:
+        raise Refused(1, f"qmgr: Syntax error\n{words}\n{' ' * words.index('&')}^")
+    if words == "list resource":
+        return printing.RESOURCES
+    if found := _SET_QUEUE.fullmatch(words):
+        if found[1] not in server.queues:
+            raise Refused(153, f"qmgr obj={found[1]} svr=default: Unknown queue ")
+        server.queues[found[1]].started = found[2] == "True"
+    elif found := _SET_VALUE.fullmatch(words):
+        server.values[found[1]] = found[2]
+    elif words == "set server scheduling = True":
+        server.looks = True
+    elif found := _UNSET_VALUE.fullmatch(words):
+        server.values.pop(found[1], None)
+    else:
+        raise AssertionError(f"the stand-in knows no qmgr -c {words!r}")
+    return ""
+
+
+@dataclass
+class Fault:
+    """Something that goes wrong with the next command that `fits`: it is not answered, `after` or before it acts."""
+
+    fits: Callable[[Sequence[str]], bool]
+    kind: str
+    """unreached, timeout, late (the command acts, and its answer is lost)."""
+
+
+@dataclass
+class StandIn(Programs):
+    """`Programs` over a stand-in server. Each command is a boundary at which the bridge may be killed."""
+
+    server: Server
+    fuse: Fuse = field(default_factory=Fuse)
+    faults: list[Fault] = field(default_factory=list)
+    asked: list[list[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__("", 10.0)
+
+    def missing(self) -> list[str]:
+        return []
+
+    def ask(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
+        """See `Programs.ask`."""
+        found = {}
+        for name, argv in commands.items():
+            status, text, complaint = self._execute(argv)
+            if error := judge(argv[0], status, complaint):
+                raise error
+            found[name] = text
+        return found
+
+    def tell(self, command: Sequence[str], within_s: float | None = None) -> None:
+        """See `Programs.tell`."""
+        status, _, complaint = self._execute(command)
+        self.fuse.burn()
+        if complaint == UNREACHED[command[0]][1]:
+            raise BackendTimeout(complaint)
+        if status:
+            raise CommandRefused(complaint)
+
+    def _execute(self, argv: Sequence[str]) -> Answer:
+        self.fuse.burn()
+        self.asked.append(list(argv))
+        fault = next((each for each in self.faults if each.fits(argv)), None)
+        if fault is None:
+            return execute(self.server, argv)
+        self.faults.remove(fault)
+        if fault.kind == "unreached":
+            return UNREACHED[argv[0]][0], "", UNREACHED[argv[0]][1]
+        if fault.kind == "late":
+            execute(self.server, argv)
+        raise BackendTimeout(f"{argv[0]}: no answer within 10 s")
+
+
+class ServersClock(Reader):
+    """Readings are made when the server says."""
+
+    def __init__(self, programs: StandIn) -> None:
+        super().__init__(programs, lambda: float(programs.server.now_s))
+        self._server = programs.server
+
+    def read(self) -> Reading:
+        """See `Reader.read`."""
+        return replace(super().read(), now_s=self._server.now_s)

@@ -1,0 +1,125 @@
+"""Judges what a PBS did by its accounting log alone: it knows nothing of any bridge.
+
+- No job starts while it runs, and each runs to its end as often as it is to: once, and once more for each requeue.
+- Each chunk has what it asked for, and no vnode ever gives more than it has.
+- Chunks that are to be scattered are on vnodes of their own; whoever wants vnodes alone has them alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cpsched_sim.traces.pbs_lines import Fields, Line, line_of
+from tests.pbs.server import Amounts, chunks_of, kib
+
+REFUSED_BY_MOM = "-3"
+"""Exit status of a run that a mom refused: the job has not begun."""
+COUNTED = ("ncpus", "mem", "ngpus")
+
+
+@dataclass
+class Run:
+    """A run: chunk by chunk, what it has of which vnodes."""
+
+    chunks: list[list[tuple[str, Amounts]]]
+    alone: bool
+
+    @property
+    def vnodes(self) -> set[str]:
+        """The vnodes that it is on."""
+        return {name for chunk in self.chunks for name, _ in chunk}
+
+    def on(self, vnode: str) -> Amounts:
+        """What it has of one."""
+        return sum((used for chunk in self.chunks for name, used in chunk if name == vnode), Counter())
+
+
+@dataclass
+class Judge:
+    """Reads a log line by line. `vnodes` says what each has: ncpus, mem (KiB), ngpus."""
+
+    vnodes: Mapping[str, Amounts]
+    wrongs: list[str] = field(default_factory=list)
+    starts: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
+    requeues: Counter[str] = field(default_factory=Counter)
+    _running: dict[str, Run] = field(default_factory=dict)
+
+    def read(self, lines: Iterable[str]) -> Judge:
+        """Take note of all lines."""
+        for text in lines:
+            line = line_of(text)
+            if "[]" in line.id or line.kind not in "SER":
+                continue
+            fields = Fields(line.text)
+            if line.kind == "S":
+                self._starts(line, fields)
+            else:
+                self._ends(line, fields)
+        return self
+
+    def once(self, jobs: Iterable[str]) -> list[str]:
+        """What is wrong, given that each of these jobs is to have run to its end."""
+        found = list(self.wrongs)
+        for id in jobs:
+            wanted = 1 + self.requeues[id]
+            if (self.starts[id], self.ends[id]) != (wanted, 1):
+                found.append(f"{id} began {self.starts[id]} times and ended {self.ends[id]} times, not {wanted} and 1")
+        return found
+
+    def _starts(self, line: Line, fields: Fields) -> None:
+        run = Run(_given(fields.get("exec_vnode", "")), "excl" in fields.get("Resource_List.place", "").split(":"))
+        if line.id in self._running:
+            self.wrongs.append(f"{line.at}: {line.id} starts while it runs")
+        self.starts[line.id] += 1
+        self._running[line.id] = run
+        self._check_chunks(line, fields, run)
+        for vnode in run.vnodes:
+            there = {id: other for id, other in self._running.items() if vnode in other.vnodes}
+            used = sum((other.on(vnode) for other in there.values()), Counter[str]())
+            if vnode not in self.vnodes or used - self.vnodes[vnode]:
+                self.wrongs.append(f"{line.at}: {line.id} starts on {vnode}, which has no room: {dict(used)}")
+            if len(there) > 1 and any(other.alone for other in there.values()):
+                self.wrongs.append(f"{line.at}: {line.id} starts on {vnode}, which one of {sorted(there)} has alone")
+
+    def _check_chunks(self, line: Line, fields: Fields, run: Run) -> None:
+        asked = list(chunks_of(_countable(fields.get("Resource_List.select", "1:ncpus=1"))))
+        had: list[Amounts] = [sum((used for _, used in chunk), Counter()) for chunk in run.chunks]
+        if len(asked) != len(had) or any(wish - has for wish, has in zip(asked, had, strict=False)):
+            self.wrongs.append(f"{line.at}: {line.id} asked for {fields.get('Resource_List.select')}, and starts with "
+                               f"{fields.get('exec_vnode')}")  # fmt: skip
+        if "scatter" in fields.get("Resource_List.place", "") and len(run.vnodes) < len(run.chunks):
+            self.wrongs.append(f"{line.at}: {line.id} is to be scattered, and is on {sorted(run.vnodes)}")
+
+    def _ends(self, line: Line, fields: Fields) -> None:
+        if self._running.pop(line.id, None) is None:
+            self.wrongs.append(f"{line.at}: {line.id} ends, and did not run")
+        elif line.kind == "E":
+            self.ends[line.id] += 1
+        elif fields.get("Exit_status") == REFUSED_BY_MOM:
+            self.starts[line.id] -= 1
+            self.wrongs.append(f"{line.at}: {line.id} was started in a way that its host refused")
+        else:
+            self.requeues[line.id] += 1
+
+
+def _given(exec_vnode: str) -> list[list[tuple[str, Amounts]]]:
+    """`(a:ncpus=2)+(b:ncpus=1:mem=10kb+c:ncpus=1)`, chunk by chunk."""
+    found = []
+    for chunk in re.findall(r"\(([^()]*)\)", exec_vnode):
+        parts = []
+        for part in chunk.split("+"):
+            name, *words = part.split(":")
+            said = dict(word.split("=", 1) for word in words)
+            amounts = {what: kib(n) if what == "mem" else int(n) for what, n in said.items() if what in COUNTED}
+            parts.append((name, Counter(amounts)))
+        found.append(parts)
+    return found
+
+
+def _countable(select: str) -> str:
+    """A select without what is no amount."""
+    return re.sub(r":(?!(?:ncpus|mem|ngpus)=)[A-Za-z_]\w*=[^:+]*", "", select)

@@ -1,0 +1,1 @@
+"""Live tests against the PBS whose commands are on the path: `make test-pbs`."""

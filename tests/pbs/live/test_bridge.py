@@ -1,0 +1,144 @@
+"""The bridge in control of a queue of a real PBS server; a judge reads the server's accounting log."""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.pbs.live.conftest import in_control
+from tests.pbs.live.harness import QUEUE, LiveBridge, Pbs, run, until
+
+pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
+MANY, KILLS = 200, 20
+
+
+def test_jobs_start_where_they_have_room_and_each_once(pbs: Pbs, bridge: LiveBridge) -> None:
+    most = min(has["ncpus"] for has in pbs.vnodes().values())
+    jobs = [pbs.submit(f"1:ncpus={1 + at % most}", 1) for at in range(12)]
+    jobs += [pbs.submit("2:ncpus=1", 1, "-l", "place=vscatter"), pbs.submit("2:ncpus=1", 1, "-l", "place=pack:excl")]
+    until(lambda: not pbs.jobs(), "all jobs are over", 120)
+    assert pbs.judge().once(jobs) == []
+
+
+def test_a_wide_job_has_its_vnodes(pbs: Pbs, bridge: LiveBridge) -> None:
+    vnodes = pbs.vnodes()
+    least = min(has["ncpus"] for has in vnodes.values())
+    job = pbs.submit(f"{len(vnodes)}:ncpus={least}", 2, "-l", "place=vscatter")
+    until(lambda: pbs.state(job) == "R", "it runs")
+    assert all(f"({name}:ncpus={least})" in pbs.jobs()[job]["exec_vnode"] for name in vnodes)
+    until(lambda: not pbs.jobs(), "it is over")
+    assert pbs.judge().once([job]) == []
+
+
+def test_gpus_are_counted(pbs: Pbs, bridge: LiveBridge) -> None:
+    gpus = {name: has["ngpus"] for name, has in pbs.vnodes().items() if has["ngpus"]}
+    assert gpus, "a vnode needs resources_available.ngpus, a custom resource"
+    jobs = [pbs.submit("1:ncpus=1:ngpus=1", 2) for _ in range(2 * sum(gpus.values()))]
+    until(lambda: not pbs.jobs(), "all jobs are over", 120)
+    assert pbs.judge().once(jobs) == []
+
+
+def test_an_array_runs_subjob_by_subjob(pbs: Pbs, bridge: LiveBridge) -> None:
+    array = pbs.submit("1:ncpus=1", 1, "-J", "1-6")
+    until(lambda: not pbs.jobs(), "the array is over", 120)
+    assert pbs.judge().once([array.replace("[]", f"[{at}]") for at in range(1, 7)]) == []
+
+
+def test_holds_are_kept_whoever_made_them(pbs: Pbs, bridge: LiveBridge) -> None:
+    jobs: dict[str, str] = {}
+    for kind in "uos":
+        jobs[kind] = pbs.submit("1:ncpus=1", 1, "-h")
+        if kind != "u":
+            run("qhold", "-h", kind, jobs[kind])
+            run("qrls", "-h", "u", jobs[kind])
+    other = pbs.submit(sleep_s=1)
+    until(lambda: not pbs.state(other), "another job is over")
+    assert [pbs.state(job) for job in jobs.values()] == ["H", "H", "H"]
+    for kind, job in jobs.items():
+        run("qrls", "-h", kind, job)
+    until(lambda: not pbs.jobs(), "all jobs are over", 120)
+    assert pbs.judge().once([*jobs.values(), other]) == []
+
+
+def test_a_requeued_job_runs_again(pbs: Pbs, bridge: LiveBridge) -> None:
+    job = pbs.submit(sleep_s=6)
+    until(lambda: pbs.jobs()[job].get("substate") == 42, "it runs")
+    run("qrerun", job)
+    until(lambda: not pbs.jobs(), "it is over", 120)
+    judge = pbs.judge()
+    assert (judge.once([job]), judge.requeues[job]) == ([], 1)
+
+
+def test_no_job_starts_on_a_vnode_that_is_offline(pbs: Pbs, bridge: LiveBridge) -> None:
+    away, *others = pbs.vnodes()
+    pbs.manage(f"set node {away} state=offline")
+    jobs = [pbs.submit(sleep_s=1) for _ in range(8)]
+    until(lambda: not pbs.jobs(), "all jobs are over", 120)
+    assert others
+    assert pbs.judge().once(jobs) == []
+    assert not [line for line in pbs.log() if any(f";S;{job};" in line for job in jobs) and f"({away}:" in line]
+
+
+def test_a_limit_of_the_queue_is_kept(pbs: Pbs, bridge: LiveBridge) -> None:
+    pbs.manage(f'set queue {QUEUE} max_run = "[u:PBS_GENERIC=2]"')
+    time.sleep(2)
+    jobs = [pbs.submit(sleep_s=2) for _ in range(6)]
+    most = 0
+
+    def over() -> bool:
+        nonlocal most
+        states = [job["job_state"] for job in pbs.jobs().values()]
+        most = max(most, states.count("R"))
+        return not states
+
+    until(over, "all jobs are over", 120)
+    assert most <= 2
+    assert pbs.judge().once(jobs) == []
+
+
+def test_vnodes_of_a_reservation_are_left_alone(pbs: Pbs, bridge: LiveBridge) -> None:
+    begin = time.localtime(time.time() + 61)
+    wanted = ["-R", time.strftime("%H%M.%S", begin), "-D", "60", "-l", "select=1:ncpus=1", "-l", "place=excl"]
+    id = pbs.as_user("pbs_rsub", *wanted).split()[0]
+    try:
+        until(lambda: "RESV_CONFIRMED" in run("pbs_rstat", "-F"), "the reservation stands")
+        kept = run("pbs_rstat", "-F").partition("resv_nodes = (")[2].partition(":")[0]
+        jobs = [pbs.submit(sleep_s=1, walltime_s=600) for _ in range(6)]
+        until(lambda: not [job for job in jobs if pbs.state(job)], "all jobs are over", 120)
+        assert not [line for line in pbs.log() if any(f";S;{job};" in line for job in jobs) and f"({kept}:" in line]
+    finally:
+        run("pbs_rdel", id)
+
+
+def test_a_stop_opens_the_queue_and_pbs_goes_on(pbs: Pbs, bridge: LiveBridge) -> None:
+    bridge.stop()
+    assert pbs.queues()[QUEUE]["started"] == "True"
+    job = pbs.submit(sleep_s=1)
+    until(lambda: not pbs.state(job), "PBS runs it")
+    assert pbs.judge().once([job]) == []
+
+
+def test_many_jobs_through_many_kills_run_once_each(pbs: Pbs, tmp_path: Path) -> None:
+    """The bridge is killed at random moments; the judge knows nothing of it."""
+    rng = random.Random(1)
+    live = LiveBridge(tmp_path / "bridge")
+    live.start()
+    in_control(pbs, live)
+    jobs: list[str] = []
+    kinds = (("1:ncpus=1",), ("1:ncpus=2:mem=100mb",), ("2:ncpus=1", "-l", "place=vscatter"), ("1:ncpus=3",),
+             ("1:ncpus=2+1:ncpus=1",))  # fmt: skip
+    kills = 0
+    while len(jobs) < MANY or kills < KILLS:
+        for _ in range(min(10, MANY - len(jobs))):
+            select, *more = rng.choice(kinds)
+            jobs.append(pbs.submit(select, rng.choice((0, 1, 2)), *more))
+        if kills < KILLS:
+            time.sleep(rng.uniform(0, 6))
+            live.kill()
+            kills += 1
+            live.start()
+    until(lambda: not pbs.jobs(), f"all jobs are over\n{live.said()}", 600)
+    live.stop()
+    assert kills == KILLS
+    assert pbs.judge().once(jobs) == []

@@ -1,0 +1,102 @@
+"""What the adapter and its stand-in rely upon, held against a real server: no bridge takes part."""
+
+import time
+
+import pytest
+
+from tests.pbs.live.harness import CLAIM, LEFT, QUEUE, CommandFailed, Pbs, run, until
+
+
+@pytest.fixture
+def closed(pbs: Pbs) -> Pbs:
+    """The server, with the managed queue closed to PBS's own scheduler."""
+    pbs.manage(f"set queue {QUEUE} started=False")
+    return pbs
+
+
+def first(pbs: Pbs) -> str:
+    return next(iter(pbs.vnodes()))
+
+
+def refusal(*command: str) -> tuple[int, str]:
+    with pytest.raises(CommandFailed) as caught:
+        run(*command)
+    return caught.value.status, str(caught.value)
+
+
+def test_the_scheduler_leaves_a_closed_queue_alone_and_qrun_does_not(closed: Pbs) -> None:
+    job = closed.submit()
+    time.sleep(3)
+    assert closed.state(job) == "Q"
+    run("qrun", "-H", f"({first(closed)}:ncpus=1)", job)
+    assert until(lambda: closed.jobs().get(job, {}).get("exec_vnode"), "it runs") == f"({first(closed)}:ncpus=1)"
+
+
+def test_an_opened_queue_is_served_when_the_scheduler_looks_again(closed: Pbs) -> None:
+    """Opening it is no reason to look; saying once more that the server schedules is."""
+    job = closed.submit(sleep_s=30)
+    time.sleep(1)
+    closed.manage(f"set queue {QUEUE} started=True")
+    time.sleep(3)
+    assert closed.state(job) == "Q"
+    closed.manage("set server scheduling=True")
+    until(lambda: closed.state(job) == "R", "PBS starts it")
+
+
+def test_qrun_runs_a_held_job(closed: Pbs) -> None:
+    job = closed.submit("1:ncpus=1", 30, "-h")
+    run("qrun", "-H", f"({first(closed)}:ncpus=1)", job)
+    assert closed.state(job) == "R"
+
+
+def test_qrun_oversubscribes(closed: Pbs) -> None:
+    vnode = first(closed)
+    all_of_it = closed.vnodes()[vnode]["ncpus"]
+    for _ in range(2):
+        run("qrun", "-H", f"({vnode}:ncpus={all_of_it})", closed.submit(f"1:ncpus={all_of_it}", 30))
+    assert int(closed.vnode(vnode)["resources_assigned"]["ncpus"]) == 2 * all_of_it
+
+
+def test_a_job_with_fewer_chunks_than_it_asked_for_comes_back(closed: Pbs) -> None:
+    job = closed.submit("2:ncpus=1", 30)
+    run("qrun", "-H", f"({first(closed)}:ncpus=1)", job)
+    record = until(lambda: (found := closed.jobs()[job]).get("Exit_status") == -3 and found, "its host refuses it")
+    assert (record["job_state"], record["run_count"]) == ("Q", 1)
+
+
+def test_refusals_have_their_words(closed: Pbs) -> None:
+    job, array = closed.submit(sleep_s=30), closed.submit("1:ncpus=1", 1, "-J", "1-2")
+    where = f"({first(closed)}:ncpus=1)"
+    run("qrun", "-H", where, job)
+    assert refusal("qrun", "-H", where, job) == (2, f"exit 2: qrun: Request invalid for state of job {job}")
+    assert refusal("qrun", "-H", where, array) == (2, f"exit 2: qrun: Invalid request {array}")
+    assert "Unknown Job Id" in refusal("qrun", "-H", where, "999999." + job.split(".", 1)[1])[1]
+    assert "Unknown node" in refusal("qrun", "-H", "(nowhere:ncpus=1)", closed.submit())[1]
+    assert refusal("qmove", LEFT, job)[0] == 168
+
+
+def test_subjobs_are_run_one_by_one(closed: Pbs) -> None:
+    array = closed.submit("1:ncpus=1", 30, "-J", "1-3")
+    second = array.replace("[]", "[2]")
+    run("qrun", "-H", f"({first(closed)}:ncpus=1)", second)
+    states = closed.jobs()
+    assert (states[array]["job_state"], states[second]["job_state"]) == ("B", "R")
+    assert states[array.replace("[]", "[1]")]["job_state"] == "Q"
+
+
+def test_qrun_heeds_no_limit(closed: Pbs) -> None:
+    closed.manage(f'set queue {QUEUE} max_run = "[u:PBS_GENERIC=1]"')
+    jobs = [closed.submit(sleep_s=30) for _ in range(2)]
+    for job in jobs:
+        run("qrun", "-H", f"({first(closed)}:ncpus=1)", job)
+    assert [closed.state(job) for job in jobs] == ["R", "R"]
+
+
+def test_no_user_writes_the_claim_and_everybody_sees_it(pbs: Pbs) -> None:
+    pbs.manage(f'set server resources_available.{CLAIM} = "a:b:1:c"')
+    assert f'"{CLAIM}":"a:b:1:c"' in run("qstat", "-B", "-f", "-F", "json")
+    if pbs.user:
+        with pytest.raises(CommandFailed, match=r"insufficient permission|Unauthorized"):
+            pbs.as_user("qmgr", "-c", f'set server resources_available.{CLAIM} = "x"')
+        with pytest.raises(CommandFailed, match="insufficient permission"):
+            pbs.submit("1:ncpus=1", 1, "-l", f"{CLAIM}=x")

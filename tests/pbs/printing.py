@@ -1,0 +1,122 @@
+"""What PBS's commands print of a stand-in server, laid out as OpenPBS 23.06 lays it out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from typing import Any
+
+from tests.pbs.server import Job, Server, clock, hosts_of, words_of
+
+STATES = "Transit:0 Queued:0 Held:0 Waiting:0 Running:0 Exiting:0 Begun:0 "
+RESOURCES = """\
+#
+# Create resources and set their properties.
+#
+Resource ngpus
+    type = long
+    flag = hn
+
+Resource cpsched_claim
+    type = string
+    flag = r
+
+"""
+HOSTILE = {"A": '"}]\n{', "B": "},{\\x\\:1,}", "C": "007", "D": "1e5"}
+"""What a user has in the environment."""
+
+
+def moment(at_s: int) -> str:
+    """`Mon Nov 23 09:41:04 2026`, with TZ=UTC0."""
+    return time.asctime(time.gmtime(at_s))
+
+
+def answer(server: Server, kind: str, objects: dict[str, Any]) -> str:
+    """An answer with `-F json`; without objects there is no key for them."""
+    whole: dict[str, Any] = {"timestamp": server.now_s, "pbs_version": "23.06.06", "pbs_server": "vm"}
+    return json.dumps(whole | ({kind: objects} if objects else {}), indent=4, separators=(",", ":"))
+
+
+def jobs(server: Server, among: dict[str, Job], subjobs: bool) -> str:
+    """qstat -f -F json."""
+    shown = {id: a_job(server, job) for id, job in among.items() if subjobs or "[" not in id or "[]" in id}
+    return answer(server, "Jobs", shown)
+
+
+def a_job(server: Server, job: Job) -> dict[str, Any]:
+    """One job."""
+    sums: Counter[str] = Counter()
+    for chunk in job.chunks:
+        sums.update(chunk)
+    runs = job.state in "RSE" and bool(job.placed)
+    return {
+        "Job_Name": int(job.name) if job.name.isdigit() else job.name,
+        "Job_Owner": f"{job.user}@vm",
+        "job_state": job.state, "queue": job.queue, "server": "vm", "Checkpoint": "u", "ctime": moment(job.ctime),
+        **({"exec_host": hosts_of(job.placed), "exec_vnode": words_of(job.placed)} if runs else {}),
+        "Hold_Types": "".join(sorted(job.holds, reverse=True)) or "n", "mtime": moment(server.now_s), "Priority": 0,
+        "qtime": moment(job.ctime), "Rerunable": str(job.rerunable),
+        "Resource_List": {
+            **({"mem": f"{sums['mem']}kb"} if sums["mem"] else {}), "ncpus": sums["ncpus"],
+            **({"ngpus": sums["ngpus"]} if sums["ngpus"] else {}), "nodect": len(job.chunks), "place": job.place,
+            "select": job.select, "walltime": clock(job.walltime_s),
+        },
+        "schedselect": job.select,
+        **({"stime": moment(job.start_s), "session_id": 822} if runs else {}),
+        "substate": job.substate, "Variable_List": HOSTILE, "euser": job.user, "egroup": job.user, "queue_type": "E",
+        **({"array": "True", "array_indices_submitted": job.indices} if job.indices else {}),
+        **({"Execution_Time": moment(job.begins_s)} if job.begins_s else {}),
+        **({"etime": moment(job.ctime)} if not job.holds and not job.begins_s else {}),
+        **({"run_count": job.run_count} if job.run_count else {}),
+        **({"Exit_status": job.exit_status} if job.exit_status is not None else {}),
+        **({"Account_Name": job.account} if job.account else {}), "project": "_pbs_project_default",
+    }  # fmt: skip
+
+
+def queues(server: Server) -> str:
+    """qstat -Q -f -F json."""
+    return answer(server, "Queue", {
+        queue.name: {"queue_type": "Execution", "total_jobs": 0, "state_count": STATES, **queue.limits,
+                     "enabled": "True", "started": str(queue.started)}
+        for queue in server.queues.values()
+    })  # fmt: skip
+
+
+def whole_server(server: Server) -> str:
+    """qstat -B -f -F json."""
+    return answer(server, "Server", {"vm": {
+        "server_state": "Active", "server_host": "vm", "scheduling": "True", "total_jobs": len(server.jobs),
+        "state_count": STATES, "default_queue": "workq", "query_other_jobs": "True",
+        **({"resources_available": server.values} if server.values else {}), "pbs_version": "23.06.06",
+    }})  # fmt: skip
+
+
+def vnodes(server: Server) -> str:
+    """pbsnodes -av -F json."""
+    shown: dict[str, Any] = {"vm": a_vnode(server, "vm", "free", Counter(), Counter(), [])}
+    for name, vnode in server.vnodes.items():
+        shown[name] = a_vnode(
+            server, name, server.states(name), vnode.has, server.used(name), [job.id for job in server.on(name)]
+        )
+    return answer(server, "nodes", shown)
+
+
+def a_vnode(
+    server: Server, name: str, states: str, has: Counter[str], used: Counter[str], on: list[str]
+) -> dict[str, Any]:
+    """One vnode."""
+    return {
+        "Mom": "vm", "Port": 15002, "pbs_version": "23.06.06", "ntype": "PBS", "state": states,
+        **({"jobs": on} if on else {}),
+        "resources_available": {
+            "arch": "linux", "host": "vm", "mem": f"{has['mem']}kb", "ncpus": has["ncpus"],
+            **({"ngpus": has["ngpus"]} if has["ngpus"] else {}), "vnode": name,
+        },
+        "resources_assigned": {
+            **({"mem": f"{used['mem']}kb"} if used["mem"] else {}),
+            **{what: used[what] for what in ("ncpus", "ngpus") if used[what]},
+        },
+        "resv_enable": "True", "sharing": "default_shared", "in_multivnode_host": 1, "license": "l",
+        "last_state_change_time": server.now_s,
+    }  # fmt: skip

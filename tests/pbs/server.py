@@ -1,0 +1,404 @@
+"""A PBS server that is not there: jobs, queues, vnodes, PBS's own scheduler, and the accounting log.
+
+It refuses what OpenPBS 23.06 refuses, and no more. `qrun` runs a job that is held, beyond a limit, or onto a vnode
+without room; whoever watches over the bridge finds such a start in `wrongs`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+ID = re.compile(r"\d+(?:\[\d*\])?(?:\.[\w.-]+)?$", re.ASCII)
+WAITS, RUNS = frozenset("QHW"), frozenset("RS")
+T0 = 1_795_426_800
+"""2026-11-23 09:40:00 UTC."""
+ITERATION_S = 600
+"""PBS's own scheduler looks this often, whatever happens."""
+REFUSED_BY_MOM = -3
+REQUEUED = -11
+DELETED = 271
+
+Amounts = Counter[str]
+Placed = tuple[tuple[str, Amounts], ...]
+"""Chunk by chunk, the vnode and what is used of it."""
+
+
+class Refused(Exception):
+    """A command that PBS refuses: its exit status, and what it complains."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+@dataclass
+class Job:
+    """A job, an array ("7[].vm") or a subjob as it truly is; times are seconds since 1970."""
+
+    id: str
+    user: str
+    queue: str
+    select: str
+    place: str
+    walltime_s: int
+    runs_s: int
+    ctime: int
+    name: str = "STDIN"
+    account: str = ""
+    indices: str = ""
+    holds: set[str] = field(default_factory=set)
+    begins_s: int = 0
+    rerunable: bool = True
+    started: bool = False
+    """Of an array: whether one of its subjobs has begun."""
+    state: str = "Q"
+    substate: int = 10
+    placed: Placed = ()
+    start_s: int = 0
+    run_count: int = 0
+    exit_status: int | None = None
+    requeues: int = 0
+
+    @property
+    def chunks(self) -> list[Amounts]:
+        """What its select asks for, chunk by chunk; amounts of memory in KiB."""
+        return list(chunks_of(self.select))
+
+
+@dataclass
+class Vnode:
+    """A vnode; `stale` is left by a `qrun` that was refused for a job that wanted it alone."""
+
+    name: str
+    has: Amounts
+    host: str = "vm"
+    offline: bool = False
+    stale: bool = False
+
+
+@dataclass
+class Queue:
+    """An execution queue. `limits` are what qstat prints of it besides."""
+
+    name: str
+    started: bool = True
+    limits: dict[str, object] = field(default_factory=dict)
+
+
+def chunks_of(select: str) -> Iterator[Amounts]:
+    """`2:ncpus=3:mem=1gb+ncpus=1`, chunk by chunk."""
+    for part in select.split("+"):
+        words = part.split(":")
+        times = int(words.pop(0)) if words[0].isdigit() else 1
+        asked = dict(word.split("=", 1) for word in words)
+        amounts = Counter({"ncpus": int(asked.get("ncpus", 1))})
+        if "mem" in asked:
+            amounts["mem"] = kib(asked["mem"])
+        if "ngpus" in asked:
+            amounts["ngpus"] = int(asked["ngpus"])
+        yield from (amounts.copy() for _ in range(times))
+
+
+def kib(size: str) -> int:
+    """`1gb` in KiB."""
+    digits, unit = re.fullmatch(r"(\d+)([kmgt]?)b?", size.lower()).groups()  # type: ignore[union-attr]
+    return int(digits) * {"": 1, "k": 1, "m": 1 << 10, "g": 1 << 20, "t": 1 << 30}[unit]
+
+
+def placed_of(where: str) -> Placed:
+    """`(a:ncpus=2)+(b:ncpus=1:mem=10kb)`, as far as it can be read."""
+    found = []
+    for name, words in re.findall(r"\(?([\w\[\].-]+)((?::\w+=\w+)*)\)?", where):
+        said = dict(word.split("=") for word in words.split(":") if word)
+        found.append((name, Counter({what: kib(n) if what == "mem" else int(n) for what, n in said.items()})))
+    return tuple(found)
+
+
+def words_of(placed: Placed) -> str:
+    """`exec_vnode`."""
+
+    def chunk(name: str, used: Amounts) -> str:
+        amounts = (f"{what}={n}{'kb' * (what == 'mem')}" for what, n in sorted(used.items(), reverse=True))
+        return f"({':'.join([name, *amounts])})"
+
+    return "+".join(chunk(name, used) for name, used in placed)
+
+
+def hosts_of(placed: Placed) -> str:
+    """`exec_host`, where all vnodes are of one host."""
+    return "+".join(f"vm/{at}" for at, _ in enumerate(placed))
+
+
+@dataclass
+class Server:
+    """PBS's server, scheduler and vnodes. `tick` lets time pass."""
+
+    now_s: int = T0
+    vnodes: dict[str, Vnode] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    past: dict[str, Job] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+    """`resources_available` of the server, where the claim of a bridge stands."""
+    log: list[str] = field(default_factory=list)
+    """The accounting log."""
+    wrongs: list[str] = field(default_factory=list)
+    down: bool = False
+    looks: bool = True
+    """Whether something has happened for which PBS's own scheduler looks at the queues; opening one is nothing."""
+    next_id: int = 0
+
+    @classmethod
+    def of(cls, vnodes: int = 3, ncpus: int = 4, queues: Iterable[str] = ("workq", "leftq")) -> Server:
+        """A host with so many vnodes, whose last one has two GPUs."""
+        server = cls()
+        for at in range(vnodes):
+            has = Counter({"ncpus": ncpus, "mem": 8 << 20, "ngpus": 2 * (at == vnodes - 1)})
+            server.vnodes[f"vm[{at}]"] = Vnode(f"vm[{at}]", has)
+        server.queues = {name: Queue(name) for name in queues}
+        return server
+
+    # ------------------------------------------------------------------------------------------ what users do
+
+    def submit(
+        self, select: str = "1:ncpus=1", runs_s: int = 10, user: str = "ada", queue: str = "workq", place: str = "free",
+        walltime_s: int = 600, array: range | None = None, holds: str = "", begins_s: int = 0, rerunable: bool = True,
+        account: str = "",
+    ) -> str:  # fmt: skip
+        """A job, or an array, submitted; its id."""
+        number, self.next_id = self.next_id, self.next_id + 1
+        names = [f"{number}.vm"] if array is None else [f"{number}[].vm", *(f"{number}[{at}].vm" for at in array)]
+        for name in names:
+            job = Job(name, user, queue, select, place, walltime_s, runs_s, self.now_s, account=account)
+            job.begins_s, job.holds, job.rerunable = begins_s, set(holds), rerunable
+            job.indices = f"{array[0]}-{array[-1]}" if array is not None and "[]" in name else ""
+            self.jobs[name] = job
+            self._settle(job)
+        self._write("Q", self.jobs[names[0]])
+        self.looks = True
+        return names[0]
+
+    def hold(self, id: str, kind: str = "u") -> None:
+        """qhold."""
+        self.jobs[id].holds.add(kind)
+        self._settle(self.jobs[id])
+
+    def release(self, id: str, kind: str = "u") -> None:
+        """qrls."""
+        self.jobs[id].holds.discard(kind)
+        self.looks = True
+        self._settle(self.jobs[id])
+
+    def delete(self, id: str) -> None:
+        """qdel."""
+        job = self.jobs[id]
+        self._note("D", id, "requestor=ada@vm")
+        if job.state in RUNS:
+            self._end(job, "E", DELETED)
+        else:
+            self._forget(job)
+
+    def requeue(self, id: str) -> None:
+        """qrerun."""
+        job = self.jobs[id]
+        if job.state not in RUNS:
+            raise Refused(168, f"qrerun: Request invalid for state of job {id}")
+        if not job.rerunable:
+            raise Refused(190, f"qrerun: job is not rerunnable {id}")
+        job.requeues += 1
+        self._end(job, "R", REQUEUED)
+
+    def _settle(self, job: Job) -> None:
+        if job.state in WAITS:
+            job.state = "H" if job.holds else "W" if job.begins_s > self.now_s else "Q"
+
+    # ------------------------------------------------------------------------------------------ commands of managers
+
+    def run(self, id: str, where: str) -> None:
+        """`qrun -H where id`."""
+        if not ID.match(id):
+            raise Refused(1, f"qrun: illegally formed job identifier: {id}")
+        job = self.jobs.get(id)
+        if job is None:
+            raise Refused(2, f"qrun: Unknown Job Id {id}")
+        if "[]" in id:
+            raise Refused(2, f"qrun: Invalid request {id}")
+        if job.state not in WAITS:
+            raise Refused(2, f"qrun: Request invalid for state of job {id}")
+        placed = placed_of(where)
+        for name, _ in placed:
+            if name not in self.vnodes:
+                raise Refused(2, f"qrun: Unknown node  {where}")
+        self._check_vnodes(job, placed)
+        if job.holds or job.state == "W" or ((parent := self._parent(job)) is not None and parent.holds):
+            self.wrongs.append(f"{id} is run although it is held, or waits for its time")
+        self._start(job, placed)
+
+    def _check_vnodes(self, job: Job, placed: Placed) -> None:
+        for name in {name for name, _ in placed}:
+            vnode = self.vnodes[name]
+            if vnode.offline or vnode.stale or self._is_alone(name):
+                raise Refused(2, f"qrun: Resource temporarily unavailable {job.id}")
+            if "excl" in job.place.split(":") and self.on(name):
+                vnode.stale = True
+                self.wrongs.append(f"{job.id} wants {name} alone, and is run onto it beside others")
+                raise Refused(2, f"qrun: Resource temporarily unavailable {job.id}")
+
+    def move(self, id: str, queue: str) -> None:
+        """qmove."""
+        if queue not in self.queues:
+            raise Refused(170, f"qmove: Unknown queue {id}")
+        if id not in self.jobs:
+            raise Refused(153, f"qmove: Unknown Job Id {id}")
+        if self.jobs[id].state not in WAITS or self.jobs[id].started:
+            raise Refused(168, f"qmove: Request invalid for state of job {id}")
+        self.looks = True
+        for each in self._family(self.jobs[id]):
+            each.queue = queue
+
+    # ------------------------------------------------------------------------------------------ what is so
+
+    def on(self, name: str) -> list[Job]:
+        """The jobs on a vnode."""
+        return [job for job in self.jobs.values() if job.state in RUNS and any(name == v for v, _ in job.placed)]
+
+    def used(self, name: str) -> Amounts:
+        """What is assigned of a vnode."""
+        found: Amounts = Counter()
+        for job in self.on(name):
+            for vnode, amounts in job.placed:
+                if vnode == name:
+                    found.update(amounts)
+        return found
+
+    def states(self, name: str) -> str:
+        """The states of a vnode."""
+        vnode, used = self.vnodes[name], self.used(name)
+        busy = used["ncpus"] >= vnode.has["ncpus"]
+        found = {"offline": vnode.offline, "job-busy": busy, "job-exclusive": vnode.stale or self._is_alone(name)}
+        return ",".join(state for state, so in found.items() if so) or "free"
+
+    def _is_alone(self, name: str) -> bool:
+        return any({"excl", "exclhost"} & set(job.place.split(":")) for job in self.on(name))
+
+    def _parent(self, job: Job) -> Job | None:
+        return self.jobs.get(re.sub(r"\[\d+\]", "[]", job.id)) if "[" in job.id and "[]" not in job.id else None
+
+    def _family(self, job: Job) -> list[Job]:
+        """A job; of an array its subjobs, too."""
+        if "[]" not in job.id:
+            return [job]
+        stem = job.id.partition("[")[0] + "["
+        return [job, *(each for each in self.jobs.values() if each.id.startswith(stem) and each is not job)]
+
+    # ------------------------------------------------------------------------------------------ time
+
+    def tick(self, seconds: int = 1) -> None:
+        """Time passes: moms answer, jobs end, PBS's own scheduler starts what it may."""
+        for _ in range(seconds):
+            self.now_s += 1
+            for job in [each for each in self.jobs.values() if each.state == "R"]:
+                if job.substate == 41:
+                    self._taken(job)
+                elif self.now_s >= job.start_s + min(job.runs_s, job.walltime_s):
+                    self._end(job, "E", 0)
+            for job in self.jobs.values():
+                self._settle(job)
+            if (self.looks or self.now_s % ITERATION_S == 0) and not self.down:
+                self.looks = False
+                self._schedule()
+
+    def _schedule(self) -> None:
+        """First come, first fit, in queues that are started."""
+        for job in list(self.jobs.values()):
+            parent = self._parent(job)
+            held = job.state != "Q" or (parent is not None and parent.state == "H")
+            if held or "[]" in job.id or not self.queues[job.queue].started:
+                continue
+            if placed := self.fitting(job):
+                self._start(job, placed)
+
+    def fitting(self, job: Job) -> Placed:
+        """Where a job has room now; empty where it has none."""
+        free = {
+            name: Counter(vnode.has) - self.used(name)
+            for name, vnode in self.vnodes.items()
+            if self.states(name) == "free"
+        }
+        if {"excl", "exclhost"} & set(job.place.split(":")):
+            free = {name: room for name, room in free.items() if not self.on(name)}
+        placed: list[tuple[str, Amounts]] = []
+        for chunk in job.chunks:
+            name = next((each for each, room in free.items() if all(room[what] >= n for what, n in chunk.items())), "")
+            if not name:
+                return ()
+            placed.append((name, chunk))
+            free[name] = Counter() if "scatter" in job.place else free[name] - chunk
+        return tuple(placed)
+
+    def _start(self, job: Job, placed: Placed) -> None:
+        job.state, job.substate, job.placed, job.start_s = "R", 41, placed, self.now_s
+        parent = self._parent(job)
+        if parent is not None and not parent.started:
+            parent.started, parent.state, parent.start_s = True, "B", self.now_s
+            self._write("S", parent)
+        self._write("S", job)
+        for name in {name for name, _ in placed}:
+            if self.used(name) - self.vnodes[name].has:
+                self.wrongs.append(f"{job.id} is run onto {name}, which has no room")
+
+    def _taken(self, job: Job) -> None:
+        """The mom takes a job, or refuses one that has other chunks than it asked for."""
+        if len(job.placed) != len(job.chunks):
+            self.wrongs.append(f"{job.id} is run with {len(job.placed)} chunks, and asked for {len(job.chunks)}")
+            self._end(job, "R", REFUSED_BY_MOM)
+        else:
+            job.substate = 42
+
+    def _end(self, job: Job, kind: str, status: int) -> None:
+        job.run_count, job.exit_status = job.run_count + 1, status
+        self._write(kind, job)
+        self.looks = True
+        job.placed, job.substate = (), 10
+        if kind == "R":
+            job.state = "Q"
+            self._settle(job)
+            return
+        self._forget(job)
+
+    def _forget(self, job: Job) -> None:
+        for each in self._family(job):
+            each.state = "F"
+            self.past[each.id] = self.jobs.pop(each.id)
+        parent = self._parent(job)
+        if parent is not None and len(self._family(parent)) == 1:
+            self._write("E", parent)
+            self._forget(parent)
+
+    # ------------------------------------------------------------------------------------------ the accounting log
+
+    def _write(self, kind: str, job: Job) -> None:
+        resources = {"select": job.select, "place": job.place, "walltime": clock(job.walltime_s)}
+        said: Mapping[str, object] = {
+            "user": job.user, "group": job.user, **({"account": f'"{job.account}"'} if job.account else {}),
+            "project": "_pbs_project_default", "jobname": job.name, "queue": job.queue, "ctime": job.ctime,
+            "qtime": job.ctime, "etime": job.ctime, **({"start": job.start_s} if kind != "Q" else {}),
+            **({"array_indices": job.indices} if job.indices else {}),
+            **({"exec_host": hosts_of(job.placed), "exec_vnode": words_of(job.placed)} if job.placed else {}),
+            **{f"Resource_List.{name}": value for name, value in resources.items()},
+            **({"session": 1, "end": self.now_s, "Exit_status": job.exit_status, "run_count": job.run_count}
+               if kind in "ER" else {}),
+        }  # fmt: skip
+        self._note(kind, job.id, " ".join(f"{name}={value}" for name, value in said.items()))
+
+    def _note(self, kind: str, id: str, words: str) -> None:
+        self.log.append(f"{time.strftime('%m/%d/%Y %H:%M:%S', time.gmtime(self.now_s))};{kind};{id};{words}")
+
+
+def clock(seconds: int) -> str:
+    """`01:00:00`."""
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"

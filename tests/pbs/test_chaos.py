@@ -1,0 +1,35 @@
+"""Kills at random commands among faults and people: each job runs once, by the judge of the accounting log."""
+
+import os
+import random
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
+
+from tests.pbs.world import World
+
+HISTORIES = int(os.environ.get("CPSCHED_PBS_HISTORIES", "8"))
+STEPS = 120
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_every_job_runs_once_whatever_happens(tmp_path, seed):
+    world = World(tmp_path, random.Random(seed))
+    wrongs = world.play(STEPS)
+    assert wrongs == [], "\n".join(world.log[-200:])
+
+
+def test_histories_kill_and_disturb(tmp_path):
+    """What the histories above are worth."""
+    counts: Counter[str] = Counter()
+    for seed in (0, 1):
+        (tmp_path / str(seed)).mkdir()
+        world = World(tmp_path / str(seed), random.Random(seed))
+        world.play(STEPS)
+        counts += world.counts
+    assert counts["killed"] > 5
+    assert counts["faults"] > 10
+    assert counts["submitted"] > 30
+    assert counts["ok"] > 100

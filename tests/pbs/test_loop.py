@@ -1,0 +1,211 @@
+"""The whole bridge beside a stand-in for PBS: what the next cycle does about whatever happens."""
+
+import random
+
+import pytest
+
+pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
+
+from tests.pbs.commands import Fault
+from tests.pbs.server import RUNS, Refused, Server
+from tests.pbs.world import LEFT, QUEUE, World
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A bridge in control, whose queue is closed to PBS's own scheduler."""
+    found = World(tmp_path, random.Random(1))
+    found.close()
+    found.server.submit(runs_s=1, queue=QUEUE)
+    cycles(found, 6)
+    assert not found.server.jobs
+    return found
+
+
+def cycles(world, count):
+    return [world.cycle() for _ in range(count)]
+
+
+def runs(world):
+    return {job.id for job in world.server.jobs.values() if job.state in RUNS}
+
+
+def told(world, program="qrun"):
+    return [argv for argv in world.commands.asked if argv[0] == program]
+
+
+def test_the_queue_of_waiting_jobs_is_closed(tmp_path):
+    world = World(tmp_path, random.Random(1))
+    for _ in range(5):
+        world.server.submit("1:ncpus=4", runs_s=9, queue=QUEUE)
+    cycles(world, 4)
+    assert not world.server.queues[QUEUE].started
+    assert world.calm() == []
+
+
+def test_jobs_of_every_kind_run_once_each(world):
+    for wanted in ({"select": "1:ncpus=3:mem=1gb"}, {"select": "3:ncpus=2", "place": "vscatter"}, {"array": range(3)},
+                   {"select": "2:ncpus=1", "place": "pack:excl"}, {"select": "1:ncpus=1:ngpus=2"},
+                   {"select": "1:ncpus=2+2:ncpus=1:mem=100mb"}):  # fmt: skip
+        world.server.submit(runs_s=3, queue=QUEUE, **wanted)
+    cycles(world, 20)
+    assert not world.server.jobs
+    assert world.calm() == []
+
+
+def test_a_job_that_the_bridge_does_not_model_is_left_to_pbs(world):
+    job = world.server.submit("2:ncpus=1", place="scatter", runs_s=3, queue=QUEUE)
+    cycles(world, 4)
+    assert world.server.jobs[job].queue == LEFT
+    assert not [argv for argv in told(world) if job in argv]
+    cycles(world, 6)
+    assert job in world.server.past
+
+
+@pytest.mark.parametrize("kind", list("uso"))
+def test_a_held_job_is_not_run_until_it_is_released(world, kind):
+    job = world.server.submit(runs_s=3, queue=QUEUE, holds=kind)
+    cycles(world, 5)
+    assert runs(world) == set()
+    world.server.release(job, kind)
+    cycles(world, 3)
+    assert runs(world) == {job}
+    assert world.server.wrongs == []
+
+
+def between(world, event):
+    """`event` happens when the bridge has read all there is to decide by, before it sends the command."""
+    answer = world.commands.ask
+
+    def ask(commands, until_s=None):
+        found = answer(commands, until_s)
+        if "vnodes" in commands:
+            world.commands.ask = answer
+            event()
+        return found
+
+    world.commands.ask = ask
+
+
+def test_a_hold_right_before_the_start_is_seen(world):
+    """The stand-in, like PBS, would run the job all the same."""
+    job = world.server.submit(runs_s=3, queue=QUEUE)
+    between(world, lambda: world.server.hold(job))
+    cycles(world, 2)
+    assert runs(world) == set()
+    assert world.server.wrongs == []
+
+
+def test_room_that_somebody_takes_right_before_the_start_is_seen(world):
+    for name in ("vm[1]", "vm[2]"):
+        world.server.run(world.server.submit("1:ncpus=4", runs_s=30, queue=QUEUE), f"({name}:ncpus=4)")
+    job, other = (world.server.submit("1:ncpus=3", runs_s=3, queue=each) for each in (QUEUE, LEFT))
+    world.server.looks = False
+    between(world, lambda: world.server.run(other, "(vm[0]:ncpus=3)"))
+    world.commands.server.queues[LEFT].started = False
+    cycles(world, 2)
+    assert other in runs(world)
+    assert job not in runs(world)
+    assert world.server.wrongs == []
+
+
+def test_a_vnode_that_is_offline_gets_nothing(world):
+    world.server.vnodes["vm[0]"].offline = True
+    for _ in range(9):
+        world.server.submit("1:ncpus=2", runs_s=3, queue=QUEUE)
+    cycles(world, 20)
+    assert not world.server.jobs
+    assert not [argv for argv in told(world)[1:] if "vm[0]" in argv[2]]
+
+
+def test_a_start_whose_answer_is_lost_is_not_repeated(world):
+    world.commands.faults.append(Fault(lambda argv: argv[0] == "qrun", "late"))
+    job = world.server.submit(runs_s=5, queue=QUEUE)
+    cycles(world, 4)
+    assert runs(world) == {job}
+    assert len([argv for argv in told(world) if job in argv]) == 1
+    assert world.calm() == []
+
+
+def test_a_queue_opened_by_hand_is_left_alone_until_it_is_closed(world):
+    world.open()
+    job = world.server.submit("1:ncpus=4", runs_s=3, queue=QUEUE)
+    before = len(told(world))
+    cycles(world, 6)
+    assert (len(told(world)), job in world.server.past) == (before, True)
+    assert world.server.queues[QUEUE].started
+    world.close()
+    after = world.server.submit(runs_s=3, queue=QUEUE)
+    cycles(world, 4)
+    assert [argv[-1] for argv in told(world)[before:]] == [after]
+
+
+def test_an_operators_own_qrun_is_no_matter(world):
+    jobs = [world.server.submit("1:ncpus=4", runs_s=6, queue=QUEUE) for _ in range(4)]
+    world.server.run(jobs[3], "(vm[1]:ncpus=4)")
+    cycles(world, 30)
+    assert world.calm() == []
+
+
+def test_a_job_moved_away_is_pbss_own(world):
+    blocks = [world.server.submit("1:ncpus=4", runs_s=8, queue=QUEUE) for _ in range(3)]
+    cycles(world, 2)
+    job = world.server.submit(runs_s=3, queue=QUEUE)
+    world.server.move(job, LEFT)
+    cycles(world, 20)
+    assert runs(world) == set()
+    assert [argv[-1] for argv in told(world)[1:]] == blocks
+
+
+def test_a_server_that_is_away_is_a_failed_cycle_and_nothing_else(world):
+    job = world.server.submit(runs_s=3, queue=QUEUE)
+    world.server.down = True
+    assert {report.result for report in cycles(world, 2)} == {"backend_unavailable"}
+    world.server.down = False
+    world.pace.at_s += 300
+    cycles(world, 8)
+    assert job in world.server.past or job in runs(world)
+
+
+def test_a_stop_opens_the_queue_and_pbs_goes_on_at_once(world):
+    for _ in range(3):
+        world.server.submit("1:ncpus=4", runs_s=30, queue=QUEUE)
+    cycles(world, 2)
+    waiting = world.server.submit("1:ncpus=4", runs_s=1, queue=QUEUE, holds="u")
+    world.stop()
+    assert world.server.queues[QUEUE].started
+    assert not world.server.values
+    world.server.release(waiting)
+    world.server.tick(60)
+    assert waiting in world.server.past
+
+
+def test_of_two_bridges_one_is_in_control(world, tmp_path):
+    other = World(tmp_path / "other", random.Random(2), world.server)
+    (tmp_path / "other").mkdir()
+    for _ in range(12):
+        world.server.submit("1:ncpus=2", runs_s=3, queue=QUEUE)
+    for _ in range(12):
+        world.cycle()
+        other.cycle()
+    assert not world.server.jobs
+    assert not told(other)
+    assert world.server.wrongs == []
+
+
+def test_what_the_stand_in_refuses_has_pbss_words():
+    server = Server.of()
+    job = server.submit(queue=QUEUE)
+    array = server.submit(queue=QUEUE, array=range(2))
+    server.queues[QUEUE].started = False
+    server.run(job, "(vm[0]:ncpus=1)")
+    for id, where, words in (
+        (job, "(vm[0]:ncpus=1)", "qrun: Request invalid for state of job 0.vm"),
+        (array, "(vm[0]:ncpus=1)", "qrun: Invalid request 1[].vm"),
+        ("9.vm", "(vm[0]:ncpus=1)", "qrun: Unknown Job Id 9.vm"),
+        ("x;y", "(vm[0]:ncpus=1)", "qrun: illegally formed job identifier: x;y"),
+        ("1[0].vm", "(vm[9]:ncpus=1)", "qrun: Unknown node  (vm[9]:ncpus=1)"),
+    ):
+        with pytest.raises(Refused) as caught:
+            server.run(id, where)
+        assert str(caught.value) == words

@@ -1,0 +1,206 @@
+"""Plays a history: a bridge beside a stand-in for PBS, its deaths, people who do what people do, commands that fail."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cpsched_bridge.adapters.pbs.backend import PbsBackend
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched_bridge.cycle.loop import Bridge
+from cpsched_bridge.report import CycleReport
+from tests.bridges import a_bridge
+from tests.chaos.site import Death
+from tests.fakes import FakePace
+from tests.pbs.commands import Fault, ServersClock, StandIn
+from tests.pbs.judge import Judge
+from tests.pbs.server import RUNS, WAITS, Job, Server, words_of
+
+CALM_CYCLES = 300
+"""Seconds after a history in which every job must have run."""
+QUEUE, LEFT = "workq", "leftq"
+KINDS: tuple[dict[str, object], ...] = (
+    {"select": "1:ncpus=1"}, {"select": "1:ncpus=3:mem=1gb"}, {"select": "2:ncpus=2"},
+    {"select": "3:ncpus=2", "place": "vscatter"}, {"select": "2:ncpus=1", "place": "pack:excl"},
+    {"select": "1:ncpus=2+2:ncpus=1:mem=100mb"}, {"select": "1:ncpus=1:ngpus=1"},
+    {"select": "1:ncpus=4", "place": "excl"}, {"array": range(1, 4)}, {"holds": "u"}, {"rerunable": False},
+    {"account": 'x" start=5 y="'},
+)  # fmt: skip
+STEPS = (
+    *("cycle",) * 40, *("submit",) * 14, *("kill",) * 5, *("fault",) * 5, "stop", "delete", "hold", "release",
+    "release", "requeue", "offline", "online", "online", "by_hand", "open", "close", "close", "server_down",
+)  # fmt: skip
+
+
+@dataclass
+class World:
+    """A server, the commands, and a bridge that lives or is to be born with the next cycle."""
+
+    state_dir: Path
+    rng: random.Random
+    server: Server = field(default_factory=Server.of)
+    counts: Counter[str] = field(default_factory=Counter)
+    deleted: set[str] = field(default_factory=set)
+    pace: FakePace = field(default_factory=FakePace)
+    log: list[str] = field(default_factory=list)
+    _bridge: Bridge | None = None
+
+    def __post_init__(self) -> None:
+        self.commands = StandIn(self.server)
+
+    def play(self, steps: int) -> list[str]:
+        """So many steps, then a calm; what is wrong in the end."""
+        for _ in range(steps):
+            step = self.rng.choice(STEPS)
+            self.log.append(f"{self.server.now_s}: {step}")
+            getattr(self, step)()
+        return self.calm()
+
+    def calm(self) -> list[str]:
+        """All faults are over; what is wrong when every job has had its time."""
+        self.server.down, self.commands.faults, self.commands.fuse.left = False, [], None
+        for vnode in self.server.vnodes.values():
+            vnode.offline = False
+        for job in list(self.server.jobs.values()):
+            self.server.release(job.id)
+        self.close()
+        for _ in range(CALM_CYCLES):
+            self.cycle()
+            if not self.server.jobs:
+                break
+        vnodes = {name: vnode.has for name, vnode in self.server.vnodes.items()}
+        judge = Judge(vnodes).read(self.server.log)
+        wanted = [id for id in {**self.server.jobs, **self.server.past} if id not in self.deleted and "[]" not in id]
+        return [*self.server.wrongs, *judge.once(wanted)]
+
+    # ------------------------------------------------------------------------------------------ the bridge
+
+    def bridge(self) -> Bridge:
+        """The bridge; a new one where the last has died."""
+        if self._bridge is None:
+            backend = PbsBackend(self.commands, (QUEUE,), LEFT, reader=ServersClock(self.commands))
+            self._bridge = a_bridge(
+                self.state_dir, backend, EasyDispatcher(), self.pace,
+                start={"timeout_s": 8, "max_failures": 3, "adopt": True},
+                guard={"failing_users": 10**6, "max_failed_decisions": 10**6},
+            )  # fmt: skip
+        return self._bridge
+
+    def bury(self) -> None:
+        """The process is gone."""
+        self._bridge = None
+        self.commands.fuse.left, self.commands.fuse.dead = None, False
+
+    def cycle(self) -> CycleReport | None:
+        """A second passes, and the bridge makes a cycle; None where it dies in it."""
+        self.server.tick()
+        self.pace.at_s += 1
+        try:
+            report = self.bridge().cycle()
+        except Death:
+            self.counts["killed"] += 1
+            self.bury()
+            return None
+        except sqlite3.Error:
+            self.bury()
+            return None
+        self.counts[report.result] += 1
+        return report
+
+    def kill(self) -> None:
+        """At one of the commands to come."""
+        self.commands.fuse.left = self.rng.randrange(12)
+
+    def stop(self) -> None:
+        """In order, as the service manager does."""
+        if self._bridge is not None:
+            try:
+                self._bridge.stop()
+                self.counts["stopped"] += 1
+            except Death:
+                self.counts["killed"] += 1
+            self.bury()
+
+    def fault(self) -> None:
+        """One of the commands to come is not answered."""
+        first = self.rng.choice(("qstat", "pbsnodes", "qrun", "qrun", "qrun", "qmgr", "qmove"))
+        kind = self.rng.choice(("unreached", "timeout", "late"))
+        self.commands.faults.append(Fault(lambda argv: argv[0] == first, kind))
+        self.counts["faults"] += 1
+
+    # ------------------------------------------------------------------------------------------ people
+
+    def submit(self) -> None:
+        """One of the kinds of jobs."""
+        runs_s, user = self.rng.randrange(1, 20), self.rng.choice(("ada", "bob", "eve"))
+        self.server.submit(runs_s=runs_s, user=user, queue=QUEUE, **self.rng.choice(KINDS))  # type: ignore[arg-type]
+        self.counts["submitted"] += 1
+
+    def _on(self, fits: Callable[[Job], bool], act: Callable[[str], object]) -> None:
+        found = [job.id for job in self.server.jobs.values() if fits(job)]
+        if found and not self.server.down:
+            act(self.rng.choice(found))
+
+    def delete(self) -> None:
+        """A job or a subjob."""
+
+        def gone(id: str) -> None:
+            self.deleted.add(id)
+            self.server.delete(id)
+
+        self._on(lambda job: "[]" not in job.id, gone)
+
+    def hold(self) -> None:
+        """By its owner."""
+        self._on(lambda job: job.state == "Q" and "[" not in job.id, self.server.hold)
+
+    def release(self) -> None:
+        """By its owner."""
+        self._on(lambda job: job.state == "H", self.server.release)
+
+    def requeue(self) -> None:
+        """By an operator."""
+        self._on(lambda job: job.state in RUNS and job.substate == 42 and job.rerunable, self.server.requeue)
+
+    def by_hand(self) -> None:
+        """An operator's own qrun, where there is room."""
+
+        def run(id: str) -> None:
+            placed = self.server.fitting(self.server.jobs[id])
+            if placed:
+                self.server.run(id, words_of(placed))
+                self.counts["by hand"] += 1
+
+        self._on(lambda job: job.state in WAITS - {"H"} and "[]" not in job.id and not self._array_held(job), run)
+
+    def _array_held(self, job: Job) -> bool:
+        return "[" in job.id and any(each.holds for each in self.server.jobs.values() if "[]" in each.id)
+
+    def offline(self) -> None:
+        """A vnode; one stays."""
+        if sum(vnode.offline for vnode in self.server.vnodes.values()) < len(self.server.vnodes) - 1:
+            self.rng.choice(list(self.server.vnodes.values())).offline = True
+
+    def online(self) -> None:
+        """A vnode is back."""
+        self.rng.choice(list(self.server.vnodes.values())).offline = False
+
+    def open(self) -> None:
+        """An operator lets PBS's own scheduler start the jobs of the queue."""
+        self.server.queues[QUEUE].started = True
+
+    def close(self) -> None:
+        """An operator keeps PBS's own scheduler from the queue."""
+        self.server.queues[QUEUE].started = False
+
+    def server_down(self) -> None:
+        """Nobody answers for some seconds."""
+        self.server.down = True
+        for _ in range(self.rng.randrange(1, 5)):
+            self.cycle()
+        self.server.down = False
