@@ -33,6 +33,7 @@ from cpsched_sim.experiment import simulate
 from cpsched_sim.systems.system import System, load_system
 from cpsched_sim.workloads.eurora import eurora_jobs
 from cpsched_sim.workloads.load import Workload, load
+from cpsched_sim.workloads.lublin import lublin_jobs
 from tests.traces import ATLAS, BLUE, GAIA, KIT, KTH, RICC, THETA, trace
 
 KEPT = Path("build/unseen")
@@ -49,6 +50,9 @@ WINDOWS = 8
 """Windows of a trace at most, spread evenly."""
 LOADS = (0.8, 1.0, 1.5, 2.0, 3.0)
 EURORA_DAYS = 0.5
+LUBLIN_LOADS = (1.0, 1.15, 1.3)
+LUBLIN_JOBS = 3000
+MADE_UP = ("Eurora", "Lublin")
 LEAST_WAIT_S = 30
 """Windows are left out in which jobs wait for less than that under the baseline, on the mean."""
 MEASURES = ("af", "awf", "bsld", "p2sf", "wait", "longest", "jain", "voluntary", "forced")
@@ -74,6 +78,8 @@ def windows(name: str) -> range:
     """The windows of a trace; those of generated ones are a load and a seed each."""
     if name == "Eurora":
         return range(2 * len(LOADS))
+    if name == "Lublin":
+        return range(2 * len(LUBLIN_LOADS))
     _, _, size, upto = FILES[name]
     return range(min(WINDOWS, upto // size))
 
@@ -91,6 +97,9 @@ def window(name: str, index: int) -> Workload:
     if name == "Eurora":
         jobs = eurora_jobs(days=EURORA_DAYS, load=LOADS[index // 2], seed=10 + index)
         return Workload("generated", "eurora", System(load_system("eurora")).cluster, jobs, {}, ())
+    if name == "Lublin":
+        system, jobs = lublin_jobs(LUBLIN_JOBS, seed=10 + index, load=LUBLIN_LOADS[index // 2])
+        return Workload("generated", "pool", system.cluster, jobs, {}, ())
     work, count, size = whole(name), len(windows(name)), FILES[name][2]
     at = index * (len(work.jobs) - size) // max(1, count - 1)
     return replace(work, jobs=work.jobs[at : at + size])
@@ -245,7 +254,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("settings", nargs="+", metavar="SETTING")
     parser.add_argument("--half", choices=("training", "test", "both"), default="training")
-    parser.add_argument("--traces", default=",".join((*FILES, "Eurora")))
+    parser.add_argument("--traces", default=",".join((*FILES, *MADE_UP)))
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--intervals", action="store_true")
     parser.add_argument("--processes", type=int, default=1, choices=(1, 2))

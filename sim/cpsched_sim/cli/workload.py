@@ -30,3 +30,23 @@ def workload_eurora(
     records = eurora(days, seed, load)
     native.write(out, records, RESOURCES, {"system": "eurora", "days": days, "seed": seed, "load": load})
     typer.echo(f"{out}: {len(records):,} jobs")
+
+
+@workload_app.command("lublin")
+@reporting
+def workload_lublin(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write it; gzipped if the name ends in .gz.")],
+    jobs: Annotated[int, typer.Option(help="How many jobs.")] = 10_000,
+    processors: Annotated[int, typer.Option(help="Of the machine that they are for.")] = 128,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same jobs.")] = 0,
+    load: Annotated[float, typer.Option(help="Times the jobs per day of the model, which are about 93.")] = 1.0,
+) -> None:
+    """Jobs by the model of Lublin and Feitelson (2003) with estimates as Tsafrir et al. (2005), in SWF."""
+    from cpsched_sim.results import check_new
+    from cpsched_sim.traces import swf
+    from cpsched_sim.workloads.lublin import header, lublin
+
+    check_new(out)
+    records = lublin(jobs, seed, processors, load)
+    swf.write(out, records, header(jobs, seed, processors, load))
+    typer.echo(f"{out}: {len(records):,} jobs")

@@ -24,12 +24,13 @@ counted by reason in `tally`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from sys import intern
 
 from cpsched.listing import Listing
+from cpsched_sim.files import write_whole
 from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.traces import swf21
 from cpsched_sim.traces.record import Ask, Processors, Reader, Record, Units
@@ -174,6 +175,25 @@ class SwfReader(Reader):
             return int(float(fields[at]))
         except (ValueError, OverflowError):
             raise self._wrong(_FIELD_NAMES[at], fields[at], "must be a number") from None
+
+
+def write(path: Path, records: Iterable[Record], header: Mapping[str, str]) -> None:
+    """Write records whose asks are `Processors`, and whose names are numbers or empty; gzipped if the name ends in .gz.
+
+    The same records give the same bytes. Memory and recorded starts are not written. Raises `Unusable`.
+    """
+    lines = [f"; {key}: {value}" for key, value in header.items()]
+    for record in records:
+        ask = record.ask
+        assert isinstance(ask, Processors), "only processors can be written"
+        user, name, queue, partition = (
+            word or "-1" for word in (record.user, record.name, record.queue, ask.partition)
+        )
+        lines.append(
+            f"{record.id} {record.submit_s} -1 {record.run_s} {ask.processors} -1 -1 {ask.processors} "
+            f"{record.walltime_s} -1 1 {user} -1 {name} {queue} {partition} -1 -1"
+        )
+    write_whole(path, ("\n".join(lines) + "\n").encode())
 
 
 def _is_number(word: str) -> bool:

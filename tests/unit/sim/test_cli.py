@@ -33,6 +33,20 @@ def invoke(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
+def test_a_made_up_trace_is_replayed_by_name_alone(tmp_path):
+    path = tmp_path / "lublin.swf"
+    made = invoke("workload", "lublin", "--jobs", "40", "--processors", "64", "--seed", "3", "--out", path)
+    assert made.stdout == f"{path}: 40 jobs\n"
+    assert json.loads(invoke("simulate", path, "--json").stdout)["jobs"] == 40
+
+
+def test_a_made_up_trace_that_cannot_be_is_refused_with_the_rule(tmp_path):
+    result = invoke("workload", "lublin", "--processors", "8", "--out", tmp_path / "lublin.swf")
+    assert result.exit_code == 2
+    assert "processors=8: must be from 16 to" in result.stderr
+    assert not (tmp_path / "lublin.swf").exists()
+
+
 def schedule(folder):
     with gzip.open(folder / "schedule.csv.gz", "rt") as file:
         return file.read().splitlines()

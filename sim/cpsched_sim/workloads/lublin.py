@@ -1,0 +1,168 @@
+"""Makes up rigid parallel jobs by the model of Lublin and Feitelson, with their published parameters; seeded.
+
+U. Lublin, D. G. Feitelson: The workload on parallel supercomputers: modeling the characteristics of rigid jobs, JPDC
+63(11), 2003. Their parameters for all jobs, batch and interactive together, are fitted to SDSC Paragon, CTC SP2 and
+KTH SP2. Times are seconds.
+
+- **Processors.** A share of the jobs is serial. The logarithm of the others' processors is uniform in two stages;
+  a share of all jobs rounds that logarithm, which makes the number a power of two.
+- **Run time.** The natural logarithm is one of two gamma variables. The wider the job, the more often the longer one.
+- **Arrivals.** The logarithm of a gap at the busiest hours is a gamma variable. Gaps are stretched, by the half hour,
+  where fewer jobs arrive: the share of each half hour is the step of another gamma distribution.
+
+What is ours: the model knows no users, and neither do these jobs. A machine other than 128 processors changes the
+bounds of the two stages as the authors say; powers of two above the machine become the largest within. Walltimes are
+those of `cpsched_sim.workloads.estimates`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from cpsched.errors import require
+from cpsched.metrics import FloatArray
+from cpsched.model import IntArray, Request
+from cpsched_sim.systems.system import System, load_system
+from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.traces.record import Processors, Record
+from cpsched_sim.workloads.estimates import LONGEST_S, estimates_s
+
+SERIAL = 0.244
+POWER_OF_TWO = 0.576
+"""Share of all jobs that are parallel and round the logarithm of their processors."""
+MACHINE = 128
+"""Processors that the parameters were published for."""
+LEAST_MACHINE = 16
+MOST_MACHINE = 1 << 20
+MOST_JOBS = 4_000_000
+DAY_S = 86_400
+_HALF_HOUR_S = 1800
+_HALF_HOURS = 48
+_LOG_LEAST, _BELOW_LARGEST, _FIRST_STAGE = 0.8, 2.5, 0.86
+"""Two stages: from the first number to log2 of the machine less the second, in this share of jobs; else up to it."""
+_FIRST_DAY_HALF_HOUR = 11
+"""The half hour, from one, in which the daily cycle begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Gamma:
+    shape: float
+    scale: float
+
+    def drawn(self, rng: np.random.Generator, count: int, most: float) -> FloatArray:
+        """So many values up to `most`; larger ones are drawn again."""
+        values: FloatArray = rng.gamma(self.shape, self.scale, count)
+        while (over := np.flatnonzero(values > most)).size:
+            values[over] = rng.gamma(self.shape, self.scale, over.size)
+        return values
+
+    def upto(self, x: float) -> float:
+        """The distribution function, by its power series."""
+        z = x / self.scale
+        term = total = 1.0 / self.shape
+        for n in range(1, 1000):
+            term *= z / (self.shape + n)
+            total += term
+        return total * math.exp(self.shape * math.log(z) - z - math.lgamma(self.shape))
+
+
+SHORT, LONG = _Gamma(4.2, 0.94), _Gamma(312, 0.03)
+"""Logarithms of the run times of the two kinds."""
+SHORT_SHARE, SHORT_SHARE_BY_PROCESSOR = 0.78, -0.0054
+"""The share of the short kind, and how it changes with each processor of the job."""
+LOG_LONGEST = 12
+"""No run is longer than e to this: 45 hours."""
+GAP = _Gamma(10.2303 * 1.0225, 0.4871)
+"""Logarithms of gaps. The published shape is for the busiest hours; the factor makes them stand for all hours."""
+LOG_LONGEST_GAP = 13
+CYCLE = _Gamma(8.1737, 3.9631)
+"""Arrivals over the day, in half hours."""
+
+
+def lublin(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -> list[Record]:
+    """So many jobs in order of arrival for a machine of so many processors; `load` multiplies the jobs a day.
+
+    Deterministic. The first day begins at midnight. Raises `InvalidValue`.
+    """
+    require(1 <= jobs <= MOST_JOBS, "jobs", jobs, f"must be from 1 to {MOST_JOBS:,}")
+    within = LEAST_MACHINE <= processors <= MOST_MACHINE
+    require(within, "processors", processors, f"must be from {LEAST_MACHINE} to {MOST_MACHINE:,}")
+    require(0.001 <= load <= 1000, "load", load, "must be from 0.001 to 1000")
+    rng = np.random.Generator(np.random.PCG64(seed))
+    submits_s = _submits_s(rng, jobs, load)
+    sizes = _sizes(rng, jobs, processors)
+    runs_s = _runs_s(rng, sizes)
+    walltimes_s = estimates_s(rng, runs_s, LONGEST_S)
+    columns = (each.tolist() for each in (submits_s, runs_s, walltimes_s, sizes))
+    rows = enumerate(zip(*columns, strict=True), start=1)
+    return [
+        Record(id, submit_s, run_s, walltime_s, Processors(size), "", "", "")
+        for id, (submit_s, run_s, walltime_s, size) in rows
+    ]
+
+
+def lublin_jobs(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -> tuple[System, list[TraceJob]]:
+    """The same with requests, and the pool of so many processors that they ask for."""
+    system = System(load_system("pool"), {"MaxProcs": str(processors)})
+    requests: dict[Processors, Request] = {}
+    found = []
+    for record in lublin(jobs, seed, processors, load):
+        assert isinstance(record.ask, Processors)
+        if record.ask not in requests:
+            requests[record.ask] = system.request(record.ask)
+        found.append(record.with_request(requests[record.ask]))
+    return system, found
+
+
+def header(jobs: int, seed: int, processors: int, load: float) -> dict[str, str]:
+    """What a trace of these jobs says of itself, in the words of the Standard Workload Format."""
+    return {
+        "Version": "2.2",
+        "Computer": "none: the model of Lublin and Feitelson (2003), with estimates as Tsafrir et al. (2005)",
+        "MaxJobs": str(jobs),
+        "MaxRecords": str(jobs),
+        "MaxNodes": str(processors),
+        "MaxProcs": str(processors),
+        "MaxRuntime": str(LONGEST_S),
+        "Note": f"seed {seed}, load {load:g}",
+    }
+
+
+def shares_of_day() -> FloatArray:
+    """How many jobs arrive in each half hour of the day, from midnight, relative to the mean: [48]."""
+    shares: FloatArray = np.empty(_HALF_HOURS)
+    for at in range(_FIRST_DAY_HALF_HOUR, _FIRST_DAY_HALF_HOUR + _HALF_HOURS):
+        shares[(at - 1) % _HALF_HOURS] = CYCLE.upto(at + 0.5) - CYCLE.upto(at - 0.5)
+    shares /= shares.mean()
+    return shares
+
+
+def _submits_s(rng: np.random.Generator, jobs: int, load: float) -> IntArray:
+    """When jobs arrive: gaps are added up in half hours of mean traffic, then laid over the daily cycle."""
+    passed = np.cumsum(np.exp(GAP.drawn(rng, jobs, LOG_LONGEST_GAP)) / (_HALF_HOUR_S * load))
+    days, within = np.divmod(passed, _HALF_HOURS)
+    upto = np.concatenate([[0.0], np.cumsum(shares_of_day())])
+    clock = np.interp(within, upto, np.arange(_HALF_HOURS + 1))
+    return (days * DAY_S + clock * _HALF_HOUR_S).astype(np.int64)
+
+
+def _sizes(rng: np.random.Generator, jobs: int, processors: int) -> IntArray:
+    """Processors of each job."""
+    kind, stage, place = rng.random((3, jobs))
+    largest = math.log2(processors)
+    middle = largest - _BELOW_LARGEST
+    first = stage <= _FIRST_STAGE
+    log = np.where(first, _LOG_LEAST + place * (middle - _LOG_LEAST), middle + place * (largest - middle))
+    is_power = kind <= SERIAL + POWER_OF_TWO
+    log = np.where(is_power, np.minimum(np.floor(log + 0.5), math.floor(largest)), log)
+    return np.where(kind <= SERIAL, 1, np.floor(2.0**log + 0.5)).astype(np.int64)
+
+
+def _runs_s(rng: np.random.Generator, sizes: IntArray) -> IntArray:
+    """Run times of jobs of so many processors; at least a second."""
+    is_short = rng.random(len(sizes)) <= np.clip(SHORT_SHARE + SHORT_SHARE_BY_PROCESSOR * sizes, 0, 1)
+    short, long = (kind.drawn(rng, len(sizes), LOG_LONGEST) for kind in (SHORT, LONG))
+    return np.maximum(1, np.exp(np.where(is_short, short, long)).astype(np.int64))
