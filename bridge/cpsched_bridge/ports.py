@@ -61,7 +61,7 @@ class Hold(StrEnum):
     ADMIN = "admin"
     """An administrator, or the bridge itself: ours if the ledger says that we held it, else not to be touched."""
     USER = "user"
-    """Its owner: never touched."""
+    """Its owner, or somebody else who is not the bridge and says so: never touched."""
     CLUSTER = "cluster"
     """The cluster itself, since the job cannot run as it asks (`PendingJob.obstacle` says why): not ours to mend."""
 
@@ -399,6 +399,18 @@ class Advisable(Protocol):
 
     def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
         """Change points, in the order given. `refused`: the job is gone, runs, or has points of somebody else's."""
+        ...
+
+
+@runtime_checkable
+class StandsAside(Protocol):
+    """A backend that keeps whole queues from the cluster's own scheduler, so that jobs yet to come are held, too."""
+
+    def stand_aside(self) -> Sequence[str]:
+        """Let the cluster's own scheduler start whatever comes; what was in the way of that, a line each.
+
+        Asked again and again while the bridge is not in control. Raises as `Backend` does.
+        """
         ...
 
 

@@ -372,7 +372,7 @@ class Settings(Section):
     )
     adapter: str = Field(
         default="slurm",
-        description="The kind of cluster to stand beside: slurm, mock, a plug-in's name, or package.module.",
+        description="The kind of cluster to stand beside: slurm, pbs, mock, a plug-in's name, or package.module.",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="The adapter's own settings.")
     state_dir: Path = Field(default=Path("/var/lib/cpsched"), description="Where ledger, journal and lock live.")

@@ -1,7 +1,7 @@
 """The clusters the bridge can stand beside, and what an adapter must offer.
 
-Two adapters are part of the project: `slurm`, and `mock`, a simulated cluster. Another one is a module of the same
-shape anywhere, such as
+Three adapters are part of the project: `slurm`, `pbs`, and `mock`, a simulated cluster (`shared` is none).
+Another one is a module of the same shape anywhere, such as
 
     # mysite/lsf.py
     from cpsched_bridge.settings import Section

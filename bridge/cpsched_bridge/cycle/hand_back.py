@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from cpsched_bridge.cycle.failures import described
 from cpsched_bridge.cycle.reconcile import Conduct, reconcile, unpinned
 from cpsched_bridge.errors import BackendError
-from cpsched_bridge.ports import Backend, Observation, Outcome
+from cpsched_bridge.ports import Backend, Observation, Outcome, StandsAside
 from cpsched_bridge.store.ledger import KEPT, Ledger, State, Transition, move
 
 
@@ -41,26 +41,44 @@ def hand_all_back(
     """
     problems: list[str] = []
     for _ in range(attempts):
-        problems = _intend(backend, ledger, why, beside) + _hand_back(backend, ledger)
+        unread, others = _intend(backend, ledger, why, beside)
+        problems = [*unread, *([] if others else standing_aside(backend)), *_hand_back(backend, ledger)]
         problems += _take_off_pins(backend, ledger)
         if not problems or nothing_but_unwritten(problems):
             break
     return problems
 
 
-def _intend(backend: Backend, ledger: Ledger, why: str, beside: Callable[[Observation], bool]) -> list[str]:
-    """Write the intent for every job to be handed back; returns what was in the way, a line each."""
+def standing_aside(backend: Backend) -> list[str]:
+    """Open what keeps jobs yet to come from the cluster's own scheduler; what was in the way, a line each."""
+    if not isinstance(backend, StandsAside):
+        return []
+    try:
+        return list(backend.stand_aside())
+    except BackendError as error:
+        return [f"jobs to come may be held: {error}"]
+
+
+def _intend(
+    backend: Backend, ledger: Ledger, why: str, beside: Callable[[Observation], bool]
+) -> tuple[list[str], bool]:
+    """Write the intent for every job to be handed back.
+
+    Returns what was in the way, a line each, and whether another bridge is in control.
+    """
     try:
         seen = backend.observe(ledger.pinned())
         apart = not backend.starts_in_one_change
-        conduct = Conduct(controlling=False, beside=beside(seen), releases_apart=apart)
+        others = beside(seen)
+        conduct = Conduct(controlling=False, beside=others, releases_apart=apart)
         transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, conduct)
     except Exception as error:  # whatever it is, the ledger's jobs are to be handed back
         words = str(error) if isinstance(error, BackendError) else described(error)
         kept = ledger.entries(*(KEPT - {State.HANDING_BACK}))
         intents = [move(entry, State.HANDING_BACK, entry.since_s, why) for entry in kept]
-        return [f"the cluster cannot be read, the submit plugin may hold more: {words}", *_record(ledger, intents)]
-    return _record(ledger, transitions)
+        unread = f"the cluster cannot be read, the submit plugin may hold more: {words}"
+        return [unread, *_record(ledger, intents)], False
+    return _record(ledger, transitions), others
 
 
 def _hand_back(backend: Backend, ledger: Ledger) -> list[str]:

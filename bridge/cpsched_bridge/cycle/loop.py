@@ -28,7 +28,7 @@ from cpsched_bridge.cycle.failures import INTERNAL, STORAGE, described, kind_of,
 from cpsched_bridge.cycle.fallback import Deciders
 from cpsched_bridge.cycle.gaps import Gaps
 from cpsched_bridge.cycle.guard import Allowance, FailureWatch
-from cpsched_bridge.cycle.hand_back import hand_all_back, nothing_but_unwritten
+from cpsched_bridge.cycle.hand_back import hand_all_back, nothing_but_unwritten, standing_aside
 from cpsched_bridge.cycle.learning import Teaching
 from cpsched_bridge.cycle.left_pins import LeftPins
 from cpsched_bridge.cycle.mode import ModeSwitch
@@ -384,6 +384,7 @@ class Bridge:
         """Send what the ledger intends, then the starts, within one cycle's allowance; nothing in shadow mode."""
         if report.mode == "shadow":
             return
+        self._stand_aside(report)
         most = self.settings.cycle.max_commands
         kept_for_starts = min(len(report.starts), most // 2) if report.mode == "control" else 0
         allowance = Allowance(most - len(report.outcomes) - kept_for_starts)
@@ -397,6 +398,12 @@ class Bridge:
             chosen = allowance.take(wanted, lambda start: start[0].user)
             self._progress.decided((job.id for job, _ in chosen), self.pace.monotonic_s())
             self._refused = commands.start(chosen, seen.cluster, seen.now_s, report)
+
+    def _stand_aside(self, report: CycleReport) -> None:
+        """Where no bridge is in control, let the cluster's own scheduler start what comes."""
+        if report.mode != "control" and report.rival is None:
+            for problem in standing_aside(self.backend):
+                report.tell("still_held", problem)
 
     def _advise(self, report: CycleReport) -> None:
         """In mode advise, tell the cluster the order of the plan; in other modes, take back what was told."""

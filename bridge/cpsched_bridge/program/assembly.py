@@ -64,6 +64,8 @@ from cpsched_sim import compiling
 from cpsched_sim.files import read_json
 
 ADAPTERS_FOLDER = "cpsched_bridge.adapters"
+SHARED = "shared"
+"""The package in that folder that is no adapter."""
 ADAPTERS_GROUP = "cpsched.adapters"
 FIRST_WAIT_S = 2.0
 LOG_EVERY_S = 10.0
@@ -80,7 +82,7 @@ def adapter_of(words: str) -> Adapter:
 
     Raises `UnknownName` listing the known names, `Unloadable` for what is no adapter or cannot be imported.
     """
-    own = {module.name for module in iter_modules(import_module(ADAPTERS_FOLDER).__path__)}
+    own = {module.name for module in iter_modules(import_module(ADAPTERS_FOLDER).__path__)} - {SHARED}
     offered = {plugin.name: plugin.words for plugin in plugins.plugins(ADAPTERS_GROUP)}
     if words not in own and words not in offered and not set(words) & set(":."):
         raise UnknownName("adapter", words, {*own, *offered})

@@ -5,7 +5,7 @@ from cpsched_bridge.program.assembly import adapter_of
 from cpsched_bridge.settings import Section
 
 
-@pytest.mark.parametrize("name", ["mock", "slurm"])
+@pytest.mark.parametrize("name", ["mock", "pbs", "slurm"])
 def test_an_adapter_offers_options_with_defaults_and_descriptions_and_a_way_to_connect(name: str) -> None:
     adapter = adapter_of(name)
     assert issubclass(adapter.Options, Section)

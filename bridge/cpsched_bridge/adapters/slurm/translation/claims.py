@@ -7,11 +7,12 @@ the claim. slurmctld refuses a second reservation of one name, so that of two br
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from urllib.parse import parse_qsl, urlencode
 
-from cpsched.errors import printable
+from cpsched_bridge.adapters.shared.claim_words import claim_in, words_of
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.ports import Claim
+
+__all__ = ["NAME", "claim_of", "comment_in", "others", "words_of"]
 
 NAME = "cpsched-bridge"
 """The reservation's."""
@@ -21,7 +22,7 @@ UNKNOWN = "whoever wrote the comment of the reservation"
 def claim_of(reservations: Iterable[Record]) -> Claim | None:
     """The claim among a reading's reservations; one with odd words is a claim of somebody unknown."""
     comment = comment_in(reservations)
-    return None if comment is None else _claim(comment)
+    return None if comment is None else claim_in(comment, f"{UNKNOWN} {NAME}")
 
 
 def comment_in(reservations: Iterable[Record]) -> str | None:
@@ -32,17 +33,3 @@ def comment_in(reservations: Iterable[Record]) -> str | None:
 def others(reservations: Sequence[Record]) -> list[Record]:
     """The reservations that set nodes aside."""
     return [each for each in reservations if each["name"] != NAME]
-
-
-def words_of(claim: Claim) -> str:
-    """The claim as a comment: without blanks and quotes, whatever a path may have."""
-    facts = {"bridge": claim.bridge, "run": claim.run, "beat": claim.beat, "on": printable(claim.where)}
-    return urlencode(facts, safe=":/")
-
-
-def _claim(comment: str) -> Claim:
-    found = dict(parse_qsl(comment))
-    try:
-        return Claim(found["bridge"], found["run"], int(found["beat"]), printable(found["on"]))
-    except (KeyError, ValueError):
-        return Claim("", comment, 0, f"{UNKNOWN} {NAME}: {printable(comment)}")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-
 import numpy as np
 
 from cpsched.fit import units_by_node, used_by
 from cpsched.model import Placement, Request
+from cpsched_bridge.adapters.shared.allocation import Amounts
+from cpsched_bridge.adapters.shared.machine import CORES
 from cpsched_bridge.adapters.slurm.records import Layout, Record
 from cpsched_bridge.adapters.slurm.translation import hostlist
 from cpsched_bridge.adapters.slurm.translation.gres import gres_amounts
-from cpsched_bridge.adapters.slurm.translation.machine import CORES, FIRST_GRES, MEMORY, Machine
+from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.shares import share_allocated
 from cpsched_bridge.adapters.slurm.translation.splits import split, splits_by_itself
-
-Amounts = dict[int, tuple[int, ...]]
-"""By node, what a job has there, in the order of the machine's resources."""
 
 
 def amounts_on(record: Record, nodes: list[int], layout: Layout | None, machine: Machine) -> Amounts | None:
@@ -62,38 +58,3 @@ def _asked_columns(request: Request, machine: Machine) -> list[int]:
     """The columns that count: all but types of generic resources that the request does not name."""
     columns = enumerate(zip(machine.resources, request.per_unit, strict=True))
     return [at for at, (name, amount) in columns if amount or ":" not in name]
-
-
-def as_allocated(amounts: Amounts, exclusive: bool) -> tuple[Request, Placement]:
-    """What a job has as a request: in equal shares, or in equal units, or as little as it surely gives back.
-
-    Where no equal units come to exactly what the job has, each node counts for the least that the job has on any of
-    its nodes: nobody then plans with more than comes free. Of generic resources the most counts, since nobody else may
-    know that they are in use.
-    """
-    nodes, table = sorted(amounts), np.array([amounts[node] for node in sorted(amounts)])
-    cores = table[:, CORES]
-    if (table == table[0]).all() or not cores.all():
-        return _one_each(nodes, table, exclusive)
-    units = cores // math.gcd(*cores.tolist())
-    if (table % units[:, None]).any() or (table // units[:, None] != table[0] // units[0]).any():
-        return _one_each(nodes, table, exclusive)
-    request = Request(int(units.sum()), tuple((table[0] // units[0]).tolist()), exclusive=exclusive)
-    return request, tuple(zip(nodes, units.tolist(), strict=True))
-
-
-def _one_each(nodes: list[int], table: np.ndarray, exclusive: bool) -> tuple[Request, Placement]:
-    least = np.concatenate((table[:, :FIRST_GRES].min(axis=0), table[:, FIRST_GRES:].max(axis=0)))
-    request = Request(len(nodes), tuple(least.tolist()), len(nodes) > 1, exclusive)
-    return request, tuple((node, 1) for node in nodes)
-
-
-def in_words(amounts: Mapping[int, tuple[int, ...]], machine: Machine) -> str:
-    """What a job has, node by node, for people."""
-    parts = []
-    for node in sorted(amounts):
-        cores, memory_mib = amounts[node][CORES], amounts[node][MEMORY]
-        named = zip(machine.resources[FIRST_GRES:], amounts[node][FIRST_GRES:], strict=True)
-        gres = "".join(f", {count} {name}" for name, count in named if count)
-        parts.append(f"{machine.names[node]}: {cores} cores, {memory_mib} MiB{gres}")
-    return "; ".join(parts)

@@ -1,44 +1,31 @@
-"""Slurm's nodes as a `Cluster`: names, capacities, features, and node sets interned by their content."""
+"""Slurm's nodes as a `Cluster`: names, capacities, and features."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from cpsched.model import BoolArray, Cluster, IntArray
+from cpsched.model import BoolArray, IntArray
 from cpsched.model.bounds import MOST_AMOUNT
+from cpsched_bridge.adapters.shared.machine import FIRST_OTHER, Nodes
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation.gres import gres_amounts
 
-CORES = 0
-MEMORY = 1
-FIRST_GRES = 2
-"""Columns of a machine's capacity; the generic resources follow."""
-
 
 @dataclass(slots=True)
-class Machine:
-    """The cluster as configured. `of` builds one; a later reading of the same configuration reuses it."""
+class Machine(Nodes):
+    """The cluster as configured. `of` builds one; a later reading of the same configuration reuses it.
 
-    key: object
-    """The node records' facts that the machine was built from."""
-    names: tuple[str, ...]
-    index: dict[str, int]
-    resources: tuple[str, ...]
-    capacity: IntArray
-    """int64[N, R]; cores are Slurm's CPUs."""
+    Cores are Slurm's CPUs; generic resources follow processors and memory.
+    """
+
     threads: int
     """CPUs of a core: requests are rounded up to whole cores."""
     features: dict[str, BoolArray]
     counts_memory: bool
     """Whether Slurm allocates memory at all (CR_*_Memory)."""
-    rows: list[BoolArray] = field(default_factory=list)
-    """The node sets, by row."""
-    _sets: dict[bytes, int] = field(default_factory=dict)
-    _set_names: list[str] = field(default_factory=list)
-    _cluster: Cluster | None = None
 
     @classmethod
     def of(cls, nodes: Sequence[Record], counts_memory: bool = True, previous: Machine | None = None) -> Machine:
@@ -48,7 +35,7 @@ class Machine:
             return previous
         names = tuple(node["name"] for node in nodes)
         resources, capacity = _capacities(nodes, counts_memory)
-        machine = cls(
+        return cls(
             key=key,
             names=names,
             index={name: row for row, name in enumerate(names)},
@@ -58,43 +45,13 @@ class Machine:
             features=_features(nodes),
             counts_memory=counts_memory,
         )
-        machine.node_set(np.ones(len(nodes), np.bool_), "all")
-        return machine
-
-    def members(self, nodes: Iterable[str]) -> BoolArray:
-        """The nodes of these names as a mask; names that this cluster does not have are left out."""
-        mask = np.zeros(len(self.names), np.bool_)
-        for name in nodes:
-            at = self.index.get(name)
-            if at is not None:
-                mask[at] = True
-        return mask
-
-    def node_set(self, mask: BoolArray, name: str) -> int:
-        """The row of `Cluster.node_sets` with exactly these nodes."""
-        content = mask.tobytes()
-        row = self._sets.get(content)
-        if row is None:
-            row = self._sets[content] = len(self.rows)
-            self.rows.append(mask.copy())
-            self._set_names.append(name)
-            self._cluster = None
-        return row
-
-    def cluster(self) -> Cluster:
-        """The cluster with all node sets seen so far; the same object until one is added."""
-        if self._cluster is None:
-            self._cluster = Cluster(
-                self.names, self.resources, self.capacity.copy(), np.array(self.rows), tuple(self._set_names)
-            )
-        return self._cluster
 
     def vector(self, cpus: int, memory_mib: int, gres: Mapping[str, int]) -> tuple[int, ...] | None:
         """Amounts in the order of `resources`; None where a generic resource is unknown here."""
         if any(name not in self.resources for name in gres):
             return None
         memory_mib = memory_mib if self.counts_memory else 0
-        return (self.whole_cores(cpus), memory_mib, *(gres.get(name, 0) for name in self.resources[FIRST_GRES:]))
+        return (self.whole_cores(cpus), memory_mib, *(gres.get(name, 0) for name in self.resources[FIRST_OTHER:]))
 
     def whole_cores(self, cpus: int) -> int:
         """`cpus` rounded up to the CPUs of whole cores, as Slurm allocates them."""

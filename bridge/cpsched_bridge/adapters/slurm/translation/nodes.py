@@ -9,10 +9,11 @@ import numpy as np
 from cpsched.fit import used_by
 from cpsched.model import BoolArray, IntArray, RunningJob
 from cpsched.model.bounds import MOST_AMOUNT
+from cpsched_bridge.adapters.shared.machine import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import states
 from cpsched_bridge.adapters.slurm.translation.gres import tres_gres
-from cpsched_bridge.adapters.slurm.translation.machine import CORES, MEMORY, Machine
+from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.cli import asking
+from cpsched_bridge.adapters.shared import asking
 from cpsched_bridge.adapters.slurm.transport.cli.asking import Asked, environment, judge
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 

@@ -1,0 +1,355 @@
+"""The backend of a PBS server: its programs, and the translation of what they print.
+
+- A queue that the bridge manages and whose `started` is false is left alone by PBS's own scheduler: its jobs are held
+  for the bridge. No job is changed, marked or bound to a vnode.
+- A start is one `qrun -H`. PBS checks nothing of it, so the bridge reads everything once more, immediately before.
+- To adopt jobs means to close their queue; to stand aside means to open it.
+- A job that cannot be modelled, or is given up, is moved out of a closed queue into one that PBS's scheduler serves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from cpsched.fit import used_by
+from cpsched.model import EndedJob
+from cpsched_bridge.adapters.pbs.doctor import Surroundings, checks_of
+from cpsched_bridge.adapters.pbs.records import Reading, Record
+from cpsched_bridge.adapters.pbs.translation import ids, observation
+from cpsched_bridge.adapters.pbs.translation.observation import CLAIM, Look, Translator
+from cpsched_bridge.adapters.pbs.translation.queues import Queue, managed
+from cpsched_bridge.adapters.pbs.transport.commands import Tells
+from cpsched_bridge.adapters.pbs.transport.programs import Programs
+from cpsched_bridge.adapters.pbs.transport.reading import Reader
+from cpsched_bridge.adapters.shared.claim_words import words_of
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.ports import (
+    NOT_SENT,
+    Check,
+    Claim,
+    Hold,
+    Observation,
+    Outcome,
+    Postponed,
+    StartOrder,
+)
+
+UNKNOWN_JOB = "PBS does not know this job"
+
+
+class Reads(Protocol):
+    """What the backend asks of `transport.reading.Reader`."""
+
+    def read(self) -> Reading:
+        """PBS now."""
+        ...
+
+    def jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
+        """Jobs and queues alone."""
+        ...
+
+    def queues(self) -> dict[str, Record]:
+        """Queues alone."""
+        ...
+
+    def server(self) -> Record:
+        """The server alone."""
+        ...
+
+    def past(self, within_s: float) -> dict[str, Record]:
+        """Jobs of PBS's history."""
+        ...
+
+
+class PbsBackend:
+    """See `cpsched_bridge.ports.Backend`; `queues` are those that the bridge manages."""
+
+    child_starts = 0
+    history_missing = False
+    starts_in_one_change = True
+    speaks = ""
+
+    def __init__(
+        self,
+        programs: Programs,
+        queues: Sequence[str],
+        left_queue: str = "",
+        starting_s: float = 20.0,
+        history_deadline_s: float = 60.0,
+        reader: Reads | None = None,
+        tells: Tells | None = None,
+    ) -> None:
+        self._programs = programs
+        self._reader: Reads = reader or Reader(programs)
+        self._tells = tells or Tells(programs)
+        self._queues = tuple(queues)
+        self._left_queue = left_queue
+        self._starting_s = starting_s
+        self._history_s = history_deadline_s
+        self._translator = Translator(self._queues)
+        self._ours: set[str] = set()
+        """Queues that this process has closed, or started jobs in, since it last opened them."""
+        self._by_hand: set[str] = set()
+        """Queues of `_ours` that somebody else has opened since."""
+        self._closed: set[str] | None = None
+        """The managed queues that are closed by the last reading; None before the first."""
+
+    def waits_for(self) -> str | None:
+        """See `Backend.waits_for`: commands need no beginning."""
+        return None
+
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
+        """See `Backend.observe`; nothing is ever pinned."""
+        seen = self._reader.read()
+        opened = self._note_queues(managed(seen.queues, self._queues))
+        found = self._translator.observe(seen, self._look(seen))
+        if missing := [name for name in self._queues if name not in managed(seen.queues, self._queues)]:
+            opened = [*opened, f"there is no execution queue {missing[0]}"]
+        return dataclasses.replace(found, notes=(*found.notes, *opened)) if opened else found
+
+    def _look(self, seen: Reading) -> Look:
+        try:
+            return self._translator.look(seen, self._by_hand)
+        except ValueError as error:
+            raise BackendUnavailable(f"pbsnodes: {error}") from error
+
+    def _note_queues(self, queues: Mapping[str, Queue]) -> list[str]:
+        """Take note of who has opened which queue; in words, what is new."""
+        words = []
+        self._closed = {name for name, queue in queues.items() if not queue.started}
+        for name, queue in queues.items():
+            if not queue.started:
+                if name in self._by_hand:
+                    words.append(f"queue {name} is closed again: its jobs are the bridge's")
+                self._by_hand.discard(name)
+            elif name in self._ours and name not in self._by_hand:
+                self._by_hand.add(name)
+                words.append(f"queue {name} was opened by somebody else: its jobs are left to PBS until it is closed")
+        return words
+
+    def history(self) -> Sequence[EndedJob]:
+        """See `Backend.history`: PBS's job history, where the server keeps one; else nothing is known."""
+        look = self._look(self._reader.read())
+        try:
+            return observation.finished(self._reader.past(self._history_s), look.machine)
+        except BackendError:
+            return ()
+
+    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+        """See `Backend.settled`: PBS puts every chunk where it is told."""
+        return orders
+
+    # ------------------------------------------------------------------------------------------------- commands
+
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+        """See `Backend.start`: state, holds, queue, sizes and room are checked by a reading of their own."""
+        until_s = time.monotonic() + self._starting_s
+        look = self._look(self._reader.read())
+        free = look.free.copy()
+        outcomes: list[Outcome] = []
+        lost = ""
+        for order in orders:
+            number = order.job.id
+            if lost or time.monotonic() >= until_s:
+                outcomes.append(Outcome(number, "refused", f"{NOT_SENT}: {lost or 'the time for starts is over'}"))
+                continue
+            why = _why_not(order, look) or _take(order, look, free)
+            if why:
+                outcomes.append(Outcome(number, "refused", why))
+                continue
+            self._ours.add(order.job.queue)
+            placed = look.waiting.asked[number].placed(order.nodes)
+            name = look.names[number]
+            try:
+                self._tells.run(name, placed, min(self._programs.within_s, max(1.0, until_s - time.monotonic())))
+            except BackendTimeout as error:
+                lost = str(error)
+                outcomes.append(Outcome(number, "unknown", lost))
+            except BackendError as error:
+                outcomes.append(Outcome(number, "refused", str(error)))
+            else:
+                outcomes.append(Outcome(number, "done"))
+        return outcomes
+
+    def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """See `Backend.hold`: PBS's own scheduler is kept from the queues of these jobs."""
+        jobs, queues = self._now()
+        closed: dict[str, Outcome | None] = {}
+
+        def held(number: int, name: str, record: Record) -> Outcome:
+            queue = queues.get(str(record.get("queue", "")))
+            if queue is None:
+                return Outcome(number, "refused", "its queue is not the bridge's")
+            if str(record.get("job_state")) not in "QW" or str(record.get("Hold_Types", "n")) != "n":
+                return Outcome(number, "refused", f"is {record.get('job_state')}, held: {record.get('Hold_Types')}")
+            if queue.name in self._by_hand:
+                return Outcome(number, "refused", f"queue {queue.name} was opened by somebody else")
+            if queue.started and queue.name not in closed:
+                closed[queue.name] = self._set_started(queue.name, False)
+            failure = closed.get(queue.name)
+            if failure is not None:
+                return dataclasses.replace(failure, job_id=number)
+            self._ours.add(queue.name)
+            return Outcome(number, "done")
+
+        return _each(job_ids, jobs, held)
+
+    def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """See `Backend.hand_back`: a job whose queue is closed is moved to the queue for jobs that are left."""
+        jobs, queues = self._now()
+        moved: dict[str, Outcome] = {}
+
+        def back(number: int, name: str, record: Record) -> Outcome:
+            queue = queues.get(str(record.get("queue", "")))
+            if queue is None or queue.started:
+                return Outcome(number, "done")
+            if str(record.get("job_state", "Q")) not in "QHW":
+                return Outcome(number, "refused", f"is {record.get('job_state')}")
+            whole = ids.parent_of(name) or name
+            if whole not in moved:
+                moved[whole] = self._move(whole)
+            return dataclasses.replace(moved[whole], job_id=number)
+
+        return _each(job_ids, jobs, back)
+
+    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """See `Backend.unpin`: no job ever has a pin."""
+        return [Outcome(number, "done") for number in job_ids]
+
+    def stand_aside(self) -> Sequence[str]:
+        """See `StandsAside.stand_aside`: opens the managed queues that are closed."""
+        if self._closed is not None and not self._closed:
+            return []
+        problems = []
+        for queue in managed(self._reader.queues(), self._queues).values():
+            if not queue.started:
+                failure = self._set_started(queue.name, True)
+                if failure is not None:
+                    problems.append(f"queue {queue.name} may still be closed: {failure.detail}")
+                    continue
+            self._ours.discard(queue.name)
+            self._by_hand.discard(queue.name)
+            if self._closed is not None:
+                self._closed.discard(queue.name)
+        return problems
+
+    def _now(self) -> tuple[dict[str, Record], dict[str, Queue]]:
+        jobs, queues = self._reader.jobs_and_queues()
+        return jobs, managed(queues, self._queues)
+
+    def _set_started(self, queue: str, started: bool) -> Outcome | None:
+        """Open or close a queue; None where that was done."""
+        try:
+            self._tells.set_started(queue, started)
+        except BackendError as error:
+            return Outcome(0, "unknown" if isinstance(error, BackendTimeout) else "refused", str(error))
+        return None
+
+    def _move(self, name: str) -> Outcome:
+        if not self._left_queue:
+            return Outcome(0, "refused", "its queue is closed, and left_queue names no other one")
+        try:
+            self._tells.move(name, self._left_queue)
+        except BackendError as error:
+            return Outcome(0, "unknown" if isinstance(error, BackendTimeout) else "refused", str(error))
+        return Outcome(0, "done")
+
+    # --------------------------------------------------------------------------------------------------- the rest
+
+    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+        """See `Backend.claim`: the value of a custom resource at the server, which managers alone write.
+
+        PBS has no way to write it only where another value stands. So it is read before and after: of two bridges that
+        write at the same moment, the one whose words stand in the end has it.
+        """
+        if observation.claim_of(self._reader.server()) != instead_of:
+            return False
+        try:
+            self._tells.claim(CLAIM, words_of(claim))
+        except BackendTimeout as error:
+            raise BackendUnavailable(str(error)) from error
+        return observation.claim_of(self._reader.server()) == claim
+
+    def disclaim(self, claim: Claim) -> None:
+        """See `Backend.disclaim`."""
+        there = observation.claim_of(self._reader.server())
+        if there is not None and there.owner == claim.owner:
+            self._tells.disclaim(CLAIM)
+
+    def checks(self) -> Sequence[Check]:
+        """See `Backend.checks`."""
+        missing = self._programs.missing()
+        if missing:
+            mend = "install PBS's client commands here, or name their folder in options.bin"
+            return [Check("programs", False, f"not found: {', '.join(missing)}", mend)]
+        try:
+            seen = self._reader.read()
+        except CommandRefused as error:
+            return [Check("server", False, str(error), "let this account ask PBS")]
+        except BackendError as error:
+            mend = "start PBS's server, or mend pbs.conf on this host"
+            return [Check("server", False, str(error), mend, may_come=True)]
+        return checks_of(seen, Surroundings.here(self._queues, self._left_queue))
+
+    def close(self) -> None:
+        """See `Backend.close`: no process stays."""
+
+
+def _each(
+    job_ids: Sequence[int], jobs: Mapping[str, Record], act: Callable[[int, str, Record], Outcome]
+) -> list[Outcome]:
+    """What became of each job, by the records of all."""
+    names = {number: name for name, number in ids.numbered(jobs).items()}
+    outcomes = []
+    for number in job_ids:
+        name = names.get(number)
+        outcomes.append(Outcome(number, "refused", UNKNOWN_JOB) if name is None else act(number, name, jobs[name]))
+    return outcomes
+
+
+def _why_not(order: StartOrder, look: Look) -> str:
+    """Why a start must not be sent, by a reading made right before it; empty if nothing is in the way."""
+    number = order.job.id
+    now = next((each for each in look.waiting.pending if each.job.id == number), None)
+    if now is None:
+        left = next((each.reason for each in look.waiting.left if each.job_id == number), None)
+        return left or ("has begun, or is over" if number in look.names else UNKNOWN_JOB)
+    if now.hold is Hold.NONE:
+        return "its queue is open to PBS's own scheduler, or it has begun"
+    if now.hold is not Hold.PLUGIN or now.job.ineligible is not None:
+        return now.job.ineligible or "is held"
+    if (now.job.request, now.job.walltime_s, now.job.queue) != (
+        order.job.request,
+        order.job.walltime_s,
+        order.job.queue,
+    ):
+        return "asks for something else than it did when it was decided on"
+    return ""
+
+
+def _take(order: StartOrder, look: Look, free: np.ndarray) -> str:
+    """Take the order's room from `free`; in words, why there is not enough of it."""
+    machine, request = look.machine, order.job.request
+    odd = [name for name, _ in order.nodes if name not in machine.index]
+    if odd:
+        return f"no such vnode: {odd[0]}"
+    placement = tuple(sorted((machine.index[name], units) for name, units in order.nodes))
+    if sum(units for _, units in placement) != request.units or (
+        request.distinct and any(units > 1 for _, units in placement)
+    ):
+        return "not all of its units are placed as it asks"
+    members = machine.rows[request.node_set]
+    used = used_by(request, placement, machine.capacity)
+    for node, amounts in used.items():
+        if not members[node]:
+            return f"may not run on {machine.names[node]}"
+        if (free[node] < amounts).any() or (request.exclusive and (free[node] < machine.capacity[node]).any()):
+            return f"no room on {machine.names[node]} any more"
+    for node, amounts in used.items():
+        free[node] -= amounts
+    return ""

@@ -1,0 +1,116 @@
+"""What must hold before the bridge starts jobs beside PBS, and how to mend what does not."""
+
+from __future__ import annotations
+
+import fnmatch
+import getpass
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cpsched.errors import printable
+from cpsched_bridge.adapters.pbs.records import Reading, Record, all_of, text_of
+from cpsched_bridge.adapters.pbs.translation.observation import CLAIM
+from cpsched_bridge.adapters.pbs.translation.queues import is_true, managed
+from cpsched_bridge.ports import Check
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the bridge is to manage, and as whom it speaks."""
+
+    queues: tuple[str, ...]
+    left_queue: str
+    user: str
+    hosts: tuple[str, ...]
+
+    @classmethod
+    def here(cls, queues: tuple[str, ...], left_queue: str) -> Surroundings:
+        """As this process."""
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):
+            user = ""
+        return cls(queues, left_queue, user, tuple({socket.gethostname(), socket.getfqdn()}))
+
+
+def checks_of(seen: Reading, around: Surroundings) -> list[Check]:
+    """What a reading shows."""
+    return [
+        Check("server", True, f"PBS {text_of(seen.server, 'pbs_version') or 'of unknown version'} answers"),
+        *_queues(seen, around),
+        _left_queue(seen, around),
+        _scheduling(seen.server),
+        _privilege(seen.server, around),
+        _claim(seen),
+        _history(seen.server),
+    ]
+
+
+def _queues(seen: Reading, around: Surroundings) -> Iterable[Check]:
+    if not around.queues:
+        yield Check("queues", False, "options.queues is empty", "name the queues whose jobs the bridge is to start")
+    there = managed(seen.queues, around.queues)
+    for name in around.queues:
+        if name not in there:
+            mend = f"qmgr -c 'create queue {printable(name)} queue_type=execution, enabled=true'"
+            yield Check(f"queue {name}", False, "no execution queue of that name", mend)
+            continue
+        open_to = "PBS's scheduler" if there[name].started else "the bridge"
+        enabled = is_true(there[name].record, "enabled")
+        yield Check(
+            f"queue {name}",
+            enabled,
+            f"{'takes' if enabled else 'takes no'} jobs, which {open_to} may start",
+            f"qmgr -c 'set queue {name} enabled=true'",
+            required=False,
+        )
+
+
+def _left_queue(seen: Reading, around: Surroundings) -> Check:
+    """Where jobs go that the bridge does not start: without that they would wait in a closed queue for ever."""
+    name = around.left_queue
+    mend = "name a started execution queue, which the bridge does not manage, in options.left_queue"
+    if not name:
+        return Check("left_queue", False, "not named", mend, mode="control")
+    if name in around.queues:
+        return Check("left_queue", False, f"{name} is one of options.queues", mend, mode="control")
+    queue = managed(seen.queues, [name]).get(name)
+    if queue is None:
+        return Check("left_queue", False, f"there is no execution queue {name}", mend, mode="control")
+    ok = queue.started and is_true(queue.record, "enabled")
+    mend = f"qmgr -c 'set queue {name} enabled=true, started=true'"
+    return Check("left_queue", ok, f"{name} is {'' if ok else 'not '}enabled and started", mend, mode="control")
+
+
+def _scheduling(server: Record) -> Check:
+    ok = is_true(server, "scheduling")
+    mend = "qmgr -c 'set server scheduling=true': jobs that are handed back need somebody to start them"
+    return Check("scheduling", ok, f"PBS's own scheduler is {'on' if ok else 'off'}", mend, mode="control")
+
+
+def _privilege(server: Record, around: Surroundings) -> Check:
+    """Whether this account is a manager: by the server's list, or as root, whom it trusts on its own host."""
+    entries = [each.strip() for value in all_of(server.get("managers")) for each in value.split(",") if each.strip()]
+    mine = [f"{around.user}@{host}" for host in around.hosts]
+    listed = any(fnmatch.fnmatchcase(me, entry if "@" in entry else f"{entry}@*") for entry in entries for me in mine)
+    here = text_of(server, "server_host") in set(around.hosts) | {h.partition(".")[0] for h in around.hosts}
+    ok = listed or (around.user == "root" and (here or not entries))
+    mend = f"qmgr -c 'set server managers += {around.user}@{around.hosts[0]}'"
+    found = f"{around.user} is {'' if ok else 'not '}a manager of PBS"
+    return Check("privilege", ok, found, mend, mode="control")
+
+
+def _claim(seen: Reading) -> Check:
+    kind = seen.resources.get(CLAIM)
+    ok = kind is not None and kind.type == "string" and ("r" in kind.flags or "i" in kind.flags)
+    mend = f"qmgr -c 'create resource {CLAIM} type=string,flag=r'"
+    found = "two bridges see each other" if ok else f"there is no resource {CLAIM} that users cannot ask for"
+    return Check("claim", ok, found, mend, required=False)
+
+
+def _history(server: Record) -> Check:
+    ok = is_true(server, "job_history_enable")
+    mend = "qmgr -c 'set server job_history_enable=true'"
+    found = "ended jobs are remembered" if ok else "ended jobs are forgotten: nothing is learned of them at start"
+    return Check("history", ok, found, mend, required=False)

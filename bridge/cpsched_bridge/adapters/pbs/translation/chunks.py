@@ -1,0 +1,189 @@
+"""`select` and `place` as a request: units on vnodes, and what a start says of each of them.
+
+PBS counts a job's wishes in chunks: `2:ncpus=4:mem=8gb` are two. A chunk fits onto one host, over several of its vnodes
+where need be; here a unit fits onto one vnode, which is a choice among those that PBS has. Chunks of several kinds
+become one unit where all of them together fit onto one vnode, and may be there. `place` says
+
+- `free`: chunks may share a vnode; `pack`: all on one host; `scatter`: each on a host of its own; `vscatter`: each on
+  a vnode of its own;
+- `excl`, `exclhost`: vnodes, or whole hosts, for this job alone; `shared`: not so;
+- `group=R`: all on vnodes that have one value of the resource R.
+
+Sources: OpenPBS's manual pages `pbs_resources(7B)` and `qrun(8B)`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from cpsched.model import BoolArray, Request
+from cpsched_bridge.adapters.pbs.translation.machine import Machine
+from cpsched_bridge.adapters.pbs.translation.units import amount
+from cpsched_bridge.adapters.pbs.translation.unmodelled import NotModelled
+
+SILENT = frozenset({"mpiprocs", "ompthreads", "nodect", "nchunk"})
+"""What a chunk may say that no vnode has."""
+MOST_CHUNKS = 1 << 20
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
+_AMOUNT = re.compile(r"[0-9A-Za-z.]{1,32}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """So many equal chunks: what each uses up, and what its vnode must have."""
+
+    count: int
+    amounts: tuple[tuple[str, str], ...]
+    properties: tuple[tuple[str, str], ...]
+
+    @property
+    def words(self) -> str:
+        """What the chunk uses up, in PBS's words."""
+        return ":".join(f"{name}={value}" for name, value in self.amounts)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How the chunks are to be placed."""
+
+    arrangement: str = "free"
+    sharing: str = ""
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, and by unit the chunks in it."""
+
+    request: Request
+    chunks: tuple[str, ...]
+    """What one unit uses up, chunk by chunk, in PBS's words."""
+
+    def placed(self, nodes: tuple[tuple[str, int], ...]) -> str:
+        """Where the units are, as `qrun -H` wants it told."""
+        where = (f"({name}:{words})" for name, units in nodes for _ in range(units) for words in self.chunks)
+        return "+".join(where)
+
+
+def place_of(text: str) -> Place:
+    """`scatter:excl:group=rack`; raises `NotModelled` for other words."""
+    arrangement, sharing, group = "free", "", ""
+    for word in filter(None, text.split(":")):
+        if word in ("free", "pack", "scatter", "vscatter"):
+            arrangement = word
+        elif word in ("excl", "exclhost", "shared"):
+            sharing = word
+        elif word.startswith("group="):
+            group = word.removeprefix("group=")
+        else:
+            raise NotModelled(f"place={text[:60]}")
+    return Place(arrangement, sharing, group)
+
+
+def chunks_of(select: str, machine: Machine) -> list[Chunk]:
+    """The chunks of a `select`, equal neighbours together. Raises `NotModelled`, `ValueError`."""
+    found: list[Chunk] = []
+    for part in select.split("+"):
+        count, words = _counted(part)
+        amounts, properties = [], []
+        for word in words:
+            name, equals, value = word.partition("=")
+            if not (equals and _NAME.fullmatch(name)):
+                raise ValueError(f"{word[:40]!r} in a select")
+            if name in SILENT:
+                continue
+            if name in machine.resources:
+                if not _AMOUNT.fullmatch(value):
+                    raise ValueError(f"{word[:40]!r} in a select")
+                amounts.append((name, value))
+            elif machine.knows(name):
+                properties.append((name, value))
+            else:
+                raise NotModelled(f"asks for {name}, which no vnode has")
+        if len(dict(amounts)) < len(amounts):
+            raise ValueError(f"{part[:40]!r} names a resource twice")
+        chunk = Chunk(count, tuple(amounts) or (("ncpus", "1"),), tuple(properties))
+        last = found[-1] if found else None
+        if last is not None and (last.amounts, last.properties) == (chunk.amounts, chunk.properties):
+            found[-1] = Chunk(last.count + chunk.count, chunk.amounts, chunk.properties)
+        else:
+            found.append(chunk)
+    if sum(chunk.count for chunk in found) > MOST_CHUNKS:
+        raise ValueError("more chunks than there can be")
+    return found
+
+
+def _counted(part: str) -> tuple[int, list[str]]:
+    words = part.split(":")
+    if words[0].isascii() and words[0].isdigit():
+        count = int(words[0][:9])
+        if not count:
+            raise ValueError("a chunk that is wanted 0 times")
+        return count, [word for word in words[1:] if word]
+    return 1, [word for word in words if word]
+
+
+def asked(select: str, place: str, machine: Machine, allowed: BoolArray) -> Asked:
+    """What a job asks for, on the vnodes that are `allowed`. Raises `NotModelled`, and `ValueError` for odd words."""
+    chunks, how = chunks_of(select, machine), place_of(place)
+    mask = allowed.copy()
+    named = []
+    for name, value in dict.fromkeys(each for chunk in chunks for each in chunk.properties):
+        mask &= machine.having(name, value)
+        named.append(f"{name}={value}")
+    if len({chunk.properties for chunk in chunks}) > 1:
+        raise NotModelled("chunks that are to be on vnodes of several kinds")
+    if not mask.any():
+        raise NotModelled(f"no vnode has {', '.join(named)}" if named else "no vnode is there for its queue")
+    count = sum(chunk.count for chunk in chunks)
+    together = count > 1 and (how.arrangement == "pack" or len(chunks) > 1)
+    if len(chunks) > 1 and how.arrangement in ("scatter", "vscatter"):
+        raise NotModelled(f"chunks of several kinds with place={how.arrangement}")
+    if how.group and count > 1 and not together:
+        raise NotModelled(f"place=group={how.group[:40]}")
+    if count > 1 and how.arrangement == "scatter" and not machine.one_vnode_per_host:
+        raise NotModelled("place=scatter where hosts have several vnodes")
+    exclusive = _exclusive(how, machine, mask)
+    vectors = [(chunk.count, _vector(chunk, machine)) for chunk in chunks]
+    node_set = machine.node_set(mask, " & ".join(named) or "its queue's")
+    if together:
+        whole = np.sum([np.array(vector, dtype=object) * times for times, vector in vectors], axis=0)
+        if not (machine.capacity[mask] >= whole).all(axis=1).any():
+            what = "chunks of several kinds" if len(chunks) > 1 else "place=pack"
+            raise NotModelled(f"{what} that together fit onto no vnode")
+        words = tuple(chunk.words for chunk in chunks for _ in range(chunk.count))
+        return Asked(Request(1, tuple(map(int, whole)), False, exclusive, node_set), words)
+    per_unit = vectors[0][1]
+    if not (machine.capacity[mask] >= np.array(per_unit, dtype=object)).all(axis=1).any():
+        raise NotModelled("a chunk that fits onto no vnode")
+    distinct = count > 1 and how.arrangement in ("scatter", "vscatter")
+    return Asked(Request(count, per_unit, distinct, exclusive, node_set), (chunks[0].words,))
+
+
+def _vector(chunk: Chunk, machine: Machine) -> tuple[int, ...]:
+    amounts = {name: math.ceil(amount(value, name in machine.sizes)) for name, value in chunk.amounts}
+    return tuple(amounts.get(name, 0) for name in machine.resources)
+
+
+def _exclusive(how: Place, machine: Machine, mask: BoolArray) -> bool:
+    """Whether the job's vnodes are its alone: by its own word, or by that of the vnodes, if they agree."""
+    found = {_alone(how.sharing, machine.sharing[row]) for row in np.flatnonzero(mask).tolist()}
+    if len(found) > 1:
+        raise NotModelled("vnodes that differ in whether they are shared")
+    alone = found.pop()
+    if alone == "host" and not machine.one_vnode_per_host:
+        raise NotModelled("whole hosts, which have several vnodes")
+    return bool(alone)
+
+
+def _alone(wish: str, sharing: str) -> str:
+    """ "vnode", "host", or nothing, where the job shares; `sharing` is a vnode's own word."""
+    if sharing == "ignore_excl":
+        return ""
+    if sharing.startswith("force_") or not wish:
+        return {"excl": "vnode", "exclhost": "host"}.get(sharing.partition("_")[2], "")
+    return {"excl": "vnode", "exclhost": "host"}.get(wish, "")

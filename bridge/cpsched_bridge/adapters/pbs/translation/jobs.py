@@ -1,0 +1,210 @@
+"""Records of jobs that wait: as jobs to decide on, or as jobs left to PBS with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from cpsched.errors import printable
+from cpsched.model import Job
+from cpsched_bridge.adapters.pbs.records import UNREADABLE as BROKEN
+from cpsched_bridge.adapters.pbs.records import Record, Value, text_of, texts_of
+from cpsched_bridge.adapters.pbs.translation import ids
+from cpsched_bridge.adapters.pbs.translation.chunks import Asked, asked
+from cpsched_bridge.adapters.pbs.translation.limits import owner_of
+from cpsched_bridge.adapters.pbs.translation.machine import Machine
+from cpsched_bridge.adapters.pbs.translation.queues import Queue
+from cpsched_bridge.adapters.pbs.translation.reservations import Reservation, in_the_way
+from cpsched_bridge.adapters.pbs.translation.units import duration_s, time_s
+from cpsched_bridge.adapters.pbs.translation.unmodelled import UNREADABLE, NotModelled
+from cpsched_bridge.ports import Hold, LeftJob, PendingJob
+
+WAITING = frozenset("QHWT")
+"""States of jobs that have not begun: queued, held, waiting for their time, on their way to another queue."""
+FOREVER_S = 365 * 86400
+"""Walltime of a job without one."""
+BEGINS = "41"
+"""The substate of a running job that its vnodes have not taken yet."""
+BY_HAND = "its queue was opened to PBS's scheduler by hand"
+FULL = "its array runs as many subjobs as it may"
+NOT_MODELLED = {
+    "min_walltime": "has a minimum walltime",
+    "max_walltime": "has a maximum walltime",
+}
+"""Resources that, when asked for, leave a job to PBS, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What pending records are read against."""
+
+    now_s: int
+    machine: Machine
+    queues: Mapping[str, Queue]
+    """The managed ones."""
+    by_hand: Collection[str]
+    """Those of them that somebody else has opened."""
+    reservations: tuple[Reservation, ...]
+
+
+@dataclass(slots=True)
+class Waiting:
+    """The jobs of one reading that wait."""
+
+    pending: list[PendingJob] = field(default_factory=list)
+    left: list[LeftJob] = field(default_factory=list)
+    asked: dict[int, Asked] = field(default_factory=dict)
+    """By number, what those in `pending` ask for."""
+    records: dict[int, Record] = field(default_factory=dict)
+    """By number, the records of those in `pending`."""
+
+
+def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: Scene) -> Waiting:
+    """The jobs that wait, in arrival order: arrays subjob by subjob."""
+    found = Waiting()
+    room = _room_in_arrays(jobs)
+    order = []
+    for name, record in jobs.items():
+        if ids.is_array(name) and not _is_broken(record):
+            continue
+        state = str(record.get("job_state", ""))
+        if state in WAITING or _begins(record) or _is_broken(record):
+            order.append((_arrival(record), numbers[name], name))
+    for _, number, name in sorted(order):
+        record = jobs[name]
+        parent = jobs.get(ids.parent_of(name) or "")
+        try:
+            job, asks, hold = _read(record, parent, number, scene)
+        except (NotModelled, *UNREADABLE) as reason:
+            if _begins(record):
+                continue  # it is seen running all the same
+            words = str(reason) if isinstance(reason, NotModelled) else f"cannot be read: {reason}"
+            found.left.append(_left(name, number, record, parent, words, scene))
+            continue
+        array = ids.parent_of(name) or ""
+        if array in room:
+            room[array] -= 1
+            if room[array] < 0 and job.ineligible is None:
+                job = replace(job, ineligible=FULL)
+        found.pending.append(PendingJob(job, hold, False, ids.label(name)))
+        found.asked[number], found.records[number] = asks, record
+    return found
+
+
+def job_of(record: Record, number: int, asks: Asked, walltime_s: int) -> Job:
+    """A record as a job that asks for this; what a user chose is kept as text."""
+    return Job(
+        id=number,
+        submit_s=_arrival(record),
+        walltime_s=walltime_s,
+        request=asks.request,
+        user=owner_of(record),
+        name=str(record.get("Job_Name", "")),
+        queue=text_of(record, "queue"),
+        account=str(record.get("Account_Name", "") or record.get("project", "")),
+    )
+
+
+def walltime_of(record: Record) -> int:
+    """How long a job may run."""
+    said = texts_of(record, "Resource_List").get("walltime", "")
+    return max(1, duration_s(said)) if said else FOREVER_S
+
+
+def _read(record: Record, parent: Record | None, number: int, scene: Scene) -> tuple[Job, Asked, Hold]:
+    if _is_broken(record):
+        raise NotModelled(f"cannot be read: {record[BROKEN]}")
+    if number >= ids.STRANGE:
+        raise NotModelled("another job has its number")
+    name = text_of(record, "queue")
+    queue = scene.queues.get(name)
+    if queue is None:
+        raise NotModelled(f"queue {printable(name)} is not the bridge's")
+    wishes = texts_of(record, "Resource_List")
+    for wish, reason in NOT_MODELLED.items():
+        if wish in wishes:
+            raise NotModelled(reason)
+    walltime_s = walltime_of(record)
+    allowed = scene.machine.of_queue(queue.record, name)
+    for each in in_the_way(scene.reservations, scene.now_s, scene.now_s + walltime_s):
+        allowed = allowed & ~each.members
+    select = text_of(record, "schedselect") or wishes.get("select", "")
+    if not select:
+        raise NotModelled("asks for no chunks")
+    everywhere = scene.machine.of_queue(queue.record, name)
+    before = None
+    try:
+        asks = asked(select, wishes.get("place", ""), scene.machine, allowed)
+    except NotModelled:
+        asks = asked(select, wishes.get("place", ""), scene.machine, everywhere)
+        before = "fits nowhere before a reservation"
+    job = job_of(record, number, asks, walltime_s)
+    hold, why = _hold(record, parent, queue, scene.by_hand)
+    return replace(job, ineligible=before or why), asks, hold
+
+
+def _hold(record: Record, parent: Record | None, queue: Queue, by_hand: Collection[str]) -> tuple[Hold, str | None]:
+    """Who keeps PBS from starting a job, and why the job may not start yet."""
+    state = text_of(record, "job_state")
+    if state == "R":
+        return Hold.NONE, None
+    holds = {letter for each in (record, parent or {}) for letter in text_of(each, "Hold_Types", "n")} - {"n"}
+    if holds or state == "H":
+        waits_for = " until other jobs are over" if "s" in holds and "depend" in record else ""
+        return Hold.USER, f"held ({''.join(sorted(holds)) or 'H'}){waits_for}"
+    if queue.name in by_hand:
+        return Hold.USER, BY_HAND
+    hold = Hold.NONE if queue.started else Hold.PLUGIN
+    return hold, {"W": "begin time", "T": "on its way to another queue"}.get(state)
+
+
+def _left(name: str, number: int, record: Record, parent: Record | None, reason: str, scene: Scene) -> LeftJob:
+    """A job that is left to PBS; the bridge has to let go of one whose queue PBS's own scheduler leaves alone."""
+    queue = scene.queues.get(str(record.get("queue", "")))
+    held = False
+    if queue is not None and not queue.started:
+        holds = {str(each.get("Hold_Types", "n")) for each in (record, parent or {})}
+        held = holds <= {"n"} and record.get("job_state") == "Q"
+    try:
+        user = owner_of(record)
+    except UNREADABLE:
+        user = ""
+    return LeftJob(number, printable(reason), ids.label(name), printable(user), held_for_us=held)
+
+
+def _room_in_arrays(jobs: Mapping[str, Record]) -> dict[str, int]:
+    """By array with a bound on the subjobs that run at once, how many more of them may."""
+    most: dict[str, int] = {}
+    for name, record in jobs.items():
+        bound = str(record.get("max_run_subjobs", "")) if ids.is_array(name) else ""
+        if bound.isdigit():
+            most[name] = int(bound)
+    for name, record in jobs.items():
+        array = ids.parent_of(name)
+        if array in most and record.get("job_state") in ("R", "E", "S", "U"):
+            most[array] -= 1
+    return most
+
+
+def _arrival(record: Mapping[str, Value]) -> int:
+    """When a job was submitted to this server; 0 where that cannot be read."""
+    for name in ("ctime", "qtime"):
+        said = record.get(name)
+        if isinstance(said, str) and said:
+            try:
+                return time_s(said)
+            except UNREADABLE:
+                return 0
+    return 0
+
+
+def _begins(record: Record) -> bool:
+    """Whether a job is on its way onto its vnodes, which may yet refuse it: then it waits again.
+
+    Such a job counts as released, and not as running.
+    """
+    return record.get("job_state") == "R" and record.get("substate") == BEGINS
+
+
+def _is_broken(record: Record) -> bool:
+    return BROKEN in record

@@ -1,0 +1,175 @@
+"""PBS's vnodes as nodes: what they have, what is free on them, and which of them a job may use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cpsched.model import BoolArray, IntArray
+from cpsched.model.bounds import MOST_AMOUNT
+from cpsched_bridge.adapters.pbs.records import Record, ResourceKind, text_of, texts_of
+from cpsched_bridge.adapters.pbs.translation.units import amount
+from cpsched_bridge.adapters.pbs.translation.unmodelled import UNREADABLE
+from cpsched_bridge.adapters.shared.machine import Nodes
+from cpsched_bridge.ports import Outage
+
+BUILT_IN = {"vmem": "size", "naccelerators": "long", "accelerator_memory": "size"}
+"""What vnodes have and jobs use up without anybody having made it, beside processors and memory."""
+TAKES_JOBS = frozenset({"free", "job-busy", "job-exclusive", "job-sharing", "resv-exclusive"})
+"""States in which a vnode works. Any other, such as `offline`, and it is given no job."""
+FULL = frozenset({"job-exclusive", "resv-exclusive"})
+"""States in which a vnode works and has nothing to give, whatever the amounts say."""
+
+
+@dataclass(slots=True)
+class Machine(Nodes):
+    """The vnodes as configured; `of` builds one."""
+
+    sizes: frozenset[str]
+    """Resources whose amounts are sizes."""
+    properties: Mapping[str, Mapping[str, str]]
+    """By vnode, what it has that nobody uses up: text, by resource."""
+    hosts: tuple[str, ...]
+    """By row, the vnode's host."""
+    queues: tuple[str, ...]
+    """By row, the queue that the vnode is kept for; empty: for none."""
+    partitions: tuple[str, ...]
+    sharing: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, vnodes: Mapping[str, Record], kinds: Mapping[str, ResourceKind], previous: Machine | None = None
+    ) -> Machine:
+        """`previous` itself where everything is still the same, else a new one. Raises `ValueError` without vnodes."""
+        if not vnodes:
+            raise ValueError("no vnodes")
+        names = tuple(sorted(vnodes))
+        found = [texts_of(vnodes[name], "resources_available") for name in names]
+        counted = {"ncpus": "long", "mem": "size", **BUILT_IN}
+        counted |= {name: kind.type for name, kind in kinds.items() if kind.counted_by_vnode}
+        here = {name for each in found for name in each}
+        resources = ("ncpus", "mem", *sorted((counted.keys() & here) - {"ncpus", "mem"}))
+        facts = tuple(
+            (name, tuple(sorted(each.items())), _ways(vnodes[name])) for name, each in zip(names, found, strict=True)
+        )
+        key = (facts, resources, tuple(sorted(counted.items())))
+        if previous is not None and previous.key == key:
+            return previous
+        sizes = frozenset(name for name in resources if counted[name] == "size")
+        ways = [_ways(vnodes[name]) for name in names]
+        return cls(
+            key=key,
+            names=names,
+            index={name: row for row, name in enumerate(names)},
+            resources=resources,
+            capacity=np.array([_amounts(each, resources, sizes, math.floor) for each in found], np.int64),
+            sizes=sizes,
+            properties={
+                name: {what: value for what, value in each.items() if what not in resources}
+                for name, each in zip(names, found, strict=True)
+            },
+            hosts=tuple(each.get("host", name) for name, each in zip(names, found, strict=True)),
+            queues=tuple(queue for queue, _, _ in ways),
+            partitions=tuple(partition for _, partition, _ in ways),
+            sharing=tuple(sharing for _, _, sharing in ways),
+        )
+
+    @property
+    def one_vnode_per_host(self) -> bool:
+        """Whether hosts and vnodes are the same thing; a vnode that has nothing, such as a natural one, is none."""
+        hosts = [host for row, host in enumerate(self.hosts) if self.capacity[row].any()]
+        return len(set(hosts)) == len(hosts)
+
+    def having(self, resource: str, value: str) -> BoolArray:
+        """The vnodes that have this value of a resource that nobody uses up; `host` and `vnode` are such."""
+        wanted = _flag(value)
+        mask = np.zeros(len(self.names), np.bool_)
+        for row, name in enumerate(self.names):
+            if resource == "vnode":
+                mask[row] = name == value
+            elif resource == "host":
+                mask[row] = self.hosts[row] == value
+            else:
+                there = self.properties[name].get(resource, "")
+                mask[row] = wanted in {_flag(each) for each in there.split(",")}
+        return mask
+
+    def knows(self, resource: str) -> bool:
+        """Whether any vnode has this resource, used up or not."""
+        if resource in ("host", "vnode") or resource in self.resources:
+            return True
+        return any(resource in each for each in self.properties.values())
+
+    def of_queue(self, queue: Record, name: str) -> BoolArray:
+        """The vnodes on which jobs of a queue may run."""
+        kept = np.array([each == name for each in self.queues])
+        mask = kept if kept.any() else np.array([not each for each in self.queues])
+        partition = text_of(queue, "partition")
+        found: BoolArray = mask & np.array([each == partition for each in self.partitions])
+        return found
+
+
+def _flag(value: str) -> str:
+    """Truth values are written in many ways."""
+    word = value.strip()
+    if word.lower() in ("true", "t", "yes", "y"):
+        return "True"
+    return "False" if word.lower() in ("false", "f", "no", "n") else word
+
+
+def _ways(vnode: Record) -> tuple[str, str, str]:
+    return text_of(vnode, "queue"), text_of(vnode, "partition"), text_of(vnode, "sharing", "default_shared")
+
+
+def _amounts(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str], rounded: object) -> list[int]:
+    """Amounts in the order of `resources`; all 0 where one of them cannot be any vnode's."""
+    try:
+        row = [int(rounded(amount(found.get(name, "0"), name in sizes))) for name in resources]  # type: ignore[operator]
+    except UNREADABLE:
+        return [0] * len(resources)
+    return row if all(0 <= each < MOST_AMOUNT for each in row) else [0] * len(resources)
+
+
+def usable(vnodes: Mapping[str, Record], machine: Machine) -> BoolArray:
+    """The vnodes that work."""
+    return np.array([states_of(vnodes[name]) <= TAKES_JOBS for name in machine.names])
+
+
+def states_of(vnode: Record) -> frozenset[str]:
+    """The states of a vnode."""
+    return frozenset(each.strip() for each in text_of(vnode, "state").split(",") if each.strip())
+
+
+def free_on(vnodes: Mapping[str, Record], machine: Machine) -> IntArray:
+    """What is free, int64[N, R], by what PBS has assigned; rows of vnodes that do not work, or are full, are 0."""
+    free = machine.capacity.copy()
+    working = usable(vnodes, machine)
+    for row, name in enumerate(machine.names):
+        vnode = vnodes[name]
+        if not working[row] or states_of(vnode) & FULL:
+            free[row] = 0
+            continue
+        assigned = texts_of(vnode, "resources_assigned")
+        taken = _taken(assigned, machine)
+        free[row] = 0 if taken is None else np.maximum(free[row] - taken, 0)
+    return free
+
+
+def _taken(assigned: Mapping[str, str], machine: Machine) -> IntArray | None:
+    try:
+        row = [math.ceil(amount(assigned.get(name, "0"), name in machine.sizes)) for name in machine.resources]
+    except UNREADABLE:
+        return None
+    return np.array([min(each, MOST_AMOUNT) for each in row], np.int64)
+
+
+def outages(vnodes: Mapping[str, Record], machine: Machine, now_s: int) -> Iterable[Outage]:
+    """Vnodes that take no jobs now, for people."""
+    for row, name in enumerate(machine.names):
+        states = states_of(vnodes[name])
+        if not states <= TAKES_JOBS:
+            kind = "drained" if "offline" in states and "down" not in states else "down"
+            yield Outage(kind, ",".join(sorted(states)), (row,), now_s, None)  # type: ignore[arg-type]

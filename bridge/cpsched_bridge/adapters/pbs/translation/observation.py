@@ -1,0 +1,144 @@
+"""One reading of PBS as an `Observation`, and what later readings need of earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cpsched.model import EndedJob, IntArray, Job, Request
+from cpsched_bridge.adapters.pbs.records import Reading, Record, text_of, texts_of
+from cpsched_bridge.adapters.pbs.translation import ids, machine, reservations
+from cpsched_bridge.adapters.pbs.translation.chunks import Asked
+from cpsched_bridge.adapters.pbs.translation.jobs import Scene, Waiting, job_of, waiting, walltime_of
+from cpsched_bridge.adapters.pbs.translation.limits import Limits
+from cpsched_bridge.adapters.pbs.translation.machine import Machine
+from cpsched_bridge.adapters.pbs.translation.queues import Queue, managed
+from cpsched_bridge.adapters.pbs.translation.running import RUNNING, amounts_on, running
+from cpsched_bridge.adapters.pbs.translation.units import duration_s, time_s
+from cpsched_bridge.adapters.pbs.translation.unmodelled import UNREADABLE
+from cpsched_bridge.adapters.shared.allocation import as_allocated
+from cpsched_bridge.adapters.shared.claim_words import claim_in
+from cpsched_bridge.ports import Claim, Observation
+
+CLAIM = "cpsched_claim"
+"""The custom resource whose value at the server is the claim of the bridge in control."""
+SPARE_SETS = 100
+"""Node sets that are kept although no job may need them any more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """What one reading shows, before anything is learned of it."""
+
+    machine: Machine
+    numbers: Mapping[str, int]
+    names: Mapping[int, str]
+    queues: Mapping[str, Queue]
+    waiting: Waiting
+    free: IntArray
+    reservations: tuple[reservations.Reservation, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Translator:
+    """Turns readings into observations, for the queues `queues`."""
+
+    queues: tuple[str, ...]
+    _machine: Machine | None = None
+    _known: dict[int, Job] = field(default_factory=dict)
+    """Jobs as they were when they waited or ran."""
+    _ran: dict[int, tuple[Job, int]] = field(default_factory=dict)
+    """Jobs that ran at the last reading, each with its start."""
+    _otherwise: dict[int, str] = field(default_factory=dict)
+    _sets: int = 0
+    """Node sets that the jobs of the last reading need."""
+
+    def look(self, seen: Reading, by_hand: Collection[str] = ()) -> Look:
+        """What a reading shows; nothing is remembered of it but the machine. Raises `ValueError` without vnodes."""
+        found = Machine.of(seen.vnodes, seen.resources, self._machine)
+        if found is self._machine and len(found.rows) > 2 * self._sets + SPARE_SETS:
+            found = Machine.of(seen.vnodes, seen.resources)
+        if found is not self._machine:
+            self._machine = found
+            self._known.clear()
+        numbers = ids.numbered(seen.jobs)
+        queues = managed(seen.queues, self.queues)
+        kept, notes = reservations.reservations_of(seen.reservations, found, seen.now_s)
+        scene = Scene(seen.now_s, found, queues, by_hand, kept)
+        wait = waiting(seen.jobs, numbers, scene)
+        self._sets = len({each.job.request.node_set for each in wait.pending})
+        free = machine.free_on(seen.vnodes, found)
+        for each in reservations.in_the_way(kept, seen.now_s, seen.now_s + 1):
+            free[each.members] = 0
+        names = {number: name for name, number in numbers.items()}
+        return Look(found, numbers, names, queues, wait, free, kept, tuple(notes))
+
+    def observe(self, seen: Reading, look: Look) -> Observation:
+        """The observation of a reading that was looked at."""
+        usable = machine.usable(seen.vnodes, look.machine)
+        self._known.update({each.job.id: each.job for each in look.waiting.pending})
+        runs, otherwise = running(
+            seen.jobs, look.numbers, look.machine, self._known, usable, seen.now_s, look.waiting.asked
+        )
+        alive = set(look.names)
+        self._otherwise = {
+            number: words for number, words in {**self._otherwise, **otherwise}.items() if number in alive
+        }
+        ended = self._ended(seen.now_s, alive)
+        self._ran = {each.job.id: (each.job, each.start_s) for each in runs}
+        self._known = {number: job for number, job in self._known.items() if number in alive}
+        limits = Limits.of(seen.server, {name: queue.record for name, queue in look.queues.items()})
+        placed = [record for name, record in seen.jobs.items() if not ids.is_array(name) and _counts(record)]
+        return Observation(
+            now_s=seen.now_s,
+            cluster=look.machine.cluster(),
+            free=look.free,
+            pending=tuple(look.waiting.pending),
+            running=tuple(runs),
+            ended=ended,
+            left=tuple(look.waiting.left),
+            limits=limits.now(placed, look.waiting.records),
+            notes=(*look.notes, *limits.notes),
+            outages=(
+                *machine.outages(seen.vnodes, look.machine, seen.now_s),
+                *reservations.outages(look.reservations),
+            ),
+            otherwise=dict(self._otherwise),
+            claim=claim_of(seen.server),
+            labels={n: ids.label_of(n) for n in (*self._ran, *(e.job.id for e in ended)) if n >> ids.SEQUENCE_BITS},
+        )
+
+    def _ended(self, now_s: int, alive: Collection[int]) -> tuple[EndedJob, ...]:
+        """Jobs that ran at the last reading and are gone; their ends are known no better than readings come."""
+        gone = [(job, start_s) for number, (job, start_s) in self._ran.items() if number not in alive]
+        return tuple(EndedJob(job, start_s, max(now_s, start_s)) for job, start_s in gone)
+
+
+def _counts(record: Record) -> bool:
+    """Whether limits count a job as running."""
+    return record.get("job_state") in RUNNING
+
+
+def claim_of(server: Record) -> Claim | None:
+    """The claim that stands at the server."""
+    words = texts_of(server, "resources_available").get(CLAIM, "")
+    return claim_in(words, f"whoever set {CLAIM}") if words else None
+
+
+def finished(jobs: Mapping[str, Record], machine: Machine) -> Sequence[EndedJob]:
+    """Jobs of PBS's history that ran and ended, by end; nothing is learned of one whose facts make no sense."""
+    found = []
+    for name, record in jobs.items():
+        try:
+            if record.get("job_state") not in ("F", "X") or ids.is_array(name):
+                continue
+            start_s = time_s(text_of(record, "stime"))
+            end_s = start_s + duration_s(texts_of(record, "resources_used").get("walltime", ""))
+            amounts = amounts_on(text_of(record, "exec_vnode"), machine)
+            request = as_allocated(amounts, False)[0] if amounts else Request(1, (1,) * len(machine.resources))
+            job = job_of(record, ids.number_of(name), Asked(request, ()), walltime_of(record))
+            found.append(EndedJob(replace(job, submit_s=min(job.submit_s, start_s)), start_s, end_s))
+        except UNREADABLE:
+            continue
+    return sorted(found, key=lambda each: (each.end_s, each.job.id))

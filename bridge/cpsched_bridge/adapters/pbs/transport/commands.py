@@ -1,0 +1,49 @@
+"""The commands: a start, the opening and closing of a queue, a move into another one, the claim at the server.
+
+All words are checked before they are sent: nothing that a user chose becomes more than one word.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cpsched_bridge.adapters.pbs.transport.programs import Programs
+from cpsched_bridge.adapters.pbs.transport.reading import JOB
+from cpsched_bridge.errors import CommandRefused
+
+QUEUE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
+PLACED = re.compile(r"\([A-Za-z0-9\[\]._,-]+(?::[A-Za-z][\w-]*=[\w.]+)+\)(?:\+\([^()\s;|&'\"`$\\]+\))*", re.ASCII)
+CLAIM = re.compile(r"[A-Za-z0-9%&=:/._~+-]{1,1000}", re.ASCII)
+
+
+class Tells:
+    """Sends commands; each raises `CommandRefused` where PBS refused it, `BackendTimeout` where nobody can tell."""
+
+    def __init__(self, programs: Programs) -> None:
+        self._programs = programs
+
+    def run(self, job: str, placed: str, within_s: float) -> None:
+        """Run a job on these vnodes now. PBS checks nothing of it: whoever calls this has."""
+        self._programs.tell(["qrun", "-H", _checked(PLACED, placed), _checked(JOB, job)], within_s)
+
+    def set_started(self, queue: str, started: bool) -> None:
+        """Let PBS's own scheduler start the jobs of a queue, or not."""
+        self._programs.tell(["qmgr", "-c", f"set queue {_checked(QUEUE, queue)} started = {started}"])
+
+    def move(self, job: str, queue: str) -> None:
+        """Move a waiting job to another queue."""
+        self._programs.tell(["qmove", _checked(QUEUE, queue), _checked(JOB, job)])
+
+    def claim(self, resource: str, words: str) -> None:
+        """Write the claim at the server."""
+        self._programs.tell(["qmgr", "-c", f'set server resources_available.{resource} = "{_checked(CLAIM, words)}"'])
+
+    def disclaim(self, resource: str) -> None:
+        """Take it off."""
+        self._programs.tell(["qmgr", "-c", f"unset server resources_available.{resource}"])
+
+
+def _checked(rule: re.Pattern[str], words: str) -> str:
+    if not rule.fullmatch(words):
+        raise CommandRefused(f"cannot be told to PBS: {words[:80]!r}")
+    return words

@@ -1,0 +1,55 @@
+"""What PBS's programs print otherwise than as JSON: reservations, and the list of custom resources."""
+
+from __future__ import annotations
+
+import re
+
+from cpsched_bridge.adapters.pbs.records import Record, ResourceKind
+from cpsched_bridge.errors import BackendUnavailable
+
+_RESERVATION = re.compile(r"Resv ID:[ \t]*(\S+)", re.ASCII)
+_RESOURCE = re.compile(r"Resource[ \t]+(\S+)", re.ASCII)
+_ATTRIBUTE = re.compile(r"[ \t]*([A-Za-z_][\w.]*)[ \t]*=[ \t]?(.*)", re.ASCII)
+
+
+def reservations(text: str) -> dict[str, Record]:
+    """Records of reservations by name, as `pbs_rstat -F` prints them; long lines go on after a tab.
+
+    Raises `BackendUnavailable` where a name stands there twice, and for what is no such text.
+    """
+    found: dict[str, Record] = {}
+    record: Record | None = None
+    for line in text.replace("\n\t", "").splitlines():
+        if not line.strip():
+            continue
+        head = _RESERVATION.fullmatch(line.strip()) if not line[:1].isspace() else None
+        if head is not None:
+            if head[1] in found:
+                raise BackendUnavailable(f"pbs_rstat: tells of {head[1]} twice")
+            record = found[head[1]] = {}
+            continue
+        said = _ATTRIBUTE.fullmatch(line)
+        if record is None:
+            raise BackendUnavailable(f"pbs_rstat: {line[:60]!r}")
+        if said is not None:
+            record.setdefault(said[1], said[2].strip())
+    return found
+
+
+def resources(text: str) -> dict[str, ResourceKind]:
+    """Custom resources by name, as `qmgr -c 'list resource'` prints them."""
+    found: dict[str, ResourceKind] = {}
+    name = ""
+    for line in text.splitlines():
+        head = _RESOURCE.fullmatch(line.strip())
+        said = _ATTRIBUTE.fullmatch(line)
+        if head is not None and not line[:1].isspace():
+            name = head[1]
+            found[name] = ResourceKind("string")
+        elif said is not None and name in found:
+            kind = found[name]
+            if said[1] == "type":
+                found[name] = ResourceKind(said[2].strip(), kind.flags)
+            elif said[1] == "flag":
+                found[name] = ResourceKind(kind.type, said[2].strip())
+    return found

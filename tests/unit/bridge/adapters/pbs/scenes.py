@@ -1,0 +1,80 @@
+"""A PBS that is not there: records after a real server's answers, and the commands that change them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cpsched_bridge.adapters.pbs.backend import PbsBackend
+from cpsched_bridge.adapters.pbs.records import Reading, Record
+from cpsched_bridge.adapters.pbs.transport import wording
+from cpsched_bridge.adapters.pbs.transport.json_text import objects
+from cpsched_bridge.adapters.pbs.transport.programs import Programs
+from cpsched_bridge.errors import BackendError
+
+RECORDED = Path(__file__).parent / "recorded"
+NOW_S = 1795426890
+
+
+def recorded(jobs: str = "queued.json", vnodes: str = "vnodes.json") -> Reading:
+    """A reading of a real server: OpenPBS 23.06.06, one host with three vnodes of four processors."""
+
+    def read(name: str, kind: str) -> dict[str, Record]:
+        return objects((RECORDED / name).read_text(), kind).records
+
+    (server,) = read("server.json", "Server").values()
+    resources = wording.resources((RECORDED / "resources.txt").read_text())
+    queues, nodes = read("queues.json", "Queue"), read(vnodes, "nodes")
+    return Reading(NOW_S, server, read(jobs, "Jobs"), queues, nodes, {}, resources)
+
+
+@dataclass
+class Site:
+    """Both ends of the backend: what it reads, and what it tells."""
+
+    seen: Reading = field(default_factory=recorded)
+    told: list[tuple[str, ...]] = field(default_factory=list)
+    fails: dict[str, BackendError] = field(default_factory=dict)
+    """By command, what it raises."""
+
+    def read(self) -> Reading:
+        return self.seen
+
+    def jobs_and_queues(self) -> tuple[Any, Any]:
+        return self.seen.jobs, self.seen.queues
+
+    def queues(self) -> Any:
+        return self.seen.queues
+
+    def server(self) -> Record:
+        return self.seen.server
+
+    def past(self, within_s: float) -> dict[str, Record]:
+        return {}
+
+    def _tell(self, *words: str) -> None:
+        self.told.append(words)
+        if words[0] in self.fails:
+            raise self.fails[words[0]]
+
+    def run(self, job: str, placed: str, within_s: float) -> None:
+        self._tell("run", job, placed)
+
+    def set_started(self, queue: str, started: bool) -> None:
+        self._tell("started", queue, str(started))
+        self.seen.queues[queue]["started"] = str(started)
+
+    def move(self, job: str, queue: str) -> None:
+        self._tell("move", job, queue)
+
+    def claim(self, resource: str, words: str) -> None:
+        self._tell("claim", words)
+        self.seen.server["resources_available"] = {resource: words}
+
+    def disclaim(self, resource: str) -> None:
+        self._tell("disclaim")
+        self.seen.server.pop("resources_available")
+
+    def backend(self, left_queue: str = "leftq") -> PbsBackend:
+        return PbsBackend(Programs(), ("managed",), left_queue, reader=self, tells=self)  # type: ignore[arg-type]

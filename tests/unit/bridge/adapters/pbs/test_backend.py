@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import pytest
+
+from cpsched_bridge.adapters.pbs.doctor import Surroundings, checks_of
+from cpsched_bridge.cycle.hand_back import hand_all_back
+from cpsched_bridge.errors import BackendTimeout, CommandRefused
+from cpsched_bridge.ports import NOT_SENT, Claim, Hold, Observation, StandsAside, StartOrder
+from cpsched_bridge.store.ledger import Ledger
+from tests.unit.bridge.adapters.pbs.scenes import Site, recorded
+
+
+def order(seen: Observation, number: int, *nodes: tuple[str, int]) -> StartOrder:
+    return StartOrder(next(each.job for each in seen.pending if each.job.id == number), nodes)
+
+
+def test_jobs_of_a_closed_queue_are_held_for_the_bridge_and_those_that_somebody_holds_are_not() -> None:
+    seen = Site().backend().observe()
+    holds = {each.label: each.hold for each in seen.pending}
+    assert holds["0"] is Hold.PLUGIN
+    assert {holds[held] for held in ("4", "5", "6", "7", "9")} == {Hold.USER}
+    why = {each.label: each.job.ineligible for each in seen.pending}
+    assert (why["8"], why["9"]) == ("begin time", "held (s) until other jobs are over")
+
+
+def test_requests_are_read_and_what_cannot_be_said_is_left_with_the_reason() -> None:
+    seen = Site().backend().observe()
+    asked = {each.label: each.job.request for each in seen.pending}
+    assert seen.cluster.resources == ("ncpus", "mem", "ngpus")
+    assert (asked["0"].units, asked["0"].per_unit) == (1, (2, 1024, 0))
+    assert (asked["2"].units, asked["2"].per_unit) == (1, (4, 200, 0)), "chunks of two kinds fit onto one vnode"
+    assert asked["10"].per_unit == (1, 0, 1)
+    assert (asked["11"].units, asked["11"].per_unit, asked["11"].exclusive) == (1, (2, 0, 0), True)
+    assert asked["12"].distinct
+    assert seen.cluster.node_sets[asked["17"].node_set].tolist() == [False, False, True, False]
+    assert {each.label: each.reason for each in seen.left} == {
+        "1": "place=scatter where hosts have several vnodes",
+        "13": "whole hosts, which have several vnodes",
+        "14": "place=group=host",
+        "15": "place=scatter where hosts have several vnodes",
+        "19": "has a minimum walltime",
+    }
+    assert all(each.held_for_us for each in seen.left)
+
+
+def test_running_jobs_are_where_pbs_put_them_and_those_that_begin_are_not_seen_running_yet() -> None:
+    seen = Site(recorded("running.json", "vnodes-running.json")).backend().observe()
+    where = {each.job.id: each.placement for each in seen.running}
+    assert where[0] == ((1, 1),)
+    assert where[1] == ((2, 1), (3, 1))
+    assert where[3 << 41 | 3] == ((2, 1),), "subjob 3[2]"
+    assert seen.labels == {3 << 41 | 3: "3[2]"}
+    assert {each.label: each.hold for each in seen.pending}["10"] is Hold.NONE, "substate 41"
+    assert 10 not in where
+
+
+def test_a_start_says_each_chunk_and_takes_no_more_than_is_free() -> None:
+    site = Site()
+    backend = site.backend()
+    seen = backend.observe()
+    orders = [
+        order(seen, 2, ("vm[0]", 1)),
+        order(seen, 0, ("vm[0]", 1)),
+        order(seen, 12, ("vm[1]", 1), ("vm[2]", 1)),
+    ]
+    assert [each.result for each in backend.start(orders)] == ["done", "refused", "done"]
+    assert site.told == [
+        ("run", "2.vm", "(vm[0]:ncpus=2)+(vm[0]:ncpus=1:mem=100mb)+(vm[0]:ncpus=1:mem=100mb)"),
+        ("run", "12.vm", "(vm[1]:ncpus=1)+(vm[2]:ncpus=1)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"Hold_Types": "u", "job_state": "H"}, "held (u)"),
+        ({"job_state": "R", "substate": "42"}, "has begun"),
+        ({"queue": "leftq"}, "is not the bridge's"),
+        ({"schedselect": "1:ncpus=1"}, "asks for something else"),
+    ],
+)
+def test_what_has_changed_since_the_decision_is_not_started(change: dict[str, str], why: str) -> None:
+    site = Site()
+    backend = site.backend()
+    orders = [order(backend.observe(), 0, ("vm[0]", 1))]
+    site.seen.jobs["0.vm"].update(change)
+    (outcome,) = backend.start(orders)
+    assert outcome.result == "refused"
+    assert why in outcome.detail
+    assert not site.told
+
+
+@pytest.mark.parametrize("state", ["offline", "job-exclusive", "down"])
+def test_nothing_is_started_where_no_room_is(state: str) -> None:
+    site = Site()
+    backend = site.backend()
+    orders = [order(backend.observe(), 0, ("vm[0]", 1))]
+    site.seen.vnodes["vm[0]"]["state"] = state
+    assert backend.start(orders)[0].result == "refused"
+    assert not site.told
+
+
+def test_nothing_is_started_in_an_open_queue_nor_on_a_vnode_that_the_job_did_not_choose() -> None:
+    site = Site()
+    backend = site.backend()
+    seen = backend.observe()
+    assert "may not run on" in backend.start([order(seen, 17, ("vm[0]", 1))])[0].detail
+    site.seen.queues["managed"]["started"] = "True"
+    assert "open to PBS" in backend.start([order(seen, 0, ("vm[0]", 1))])[0].detail
+    assert not site.told
+
+
+def test_after_a_start_without_an_answer_no_other_one_is_sent() -> None:
+    site = Site(fails={"run": BackendTimeout("no answer")})
+    backend = site.backend()
+    seen = backend.observe()
+    lost, unsent = backend.start([order(seen, 0, ("vm[0]", 1)), order(seen, 10, ("vm[2]", 1))])
+    assert (lost.result, unsent.result) == ("unknown", "refused")
+    assert unsent.detail.startswith(NOT_SENT)
+    assert len(site.told) == 1
+
+
+def test_adopting_closes_the_queue_once_and_standing_aside_opens_it() -> None:
+    site = Site()
+    site.seen.queues["managed"]["started"] = "True"
+    backend = site.backend()
+    assert {each.hold for each in backend.observe().pending} == {Hold.NONE, Hold.USER}
+    assert [each.result for each in backend.hold([0, 2, 4, 999])] == ["done", "done", "refused", "refused"]
+    assert site.told == [("started", "managed", "False")]
+    backend.observe()
+    assert list(backend.stand_aside()) == []
+    assert site.told[1:] == [("started", "managed", "True")]
+    assert list(backend.stand_aside()) == []
+    assert len(site.told) == 2, "nothing is left to open"
+
+
+def test_a_queue_that_somebody_else_opens_is_left_to_pbs_until_it_is_closed_again() -> None:
+    site = Site()
+    backend = site.backend()
+    backend.observe()
+    backend.hold([0])
+    site.seen.queues["managed"]["started"] = "True"
+    seen = backend.observe()
+    assert {each.hold for each in seen.pending} == {Hold.USER}
+    assert "opened by somebody else" in seen.notes[0]
+    assert backend.hold([0])[0].result == "refused"
+    site.seen.queues["managed"]["started"] = "False"
+    assert Hold.PLUGIN in {each.hold for each in backend.observe().pending}
+    assert not site.told
+
+
+def test_a_job_that_is_handed_back_is_moved_out_of_a_closed_queue_and_an_array_as_a_whole() -> None:
+    site = Site()
+    backend = site.backend()
+    outcomes = backend.hand_back([1, 2 << 41 | 3, 3 << 41 | 3])
+    assert [each.result for each in outcomes] == ["done"] * 3
+    assert site.told == [("move", "1.vm", "leftq"), ("move", "3[].vm", "leftq")]
+    site.seen.queues["managed"]["started"] = "True"
+    assert backend.hand_back([0])[0].result == "done"
+    assert len(site.told) == 2
+    site.seen.queues["managed"]["started"] = "False"
+    assert "left_queue" in site.backend(left_queue="").hand_back([0])[0].detail
+
+
+def test_a_bridge_that_stops_opens_its_queues_also_where_no_job_waits(ledger: Ledger) -> None:
+    site = Site()
+    site.seen.jobs.clear()  # type: ignore[attr-defined]
+    backend = site.backend()
+    assert isinstance(backend, StandsAside)
+    assert hand_all_back(backend, ledger, "the bridge stops") == []
+    assert site.told == [("started", "managed", "True")]
+
+
+def test_a_bridge_that_stops_beside_another_one_leaves_the_queues_closed(ledger: Ledger) -> None:
+    site = Site()
+    assert hand_all_back(site.backend(), ledger, "the bridge stops", lambda _: True) == []
+    assert site.told == []
+
+
+def test_a_queue_that_cannot_be_opened_is_told(ledger: Ledger) -> None:
+    site = Site(fails={"started": CommandRefused("Unauthorized Request")})
+    assert any("may still be closed: Unauthorized" in each for each in hand_all_back(site.backend(), ledger, "stops"))
+
+
+def test_a_claim_stands_until_another_one_is_there() -> None:
+    site = Site()
+    backend = site.backend()
+    mine, theirs = Claim("a", "1", 1, "login1:/var/lib/cpsched"), Claim("b", "2", 1, "elsewhere")
+    assert backend.claim(mine, None)
+    assert backend.observe().claim == mine
+    assert not backend.claim(theirs, None)
+    backend.disclaim(theirs)
+    assert backend.observe().claim == mine
+    backend.disclaim(mine)
+    assert backend.observe().claim is None
+
+
+def test_a_job_that_ran_and_is_gone_has_ended() -> None:
+    site = Site(recorded("running.json", "vnodes-running.json"))
+    backend = site.backend()
+    backend.observe()
+    del site.seen.jobs["0.vm"]  # type: ignore[attr-defined]
+    assert [each.job.id for each in backend.observe().ended] == [0]
+    assert backend.observe().ended == ()
+
+
+def test_limits_count_what_runs_of_whom_they_are_about() -> None:
+    site = Site(recorded("running.json", "vnodes-running.json"))
+    site.seen.queues["managed"]["max_run"] = ("[u:PBS_GENERIC=3]", "[u:bob=9]")
+    site.seen.server["max_run_res"] = {"ncpus": "[o:PBS_ALL=20]"}
+    seen = site.backend().observe()
+    assert seen.limits is not None
+    checks = {check.whose: check for each in seen.limits.standings.values() for check in each.checks}
+    assert (checks["user bob in queue managed"].limit, checks["all jobs"].limit) == (9, 20)
+    assert seen.limits.used[checks["all jobs"].counter] >= 6
+
+
+def test_the_doctor_wants_a_queue_for_jobs_that_are_left_and_a_manager() -> None:
+    seen = recorded()
+    found = {each.name: each for each in checks_of(seen, Surroundings(("managed",), "", "ada", ("login1",)))}
+    assert not found["left_queue"].ok
+    assert not found["privilege"].ok
+    assert found["claim"].ok
+    seen.server["managers"] = "ada@login*,bob@vm"
+    good = {each.name: each for each in checks_of(seen, Surroundings(("managed",), "leftq", "ada", ("login1",)))}
+    assert all(each.ok for each in good.values())
+    bad = {each.name: each for each in checks_of(seen, Surroundings(("managed",), "managed", "bob", ("login1",)))}
+    assert not bad["left_queue"].ok
+    assert not bad["privilege"].ok
