@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from cpsched_bridge.adapters.pbs.records import Reading
 from cpsched_bridge.adapters.pbs.transport.programs import Programs, judge
 from cpsched_bridge.adapters.pbs.transport.reading import Reader
-
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
 from tests.chaos.site import Fuse
 from tests.pbs import printing

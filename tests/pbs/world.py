@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cpsched_bridge.adapters.pbs.backend import PbsBackend
-
 from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched_bridge.adapters.pbs.backend import PbsBackend
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.report import CycleReport
 from tests.bridges import a_bridge
