@@ -15,8 +15,9 @@ CORE = [
     "RunningJob", "Scene", "Snapshot", "Starts", "UnknownName", "Unloadable", "Violation", "Wait", "plan", "verify",
 ]  # fmt: skip
 SIMULATOR = [
-    "Comparison", "Dialect", "METRICS", "Picture", "Schedule", "Simulation", "TraceJob", "Workload", "compare",
-    "draw_bars", "draw_distributions", "draw_shares", "draw_use", "load", "recorded", "simulate",
+    "Comparison", "Dialect", "METRICS", "Picture", "Results", "Schedule", "Simulation", "TraceJob",
+    "Workload", "compare", "draw_bars", "draw_distributions", "draw_shares", "draw_use", "load", "recorded",
+    "run_study", "simulate",
 ]  # fmt: skip
 
 
