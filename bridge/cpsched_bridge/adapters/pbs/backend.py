@@ -26,7 +26,6 @@ from cpsched_bridge.adapters.pbs.translation.queues import Queue, managed
 from cpsched_bridge.adapters.pbs.transport.commands import Tells
 from cpsched_bridge.adapters.pbs.transport.programs import Programs
 from cpsched_bridge.adapters.pbs.transport.reading import Reader
-from cpsched_bridge.adapters.shared.claim_words import words_of
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import (
     NOT_SENT,
@@ -270,7 +269,7 @@ class PbsBackend:
         if observation.claim_of(self._reader.server()) != instead_of:
             return False
         try:
-            self._tells.claim(CLAIM, words_of(claim))
+            self._tells.claim(CLAIM, observation.claim_words(claim))
         except BackendTimeout as error:
             raise BackendUnavailable(str(error)) from error
         return observation.claim_of(self._reader.server()) == claim

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +18,7 @@ from cpsched_bridge.adapters.pbs.translation.running import RUNNING, amounts_on,
 from cpsched_bridge.adapters.pbs.translation.units import duration_s, time_s
 from cpsched_bridge.adapters.pbs.translation.unmodelled import UNREADABLE
 from cpsched_bridge.adapters.shared.allocation import as_allocated
-from cpsched_bridge.adapters.shared.claim_words import claim_in
+from cpsched_bridge.adapters.shared.claim_words import claim_in, words_of
 from cpsched_bridge.ports import Claim, Observation
 
 CLAIM = "cpsched_claim"
@@ -123,7 +124,16 @@ def _counts(record: Record) -> bool:
 def claim_of(server: Record) -> Claim | None:
     """The claim that stands at the server."""
     words = texts_of(server, "resources_available").get(CLAIM, "")
-    return claim_in(words, f"whoever set {CLAIM}") if words else None
+    if not words:
+        return None
+    with contextlib.suppress(ValueError):  # else they are somebody else's words
+        words = bytes.fromhex(words).decode()
+    return claim_in(words, f"whoever set {CLAIM}")
+
+
+def claim_words(claim: Claim) -> str:
+    """The claim in digits: `qmgr` takes no other signs in a value for granted."""
+    return words_of(claim).encode().hex()
 
 
 def finished(jobs: Mapping[str, Record], machine: Machine) -> Sequence[EndedJob]:

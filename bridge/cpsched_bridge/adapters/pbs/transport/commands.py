@@ -13,7 +13,7 @@ from cpsched_bridge.errors import CommandRefused
 
 QUEUE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 PLACED = re.compile(r"\([A-Za-z0-9\[\]._,-]+(?::[A-Za-z][\w-]*=[\w.]+)+\)(?:\+\([^()\s;|&'\"`$\\]+\))*", re.ASCII)
-CLAIM = re.compile(r"[A-Za-z0-9%&=:/._~+-]{1,1000}", re.ASCII)
+CLAIM = re.compile(r"[0-9a-f]{1,2000}", re.ASCII)
 
 
 class Tells:
