@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test check fuzz damages bounds chaos soak mutants mutants-by-hand kernels lint coverage bundle release-check test-pbs bench docs docs-serve docs-pages picture clean
+.PHONY: help demo test check fuzz damages bounds chaos soak mutants mutants-by-hand kernels lint coverage bundle release-check test-pbs bench studies docs docs-serve docs-pages picture clean
 .DEFAULT_GOAL := test
 
 help:                           ## this list
@@ -69,6 +69,12 @@ test-pbs: kernels               ## the live tests against the PBS whose commands
 
 bench: $(VENV)/.installed       ## speed and memory, printed beside the reference figures
 	$(BIN)/python -m tests.benchmarks
+
+studies: kernels                ## the papers' studies run anew, in build/studies; then whether the landed results are of today's code and traces
+	@for study in $(or $(STUDY),$(notdir $(wildcard studies/*))); do \
+	  $(BIN)/cpsched study studies/$$study/study.yaml --out build/studies/$$study >/dev/null || echo "$$study: not all cases have figures"; \
+	  echo "$$study, as landed:"; $(BIN)/cpsched study verify studies/$$study/results.jsonl --study studies/$$study/study.yaml --sample 0; \
+	done
 
 docs: $(VENV)/.installed        ## the site, in build/site; every warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -13,6 +13,7 @@ from docs.scripts import (
     family,
     figures,
     floor,
+    papers,
     plans,
     reasons,
     reference,
@@ -40,6 +41,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "reasons": reasons.tables,
     "releases": releases.tested,
     "studies": studies.verdicts,
+    "debs24": papers.debs24,
     "tuned": tuned.numbers,
     **{f"plan {name}": (lambda name=name: plans.example(name)) for name in plans.SHOWN},
 }

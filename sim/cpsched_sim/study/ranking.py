@@ -21,6 +21,8 @@ import numpy as np
 from cpsched.metrics import METRICS
 
 LEVEL = 0.95
+LARGEST_LOG = 700.0
+"""Beyond it exp() overflows; two units and many comparisons make intervals that wide."""
 WORKLOAD = ("trace", "system", "load", "window", "site_policy")
 HIGHER = {row.name for row in METRICS if row.better == "higher"}
 
@@ -71,7 +73,7 @@ def compared(
     if len(units) < 2:
         return Ratio(math.exp(centre), None, None, len(units), of)
     wide = quantile(0.5 + level / 2, len(units) - 1) * float(np.std(units, ddof=1)) / math.sqrt(len(units))
-    return Ratio(math.exp(centre), math.exp(centre - wide), math.exp(centre + wide), len(units), of)
+    return Ratio(math.exp(centre), math.exp(centre - wide), math.exp(min(centre + wide, LARGEST_LOG)), len(units), of)
 
 
 def ranking(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[Place]:

@@ -88,3 +88,8 @@ def test_only_what_all_have_is_ranked():
 
 def test_a_figure_of_zero_has_no_ratio():
     assert compared([row("x", 0.0), row("y", 1.0)], "bsld", "x", "y") is None
+
+
+def test_two_workloads_and_many_policies_have_intervals_without_end():
+    rows = [row(f"p{at}", 1.0 + at * scale, trace) for at in range(20) for trace, scale in (("a", 1), ("b", 9))]
+    assert all(len(place.alike) == 19 for place in ranking(rows, "bsld"))
