@@ -72,10 +72,12 @@ def mean(metric: str, more: str = HERE, label: str = "") -> str:
 # ------------------------------------------------------------------------------------------ what an operator sees first
 
 AT_A_GLANCE = (
-    Panel("Mode", "What the bridge does: control starts jobs, shadow only decides, paused hands jobs back.", "none",
-          ((f'sum by (instance) (2 * cpsched_mode{{{HERE}, mode="control"}} or cpsched_mode{{{HERE}, mode="shadow"}})',
+    Panel("Mode", "What the bridge does: control starts jobs, advise orders Slurm's list, shadow only decides, paused "
+          "hands jobs back.", "none",
+          ((f'sum by (instance) (3 * cpsched_mode{{{HERE}, mode="control"}} or 2 * cpsched_mode{{{HERE}, '
+            f'mode="advise"}} or cpsched_mode{{{HERE}, mode="shadow"}})',
             "{{instance}}"),),
-          words=(("0", "paused", "red"), ("1", "shadow", "blue"), ("2", "control", "green"))),
+          words=(("0", "paused", "red"), ("1", "shadow", "blue"), ("2", "advise", "green"), ("3", "control", "green"))),
     Panel("Since the last good cycle", "Above a minute, CpschedNoGoodCycle fires.", "s",
           ((f"time() - cpsched_last_success_timestamp_seconds{{{HERE}}}", "{{instance}}"),), bounds=(10, 60)),
     Panel("Failed cycles", "Share of cycles that failed in ten minutes.", "percentunit",
@@ -165,6 +167,16 @@ DECISIONS = Board(
                   ((f"cpsched:limit_hits:ratio15m{{{HERE}}}", "at the limit"),
                    (f"cpsched:fallbacks:ratio15m{{{HERE}}}", "fallback"))),
         )),
+        ("Advice and tuner", (
+            Panel("Order", "In mode advise: the share of pairs of jobs that Slurm's list has in the plan's order.",
+                  "percentunit", ((f"cpsched_advice_order_ratio{{{HERE}}}", "{{instance}}"),)),
+            Panel("Told", "In mode advise: jobs per second that are given other points.", "ops",
+                  ((f"rate(cpsched_advice_changes_total{{{HERE}}}{RATE})", "{{instance}}"),)),
+            Panel("Tuner", "Score of what the tuner would take, and of what it took, against what was before: below 1 "
+                  "is better.", "none",
+                  ((f"cpsched_tuning_expected_ratio{{{HERE}}}", "expected {{instance}}"),
+                   (f"cpsched_tuning_came_ratio{{{HERE}}}", "came {{instance}}"))),
+        )),
         ("What goes wrong", (
             Panel("Cycles by result", "Cycles per second.", "ops",
                   ((shares("cpsched_cycles_total", "result"), "{{result}}"),), stacked=True),
@@ -220,6 +232,13 @@ PREDICTIONS = Board(
                   ((shares("cpsched_start_promise_error_seconds_count", "direction"), "{{direction}}"),), stacked=True),
             Panel("An hour late or more", "Share of starts over six hours; at 25 % CpschedPromisesSlip fires.",
                   "percentunit", ((f"cpsched:late_starts:ratio6h{{{HERE}}}", "{{instance}}"),)),
+        )),
+        ("Intervals", (
+            Panel("Told intervals", "Starts per second of jobs that were told an interval, by what became of it.",
+                  "ops", ((shares("cpsched_start_intervals_total", "outcome"), "{{outcome}}"),), stacked=True),
+            Panel("Held", "Share of told intervals that held, over a day: 8 in 10 are to. Below 60 % "
+                  "CpschedIntervalsMiss fires.", "percentunit",
+                  ((f"cpsched:held_intervals:ratio1d{{{HERE}}}", "{{instance}}"),)),
         )),
     ),
 )  # fmt: skip

@@ -73,6 +73,8 @@ class SiteJob:
     """Who: bridge or admin."""
     old_pin: bool = False
     """Whether it was requeued with the node list of its last start still on it."""
+    held_after: int = 0
+    """So many readings had been taken when somebody held it."""
 
     @property
     def pending(self) -> bool:
@@ -105,6 +107,9 @@ class Site:
     """Faults of the next commands or readings: (kind, a number that says where in the batch)."""
     unseen: int | None = None
     """A job of the bridge that the next reading does not show, though nothing happened to it."""
+    readings: int = 0
+    unread: bool = False
+    """Whether the last reading failed."""
     stalls: int = 0
     """So many of the next starts are not carried out."""
     fuse: Fuse = field(default_factory=Fuse)
@@ -136,7 +141,7 @@ class Site:
         self.note(f"job {job.job.id} is cancelled")
 
     def hold_for(self, job: SiteJob, who: str) -> None:
-        job.held_by = who
+        job.held_by, job.held_after = who, self.readings
         self.note(f"job {job.job.id} is held by its {who}" if who == "owner" else f"job {job.job.id} is held by {who}")
 
     def release(self, job: SiteJob) -> None:
@@ -146,6 +151,7 @@ class Site:
     def requeue(self, job: SiteJob, held: bool) -> None:
         self.ended.append(EndedJob(job.job, *self._times(job)))
         job.start_s, job.placement, job.held_by = None, (), "admin" if held else "nobody"
+        job.held_after = self.readings
         job.requeues += 1
         job.released_s, job.old_pin = self.time_s, bool(job.pin)
         self.note(f"job {job.job.id} is requeued{' and held by admin' if held else ''}")
@@ -294,7 +300,8 @@ class Site:
         if job.held_by == "admin":
             if self.plugin:
                 return Outcome(id, "refused", "held by an administrator")
-            self.wrongs.append(f"job {id} is handed back against an administrator's hold")
+            if not self.unread or job.held_after < self.readings:
+                self.wrongs.append(f"job {id} is handed back against an administrator's hold")
         job.pin, job.stalled, job.old_pin = (), False, False
         self.fuse.burn()
         job.held_by = "nobody"
@@ -353,7 +360,9 @@ class SiteBackend:
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         self.site.fuse.burn()
+        self.site.unread = True
         self._maybe_fail("observe")
+        self.site.readings, self.site.unread = self.site.readings + 1, False
         seen = self.site.reading(self._told)
         self._told += len(seen.ended)
         self.startable = frozenset(p.job.id for p in seen.pending if p.hold in (Hold.PLUGIN, Hold.ADMIN))

@@ -540,7 +540,9 @@ class Slurm:
         return json.loads(output) if output.strip() else None
 
     def reset(self) -> None:
-        """An empty queue, all nodes idle, no reservations, the plugin off; whatever the test before left behind."""
+        """An empty queue, all nodes idle, no reservations, no bridge, the plugin off; whatever the test before left."""
+        if self._python_container is not None:  # one that lived on would play along in every test after it
+            docker("exec", self._python_container, "pkill", "-KILL", "-f", "cpsched_bridge", check=False)
         for service, (identity, state) in self._states().items():
             if state == "paused":
                 docker("unpause", identity)

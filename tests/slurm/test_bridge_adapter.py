@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.harness import Slurm, wait_until
+from tests.slurm.harness import TRANSPORT, Slurm, wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -269,6 +269,7 @@ backend = SlurmBackend(transport)
 """A backend that does not wait long."""
 
 
+@pytest.mark.skipif(TRANSPORT == "cli", reason="the transport has no process that stays")
 def test_the_child_killed_or_hung_in_mid_call_is_a_failed_call_and_the_next_one_works(slurm: Slurm) -> None:
     told = python(
         slurm,

@@ -47,6 +47,7 @@ def test_a_bridge_that_compiles_says_so_and_keeps_nobody_waiting(slurm: Slurm) -
     assert doing() == ""
     later = slurm.sbatch("-n1", "-t1")
     slurm.wait_for_state(later, "COMPLETED", 60)
-    assert bridge.ledger()[later].state in ("running", "ended", "gone"), "the bridge started it"
+    started = lambda: bridge.ledger()[later].state in ("running", "ended", "gone")  # noqa: E731
+    wait_until(started, 30, "the ledger says that the bridge started it")
     assert bridge.events().count("decision_timeout") == 0
     bridge.stop()

@@ -231,7 +231,7 @@ METRICS: tuple[Metric, ...] = (
            seen(lambda c: c.report.rival is not None)),
     Metric("counter", "cpsched_events", "Events by kind, as in the journal.",
            lambda c: [((h.kind,), float(h.times)) for h in c.report.happenings],
-           ("kind",), 12, _singles("start_failed", "start_refused")),
+           ("kind",), 12, _singles("start_failed", "start_refused", "tuning_failed")),
     Metric("counter", "cpsched_commands", "Commands sent, per job, by kind and result.",
            lambda c: [((_COUNTED_AS.get(kind, kind), o.result), 1.0) for kind, o in c.report.outcomes],
            ("kind", "result"), 12, tuple((kind, result) for kind in SENT for result in get_args(Result))),
