@@ -6,6 +6,9 @@ BIN    := $(VENV)/bin
 .PHONY: help demo test check fuzz damages bounds chaos soak mutants mutants-by-hand kernels lint coverage bundle release-check test-pbs bench studies docs docs-serve docs-pages picture clean
 .DEFAULT_GOAL := test
 
+# Images set it; without bytecode each of the thousand processes that tests start compiles the packages anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 help:                           ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name sentence; do printf '%-17s %s\n' "$$name" "$$sentence"; done
 

@@ -77,6 +77,8 @@ class FakeCluster:
     speaks: str = ""
     starts_in_one_change: bool = True
     _told: set[tuple[int, int]] = field(default_factory=set)
+    _pending_before: dict[int, PendingJob] = field(default_factory=dict)
+    """Pending jobs as the last reading had them: those that are as they were are the same objects, as over Slurm."""
 
     # what people and time do -----------------------------------------------------------------------------------
 
@@ -158,7 +160,7 @@ class FakeCluster:
             self.now_s,
             self.cluster,
             self.free(),
-            tuple(PendingJob(f.job, f.hold, bool(f.pin)) for f in jobs if f.pending and f.job.id not in left),
+            tuple(self._pending(f) for f in jobs if f.pending and f.job.id not in left),
             tuple(RunningJob(f.job, f.start_s or 0, f.placement) for f in jobs if f.running),
             tuple(news),
             tuple(self.left),
@@ -166,6 +168,13 @@ class FakeCluster:
             claim=self.claimed,
             labels=self.labels,
         )
+
+    def _pending(self, fake: FakeJob) -> PendingJob:
+        id, hold, pinned = fake.job.id, fake.hold, bool(fake.pin)
+        before = self._pending_before.get(id)
+        if before is None or before.job is not fake.job or before.hold is not hold or before.pinned != pinned:
+            before = self._pending_before[id] = PendingJob(fake.job, hold, pinned)
+        return before
 
     def history(self) -> Sequence[EndedJob]:
         return self.past

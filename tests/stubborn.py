@@ -37,6 +37,8 @@ class StubbornCluster(FakeCluster):
     runs_s: dict[int, int] = field(default_factory=dict)
     started_s: dict[int, int] = field(default_factory=dict)
     """When each of the others began."""
+    _shown_before: dict[int, tuple[PendingJob, PendingJob]] = field(default_factory=dict)
+    """Pending jobs as they are and as the last reading had them: the same objects as long as nothing changes."""
 
     def submit_stubborn(self, job: Job, kind: str) -> None:
         """A job that never starts in this way."""
@@ -69,7 +71,14 @@ class StubbornCluster(FakeCluster):
 
     def read(self) -> Observation:
         seen = super().read()
-        return replace(seen, pending=tuple(self._shown(each) for each in seen.pending))
+        before = self._shown_before
+        self._shown_before = {
+            each.job.id: known
+            if (known := before.get(each.job.id)) is not None and known[0] is each
+            else (each, self._shown(each))
+            for each in seen.pending
+        }
+        return replace(seen, pending=tuple(shown for _, shown in self._shown_before.values()))
 
     def _shown(self, pending: PendingJob) -> PendingJob:
         job, kind = pending.job, self.kinds.get(pending.job.id)

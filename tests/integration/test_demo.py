@@ -2,12 +2,14 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
 
+from cpsched.compile.cache import folders
 from tests.patience import ENOUGH_S
 
 DEMO = [sys.executable, "-m", "cpsched_bridge.program.cli", "demo", "--dispatcher", "easy", "--baseline", "fcfs"]
@@ -15,17 +17,17 @@ DEMO = [sys.executable, "-m", "cpsched_bridge.program.cli", "demo", "--dispatche
 
 def test_the_demo_ends_with_both_policies_side_by_side():
     done = subprocess.run(
-        [*DEMO, "--jobs", "1000", "--seconds", "1", "--mornings", "2"], capture_output=True, text=True, timeout=ENOUGH_S
+        [*DEMO, "--jobs", "250", "--seconds", "1", "--mornings", "2"], capture_output=True, text=True, timeout=ENOUGH_S
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     table = {line.split("│")[1].strip(): line.split("│")[2:4] for line in done.stdout.splitlines() if "│" in line}
-    assert [cell.strip() for cell in table["jobs"]] == ["2,000", "2,000"]
+    assert [cell.strip() for cell in table["jobs"]] == ["500", "500"]
     waits = [float(cell.strip().removesuffix(" s").replace(",", "")) for cell in table["wait, mean"]]
     assert 0 < waits[0] < waits[1], "backfilling waits less than first come, first served"
-    assert re.search(r"mean wait of easy beside fcfs: -\d+ %; better in 2, worse in 0 of 2 mornings", done.stdout)
+    assert re.search(r"mean wait of easy beside fcfs: -\d+ %; better in 1, worse in 0 of 2 mornings", done.stdout)
     assert "of easy beside slurm" not in done.stdout
-    assert re.search(r"queue \d+, running \d+, ended \d+ of 1000", done.stdout)
+    assert re.search(r"queue \d+, running \d+, ended \d+ of 250", done.stdout)
 
 
 def test_ctrl_c_leaves_cleanly_and_metrics_are_served_meanwhile():
@@ -47,16 +49,40 @@ def test_ctrl_c_leaves_cleanly_and_metrics_are_served_meanwhile():
     assert "Traceback" not in err
 
 
+SHOW = """
+import sys
+from cpsched.compile.cache import FILED
+from cpsched_bridge.program import cli, demo
+
+class Screen(demo.Console):
+    def print(self, *words, **how):
+        super().print(*words, **how)
+        opened.append(len(FILED))
+
+opened, demo.Console = [], Screen
+sys.argv[0] = "cpsched"
+try:
+    cli.main()
+finally:
+    print("opened before the show and at its end:", opened[0], opened[-1])
+"""
+
+
 def test_right_after_install_the_demo_compiles_first_and_no_decision_is_charged_with_it(tmp_path):
-    """An empty cache: each kernel is compiled, and that is said, before the first line of the show."""
+    """Before the first line of the show, kernels that are missing are compiled, which is said, and all are opened."""
+    for file in {file.name: file for folder in folders() for file in folder.glob("*.bin")}.values():
+        if ".plan_placed." not in file.name:
+            shutil.copy(file, tmp_path)
     done = subprocess.run(
-        [*DEMO, "--jobs", "300", "--seconds", "1", "--mornings", "1"],
+        [sys.executable, "-c", SHOW, *DEMO[3:], "--jobs", "100", "--seconds", "1", "--mornings", "1"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         env={**os.environ, "CPSCHED_CACHE_DIR": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    before, show = done.stdout.split("300 jobs of a generated Eurora morning")
+    before, show = done.stdout.split("100 jobs of a generated Eurora morning")
     assert "compiling kernels" in before
     assert "plan_placed: " in before
     assert "functions" not in show, "a kernel was compiled during the show"
+    opened = re.search(r"opened before the show and at its end: (\d+) (\d+)", show)
+    assert int(opened[1]) == int(opened[2]) > 0, "what the show opens would be compiled in it after an install"
     assert "Traceback" not in done.stdout

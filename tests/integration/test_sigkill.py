@@ -22,31 +22,37 @@ JOBS = 900
 STEP_S = 10
 """Time at the site passes by so much with each reading, up to the test's limit: each kill has its part of the day."""
 LAST_SUBMIT_S = 21_600
+READINGS = 40
+"""A bridge is killed behind one of so many of its first readings, however long they take on a busy machine."""
 FORK = multiprocessing.get_context("fork")
 """Forked, so that a new bridge is there within milliseconds; the site is not its child and outlives it."""
 
 
 class AuditedBackend(MockBackend):
-    """Time passes with each reading, up to `limit`, and the site's own books can be asked for as a check."""
+    """Time passes with each reading, up to `limit`, and the site's own books can be asked for as a check.
 
-    def __init__(self, site, limit):
+    `readings` counts them, for the process that kills the bridge.
+    """
+
+    def __init__(self, site, limit, readings):
         super().__init__(site, self)
-        self.at_s, self.limit = 0, limit
+        self.at_s, self.limit, self.readings = 0, limit, readings
 
     def now_s(self):
         return self.at_s
 
     def read(self, since):
         self.at_s = min(self.at_s + STEP_S, self.limit.value)
+        self.readings.value += 1
         return super().read(since)
 
     def checks(self):
         return dict(self.site.starts), dict(self.site.repeated)
 
 
-def serve_site(socket, limit):
+def serve_site(socket, limit, readings):
     cluster, jobs = loaded_morning(JOBS, seed=5)
-    serve(AuditedBackend(MockCluster(cluster, jobs, launch_s=2 * STEP_S + 5), limit), socket)
+    serve(AuditedBackend(MockCluster(cluster, jobs, launch_s=2 * STEP_S + 5), limit, readings), socket)
 
 
 def a_real_bridge(state_dir, socket):
@@ -119,8 +125,8 @@ def audit(socket):
 
 def test_a_bridge_killed_again_and_again_loses_and_repeats_nothing(tmp_path):
     socket, rng = tmp_path / "site.sock", random.Random(int(os.environ.get("CPSCHED_SEED", "20261120")))
-    limit = FORK.Value("q", 0)
-    site = FORK.Process(target=serve_site, args=(socket, limit), daemon=True)
+    limit, readings = FORK.Value("q", 0), FORK.Value("q", 0)
+    site = FORK.Process(target=serve_site, args=(socket, limit, readings), daemon=True)
     site.start()
     try:
         while not socket.exists():
@@ -129,8 +135,11 @@ def test_a_bridge_killed_again_and_again_loses_and_repeats_nothing(tmp_path):
         for kill in range(1, KILLS + 1):
             limit.value = kill * LAST_SUBMIT_S // KILLS
             bridge = FORK.Process(target=run_bridge, args=(tmp_path, socket))
+            killed_behind = readings.value + rng.randrange(READINGS)
             bridge.start()
-            time.sleep(rng.uniform(0.01, 0.4))
+            while readings.value < killed_behind and bridge.is_alive():
+                time.sleep(0.001)
+            time.sleep(rng.uniform(0, 0.01))
             os.kill(bridge.pid, signal.SIGKILL)
             bridge.join()
             assert bridge.exitcode == -signal.SIGKILL
