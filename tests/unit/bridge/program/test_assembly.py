@@ -74,10 +74,10 @@ ABLE = """
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    offered = {"mine": "mine_site", "gone": "gone_site", "pbs": "pbs_site"}
-    install(tmp_path, "mine", {"mine_site": ADAPTER, "pbs_site": ABLE}, {"cpsched.adapters": offered})
+    offered = {"mine": "mine_site", "gone": "gone_site", "lsf": "lsf_site"}
+    install(tmp_path, "mine", {"mine_site": ADAPTER, "lsf_site": ABLE}, {"cpsched.adapters": offered})
     yield
-    for name in ("mine_site", "pbs_site"):
+    for name in ("mine_site", "lsf_site"):
         sys.modules.pop(name, None)
 
 
@@ -98,7 +98,7 @@ def test_a_plug_in_is_connected_with_its_options(site, words):
     [
         (
             "slum",
-            r"slum: unknown adapter 'slum'; known: gone, mine, mock, pbs, slurm; did you mean 'slurm'\?$",
+            r"slum: unknown adapter 'slum'; known: gone, lsf, mine, mock, pbs, slurm; did you mean 'slurm'\?$",
         ),
         (
             "gone",
@@ -240,7 +240,7 @@ def test_the_projects_own_say_what_they_can():
 @pytest.mark.parametrize("decide_s", [None, 0.5])
 def test_a_third_adapter_is_treated_by_what_it_can_and_not_by_its_name(site, ranks_jobs, tells_limits, decide_s):
     options = {"ranks_jobs": ranks_jobs, "tells_limits": tells_limits, "decide_s": decide_s}
-    ready = prepared(Settings.model_validate({"adapter": "pbs", "options": options, "metrics": {"port": 0}}))
+    ready = prepared(Settings.model_validate({"adapter": "lsf", "options": options, "metrics": {"port": 0}}))
     heeding = ({"site_weight": "1"} if ranks_jobs else {}) | ({"limit_s": "0.5"} if decide_s else {})
     assert ready.in_force.policy.dispatcher_settings == heeding
     assert ready.fallback.dispatcher.scheme.order == ("priority" if ranks_jobs else "reg")
@@ -259,8 +259,8 @@ def test_an_adapter_that_says_nothing_of_what_it_can_is_taken_for_one_that_can_n
     ],
 )
 def test_an_adapter_that_cannot_say_it_is_refused_in_one_line(site, says, told):
-    with pytest.raises(SettingsError, match=f"^b.yaml:1: adapter: pbs: cannot tell what it can do: {told}$"):
-        chosen(Settings(adapter="pbs", options={"says": says}), "b.yaml")
+    with pytest.raises(SettingsError, match=f"^b.yaml:1: adapter: lsf: cannot tell what it can do: {told}$"):
+        chosen(Settings(adapter="lsf", options={"says": says}), "b.yaml")
 
 
 @pytest.mark.parametrize(
