@@ -86,13 +86,15 @@ STARTED, OTHERWISE = "started where decided", "started, but split as "
 def as_it_should(steps: list[Step] | None) -> bool:
     """Whether a job was started on the nodes decided, or was Slurm's within `CYCLES` cycles of being first seen.
 
-    Slurm may have found more room on the first of its nodes than the bridge: a job had just ended there.
+    Slurm may have found more room on the first of its nodes than the bridge: a job had just ended there. On a busy
+    machine a short job may have ended before a reading showed it running.
     """
     if not steps:
         return False
     if not was_left(steps):
         began = [step.why for step in steps if step.after == "running"]
-        return len(began) == 1 and began[0].startswith((STARTED, OTHERWISE))
+        unseen = not began and [step.after for step in steps[-2:]] == ["starting", "ended"]
+        return unseen or (len(began) == 1 and began[0].startswith((STARTED, OTHERWISE)))
     given_back = next(step for step in steps if step.after == "handing-back")
     return given_back.round - steps[0].round <= CYCLES
 
@@ -122,5 +124,6 @@ def test_each_job_runs_as_planned_or_is_left_at_once(slurm: Slurm, capsys: pytes
             for options, steps in sorted(wrong.items()):
                 print(f"  wrong: {options}: {steps}")
         assert not wrong
+        assert sum(step.after == "running" for steps in history.values() for step in steps) > (len(ids) - len(left)) / 2
         assert otherwise <= MOST_OTHERWISE * len(ids)
         assert otherwise == sum(step.why.startswith(OTHERWISE) for steps in history.values() for step in steps)
