@@ -136,7 +136,7 @@ OF_ONE_ADAPTER = [
     ),
 ]
 OF_THE_FIRST_LINES = [
-    ("adapter: slum\nmode: shadow", 1, "adapter: slum: unknown adapter 'slum'; known: mock, pbs, slurm; did you mean 's"),
+    ("adapter: slum\nmode: shadow", 1, "adapter: slum: unknown adapter 'slum'; known: mock, pbs, slurm; did you mea"),
     ("adapter: os.path\nmode: shadow", 1, "adapter: os.path: adapter os.path: has no Options and no connect"),
     ("adapter: mock\nstate_dir: /dev/null/state", 2, "state_dir: /dev/null/state: must be a folder: /dev/null is a f"),
     ("adapter: mock\nstate_dir: 5", 2, "state_dir: 5: must be a path"),
