@@ -83,7 +83,7 @@ def _managed(server: Server, words: str) -> str:
     elif found := _SET_VALUE.fullmatch(words):
         server.values[found[1]] = found[2]
     elif words == "set server scheduling = True":
-        server.looks = True
+        server.schedules = server.looks = True
     elif found := _UNSET_VALUE.fullmatch(words):
         server.values.pop(found[1], None)
     else:

@@ -148,6 +148,8 @@ class Server:
     """The accounting log."""
     wrongs: list[str] = field(default_factory=list)
     down: bool = False
+    schedules: bool = True
+    """Whether PBS's own scheduler is on."""
     looks: bool = True
     """Whether something has happened for which PBS's own scheduler looks at the queues; opening one is nothing."""
     next_id: int = 0
@@ -308,7 +310,7 @@ class Server:
                     self._end(job, "E", 0)
             for job in self.jobs.values():
                 self._settle(job)
-            if (self.looks or self.now_s % ITERATION_S == 0) and not self.down:
+            if self.schedules and (self.looks or self.now_s % ITERATION_S == 0) and not self.down:
                 self.looks = False
                 self._schedule()
 

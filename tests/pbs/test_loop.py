@@ -180,6 +180,17 @@ def test_a_stop_opens_the_queue_and_pbs_goes_on_at_once(world):
     assert waiting in world.server.past
 
 
+@pytest.mark.parametrize("schedules", [True, False])
+def test_jobs_that_wait_at_a_stop_need_no_other_event_and_a_scheduler_that_is_off_stays_off(world, schedules):
+    cycles(world, 2)
+    world.server.schedules = schedules
+    job = world.server.submit(runs_s=5, queue=QUEUE)
+    world.server.looks = False
+    world.stop()
+    world.server.tick(20)
+    assert (job in world.server.past, world.server.schedules) == (schedules, schedules)
+
+
 def test_of_two_bridges_one_is_in_control(world, tmp_path):
     other = World(tmp_path / "other", random.Random(2), world.server)
     (tmp_path / "other").mkdir()

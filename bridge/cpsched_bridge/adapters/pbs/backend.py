@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,7 +23,7 @@ from cpsched_bridge.adapters.pbs.doctor import Surroundings, checks_of
 from cpsched_bridge.adapters.pbs.records import Reading, Record
 from cpsched_bridge.adapters.pbs.translation import ids, observation
 from cpsched_bridge.adapters.pbs.translation.observation import CLAIM, Look, Translator
-from cpsched_bridge.adapters.pbs.translation.queues import Queue, managed
+from cpsched_bridge.adapters.pbs.translation.queues import Queue, is_true, managed
 from cpsched_bridge.adapters.pbs.transport.commands import Tells
 from cpsched_bridge.adapters.pbs.transport.programs import Programs
 from cpsched_bridge.adapters.pbs.transport.reading import Reader
@@ -225,17 +226,31 @@ class PbsBackend:
         if self._closed is not None and not self._closed:
             return []
         problems = []
+        opened = False
         for queue in managed(self._reader.queues(), self._queues).values():
             if not queue.started:
                 failure = self._set_started(queue.name, True)
                 if failure is not None:
                     problems.append(f"queue {queue.name} may still be closed: {failure.detail}")
                     continue
+                opened = True
             self._ours.discard(queue.name)
             self._by_hand.discard(queue.name)
             if self._closed is not None:
                 self._closed.discard(queue.name)
+        if opened:
+            self._have_pbs_look()
         return problems
+
+    def _have_pbs_look(self) -> None:
+        """Have PBS's own scheduler look at once: it takes an opened queue for no reason to (OpenPBS 23.06.06).
+
+        A server that does not schedule is left so. Without an answer PBS looks later: at the next submission or end of
+        a job, or after `scheduler_iteration`.
+        """
+        with contextlib.suppress(BackendError):
+            if is_true(self._reader.server(), "scheduling"):
+                self._tells.look()
 
     def _now(self) -> tuple[dict[str, Record], dict[str, Queue]]:
         jobs, queues = self._reader.jobs_and_queues()

@@ -30,6 +30,10 @@ class Tells:
         """Let PBS's own scheduler start the jobs of a queue, or not."""
         self._programs.tell(["qmgr", "-c", f"set queue {_checked(QUEUE, queue)} started = {started}"])
 
+    def look(self) -> None:
+        """Have PBS's own scheduler look at its queues now. Sent to a server that schedules already: else it would begin."""
+        self._programs.tell(["qmgr", "-c", "set server scheduling = True"])
+
     def move(self, job: str, queue: str) -> None:
         """Move a waiting job to another queue."""
         self._programs.tell(["qmove", _checked(QUEUE, queue), _checked(JOB, job)])

@@ -65,6 +65,9 @@ class Site:
         self._tell("started", queue, str(started))
         self.seen.queues[queue]["started"] = str(started)
 
+    def look(self) -> None:
+        self._tell("look")
+
     def move(self, job: str, queue: str) -> None:
         self._tell("move", job, queue)
 

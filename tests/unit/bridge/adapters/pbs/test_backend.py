@@ -129,9 +129,22 @@ def test_adopting_closes_the_queue_once_and_standing_aside_opens_it() -> None:
     assert site.told == [("started", "managed", "False")]
     backend.observe()
     assert list(backend.stand_aside()) == []
-    assert site.told[1:] == [("started", "managed", "True")]
+    assert site.told[1:] == [("started", "managed", "True"), ("look",)]
     assert list(backend.stand_aside()) == []
-    assert len(site.told) == 2, "nothing is left to open"
+    assert len(site.told) == 3, "nothing is left to open"
+
+
+def test_a_server_that_does_not_schedule_is_not_made_to() -> None:
+    site = Site()
+    site.seen.server["scheduling"] = "False"
+    assert list(site.backend().stand_aside()) == []
+    assert site.told == [("started", "managed", "True")]
+
+
+def test_an_opened_queue_is_open_also_where_pbs_cannot_be_made_to_look() -> None:
+    site = Site(fails={"look": BackendTimeout("no answer")})
+    assert list(site.backend().stand_aside()) == []
+    assert site.told == [("started", "managed", "True"), ("look",)]
 
 
 def test_a_queue_that_somebody_else_opens_is_left_to_pbs_until_it_is_closed_again() -> None:
@@ -168,7 +181,7 @@ def test_a_bridge_that_stops_opens_its_queues_also_where_no_job_waits(ledger: Le
     backend = site.backend()
     assert isinstance(backend, StandsAside)
     assert hand_all_back(backend, ledger, "the bridge stops") == []
-    assert site.told == [("started", "managed", "True")]
+    assert site.told == [("started", "managed", "True"), ("look",)]
 
 
 def test_a_bridge_that_stops_beside_another_one_leaves_the_queues_closed(ledger: Ledger) -> None:
@@ -180,6 +193,7 @@ def test_a_bridge_that_stops_beside_another_one_leaves_the_queues_closed(ledger:
 def test_a_queue_that_cannot_be_opened_is_told(ledger: Ledger) -> None:
     site = Site(fails={"started": CommandRefused("Unauthorized Request")})
     assert any("may still be closed: Unauthorized" in each for each in hand_all_back(site.backend(), ledger, "stops"))
+    assert ("look",) not in site.told
 
 
 def test_a_claim_stands_until_another_one_is_there() -> None:
