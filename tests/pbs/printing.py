@@ -86,8 +86,8 @@ def queues(server: Server) -> str:
 def whole_server(server: Server) -> str:
     """qstat -B -f -F json."""
     return answer(server, "Server", {"vm": {
-        "server_state": "Active", "server_host": "vm", "scheduling": str(server.schedules), "total_jobs": len(server.jobs),
-        "state_count": STATES, "default_queue": "workq", "query_other_jobs": "True",
+        "server_state": "Active", "server_host": "vm", "scheduling": str(server.schedules),
+        "total_jobs": len(server.jobs), "state_count": STATES, "default_queue": "workq", "query_other_jobs": "True",
         **({"resources_available": server.values} if server.values else {}), "pbs_version": "23.06.06",
     }})  # fmt: skip
 

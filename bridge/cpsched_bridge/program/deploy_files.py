@@ -48,6 +48,12 @@ FILES: tuple[DeployFile, ...] = (
         "The bridge's settings, each with its default and a sentence.",
     ),
     DeployFile(
+        "deploy/bridge.pbs.example.yaml",
+        "bridge.pbs.yaml",
+        "/etc/cpsched/bridge.yaml, beside PBS",
+        "The same for PBS: each option of its adapter.",
+    ),
+    DeployFile(
         "deploy/systemd/cpsched-bridge.service",
         "systemd/cpsched-bridge.service",
         "/etc/systemd/system/",
@@ -58,6 +64,12 @@ FILES: tuple[DeployFile, ...] = (
         "systemd/cpsched-deadman.service",
         "/etc/systemd/system/",
         "One look at the bridge's heartbeat.",
+    ),
+    DeployFile(
+        "deploy/systemd/cpsched-deadman-pbs.service",
+        "systemd/cpsched-deadman-pbs.service",
+        "/etc/systemd/system/cpsched-deadman.service, beside PBS",
+        "The same beside PBS: opens the queues when the heartbeat stops.",
     ),
     DeployFile(
         "deploy/systemd/cpsched-deadman.timer",
@@ -140,6 +152,7 @@ FILES: tuple[DeployFile, ...] = (
             ("jobs", "Which jobs the bridge starts, which it leaves to Slurm, and the dead-man timer."),
             ("troubles", "What can go wrong, and what happens then."),
             ("operations", "What is kept, backed up and repaired, and what two bridges do."),
+            ("pbs", "How the bridge stands beside PBS instead of Slurm."),
             ("transports", "How the bridge speaks to Slurm: by its commands, or through pyslurm."),
             ("privileges", "What the bridge's account may do, and why nobody can forge its marks."),
             ("systemd-security", "How the two services are restricted."),

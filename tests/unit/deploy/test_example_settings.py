@@ -5,6 +5,7 @@ from pathlib import Path
 
 import yaml
 
+from cpsched_bridge.adapters.pbs import Options
 from cpsched_bridge.settings import Section, Settings, load
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
@@ -32,3 +33,10 @@ def test_each_setting_has_a_sentence_above_it() -> None:
 
 def test_the_test_clusters_settings_load() -> None:
     assert load(DEPLOY / "bridge" / "bridge.yaml").mode == "control"
+
+
+def test_the_example_for_pbs_loads_and_names_every_option_of_the_adapter() -> None:
+    settings = load(DEPLOY / "bridge.pbs.example.yaml")
+    assert (settings.mode, settings.adapter) == ("shadow", "pbs")
+    assert list(settings.options) == list(Options.model_fields)
+    Options(**settings.options)

@@ -31,7 +31,7 @@ class Tells:
         self._programs.tell(["qmgr", "-c", f"set queue {_checked(QUEUE, queue)} started = {started}"])
 
     def look(self) -> None:
-        """Have PBS's own scheduler look at its queues now. Sent to a server that schedules already: else it would begin."""
+        """Have PBS's own scheduler look at its queues now. A server that did not schedule would begin to."""
         self._programs.tell(["qmgr", "-c", "set server scheduling = True"])
 
     def move(self, job: str, queue: str) -> None:
