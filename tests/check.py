@@ -40,6 +40,12 @@ ELSEWHERE = {
         "tests/unit/bridge/adapters/test_mock_clocks.py",
         "tests/unit/bridge/adapters/test_mock_remote.py",
     ),
+    "bridge/cpsched_bridge/adapters/pbs": ("tests/unit/bridge/adapters/pbs", "tests/pbs/test_loop.py"),
+    "bridge/cpsched_bridge/adapters/shared": (
+        "tests/unit/bridge/adapters/slurm/transport/cli",
+        "tests/unit/bridge/adapters/slurm/translation",
+        "tests/unit/bridge/adapters/pbs",
+    ),
     "bridge/cpsched_bridge/watch/page": ("tests/unit/bridge/watch/page",),
     "sim/cpsched_sim/systems": ("tests/unit/sim/systems/test_system.py",),
     "deploy/bundle": ("tests/unit/deploy/test_bundle.py",),

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cpsched_bridge.adapters.pbs.translation.chunks import Place, asked, chunks_of, place_of
+from cpsched_bridge.adapters.pbs.translation.machine import Machine
+from cpsched_bridge.adapters.pbs.translation.unmodelled import NotModelled
+
+BIG = {"ncpus": "8", "mem": "8gb"}
+
+
+def machine(*vnodes: dict[str, object], hosts: tuple[str, ...] | None = None) -> Machine:
+    """Vnodes v0, v1 ..., each on a host of its own unless `hosts` says otherwise."""
+    records = {}
+    for row, each in enumerate(vnodes or (BIG, BIG, BIG)):
+        has = {"host": hosts[row] if hosts else f"h{row}"} | {n: v for n, v in each.items() if n != "sharing"}
+        records[f"v{row}"] = {"resources_available": has, "sharing": each.get("sharing", "default_shared")}
+    return Machine.of(records, {})
+
+
+def ask(select: str, place: str = "free", of: Machine | None = None, allowed: list[bool] | None = None):
+    there = of or machine()
+    return asked(select, place, there, np.array(allowed or [True] * len(there.names)))
+
+
+def test_a_place_has_an_arrangement_a_sharing_and_a_group():
+    assert place_of("scatter:excl:group=rack") == Place("scatter", "excl", "rack")
+    assert place_of("") == Place("free", "", "")
+    with pytest.raises(NotModelled, match="place=nearby"):
+        place_of("nearby")
+
+
+def test_equal_chunks_beside_each_other_are_counted_together():
+    found = chunks_of("2:ncpus=1:mpiprocs=4+ncpus=1+ncpus=2", machine())
+    assert [(each.count, each.words) for each in found] == [(3, "ncpus=1"), (1, "ncpus=2")]
+    assert [each.words for each in chunks_of("1", machine())] == ["ncpus=1"], "one processor, where nothing is said"
+
+
+@pytest.mark.parametrize(
+    "select", ["0:ncpus=1", "1:ncpus", "1:ncpus=1:ncpus=2", "1:ncpus=$(id)", "1:n cpus=1", f"{(1 << 20) + 1}:ncpus=1"]
+)
+def test_odd_words_are_errors(select):
+    with pytest.raises(ValueError):  # noqa: PT011
+        chunks_of(select, machine())
+
+
+def test_units_are_chunks_and_amounts_are_those_of_one():
+    found = ask("3:ncpus=2:mem=1gb")
+    assert (found.request.units, found.request.per_unit, found.request.distinct) == (3, (2, 1024), False)
+    assert found.placed((("v1", 2), ("v2", 1))) == "+".join(f"({v}:ncpus=2:mem=1gb)" for v in ("v1", "v1", "v2"))
+
+
+def test_an_amount_that_is_no_whole_mebibyte_is_rounded_up():
+    assert ask("1:ncpus=1:mem=1025kb").request.per_unit == (1, 2)
+
+
+@pytest.mark.parametrize(("place", "distinct"), [("free", False), ("scatter", True), ("vscatter", True)])
+def test_scattered_chunks_are_on_vnodes_of_their_own(place, distinct):
+    assert ask("2:ncpus=1", place).request.distinct is distinct
+
+
+def test_packed_chunks_and_chunks_of_several_kinds_are_one_unit():
+    found = ask("2:ncpus=2+1:ncpus=3:mem=1gb")
+    assert (found.request.units, found.request.per_unit) == (1, (7, 1024))
+    assert found.placed((("v0", 1),)) == "(v0:ncpus=2)+(v0:ncpus=2)+(v0:ncpus=3:mem=1gb)"
+    assert ask("8:ncpus=1", "pack").request.per_unit == (8, 0)
+
+
+@pytest.mark.parametrize(
+    ("select", "place", "why"),
+    [
+        ("9:ncpus=1", "pack", "place=pack that together fit onto no vnode"),
+        ("1:ncpus=5+1:ncpus=4", "free", "chunks of several kinds that together fit onto no vnode"),
+        ("1:ncpus=1+1:ncpus=2", "vscatter", "chunks of several kinds with place=vscatter"),
+        ("1:ncpus=9", "free", "a chunk that fits onto no vnode"),
+        ("2:ncpus=1", "group=host", "place=group=host"),
+        ("1:ncpus=1:host=elsewhere", "free", "no vnode has host=elsewhere"),
+        ("1:ncpus=1:host=h0+1:ncpus=1:host=h1", "free", "chunks that are to be on vnodes of several kinds"),
+        ("1:ncpus=1:speed=3", "free", "asks for speed, which no vnode has"),
+    ],
+)
+def test_what_the_model_cannot_say_is_told(select, place, why):
+    with pytest.raises(NotModelled, match=f"^{why}$"):
+        ask(select, place)
+
+
+def test_where_hosts_have_several_vnodes_a_host_of_ones_own_cannot_be_said():
+    shared = machine(BIG, BIG, BIG, hosts=("h", "h", "i"))
+    with pytest.raises(NotModelled, match=r"^place=scatter where hosts have several vnodes$"):
+        ask("2:ncpus=1", "scatter", shared)
+    assert ask("2:ncpus=1", "vscatter", shared).request.distinct
+    with pytest.raises(NotModelled, match=r"^whole hosts, which have several vnodes$"):
+        ask("1:ncpus=1", "exclhost", shared)
+
+
+def test_a_vnode_that_has_nothing_is_no_vnode_of_its_host():
+    natural = machine(BIG, {"ncpus": "0", "mem": "0kb"}, hosts=("h", "h"))
+    assert ask("1:ncpus=1", "exclhost", natural).request.exclusive
+
+
+@pytest.mark.parametrize(
+    ("place", "sharing", "alone"),
+    [
+        ("free", "default_shared", False),
+        ("free", "default_excl", True),
+        ("excl", "default_shared", True),
+        ("shared", "default_excl", False),
+        ("shared", "force_excl", True),
+        ("excl", "ignore_excl", False),
+        ("exclhost", "default_shared", True),
+        ("free", "force_exclhost", True),
+    ],
+)
+def test_job_and_vnode_say_together_who_has_it_alone(place, sharing, alone):
+    assert ask("1:ncpus=1", place, machine(BIG | {"sharing": sharing})).request.exclusive is alone
+
+
+def test_vnodes_that_differ_in_that_are_told_unless_the_job_may_run_on_one_kind_alone():
+    mixed = machine(BIG | {"sharing": "force_excl"}, BIG)
+    with pytest.raises(NotModelled, match=r"^vnodes that differ in whether they are shared$"):
+        ask("1:ncpus=1", of=mixed)
+    assert ask("1:ncpus=1", of=mixed, allowed=[True, False]).request.exclusive
+    assert not ask("1:ncpus=1", of=mixed, allowed=[False, True]).request.exclusive
+
+
+def test_properties_choose_vnodes():
+    there = machine(BIG | {"rack": "a"}, BIG | {"rack": "b", "fast": "yes"}, BIG | {"rack": "a", "fast": "yes"})
+    found = ask("1:ncpus=1:rack=a", of=there)
+    assert there.rows[found.request.node_set].tolist() == [True, False, True]
+    assert there.rows[ask("1:ncpus=1", of=there, allowed=[True, True, False]).request.node_set].tolist() == [
+        True,
+        True,
+        False,
+    ]
+    both = ask("1:ncpus=1:rack=a:fast=yes", of=there)
+    assert there.rows[both.request.node_set].tolist() == [False, False, True]
