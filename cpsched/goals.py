@@ -197,10 +197,10 @@ def _pairs(field: str, text: str) -> list[tuple[str, str]]:
 
 
 def _nearest(weights: Mapping[str, float]) -> Stop:
-    """The stop whose weights point most nearly where these do."""
+    """The stop whose weights point most nearly where these do; the middle one where several do, or none at all."""
 
     def likeness(stop: Stop) -> float:
         length = math.sqrt(sum(weight**2 for weight in stop.weights.values()))
         return sum(weights.get(name, 0.0) * weight for name, weight in stop.weights.items()) / length
 
-    return max(STOPS.values(), key=likeness)
+    return max(STOPS.values(), key=lambda stop: (likeness(stop), stop.name == DEFAULT))

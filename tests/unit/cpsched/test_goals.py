@@ -24,7 +24,7 @@ def test_every_stop_is_an_objective_and_weighs_and_limits_known_figures():
         ({"awf": 1}, "large-jobs"),
         ({"awf": 5, "p2sf": 4, "bsld": 1}, "large-jobs"),
         ({"mean_wait": 1, "awf": 1}, "default"),
-        ({"longest": 1}, "waits"),
+        ({"longest": 1}, "default"),
     ],
 )
 def test_weights_begin_at_the_stop_that_they_are_nearest_to(weights, objective):
