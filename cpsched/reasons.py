@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cpsched.fit import refusal, room_by_node
 from cpsched.kernels.fit import shift_free
-from cpsched.model import NEVER, IntArray, Request, Snapshot, Starts, Wait
+from cpsched.model import NEVER, IntArray, JobTable, Request, Snapshot, Starts, Wait
 
 MOST_NAMED = 8
 """No wait names more jobs than this."""
@@ -50,17 +51,16 @@ def explain(snapshot: Snapshot, starts: Starts, plan_s: IntArray, say: Phrases =
     starting = tuple(table.jobs[slot].id for slot in starts.slots[:MOST_NAMED].tolist())
     pairs = [p for p in zip(snapshot.queue.tolist(), plan_s.tolist(), strict=True) if p[0] not in started]
     planned = tuple(table.jobs[slot].id for slot, start_s in pairs if start_s != NEVER)[:MOST_NAMED]
-    never: dict[Request, str | None] = {}
-    lacks: dict[Request, str | None] = {}
+    known: dict[tuple[int, ...], tuple[str | None, str | None]] = {}
+    unplanned: dict[tuple[str | None, bool], Wait] = {}
     waits: dict[int, Wait] = {}
     first_waiting: tuple[int, ...] = ()
-    for slot, start_s in pairs:
+    for (slot, start_s), asked in zip(pairs, _asked(table, [slot for slot, _ in pairs]), strict=True):
         job = table.jobs[slot]
-        # Both are the same for all jobs of one request: they are worked out once.
-        if job.request not in never:
-            never[job.request] = refusal(job.request, snapshot.cluster)
-            lacks[job.request] = _lacking(job.request, snapshot, free)
-        reason, lacking = never[job.request], lacks[job.request]
+        # Both are the same for all jobs that ask for the same: they are worked out once. Queues of 50,000 jobs occur.
+        if asked not in known:
+            known[asked] = refusal(job.request, snapshot.cluster), _lacking(job.request, snapshot, free)
+        reason, lacking = known[asked]
         if reason is not None:
             waits[job.id] = Wait(f"can never run: {reason}")
             continue
@@ -68,14 +68,21 @@ def explain(snapshot: Snapshot, starts: Starts, plan_s: IntArray, say: Phrases =
             waits[job.id] = Wait(
                 (lacking or say.planned) + say.when.format(start_s - snapshot.now_s), tuple(ends[start_s]) or starting
             )
-        elif lacking:
-            waits[job.id] = Wait(say.no_plan + lacking, planned or first_waiting)
-        elif planned:
-            waits[job.id] = Wait(say.no_plan + say.unplanned, planned)
         else:
-            waits[job.id] = Wait(say.no_plan + "others are first", first_waiting)
+            key = lacking, bool(first_waiting)
+            if key not in unplanned:
+                others = say.unplanned if planned else "others are first"
+                unplanned[key] = Wait(say.no_plan + (lacking or others), planned or first_waiting)
+            waits[job.id] = unplanned[key]
         first_waiting = first_waiting or (job.id,)
     return waits
+
+
+def _asked(table: JobTable, slots: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """What the job of each slot asks for, as numbers: the same for equal requests alone."""
+    at = np.array(slots, np.int64)
+    columns = table.units[at], table.sharing[at], table.node_set[at], *table.per_unit[at].T
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 def free_after(snapshot: Snapshot, starts: Starts) -> IntArray:
@@ -94,8 +101,9 @@ def _ends(snapshot: Snapshot, plan_s: IntArray) -> defaultdict[int, list[int]]:
     table, found = snapshot.table, defaultdict[int, list[int]](list)
     planned = plan_s + np.where(plan_s == NEVER, 0, table.estimate_s[snapshot.queue])
     slots, seconds = np.append(snapshot.running, snapshot.queue), np.append(table.end_s[snapshot.running], planned)
-    for slot, end_s in zip(slots.tolist(), seconds.tolist(), strict=True):
-        if end_s != NEVER and len(found[end_s]) < MOST_NAMED:
+    known = seconds != NEVER
+    for slot, end_s in zip(slots[known].tolist(), seconds[known].tolist(), strict=True):
+        if len(found[end_s]) < MOST_NAMED:
             found[end_s].append(table.jobs[slot].id)
     return found
 

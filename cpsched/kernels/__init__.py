@@ -16,11 +16,12 @@
   its random changes in `moves`. `decode_pool` and `decode_nodes` turn an order into a plan.
 - `slurm`: the main loop and the backfill of Slurm's own scheduler.
 - `totals`: a bound on the start of a job that needs no look at the nodes.
+- `idle`: processors that stand idle while jobs wait, of a schedule that is over.
 - `cp`: the loops of the constraint-programming dispatchers.
 
 The doors, which Python calls, are the functions marked `@kernel`: `pool.plan_counted`, `nodes.plan_placed`,
 `slurm.plan_as_slurm`, `search.look_ahead`, `search.ordered`, `search.go_on_from`,
-`state.starts_of`, `state.planned`, `fit.first_fault`, `fit.units_by_node`.
+`state.starts_of`, `state.planned`, `fit.first_fault`, `fit.units_by_node`, `idle.idle_times`.
 
 Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide on values alone (times, amounts, node
 indices), never on the order in which values happen to be stored. So the same instant gives the same decision, whether

@@ -193,10 +193,12 @@ class Lookahead(Dispatcher):
 
     def _promise(self, snapshot: Snapshot, plan_s: IntArray) -> None:
         """Note what jobs are told for the first time, and forget those that start or are gone."""
-        jobs, known = snapshot.table.jobs, self._first_s
-        pairs = zip(snapshot.queue.tolist(), plan_s.tolist(), strict=True)
-        waiting = ((jobs[slot].id, start_s) for slot, start_s in pairs if start_s != snapshot.now_s)
-        told = ((id, known.get(id, start_s)) for id, start_s in waiting)
+        jobs, known, queue = snapshot.table.jobs, self._first_s, snapshot.queue
+        waiting = np.flatnonzero(plan_s != snapshot.now_s)
+        if not known.keys() - {jobs[slot].id for slot in queue[plan_s != NEVER].tolist()}:
+            waiting = np.flatnonzero((plan_s != snapshot.now_s) & (plan_s != NEVER))  # far fewer of a long queue
+        pairs = zip(queue[waiting].tolist(), plan_s[waiting].tolist(), strict=True)
+        told = ((id, known.get(id, start_s)) for id, start_s in ((jobs[slot].id, start_s) for slot, start_s in pairs))
         self._first_s = {id: start_s for id, start_s in told if start_s != NEVER}
 
     def _named_order(self) -> list[int]:
