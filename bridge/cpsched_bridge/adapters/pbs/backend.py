@@ -5,6 +5,7 @@
 - A start is one `qrun -H`. PBS checks nothing of it, so the bridge reads everything once more, immediately before.
 - To adopt jobs means to close their queue; to stand aside means to open it.
 - A job that cannot be modelled, or is given up, is moved out of a closed queue into one that PBS's scheduler serves.
+- In mode advise the queues are open, and the bridge writes points on waiting jobs: see `advising`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from cpsched.fit import used_by
 from cpsched.model import EndedJob
+from cpsched_bridge.adapters.pbs.advising import Advising
 from cpsched_bridge.adapters.pbs.doctor import Surroundings, checks_of
 from cpsched_bridge.adapters.pbs.records import Reading, Record
 from cpsched_bridge.adapters.pbs.translation import ids, observation
@@ -30,12 +32,14 @@ from cpsched_bridge.adapters.pbs.transport.reading import Reader
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import (
     NOT_SENT,
+    Advice,
     Check,
     Claim,
     Hold,
     Observation,
     Outcome,
     Postponed,
+    Rank,
     StartOrder,
 )
 
@@ -59,6 +63,10 @@ class Reads(Protocol):
 
     def server(self) -> Record:
         """The server alone."""
+        ...
+
+    def schedulers(self) -> dict[str, Record]:
+        """PBS's own schedulers."""
         ...
 
     def past(self, within_s: float) -> dict[str, Record]:
@@ -92,6 +100,7 @@ class PbsBackend:
         self._starting_s = starting_s
         self._history_s = history_deadline_s
         self._translator = Translator(self._queues)
+        self._advising = Advising(self._reader, self._tells, self._queues, starting_s, programs.within_s)
         self._ours: set[str] = set()
         """Queues that this process has closed, or started jobs in, since it last opened them."""
         self._by_hand: set[str] = set()
@@ -273,6 +282,16 @@ class PbsBackend:
             return Outcome(0, "unknown" if isinstance(error, BackendTimeout) else "refused", str(error))
         return Outcome(0, "done")
 
+    # --------------------------------------------------------------------------------------------------- advice
+
+    def ranks(self) -> Sequence[Rank]:
+        """See `Advisable.ranks`."""
+        return self._advising.ranks()
+
+    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+        """See `Advisable.advise`."""
+        return self._advising.advise(advice)
+
     # --------------------------------------------------------------------------------------------------- the rest
 
     def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
@@ -302,7 +321,7 @@ class PbsBackend:
             mend = "install PBS's client commands here, or name their folder in options.bin"
             return [Check("programs", False, f"not found: {', '.join(missing)}", mend)]
         try:
-            seen = self._reader.read()
+            seen = dataclasses.replace(self._reader.read(), schedulers=self._reader.schedulers())
         except CommandRefused as error:
             return [Check("server", False, str(error), "let this account ask PBS")]
         except BackendError as error:

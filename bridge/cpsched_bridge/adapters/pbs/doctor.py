@@ -10,8 +10,11 @@ from dataclasses import dataclass
 
 from cpsched.errors import printable
 from cpsched_bridge.adapters.pbs.records import Reading, Record, all_of, text_of
+from cpsched_bridge.adapters.pbs.translation.formula import POINTS, Formula, NotComputable
+from cpsched_bridge.adapters.pbs.translation.machine import states_of
 from cpsched_bridge.adapters.pbs.translation.observation import CLAIM
 from cpsched_bridge.adapters.pbs.translation.queues import is_true, managed
+from cpsched_bridge.adapters.pbs.translation.ranking import THRESHOLD, formula_of
 from cpsched_bridge.ports import Check
 
 
@@ -43,6 +46,10 @@ def checks_of(seen: Reading, around: Surroundings) -> list[Check]:
         _scheduling(seen.server),
         _privilege(seen.server, around),
         _claim(seen),
+        _points(seen),
+        _formula(seen),
+        _threshold(seen),
+        _stale_vnodes(seen),
         _history(seen.server),
     ]
 
@@ -85,8 +92,8 @@ def _left_queue(seen: Reading, around: Surroundings) -> Check:
 
 def _scheduling(server: Record) -> Check:
     ok = is_true(server, "scheduling")
-    mend = "qmgr -c 'set server scheduling=true': jobs that are handed back need somebody to start them"
-    return Check("scheduling", ok, f"PBS's own scheduler is {'on' if ok else 'off'}", mend, mode="control")
+    mend = "qmgr -c 'set server scheduling=true': jobs that the bridge does not start need somebody who does"
+    return Check("scheduling", ok, f"PBS's own scheduler is {'on' if ok else 'off'}", mend)
 
 
 def _privilege(server: Record, around: Surroundings) -> Check:
@@ -98,7 +105,7 @@ def _privilege(server: Record, around: Surroundings) -> Check:
     ok = listed or (around.user == "root" and (here or not entries))
     mend = f"qmgr -c 'set server managers += {around.user}@{around.hosts[0]}'"
     found = f"{around.user} is {'' if ok else 'not '}a manager of PBS"
-    return Check("privilege", ok, found, mend, mode="control")
+    return Check("privilege", ok, found, mend)
 
 
 def _claim(seen: Reading) -> Check:
@@ -107,6 +114,58 @@ def _claim(seen: Reading) -> Check:
     mend = f"qmgr -c 'create resource {CLAIM} type=string,flag=r'"
     found = "two bridges see each other" if ok else f"there is no resource {CLAIM} that users cannot ask for"
     return Check("claim", ok, found, mend, required=False)
+
+
+def _points(seen: Reading) -> Check:
+    """The resource that the points of advice stand in: with another flag, users would rank their own jobs."""
+    kind = seen.resources.get(POINTS)
+    ok = kind is not None and kind.type == "long" and set(kind.flags) in ({"r"}, {"i"})
+    mend = f"qmgr -c 'create resource {POINTS} type=long,flag=r'"
+    if kind is not None:
+        mend = f"qmgr -c 'set resource {POINTS} type=long,flag=r'"
+    found = "only managers write points" if ok else f"there is no resource {POINTS} of type long and flag r"
+    return Check("points", ok, found, mend, mode="advise")
+
+
+def _formula(seen: Reading) -> Check:
+    """Whether PBS sorts by the points, beside whatever the site sorts by."""
+    where = "as root on the server's host: qmgr -c 'set server job_sort_formula"
+    try:
+        text = formula_of(seen.server, seen.schedulers)
+        if not text:
+            return Check("formula", False, "no job_sort_formula is set", f'{where} = "{POINTS}"\'', mode="advise")
+        formula = Formula.of(text)
+    except (NotComputable, ValueError) as error:
+        mend = "a formula of arithmetic, eligible_time, priorities and requests, the same for all schedulers"
+        return Check("formula", False, f"job_sort_formula {printable(str(error))}", mend, mode="advise")
+    ok = formula.adds_points
+    mend = f'{where} = "({printable(text)}) + {POINTS}"\''
+    found = f"job_sort_formula {'adds' if ok else 'does not add'} {POINTS} once, as it stands"
+    return Check("formula", ok, found, mend, mode="advise")
+
+
+def _threshold(seen: Reading) -> Check:
+    """With a threshold of the site's, points would let jobs run that are not to run."""
+    having = [name for name, each in sorted(seen.schedulers.items()) if text_of(each, THRESHOLD)]
+    mend = f"qmgr -c 'unset sched {having[0] if having else 'default'} {THRESHOLD}'"
+    found = f"scheduler {printable(having[0])} has a {THRESHOLD}" if having else f"no scheduler has a {THRESHOLD}"
+    return Check("threshold", not having, found, mend, mode="advise")
+
+
+def _stale_vnodes(seen: Reading) -> Check:
+    """Vnodes that PBS keeps for one job alone, and that have none: PBS leaves them so until its server is restarted."""
+    taken = {name: each for name, each in sorted(seen.vnodes.items()) if "job-exclusive" in states_of(each)}
+    stale = [name for name, each in taken.items() if not _has_jobs(each)]
+    words = f"{', '.join(printable(name) for name in stale[:5])}: job-exclusive, and without a job"
+    mend = "restart PBS's server when it suits: until then no job gets these vnodes"
+    return Check(
+        "vnodes", not stale, words if stale else "none is kept for a job that is not there", mend, required=False
+    )
+
+
+def _has_jobs(vnode: Record) -> bool:
+    """Whether a vnode has jobs, or a reservation."""
+    return bool(all_of(vnode.get("jobs"))) or "resv-exclusive" in states_of(vnode)
 
 
 def _history(server: Record) -> Check:

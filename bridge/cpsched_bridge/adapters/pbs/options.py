@@ -34,7 +34,9 @@ class Options(Section):
         default=10.0, gt=0, description="How long PBS's server may take to answer; after that the command is killed."
     )
     starting_s: float = Field(
-        default=20.0, gt=0, description="How long the starts of one cycle may take; the others wait for the next one."
+        default=20.0,
+        gt=0,
+        description="How long the starts of one cycle, or its advice, may take; the others wait for the next one.",
     )
     history_deadline_s: float = Field(
         default=60.0, gt=0, description="How long PBS's server may take to tell of ended jobs, asked once at start."
@@ -56,5 +58,5 @@ def connect(options: Options) -> PbsBackend:
 
 
 def can(options: Options) -> Can:
-    """See `Adapter.can`: limits are known; PBS's order of jobs is not, and nobody can be advised."""
-    return Can(tells_limits=True, decide_s=DECIDE_S)
+    """See `Adapter.can`: limits are known, and PBS's scheduler can be told an order; its own order is not heeded."""
+    return Can(tells_limits=True, advised=True, decide_s=DECIDE_S)

@@ -41,6 +41,8 @@ class Reading:
     vnodes: Mapping[str, Record] = field(default_factory=dict)
     reservations: Mapping[str, Record] = field(default_factory=dict)
     resources: Mapping[str, ResourceKind] = field(default_factory=dict)
+    schedulers: Mapping[str, Record] = field(default_factory=dict)
+    """PBS's own; only where they were asked for."""
 
 
 def text_of(record: Mapping[str, Value], name: str, default: str = "") -> str:

@@ -23,7 +23,7 @@ import numpy as np
 from cpsched.model import BoolArray, Request
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.pbs.translation.units import amount
-from cpsched_bridge.adapters.pbs.translation.unmodelled import NotModelled
+from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 
 SILENT = frozenset({"mpiprocs", "ompthreads", "nodect", "nchunk"})
 """What a chunk may say that no vnode has."""

@@ -16,7 +16,7 @@ from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.pbs.translation.queues import Queue
 from cpsched_bridge.adapters.pbs.translation.reservations import Reservation, in_the_way
 from cpsched_bridge.adapters.pbs.translation.units import duration_s, time_s
-from cpsched_bridge.adapters.pbs.translation.unmodelled import UNREADABLE, NotModelled
+from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled
 from cpsched_bridge.ports import Hold, LeftJob, PendingJob
 
 WAITING = frozenset("QHWT")

@@ -12,8 +12,8 @@ from cpsched.model import BoolArray, IntArray
 from cpsched.model.bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.pbs.records import Record, ResourceKind, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation.units import amount
-from cpsched_bridge.adapters.pbs.translation.unmodelled import UNREADABLE
 from cpsched_bridge.adapters.shared.machine import Nodes
+from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
 from cpsched_bridge.ports import Outage
 
 BUILT_IN = {"vmem": "size", "naccelerators": "long", "accelerator_memory": "size"}

@@ -16,9 +16,9 @@ from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.pbs.translation.queues import Queue, managed
 from cpsched_bridge.adapters.pbs.translation.running import RUNNING, amounts_on, running
 from cpsched_bridge.adapters.pbs.translation.units import duration_s, time_s
-from cpsched_bridge.adapters.pbs.translation.unmodelled import UNREADABLE
 from cpsched_bridge.adapters.shared.allocation import as_allocated
 from cpsched_bridge.adapters.shared.claim_words import claim_in, words_of
+from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
 from cpsched_bridge.ports import Claim, Observation
 
 CLAIM = "cpsched_claim"

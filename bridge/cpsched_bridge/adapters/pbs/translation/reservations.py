@@ -11,7 +11,7 @@ from cpsched.model import BoolArray
 from cpsched_bridge.adapters.pbs.records import Record, text_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.pbs.translation.units import duration_s, time_s
-from cpsched_bridge.adapters.pbs.translation.unmodelled import UNREADABLE
+from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
 from cpsched_bridge.ports import Outage
 
 _VNODE = re.compile(r"([^()+:=\s]+):[^()+:=\s]+=")

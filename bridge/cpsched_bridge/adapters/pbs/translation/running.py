@@ -17,8 +17,8 @@ from cpsched_bridge.adapters.pbs.translation.chunks import Asked, place_of
 from cpsched_bridge.adapters.pbs.translation.jobs import FOREVER_S, job_of, walltime_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.pbs.translation.units import amount, time_s
-from cpsched_bridge.adapters.pbs.translation.unmodelled import UNREADABLE, NotModelled
 from cpsched_bridge.adapters.shared.allocation import Amounts, as_allocated, in_words
+from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled
 
 RUNNING = frozenset("REU")
 """States of jobs that have their vnodes: running, exiting, suspended for a keyboard. A suspended job gave them up."""

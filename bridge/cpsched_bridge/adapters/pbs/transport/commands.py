@@ -1,4 +1,4 @@
-"""The commands: a start, the opening and closing of a queue, a move into another one, the claim at the server.
+"""The commands: a start, the opening and closing of a queue, a move into another one, the claim, points of advice.
 
 All words are checked before they are sent: nothing that a user chose becomes more than one word.
 """
@@ -6,6 +6,7 @@ All words are checked before they are sent: nothing that a user chose becomes mo
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from cpsched_bridge.adapters.pbs.transport.programs import Programs
 from cpsched_bridge.adapters.pbs.transport.reading import JOB
@@ -13,6 +14,7 @@ from cpsched_bridge.errors import CommandRefused
 
 QUEUE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 PLACED = re.compile(r"\([A-Za-z0-9\[\]._,-]+(?::[A-Za-z][\w-]*=[\w.]+)+\)(?:\+\([^()\s;|&'\"`$\\]+\))*", re.ASCII)
+RESOURCE = re.compile(r"[a-z_]{1,64}", re.ASCII)
 CLAIM = re.compile(r"[0-9a-f]{1,2000}", re.ASCII)
 
 
@@ -37,6 +39,11 @@ class Tells:
     def move(self, job: str, queue: str) -> None:
         """Move a waiting job to another queue."""
         self._programs.tell(["qmove", _checked(QUEUE, queue), _checked(JOB, job)])
+
+    def points(self, jobs: Sequence[str], resource: str, points: int, within_s: float) -> None:
+        """Let waiting jobs, or whole arrays, have so many points. PBS has no way to take the resource itself off."""
+        wish = f"{_checked(RESOURCE, resource)}={int(points)}"
+        self._programs.tell(["qalter", "-l", wish, *(_checked(JOB, job) for job in jobs)], within_s)
 
     def claim(self, resource: str, words: str) -> None:
         """Write the claim at the server."""

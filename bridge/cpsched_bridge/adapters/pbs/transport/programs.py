@@ -12,7 +12,7 @@ from cpsched_bridge.adapters.pbs.transport.environment import environment
 from cpsched_bridge.adapters.shared.asking import Asked, in_one_line
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
-NAMES = ("qstat", "pbsnodes", "pbs_rstat", "qmgr", "qrun", "qmove")
+NAMES = ("qstat", "pbsnodes", "pbs_rstat", "qmgr", "qrun", "qmove", "qalter")
 _UNREACHED = re.compile(
     r"cannot connect|connection refused|no default server|connection timed out|end of file|communication failure|"
     r"server shutting down|could not connect|pbs_iff|errno=15(?:031|034|096)|broken pipe|connection reset",

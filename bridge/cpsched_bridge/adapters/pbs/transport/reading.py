@@ -18,6 +18,7 @@ SERVER = ("qstat", "-B", "-f", "-F", "json")
 RESERVATIONS = ("pbs_rstat", "-F")
 VNODES = ("pbsnodes", "-av", "-F", "json")
 RESOURCES = ("qmgr", "-c", "list resource")
+SCHEDULERS = ("qmgr", "-c", "list sched")
 PAST = ("qstat", "-x", "-f", "-F", "json")
 RESOURCES_S = 60.0
 """How long the list of custom resources is kept."""
@@ -69,6 +70,10 @@ class Reader:
     def server(self) -> Record:
         """The server alone."""
         return _server(self._programs.ask({"server": SERVER})["server"])
+
+    def schedulers(self) -> dict[str, Record]:
+        """PBS's own schedulers."""
+        return wording.schedulers(self._programs.ask({"schedulers": SCHEDULERS})["schedulers"])
 
     def past(self, within_s: float) -> dict[str, Record]:
         """Jobs of PBS's history, as far as they can be read."""

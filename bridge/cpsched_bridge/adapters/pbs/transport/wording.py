@@ -1,4 +1,4 @@
-"""What PBS's programs print otherwise than as JSON: reservations, and the list of custom resources."""
+"""What PBS's programs print otherwise than as JSON: reservations, schedulers, and the list of custom resources."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from cpsched_bridge.adapters.pbs.records import Record, ResourceKind
 from cpsched_bridge.errors import BackendUnavailable
 
 _RESERVATION = re.compile(r"Resv ID:[ \t]*(\S+)", re.ASCII)
+_SCHEDULER = re.compile(r"Sched[ \t]+(\S+)", re.ASCII)
 _RESOURCE = re.compile(r"Resource[ \t]+(\S+)", re.ASCII)
 _ATTRIBUTE = re.compile(r"[ \t]*([A-Za-z_][\w.]*)[ \t]*=[ \t]?(.*)", re.ASCII)
 
@@ -52,4 +53,17 @@ def resources(text: str) -> dict[str, ResourceKind]:
                 found[name] = ResourceKind(said[2].strip(), kind.flags)
             elif said[1] == "flag":
                 found[name] = ResourceKind(kind.type, said[2].strip())
+    return found
+
+
+def schedulers(text: str) -> dict[str, Record]:
+    """Records of PBS's own schedulers by name, as `qmgr -c 'list sched'` prints them; long lines go on after a tab."""
+    found: dict[str, Record] = {}
+    record: Record | None = None
+    for line in text.replace("\n\t", "").splitlines():
+        head = _SCHEDULER.fullmatch(line.strip()) if not line[:1].isspace() else None
+        if head is not None:
+            record = found[head[1]] = {}
+        elif record is not None and (said := _ATTRIBUTE.fullmatch(line)) is not None:
+            record[said[1]] = said[2].strip()
     return found
