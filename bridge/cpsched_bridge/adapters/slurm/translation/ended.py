@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.model import EndedJob, Job
+from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist, ids, states
 from cpsched_bridge.adapters.slurm.translation.jobs import placed_job
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
-from cpsched_bridge.adapters.slurm.translation.unmodelled import UNREADABLE
 
 NOWHERE = "None assigned"
 """What the accounting database has for the nodes of a job that never ran."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpsched.model import Job, Request
+from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
@@ -23,7 +24,7 @@ from cpsched_bridge.adapters.slurm.translation.pins import Told, told_at_start, 
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation
 from cpsched_bridge.adapters.slurm.translation.shares import Shares, parts_asked, share_allocated
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
-from cpsched_bridge.adapters.slurm.translation.unmodelled import NotModelled, TooLarge, refuse_unmodelled
+from cpsched_bridge.adapters.slurm.translation.unmodelled import TooLarge, refuse_unmodelled
 
 FOREVER_S = 365 * 86400
 """Walltime of a job without a time limit in a partition without one."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from cpsched.errors import printable
 from cpsched.model import Job
+from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import arrays, dependencies, ids, reasons, states
 from cpsched_bridge.adapters.slurm.translation.access import Doors, shut_out
@@ -18,7 +19,6 @@ from cpsched_bridge.adapters.slurm.translation.pins import unpinned
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation, in_the_way
 from cpsched_bridge.adapters.slurm.translation.room import Room
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
-from cpsched_bridge.adapters.slurm.translation.unmodelled import UNREADABLE, NotModelled
 from cpsched_bridge.likes import likes_of
 from cpsched_bridge.ports import Hold, LeftJob, PendingJob
 

@@ -14,13 +14,13 @@ import numpy as np
 from cpsched.fit import used_by
 from cpsched.model import BoolArray, Job, RunningJob
 from cpsched_bridge.adapters.shared.allocation import as_allocated, in_words
+from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Layout, Record
 from cpsched_bridge.adapters.slurm.translation import hostlist, ids, states
 from cpsched_bridge.adapters.slurm.translation.jobs import placed_job, unreadable_job
 from cpsched_bridge.adapters.slurm.translation.layouts import amounts_on, as_asked
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.nodes import taken_by
-from cpsched_bridge.adapters.slurm.translation.unmodelled import UNREADABLE
 
 
 @dataclass(slots=True)

@@ -17,11 +17,12 @@ import numpy as np
 
 from cpsched.fit import units_by_node
 from cpsched.model import IntArray, Request
+from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation.gres import Amounts, gres_amounts, tres_gres
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.pins import is_range
-from cpsched_bridge.adapters.slurm.translation.unmodelled import NotModelled, TooLarge
+from cpsched_bridge.adapters.slurm.translation.unmodelled import TooLarge
 
 MOST_NODES = 100_000
 """More nodes than a cluster has: so many numbers of nodes are tried, whatever number of tasks somebody writes."""

@@ -6,6 +6,7 @@ as `Licenses`, is explained in `docs/reasons.md`.
 
 from __future__ import annotations
 
+from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.records import Record
 
 NOT_MODELLED = {
@@ -41,16 +42,8 @@ NOT_MODELLED = {
 """Fields that, when set, leave a job to Slurm, with the reason."""
 
 
-class NotModelled(Exception):
-    """The job is left to Slurm; says why."""
-
-
 class TooLarge(NotModelled):
     """The job fits nowhere, even on the empty machine, as far as this project can tell."""
-
-
-UNREADABLE = (ValueError, TypeError, ArithmeticError)
-"""What translating a record raises where a fact in it makes no sense: a limit beyond all time, broken brackets."""
 
 
 def refuse_unmodelled(record: Record) -> None:

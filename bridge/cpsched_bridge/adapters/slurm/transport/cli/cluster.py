@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.records import (
@@ -37,18 +38,25 @@ def records_in(printed: str, name: str) -> list[Words]:
 
     Raises `BackendUnavailable` where the answer ends within a record, or is something else.
     """
+    return [_words(text) for text in _texts(printed, name)]
+
+
+def _texts(printed: str, name: str) -> list[str]:
+    """The records of an answer, see `records_in`."""
     if printed.strip() in ("", *NOTHING):
         return []
-    before, *pieces = re.split(rf"^(?={name}=)", printed, flags=re.MULTILINE)
+    beginning = f"\n{name}="
+    before, *pieces = f"\n{printed}".split(beginning)
     if before.strip() or not pieces or not printed.endswith("\n\n"):
         raise BackendUnavailable(f"scontrol: its answer with {name} of {len(printed)} signs ends early")
-    found = []
-    for piece in pieces:
-        words: Words = {}
-        for key, value in _WORD.findall(piece):
-            words.setdefault(key, value)
-        found.append(words)
-    return found
+    return [f"{name}={piece}" for piece in pieces]
+
+
+def _words(text: str) -> Words:
+    words: Words = {}
+    for key, value in _WORD.findall(text):
+        words.setdefault(key, value)
+    return words
 
 
 def _read(words: Words, fields: Sequence[str], how: dict[str, Callable[[Words], Any]], what: str) -> Record:
@@ -98,9 +106,22 @@ _NODE: dict[str, Callable[[Words], Any]] = {
 }
 
 
+@dataclass(slots=True)
+class Nodes:
+    """Makes records of nodes; one that is printed as in the answer before is the same object."""
+
+    _known: dict[str, Record] = field(default_factory=dict)
+
+    def read(self, printed: str) -> list[Record]:
+        """Records of `NODE_FIELDS`."""
+        texts = _texts(printed, "NodeName")
+        self._known = {text: self._known.get(text) or _node(_words(text)) for text in texts}
+        return [self._known[text] for text in texts]
+
+
 def nodes(printed: str) -> list[Record]:
     """Records of `NODE_FIELDS`."""
-    return [_node(words) for words in records_in(printed, "NodeName")]
+    return Nodes().read(printed)
 
 
 def _node(words: Words) -> Record:

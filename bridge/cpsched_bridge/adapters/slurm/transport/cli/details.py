@@ -15,16 +15,19 @@ job 7. What is believed, and why:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from cpsched_bridge.errors import BackendUnavailable
 
 ALL = ("scontrol", "--details", "show", "job")
+TYPED = ("scontrol", "--details")
+"""scontrol that reads commands, see `typed`."""
 NONE = "No jobs in the system\n"
 LAST_LINE = "\n   MinCPUsNode="
 
-_RECORD = re.compile(r"^JobId=(\d{1,10}) ", re.MULTILINE)
+_BEGINNING = "\nJobId="
+_DIGITS = 10
 _PROMPT = re.compile(r"^(?:scontrol: )+(?:show job \d+\n)?", re.MULTILINE)
 _HEAD = re.compile(
     r"(?:ArrayJobId=(\d+) ArrayTaskId=(\S+) (?:ArrayTaskThrottle=(\d+) )?|HetJobId=\d+ HetJobOffset=\d+ )?JobName="
@@ -74,7 +77,7 @@ def shown_in(printed: str) -> tuple[dict[int, Shown], set[int]]:
 
     Raises `BackendUnavailable` where the answer does not end as a record does.
     """
-    before, *pieces = _RECORD.split(printed)
+    before, *pieces = f"\n{printed}".split(_BEGINNING)
     if not pieces:
         if printed.strip() and printed != NONE:
             raise BackendUnavailable("scontrol show job: its answer is not in the form that is known")
@@ -83,17 +86,53 @@ def shown_in(printed: str) -> tuple[dict[int, Shown], set[int]]:
         raise BackendUnavailable(f"scontrol show job: its answer of {len(printed)} signs ends early")
     found: dict[int, Shown] = {}
     twice: set[int] = set()
-    for number, piece in zip(map(int, pieces[::2]), pieces[1::2], strict=True):
-        head = _HEAD.match(piece)
+    for number, text in _numbered(pieces):
+        head = _HEAD.match(text)
         if number in found or number in twice or head is None:
             twice.add(number)
             found.pop(number, None)
             continue
         array, tasks, throttle = head.groups()
         found[number] = Shown(
-            int(array) if array else None, tasks or "", int(throttle) if throttle else None, piece[head.end() :]
+            int(array) if array else None, tasks or "", int(throttle) if throttle else None, text[head.end() :]
         )
     return found, twice
+
+
+def _numbered(pieces: Sequence[str]) -> list[tuple[int, str]]:
+    """The records as numbers and what follows; a piece that begins with no number is a text of the record before."""
+    found: list[tuple[int, list[str]]] = []
+    for piece in pieces:
+        number, blank, text = piece.partition(" ")
+        if blank and len(number) <= _DIGITS and number.isascii() and number.isdigit():
+            found.append((int(number), [text]))
+        elif found:
+            found[-1][1].append(piece)
+        else:
+            raise BackendUnavailable("scontrol show job: its answer is not in the form that is known")
+    return [(number, _BEGINNING.join(texts)) for number, texts in found]
+
+
+def same(one: Shown, other: Shown, name: str) -> bool:
+    """Whether two records of the job of this name tell the same, but for the times that pass by themselves."""
+    if one is other or one == other:
+        return True
+    if (one.array_id, one.tasks, one.throttle) != (other.array_id, other.tasks, other.throttle):
+        return False
+    texts = [_without_times(shown.body, name) for shown in (one, other)]
+    return texts[0] is not None and texts[0] == texts[1]
+
+
+def _without_times(body: str, name: str) -> tuple[str, str, str] | None:
+    """A record without how long the job has run and when it was last looked at; None where they are not found."""
+    start = len(name)
+    run = body.find("\n   RunTime=", start)
+    limit = body.find(" TimeLimit=", run)
+    looked = body.find(" LastSchedEval=", limit)
+    end = body.find("\n", looked)
+    if not body.startswith(name) or min(run, limit, looked, end) < 0:
+        return None
+    return body[:run], body[limit:looked], body[end:]
 
 
 def detail_of(shown: Shown, name: str) -> Detail | None:

@@ -15,7 +15,7 @@ from typing import Any
 from cpsched_bridge.adapters.slurm.records import JOB_FIELDS, Layout, Record
 from cpsched_bridge.adapters.slurm.translation import states
 from cpsched_bridge.adapters.slurm.transport.cli import wording
-from cpsched_bridge.adapters.slurm.transport.cli.details import Detail, Shown, detail_of
+from cpsched_bridge.adapters.slurm.transport.cli.details import Detail, Shown, detail_of, same
 from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
 from cpsched_bridge.adapters.slurm.transport.programs.layouts import layouts_in
 
@@ -113,7 +113,7 @@ class Jobs:
         for number, row in rows.items():
             before, details = self._known.get(number), shown.get(number)
             merged = number in hidden and "_[" in row["JobArrayID"]
-            if before is not None and before[0] == row and before[1] == details and not merged:
+            if before is not None and before[0] == row and not merged and _same(before[1], details, row):
                 found = before
             else:
                 record, layout = record_of(row, details, merged)
@@ -126,6 +126,12 @@ class Jobs:
                 layouts[number] = found[3]
         self._known = known
         return records, layouts
+
+
+def _same(before: Shown | None, now: Shown | None, row: Row) -> bool:
+    if before is None or now is None:
+        return before is now
+    return same(before, now, row["Name"])
 
 
 def _counted(record: Record) -> int | None:

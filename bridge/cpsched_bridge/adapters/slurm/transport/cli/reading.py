@@ -3,8 +3,9 @@
 How often what is asked, so that slurmctld answers at most six questions in most readings:
 
 - jobs (`squeue`), nodes and reservations: in each reading;
-- what only `scontrol` tells of jobs: when `squeue` shows anything new, at least every `DETAILS_S`, and in each reading
-  while tasks of an array wait, which squeue may show together;
+- what only `scontrol` tells of jobs: of few jobs that `squeue` shows new or changed, by their numbers; of all jobs
+  where many have changed, every `DETAILS_S` (up to `DETAILS_MOST_S` where that takes long), and in each reading while
+  tasks of an array wait, which squeue may show together;
 - tasks that squeue hides behind others: when scontrol shows anything new of them, at least every `DETAILS_S`;
 - partitions every `PARTITIONS_S`, the configuration every `CONFIG_S`: so long may a change of the submit plugin, which
   needs a reconfiguration or a restart of slurmctld, go unnoticed.
@@ -12,6 +13,7 @@ How often what is asked, so that slurmctld answers at most six questions in most
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import re
@@ -32,8 +34,14 @@ from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGro
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable
 
 DETAILS_S = 20.0
+DETAILS_SHARE, DETAILS_MOST_S = 20, 60.0
+"""Where scontrol takes long to show all jobs, it is asked for them less often, but at least every minute."""
 PARTITIONS_S = 15.0
 CONFIG_S = 15.0
+MOST_APART = 50
+"""So many changed jobs are asked for by their numbers, each of which is a question to slurmctld."""
+SHARE_APART = 100
+"""One job in so many, at most, is asked for by its number: all others are asked for together."""
 MOST_ARRAYS = 20
 """So many arrays are asked for one by one where more jobs claim to be of arrays than squeue is asked for in one go."""
 NODES_COUNTED_RIGHT = (24, 5)
@@ -90,7 +98,14 @@ class Reading:
         self._suspects, self._looked_suspects = Suspects(self._apart, clock), Suspects(self._apart, clock)
         self._kept: dict[str, tuple[float, str]] = {}
         """Answers that are not asked for anew in each reading, and when they were."""
-        self._before: list[Row] = []
+        self._nodes = cluster.Nodes()
+        self._squeued: squeue.Rows | None = None
+        self._before: dict[int, Row] = {}
+        self._shown: dict[int, Shown] = {}
+        self._twice: set[int] = set()
+        """What scontrol has shown of the jobs of `_before`, and the numbers of which it showed several records."""
+        self._all_shown_s: float | None = None
+        self._details_period_s = DETAILS_S
         self._unseen: dict[int, tuple[float, Shown, Row]] = {}
         """Rows of tasks that squeue hides, when they were asked for, and what scontrol showed of the task then."""
         self._past: tuple[Asked, str, int] | None = None
@@ -127,22 +142,23 @@ class Reading:
         until_s = self._until_s = time.monotonic() + self._deadline_s
         release = self._release()[0]
         self._jobs.counts_one_more = release < NODES_COUNTED_RIGHT
-        found = self._rows(squeue.fields_for(release), (), until_s)
+        found = self._jobs_now(squeue.fields_for(release), until_s)
         around: dict[str, Sequence[str]] = {"nodes": cluster.NODES, "reservations": cluster.RESERVATIONS}
         around |= self._due("partitions", cluster.PARTITIONS, PARTITIONS_S)
         around |= self._due("config", cluster.CONFIG, CONFIG_S)
-        rows = list(found.values())
-        if rows and (rows != self._before or squeue.arrays_wait(found) or self._is_due("details", DETAILS_S)):
-            around["details"] = details.ALL
-        texts = self._ask(around, until_s)
+        texts = self._ask_with_details(found, around, until_s)
         self._keep(texts)
-        everything = self._with_details(found, self._kept["details"][1] if rows else "", until_s)
-        self._before = rows
+        try:
+            everything = self._with_details(found, dict(self._shown), set(self._twice), until_s)
+        except BackendError:
+            self._all_shown_s = None  # whatever was wrong, all is asked for again
+            raise
+        self._before = found
         jobs, layouts = self._jobs.read(everything.rows, everything.shown, everything.merged())
         partitions = cluster.partitions(self._kept["partitions"][1])
         return ClusterRecords(
             now_s=int(time.time()),
-            nodes=cluster.nodes(texts["nodes"]),
+            nodes=self._nodes.read(texts["nodes"]),
             partitions=partitions,
             reservations=cluster.reservations(texts["reservations"]),
             jobs=jobs,
@@ -177,7 +193,8 @@ class Reading:
         rows = self._rows(squeue.LOOKED_AT, numbers or (), until_s)
         found = _Rows(rows)
         if squeue.arrays_in(rows):
-            found = self._with_details(rows, self._ask({"all": details.ALL}, until_s)["all"], until_s, whole=False)
+            shown, twice = details.shown_in(self._ask({"all": details.ALL}, until_s)["all"])
+            found = self._with_details(rows, shown, twice, until_s, whole=False)
         merged = found.merged()
         wanted = None if numbers is None else set(numbers)
         looked = [_looked_at(number, row, found, number in merged) for number, row in found.rows.items()]
@@ -215,7 +232,7 @@ class Reading:
         """What scontrol shows of these jobs and no others."""
         try:
             left_s = self._until_s - time.monotonic()
-            asked = self._programs({"apart": ["scontrol", "--details"]}, left_s, {"apart": details.typed(numbers)})
+            asked = self._programs({"apart": details.TYPED}, left_s, {"apart": details.typed(numbers)})
             return details.without_prompts(asked.texts()["apart"])
         except BackendError:
             return None
@@ -228,7 +245,63 @@ class Reading:
 
     def _keep(self, texts: Mapping[str, str]) -> None:
         now_s = self._clock()
-        self._kept |= {name: (now_s, text) for name, text in texts.items() if name not in ("nodes", "reservations")}
+        self._kept |= {name: (now_s, texts[name]) for name in ("partitions", "config") if name in texts}
+
+    def _jobs_now(self, fields: Sequence[str], until_s: float) -> dict[int, Row]:
+        """All jobs that squeue shows; one that it shows as before is the same object."""
+        self._squeued = self._squeued or squeue.Rows(fields)
+        end = squeue.word()
+        printed = self._ask({"jobs": squeue.command(fields, end)}, until_s)["jobs"]
+        return squeue.by_number(self._squeued.read(printed, end))
+
+    def _ask_with_details(
+        self, found: Mapping[int, Row], around: dict[str, Sequence[str]], until_s: float
+    ) -> dict[str, str]:
+        """The answers to `around`; beside them scontrol is asked for the jobs of which `_shown` may lack something."""
+        fresh = [number for number, row in found.items() if not squeue.stayed(self._before.get(number), row)]
+        few = len(fresh) <= min(MOST_APART, len(found) // SHARE_APART)
+        now_s = self._clock()
+        old = self._all_shown_s is None or now_s - self._all_shown_s >= self._details_period_s
+        if not found or (few and not old and not squeue.arrays_wait(found)):
+            with contextlib.ExitStack() as asked:
+                apart = self._begin_apart(fresh, until_s) if fresh else None
+                if apart is not None:
+                    asked.callback(apart.close)
+                texts = self._ask(around, until_s)
+                if apart is None or self._take_apart(apart, fresh):
+                    self._shown = {number: self._shown[number] for number in found if number in self._shown}
+                    self._twice &= found.keys()
+                    return texts
+            around = {}
+        else:
+            texts = {}
+        texts |= self._ask({**around, "details": details.ALL}, until_s)
+        self._shown, self._twice = details.shown_in(texts["details"])
+        self._all_shown_s = now_s
+        took_s = self._clock() - now_s
+        self._details_period_s = min(DETAILS_MOST_S, max(DETAILS_S, DETAILS_SHARE * took_s))
+        return texts
+
+    def _begin_apart(self, numbers: Collection[int], until_s: float) -> Asked:
+        typed = {"apart": details.typed(numbers)}
+        return self._programs({"apart": details.TYPED}, max(0.0, until_s - time.monotonic()), typed)
+
+    def _take_apart(self, apart: Asked, numbers: Collection[int]) -> bool:
+        """Take what scontrol shows of these jobs, of no others: one of them may write records of any job.
+
+        False where it does not show each of them, as where one is gone by now.
+        """
+        try:
+            shown, twice = details.shown_in(details.without_prompts(apart.texts()["apart"]))
+        except BackendError:
+            return False
+        if not all(number in shown or number in twice for number in numbers):
+            return False
+        self._twice = (self._twice - set(numbers)) | twice.intersection(numbers)
+        for number in numbers:
+            self._shown.pop(number, None)
+        self._shown |= {number: shown[number] for number in numbers if number in shown}
+        return True
 
     def _rows(self, fields: Sequence[str], numbers: Collection[int], until_s: float) -> dict[int, Row]:
         parts = squeue.chunks(numbers) or [[]]
@@ -240,20 +313,19 @@ class Reading:
             if len(numbers) == 1 and "Invalid job id" in str(error):
                 return {}  # squeue asks for one job in another way than for several, and complains where it is gone
             raise
-        if len(parts) == 1:
-            return squeue.by_number(squeue.rows(texts["0"], fields, end))
         found: dict[int, Row] = {}
         for text in texts.values():  # an array may be in several parts
-            found |= squeue.by_number(squeue.rows(text, fields, end))
+            found |= squeue.by_number(squeue.Rows(fields).read(text, end))
         return found
 
-    def _with_details(self, rows: dict[int, Row], printed: str, until_s: float, whole: bool = True) -> _Rows:
+    def _with_details(
+        self, rows: dict[int, Row], shown: dict[int, Shown], twice: set[int], until_s: float, whole: bool = True
+    ) -> _Rows:
         """The rows together with scontrol's records, and with the rows of waiting tasks that squeue hides.
 
         Raises `BackendUnavailable` where a job that waits or runs is in squeue's answer only: scontrol's was asked for
         later, so it must have ended early. With `whole` false, squeue was not asked for all jobs.
         """
-        shown, twice = details.shown_in(printed)
         arrays = {int(_array(row)) for row in rows.values() if "_[" in row["JobArrayID"]}
         hidden = {number for number, one in shown.items() if number not in rows and one.array_id in arrays}
         hidden |= {number for number in twice if number not in rows and arrays}

@@ -36,11 +36,15 @@ WHILE_PLACED = ("NodeList", "tres-alloc")
 ALL = (*ALWAYS, *WHILE_PENDING, *WHILE_PLACED)
 SINCE_26_05 = ("Exclusive",)
 """Whole nodes, which are a value of `OverSubscribe` before."""
+PASSING = frozenset({"Reason", "PriorityLong", "StartTime", "EndTime", "AccrueTime", "EligibleTime"})
+"""What Slurm changes of waiting jobs by itself, and often; nothing that only scontrol tells changes with it."""
 LOOKED_AT = (
     "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "NumNodes", "admin_comment", "Comment",
     "RestartCnt",
 )  # fmt: skip
 """What is looked at again before a job is touched."""
+_STOP = "\0"
+"""Stands for the word, which is another one in each answer: no text of Slurm's holds this byte."""
 MOST_NAMED = 2000
 """Jobs that one squeue is asked for by number: it compares each job with all of them."""
 
@@ -62,18 +66,43 @@ def command(fields: Sequence[str], end: str, numbers: Collection[int] = ()) -> l
     return ["squeue", "--local", "--all", "--states=all", "--noheader", "--noconvert", *named, "--Format", form]
 
 
-def rows(printed: str, fields: Sequence[str], end: str) -> list[Row]:
-    """The jobs of an answer. Raises `BackendUnavailable` where it does not end as it should, or a field is missing."""
-    *pieces, last = printed.split(end)
-    wide = len(fields)
-    if (last != "\n" if pieces else last.strip()) or len(pieces) % wide:
-        raise BackendUnavailable(f"squeue: its answer of {len(printed)} signs ends early")
-    pieces = ["\n" + pieces[0], *pieces[1:]] if pieces else []
-    firsts = pieces[::wide]
-    if not all(first.startswith("\n") for first in firsts):
-        raise BackendUnavailable("squeue: its answer is not in the form that was asked for")
-    pieces[::wide] = [first[1:] for first in firsts]
-    return [dict(zip(fields, pieces[at : at + wide], strict=True)) for at in range(0, len(pieces), wide)]
+class Rows:
+    """Jobs of squeue's answers with these fields; a job that is printed as in the answer before is the same object."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self._fields = tuple(fields)
+        self._before: dict[str, Row] = {}
+
+    def read(self, printed: str, end: str) -> list[Row]:
+        """The jobs of an answer.
+
+        Raises `BackendUnavailable` where the answer does not end as it should, or a field is missing.
+        """
+        if _STOP in printed:
+            raise BackendUnavailable("squeue: its answer is not in the form that was asked for")
+        *lines, last = printed.replace(end, _STOP).split(f"{_STOP}\n")
+        if last if lines else last.strip():
+            raise BackendUnavailable(f"squeue: its answer of {len(printed)} signs ends early")
+        found: list[Row] = []
+        known: dict[str, Row] = {}
+        begun = ""
+        for line in lines:
+            text = begun + line
+            row = self._before.get(text)
+            if row is None:
+                values = text.split(_STOP)
+                if len(values) < len(self._fields):  # the next field begins with a line break
+                    begun = f"{text}{_STOP}\n"
+                    continue
+                if len(values) > len(self._fields):
+                    raise BackendUnavailable("squeue: its answer is not in the form that was asked for")
+                row = dict(zip(self._fields, values, strict=True))
+            begun, known[text] = "", row
+            found.append(row)
+        if begun:
+            raise BackendUnavailable(f"squeue: its answer of {len(printed)} signs ends early")
+        self._before = known
+        return found
 
 
 def by_number(found: Sequence[Row]) -> dict[int, Row]:
@@ -85,6 +114,15 @@ def by_number(found: Sequence[Row]) -> dict[int, Row]:
     if len(numbered) != len(found):
         raise BackendUnavailable("squeue: shows a job twice")
     return numbered
+
+
+def stayed(before: Row | None, now: Row) -> bool:
+    """Whether a job is as before, but for what is `PASSING` while it waits."""
+    if before is now or before is None:
+        return before is now
+    if before["State"] != "PENDING":
+        return before == now
+    return all(before.get(name) == value for name, value in now.items() if name not in PASSING)
 
 
 def chunks(numbers: Collection[int]) -> list[list[int]]:

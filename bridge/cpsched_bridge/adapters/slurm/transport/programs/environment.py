@@ -7,10 +7,18 @@ from collections.abc import Mapping
 
 KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
 """Where the cluster is, and as whom to speak to it."""
-FIXED = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0", "INPUTRC": os.devnull}
+FIXED = {
+    "LC_ALL": "C",
+    "SLURM_TIME_FORMAT": "%s",
+    "TZ": "UTC0",
+    "SLURM_BITSTR_LEN": "0",
+    "INPUTRC": os.devnull,
+}
 """Untranslated messages, times in Unix seconds, and all tasks of an array instead of the first 64 characters.
 
-Where scontrol reads commands, no file of the user's may bind keys.
+- Without a named time zone the C library looks for the host's file anew for each time that is printed: most of the CPU
+  time of a squeue that prints thousands of jobs.
+- Where scontrol reads commands, no file of the user's may bind keys.
 """
 _DROPPED = ("SLURM_", "SLURMDB_", "SCONTROL_", "SQUEUE_", "SINFO_", "SACCT_", "SACCTMGR_", "SPRIO_", "SSHARE_")
 

@@ -25,7 +25,7 @@ class UnixGroups:
 
     def outside(self, users: Iterable[str], groups: Iterable[str]) -> dict[str, list[str]]:
         """By user, those of `groups` that the user is known not to be in. Who or what is not known is left out."""
-        known = {name: group_id for name in groups if (group_id := _id_of(name)) is not None}
+        known = {name: group_id for name in groups if (group_id := id_of(name)) is not None}
         until_s = self.clock() + BUDGET_S
         wanted = set(users)
         for user in self._ids.keys() - wanted:
@@ -44,19 +44,21 @@ class UnixGroups:
             return theirs
         if now_s >= until_s:
             return None
-        theirs = _groups_of(user)
+        theirs = groups_of(user)
         self._ids[user] = (now_s, theirs)
         return theirs
 
 
-def _id_of(group: str) -> int | None:
+def id_of(group: str) -> int | None:
+    """The number of a group; None where the host knows no such group."""
     try:
         return grp.getgrnam(group).gr_gid
     except (KeyError, OSError):
         return None
 
 
-def _groups_of(user: str) -> frozenset[int] | None:
+def groups_of(user: str) -> frozenset[int] | None:
+    """The numbers of the groups that a user is in; None where the host knows no such user."""
     try:
         return frozenset(os.getgrouplist(user, pwd.getpwnam(user).pw_gid))
     except (KeyError, OSError):
