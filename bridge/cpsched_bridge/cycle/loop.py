@@ -58,7 +58,7 @@ from cpsched_bridge.watch.systemd import Systemd
 
 Listener = Callable[[CycleReport], None]
 
-_FORGET_EVERY = 1000
+FORGET_EVERY = 1000
 """Rounds between two clean-ups of the ledger."""
 SLURMS_PACE_S = 60.0
 """Between two passes of Slurm's main loop by default: so much earlier or later is no other decision."""
@@ -92,8 +92,8 @@ class Bridge:
     _log: structlog.stdlib.BoundLogger = field(init=False)
     _watch: FailureWatch = field(init=False)
     _mode: ModeSwitch = field(init=False)
-    _claims: Claims = field(init=False)
-    _rest: Rest = field(init=False)
+    claims: Claims = field(init=False)
+    rest: Rest = field(init=False)
     _reader: ObservationReader = field(init=False)
     _left_pins: LeftPins = field(init=False)
     _learner: Teaching = field(init=False)
@@ -127,9 +127,9 @@ class Bridge:
         self._watch = FailureWatch(self.settings.guard)
         self._heart = Heartbeat(self.settings.heartbeat_path)
         mine, asked = claim_of(self.settings.state_dir), take_over_file(self.settings).taken
-        self._claims = Claims(self.backend, mine, self.settings.guard.claim_gone_s, asked)
-        self._mode = ModeSwitch(self.settings.mode, self.pause, self._trouble, self._claims.why_not)
-        self._rest = Rest(self.settings.cycle, self.pace, self.systemd)
+        self.claims = Claims(self.backend, mine, self.settings.guard.claim_gone_s, asked)
+        self._mode = ModeSwitch(self.settings.mode, self.pause, self._trouble, self.claims.why_not)
+        self.rest = Rest(self.settings.cycle, self.pace, self.systemd)
         self._reader = ObservationReader(self.backend, self.ledger)
         self._left_pins = LeftPins(
             self.backend,
@@ -184,9 +184,9 @@ class Bridge:
             while going_on:
                 began_s = self.pace.monotonic_s()
                 self.cycle()
-                due_s = began_s + self._rest.pause_s
+                due_s = began_s + self.rest.pause_s
                 self._gaps.plan(due_s)
-                going_on = self._rest.wait_until(due_s)
+                going_on = self.rest.wait_until(due_s)
         except BaseException:
             for problem in self.stop():
                 self._log.error("still_held", detail=problem)
@@ -203,7 +203,7 @@ class Bridge:
             if self._adviser is not None:
                 problems += take_all_back(self._adviser.backend, self._adviser.book)
             with contextlib.suppress(BackendError):  # it will be taken for gone a little later
-                (self._claims.leave_word if unwritten else self._claims.let_go)()
+                (self.claims.leave_word if unwritten else self.claims.let_go)()
         if self._adviser is not None:
             self._adviser.book.close()
         with contextlib.suppress(Exception):  # a journal that takes nothing more keeps no bridge from stopping
@@ -213,7 +213,7 @@ class Bridge:
 
     def _beside_another(self, seen: Observation) -> bool:
         """Whether another bridge is in control by this reading: it may have taken over since the last cycle."""
-        return self._claims.rival_of(seen.claim, self.pace.monotonic_s()) is not None
+        return self.claims.rival_of(seen.claim, self.pace.monotonic_s()) is not None
 
     def _former(self) -> list[Happening]:
         """What the journal tells of the bridge before this one."""
@@ -241,7 +241,7 @@ class Bridge:
             self._round, self._mode.present(), self.pace.unix_s(), waits_for=doing, happenings=self._late
         )
         self._late = []
-        self._rest.begin()
+        self.rest.begin()
         self._gaps.note(self.pace.monotonic_s(), report)
         with self._failing(report):
             if self.changing is not None and not doing:
@@ -251,9 +251,9 @@ class Bridge:
             self._checking.note(self.pace.monotonic_s(), report)
         with self._failing(report, OSError):
             self._stand_down_if_needed(report)
-        self._rest.note_load(report)
+        self.rest.note_load(report)
         self._finish(report)
-        self._rest.note(report.result == OK)
+        self.rest.note(report.result == OK)
         return report
 
     @contextmanager
@@ -316,13 +316,13 @@ class Bridge:
             for note in seen.notes:
                 report.tell("site_policy", note)
             self._believe_word(seen, report)
-            self._claims.look(seen.claim, self._mode.wanted, self.pace.monotonic_s(), report)
+            self.claims.look(seen.claim, self._mode.wanted, self.pace.monotonic_s(), report)
         report.mode = self._mode.present()
         return seen, past
 
     def _believe_word(self, seen: Observation, report: CycleReport) -> None:
         """Bring the ledger up to the word of a former process that had nowhere to write, before that is overwritten."""
-        if self.settings.mode != "shadow" and not self._word_heard and self._claims.word_of(seen.claim):
+        if self.settings.mode != "shadow" and not self._word_heard and self.claims.word_of(seen.claim):
             old = [*self.ledger.entries(*KEPT), *self.ledger.left_pinned()]
             self.ledger.record((handed_back_before(entry, seen.now_s) for entry in old), report.number)
             report.tell("handed_back", f"{len(old)} jobs, by the bridge before, which could not write it down")
@@ -334,7 +334,7 @@ class Bridge:
             return
         transitions = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._conduct(report))
         self.ledger.record(transitions, report.number)
-        if report.number % _FORGET_EVERY == 0:
+        if report.number % FORGET_EVERY == 0:
             self.ledger.forget(seen.now_s - int(self.settings.journal.keep_jobs_days * 86400))
         now_s = self.pace.monotonic_s()
         self._progress.note(transitions, now_s, report)
@@ -417,7 +417,7 @@ class Bridge:
                 adviser.take_back(report, self.pace.monotonic_s())
             except BackendError as error:  # numbers that stay longer are no reason to stop the rest
                 report.tell("points_left", f"points are still on up to {adviser.left()} jobs: {error}")
-        elif self._claims.outdated(self.pace.monotonic_s()):
+        elif self.claims.outdated(self.pace.monotonic_s()):
             report.fail("outdated", OUTDATED)
         else:
             adviser.work(report, self.pace.monotonic_s())
@@ -426,7 +426,7 @@ class Bridge:
         self, seen: Observation, report: CycleReport, allowance: Allowance, pins_only: bool = False
     ) -> Commands | None:
         """Send what the ledger intends; None, and nothing sent, where the reading is too old for that."""
-        if self._claims.outdated(self.pace.monotonic_s()):
+        if self.claims.outdated(self.pace.monotonic_s()):
             report.fail("outdated", OUTDATED)
             return None
         commands = Commands(self.backend, self.ledger, self._conduct(report), self._retries)

@@ -137,7 +137,7 @@ def _pending(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Cond
         return _hand_back(entry, pending, now_s, conduct)
     if entry is None:
         return _take(None, pending, now_s, conduct)
-    return _BY_STATE[entry.state](entry, pending, now_s, conduct)
+    return BY_STATE[entry.state](entry, pending, now_s, conduct)
 
 
 def _make_way(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
@@ -335,7 +335,7 @@ def unpinned(entry: Entry, now_s: int) -> Transition:
     return move(entry, State.FREE, now_s, entry.why, pinned=False)
 
 
-_BY_STATE: dict[State, Callable[[Entry, PendingJob, int, Conduct], Transition | None]] = {
+BY_STATE: dict[State, Callable[[Entry, PendingJob, int, Conduct], Transition | None]] = {
     State.HOLDING: _holding,
     State.HELD: _held,
     State.STARTING: _starting,

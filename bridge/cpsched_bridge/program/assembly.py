@@ -58,8 +58,8 @@ from cpsched_bridge.watch import memory
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.following import WatchSurroundings
 from cpsched_bridge.watch.outlook import Outlook
-from cpsched_bridge.watch.server import Watch
 from cpsched_bridge.watch.systemd import Systemd
+from cpsched_bridge.watch.web.server import Watch
 from cpsched_sim import compiling
 from cpsched_sim.files import read_json
 

@@ -39,7 +39,7 @@ from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.places import journal_path, ledger_path, pause_file
 from cpsched_bridge.watch import logs
 from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.server import Watch
+from cpsched_bridge.watch.web.server import Watch
 from cpsched_sim.traces.job import TraceJob
 
 _DRAW_S = 0.1

@@ -72,6 +72,12 @@ FILES: tuple[DeployFile, ...] = (
         "The same beside PBS: opens the queues when the heartbeat stops.",
     ),
     DeployFile(
+        "deploy/systemd/cpsched-bridge-pbs.conf",
+        "systemd/cpsched-bridge-pbs.conf",
+        "/etc/systemd/system/cpsched-bridge.service.d/pbs.conf, beside PBS",
+        "What the bridge's service must be allowed for PBS's commands to show who asks.",
+    ),
+    DeployFile(
         "deploy/systemd/cpsched-deadman.timer",
         "systemd/cpsched-deadman.timer",
         "/etc/systemd/system/",

@@ -16,7 +16,8 @@ from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.page import gantt
 from cpsched_bridge.watch.page.gantt import Window
 from cpsched_bridge.watch.page.words import span
-from cpsched_bridge.watch.server import page_routes, served
+from cpsched_bridge.watch.web.page import page_routes
+from cpsched_bridge.watch.web.server import served
 from cpsched_sim.experiment import Setup, run
 from cpsched_sim.files import write_whole
 from cpsched_sim.oracle import SIMULATED

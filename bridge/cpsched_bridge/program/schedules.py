@@ -45,7 +45,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A whole schedule, ready to be looked at from any instant; see `watch.server.Views`."""
+    """A whole schedule, ready to be looked at from any instant; see `watch.web.page.Views`."""
 
     title: str
     node_names: Sequence[str]
@@ -94,7 +94,7 @@ class Finished:
         )  # fmt: skip
 
     def nothing_yet(self) -> Sequence[str]:
-        """See `watch.server.Views`: a schedule is there from the beginning."""
+        """See `watch.web.page.Views`: a schedule is there from the beginning."""
         return ()
 
     def at(self, at_s: int | None) -> schema.View:

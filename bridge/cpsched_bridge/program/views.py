@@ -259,14 +259,15 @@ def job_id_of(text: str, journal: Journal, entry: Entry | None = None) -> int:
 
 
 def _why_in_journal(job_id: int, journal: Journal) -> list[str]:
-    lines = _why_in_round(job_id, journal.read(journal.last_round)) if journal.lines(1) else []
+    lines = why_in_round(job_id, journal.read(journal.last_round)) if journal.lines(1) else []
     past = journal.past(str(job_id))
     if not lines and past is not None:
         lines = _why_past(past)
     return lines + _why_aside(next((aside for aside in journal.asides() if aside.job_id == job_id), None))
 
 
-def _why_in_round(job_id: int, record: RoundRecord) -> list[str]:
+def why_in_round(job_id: int, record: RoundRecord) -> list[str]:
+    """What a round says of a job that waited or ran, line by line; nothing of a job that did neither."""
     for position, job in enumerate(record.queue, start=1):
         if job.id == job_id:
             estimate = f"{record.policy.predictor} expects {span(record.estimates[job.id])}"

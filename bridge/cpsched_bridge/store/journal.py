@@ -34,7 +34,7 @@ from cpsched_bridge.store.rounds import (
 FORMAT = 3
 """Version of the tables below, in `pragma user_version`: that of cpsched 0.1.0. Lower numbers were never released."""
 
-_SCHEMA = """
+SCHEMA = """
 create table if not exists clusters (key text primary key, data blob not null) without rowid;
 create table if not exists segments (
   first integer primary key, version text not null, policy blob not null, cluster text not null);
@@ -62,7 +62,8 @@ SEGMENT_ROUNDS = 512
 EXPLAINED_ROUNDS = 600
 """So many of the newest rounds, at least, keep plan and reasons word for word; older ones are decided again."""
 
-_PRUNE_EVERY = 64
+PRUNE_EVERY = 64
+"""Rounds between two looks at the journal's age and size."""
 _COUNT_TABLES = "select count(*) from sqlite_master where type = 'table'"
 
 
@@ -102,7 +103,7 @@ class Journal(JournalReader):
                 try:
                     found = _format_of(db)
                     if found in (None, FORMAT):
-                        db.executescript(_SCHEMA)
+                        db.executescript(SCHEMA)
                         db.execute(f"pragma user_version={FORMAT}")
                         JournalReader(db).last_round  # noqa: B018  reading it is the point
                         return db
@@ -128,7 +129,7 @@ class Journal(JournalReader):
             self.mishaps.append(Happening("journal_gone", f"{self._path}: {words}; a new one begun"))
         db = self._connected()
         try:
-            db.executescript(_SCHEMA)
+            db.executescript(SCHEMA)
             db.execute(f"pragma user_version={FORMAT}")
             with db:
                 db.execute("insert or replace into facts values ('rounds_before', ?)", (str(before),))
@@ -212,7 +213,7 @@ class Journal(JournalReader):
 
         self._written(write)
         self._last = report.number
-        if report.number % _PRUNE_EVERY == 0:
+        if report.number % PRUNE_EVERY == 0:
             self.prune(report.at_unix_s)
 
     def _begin_segment(self, number: int, cluster: Cluster, policy: PolicySpec) -> None:

@@ -122,7 +122,7 @@ def move(entry: Entry | None, state: State, now_s: int, why: str, job_id: int = 
     return Transition(entry.state, replace(entry, state=state, since_s=now_s, why=why, **changes))
 
 
-_SCHEMA = """
+SCHEMA = """
 create table if not exists jobs (
   id integer primary key, state text not null, since_s integer not null, pinned integer not null,
   failures integer not null, nodes text not null, leave text not null, label text not null, why text not null,
@@ -203,7 +203,7 @@ class Ledger:
         self.whole = bool(tables)
         if tables and not tables >= {"jobs", "transitions"}:
             raise Damaged("it has no jobs")
-        self._db.executescript(_SCHEMA)
+        self._db.executescript(SCHEMA)
         if len(self._db.execute("pragma table_info(jobs)").fetchall()) == _FIELDS:
             self._db.execute(_SEALED)
         (said,) = self._db.execute("pragma quick_check(1)").fetchone()
@@ -260,7 +260,7 @@ class Ledger:
             self.mishaps.append(Happening(kind, said))
         db = self._connected()
         try:
-            db.executescript(_SCHEMA)
+            db.executescript(SCHEMA)
             with db:
                 _insert(db, self._entries.values())
         except BaseException:

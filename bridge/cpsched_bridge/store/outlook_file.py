@@ -14,7 +14,7 @@ from typing import Any
 from cpsched_bridge.store.damage import Damaged, content, require_file, sealed, start_of, unsealed
 
 MOST_BYTES = 16 << 20
-_MOST_UNPACKED = 64 << 20
+MOST_UNPACKED = 64 << 20
 
 
 def write(path: Path, kept: Any) -> None:
@@ -40,7 +40,7 @@ def read(path: Path) -> Any:
         raise Damaged(f"is longer than {MOST_BYTES:,} bytes")
     with content():
         unpacking = zlib.decompressobj()
-        text = unpacking.decompress(unsealed(packed), _MOST_UNPACKED)
+        text = unpacking.decompress(unsealed(packed), MOST_UNPACKED)
         if unpacking.unconsumed_tail or not unpacking.eof:
             raise Damaged("does not end where it should")
         return json.loads(text)

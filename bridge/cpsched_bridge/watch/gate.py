@@ -21,7 +21,7 @@ BACKLOG = 128
 _FEWEST = 4
 _SHARE = 4
 """Of the files that the process may open, a quarter is for clients; the rest is for the loop."""
-_AT_ONCE, _PAUSE_S = 16, 0.025
+AT_ONCE, PAUSE_S = 16, 0.025
 """Accepting costs the interpreter that the loop needs: 640 connections a second at most."""
 _OUT_OF_FILES_S = 1.0
 
@@ -66,7 +66,7 @@ class Gate:
         self._leaving: Visitor | None = None
         self._open = 0
         """Descriptors in use: of clients, of those who are about to become clients, and of those who leave."""
-        self._left_of_turn = _AT_ONCE
+        self._left_of_turn = AT_ONCE
         self._loop = asyncio.get_running_loop()
         self._reading = self._resting = self._closed = False
         listening.setblocking(False)
@@ -111,7 +111,7 @@ class Gate:
         self._loop.call_later(seconds, self._go_on)
 
     def _go_on(self) -> None:
-        self._resting, self._left_of_turn = False, _AT_ONCE
+        self._resting, self._left_of_turn = False, AT_ONCE
         self._read()
 
     def _accept(self) -> None:
@@ -133,7 +133,7 @@ class Gate:
         self._let_in(accepted)
         self._left_of_turn -= 1
         if not self._left_of_turn:
-            self._rest(_PAUSE_S)
+            self._rest(PAUSE_S)
 
     def _make_room(self) -> None:
         """Turn out whoever is of least use, unless somebody is on the way out already."""

@@ -1,0 +1,158 @@
+"""The addresses of the status page and of its JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from importlib.metadata import version
+from typing import Protocol
+
+from pydantic import TypeAdapter
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from cpsched_bridge.watch import v1
+from cpsched_bridge.watch.outlook import Outlook
+from cpsched_bridge.watch.page import gantt, pages, schema, templates
+from cpsched_bridge.watch.page.answers import answer, told
+from cpsched_bridge.watch.page.asked import PageQuestion
+from cpsched_bridge.watch.page.own import own
+from cpsched_bridge.watch.page.pages import Sight, Slider
+from cpsched_bridge.watch.web.addresses import ADDRESSES, API, SCHEMA
+from cpsched_bridge.watch.web.door import Door, Page
+from cpsched_bridge.watch.web.questions import questions
+from cpsched_bridge.watch.web.responses import HEADERS, as_html, as_json, is_v1, refusal
+
+_MOST_MADE = 16
+_STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+class Views(Protocol):
+    """Where the page's values come from: a bridge, or a replay."""
+
+    def at(self, at_s: int | None) -> schema.View | None:
+        """Everything at an instant of the cluster's clock, or at the latest one; None if there is nothing yet."""
+        ...
+
+    def nothing_yet(self) -> Sequence[str]:
+        """Why there is nothing yet, a sentence each."""
+        ...
+
+    @property
+    def slider(self) -> Slider | None:
+        """The time that can be chosen; None for a bridge, which shows the present."""
+        ...
+
+
+def page_routes(views: Views, door: Door | None = None, outlook: Outlook | None = None) -> list[Route]:
+    """The status page and its JSON, behind a door. Plain functions: each runs in a thread of the server's pool.
+
+    A page that was made for the same question, round and reader is sent again. Without an `outlook`, as in a replay,
+    nobody is told when a job would start.
+    """
+    made, door = dict[str, str](), door or Door()
+    asks = outlook is not None
+
+    def at(request: Request) -> schema.View | None:
+        view, reader = views.at(PageQuestion.of(request.query_params).at), request.state.reader
+        return own(view, reader) if view is not None and reader is not None else view
+
+    def sight(request: Request, view: schema.View) -> Sight:
+        query = request.query_params
+        return Sight(view, PageQuestion.of(query), query.get("part") == "live", views.slider, asks)
+
+    def too_early(request: Request) -> Response:
+        return refusal(request, "\n".join(["the bridge has not read the cluster yet", *why_not(request), ""]), 503)
+
+    def why_not(request: Request) -> Sequence[str]:
+        """Why there is nothing yet; errors may name jobs, so that readers who see their own alone are told none."""
+        return views.nothing_yet() if request.state.reader is None else []
+
+    def page(make: Callable[[Sight], str]) -> Page:
+        def answered(request: Request) -> Response:
+            view = at(request)
+            if view is None:
+                return as_html(pages.not_yet("", version("cpsched"), why_not(request)))
+            tag = _tag(view, str(request.url.path), str(request.query_params))
+            if request.headers.get("if-none-match") == tag:
+                return Response(status_code=304, headers={"ETag": tag, **HEADERS})
+            if tag not in made:
+                if len(made) >= _MOST_MADE:
+                    made.clear()
+                made[tag] = make(sight(request, view))
+            return HTMLResponse(made[tag], headers={"ETag": tag, **HEADERS})
+
+        return answered
+
+    def job(request: Request) -> Response:
+        view, asked = at(request), request.path_params["job"]
+        if view is None:
+            return as_html(pages.not_yet("../", version("cpsched"), why_not(request)))
+        found = told(view, asked)
+        return as_html(pages.job(sight(request, view), found), 404 if found.answer.state == "unknown" else 200)
+
+    def api(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name == "schema":
+            return as_json(SCHEMA)
+        if name not in API:
+            return PlainTextResponse(f"no such thing; there are: {', '.join([*ADDRESSES, 'schema'])}\n", 404)
+        view = at(request)
+        return (
+            as_json(TypeAdapter(API[name][0]).dump_json(API[name][1](view))) if view is not None else too_early(request)
+        )
+
+    def api_job(request: Request) -> Response:
+        view = at(request)
+        if view is None:
+            return too_early(request)
+        found = answer(view, request.path_params["job"])
+        status = 404 if found.state == "unknown" else 200
+        if is_v1(request):
+            return as_json(v1.job_of(found, view.status.now_s).model_dump_json().encode(), status)
+        return as_json(found.model_dump_json().encode(), status)
+
+    def static(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in _FILES:
+            return PlainTextResponse("no such file\n", 404)
+        content, kind = _FILES[name]
+        return Response(content, media_type=kind, headers=HEADERS)
+
+    found: dict[str, Page] = {
+        "/": page(pages.index), "/jobs": page(pages.jobs), "/nodes": page(pages.nodes), "/wall": page(pages.wall),
+        "/jobs/{job}": job, "/api/jobs/{job}": api_job, "/static/{name}": static,
+    }  # fmt: skip
+    if outlook is not None:
+        found |= questions(outlook, at, sight, why_not)
+        found |= {f"{v1.PREFIX}/jobs/{{job}}": api_job, f"{v1.PREFIX}/openapi.json": _openapi}
+        found |= {f"{v1.PREFIX}/{{rest:path}}": _not_in_v1}
+    found |= {"/api/{name}": api}
+    return [Route(path, door.guard(each)) for path, each in found.items()]
+
+
+def _openapi(_: Request) -> Response:
+    return as_json(_OPENAPI)
+
+
+def _not_in_v1(request: Request) -> Response:
+    return refusal(request, f"no such thing; {v1.PREFIX}/openapi.json says what there is\n", 404)
+
+
+def _tag(view: schema.View, path: str, query: str) -> str:
+    """Changes with the round, with an alarm, with the reader, and with a bridge that was started again."""
+    status = view.status
+    state = f"{status.round} {status.at_unix_s} {status.now_s} {status.alarms} {path} {query} {status.reader!r}"
+    return f'"{sha256(state.encode()).hexdigest()[:20]}"'
+
+
+def _files() -> Mapping[str, tuple[bytes, str]]:
+    """Style sheet, script and icon, read once; the drawing's colours are part of the style sheet."""
+    found = {name: ((templates.STATIC / name).read_bytes(), kind) for name, kind in _STATIC.items()}
+    css, kind = found["page.css"]
+    return found | {"page.css": (css + gantt.STYLE.encode(), kind)}
+
+
+_FILES = _files()
+_OPENAPI = v1.document()

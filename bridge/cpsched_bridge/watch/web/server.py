@@ -1,0 +1,137 @@
+"""What listens to the cycles of a bridge, and its application: metrics, health, and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cpsched_bridge.in_force import Row
+from cpsched_bridge.report import CycleReport
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.watch.exporter import CONTENT_TYPE, Exporter
+from cpsched_bridge.watch.following import Following, WatchSurroundings
+from cpsched_bridge.watch.health import Health
+from cpsched_bridge.watch.outlook import Outlook
+from cpsched_bridge.watch.page import schema
+from cpsched_bridge.watch.page.alarms import stalled
+from cpsched_bridge.watch.page.board import Board
+from cpsched_bridge.watch.page.pages import Slider
+from cpsched_bridge.watch.web.door import Door
+from cpsched_bridge.watch.web.page import page_routes
+from cpsched_bridge.watch.web.responses import HEADERS
+
+
+class Watch:
+    """Listens to the cycles of one bridge, and answers those who ask about them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        around: Callable[[], WatchSurroundings] = WatchSurroundings,
+        in_force: Sequence[Row] = (),
+    ) -> None:
+        self._settings, self._around = settings, around
+        self._following = Following()
+        self.exporter = Exporter()
+        self.health = Health(settings.cycle)
+        self.outlook = Outlook()
+        self.board = Board(settings, in_force, self.outlook)
+
+    def __call__(self, report: CycleReport) -> None:
+        """Take note of one cycle."""
+        self.health(report)
+        cycle = self._following.follow(report, self._around())
+        self.exporter(replace(cycle, outcomes=self.outlook.taken_outcomes()))
+        if self._settings.serves_page:
+            self.outlook(report)
+            self.board(cycle, self._following.promises)
+
+    def begins(self, words: str) -> None:
+        """Take note of what is done before the first cycle; empty words: nothing any more."""
+        self.health.begins(words)
+
+    def app(self) -> Starlette:
+        """The application to serve."""
+        routes = self._metrics() if self._settings.metrics.enabled else []
+        if self._settings.serves_page:
+            door = Door.of(self._settings.page)
+            routes += page_routes(_Live(self.board, self.health), door, self.outlook)
+        return served(routes)
+
+    def _metrics(self) -> list[Route]:
+        # `async`, so that no pool of threads stands between a scrape and its answer.
+        # What they tell is for operators: a reader whom a proxy names is none of theirs.
+        header = self._settings.page.user_header if self._settings.serves_page else ""
+
+        async def metrics(request: Request) -> Response:
+            if header and header in request.headers:
+                return PlainTextResponse("not for readers of the page\n", 403, HEADERS)
+            return Response(self.exporter.text(), media_type=CONTENT_TYPE)
+
+        async def alive(request: Request) -> Response:
+            return self._healthy(self.health.stalled(), header in request.headers if header else False)
+
+        async def ready(request: Request) -> Response:
+            return self._healthy(self.health.not_ready(), header in request.headers if header else False)
+
+        return [Route("/metrics", metrics), Route("/healthz", alive), Route("/readyz", ready)]
+
+    def _healthy(self, reasons: Sequence[str], in_short: bool) -> Response:
+        """200, or 503 with the reasons, a line each."""
+        lines = reasons or [f"ok: {self.health.told()}"]
+        lines = ["not ready" if reasons else "ok"] if in_short else lines
+        return PlainTextResponse("\n".join(lines) + "\n", 503 if reasons else 200, {"Cache-Control": "no-store"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """The present of a bridge."""
+
+    board: Board
+    health: Health
+
+    def at(self, at_s: int | None) -> schema.View | None:
+        """See `Views.at`. That no cycle ends any more is told by none."""
+        view, late = self.board.view(), self.health.stalled()
+        if view is None or not late:
+            return view
+        status = view.status.model_copy(update={"alarms": [stalled(late), *view.status.alarms]})
+        return view.model_copy(update={"status": status})
+
+    def nothing_yet(self) -> Sequence[str]:
+        """See `Views.nothing_yet`."""
+        return self.health.not_ready()
+
+    @property
+    def slider(self) -> Slider | None:
+        """See `Views.slider`."""
+        return None
+
+
+def served(routes: Sequence[Route]) -> Starlette:
+    """An application of these routes. A wrong address is not found: a redirect would name the bridge's own address."""
+    app = Starlette(routes=list(routes))
+    app.router.redirect_slashes = False
+    app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
+    app.add_middleware(_PathsOnly)
+    return app
+
+
+class _PathsOnly:
+    """Refuses requests for anything but a path: `GET http://somewhere/ HTTP/1.1` names a second host."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See `ASGIApp`."""
+        asked = scope["type"] != "http" or scope["raw_path"].startswith(b"/")
+        answer = self._app if asked else PlainTextResponse("ask for a path of this host\n", 400, HEADERS)
+        await answer(scope, receive, send)
