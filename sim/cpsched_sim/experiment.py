@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from cpsched.catalogue import Catalogue, Catalogues
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CpschedError, InvalidValue
+from cpsched.idle import Course
 from cpsched.metrics import METRICS, Measures, Metric, known_metrics, metric
-from cpsched.model import NEVER, EndedJob, frozen_array
+from cpsched.model import NEVER, EndedJob, Job, frozen_array
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.base import Predictor
@@ -261,9 +262,25 @@ def run(
         processors=frozen_array(schedule.processors[ran]),
         machine=int(workload.cluster.capacity[:, 0].sum()),
         jobs=jobs,
+        course=_course(workload, schedule, jobs),
     )
     more = (*more, *(site_metrics(site) if site is not None else ()))
     return Simulation(workload, setup, schedule, measures, policy, more)
+
+
+def _course(workload: Workload, schedule: Schedule, jobs: Sequence[Job]) -> Course:
+    """Where and when those jobs ran that started."""
+    ran = schedule.start_s != NEVER
+    return Course(
+        cluster=workload.cluster,
+        jobs=jobs,
+        start_s=frozen_array(schedule.start_s[ran]),
+        end_s=frozen_array(schedule.end_s[ran]),
+        place_at=frozen_array(schedule.place_at[ran]),
+        place_count=frozen_array(schedule.place_count[ran]),
+        place_node=schedule.place_node,
+        place_units=schedule.place_units,
+    )
 
 
 def summed_up(simulation: Simulation, folder: Path | None) -> dict[str, Any]:

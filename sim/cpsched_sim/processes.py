@@ -100,7 +100,7 @@ def compare_in_processes(
         if progress is not None:
             progress(sum(shares), len(chosen))
 
-    side_by_side(_replay_one, tasks, processes, heard, looked)
+    side_by_side(replay_one, tasks, processes, heard, looked)
     return [rows[index] for index in sorted(rows)]
 
 
@@ -196,13 +196,19 @@ def _received(pipe: Connection, process: ForkServerProcess) -> object:
 
 
 def _begun(environment: Mapping[str, str], work: Callable[..., None], *given: object) -> None:
-    """Do `work` in the environment of whoever compares; the server has the one of its own beginning."""
+    """Do `work` in the environment of whoever compares; the server has the one of its own beginning.
+
+    Of the processes that a plug-in forks none can speak for this one, nor hide that it died.
+    """
     os.environ.clear()
     os.environ.update(environment)
+    for pipe in given:
+        if isinstance(pipe, Connection):
+            os.register_at_fork(after_in_child=pipe.close)
     work(*given)
 
 
-def _replay_one(study: Study, setup: Setup, pipe: Connection) -> None:
+def replay_one(study: Study, setup: Setup, pipe: Connection) -> None:
     """The work of one process: it sends the share of jobs done now and then, and the row at the end."""
     try:
         with patience(study.limit_s) as patient:

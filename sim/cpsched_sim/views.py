@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from cpsched_sim.experiment import Simulation
     from cpsched_sim.tuning.tuner import Tuned
 
+BESIDE = 7
+"""Figures that stand beside each other on a terminal of 80 columns; those beyond follow in a table below."""
+
 _SYMBOLS = "W: wait, D: run time, F = W + D: response time, r: processors"
 
 
@@ -179,14 +182,31 @@ def print_comparison(
     more: Sequence[Metric] = (),
 ) -> None:
     """Two lines per combination: figures, and below them what they are of the baseline's. A legend explains them."""
-    from cpsched_sim.comparison import compared, percentages
+    from cpsched_sim.comparison import compared
 
-    shown = compared(more)
-    above = Text(f"{title}: figures, and % of the baseline")
-    table = Table(title=above, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.caption = Text(f"{_which_way(shown)}; 74x: 74 times the baseline")
+    shown, console = compared(more), Console()
+    for at in range(0, len(shown), BESIDE):
+        part = shown[at : at + BESIDE]
+        last = at + BESIDE >= len(shown)
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.title = None if at else Text(f"{title}: figures, and % of the baseline")
+        table.caption = Text(f"{_which_way(shown)}; 74x: 74 times the baseline") if last else None
+        _fill_in(table, rows, baselines, part, more, times=at == 0)
+        console.print(table)
+    for metric in shown:
+        console.print(Text(f"{metric.heading}: {metric.formula}", "dim"))
+    console.print(Text(_SYMBOLS, "dim"))
+
+
+def _fill_in(
+    table: Table, rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], shown: Sequence[Metric],
+    more: Sequence[Metric], times: bool,
+) -> None:  # fmt: skip
+    """The columns of some metrics, and of how long decisions took where `times` says so."""
+    from cpsched_sim.comparison import percentages
+
     table.add_column("dispatcher\npredictor", no_wrap=True)
-    for heading in (*map(_column, shown), "dispatch ms\nCPU s"):
+    for heading in (*map(_column, shown), *(["dispatch ms\nCPU s"] if times else ())):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         label = Text(row.dispatcher, "bold").append(f"\n{row.predictor}", "not bold")
@@ -197,12 +217,8 @@ def print_comparison(
         names = [metric.name for metric in shown]
         shares = [share(percent[name]) if name in percent else "" for name in names]
         cells = [f"{short(row.summary[name])}\n{part}" for name, part in zip(names, shares, strict=True)]
-        table.add_row(label, *cells, f"{short(row.summary['dispatch']['mean_ms'])}\n{short(row.summary['cpu_s'])}")
-    console = Console()
-    console.print(table)
-    for metric in shown:
-        console.print(Text(f"{metric.heading}: {metric.formula}", "dim"))
-    console.print(Text(_SYMBOLS, "dim"))
+        took = [f"{short(row.summary['dispatch']['mean_ms'])}\n{short(row.summary['cpu_s'])}"] if times else []
+        table.add_row(label, *cells, *took)
 
 
 def _column(metric: Metric) -> str:

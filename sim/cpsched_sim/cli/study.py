@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +17,8 @@ from cpsched_sim.shell import say
 
 if TYPE_CHECKING:
     from cpsched_sim.study.campaign import Campaign
-    from cpsched_sim.study.running import Progress
+    from cpsched_sim.study.running import Progress, Results
+    from cpsched_sim.study.store import Store
 
 VERIFY = "verify"
 TOLD_EVERY_S = 60.0
@@ -78,28 +80,50 @@ def study(
 def _run(
     path: Path, out: Path, dry_run: bool, jobs: int, on: str | None, retry: bool, timeout_s: float, as_json: bool
 ) -> None:
-    from cpsched_sim.files import write_whole
     from cpsched_sim.study.campaign import read_campaign
-    from cpsched_sim.study.engines import engine_of
-    from cpsched_sim.study.running import Progress, run_cases
     from cpsched_sim.study.store import Store
-    from cpsched_sim.study.writing import LETTER, PAGE, write_all
-    from cpsched_sim.views import progress_bar
+    from cpsched_sim.study.writing import LETTER
 
     campaign, store = read_campaign(path), Store(out)
     for note in campaign.notes:
         say("note", note)
     if dry_run:
-        _count(campaign, store, jobs, retry, as_json)
+        count(campaign, store, jobs, retry, as_json)
         return
+    rows = run_campaign(campaign, store, path.read_bytes(), jobs, on, retry, timeout_s).rows()
+    tell(rows, out, as_json, lambda: (out / LETTER).read_text(encoding="utf-8"))
+
+
+def run_campaign(
+    campaign: Campaign,
+    store: Store,
+    content: bytes,
+    jobs: int,
+    on: str | None,
+    retry: bool,
+    timeout_s: float,
+    first: Callable[[], None] = lambda: None,
+) -> Results:
+    """Run it with a bar of progress, and write everything into its folder; `content` is its file.
+
+    `first` is called when no other study is at work in the folder. Ctrl-C ends the command with 130.
+    """
+    from cpsched_sim.files import write_whole
+    from cpsched_sim.study.engines import engine_of
+    from cpsched_sim.study.running import Progress, run_cases
+    from cpsched_sim.study.writing import write_all
+    from cpsched_sim.views import progress_bar
+
+    out = store.folder
     engine, last = engine_of(on, jobs, timeout_s), Progress(0.0, 0, None)
     with store.alone():
+        first()
         for change in store.changed(campaign):
             say("note", change)
         before = store.done(campaign, retry)
         if before:
             say("note", f"{len(before)} of {len(campaign.distinct)} replays were finished before")
-        write_whole(out / "study.yaml", path.read_bytes())
+        write_whole(out / "study.yaml", content)
         store.write_study(campaign)
         told_s = time.monotonic()
         with progress_bar("study", "cases") as show:
@@ -120,12 +144,18 @@ def _run(
                 raise typer.Exit(130) from None
         for note in write_all(found):
             say("note", note)
-    rows = found.rows()
+    return found
+
+
+def tell(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, text: Callable[[], str]) -> None:
+    """Print what came of a study. Exit code 1 where cases have no figures."""
+    from cpsched_sim.study.writing import PAGE
+
     bad = [row for row in rows if row["outcome"] != "ended"]
     if as_json:
         echo_json({"cases": len(rows), "bad": len(bad), "report": str(out / PAGE)})
     else:
-        typer.echo((out / LETTER).read_text(encoding="utf-8"), nl=False)
+        typer.echo(text(), nl=False)
         say("note", f"the report with its pictures is {out / PAGE}")
     for row in bad:
         say("error", f"{row['case'] or row['policy']}, {row['trace']}, seed {row['seed']}: {row['why']}")
@@ -133,12 +163,10 @@ def _run(
         raise typer.Exit(1)
 
 
-def _count(campaign: Campaign, store: object, jobs: int, retry: bool, as_json: bool) -> None:
-    """How many cases there are, and how long those take that are not finished."""
+def count(campaign: Campaign, store: Store, jobs: int, retry: bool, as_json: bool) -> None:
+    """Print how many cases there are, and how long those take that are not finished."""
     from cpsched_sim.study.running import Estimate
-    from cpsched_sim.study.store import Store
 
-    assert isinstance(store, Store)
     done = store.done(campaign, retry)
     left = [case for digest, case in campaign.distinct.items() if digest not in done]
     estimate_s = Estimate(store.costs()).all_s(left, jobs)

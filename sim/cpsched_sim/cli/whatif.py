@@ -61,6 +61,13 @@ def whatif(
         typer.Option("--config", metavar="FILE", help="What `scontrol show config` printed: Slurm's own parameters."),
     ] = None,
     policy: PolicyPath = None,
+    earlier: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="What `collect` collected before: the report says what changed; new nodes are away at first.",
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Slurm's own scheduler with another parameter, as one case."),
@@ -128,7 +135,7 @@ def whatif(
     answers.check_new(out, resume)
     with patience(decide_timeout):
         site = load_policy(policy) if policy is not None else folder.policy() if folder is not None else None
-        window, digests = answers.read(source, system, span, lenient, format, dialect, site)
+        window, digests = answers.read(source, system, span, lenient, format, dialect, site, earlier)
     for note in answers.warnings(window):
         say("note", note)
     if window.guessed:

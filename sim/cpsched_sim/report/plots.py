@@ -82,7 +82,7 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def _scale(values: Sequence[float]) -> dict[str, Any]:
+def scale_of(values: Sequence[float]) -> dict[str, Any]:
     """Arguments of `set_xscale`: logarithmic where one bar would squash the others."""
     positive = [value for value in values if value > 0]
     if not positive or max(positive) <= SQUASHED * sorted(positive)[len(positive) // 2]:
@@ -114,7 +114,7 @@ def bars(
     for column, (axes, metric) in enumerate(zip(panels, drawn, strict=True)):
         values = [done[name][metric.name] for name in names]
         drawn_bars = axes.barh(range(len(names)), values, color=[styles[name]["color"] for name in names])
-        axes.set_xscale(**_scale(values))
+        axes.set_xscale(**scale_of(values))
         axes.bar_label(drawn_bars, fmt="{:,.4g}", padding=3)
         axes.margins(x=0.25)
         axes.set_xlabel(metric.label)

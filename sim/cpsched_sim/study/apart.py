@@ -23,6 +23,7 @@ def main() -> None:
         ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGKILL)
     out = os.dup(1)
     os.dup2(2, 1)
+    os.register_at_fork(after_in_child=lambda: os.dup2(2, out))  # what a plug-in forks cannot speak for this process
     outcome = decided(json.loads(sys.stdin.buffer.read()), float(sys.argv[1]))
     with os.fdopen(out, "wb") as file:
         file.write(json.dumps([outcome.result, outcome.made]).encode() + b"\n" + (outcome.jobs or b""))

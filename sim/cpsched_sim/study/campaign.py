@@ -210,12 +210,14 @@ class _Reading:
 
     def _read_trace(self, name: str, words: TraceWords) -> tuple[dict[str, Any], dict[str, Any]]:
         if words.generate is not None:
-            made = {"generate": words.generate, "days": words.days, "load": words.load, "max_jobs": words.max_jobs}
+            made: dict[str, Any] = {"generate": words.generate, "load": words.load, "max_jobs": words.max_jobs}
+            made |= {"processors": words.processors} if words.days is None else {"days": words.days}
             return {**made, "system": words.system}, made
         assert words.file is not None
         path = found_file(words.file, self.folder)
         if path is None:
             rule = f"there is no such file beside the study, nor in the folder that {TRACES} names"
+            rule += f"; to get it: {words.recipe}" if words.recipe is not None else ""
             raise self.tree.wrong(("traces", name, "file"), words.file, rule)
         digest = sha256_of(path)
         if words.sha256 not in (None, digest):

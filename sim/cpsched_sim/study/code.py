@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import sys
 import sysconfig
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
@@ -123,9 +124,14 @@ def _parents(name: str) -> Iterator[str]:
     return (".".join(parts[: end + 1]) for end in range(len(parts)))
 
 
-@cache
 def _source_of(name: str) -> Path | None:
     """The file of a module; None for what is no module, or has no source."""
+    return _source_on(name, tuple(sys.path))
+
+
+@cache
+def _source_on(name: str, _: tuple[str, ...]) -> Path | None:
+    """See `_source_of`; another path of imports may have another module of that name."""
     try:
         spec = find_spec(name)
     except (ImportError, ValueError, AttributeError):

@@ -29,6 +29,7 @@ from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.tuning.windows import DAY_S, Window, cut_window
 from cpsched_sim.workloads.eurora import eurora
 from cpsched_sim.workloads.load import Workload, load, under
+from cpsched_sim.workloads.lublin import lublin
 
 ENDED, FAILED, LIMITED = "ended", "failed", "did not end"
 LIBRARIES = ("cpsched", "numpy", "numba", "ortools")
@@ -106,10 +107,7 @@ def _decided(
 def _workload(task: Mapping[str, Any]) -> Workload:
     trace, system = task["trace"], task["system"]
     if "generate" in trace:
-        target = System(load_system(system or "eurora"))
-        records = eurora(trace["days"], trace["seed"], trace["load"])[: trace["max_jobs"]]
-        jobs = [record.with_request(target.request(record.ask)) for record in records]
-        workload = Workload("eurora", target.name, target.cluster, jobs, {}, ())
+        workload = _made_up(trace, system)
     else:
         path = Path(trace["file"])
         if sha256_of(path) != task["sha256"]:
@@ -118,6 +116,18 @@ def _workload(task: Mapping[str, Any]) -> Workload:
     if task["load"] != 1.0:
         workload = denser(workload, task["load"])
     return under(workload, task["policy"]) if task["policy"] is not None else workload
+
+
+def _made_up(trace: Mapping[str, Any], system: str | None) -> Workload:
+    if trace["generate"] == "lublin":
+        processors = trace["processors"]
+        target = System(load_system(system or "pool"), {"MaxProcs": str(processors)})
+        records = lublin(trace["max_jobs"], trace["seed"], processors, trace["load"])
+    else:
+        target = System(load_system(system or "eurora"))
+        records = eurora(trace["days"], trace["seed"], trace["load"])[: trace["max_jobs"]]
+    jobs = [record.with_request(target.request(record.ask)) for record in records]
+    return Workload(trace["generate"], target.name, target.cluster, jobs, {}, ())
 
 
 def denser(workload: Workload, load: float) -> Workload:
@@ -138,7 +148,8 @@ def _window(workload: Workload, part: tuple[float, float] | None) -> Window | No
     from_s = submits[0] + round(part[0] * DAY_S)
     window = cut_window(workload, submits, from_s, from_s + round(part[1] * DAY_S), MOST_JOBS)
     if not window.judged:
-        raise Unusable(f"{workload.name}: no job arrives in days {part[0]:g} to {part[0] + part[1]:g}")
+        days = f"days {part[0]:g} to {part[0] + part[1]:g}"
+        raise Unusable(f"{workload.name}: no job arrives in {days}, counted from its first job")
     return window
 
 
@@ -153,6 +164,7 @@ def _judged(measures: Measures, window: Window | None) -> Measures:
     return Measures(
         measures.submit_s[inside], measures.start_s[inside], measures.end_s[inside], measures.processors[inside],
         machine=measures.machine, jobs=jobs,
+        course=measures.course and replace(measures.course, from_s=window.from_s, to_s=window.to_s),
     )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def _counts(results: Results, rows: Sequence[Mapping[str, Any]]) -> Section:
 def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> Section:
     """Best first, each with its ratio to the first one, and to the baseline."""
     places = ranking(rows, name)
-    title = f"Ranking by {_heading(name)}"
+    title = f"Ranking by {heading(name)}"
     if not places:
         why = "no workload in which all policies have a figure above zero" if rows else "no results yet"
         return Section(title, (f"None: {why}, or fewer than two policies.",))
@@ -132,7 +132,7 @@ def _table(rows: Sequence[Mapping[str, Any]], words: TableWords) -> Section:
         [str(each), *(figure(cells[each, column]) if (each, column) in cells else "-" for column in columns)]
         for each in dict.fromkeys(down)
     ]
-    said = f"{_heading(words.metric)}, the mean over all cases of a cell."
+    said = f"{heading(words.metric)}, the mean over all cases of a cell."
     return Section(words.title, (said,), [words.rows, *map(str, columns)], tuple(lines[:_MOST_ROWS]))
 
 
@@ -150,7 +150,7 @@ def _plot(rows: Sequence[Mapping[str, Any]], words: PlotWords) -> Section:
     ]
 
     def drawn(name: str) -> str:
-        return weeks.lines(series, words.across, _heading(words.metric), name)
+        return weeks.lines(series, words.across, heading(words.metric), name)
 
     return Section(words.title, (), [words.lines, *map(str, order)], tuple(lines), drawn if series else None)
 
@@ -183,7 +183,8 @@ def _told(row: Mapping[str, Any]) -> str:
     return row["case"] or f"{row['trace']}, load {row['load']:g}, {row['window']}, {row['policy']}, seed {row['seed']}"
 
 
-def _heading(name: str) -> str:
+def heading(name: str) -> str:
+    """How a figure is headed, with its unit."""
     try:
         found = metric(name)
     except CpschedError:

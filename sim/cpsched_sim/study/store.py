@@ -78,6 +78,12 @@ class Store:
         write_whole(self.folder / MADE / f"{case.digest}.json", encoded(made))
         write_whole(self.path(case.digest), content)
 
+    def keep_line(self, case: Case, line: Mapping[str, Any]) -> None:
+        """Write down a result that a line of another study's results says, as it was kept there. Raises `Unusable`."""
+        made = {"labels": dict(case.labels), **line["made"]}
+        write_whole(self.folder / MADE / f"{case.digest}.json", encoded(made))
+        write_whole(self.path(case.digest), encoded({"inputs": line["inputs"], "result": line["result"]}))
+
     def path(self, digest: str) -> Path:
         """Where the result of that digest is."""
         return self.folder / CASES / f"{digest}.json"

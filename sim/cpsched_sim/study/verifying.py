@@ -57,7 +57,7 @@ def verify(
     Raises `Unusable` where there are no results.
     """
     found = Verdict()
-    kept = _of_folder(source, found) if source.is_dir() else _of_lines(source, found)
+    kept = _of_folder(source, found) if source.is_dir() else read_lines(source, found)
     if not kept:
         raise Unusable(f"{source}: has no results")
     found.read = len(kept)
@@ -104,7 +104,7 @@ def _of_folder(folder: Path, found: Verdict) -> dict[str, dict[str, Any]]:
         if path.read_bytes() != encoded({"inputs": whole.inputs, "result": whole.result}):
             found.differs.append(f"{path}: is not written as studies write it")
     if (folder / LINES).exists():
-        for digest, line in _of_lines(folder / LINES, found).items():
+        for digest, line in read_lines(folder / LINES, found).items():
             if digest in kept and encoded(line["result"]) != encoded(kept[digest]["result"]):
                 difference = _first_difference(kept[digest]["result"], line["result"])
                 found.differs.append(f"{folder / LINES}: {_told(line)}: {difference}")
@@ -117,8 +117,8 @@ def _of_folder(folder: Path, found: Verdict) -> dict[str, dict[str, Any]]:
     return kept
 
 
-def _of_lines(path: Path, found: Verdict) -> dict[str, dict[str, Any]]:
-    """The results of a file of lines by digest. Raises `Unusable`."""
+def read_lines(path: Path, found: Verdict) -> dict[str, dict[str, Any]]:
+    """The results of a file of lines by digest; `found` is told of those that changed. Raises `Unusable`."""
     kept: dict[str, dict[str, Any]] = {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

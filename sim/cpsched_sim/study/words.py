@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-_STRICT = ConfigDict(extra="forbid", frozen=True)
+from cpsched_sim.workloads.lublin import LEAST_MACHINE, MOST_MACHINE
+
+STRICT = ConfigDict(extra="forbid", frozen=True)
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 Load = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -70,25 +72,32 @@ Axis = Literal["trace", "system", "load", "window", "dispatcher", "predictor", "
 class TraceWords(BaseModel):
     """A trace: a file, or how to make one up."""
 
-    model_config = _STRICT
+    model_config = STRICT
     file: Text | None = None
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     system: Text | None = None
     max_jobs: Annotated[int, Field(gt=0)] | None = None
     lenient: bool = False
     format: Text | None = None
-    generate: Literal["eurora"] | None = None
+    recipe: Text | None = None
+    """How to get the file, in a line: told where it is missing."""
+    generate: Literal["eurora", "lublin"] | None = None
     days: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    processors: Annotated[int, Field(ge=LEAST_MACHINE, le=MOST_MACHINE)] | None = None
     load: Load = 1.0
 
     @model_validator(mode="after")
     def _is_one_of_both(self) -> TraceWords:
         if (self.file is None) == (self.generate is None):
             raise ValueError("must have file or generate, and not both")
-        if (self.generate is None) != (self.days is None):
-            raise ValueError("days belong to generate, which needs them")
-        if self.generate is not None and (self.sha256 or self.format or self.lenient):
-            raise ValueError("sha256, format and lenient belong to a file")
+        if (self.generate == "eurora") != (self.days is not None):
+            raise ValueError("days belong to generate: eurora, which needs them")
+        if (self.generate == "lublin") != (self.processors is not None):
+            raise ValueError("processors belong to generate: lublin, which needs them")
+        if self.generate == "lublin" and self.max_jobs is None:
+            raise ValueError("generate: lublin needs max_jobs")
+        if self.generate is not None and (self.sha256 or self.format or self.lenient or self.recipe):
+            raise ValueError("sha256, format, lenient and recipe belong to a file")
         if self.file is not None and self.load != 1.0:
             raise ValueError("load belongs to generate; the loads of a file stand in the grid")
         return self
@@ -97,7 +106,7 @@ class TraceWords(BaseModel):
 class WindowWords(BaseModel):
     """`count` parts of a trace of so many days each, one after the other from `from_day` on."""
 
-    model_config = _STRICT
+    model_config = STRICT
     days: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     from_day: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     count: Annotated[int, Field(gt=0, le=1000)] = 1
@@ -109,7 +118,7 @@ Window = Literal["whole"] | WindowWords
 class GridWords(BaseModel):
     """All combinations of these lists."""
 
-    model_config = _STRICT
+    model_config = STRICT
     traces: Annotated[Sequence[Text], Field(min_length=1)]
     systems: Annotated[Sequence[Text | None], Field(min_length=1)] = (None,)
     loads: Annotated[Sequence[Load], Field(min_length=1)] = (1.0,)
@@ -123,7 +132,7 @@ class GridWords(BaseModel):
 class CaseWords(BaseModel):
     """One case by name."""
 
-    model_config = _STRICT
+    model_config = STRICT
     name: Text
     trace: Text
     system: Text | None = None
@@ -138,7 +147,7 @@ class CaseWords(BaseModel):
 class ExclusionWords(BaseModel):
     """Cases that agree with all that is said here are left out."""
 
-    model_config = _STRICT
+    model_config = STRICT
     because: Text
     trace: Text | None = None
     system: Text | None = None
@@ -163,7 +172,7 @@ class ExclusionWords(BaseModel):
 class LimitWords(BaseModel):
     """What a case may take."""
 
-    model_config = _STRICT
+    model_config = STRICT
     minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     memory_mib: Annotated[int, Field(ge=256)] | None = None
 
@@ -171,7 +180,7 @@ class LimitWords(BaseModel):
 class TableWords(BaseModel):
     """A table: the mean of a figure over all cases of a cell."""
 
-    model_config = _STRICT
+    model_config = STRICT
     title: Text
     metric: Text
     rows: Axis = "policy"
@@ -181,7 +190,7 @@ class TableWords(BaseModel):
 class PlotWords(BaseModel):
     """A picture: the mean of a figure along an axis of numbers, a line for each value of another."""
 
-    model_config = _STRICT
+    model_config = STRICT
     title: Text
     metric: Text
     across: Literal["load", "seed", "window"] = "load"
@@ -191,7 +200,7 @@ class PlotWords(BaseModel):
 class ReportWords(BaseModel):
     """What the report shows beside the ranking."""
 
-    model_config = _STRICT
+    model_config = STRICT
     baseline: Text | None = None
     metrics: Annotated[Sequence[Text], Field(min_length=1)] = ("mean_wait_s", "bsld", "awf", "longest_wait_s")
     tables: Sequence[TableWords] = ()
@@ -201,7 +210,7 @@ class ReportWords(BaseModel):
 class StudyWords(BaseModel):
     """A whole file."""
 
-    model_config = _STRICT
+    model_config = STRICT
     title: Text
     traces: Annotated[Mapping[Text, TraceWords], Field(min_length=1)]
     dispatchers: Mapping[Text, Text] = Field(default_factory=dict)

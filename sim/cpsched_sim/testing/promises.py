@@ -25,7 +25,7 @@ from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import can_run, crowds, snapshots, traces
 from cpsched_sim.traces.job import TraceJob
 
-EFFORT = "300"
+EFFORT = "100"
 """The deterministic limit of dispatchers that search: no promise may depend on a clock."""
 
 

@@ -20,6 +20,7 @@ from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system import load_system
 from cpsched_sim.traces.dialect import Dialect
 from cpsched_sim.whatif import letter
+from cpsched_sim.whatif.changes import changes
 from cpsched_sim.whatif.folder import Folder
 from cpsched_sim.whatif.history import read_history
 from cpsched_sim.whatif.page import page
@@ -30,6 +31,7 @@ PAGE, LETTER, FINDINGS, SYSTEM = "report.html", "report.md", "findings.json", "s
 TABLES = {"gains.csv": letter.class_rows, "fidelity.csv": letter.fidelity_rows, "losers.csv": letter.loser_rows}
 GUESSED = "guessed"
 MOST_TOLD = 5
+MOST_CHANGES = 40
 
 
 def check_new(out: Path, resume: bool) -> None:
@@ -49,11 +51,17 @@ def read(
     format: str | None,
     dialect: Dialect,
     site: SitePolicy | None,
+    earlier: Path | None = None,
 ) -> tuple[Window, dict[str, Any]]:
-    """The window of a file or a folder, and the digests of all that it depends on. Raises what reading raises."""
+    """The window of a file or a folder, and the digests of all that it depends on. Raises what reading raises.
+
+    `earlier` is another folder of the same site, collected before: what changed since is noted.
+    """
     folder = Folder.at(source)
     if folder is not None:
-        return _read_folder(folder, system, span, lenient, dialect, site)
+        before = Folder.of(earlier) if earlier is not None else None
+        return _read_folder(folder, system, span, lenient, dialect, site, before)
+    require(earlier is None, "--earlier", str(earlier), "is for a folder of `cpsched whatif collect`")
     history = read_history(source, lenient, format, dialect)
     file, guessed = system_of(history, system, GUESSED)
     window = window_of(history, file, span, guessed, dialect.zone, site)
@@ -61,19 +69,48 @@ def read(
 
 
 def _read_folder(
-    folder: Folder, system: str | None, span: Span, lenient: bool, dialect: Dialect, site: SitePolicy | None
-) -> tuple[Window, dict[str, Any]]:
+    folder: Folder, system: str | None, span: Span, lenient: bool, dialect: Dialect, site: SitePolicy | None,
+    earlier: Folder | None,
+) -> tuple[Window, dict[str, Any]]:  # fmt: skip
     """The same from what was collected: its nodes, its outages, and the clocks of its site."""
     require(not dialect.zone, "--zone", dialect.zone, "is known: what was collected has its times in UTC")
     history = read_history(folder.jobs, lenient, "sacct", dialect)
     file = load_system(system) if system is not None else folder.system()
     outages, strange = folder.outages(file) if system is None else ([], 0)
+    if earlier is not None and system is None:
+        outages = [*outages, *folder.not_yet(earlier, file, history.ran)]
     window = window_of(history, file, span, "", folder.zone, site, outages)
+    window = replace(window, notes=(*window.notes, *_unlike(folder, earlier, window)))
     if strange:
         note = f"{strange:,} outages are of nodes that are not there any more, or that changed: left out"
         window = replace(window, notes=(*window.notes, note))
     digests = _digests(window, folder.jobs, lenient, dialect)
     return window, digests | {"outages": len(outages), "outages_sha256": sha256(repr(outages).encode()).hexdigest()}
+
+
+def _unlike(folder: Folder, earlier: Folder | None, window: Window) -> Iterator[str]:
+    """What may have been otherwise within the window than when the folder was collected."""
+    if earlier is None:
+        booted_s = folder.booted_s
+        if booted_s is not None and window.from_s < booted_s < window.to_s:
+            began = f"{window.moment(booted_s):%Y-%m-%d %H:%M}"
+            yield (
+                f"slurmctld began anew at {began}, within the window: slurm.conf may have been another one before. "
+                "All is replayed as it was in the end; --earlier FOLDER tells what changed"
+            )
+        return
+    require(earlier.until_s < folder.until_s, "--earlier", str(earlier.path), "must have been collected before")
+    when = f"{window.moment(earlier.until_s):%Y-%m-%d %H:%M}"
+    found = changes(earlier.path, folder.path)
+    if not found:
+        yield f"nothing that was collected has changed since {when}"
+        return
+    if earlier.until_s >= window.to_s:
+        when += ", which is after the window"
+    yield f"changed since {when}, while all is replayed as it was in the end (--to ends the window before):"
+    yield from found[:MOST_CHANGES]
+    if len(found) > MOST_CHANGES:
+        yield f"and {len(found) - MOST_CHANGES:,} changes more"
 
 
 def _digests(window: Window, jobs: Path, lenient: bool, dialect: Dialect) -> dict[str, Any]:

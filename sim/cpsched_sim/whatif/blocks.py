@@ -22,6 +22,7 @@ FEWEST = 6
 """Blocks from which on they are taken; with fewer of them shorter ones are."""
 KINDS = (
     (7 * DAY_S, "weeks"), (DAY_S, "days"), (6 * HOUR_S, "quarters of days"), (HOUR_S, "hours"), (600, "ten minutes"),
+    (60, "minutes"),
 )  # fmt: skip
 BINS = np.concatenate(([0.0], np.geomspace(1.0, 3.2e7, 600), [np.inf]))
 """Bins of waits, in seconds, for quantiles: neighbours differ by 3 %."""

@@ -51,7 +51,10 @@ ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
 HOURS_A_QUESTION = 24
 """Accounting is asked for a day at a time, so that no answer is large."""
 LIMIT_S = 600
-_KEPT_OF_CONFIG = re.compile(r"\s*(Priority|Scheduler|Select|AccountingStorageEnforce|FairShare|Preempt|SLURM_VERSION)")
+KEPT_OF_CONFIG = re.compile(
+    r"\s*(Priority|Scheduler|Select|AccountingStorageEnforce|FairShare|Preempt|SLURM_VERSION|BOOT_TIME)"
+)
+"""Lines of the configuration that decide what starts; others are left out where nobody is to be named."""
 _SECRET = re.compile(r"\s(Reason|Comment|Extra|Owner|OS|AdminComment)=.*?(?=\s[A-Z]\w+=|$)")
 
 Ask = Callable[[str], str]
@@ -79,7 +82,7 @@ def collect(
     if (out / MANIFEST).exists():
         raise Unusable(f"{out}: holds what was collected before: name another folder")
     until = (now or datetime.now(UTC)).astimezone(UTC).replace(microsecond=0, tzinfo=None)
-    since = until - timedelta(days=days)
+    since = (until - timedelta(days=days)).replace(microsecond=0)  # sacct takes no fractions
     people = Names("u")
     files = {JOBS: _accounting(since, until, ask, people if anonymous else None), NODES: ask("scontrol -o show node")}
     lacking: dict[str, str] = {}
@@ -145,7 +148,7 @@ class Names:
 def without_people(name: str, text: str, people: Names) -> str:
     """A file with numbers for users, and without what people wrote into it."""
     if name == CONFIG:
-        return "".join(f"{line}\n" for line in text.splitlines() if _KEPT_OF_CONFIG.match(line))
+        return "".join(f"{line}\n" for line in text.splitlines() if KEPT_OF_CONFIG.match(line))
     if name in (NODES, PARTITIONS):
         return "".join(f"{_SECRET.sub('', line)}\n" for line in text.splitlines())
     header, *rest = text.splitlines() or [""]

@@ -13,12 +13,14 @@ import numpy as np
 
 from cpsched_sim.whatif.blocks import Blocks, FloatArray
 from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.due import against_shares
 from cpsched_sim.whatif.fidelity import Verdict, fidelity, in_time
 from cpsched_sim.whatif.figures import FIGURES, Facts, Made, in_use, real, waits_s
 from cpsched_sim.whatif.gains import OPEN, TOLD, gains, losers
 from cpsched_sim.whatif.groups import groupings, users_of
 from cpsched_sim.whatif.replaying import Replayed
 from cpsched_sim.whatif.side_by_side import Replays, Task, tasks_of
+from cpsched_sim.whatif.stranded import CAUSES, GPUS, PROCESSORS
 from cpsched_sim.whatif.window import ROLES, Window
 
 QUANTILES = tuple(range(0, 101, 2))
@@ -55,6 +57,8 @@ def find(replays: Replays, plan: Plan, resume: bool, progress: Callable[[float, 
     found["fidelity"] = fidelity(facts, really, twin[OPEN][0], classes)
     found["late_begins"] = twins[0].late_fixed
     found["lines"] = {"real": _lines(facts, really), "twin": _lines(facts, twin[OPEN][0])}
+    found["shares"] = {"real": against_shares(facts, really), "twin": against_shares(facts, twin[OPEN][0])}
+    found["stranded"] = _stranded(facts, twins[0])
     verdict = Verdict(**found["fidelity"]["verdict"])
     found["cases"], found["stopped"] = [], verdict.is_hopeless and not plan.anyway
     if plan.cases and not found["stopped"]:
@@ -101,7 +105,19 @@ def _case(
         **gains(mine, mine.on(there), really, twin, runs, classes),
         "losers": losers(mine, twin, runs, users_of(facts.window)),
         "lines": _lines(mine, runs[OPEN][0]),
+        "shares": against_shares(mine, runs[OPEN][0]),
+        "stranded": _stranded(mine.on(there), next(iter(replayed.values()))),
     }  # fmt: skip
+
+
+def _stranded(facts: Facts, replayed: Replayed) -> list[dict[str, Any]]:
+    """By cause, the part of all processors and of all GPUs that stood empty though somebody waited."""
+    rows = ((PROCESSORS, "processors", facts.machine), (GPUS, "GPUs", facts.machine_gpus))
+    return [
+        {"what": name, "cause": cause, "part": float(replayed.stranded[what, at]) / machine}
+        for what, name, machine in rows if machine
+        for at, cause in enumerate(CAUSES)
+    ]  # fmt: skip
 
 
 def described(window: Window, plan: Plan) -> dict[str, Any]:
@@ -149,8 +165,8 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     chars = 10 if window["from"][:10] != window["to"][:10] else 16
     begin, end = (window[name][:chars].replace("T", " ") for name in ("from", "to"))
     first = (
-        f"From {begin} to {end}, {near['jobs']:,} jobs of {window['users']:,} users waited "
-        f"{in_time(near['real_mean_wait_s'])} on average."
+        f"From {begin} to {end}, {near['jobs']:,} jobs of {window['users']:,} "
+        f"{'user' if window['users'] == 1 else 'users'} waited {in_time(near['real_mean_wait_s'])} on average."
     )
     second = (
         f"Replayed by a twin of Slurm's own scheduler they wait {in_time(near['twin_mean_wait_s'])}: "

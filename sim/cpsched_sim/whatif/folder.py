@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cpsched.errors import InvalidValue
+from cpsched.spelling.node_lists import known as nodes_named
 from cpsched_sim.errors import Unusable
 from cpsched_sim.reading.dated import has_dated_files
-from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
 from cpsched_sim.systems import drafting
-from cpsched_sim.systems.slurm import AWAY, SlurmNode, nodes_of
+from cpsched_sim.systems.slurm import AWAY, SlurmNode
 from cpsched_sim.systems.system import SystemFile
 from cpsched_sim.traces.moments import moments, zone_of
+from cpsched_sim.traces.record import Record
+from cpsched_sim.whatif.changes import booted, nodes_in
 from cpsched_sim.whatif.collecting import CONFIG, EVENTS, JOBS, MANIFEST, NODES, POLICY, rows_of
 from cpsched_sim.whatif.window import Outage
 from cpsched_sim.workloads.drafts import draft_of
@@ -73,8 +75,7 @@ class Folder:
 
     def outages(self, system: SystemFile) -> tuple[list[Outage], int]:
         """When nodes were away, by their kind; and how many events tell of nodes that are not there any more."""
-        text = "".join(line for _, line in lines_of(self.path / NODES))
-        kinds = {node.name: _kind_of(node, system) for node in nodes_of(text, NODES).nodes}
+        kinds = {name: _kind_of(node, system) for name, node in nodes_in(self.path).items()}
         found, strange = [], 0
         for name, begin_s, end_s in self._events():
             kind = kinds.get(name, "")
@@ -82,6 +83,30 @@ class Folder:
             if kind:
                 found.append(Outage(kind, begin_s, end_s))
         return found, strange
+
+    def not_yet(self, earlier: Folder, system: SystemFile, ran: Sequence[Record]) -> list[Outage]:
+        """The nodes that came after `earlier` was collected, away until a job first ran on each."""
+        came = nodes_in(self.path)
+        for name in nodes_in(earlier.path):
+            came.pop(name, None)
+        first_s = dict.fromkeys(came, self.until_s)
+        spelled: dict[str, Sequence[str]] = {}
+        for record in ran if came else ():
+            if record.nodes not in spelled:
+                spelled[record.nodes] = [name for name in nodes_named(record.nodes) if name in came]
+            for name in spelled[record.nodes]:
+                first_s[name] = min(first_s[name], record.start_s or self.until_s)
+        kinds = {name: _kind_of(node, system) for name, node in came.items()}
+        return [Outage(kinds[name], 0, at_s) for name, at_s in first_s.items() if kinds[name]]
+
+    @property
+    def booted_s(self) -> int | None:
+        """When slurmctld began before this was collected; None where nobody says."""
+        try:
+            at = moments(booted(self.path), zone_of(""))
+        except InvalidValue:
+            return None
+        return at[0] if at else None
 
     def _events(self) -> Iterator[tuple[str, int, int]]:
         """(node, from when, until when) of each time in which a node could not be used."""

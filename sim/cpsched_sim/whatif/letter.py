@@ -11,6 +11,9 @@ from cpsched_sim.whatif.gains import TOLD
 
 MOST_REASONS = 12
 MOST_CLASSES = 60
+MOST_ACCOUNTS = 40
+SHARES, STRANDED = "Who got how much against shares", "Empty though somebody waited"
+NOTHING = "At no hour of the window did anybody wait while something stood empty."
 
 
 def short(found: Mapping[str, Any]) -> str:
@@ -65,6 +68,12 @@ def letter(found: Mapping[str, Any]) -> str:
                 ([row["user"], f"{row['jobs']:,}", in_time(row["twin_mean_wait_s"]), in_time(row["case_mean_wait_s"]),
                   in_time(row["more_wait_s"])] for row in case["losers"]),
             )  # fmt: skip
+    if found["shares"]["twin"] is not None:
+        lines += [f"## {SHARES}", ""]
+        lines += _table(share_heads(found), share_rows(found))
+    lines += [f"## {STRANDED}", ""]
+    rows = list(stranded_rows(found))
+    lines += _table(stranded_heads(found), rows) if rows else [NOTHING, ""]
     lines += ["## What was replayed, and what was not", ""]
     lines += _table(("what", "of it"), facts_of(found))
     if found["left_out"]:
@@ -97,6 +106,36 @@ def facts_of(found: Mapping[str, Any]) -> Iterator[list[str]]:
     yield ["begun later than really, for want of room", f"{found['late_begins']:,}"]
     yield ["cpsched", f"{found['version']}, {found['date']}"]
     yield from ([name, str(value)] for name, value in found.get("digests", {}).items())
+
+
+def share_heads(found: Mapping[str, Any]) -> Sequence[str]:
+    """The heads of the table of shares."""
+    return "account", "share", "due, by the twin", "really got", "twin", *(case["name"] for case in found["cases"])
+
+
+def share_rows(found: Mapping[str, Any]) -> Iterator[list[str]]:
+    """By account, its share, and the part of all use that it was due and that it got; last, how far that is apart."""
+    twin = found["shares"]["twin"]
+    made = [found["shares"]["real"], twin, *(case["shares"] for case in found["cases"])]
+    got = [{row["account"]: row["used"] for row in each["accounts"]} if each else {} for each in made]
+    by_use = sorted(twin["accounts"], key=lambda row: -max(row["used"], row["share"]))
+    for row in by_use[:MOST_ACCOUNTS]:
+        parts = [f"{each.get(row['account'], 0.0):.1%}" for each in got]
+        yield [row["account"] or "none", f"{row['share']:.1%}", f"{row['due']:.1%}", *parts]
+    yield ["use that went elsewhere than due", "", "", *(f"{each['distance']:.1%}" if each else "-" for each in made)]
+
+
+def stranded_heads(found: Mapping[str, Any]) -> Sequence[str]:
+    """The heads of the table of what stood empty."""
+    return "what", "why", "twin", *(case["name"] for case in found["cases"])
+
+
+def stranded_rows(found: Mapping[str, Any]) -> Iterator[list[str]]:
+    """By cause, what part of the machine stood empty while somebody waited; causes that never were are left out."""
+    every = [found["stranded"], *(case["stranded"] for case in found["cases"])]
+    for rows in zip(*every, strict=True):
+        if any(row["part"] > 0 for row in rows):
+            yield [rows[0]["what"], rows[0]["cause"], *(f"{row['part']:.1%}" for row in rows)]
 
 
 def class_rows(found: Mapping[str, Any]) -> Iterator[Sequence[object]]:

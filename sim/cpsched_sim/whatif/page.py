@@ -12,7 +12,22 @@ from cpsched_sim.report import weeks
 from cpsched_sim.report.page import document, picture, table
 from cpsched_sim.whatif.fidelity import in_time
 from cpsched_sim.whatif.findings import QUANTILES, mean_wait
-from cpsched_sim.whatif.letter import amount, cap, facts_of, fidelity_in_words, is_told, signed, span
+from cpsched_sim.whatif.letter import (
+    NOTHING,
+    SHARES,
+    STRANDED,
+    amount,
+    cap,
+    facts_of,
+    fidelity_in_words,
+    is_told,
+    share_heads,
+    share_rows,
+    signed,
+    span,
+    stranded_heads,
+    stranded_rows,
+)
 
 MOST_DOTS = 14
 
@@ -24,6 +39,7 @@ def page(found: Mapping[str, Any]) -> str:
     parts += [*_first_picture(found), _verdict(found)]
     parts += ["<h2>How near the twin comes</h2>", *_fidelity(found)]
     parts += ["<h2>Waits, queue and use</h2>", *_over_time(found)]
+    parts += [*_who_and_what(found)]
     for at, case in enumerate(found["cases"]):
         parts += [f"<h2>{escape(cap(shown(case['name'])))}</h2>", *_case(case, at)]
     parts += ["<h2>What was replayed, and what was not</h2>", *_facts(found)]
@@ -95,6 +111,19 @@ def _over_time(found: Mapping[str, Any]) -> Iterator[str]:
         yield _numbers(cap(up), ("", "mean", "most"), (
             [name, f"{factor * _mean(each[key]):.1f}", f"{factor * max(each[key], default=0.0):.1f}"]
             for name, each in names.items()))  # fmt: skip
+
+
+def _who_and_what(found: Mapping[str, Any]) -> Iterator[str]:
+    """Use against shares, and what stood empty though somebody waited."""
+    if found["shares"]["twin"] is not None:
+        yield f"<h2>{SHARES}</h2>"
+        yield table("Part of all use in the window", share_heads(found), share_rows(found))
+    yield f"<h2>{STRANDED}</h2>"
+    rows = list(stranded_rows(found))
+    if rows:
+        yield table("Part of the machine, looked at once an hour", stranded_heads(found), rows)
+    else:
+        yield f"<p>{NOTHING}</p>"
 
 
 def _case(case: Mapping[str, Any], at: int) -> Iterator[str]:

@@ -23,6 +23,8 @@ from cpsched_sim.cluster import clock, events
 from cpsched_sim.cluster.events import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
 from cpsched_sim.cluster.replay import Progress, Replay, Schedule
 from cpsched_sim.systems.system import System
+from cpsched_sim.whatif.blocks import FloatArray
+from cpsched_sim.whatif.stranded import Ran, stranded
 from cpsched_sim.whatif.window import OUTAGE, Window
 
 THINK_S = 1200
@@ -36,7 +38,8 @@ _LEAVES, _BEGINS, _ARRIVES = range(3)
 class Replayed:
     """What became of a window; int64[J] in its order. `arrival_s` differs from the jobs' own in half-closed replays.
 
-    `late_fixed` counts the jobs that were to begin as they really did, and found no room then.
+    `late_fixed` counts the jobs that were to begin as they really did, and found no room then. `stranded` is what stood
+    empty though somebody waited, see `cpsched_sim.whatif.stranded`.
     """
 
     arrival_s: IntArray
@@ -46,6 +49,7 @@ class Replayed:
     rounds: int
     cpu_s: float
     late_fixed: int
+    stranded: FloatArray
 
 
 def follows(window: Window) -> dict[int, list[tuple[int, int]]]:
@@ -75,10 +79,22 @@ def replay_window(
     """Replay a window under its site's policy, where there is one. Raises `DecisionFault`."""
     run = _WindowReplay(window, policy, follows(window) if half_closed else {}, progress)
     schedule = run.run()
+    arrival_s = run.state.table.submit_s[: run.total].copy()
     return Replayed(
-        run.state.table.submit_s[: run.total].copy(), schedule.start_s, schedule.end_s, schedule.processors,
-        schedule.rounds, schedule.cpu_s, run.late_fixed,
+        arrival_s, schedule.start_s, schedule.end_s, schedule.processors, schedule.rounds, schedule.cpu_s,
+        run.late_fixed, _stranded(window, run, arrival_s, schedule),
     )  # fmt: skip
+
+
+def _stranded(window: Window, run: _WindowReplay, arrival_s: IntArray, schedule: Schedule) -> FloatArray:
+    """What stood empty in a schedule."""
+    waited_s = np.where(run.leaves_s != NEVER, run.leaves_s, arrival_s)
+    ran = Ran(
+        arrival_s, np.where(schedule.start_s != NEVER, schedule.start_s, waited_s), schedule.start_s, schedule.end_s,
+        schedule.place_at, schedule.place_count, schedule.place_node, schedule.place_units,
+    )  # fmt: skip
+    requests = [item.job.request for item in window.jobs]
+    return stranded(run.state.cluster, requests, window.role == OUTAGE, ran, window.from_s, window.to_s)
 
 
 class _WindowReplay(Replay):

@@ -27,6 +27,7 @@ from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.whatif.cases import Case
 from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN
 from cpsched_sim.whatif.replaying import Replayed, replay_window
+from cpsched_sim.whatif.stranded import CAUSES
 from cpsched_sim.whatif.window import Window
 
 REPLAYS = "replays"
@@ -147,7 +148,7 @@ def _packed(replayed: Replayed) -> bytes:
     columns = {name: getattr(replayed, name) for name in COLUMNS}
     facts = np.array([replayed.rounds, replayed.cpu_s, replayed.late_fixed], np.float64)
     file = io.BytesIO()
-    np.savez_compressed(file, facts=facts, **columns)
+    np.savez_compressed(file, facts=facts, stranded=replayed.stranded, **columns)
     return file.getvalue()
 
 
@@ -157,9 +158,13 @@ def _read(path: Path, jobs: int) -> Replayed | None:
         with np.load(path, allow_pickle=False) as kept:
             columns = [kept[name] for name in COLUMNS]
             rounds, cpu_s, late = kept["facts"].tolist()
+            empty = kept["stranded"].astype(np.float64)
     except Exception:  # whatever a damaged file makes of it, the replay is made again
         return None
-    if any(column.shape != (jobs,) or column.dtype != np.int64 for column in columns):
+    if any(column.shape != (jobs,) or column.dtype != np.int64 for column in columns) or empty.shape != (
+        2,
+        len(CAUSES),
+    ):
         return None
     arrival_s, start_s, end_s, processors = columns
-    return Replayed(arrival_s, start_s, end_s, processors, int(rounds), cpu_s, int(late))
+    return Replayed(arrival_s, start_s, end_s, processors, int(rounds), cpu_s, int(late), empty)

@@ -1,0 +1,76 @@
+"""`cpsched benchmark`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cpsched_sim.cli.options import AsJson, DecideTimeout
+from cpsched_sim.cli.program import app, reporting
+from cpsched_sim.cli.study import count, run_campaign, tell
+from cpsched_sim.patience import LIMIT_S
+from cpsched_sim.shell import say
+
+
+@app.command()
+@reporting
+def benchmark(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results and table go: a study's folder.")],
+    dispatcher: Annotated[
+        list[str] | None,
+        typer.Option("--dispatcher", metavar="NAME", help="One more: a name with settings, or my.module:Class."),
+    ] = None,
+    only: Annotated[bool, typer.Option("--only", help="Only these dispatchers, and the baseline.")] = False,
+    results: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="A results.jsonl of before: what is of today's code is not rerun."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only made-up workloads, which need no trace.")] = False,
+    training: Annotated[bool, typer.Option("--training", help="The other half, on which settings are chosen.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count the cases; which traces are missing, and how to get them.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
+    on: Annotated[
+        str | None, typer.Option("--on", metavar="ENGINE", help="A Dask cluster, as with cpsched study.")
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Run again what failed or did not end.")] = False,
+    as_json: AsJson = False,
+    decide_timeout: DecideTimeout = LIMIT_S,
+) -> None:
+    """Run the benchmark: fixed workloads, its suite's dispatchers, and yours. The same command goes on after a stop.
+
+    `cpsched study verify DIR` decides a sample again. Exit code 1: cases failed or did not end.
+    """
+    import yaml
+
+    from cpsched.errors import require
+    from cpsched_sim.files import write_whole
+    from cpsched_sim.study.benchmark import TABLE, adopt, chosen, suite, table
+    from cpsched_sim.study.campaign import campaign_of
+    from cpsched_sim.study.store import Store
+
+    require(not only or bool(dispatcher), "--only", "nothing", "needs a --dispatcher")
+    words, store = suite(), Store(out)
+    found = chosen(words, Path.cwd(), dispatcher or (), "training" if training else "test", quick, only)
+    for note in found.notes:
+        say("note", note)
+    campaign = campaign_of(found.words)
+    for note in campaign.notes:
+        say("note", note)
+    if dry_run:
+        count(campaign, store, jobs, retry, as_json)
+        return
+
+    def take_over() -> None:
+        if results is not None:
+            taken, others = adopt(campaign, store, results)
+            say("note", f"{taken} results taken from {results}; {others} are of other code, traces or dispatchers")
+
+    content = yaml.safe_dump(found.words, sort_keys=False).encode()
+    rows = run_campaign(campaign, store, content, jobs, on, retry, decide_timeout, take_over).rows()
+    text = table(words, rows)
+    write_whole(out / TABLE, text.encode())
+    tell(rows, out, as_json, lambda: text)

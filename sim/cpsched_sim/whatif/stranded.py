@@ -1,0 +1,143 @@
+"""What stood empty though somebody waited, and why: processors and GPUs of a schedule, looked at once an hour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.model import NEVER, BoolArray, Cluster, IntArray, Request
+from cpsched_sim.whatif.blocks import FloatArray
+
+HELD, PARTITION, MEMORY, CORES, WHOLE, AWAY = range(6)
+CAUSES = (
+    "somebody who waits would fit: kept for others, by a limit, or until all units fit",
+    "nobody who waits may use the node",
+    "the node's memory is used up",
+    "the node has too few free cores, or none for its GPUs",
+    "who waits wants the node whole",
+    "the node could not be used (down, drained)",
+)
+"""In the order of the numbers above; of several causes the first counts."""
+PROCESSORS, GPUS = 0, 1
+MOST_LOOKS = 1000
+"""Moments that are looked at; a longer window is looked at less often than once an hour."""
+MOST_REQUESTS = 256
+"""Kinds of requests that are looked at among those who wait at one moment: the most frequent ones."""
+HOUR_S = 3600
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ran:
+    """A schedule with its placements; columns are int64[J].
+
+    `left_s` is when a job no longer waited: its start, or when it gave up. Placements are those of `Schedule`.
+    """
+
+    arrival_s: IntArray
+    left_s: IntArray
+    start_s: IntArray
+    end_s: IntArray
+    place_at: IntArray
+    place_count: IntArray
+    place_node: IntArray
+    place_units: IntArray
+
+
+def stranded(
+    cluster: Cluster, requests: Sequence[Request], away: BoolArray, ran: Ran, from_s: int, to_s: int
+) -> FloatArray:
+    """Processors and GPUs that were empty while somebody waited, by cause: means, float64[2, len(CAUSES)].
+
+    `away` are the jobs that stand for nodes which could not be used. GPUs count while somebody waits for one.
+    """
+    number: dict[Request, int] = {}
+    kind = np.array([number.setdefault(request, len(number)) for request in requests], np.int64)
+    asked = _Asked.of(cluster, list(number))
+    looks_s = np.linspace(from_s, to_s, min(MOST_LOOKS, max(1, (to_s - from_s) // HOUR_S)), endpoint=False)
+    found = np.zeros((2, len(CAUSES)))
+    for at_s in looks_s.astype(np.int64).tolist():
+        waits = (ran.arrival_s <= at_s) & (ran.left_s > at_s) & ~away
+        if waits.any():
+            active = np.flatnonzero((ran.start_s <= at_s) & (ran.end_s > at_s) & (ran.start_s != NEVER))
+            counts = np.bincount(kind[waits], minlength=len(number))
+            waiting = np.argsort(-counts, kind="stable")[: min(MOST_REQUESTS, int((counts > 0).sum()))]
+            found += _at_once(cluster, asked, waiting, *_free(cluster, asked, kind, away, ran, active))
+    return found / max(1, len(looks_s))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """The kinds of requests as columns, and which resource is memory and which GPUs; -1 where there is none."""
+
+    per_unit: IntArray
+    exclusive: BoolArray
+    node_set: IntArray
+    memory: int
+    gpus: int
+
+    @classmethod
+    def of(cls, cluster: Cluster, requests: list[Request]) -> _Asked:
+        names = cluster.resources
+        gpus = next((names.index(name) for name in ("gpus", "gpu") if name in names), -1)
+        return cls(
+            np.array([request.per_unit for request in requests], np.int64).reshape(len(requests), len(names)),
+            np.array([request.exclusive for request in requests], np.bool_),
+            np.array([request.node_set for request in requests], np.int64),
+            names.index("memory_mib") if "memory_mib" in names else -1, gpus,
+        )  # fmt: skip
+
+
+def _free(
+    cluster: Cluster, asked: _Asked, kind: IntArray, away: BoolArray, ran: Ran, active: IntArray
+) -> tuple[IntArray, BoolArray]:
+    """What is free on each node, int64[N, R], and which nodes could not be used."""
+    count = ran.place_count[active]
+    job = np.repeat(active, count)
+    first = np.repeat(ran.place_at[active] - np.concatenate(([0], np.cumsum(count)[:-1])), count)
+    at = first + np.arange(len(job))
+    node, units = ran.place_node[at], ran.place_units[at]
+    takes = units[:, None] * asked.per_unit[kind[job]]
+    whole = asked.exclusive[kind[job]]
+    takes[whole] = cluster.capacity[node[whole]]
+    free = cluster.capacity.copy()
+    for r in range(free.shape[1]):
+        free[:, r] -= np.bincount(node, takes[:, r], cluster.size).astype(np.int64)
+    gone = np.zeros(cluster.size, np.bool_)
+    gone[node[away[job]]] = True
+    return free, gone
+
+
+def _at_once(cluster: Cluster, asked: _Asked, waiting: IntArray, free: IntArray, gone: BoolArray) -> FloatArray:
+    """What is empty at one moment, by cause. Nodes alike are looked at once."""
+    rows, size = np.unique(np.column_stack((cluster.kind_of, gone, free)), axis=0, return_counts=True)
+    node: IntArray = cluster.kind_node[rows[:, 0]]
+    away, left = rows[:, 1] == 1, rows[:, 2:].astype(np.int64)
+    found = np.zeros((2, len(CAUSES)))
+    for what, column in ((PROCESSORS, 0), (GPUS, asked.gpus)):
+        who = waiting if what == PROCESSORS else waiting[asked.per_unit[waiting, column] > 0]
+        if column < 0 or not len(who):
+            continue
+        empty = np.where(away, cluster.capacity[node, column], left[:, column]) * size
+        found[what] = np.bincount(_causes(cluster, asked, who, node, left, away), empty, len(CAUSES))
+    return found
+
+
+def _causes(
+    cluster: Cluster, asked: _Asked, who: IntArray, node: IntArray, left: IntArray, away: BoolArray
+) -> npt.NDArray[np.intp]:
+    """Why what is left on nodes of each kind is empty, while requests `who` wait."""
+    may = cluster.node_sets[asked.node_set[who]][:, node]
+    untouched = (left == cluster.capacity[node]).all(axis=1)
+    alone = may & (~asked.exclusive[who][:, None] | untouched)
+    enough = asked.per_unit[who][:, None, :] <= left[None, :, :]
+
+    def fits(*without: int) -> BoolArray:
+        kept = [r for r in range(left.shape[1]) if r not in without]
+        any_: BoolArray = (alone & enough[:, :, kept].all(axis=2)).any(axis=0)
+        return any_
+
+    choices = [away, fits(), ~may.any(axis=0), fits(asked.memory), fits(0, asked.memory)]
+    return np.select(choices, [AWAY, HELD, PARTITION, MEMORY, CORES], WHOLE)
