@@ -7,7 +7,7 @@ import typing
 from pydantic import BaseModel
 
 from cpsched_bridge.watch.page import schema
-from cpsched_bridge.watch.server import ADDRESSES
+from cpsched_bridge.watch.web.addresses import ADDRESSES
 from docs.scripts.markdown import code, table
 
 _PARTS = (schema.Resource, schema.Cause, schema.Alarm, schema.Asked, schema.Outage, schema.Bar)

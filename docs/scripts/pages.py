@@ -13,7 +13,6 @@ from docs.scripts import (
     family,
     figures,
     floor,
-    papers,
     plans,
     reasons,
     reference,
@@ -22,6 +21,8 @@ from docs.scripts import (
     studies,
     tuned,
 )
+from docs.scripts.papers import cp19, debs24, mod17, overview, pcp20
+from docs.scripts.papers.shown import PICTURES as PICTURES_OF_PAPERS
 
 DOCS = Path(__file__).resolve().parents[1]
 
@@ -41,7 +42,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "reasons": reasons.tables,
     "releases": releases.tested,
     "studies": studies.verdicts,
-    "debs24": papers.debs24,
+    "cp19": cp19.table,
+    "debs24": debs24.table,
+    "debs24 figures": debs24.claims,
+    "mod17": mod17.table,
+    "papers": overview.counts,
+    "pcp20": pcp20.table,
     "tuned": tuned.numbers,
     **{f"plan {name}": (lambda name=name: plans.example(name)) for name in plans.SHOWN},
 }
@@ -50,6 +56,7 @@ PARTS: dict[str, Callable[[], str]] = {
 PICTURES: dict[str, Callable[[], str]] = {
     "kernels": floor.picture,
     **{f"plan-{name}": (lambda name=name: plans.picture(name)) for name in plans.SHOWN},
+    **PICTURES_OF_PAPERS,
 }
 """Name of a picture -> the function that draws it, as SVG."""
 

@@ -1,0 +1,77 @@
+"""Pictures and table of cp19: `studies/cp19`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from docs.scripts.papers.charts import bars, lines
+from docs.scripts.papers.claims import judged, page, rows_of
+from docs.scripts.papers.predictions import FILE, RATIOS
+from docs.scripts.papers.spreads import STUDIES
+
+STUDY = STUDIES / "cp19"
+SIZES = STUDY / "sizes.json"
+LETTERS = {"walltime": "W", "profile": "D", "last-two": "L2", "oracle": "R"}
+AXES = {"mean_slowdown": "mean slowdown (logarithmic)", "mean_wait_s": "mean wait, s (logarithmic)"}
+
+
+def table() -> str:
+    """Every claim with its verdict."""
+    return page(STUDY, facts())
+
+
+def verdicts() -> list[str]:
+    """The verdict of each claim."""
+    return [claim.verdict for claim in judged(STUDY, facts())]
+
+
+def facts() -> dict[str, Any]:
+    """What the sentences of `paper.yaml` fill in: accuracies by letter, sizes, and times of decisions."""
+    times = [row["decision_ms"] for row in rows_of(STUDY)]
+    sizes = json.loads(SIZES.read_text(encoding="utf-8"))
+    figures = ("intervals", "requested", "free")
+    said = {name: ", ".join(f"{each[name]:,.0f} ({case})" for case, each in sizes.items()) for name in figures}
+    told = json.loads(FILE.read_text(encoding="utf-8"))
+    return {**told, **said, "fastest": min(times), "slowest": max(times)}
+
+
+def figure1() -> str:
+    """The share of jobs whose real run time is at most so many times the predicted one."""
+    told = json.loads(FILE.read_text(encoding="utf-8"))
+    series = {name: list(zip(RATIOS, told[name]["ecdf"], strict=True)) for name in "WD"}
+    series["R"] = [(RATIOS[0], 0.0), (1.0, 0.0), (1.0, 1.0), (RATIOS[-1], 1.0)]
+    title = "Accuracy of estimates (cp19 figure 1)"
+    return lines(title, "real over predicted run time", "share of jobs", series, log=True)
+
+
+def figure2() -> str:
+    """Slowdown under the PCP dispatchers."""
+    return means(STUDY, "mean_slowdown", "Slowdown under PCP (cp19 figure 2)", ["PCP3"])
+
+
+def figure2_waits() -> str:
+    """Waits of the same."""
+    return means(STUDY, "mean_wait_s", "Wait under PCP (cp19 figure 2)", ["PCP3"])
+
+
+def figure3() -> str:
+    """Slowdown under the HCP dispatchers."""
+    return means(STUDY, "mean_slowdown", "Slowdown under HCP (cp19 figure 3)", ["HCP", "HCP1", "HCP2", "HCP3"])
+
+
+def figure3_waits() -> str:
+    """Waits of the same."""
+    return means(STUDY, "mean_wait_s", "Wait under HCP (cp19 figure 3)", ["HCP", "HCP1", "HCP2", "HCP3"])
+
+
+def means(study: Path, figure: str, title: str, dispatchers: Sequence[str], trace: str | None = None) -> str:
+    """A figure of each landed case of these dispatchers, under the papers' letters for estimates."""
+    rows = {
+        f"{row['dispatcher']} / {LETTERS[row['predictor']]}": (float(row[figure]), None)
+        for row in rows_of(study)
+        if row["dispatcher"] in dispatchers and trace in (None, row["trace"])
+    }
+    return bars(title, AXES[figure], rows, log=True)
