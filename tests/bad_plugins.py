@@ -1,9 +1,8 @@
 """Plug-ins of every kind that misbehave, to be named in words. A comment marks what their author should see."""
 
+import ctypes
 import sys
 import time
-from collections import deque
-from itertools import repeat
 
 import numpy as np
 
@@ -70,11 +69,13 @@ class HangingDispatcher(cpsched.Dispatcher):
         time.sleep(600)  # the fault
 
 
-class LoopingInC(cpsched.Dispatcher):
-    """Holds the interpreter's lock for ever, in a loop that looks at no signal."""
+class StuckInC(cpsched.Dispatcher):
+    """Holds the interpreter's lock for ever, in a call that looks at no signal: for a mutex that it has itself."""
 
     def decide(self, snapshot, need="plan"):
-        deque(repeat(0), maxlen=0)  # the fault
+        mutex, lock = ctypes.create_string_buffer(64), ctypes.PyDLL(None).pthread_mutex_lock
+        lock(mutex)
+        lock(mutex)  # the fault
 
 
 class StubbornDispatcher(cpsched.Dispatcher):

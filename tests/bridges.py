@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from cpsched.dispatchers.base import Dispatcher
+from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle.beginning import Beginning
 from cpsched_bridge.cycle.loop import Bridge, Listener
 from cpsched_bridge.in_force import InForce
-from cpsched_bridge.ports import Backend, Pace
+from cpsched_bridge.ports import Backend, Observation, Pace
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.instance import PauseFile
@@ -21,6 +22,7 @@ from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.watch.exporter import Exporter
 from cpsched_bridge.watch.following import Following
 from cpsched_bridge.watch.systemd import Systemd
+from tests.builders import a_cluster
 from tests.fakes import FakePace, FirstFit
 
 
@@ -55,6 +57,13 @@ def a_bridge(
         beginning=beginning or Beginning(),
         systemd=systemd or Systemd(),
     )
+
+
+def a_report(now_s: int, *ended: EndedJob) -> CycleReport:
+    """A cycle that saw an empty cluster at this second, and that these jobs had ended."""
+    cluster = a_cluster()
+    seen = Observation(now_s, cluster, cluster.capacity)
+    return CycleReport(1, "shadow", float(now_s), observation=seen, ended=list(ended))
 
 
 class Metrics:

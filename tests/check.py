@@ -153,18 +153,18 @@ def main(arguments: list[str]) -> int:
     if not files:
         print("check: nothing differs from the last commit")
     beside = Path(sys.executable)
-    failed = [" ".join(each[:2]) for each in linters(files) if not _passes(str(beside.with_name(each[0])), *each[1:])]
+    failed = [" ".join(each[:2]) for each in linters(files) if not passes(str(beside.with_name(each[0])), *each[1:])]
     for file in files:
         print(f"{file}: {', '.join(tests_for(file)) or 'no tests are known for it'}")
     tests = sorted({test for file in files for test in tests_for(file)})
-    if tests and not _passes(sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", *tests):
+    if tests and not passes(sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", *tests):
         failed.append("tests")
     if failed:
         print(f"check: FAILED: {', '.join(failed)}")
     return 1 if failed else 0
 
 
-def _passes(*command: str) -> bool:
+def passes(*command: str) -> bool:
     return subprocess.run(command, cwd=ROOT).returncode == 0
 
 

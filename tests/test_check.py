@@ -60,7 +60,7 @@ def test_the_result_is_that_of_linters_and_tests(monkeypatch, capsys):
     for wrong, told in (("none", None), ("pytest", "tests"), ("format", "ruff format")):
         ran = []
         monkeypatch.setattr(
-            check, "_passes", lambda *command, ran=ran, wrong=wrong: ran.append(command) or wrong not in command
+            check, "passes", lambda *command, ran=ran, wrong=wrong: ran.append(command) or wrong not in command
         )
         assert main([str(ROOT / "tests/unit/sim/test_cli.py")]) == (0 if told is None else 1)
         assert ran[-1][-1] == "tests/unit/sim/test_cli.py"

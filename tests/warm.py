@@ -6,7 +6,9 @@ shares with a new process but by its imports is all the same, so that tests of i
 what Numba or glibc read from the environment at their start need a real one.
 
 - `cpsched(*arguments)` runs a command and returns what `subprocess.run` would.
-- `python -m tests.warm SOCKET --serve` is the server; it ends with the process that started it.
+- `Begun(server(*modules), words)` begins one, or a piece of Python in a process that has imported what it needs.
+- `python -m tests.warm SOCKET --serve` is the server; it ends with the process that started it. With names of modules
+  behind it, it imports those alone, and the order's first word is the piece of Python.
 - `python tests/warm.py SOCKET ARGUMENTS...` is a program `cpsched` for shells: it passes signals on, and takes the
   command with it when it is killed.
 """
@@ -22,27 +24,35 @@ import sys
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _LENGTH = struct.Struct("!I")
-_CODE = struct.Struct("!i")
+_ENDED = struct.Struct("!id")
+"""An exit code, and the seconds of CPU time that were spent."""
 
 
-def ask(server: str, arguments: list[str], streams: tuple[int, int, int]) -> socket.socket:
+def ask(
+    server: str,
+    arguments: list[str],
+    streams: tuple[int, int, int],
+    folder: str | None = None,
+    environment: dict[str, str] | None = None,
+) -> socket.socket:
     """Have a command begin with these descriptors as its streams; `ended` of the connection is its exit code."""
     import json
 
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(server)
-    order = json.dumps([arguments, os.getcwd(), dict(os.environ)]).encode()
+    order = json.dumps([arguments, folder or os.getcwd(), environment or dict(os.environ)]).encode()
     socket.send_fds(connection, [_LENGTH.pack(len(order))], streams)
     connection.sendall(order)
     return connection
 
 
-def ended(connection: socket.socket) -> int:
-    """The exit code of a command, negative where a signal ended it."""
-    code = connection.recv(_CODE.size, socket.MSG_WAITALL)
-    if len(code) < _CODE.size:
+def ended(connection: socket.socket) -> tuple[int, float]:
+    """The exit code of a command, negative where a signal ended it, and the seconds of CPU time that it spent."""
+    told = connection.recv(_ENDED.size, socket.MSG_WAITALL)
+    if len(told) < _ENDED.size:
         raise RuntimeError("the server of tests/warm.py is gone")
-    return int(_CODE.unpack(code)[0])
+    code, spent_s = _ENDED.unpack(told)
+    return code, spent_s
 
 
 def client(server: str, arguments: list[str]) -> int:
@@ -50,7 +60,7 @@ def client(server: str, arguments: list[str]) -> int:
     connection = ask(server, arguments, (0, 1, 2))
     for number in PASSED_ON:
         signal.signal(number, lambda number, frame: connection.sendall(bytes([number])))
-    code = ended(connection)
+    code, _ = ended(connection)
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
@@ -58,7 +68,7 @@ def client(server: str, arguments: list[str]) -> int:
     return code
 
 
-if __name__ == "__main__" and sys.argv[2:] != ["--serve"]:
+if __name__ == "__main__" and sys.argv[2:3] != ["--serve"]:
     sys.exit(client(sys.argv[1], sys.argv[2:]))
 
 import atexit  # noqa: E402  # the program above needs none of these, and begins sooner without
@@ -78,40 +88,63 @@ IMPORTED = (
 """What the server has imported beside the command line itself."""
 
 
+spent_s = 0.0
+"""CPU time of all commands of this process that have ended: to the system they are nobody's children."""
+
+
 @cache
-def server() -> str:
+def server(*modules: str) -> str:
     """The socket of a server, which is started when it is first asked for and ends with this process."""
     folder = tempfile.mkdtemp(prefix="cpsched-warm-")
     path = os.path.join(folder, "socket")
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.warm", path, "--serve"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+        [sys.executable, "-m", "tests.warm", path, "--serve", *modules],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
     assert process.stdout is not None
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     assert process.stdout.readline() == b"ready\n"
     return path
 
 
+class Begun:
+    """A command that runs."""
+
+    def __init__(
+        self, server: str, words: list[str], folder: Path | None = None, environment: dict[str, str] | None = None
+    ) -> None:
+        self.words = words
+        self.out = tempfile.TemporaryFile("w+")  # noqa: SIM115  # `done` closes them
+        self.err = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        with open(os.devnull) as nothing:
+            streams = (nothing.fileno(), self.out.fileno(), self.err.fileno())
+            self.connection = ask(server, words, streams, None if folder is None else str(folder), environment)
+
+    def done(self, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+        """Wait for it; raises `subprocess.TimeoutExpired`, and ends it, once `timeout` seconds are over."""
+        global spent_s
+        with self.connection, self.out, self.err:
+            self.connection.settimeout(timeout)
+            try:
+                code, its_s = ended(self.connection)
+            except TimeoutError as error:
+                raise subprocess.TimeoutExpired(self.words, timeout or 0.0) from error
+            spent_s += its_s
+            self.out.seek(0)
+            self.err.seek(0)
+            return subprocess.CompletedProcess(self.words, code, self.out.read(), self.err.read())
+
+
 def cpsched(*arguments: object, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command and capture its output; raises `subprocess.TimeoutExpired` once `timeout` seconds are over."""
-    words = [str(argument) for argument in arguments]
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, open(os.devnull) as nothing:
-        with ask(server(), words, (nothing.fileno(), out.fileno(), err.fileno())) as connection:
-            connection.settimeout(timeout)
-            try:
-                code = ended(connection)
-            except TimeoutError as error:
-                raise subprocess.TimeoutExpired(words, timeout or 0.0) from error
-        out.seek(0)
-        err.seek(0)
-        return subprocess.CompletedProcess(["cpsched", *words], code, out.read(), err.read())
+    return Begun(server(), [str(argument) for argument in arguments]).done(timeout)
 
 
-def serve(path: str) -> None:
+def serve(path: str, modules: list[str]) -> None:
     """Fork for each order that comes, until standard input is closed; returns in forked processes only."""
     import importlib
 
-    for name in ("cpsched_bridge.program.cli", *IMPORTED):
+    for name in modules or ("cpsched_bridge.program.cli", *IMPORTED):
         importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the minders
     listening = socket.socket(socket.AF_UNIX)
@@ -148,7 +181,8 @@ def _mind(connection: socket.socket) -> None:
                 os.kill(command, number)
         if over not in select.select([over], [], [], 0)[0]:
             os.kill(command, signal.SIGKILL)
-        connection.sendall(_CODE.pack(os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])))
+        code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+        connection.sendall(_ENDED.pack(code, sum(os.times()[:4])))
     os._exit(0)
 
 
@@ -167,7 +201,10 @@ def _become(order: tuple[list[str], str, dict[str, str]], streams: list[int]) ->
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], modules := sys.argv[3:])
+    if modules:
+        exec(compile(sys.argv[1], "<order>", "exec"), {"__name__": "__main__"})
+        sys.exit()
     from cpsched_bridge.program import cli
 
     sys.modules["__main__"] = cli  # which processes of `compare` import, as after `python -m`

@@ -18,9 +18,10 @@ import numpy.typing as npt
 from cpsched import catalogue
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.lists import ListDispatcher
+from cpsched.dispatchers.lookahead.dispatcher import Lookahead
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES as OBJECTIVE_ROWS
 from cpsched.kernels.moves import ALL_MOVES
-from cpsched.model import Decision, Need, Snapshot
+from cpsched.model import Cluster, Decision, Need, Snapshot
 from cpsched_sim.cluster.state import SimulatedCluster
 from cpsched_sim.experiment import Simulation, simulate
 from cpsched_sim.promises import promises
@@ -28,7 +29,7 @@ from cpsched_sim.systems.system import System, load_system
 from cpsched_sim.workloads.eurora import eurora_jobs
 from cpsched_sim.workloads.load import Workload, load
 from tests.benchmarks import run_parts
-from tests.benchmarks.lists import grown
+from tests.benchmarks.lists import copied, grown
 from tests.searches import Ablated
 from tests.traces import BLUE, GAIA, KIT, KTH, trace
 
@@ -162,6 +163,38 @@ def deep() -> None:
         print(f"  {type(dispatcher).__name__:18} {'  '.join(row)}", flush=True)
 
 
+FRONTIER_NODES = 9408
+MARGIN = 500
+"""Jobs beyond those that are to wait: some start at once."""
+DEEP_ROUNDS = 5
+
+
+def deepest() -> None:
+    """Rounds after a job's end, 50,000 jobs waiting on KIT's nodes and 10,000 on as many nodes as Frontier has."""
+    work = workload("KIT")
+    for waiting, nodes in ((50_000, work.cluster.size), (10_000, FRONTIER_NODES)):
+        times = nodes // work.cluster.size
+        jobs = [copied(id, work.jobs[id % len(work.jobs)], times) for id in range(waiting + MARGIN)]
+        rows = np.resize(work.cluster.capacity, (nodes, len(work.cluster.resources)))
+        cluster = Cluster.of(rows, work.cluster.resources)
+        for dispatcher in (Lookahead(), Lookahead("large-jobs"), ListDispatcher()):
+            state = SimulatedCluster(cluster)
+            for item in jobs:
+                state.submit(item.job, item.run_s)
+            state.apply(catalogue.dispatcher("easy").decide(state.snapshot(), "starts").starts)
+            ms = []
+            for _ in range(1 + DEEP_ROUNDS):
+                for ended in state.advance(state.next_end_s() or state.now_s):
+                    dispatcher.learn(ended)
+                began = time.process_time()
+                decision = dispatcher.decide(state.snapshot())
+                ms.append((time.process_time() - began) * 1e3)
+                state.apply(decision.starts)
+            told = f"median {np.median(ms[1:]):.0f}, slowest {max(ms[1:]):.0f} ms CPU; first {ms[0]:.0f}"
+            name = dispatcher._row.name if isinstance(dispatcher, Lookahead) else "list-reg"
+            print(f"  {state.queue_length} waiting on {cluster.size} nodes: {name:10} {told}", flush=True)
+
+
 ABLATION: tuple[tuple[str, dict[str, object]], ...] = (
     ("as it is", {}),
     ("no search", {"effort": 0}),
@@ -259,8 +292,8 @@ def keeping() -> None:
 
 
 PARTS = {
-    "quality": quality, "systems": systems, "speed": speed, "deep": deep, "ablation": ablation, "moves": moves,
-    "reservations": reservations, "promises": keeping,
+    "quality": quality, "systems": systems, "speed": speed, "deep": deep, "deepest": deepest, "ablation": ablation,
+    "moves": moves, "reservations": reservations, "promises": keeping,
 }  # fmt: skip
 
 

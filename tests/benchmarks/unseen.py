@@ -1,7 +1,8 @@
 """Settings against `easy` on windows of many traces: some windows to choose on, others to report on.
 
-`python -m tests.benchmarks.unseen [--half training|test|both] [--traces NAME,...] [--seeds 0,1,2] SETTING...`, where a
-setting is words of a policy: `lookahead`, `lookahead:objective=slowdown`, `lookahead/last-two:reserve_by=walltime`.
+`python -m tests.benchmarks.unseen [--half training|test|both] [--traces NAME,...] [--seeds 0,1,2] [--classes]
+SETTING...`, where a setting is words of a policy: `lookahead`, `lookahead:objective=slowdown`,
+`lookahead/last-two:reserve_by=walltime`.
 
 A trace is cut into windows of some thousand jobs, of which some are spread over the trace. Odd windows are for
 training, even ones for the report. Each is replayed from an empty machine. A figure is the mean, over windows and
@@ -14,8 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from bisect import bisect_left, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,6 +23,7 @@ from functools import cache
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,7 @@ from tests.traces import ATLAS, BLUE, GAIA, KIT, KTH, RICC, THETA, trace
 
 KEPT = Path("build/unseen")
 BASE = "easy"
-SEARCHING = "lookahead"
+SEARCHING = ("lookahead", "tests.")
 """Dispatchers whose names begin so have a seed."""
 FILES = {
     "KTH": (KTH, None, 3000, 28_000), "BLUE": (BLUE, None, 3000, 48_000), "KIT": (KIT, "kit-forhlr2", 3000, 24_000),
@@ -57,6 +58,10 @@ LEAST_WAIT_S = 30
 """Windows are left out in which jobs wait for less than that under the baseline, on the mean."""
 MEASURES = ("af", "awf", "bsld", "p2sf", "wait", "longest", "jain", "voluntary", "forced")
 DRAWN = 2000
+
+
+WIDTHS = (("below 1 %", 0.0, 0.01), ("1 to 10 %", 0.01, 0.1), ("10 % and more", 0.1, np.inf))
+ACTIVITIES = (("1 to 10 jobs", 0, 11), ("11 to 100", 11, 101), ("more", 101, np.inf))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,44 +110,6 @@ def window(name: str, index: int) -> Workload:
     return replace(work, jobs=work.jobs[at : at + size])
 
 
-def idle(measures: Measures) -> tuple[float, float]:
-    """Idle processors in percent of the machine while jobs wait: those that a waiting job asks no more than
-    (voluntary), and those where the least that a waiting job asks for is more (forced).
-
-    Processors are counted, not placed.
-    """
-    events = sorted(
-        [(int(t), 2, int(r)) for t, r in zip(measures.submit_s, measures.processors, strict=True)]
-        + [(int(t), 1, int(r)) for t, r in zip(measures.start_s, measures.processors, strict=True)]
-        + [(int(t), 0, int(r)) for t, r in zip(measures.end_s, measures.processors, strict=True)],
-        key=lambda event: event[0],
-    )
-    waiting: list[int] = []
-    free, then, found, contended = measures.machine, 0, [0.0, 0.0], 0.0
-    pending: dict[int, int] = defaultdict(int)
-    for at_s, what, r in events:
-        if waiting and at_s > then:
-            contended += at_s - then
-            found[waiting[0] > free] += free * (at_s - then)
-        then = at_s
-        if what == 0:
-            free += r
-        elif what == 2:
-            if pending[r]:
-                pending[r] -= 1
-            else:
-                insort(waiting, r)
-        else:
-            free -= r
-            at = bisect_left(waiting, r)
-            if at < len(waiting) and waiting[at] == r:
-                del waiting[at]
-            else:
-                pending[r] += 1
-    share = 100 / max(1.0, contended * measures.machine)
-    return found[0] * share, found[1] * share
-
-
 def jain(measures: Measures) -> float:
     """Jain's index of the users' mean bounded slowdowns."""
     by_user = defaultdict(list)
@@ -152,9 +119,32 @@ def jain(measures: Measures) -> float:
     return float(means.sum() ** 2 / (len(means) * (means**2).sum()))
 
 
+def classes(measures: Measures) -> dict[str, list[float]]:
+    """By class of jobs: how many they are, and their summed waits, summed bounded slowdowns and longest wait.
+
+    Jobs by width, as a part of the machine, and by activity, as the number of jobs of their user in the window.
+    """
+    width = measures.processors / measures.machine
+    users = [job.user for job in measures.jobs]
+    count = Counter(users)
+    activity = np.array([count[user] for user in users])
+    found = {}
+    for kind, values, bounds in (("width", width, WIDTHS), ("activity", activity, ACTIVITIES)):
+        for name, low, high in bounds:
+            held = (values >= low) & (values < high)
+            if held.any() and (kind == "width" or len(count) > 1):
+                wait_s, slowdown = measures.wait_s[held], measures.bounded_slowdown[held]
+                sums = float(held.sum()), float(wait_s.sum()), float(slowdown.sum()), float(wait_s.max())
+                found[f"{kind} {name}"] = list(sums)
+    return found
+
+
 def words(setting: str) -> tuple[str, str, dict[str, str]]:
-    """Dispatcher, predictor and settings of `dispatcher/predictor:name=value,...`."""
+    """Dispatcher, predictor and settings of `dispatcher/predictor:name=value,...`; a class is `module:Class`."""
     names, _, rest = setting.partition(":")
+    if rest and "=" not in rest.partition(":")[0]:
+        own, _, rest = rest.partition(":")
+        names = f"{names}:{own}"
     dispatcher, _, predictor = names.partition("/")
     settings = {name: value for name, _, value in (each.partition("=") for each in rest.split(",") if each)}
     return dispatcher, predictor or "walltime", settings
@@ -167,29 +157,30 @@ def code() -> str:
     for path in sorted(Path(cpsched.__file__).parent.rglob("*.py")):
         if not {"cp", "site", "outlook"} & {*path.parts[-3:]}:
             found.update(path.read_bytes())
+    for name in ("judging.py", "narrow.py"):
+        found.update((Path(__file__).parent / name).read_bytes())
     return found.hexdigest()[:12]
 
 
-def figures(case: Case) -> dict[str, float]:
+def figures(case: Case) -> dict[str, Any]:
     """The figures of a case, from disk where it was replayed before."""
     dispatcher, predictor, settings = words(case.setting)
     by = "" if not dispatcher.startswith(SEARCHING) else code()
     name = sha256(f"{case} {by}".encode()).hexdigest()[:20]
     path = KEPT / f"{name}.json"
     if path.exists():
-        found: dict[str, float] = json.loads(path.read_text())
+        found: dict[str, Any] = json.loads(path.read_text())
         return found
     seeded = settings | ({"seed": str(case.seed)} if dispatcher.startswith(SEARCHING) else {})
     outcome = simulate(window(case.trace, case.window), dispatcher, predictor, settings=seeded)
     measures = outcome.measures
-    voluntary, forced = idle(measures)
-    ms = outcome.schedule.dispatch_s * 1e3
+    idle, ms = measures.idle, outcome.schedule.dispatch_s * 1e3
     found = {
         "af": measures.af, "awf": measures.awf, "bsld": measures.bsld, "p2sf": measures.p2sf,
         "wait": float(measures.wait_s.mean()), "longest": float(measures.wait_s.max()), "jain": jain(measures),
-        "voluntary": voluntary, "forced": forced, "cpu_s": outcome.schedule.cpu_s,
+        "voluntary": 100 * idle.voluntary, "forced": 100 * idle.forced, "cpu_s": outcome.schedule.cpu_s,
         "ms_p99": float(np.percentile(ms, 99)) if len(ms) else 0.0,
-    }  # fmt: skip
+    } | {"classes": classes(measures)}  # fmt: skip
     KEPT.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found))
     return found
@@ -220,7 +211,7 @@ def interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def show(found: dict[Case, dict[str, float]], settings: Sequence[str], intervals: bool) -> None:
+def show(found: dict[Case, dict[str, Any]], settings: Sequence[str], intervals: bool) -> None:
     """The table: by trace and setting, percent of the baseline."""
     traces = list(dict.fromkeys(case.trace for case in found))
     print(f"{'':51}{''.join(f'{name:>16}' if intervals else f'{name:>9}' for name in MEASURES)}   CPU s  p99 ms")
@@ -249,6 +240,32 @@ def show(found: dict[Case, dict[str, float]], settings: Sequence[str], intervals
         print(f"{name:7}{setting[-44:]:44}{''.join(cells)} {cpu:7.1f} {p99:7.1f}", flush=True)
 
 
+def show_classes(found: dict[Case, dict[str, Any]], settings: Sequence[str]) -> None:
+    """By trace, setting and class: jobs, then mean wait, BSLD and longest wait in percent of the baseline's.
+
+    Sums over windows and seeds; the longest wait is the mean of those of the windows. Intervals draw windows anew.
+    """
+    print("| trace | setting | class | jobs | mean wait | BSLD | longest wait |\n|---|---|---|---|---|---|---|")
+    kinds = [f"width {name}" for name, *_ in WIDTHS] + [f"activity {name}" for name, *_ in ACTIVITIES]
+    for name, setting, kind in product(dict.fromkeys(case.trace for case in found), settings, kinds):
+        by_window: dict[int, list[list[float]]] = defaultdict(list)
+        for case in found:
+            base = found[Case(case.trace, case.window, BASE, 0)]["classes"]
+            if case.trace == name and case.setting == setting and kind in base:
+                by_window[case.window].append([*found[case]["classes"][kind], *base[kind]])
+        if not by_window:
+            continue
+        rows = np.array([np.mean(rows, axis=0) for rows in by_window.values()])
+        drawn = np.random.default_rng(0).integers(0, len(rows), (DRAWN, len(rows)))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = 100 * rows.sum(axis=0)[1:4] / rows.sum(axis=0)[5:8]
+            sums = rows[drawn].sum(axis=1)
+            low, high = np.nanquantile(100 * sums[:, 1:4] / sums[:, 5:8], (0.025, 0.975), axis=0)
+        each = zip(shares, low, high, strict=True)
+        cells = [f"{at:.0f} ({a:.0f}-{b:.0f})" if np.isfinite(at) else "nobody waits" for at, a, b in each]
+        print(f"| {name} | {setting} | {kind} | {rows[:, 0].sum():.0f} | {' | '.join(cells)} |", flush=True)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Run as a command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -257,6 +274,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--traces", default=",".join((*FILES, *MADE_UP)))
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--intervals", action="store_true")
+    parser.add_argument("--classes", action="store_true", help="also by width of jobs and by activity of users")
     parser.add_argument("--processes", type=int, default=1, choices=(1, 2))
     given = parser.parse_args(arguments)
     code()
@@ -268,6 +286,8 @@ def main(arguments: Sequence[str]) -> None:
         with ProcessPoolExecutor(given.processes) as pool:
             found = dict(zip(wanted, pool.map(figures, wanted, chunksize=2), strict=True))
     show(found, given.settings, given.intervals)
+    if given.classes:
+        show_classes(found, given.settings)
 
 
 if __name__ == "__main__":

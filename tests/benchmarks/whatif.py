@@ -112,7 +112,7 @@ def measured(count: int, text: str) -> Iterator[str]:
         began = time.process_time()
         window, _ = read(jobs, str(system), Span(), True, None, PLAIN, None)
         yield f"{count:,} jobs: read in {time.process_time() - began:.1f} CPU s, {_peak_mb():,} MB"
-        for each in text.split(","):
+        for each in filter(None, text.split(",")):
             began = time.process_time()
             replayed = replay_window(window, Setup(Case.parse(each).spec).build(window.jobs))
             took_s = time.process_time() - began

@@ -121,7 +121,7 @@ def test_the_judge_notices_a_fault_planted_in_the_adviser(plant, monkeypatch):
 
 def test_the_judge_notices_a_requeued_job_whose_old_list_stays(monkeypatch):
     """What Slurm gives up when the node leaves."""
-    monkeypatch.setitem(reconcile._BY_STATE, State.RUNNING, lambda e, p, n, c: None)
+    monkeypatch.setitem(reconcile.BY_STATE, State.RUNNING, lambda e, p, n, c: None)
     wrongs = [words for seed in range(1, 9) for words in play(history_of(seed)).wrongs]
     assert any("its old list is still on it" in words for words in wrongs)
 
@@ -148,26 +148,26 @@ def ledger_write_before_a_start_is_dropped(patch):
 
 
 def by_state(patch, state, handler):
-    patch.setitem(reconcile._BY_STATE, state, handler)
+    patch.setitem(reconcile.BY_STATE, state, handler)
 
 
 def owners_hold_is_overlooked(patch):
-    held = reconcile._held
+    held = reconcile.BY_STATE[State.HELD]
     by_state(patch, State.HELD, lambda e, p, n, c: None if p.hold is reconcile.Hold.USER else held(e, p, n, c))
 
 
 def administrators_hold_of_a_started_job_is_taken_for_ours(patch):
-    starting = reconcile._starting
+    starting = reconcile.BY_STATE[State.STARTING]
     by_state(patch, State.STARTING, lambda e, p, n, c: starting(e, replace(p, pinned=False), n, c))
 
 
 def job_counts_as_handed_back_with_our_pin_on_it(patch):
-    back = reconcile._handing_back
+    back = reconcile.BY_STATE[State.HANDING_BACK]
     by_state(patch, State.HANDING_BACK, lambda e, p, n, c: back(e, replace(p, pinned=False), n))
 
 
 def start_that_does_not_happen_is_never_given_up(patch):
-    starting = reconcile._starting
+    starting = reconcile.BY_STATE[State.STARTING]
     by_state(patch, State.STARTING, lambda e, p, n, c: starting(e, p, min(n, e.since_s), c))
 
 

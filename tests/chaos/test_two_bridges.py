@@ -115,7 +115,7 @@ class Pair:
             place.bridge = a_bridge(
                 place.state_dir, place.backend, EasyDispatcher(), place.pace, guard=guard, start=start
             )
-            place.backend.owner = place.bridge._claims.mine.owner
+            place.backend.owner = place.bridge.claims.mine.owner
         return place.bridge
 
     def _bury(self, place: Place) -> None:

@@ -25,8 +25,10 @@ from cpsched_bridge.store import outlook_file
 from cpsched_bridge.store.damage import sealed
 from cpsched_bridge.store.heartbeat import touch
 from cpsched_bridge.store.ledger import State
+from cpsched_bridge.watch.memory import Memory
 from cpsched_bridge.watch.outlook import Outlook
-from tests.bridges import a_bridge
+from tests import stores
+from tests.bridges import a_bridge, a_report
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
 from tests.fuzz.mutations import HOSTILE
@@ -82,7 +84,7 @@ def make(folder: Path) -> Path:
         cluster.now_s = now_s
         bridge.cycle()
         if now_s == 5:
-            bridge.journal._db.execute("pragma wal_checkpoint")  # part of it in the file, part in the log
+            stores.all_in_the_file(state / "journal.sqlite")  # part of it in the file, part in the log
     assert cluster.jobs[OWN].hold is Hold.ADMIN
     assert {e.job_id for e in bridge.ledger.entries(State.HELD)} == {OWN, *MARKED}
     outlook_file.write(state / "outlook", a_memory())
@@ -103,14 +105,14 @@ def make(folder: Path) -> Path:
 
 def a_memory() -> Any:
     """What an outlook has learned of some jobs, as it is kept."""
-    outlook = Outlook()
+    before = Memory()
     jobs = [a_job(id, user="ada", name="run", walltime_s=600) for id in range(60)]
     drawn_s = np.arange(60)[None, :].repeat(5, axis=0) * 600
-    found = outlook._calibration.intervals(0, jobs, drawn_s[0].tolist(), drawn_s)
-    outlook._telling.tell(0, {job.id: interval for job, interval in zip(jobs, found, strict=True)})
-    for job in jobs[:40]:
-        outlook._unread.append(EndedJob(job, 600 * job.id, 600 * job.id + 300))
-    outlook._clock_s = 30_000
+    found = before.calibration.intervals(0, jobs, drawn_s[0].tolist(), drawn_s)
+    before.telling.tell(0, {job.id: interval for job, interval in zip(jobs, found, strict=True)})
+    outlook = Outlook()
+    outlook.recall(before)
+    outlook(a_report(30_000, *(EndedJob(job, 600 * job.id, 600 * job.id + 300) for job in jobs[:40])))
     return outlook.kept()
 
 

@@ -19,9 +19,11 @@ import pytest
 from cpsched import plugins
 from cpsched_bridge.program import assembly
 from cpsched_bridge.settings import load
-from cpsched_bridge.store import places
+from cpsched_bridge.store import outlook_file, places
+from cpsched_bridge.store.damage import Damaged
+from cpsched_bridge.watch import memory
 from cpsched_bridge.watch.outlook import Outlook
-from tests.bridges import a_bridge
+from tests.bridges import a_bridge, a_report
 from tests.fakes import FakePace
 from tests.fuzz import stored
 from tests.fuzz.command_line import deadline, invoke
@@ -119,10 +121,13 @@ def recall(config: Path) -> str:
     path, outlook = config.parent / "state" / "outlook", Outlook()
     with deadline():
         assembly.recall(outlook, path)
-        outlook._clock_s = 30_000
+        outlook(a_report(30_000))
         assembly.keep(outlook, path)
-        assembly.recall(again := Outlook(), path)
-    return "" if again._recalled is not None else "what is learned is not kept"
+        try:
+            memory.of_json(outlook_file.read(path))
+        except Damaged as error:
+            return f"what is learned is not kept: {error}"
+    return ""
 
 
 def bare(settings) -> dict:

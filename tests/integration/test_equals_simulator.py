@@ -86,13 +86,18 @@ def test_the_twin_of_slurms_scheduler_makes_its_passes_between_events(tmp_path):
     assert any(start_s not in moments for start_s, _ in starts.values()), "some start at its own seconds"
 
 
-def test_every_recorded_round_decides_the_same_again(run):
-    """From the journal alone, also where predictor or dispatcher have learned since."""
-    _, bridge, _, _ = run
-    rounds = [decide_again(bridge.journal.read(number)) for number in list(bridge.journal.numbers())]
-    assert len(rounds) > JOBS
+def test_recorded_rounds_decide_the_same_again(run):
+    """From the journal alone, also where predictor or dispatcher have learned since: of the first policy, all of them.
+
+    Of the others every third, which are some dozens of each path of a decision.
+    """
+    record, bridge, _, _ = run
+    every = 1 if record is POLICIES[0] else 3
+    numbers = list(bridge.journal.numbers())[::every]
+    rounds = [decide_again(bridge.journal.read(number)) for number in numbers]
+    assert len(rounds) > JOBS // every
     assert [r for r in rounds if not r.same] == []
-    assert sum(len(r.starts) for r in rounds) == JOBS
+    assert every > 1 or sum(len(r.starts) for r in rounds) == JOBS
 
 
 class UnevenPace(EventPace):
@@ -112,6 +117,6 @@ def test_rounds_decided_under_a_limit_of_time_decide_the_same_again_without_the_
     """How long decisions took is in the journal as the work that was left, and in no other way."""
     record = PolicySpec("lookahead", "walltime", {"limit_s": "0.05"}, {}, "one-second")
     bridge, _, _ = bridge_run(tmp_path, record, UnevenPace)
-    read = [bridge.journal.read(number) for number in list(bridge.journal.numbers())]
+    read = [bridge.journal.read(number) for number in list(bridge.journal.numbers())[::3]]
     assert len({round.memory["work"] for round in read}) > 10
     assert [r for r in map(decide_again, read) if not r.same] == []

@@ -4,6 +4,7 @@ The package is the example of the documentation, `docs/examples/plugin`. No netw
 is installed, and put into a folder of the test's own.
 """
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -16,16 +17,20 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cpsched_bridge.errors import BridgeError
+from cpsched_bridge.settings import load
+from cpsched_bridge.store.places import opened_journal
+from tests import warm
 from tests.patience import ENOUGH_S
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "plugin"
-NAMES = ("smallest-first", "user-median")
-TRACE_DAYS = "0.2"
+CPSCHED = [sys.executable, "-m", "cpsched_bridge.program.cli"]
+TRACE_DAYS = "0.1"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The environment of a Python that has the example installed."""
+    """Processes that begin meanwhile have the example installed."""
     for tool in ("pip", "hatchling"):
         if importlib.util.find_spec(tool) is None:
             pytest.skip(f"{tool} is not installed, so that pip cannot build the example (pip install -e '.[dev]')")
@@ -34,28 +39,34 @@ def installed(tmp_path_factory):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*pip, "--target", str(folder / "site"), str(folder / "source")], check=True, timeout=300)
     paths = [str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    warm.server()  # which must not have it itself: other tests ask the same server
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+        yield
 
 
 @pytest.fixture(scope="module")
 def trace(installed, tmp_path_factory):
     path = tmp_path_factory.mktemp("trace") / "day.csv.gz"
-    cpsched(installed, "workload", "eurora", "--days", TRACE_DAYS, "--load", "8", "--out", path)
+    cpsched("workload", "eurora", "--days", TRACE_DAYS, "--load", "8", "--out", path)
     return path
 
 
-def cpsched(environment, *arguments):
-    command = [sys.executable, "-m", "cpsched_bridge.program.cli", *map(str, arguments)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+def cpsched(*arguments, anew=False):
+    """What a command prints. `anew`: in a process that imports everything itself."""
+    if anew:
+        done = subprocess.run([*CPSCHED, *arguments], capture_output=True, text=True, timeout=ENOUGH_S)
+    else:
+        done = warm.cpsched(*arguments, timeout=ENOUGH_S)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_both_are_listed_with_what_may_be_set(installed):
-    listed = json.loads(cpsched(installed, "dispatchers", "--json"))["dispatchers"][-1]
+    listed = json.loads(cpsched("dispatchers", "--json", anew=True))["dispatchers"][-1]
     assert (listed["name"], listed["parameters"]) == ("smallest-first", {"reservations": 1})
     assert listed["source"] == "cpsched-example 0.1.0"
-    assert json.loads(cpsched(installed, "predictors", "--json"))["predictors"][-1]["name"] == "user-median"
+    assert json.loads(cpsched("predictors", "--json"))["predictors"][-1]["name"] == "user-median"
 
 
 def test_simulate_by_name_and_by_class(installed, trace):
@@ -65,7 +76,7 @@ def test_simulate_by_name_and_by_class(installed, trace):
         "--dispatcher", "cpsched_example.smallest:SmallestFirst", "--predictor", "cpsched_example.median:UserMedian",
     )  # fmt: skip
     first, second, third = (
-        json.loads(cpsched(installed, "simulate", trace, *names, "--json"))
+        json.loads(cpsched("simulate", trace, *names, "--json"))
         for names in (by_name, by_class, (*by_name, "--set", "reservations=0"))
     )
     assert first["violations"] == 0
@@ -75,7 +86,7 @@ def test_simulate_by_name_and_by_class(installed, trace):
 
 def test_compare_carries_plug_ins_into_its_processes(installed, trace):
     names = "easy,smallest-first"
-    shown = cpsched(installed, "compare", trace, "--dispatchers", names, "--predictors", "user-median", "--json")
+    shown = cpsched("compare", trace, "--dispatchers", names, "--predictors", "user-median", "--json")
     rows = json.loads(shown)["results"]
     assert [(row["dispatcher"], row["error"]) for row in rows] == [("easy", None), ("smallest-first", None)]
     assert rows[0]["summary"]["bsld"] != rows[1]["summary"]["bsld"]
@@ -96,26 +107,24 @@ def test_the_bridge_decides_with_it(installed, trace, tmp_path):
         "metrics": {"enabled": False},
     }  # fmt: skip
     config.write_text(yaml.safe_dump(settings))
-    command = [sys.executable, "-m", "cpsched_bridge.program.cli", "bridge", "--config", str(config)]
-    with subprocess.Popen(command, env=installed, stderr=subprocess.PIPE, text=True) as bridge:
+    with subprocess.Popen([*CPSCHED, "bridge", "--config", config], stderr=subprocess.PIPE, text=True) as bridge:
         until = time.monotonic() + ENOUGH_S
-        while not started(installed, config):
+        while not started(config):
             assert bridge.poll() is None, bridge.stderr.read()
             assert time.monotonic() < until, "waited in vain for a start"
-            time.sleep(0.5)
+            time.sleep(0.05)
         bridge.terminate()
         bridge.communicate(timeout=ENOUGH_S)
     assert bridge.returncode == 0
-    first = started(installed, config)[0]
+    first = started(config)[0]
     assert "policy smallest-first {'reservations': '2'}, predictor user-median" in cpsched(
-        installed, "journal", "show", first, "--config", config
+        "journal", "show", first, "--config", config
     )
-    assert " 0 different" in cpsched(installed, "journal", "replay", "--all", "--config", config)
+    assert " 0 different" in cpsched("journal", "replay", "--all", "--config", config)
 
 
-def started(environment, config):
+def started(config):
     """Numbers of the rounds in which jobs were started; none as long as there is no journal."""
-    if not (config.parent / "state" / "journal.sqlite").exists():
-        return []
-    lines = cpsched(environment, "journal", "list", "--starts", "--config", config).splitlines()
-    return [line.split()[0] for line in lines[1:]]
+    with contextlib.suppress(BridgeError), opened_journal(load(config)) as journal:
+        return [line.number for line in journal.lines(with_starts=True)]
+    return []

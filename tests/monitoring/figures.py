@@ -22,7 +22,7 @@ from cpsched.model import Cluster, EndedJob, Job, Request, RunningJob
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.server import Watch
+from cpsched_bridge.watch.web.server import Watch
 from tests.bridges import a_bridge
 from tests.monitoring.browser import chromium, lacks
 

@@ -17,7 +17,8 @@ from cpsched_bridge.ports import Outage
 from cpsched_bridge.program.schedules import Finished, Line
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.server import Watch, page_routes, served
+from cpsched_bridge.watch.web.page import page_routes
+from cpsched_bridge.watch.web.server import Watch, served
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster

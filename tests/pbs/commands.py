@@ -12,7 +12,7 @@ from cpsched_bridge.adapters.pbs.transport.reading import Reader
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
 from tests.chaos.site import Fuse
 from tests.pbs import printing
-from tests.pbs.server import Refused, Server
+from tests.pbs.server import POINTS, Refused, Server
 
 UNREACHED = {
     "qstat": (255, "Connection refused\nqstat: cannot connect to server vm (errno=15010)"),
@@ -20,6 +20,7 @@ UNREACHED = {
     "qmgr": (3, "Connection refused\nqmgr: cannot connect to server "),
     "qrun": (2, "Connection refused\nqrun: could not connect to server  (15010)"),
     "pbs_rstat": (162, "Connection refused\npbs_rstat: cannot connect to server (errno=15010)"),
+    "qalter": (162, "Connection refused\nqalter: cannot connect to server vm (errno=15010)"),
     "qmove": (162, "Connection refused\nqmove: cannot connect to server vm (errno=15010)"),
 }
 """What commands do where no server answers; qstat prints an answer without objects nonetheless."""
@@ -64,10 +65,27 @@ def _printed(server: Server, argv: list[str]) -> str:
         case ["qrun", "-H", where, id]:
             server.run(id, where)
             return ""
+        case ["qalter", "-l", wish, *some]:
+            name, _, points = wish.partition("=")
+            assert name == POINTS
+            return _altered(server, some, int(points))
         case ["qmove", queue, id]:
             server.move(id, queue)
             return ""
     raise AssertionError(f"the stand-in knows no {argv}")
+
+
+def _altered(server: Server, some: Sequence[str], points: int) -> str:
+    """Each job by itself: one that is refused keeps the others from nothing."""
+    refused = None
+    for id in some:
+        try:
+            server.advise(id, points)
+        except Refused as error:
+            refused = error
+    if refused is not None:
+        raise refused
+    return ""
 
 
 def _managed(server: Server, words: str) -> str:
@@ -76,6 +94,8 @@ def _managed(server: Server, words: str) -> str:
         raise Refused(1, f"qmgr: Syntax error\n{words}\n{' ' * words.index('&')}^")
     if words == "list resource":
         return printing.RESOURCES
+    if words == "list sched":
+        return printing.SCHEDULERS
     if found := _SET_QUEUE.fullmatch(words):
         if found[1] not in server.queues:
             raise Refused(153, f"qmgr obj={found[1]} svr=default: Unknown queue ")

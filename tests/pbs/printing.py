@@ -22,6 +22,21 @@ Resource cpsched_claim
     type = string
     flag = r
 
+Resource cpsched_points
+    type = long
+    flag = r
+
+"""
+SCHEDULERS = """\
+Sched default
+    sched_host = vm
+    sched_priv = /var/spool/pbs/sched_priv
+    scheduling = True
+    scheduler_iteration = 600
+    state = idle
+    preempt_queue_prio = 150
+    preempt_prio = express_queue, normal_jobs
+
 """
 HOSTILE = {"A": '"}]\n{', "B": "},{\\x\\:1,}", "C": "007", "D": "1e5"}
 """What a user has in the environment."""
@@ -58,6 +73,7 @@ def a_job(server: Server, job: Job) -> dict[str, Any]:
         "Hold_Types": "".join(sorted(job.holds, reverse=True)) or "n", "mtime": moment(server.now_s), "Priority": 0,
         "qtime": moment(job.ctime), "Rerunable": str(job.rerunable),
         "Resource_List": {
+            **({"cpsched_points": job.points} if job.points_of else {}),
             **({"mem": f"{sums['mem']}kb"} if sums["mem"] else {}), "ncpus": sums["ncpus"],
             **({"ngpus": sums["ngpus"]} if sums["ngpus"] else {}), "nodect": len(job.chunks), "place": job.place,
             "select": job.select, "walltime": clock(job.walltime_s),
@@ -88,7 +104,8 @@ def whole_server(server: Server) -> str:
     return answer(server, "Server", {"vm": {
         "server_state": "Active", "server_host": "vm", "scheduling": str(server.schedules),
         "total_jobs": len(server.jobs), "state_count": STATES, "default_queue": "workq", "query_other_jobs": "True",
-        **({"resources_available": server.values} if server.values else {}), "pbs_version": "23.06.06",
+        **({"resources_available": server.values} if server.values else {}),
+        **({"job_sort_formula": server.formula} if server.formula else {}), "pbs_version": "23.06.06",
     }})  # fmt: skip
 
 

@@ -19,6 +19,7 @@ T0 = 1_795_426_800
 ITERATION_S = 600
 """PBS's own scheduler looks this often, whatever happens."""
 REFUSED_BY_MOM = -3
+POINTS = "cpsched_points"
 REQUEUED = -11
 DELETED = 271
 
@@ -62,6 +63,10 @@ class Job:
     run_count: int = 0
     exit_status: int | None = None
     requeues: int = 0
+    points: int = 0
+    """`Resource_List.cpsched_points`, which managers alone write."""
+    points_of: str = ""
+    """Who wrote them last: the bridge, or an administrator."""
 
     @property
     def chunks(self) -> list[Amounts]:
@@ -152,6 +157,8 @@ class Server:
     """Whether PBS's own scheduler is on."""
     looks: bool = True
     """Whether something has happened for which PBS's own scheduler looks at the queues; opening one is nothing."""
+    formula: str = ""
+    """`job_sort_formula`; the stand-in's scheduler knows `cpsched_points` alone."""
     next_id: int = 0
 
     @classmethod
@@ -262,6 +269,20 @@ class Server:
         for each in self._family(self.jobs[id]):
             each.queue = queue
 
+    def advise(self, id: str, points: int, who: str = "bridge") -> None:
+        """`qalter -l cpsched_points=N id`, as a manager; a changed number is no reason to look at the queues."""
+        job = self.jobs.get(id)
+        if job is None:
+            raise Refused(153, f"qalter: Unknown Job Id {id}")
+        if "[" in id and "[]" not in id:
+            raise Refused(2, f"qalter: Invalid request {id}")
+        if job.state in RUNS:
+            raise Refused(158, f"qalter: Cannot modify attribute while job running  Resource_List.cpsched_points {id}")
+        if who == "bridge" and job.points_of == "admin" and job.points:
+            self.wrongs.append(f"{id} has {job.points} points of an administrator, and gets {points}")
+        for each in self._family(job):
+            each.points, each.points_of = points, who
+
     # ------------------------------------------------------------------------------------------ what is so
 
     def on(self, name: str) -> list[Job]:
@@ -315,8 +336,8 @@ class Server:
                 self._schedule()
 
     def _schedule(self) -> None:
-        """First come, first fit, in queues that are started."""
-        for job in list(self.jobs.values()):
+        """By the formula, then first come, first fit, in queues that are started."""
+        for job in sorted(self.jobs.values(), key=lambda each: -each.points if POINTS in self.formula else 0):
             parent = self._parent(job)
             held = job.state != "Q" or (parent is not None and parent.state == "H")
             if held or "[]" in job.id or not self.queues[job.queue].started:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 
-from tests.pbs.world import World
+from tests.pbs.world import ADVISED_STEPS, World
 
 HISTORIES = int(os.environ.get("CPSCHED_PBS_HISTORIES", "8"))
 STEPS = 120
@@ -19,6 +19,17 @@ def test_every_job_runs_once_whatever_happens(tmp_path, seed):
     world = World(tmp_path, random.Random(seed))
     wrongs = world.play(STEPS)
     assert wrongs == [], "\n".join(world.log[-200:])
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES // 2))
+def test_a_bridge_that_advises_takes_nothing_from_pbs_and_leaves_no_points(tmp_path, seed):
+    """Sometimes the next bridge is in control, and back; administrators' own points stay."""
+    world = World(tmp_path, random.Random(f"advised {seed}"), mode="advise")
+    for _ in range(STEPS):
+        getattr(world, world.rng.choice(ADVISED_STEPS))()
+    assert world.advice_ends() == []
+    assert world.counts["advised"] == (world.mode == "advise")
+    assert world.calm() == []
 
 
 def test_histories_kill_and_disturb(tmp_path):

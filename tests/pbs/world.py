@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.dispatchers.lists import ListDispatcher
 from cpsched_bridge.adapters.pbs.backend import PbsBackend
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.report import CycleReport
@@ -18,7 +20,7 @@ from tests.chaos.site import Death
 from tests.fakes import FakePace
 from tests.pbs.commands import Fault, ServersClock, StandIn
 from tests.pbs.judge import Judge
-from tests.pbs.server import RUNS, WAITS, Job, Server, words_of
+from tests.pbs.server import POINTS, RUNS, WAITS, Job, Server, words_of
 
 CALM_CYCLES = 300
 """Seconds after a history in which every job must have run."""
@@ -35,6 +37,8 @@ STEPS = (
     "release", "requeue", "offline", "online", "online", "by_hand", "open", "close", "close", "server_down",
 )  # fmt: skip
 
+ADVISED_STEPS = (*STEPS, *("points",) * 3, *("change_mode",) * 2)
+
 
 @dataclass
 class World:
@@ -43,6 +47,7 @@ class World:
     state_dir: Path
     rng: random.Random
     server: Server = field(default_factory=Server.of)
+    mode: str = "control"
     counts: Counter[str] = field(default_factory=Counter)
     deleted: set[str] = field(default_factory=set)
     pace: FakePace = field(default_factory=FakePace)
@@ -51,14 +56,33 @@ class World:
 
     def __post_init__(self) -> None:
         self.commands = StandIn(self.server)
+        if self.mode == "advise":
+            self.server.formula = POINTS
 
-    def play(self, steps: int) -> list[str]:
+    def play(self, steps: int, kinds: Sequence[str] = STEPS) -> list[str]:
         """So many steps, then a calm; what is wrong in the end."""
         for _ in range(steps):
-            step = self.rng.choice(STEPS)
+            step = self.rng.choice(kinds)
             self.log.append(f"{self.server.now_s}: {step}")
             getattr(self, step)()
         return self.calm()
+
+    def advice_ends(self) -> list[str]:
+        """Jobs with the bridge's points when it has stopped in order, after it has advised some."""
+        self.server.down, self.commands.faults, self.commands.fuse.left = False, [], None
+        for at in range(8):
+            self.server.submit("1:ncpus=4", runs_s=60, queue=QUEUE, walltime_s=900 - 60 * at)
+        for _ in range(60):
+            self.cycle()
+            if any(job.points_of == "bridge" and job.points for job in self.server.jobs.values()):
+                self.counts["advised"] += 1
+                break
+        self.stop()
+        return [
+            f"{job.id} has {job.points} points of a bridge that has stopped"
+            for job in self.server.jobs.values()
+            if job.points and job.points_of == "bridge" and job.state in WAITS
+        ]
 
     def calm(self) -> list[str]:
         """All faults are over; what is wrong when every job has had its time."""
@@ -84,11 +108,16 @@ class World:
         if self._bridge is None:
             backend = PbsBackend(self.commands, (QUEUE,), LEFT, reader=ServersClock(self.commands))
             self._bridge = a_bridge(
-                self.state_dir, backend, EasyDispatcher(), self.pace,
+                self.state_dir, backend, self.dispatcher(), self.pace,
+                mode=self.mode, advise={"every_s": 2, "points": 500, "depth": 5, "most_changes": 3},
                 start={"timeout_s": 8, "max_failures": 3, "adopt": True},
                 guard={"failing_users": 10**6, "max_failed_decisions": 10**6},
             )  # fmt: skip
         return self._bridge
+
+    def dispatcher(self) -> Dispatcher:
+        """Of what plans nothing for jobs behind the first, no order can be told."""
+        return ListDispatcher("sjf") if self.mode == "advise" else EasyDispatcher()
 
     def bury(self) -> None:
         """The process is gone."""
@@ -109,6 +138,8 @@ class World:
             self.bury()
             return None
         self.counts[report.result] += 1
+        if report.mode == "advise" and report.result == "ok" and not self.server.queues[QUEUE].started:
+            self.server.wrongs.append("a bridge that advises leaves its queue closed")
         return report
 
     def kill(self) -> None:
@@ -127,7 +158,7 @@ class World:
 
     def fault(self) -> None:
         """One of the commands to come is not answered."""
-        first = self.rng.choice(("qstat", "pbsnodes", "qrun", "qrun", "qrun", "qmgr", "qmove"))
+        first = self.rng.choice(("qstat", "pbsnodes", "qrun", "qrun", "qrun", "qmgr", "qmove", "qalter"))
         kind = self.rng.choice(("unreached", "timeout", "late"))
         self.commands.faults.append(Fault(lambda argv: argv[0] == first, kind))
         self.counts["faults"] += 1
@@ -196,6 +227,20 @@ class World:
     def close(self) -> None:
         """An operator keeps PBS's own scheduler from the queue."""
         self.server.queues[QUEUE].started = False
+
+    def points(self) -> None:
+        """An administrator has points of his own, or takes them off."""
+
+        def put(id: str) -> None:
+            self.server.advise(id, self.rng.choice((0, 7_000, 8_000)), "admin")
+
+        self._on(lambda job: job.state in WAITS and ("[" not in job.id or "[]" in job.id), put)
+
+    def change_mode(self) -> None:
+        """The bridge dies, and the next one is to do the other thing."""
+        self.mode = "control" if self.mode == "advise" else "advise"
+        self.counts["modes"] += 1
+        self.bury()
 
     def server_down(self) -> None:
         """Nobody answers for some seconds."""

@@ -135,6 +135,20 @@ def replay(cluster, trace, reservations):
     return placed
 
 
+def assert_same_schedule(schedule, cluster, trace, expected):
+    """Start by start and node by node; `expected` has (start, placement) by job id of the jobs that ever start.
+
+    Where all nodes are counted as one, their placements say nothing.
+    """
+    for i, item in enumerate(trace):
+        if item.job.id not in expected:
+            assert schedule.start_s[i] == NEVER
+        elif cluster.counted and cluster.size > 1:
+            assert schedule.start_s[i] == expected[item.job.id][0]
+        else:
+            assert (schedule.start_s[i], schedule.placement_of(i)) == expected[item.job.id]
+
+
 def seen_at(now_s, cluster, queue, running):
     """The snapshot of one second: free is the capacity less what runs, node by node."""
     free = cluster.capacity.copy()

@@ -75,14 +75,7 @@ def test_whole_schedules_equal_a_plain_sweep_over_the_events(world, name, lane):
     cluster, trace = world
     reservations = {"fcfs": reference.STRICT, "greedy": reference.GREEDY, "easy": 1, "list-reg": EVERY}[name]
     schedule = replay(trace, cluster, policy_of(name), lane=lane)
-    expected = reference.replay(cluster, trace, reservations)
-    for i, item in enumerate(trace):
-        if item.job.id not in expected:
-            assert schedule.start_s[i] == NEVER
-        elif cluster.counted and cluster.size > 1:
-            assert schedule.start_s[i] == expected[item.job.id][0]
-        else:
-            assert (schedule.start_s[i], schedule.placement_of(i)) == expected[item.job.id]
+    reference.assert_same_schedule(schedule, cluster, trace, reference.replay(cluster, trace, reservations))
 
 
 @tries(60)

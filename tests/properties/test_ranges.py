@@ -18,7 +18,7 @@ from cpsched.kernels.ranges import places_of, take_moves_back, write_starts
 from cpsched.kernels.search_state import Search, SearchSettings, make_room_for, new_search
 from cpsched.kernels.state import Site, starts_of
 from cpsched.kernels.totals import open_totals
-from cpsched.model import NEVER, Cluster, IntArray
+from cpsched.model import Cluster, IntArray
 from cpsched.planning import EVERY, site_of
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import replay
@@ -254,7 +254,4 @@ def test_a_wide_machine_is_filled_and_emptied_as_in_a_plain_sweep(name, reservat
         trace.append(TraceJob(job, int(random.integers(1, walltime_s + 1))))
     policy = Policy(catalogue.predictor("walltime"), catalogue.dispatcher(name))
     schedule = replay(trace, cluster, policy, lane=lane)
-    expected = reference.replay(cluster, trace, reservations)
-    for i, item in enumerate(trace):
-        found = (schedule.start_s[i], schedule.placement_of(i)) if schedule.start_s[i] != NEVER else None
-        assert found == expected.get(item.job.id)
+    reference.assert_same_schedule(schedule, cluster, trace, reference.replay(cluster, trace, reservations))

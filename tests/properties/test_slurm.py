@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
 from cpsched.dispatchers.slurm.parameters import SchedulerParameters
-from cpsched.model import NEVER, Cluster, Snapshot
+from cpsched.model import Cluster, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
@@ -17,7 +17,7 @@ from cpsched_sim.testing.promises import policy_of
 from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import snapshots, traces
 from tests.builders import a_job, a_running, a_snapshot
-from tests.properties import slurm_reference
+from tests.properties import reference, slurm_reference
 
 FEW = st.sampled_from([0, 0, 1, 2, 4])
 
@@ -151,13 +151,7 @@ def test_whole_schedules_equal_a_sweep_over_the_seconds(world, rules, interval):
     schedule = replay(trace, cluster, Policy(WalltimePredictor(), SlurmDispatcher(text_of(rules))))
     assert schedule.violations == ()
     expected = slurm_reference.replay(cluster, trace, rules, until_s=1500)
-    for i, item in enumerate(trace):
-        if item.job.id not in expected:
-            assert schedule.start_s[i] == NEVER
-        elif cluster.counted and cluster.size > 1:
-            assert schedule.start_s[i] == expected[item.job.id][0]
-        else:
-            assert (schedule.start_s[i], schedule.placement_of(i)) == expected[item.job.id]
+    reference.assert_same_schedule(schedule, cluster, trace, expected)
 
 
 UNLIMITED = (

@@ -35,7 +35,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         write(Path(path), report(version, TRANSPORT, time.monotonic() - BEGAN_S, terminalreporter.stats))
 
 
-def _why_not() -> str | None:
+def why_not() -> str | None:
     """The reason why there is no cluster to test against; None if there is one."""
     if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > int(os.environ.get("CPSCHED_CLUSTERS", "1")):
         return "tests of one cluster do not run in parallel: make test-slurm"
@@ -53,7 +53,7 @@ def _why_not() -> str | None:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Slurm]:
-    reason = _why_not()
+    reason = why_not()
     if reason is not None:
         # make test-slurm has just brought the cluster up: there a missing one is a failure
         if os.environ.get("CPSCHED_SLURM_CLUSTER"):

@@ -183,6 +183,10 @@ class Slurm:
         lines = docker("ps", "--all", "--filter", mine, "--format", columns).splitlines()
         return {service: (identity, state) for service, identity, state in map(str.split, lines)}
 
+    def node_host(self) -> str:
+        """A service with nodes on it, which sees slurm.conf whether or not a controller runs."""
+        return NODES[0] if NODES[0] in self._states() else "wide"
+
     def run(
         self,
         *command: str,
@@ -404,7 +408,7 @@ class Slurm:
         try:
             yield
         finally:
-            self.run("sh", "-c", f"cat {CONF}.before > {CONF}", service="n1")
+            self.run("sh", "-c", f"cat {CONF}.before > {CONF}", service=self.node_host())
             self._started_anew(nodes)
 
     @contextmanager
@@ -550,7 +554,7 @@ class Slurm:
                 docker("start", identity)
         self.head = "slurmctld"
         put_back = f"cmp -s {CONF} {RENDERED} || {{ cat {RENDERED} >{CONF} && echo edited; }}"
-        if self.run("sh", "-c", put_back, service="n1"):
+        if self.run("sh", "-c", put_back, service=self.node_host()):
             self._started_anew(nodes=True)
         self.wait_for_controller()
         self.plugin(on=False)

@@ -43,7 +43,7 @@ def wide(cluster: Slurm) -> Slurm:
         pytest.skip("the wide cluster is not up: deploy/cluster wide N")
     cluster.plugin(on=False)
     cluster.run("scancel", "--user=alice")
-    cluster.wait_until(lambda: set(cluster.node_states().values()) == {"idle"}, 60, "all nodes idle")
+    cluster.wait_until(lambda: set(cluster.node_states().values()) == {"idle"}, 300, "all nodes idle")
     return cluster
 
 

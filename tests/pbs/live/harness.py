@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from tests.pbs.judge import Judge
 from tests.pbs.server import Amounts, kib
 
-QUEUE, LEFT, CLAIM = "cpsched_test", "cpsched_left", "cpsched_claim"
+QUEUE, LEFT, CLAIM, POINTS = "cpsched_test", "cpsched_left", "cpsched_claim", "cpsched_points"
 PATIENCE_S = 60.0
 FIRST_CYCLE_S = 240.0
 """The first start of all compiles the kernels."""

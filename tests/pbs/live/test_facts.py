@@ -1,5 +1,6 @@
 """What the adapter and its stand-in rely upon, held against a real server: no bridge takes part."""
 
+import json
 import time
 
 import pytest
@@ -32,15 +33,22 @@ def test_the_scheduler_leaves_a_closed_queue_alone_and_qrun_does_not(closed: Pbs
     assert until(lambda: closed.jobs().get(job, {}).get("exec_vnode"), "it runs") == f"({first(closed)}:ncpus=1)"
 
 
-def test_an_opened_queue_is_served_when_the_scheduler_looks_again(closed: Pbs) -> None:
-    """Opening it is no reason to look; saying once more that the server schedules is."""
-    job = closed.submit(sleep_s=30)
-    time.sleep(1)
-    closed.manage(f"set queue {QUEUE} started=True")
-    time.sleep(3)
-    assert closed.state(job) == "Q"
-    closed.manage("set server scheduling=True")
-    until(lambda: closed.state(job) == "R", "PBS starts it")
+@pytest.mark.parametrize("enabled", [False, True])
+def test_an_opened_queue_is_served_when_the_scheduler_looks_again(closed: Pbs, enabled: bool) -> None:
+    """Opening it is a reason to look where eligible time is counted; saying that the server schedules is, anywhere."""
+    server = next(iter(json.loads(run("qstat", "-B", "-f", "-F", "json"))["Server"].values()))
+    closed.manage(f"set server eligible_time_enable={enabled}")
+    try:
+        job = closed.submit(sleep_s=30)
+        time.sleep(8)
+        closed.manage(f"set queue {QUEUE} started=True")
+        if not enabled:
+            time.sleep(3)
+            assert closed.state(job) == "Q"
+            closed.manage("set server scheduling=True")
+        until(lambda: closed.state(job) == "R", "PBS starts it")
+    finally:
+        closed.manage(f"set server eligible_time_enable={server.get('eligible_time_enable', 'False')}")
 
 
 def test_qrun_runs_a_held_job(closed: Pbs) -> None:

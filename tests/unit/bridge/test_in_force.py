@@ -12,7 +12,8 @@ from cpsched_bridge.in_force import InForce, Row, in_yaml
 from cpsched_bridge.program.assembly import prepared
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.settings import Settings, load
-from cpsched_bridge.watch.server import API, Watch
+from cpsched_bridge.watch.web.addresses import API
+from cpsched_bridge.watch.web.server import Watch
 from tests.bridges import a_bridge
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace, FirstFit

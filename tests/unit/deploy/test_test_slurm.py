@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.slurm.conftest import _why_not
+from tests.slurm.conftest import why_not
 from tests.slurm.harness import project_of
 from tests.unit.deploy.test_cluster import Host
 
@@ -106,4 +106,4 @@ def test_tests_run_in_parallel_only_where_there_are_clusters_enough(monkeypatch,
     monkeypatch.setattr("shutil.which", lambda _: None)
     monkeypatch.setenv("CPSCHED_CLUSTERS", "2")
     monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", workers)
-    assert said in str(_why_not())
+    assert said in str(why_not())

@@ -168,11 +168,11 @@ def test_a_plug_in_that_hangs_is_ended_and_named(four_jobs, arguments, name):
 
 def test_a_call_into_compiled_code_that_hangs_ends_the_process_after_a_traceback(four_jobs):
     command = [sys.executable, "-m", "cpsched_sim.cli", "simulate", str(four_jobs), "--decide-timeout", SHORT_S]
-    hangs = ["--dispatcher", words("LoopingInC"), "--json"]
+    hangs = ["--dispatcher", words("StuckInC"), "--json"]
     ended = subprocess.run([*command, *hangs], capture_output=True, text=True, timeout=600, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "Timeout" in ended.stderr
-    assert f'bad_plugins.py", line {line_of("LoopingInC")} in decide' in ended.stderr
+    assert f'bad_plugins.py", line {line_of("StuckInC")} in decide' in ended.stderr
 
 
 def test_a_row_that_hangs_is_ended_and_the_others_are_kept(four_jobs):

@@ -14,8 +14,8 @@ from tests.traces import KTH, trace
 from tests.unit.sim.traces.test_swf import line
 
 KEYS = [
-    "jobs", "bsld", "af", "awf", "p2sf", "mean_slowdown", "mean_wait_s", "utilization", "makespan_s", "rounds", "cpu_s",
-    "violations", "dispatch", "paths",
+    "jobs", "bsld", "af", "awf", "p2sf", "mean_slowdown", "mean_wait_s", "utilization", "voluntary", "forced",
+    "makespan_s", "rounds", "cpu_s", "violations", "dispatch", "paths",
 ]  # fmt: skip
 FOUR_JOBS = "\n".join(
     [

@@ -29,7 +29,7 @@ from tests.unit.sim.traces.test_swf import line
 
 def a_row(name, bsld=2.0, **figures):
     dispatcher, _, predictor = name.partition("/")
-    names = ("af", "awf", "p2sf", "mean_slowdown", "mean_wait_s", "utilization")
+    names = ("af", "awf", "p2sf", "mean_slowdown", "mean_wait_s", "utilization", "voluntary", "forced")
     return ComparisonRow(
         dispatcher, predictor, {"bsld": bsld, **dict.fromkeys(names, 1.0), "mean_wait_s": 0.0, **figures}
     )
@@ -156,7 +156,7 @@ def test_a_combination_that_fails_loses_only_itself(four_jobs):
 
 
 def test_a_process_that_is_killed_loses_only_itself(four_jobs, mocker):
-    mocker.patch("cpsched_sim.processes._replay_one", new=die_or_answer)
+    mocker.patch("cpsched_sim.processes.replay_one", new=die_or_answer)
     rows = compare_in_processes(Study(four_jobs), [Setup(PolicySpec(name)) for name in ("dies", "lives")], 2)
     assert rows[0].error == f"its process died with exit code {-signal.SIGKILL}"
     assert rows[1].error == "answered"
@@ -170,7 +170,7 @@ def die_or_answer(study, setup, pipe):
 
 
 def test_a_process_has_the_environment_folder_and_modules_of_whoever_compares(four_jobs, mocker, monkeypatch, tmp_path):
-    mocker.patch("cpsched_sim.processes._replay_one", new=tell_where)
+    mocker.patch("cpsched_sim.processes.replay_one", new=tell_where)
     for name in ("first", "second"):  # the server that forks them began before either
         folder = tmp_path / name
         folder.mkdir()

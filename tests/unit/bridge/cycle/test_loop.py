@@ -518,7 +518,7 @@ def test_the_log_tells_of_starts_that_are_sent_and_of_no_others(bridge_at, mode,
 
 
 def test_jobs_that_are_long_over_are_forgotten_every_so_many_rounds(bridge_at, monkeypatch):
-    monkeypatch.setattr(loop, "_FORGET_EVERY", 3)
+    monkeypatch.setattr(loop, "FORGET_EVERY", 3)
     cluster = FakeCluster()
     cluster.submit(a_job(1), a_job(2))
     bridge = bridge_at(cluster, journal={"keep_jobs_days": 2})

@@ -275,7 +275,7 @@ def test_a_bridge_without_a_snapshot_writes_no_round(bridge_at):
 @pytest.mark.parametrize("call", ["record", "forget"])
 def test_a_cycle_that_fails_before_it_decides_tells_that_and_nothing_else(bridge_at, monkeypatch, call):
     """The cluster has been read, but there is nothing yet that could be written down as a round."""
-    monkeypatch.setattr(loop, "_FORGET_EVERY", 1)
+    monkeypatch.setattr(loop, "FORGET_EVERY", 1)
     cluster = FakeCluster()
     cluster.submit(a_job(1))
     bridge = bridge_at(cluster)

@@ -20,6 +20,7 @@ from cpsched_bridge.cycle.put_off import (
 from cpsched_bridge.ports import Hold, Observation, Obstacle, PendingJob
 from cpsched_bridge.store.ledger import Entry, State, Transition
 from tests.builders import a_cluster, a_job
+from tests.reach import entries
 
 CLUSTER = a_cluster()
 LIMIT = Obstacle("AssocMaxJobsLimit", "user alice of account lab")
@@ -427,13 +428,15 @@ def test_users_who_are_put_off_come_back_when_their_starts_come_true() -> None:
 
 def test_tables_are_as_long_as_the_queue_and_no_longer() -> None:
     world = unlike(World(alices=50), *range(1, 51))
+    sizes = set()
     for _ in range(5):
         world.step(failed=tuple(range(1, 51)))
-    assert len(world.put_off._throttles) == 51
+        sizes.add(entries(world.put_off))
+    assert len(sizes) == 1
+    assert sizes.pop() > 51
     world.states |= dict.fromkeys(range(1, 51), State.RUNNING)
     world.step()
-    assert not world.put_off._throttles
-    assert not world.put_off._groups
+    assert entries(world.put_off) == 0
 
 
 def seconds_until_free(world: World, *ids: int) -> int:

@@ -29,8 +29,8 @@ from cpsched_bridge.program.assembly import (
 )
 from cpsched_bridge.settings import PolicySettings, Settings
 from cpsched_bridge.store.places import beginning_file
-from cpsched_bridge.watch.server import Watch
 from cpsched_bridge.watch.systemd import Systemd
+from cpsched_bridge.watch.web.server import Watch
 from tests.fakes import FakeCluster, FakePace
 from tests.installed import install
 

@@ -9,7 +9,7 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched_bridge.program.questions import BadQuestion, NoAnswer, asked, print_when, print_windows
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.server import Watch
+from cpsched_bridge.watch.web.server import Watch
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
 

@@ -10,7 +10,8 @@ from cpsched_bridge.program import gantt, schedules
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.program.schedules import HEADING, Line
 from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.server import page_routes, served
+from cpsched_bridge.watch.web.page import page_routes
+from cpsched_bridge.watch.web.server import served
 from cpsched_sim.errors import InvalidTrace, Unusable
 
 ROWS = ["1,0,0,100,2,n10:1 n2:1", "2,5,100,160,1,n2:1", "3,6,,,1,"]

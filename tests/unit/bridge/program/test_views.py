@@ -14,6 +14,7 @@ from cpsched_bridge.store import places
 from cpsched_bridge.store.instance import BeginningFile
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import Aside
+from tests import stores
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
@@ -224,9 +225,9 @@ def test_a_plan_that_is_no_longer_kept_is_worked_out_again(array, capsys):
     views.print_round(bridge.journal.read(2))
     told = capsys.readouterr().out
     assert "behind 7_1" in told
-    bridge.journal._db.execute("delete from explanations")
-    bridge.journal._db.commit()
-    views.print_round(Journal(bridge.settings.state_dir / "journal.sqlite", read_only=True).read(2))
+    path = bridge.settings.state_dir / "journal.sqlite"
+    stores.change(path, "delete from explanations")
+    views.print_round(Journal(path, read_only=True).read(2))
     shown = lines_of(capsys)
     shown.remove("plan and reasons: decided again, with the same result")
     assert shown == told.splitlines()
@@ -243,7 +244,7 @@ def test_why_shows_what_a_job_was_first_told(first_s, words, tmp_path, capsys):
     record = bridge.journal.read(1)
     memory = {"first_s": {"1": first_s}} if first_s is not None else None
     told = dataclasses.replace(record, starts={}, plan={1: 1000}, memory=memory)
-    lines = "\n".join(views._why_in_round(1, told))
+    lines = "\n".join(views.why_in_round(1, told))
     assert (words in lines) if words else ("told" not in lines)
 
 
@@ -263,9 +264,9 @@ def test_why_names_the_jobs_that_overtook_one_whose_start_slipped(submitted_s, p
     bridge.cycle()
     record = dataclasses.replace(bridge.journal.read(1), starts={}, running=(), plan=plan)
     slipped = dataclasses.replace(record, memory={"first_s": {"1": 800}})
-    assert any(line.startswith(words) for line in views._why_in_round(1, slipped))
+    assert any(line.startswith(words) for line in views.why_in_round(1, slipped))
     on_time = dataclasses.replace(record, memory={"first_s": {"1": 1000}})
-    assert not any("submitted later" in line for line in views._why_in_round(1, on_time))
+    assert not any("submitted later" in line for line in views.why_in_round(1, on_time))
 
 
 def test_status_says_what_a_bridge_does_before_it_decides(tmp_path, capsys):

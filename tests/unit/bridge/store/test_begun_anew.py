@@ -93,7 +93,7 @@ def test_an_attempt_to_begin_anew_that_fails_leaves_no_connection_open(file, mon
     file.damage()
     before = len(file.opened)
     with monkeypatch.context() as patched:
-        patched.setattr(file.module, "_SCHEMA", FULL)
+        patched.setattr(file.module, "SCHEMA", FULL)
         for number in (2, 3):
             with pytest.raises(sqlite3.OperationalError):
                 write(file.store, number)
@@ -105,7 +105,7 @@ def test_an_attempt_to_begin_anew_that_fails_leaves_no_connection_open(file, mon
 
 
 def test_a_file_that_cannot_be_opened_leaves_no_connection_open(file, monkeypatch):
-    monkeypatch.setattr(file.module, "_SCHEMA", FULL)
+    monkeypatch.setattr(file.module, "SCHEMA", FULL)
     before = len(file.opened)
     with pytest.raises(sqlite3.OperationalError):
         MADE[file.path.stem](file.path)

@@ -297,9 +297,9 @@ def test_space_that_is_given_up_is_given_back(tmp_path):
     journal.write_events(0.0, 1, [Happening("odd", "x" * 1000, id) for id in range(1000)])
     all_in_the_file(tmp_path / "journal.sqlite")
     before = (tmp_path / "journal.sqlite").stat().st_size
-    journal._begin_anew()
+    journal.close()
+    journal = Journal(tmp_path / "journal.sqlite", max_mib=1e-6)  # which begins another segment
     write(journal, 2, a_scene(queue=[a_job(1)]))
-    journal._max_bytes = 1
     assert journal.prune(1e9) == 1
     all_in_the_file(tmp_path / "journal.sqlite")
     assert (tmp_path / "journal.sqlite").stat().st_size < before / 4
@@ -390,7 +390,7 @@ def test_a_segment_ends_when_its_rounds_take_a_sixteenth_of_the_bound(tmp_path):
 
 def test_every_so_many_rounds_those_that_are_too_old_go(tmp_path, monkeypatch):
     monkeypatch.setattr(journals, "SEGMENT_ROUNDS", 1)
-    monkeypatch.setattr(journals, "_PRUNE_EVERY", 4)
+    monkeypatch.setattr(journals, "PRUNE_EVERY", 4)
     journal = Journal(tmp_path / "journal.sqlite", keep_days=0.5)
     kept = []
     for number in range(1, 10):
@@ -456,10 +456,10 @@ def test_a_journal_of_just_the_bound_keeps_all_its_rounds(tmp_path, monkeypatch)
     journal = Journal(tmp_path / "journal.sqlite")
     for number in (1, 2):
         write(journal, number, a_scene(now_s=number))
-    journal._max_bytes = journal.size_bytes()
-    assert journal.prune(0.0) == 0
-    journal._max_bytes -= 1
-    assert journal.prune(0.0) == 1
+    size = journal.size_bytes()
+    journal.close()
+    assert Journal(tmp_path / "journal.sqlite", size / 2**20).prune(0.0) == 0
+    assert Journal(tmp_path / "journal.sqlite", (size - 1) / 2**20).prune(0.0) == 1
 
 
 def test_a_round_need_not_reach_the_disk_at_once(tmp_path):

@@ -78,7 +78,7 @@ def within(most, visit):
 
 
 def test_all_come_in_while_there_is_room_and_never_more(monkeypatch):
-    monkeypatch.setattr(gates, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(gates, "PAUSE_S", 0.0)
 
     async def visit(house):
         await house.come(40)
@@ -119,11 +119,11 @@ def test_nobody_is_accepted_before_somebody_has_gone():
 
 @pytest.mark.parametrize("most", [64, 2], ids=["there is room", "others go"])
 def test_few_are_accepted_at_a_time_so_that_the_loop_has_the_interpreter(monkeypatch, most):
-    monkeypatch.setattr(gates, "_PAUSE_S", 1000.0)
+    monkeypatch.setattr(gates, "PAUSE_S", 1000.0)
 
     async def visit(house):
         await house.come(40)
-        assert len(house.guests) == gates._AT_ONCE
+        assert len(house.guests) == gates.AT_ONCE
 
     within(most, visit)
 

@@ -1,7 +1,8 @@
 """Where compiled kernels are kept, when they are found again, and that nothing compiles before it is called.
 
 Each test lets processes of their own run a kernel of two functions, with a copy of the core, so that "beside the
-package" is a place that the test owns.
+package" is a place that the test owns. Only the first of them begin anew: the others are forked from one that has
+imported Numba and nothing of the core, and reads the settings of Numba from its new environment.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import cpsched
 from cpsched.compile import cache, doors, progress, structs
 from cpsched.compile.handles import FixedColumn
 from cpsched.compile.jit import inner, kernel
+from tests import warm
+from tests.patience import ENOUGH_S
 
 RUN = """
 import json, sys, doors
@@ -36,8 +39,15 @@ print(json.dumps([answers, before, filed.new, filed.folder and str(filed.folder)
 """
 
 
+FORKED = """
+import numba, sys
+assert not [name for name in sys.modules if name.startswith("cpsched")]
+numba.core.config.reload_config()
+"""
+
+
 BECOME_NOBODY = """
-import numba, os, pwd
+import os, pwd
 import cpsched.compile.doors
 numba.njit(lambda x: x + 1)(1)  # the compiler's own modules may lie where nobody may read
 os.setgroups([])
@@ -57,6 +67,10 @@ class Ran:
     said: str
 
 
+def compiled_kernels(folder: str, names: list[str]) -> list[str]:
+    return ["kernels"] if folder.endswith("__pycache__") else []
+
+
 class Install:
     """A copy of the core with a door: `doors.door(x)` is FACTOR * x, by way of `helpers`, FACTOR from `constants`."""
 
@@ -66,7 +80,7 @@ class Install:
 
     @classmethod
     def at(cls, root: Path) -> Install:
-        shutil.copytree(Path(cpsched.__file__).parent, root / "cpsched", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(Path(cpsched.__file__).parent, root / "cpsched", ignore=compiled_kernels)
         made = cls(root)
         made.write("constants", "FACTOR = 2")
         made.write(
@@ -84,27 +98,30 @@ class Install:
     def write(self, module: str, text: str) -> None:
         (self.root / f"{module}.py").write_text(text)
 
-    def started(self, nobody: bool = False, **environment: str) -> subprocess.Popen[str]:
+    def environment(self, **further: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if "CACHE" not in name}
         home = {"HOME": str(self.root / "home"), "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.Popen(
-            [sys.executable, "-c", BECOME_NOBODY * nobody + RUN],
-            env=kept | home | environment,
-            cwd=self.root,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        return kept | home | further
+
+    def anew(self) -> Ran:
+        """In a process that imports everything itself."""
+        command, where = [sys.executable, "-c", RUN], {"env": self.environment(), "cwd": self.root}
+        return result(subprocess.run(command, **where, capture_output=True, text=True, check=False))
+
+    def started(self, nobody: bool = False, **environment: str) -> warm.Begun:
+        code = FORKED + BECOME_NOBODY * nobody + RUN
+        return warm.Begun(
+            warm.server("tests.unit.cpsched.compile.numba_at_work"), [code], self.root, self.environment(**environment)
         )
 
     def run(self, nobody: bool = False, **environment: str) -> Ran:
-        return result(self.started(nobody, **environment))
+        return result(self.started(nobody, **environment).done(ENOUGH_S))
 
 
-def result(process: subprocess.Popen[str]) -> Ran:
-    out, said = process.communicate(timeout=300)
-    assert process.returncode == 0, said
-    answers, numba_at_import, new, folder = json.loads(out)
-    return Ran(answers, numba_at_import, new, folder and Path(folder), said)
+def result(done: subprocess.CompletedProcess[str]) -> Ran:
+    assert done.returncode == 0, done.stderr
+    answers, numba_at_import, new, folder = json.loads(done.stdout)
+    return Ran(answers, numba_at_import, new, folder and Path(folder), done.stderr)
 
 
 @pytest.fixture
@@ -140,7 +157,7 @@ def shared() -> Iterator[Install]:
 
 
 def test_a_door_compiles_at_its_first_call_and_is_found_by_the_next_process(install: Install) -> None:
-    first, second = install.run(), install.run()
+    first, second = install.anew(), install.anew()
     assert not first.numba_at_import
     assert (first.answers, first.new, first.folder) == ([8, 10], True, install.beside)
     assert (second.answers, second.new, second.folder) == ([8, 10], False, install.beside)
@@ -213,7 +230,7 @@ def test_code_made_under_other_settings_of_the_compiler_is_told_apart(compiled: 
 
 def test_two_processes_that_compile_at_once_both_get_their_answer(install: Install) -> None:
     processes = [install.started(), install.started()]
-    assert [result(process).answers for process in processes] == [[8, 10], [8, 10]]
+    assert [result(process.done(ENOUGH_S)).answers for process in processes] == [[8, 10], [8, 10]]
     assert not install.run().new
     assert len(list(install.beside.iterdir())) == 1
 

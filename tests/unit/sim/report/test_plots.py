@@ -46,7 +46,7 @@ def test_plots_need_a_folder(tmp_path):
     ],
 )
 def test_an_axis_is_logarithmic_where_one_bar_squashes_the_others(values, scale):
-    assert plots._scale(values)["value"] == scale
+    assert plots.scale_of(values)["value"] == scale
 
 
 def test_colours_tell_dispatchers_apart_and_styles_of_line_predictors():

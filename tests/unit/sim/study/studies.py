@@ -38,7 +38,7 @@ class Own(Dispatcher):
 """A dispatcher of somebody's own, which imports another module of its author's."""
 
 
-def plugin(folder: Path, body: str = "pass", order: str = "range(len(snapshot))") -> str:
+def plugin(folder: Path, body: str = "pass", order: str = "range(len(snapshot.queue))") -> str:
     """The words for a dispatcher in a file of that folder."""
     (folder / "mine.py").write_text(PLUGIN.format(body=body))
     (folder / "helper.py").write_text(f"def ORDER(snapshot):\n    return list({order})\n")

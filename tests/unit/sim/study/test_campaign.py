@@ -4,7 +4,8 @@ import pytest
 import yaml
 
 from cpsched_sim.errors import InvalidFile
-from cpsched_sim.study.campaign import TRACES, campaign_of, read_campaign
+from cpsched_sim.study.campaign import TRACES, campaign_at, campaign_of, read_campaign
+from cpsched_sim.study.deciding import decide
 from cpsched_sim.study.words import EXAMPLE
 from tests.unit.sim.study.studies import plugin, words, written
 
@@ -102,8 +103,69 @@ def test_a_changed_dispatcher_changes_its_own_digests_alone_also_through_what_it
     after = digests(campaign_of(study, tmp_path))
     assert after["easy", 0, 1.0] == before["easy", 0, 1.0]
     assert after["mine:Own", 0, 1.0] != before["mine:Own", 0, 1.0]
-    plugin(tmp_path, order="reversed(range(len(snapshot)))")
+    plugin(tmp_path, order="reversed(range(len(snapshot.queue)))")
     assert digests(campaign_of(study, tmp_path))["mine:Own", 0, 1.0] != before["mine:Own", 0, 1.0]
+
+
+SYSTEM = """
+name: mine
+resources: [cores]
+node_types: {{ thin: {{ count: {nodes}, each: {{ cores: 4 }} }} }}
+units: {{ rule: cores }}
+"""
+
+
+def test_a_digest_follows_what_files_of_systems_policies_and_settings_say_and_not_their_names(tmp_path):
+    written(tmp_path)
+    system, policy, waits = tmp_path / "mine.yaml", tmp_path / "site.yaml", tmp_path / "waits.json"
+    dump, priority = tmp_path / "qos.txt", f"prb ewt_file={waits}"
+    site = "accounts: {{ all: {{ users: [a] }} }}\nqos: {{ high: {{ priority: {} }} }}\ndumps: {{ qos: qos.txt }}\n"
+
+    def digest(**axes):
+        (case,) = campaign_of(words(grids=[grid(**axes)]), tmp_path).cases
+        return case.digest
+
+    def all_three(system_name="mine.yaml", policy_name="site.yaml"):
+        plain = digest()
+        found = digest(systems=[system_name]), digest(policies=[policy_name]), digest(dispatchers=[priority])
+        assert len({plain, *found}) == 4
+        return found
+
+    system.write_text(SYSTEM.format(nodes=4))
+    policy.write_text(site.format(1))
+    dump.write_text("Name|Priority\nnormal|0\n")
+    waits.write_text('{"1": 60}')
+    before = all_three()
+    system.write_text("# a comment more\n" + SYSTEM.format(nodes=4))
+    policy.write_text("# a comment more\n" + site.format(1))
+    assert all_three() == before
+    for old in (system, policy):
+        old.rename(old.with_name(f"renamed-{old.name}"))
+    assert all_three("renamed-mine.yaml", "renamed-site.yaml") == before
+    (tmp_path / "renamed-mine.yaml").write_text(SYSTEM.format(nodes=5))
+    (tmp_path / "renamed-site.yaml").write_text(site.format(2))
+    waits.write_text('{"1": 61}')
+    after = all_three("renamed-mine.yaml", "renamed-site.yaml")
+    assert all(one != other for one, other in zip(before, after, strict=True))
+    dump.write_text("Name|Priority\nnormal|7\n")
+    assert digest(policies=["renamed-site.yaml"]) != after[1]
+
+
+@pytest.mark.parametrize(
+    ("axes", "told"),
+    [
+        ({"systems": ["nowhere.yaml"]}, "grids.0.systems: nowhere.yaml: "),
+        ({"policies": ["nowhere.yaml"]}, "grids.0.policies: nowhere.yaml: "),
+        ({"dispatchers": ["prb ewt_file=waits.json"]}, "ewt_file=waits.json: must be the absolute path"),
+        ({"dispatchers": ["prb ewt_file=/nowhere.json"]}, "ewt_file=/nowhere.json: must be the absolute path"),
+    ],
+)
+def test_a_file_of_a_system_a_policy_or_a_setting_that_is_not_there_is_told(tmp_path, axes, told):
+    written(tmp_path)
+    (tmp_path / "waits.json").write_text("{}")
+    with pytest.raises(InvalidFile) as caught:
+        campaign_of(words(grids=[grid(**axes)]), tmp_path)
+    assert told in str(caught.value)
 
 
 def test_whoever_decides_by_the_clock_is_told(tmp_path):
@@ -118,3 +180,98 @@ def test_windows_are_parts_one_after_the_other(tmp_path):
     found = campaign_of(words(grids=[grid(windows=["whole", {"days": 7, "from_day": 1, "count": 2}])]), tmp_path)
     assert [case.labels["window"] for case in found.cases] == ["whole", "days 1-8", "days 8-15"]
     assert found.cases[2].inputs["window"] == [8.0, 7.0]
+
+
+def test_a_made_up_workload_of_lublin_is_another_one_for_each_seed():
+    made = {"generate": "lublin", "max_jobs": 20, "processors": 64, "load": 2.0}
+    grid = {"traces": ["made"], "dispatchers": ["easy"], "seeds": [0, 1]}
+    one, two = campaign_of({"title": "t", "traces": {"made": made}, "grids": [grid]}).cases
+    assert one.inputs["trace"] == {**made, "seed": 0}
+    schedules = [decide({**case.task, "memory_mib": None}).result["schedule_sha256"] for case in (one, one, two)]
+    assert schedules[0] == schedules[1] != schedules[2]
+
+
+@pytest.mark.parametrize(
+    ("trace", "told"),
+    [
+        ({"generate": "lublin", "max_jobs": 20}, "processors belong to generate: lublin"),
+        ({"generate": "eurora", "days": 1, "processors": 64}, "processors belong to generate: lublin"),
+        ({"generate": "lublin", "processors": 64}, "generate: lublin needs max_jobs"),
+        ({"generate": "lublin", "processors": 64, "max_jobs": 2, "days": 1}, "days belong to generate: eurora"),
+        ({"generate": "eurora", "days": 1, "recipe": "none"}, "recipe belong to a file"),
+    ],
+)
+def test_each_made_up_workload_has_its_own_words(trace, told):
+    with pytest.raises(InvalidFile, match=told):
+        campaign_of({"title": "t", "traces": {"made": trace}, "grids": []})
+
+
+def test_a_missing_file_is_told_with_its_recipe(tmp_path):
+    with pytest.raises(InvalidFile, match=r"there is no such file beside the study.*; to get it: curl it"):
+        campaign_of({**words(), "traces": {"four": {"file": "nowhere.swf", "recipe": "curl it"}}}, tmp_path)
+
+
+def test_of_two_exclusions_that_leave_out_the_same_the_first_counts_and_neither_is_a_mistake(tmp_path):
+    written(tmp_path)
+    rules = [{"dispatcher": "easy", "because": "one"}, {"dispatcher": "easy", "load": 2.0, "because": "two"}]
+    found = campaign_of(words(exclude=rules), tmp_path)
+    assert (found.excluded, len(found.cases)) == ({"one": 2, "two": 0}, 2)
+
+
+def test_a_seed_that_somebody_chose_stays(tmp_path):
+    written(tmp_path)
+    found = campaign_of(words(grids=[grid(dispatchers=["lookahead seed=7"], seeds=[0, 1])]), tmp_path)
+    assert {case.inputs["dispatcher_settings"]["seed"] for case in found.cases} == {"7"}
+
+
+def test_a_file_beside_the_study_goes_before_one_of_the_folder_of_traces(tmp_path, monkeypatch):
+    written(tmp_path)
+    written(tmp_path / "traces")
+    monkeypatch.setenv(TRACES, str(tmp_path / "traces"))
+    assert campaign_of(words(), tmp_path).cases[0].task["trace"]["file"] == str(tmp_path / "four.swf")
+
+
+def test_names_of_cases_are_given_once(tmp_path):
+    written(tmp_path)
+    case = {"name": "x", "trace": "four", "dispatcher": "easy"}
+    with pytest.raises(InvalidFile, match=r"cases.1.name: x: must be given once"):
+        campaign_of(words(cases=[case, case]), tmp_path)
+
+
+def test_the_release_of_a_library_that_decides_is_part_of_a_digest(tmp_path, monkeypatch):
+    from cpsched_sim.study import code
+
+    written(tmp_path)
+    study = words(grids=[grid(dispatchers=["easy", "hcp19 effort=9"])])
+    before = digests(campaign_of(study, tmp_path))
+    monkeypatch.setattr(code, "version", lambda library: "0.0.0")
+    after = digests(campaign_of(study, tmp_path))
+    assert before["easy", 0, 1.0] == after["easy", 0, 1.0]
+    assert before["hcp19 effort=9", 0, 1.0] != after["hcp19 effort=9", 0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("trace", "told"),
+    [
+        ({}, "must have file or generate"),
+        ({"file": "a", "generate": "eurora", "days": 1}, "must have file or generate"),
+        ({"file": "a", "load": 2.0}, "load belongs to generate"),
+        ({"file": "a", "days": 2}, "days belong to generate"),
+        ({"file": "a", "sha256": "abc"}, "sha256"),
+    ],
+)
+def test_a_trace_is_a_file_or_made_up_and_not_both(trace, told):
+    with pytest.raises(InvalidFile, match=told):
+        campaign_of({"title": "t", "traces": {"x": trace}, "grids": []})
+
+
+def test_a_copy_in_the_folder_of_results_finds_what_its_own_file_found(tmp_path):
+    path = written(tmp_path / "home")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "study.yaml").write_bytes(path.read_bytes())
+    (out / "study.json").write_text(f'{{"folder": "{path.parent}"}}')
+    assert len(campaign_at(out / "study.yaml", out).cases) == 4
+    (out / "study.json").write_text("{")
+    with pytest.raises(InvalidFile, match="there is no such file"):
+        campaign_at(out / "study.yaml", out)

@@ -93,3 +93,22 @@ def test_a_figure_of_zero_has_no_ratio():
 def test_two_workloads_and_many_policies_have_intervals_without_end():
     rows = [row(f"p{at}", 1.0 + at * scale, trace) for at in range(20) for trace, scale in (("a", 1), ("b", 9))]
     assert all(len(place.alike) == 19 for place in ranking(rows, "bsld"))
+
+
+def test_a_figure_of_zero_has_no_ratio_on_either_side():
+    assert compared([row("x", 1.0), row("y", 0.0)], "bsld", "x", "y") is None
+
+
+def test_intervals_of_a_ranking_are_wider_so_that_all_hold_together():
+    """Of two the interval is one of 95 %, of three policies it is one of 98.3 %."""
+    logs = (0.03, 0.06, 0.02, 0.05)
+    rows = [row("x", 1.0, trace) for trace in "abcd"]
+    rows += [row("y", math.exp(log), trace) for trace, log in zip("abcd", logs, strict=True)]
+    assert [place.alike for place in ranking(rows, "bsld")] == [(), ()]
+    more = [*rows, *(row("z", 9.0, trace) for trace in "abcd")]
+    assert [place.alike for place in ranking(more, "bsld")] == [("y",), ("x",), ()]
+
+
+def test_named_cases_are_not_ranked():
+    rows = [row("x", 1.0), row("y", 2.0), row("z", 0.5, case="alone")]
+    assert [place.name for place in ranking(rows, "bsld")] == ["x", "y"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_sim.errors import Unusable
+from cpsched_sim.processes import Died
 from cpsched_sim.study.campaign import campaign_of, read_campaign
 from cpsched_sim.study.deciding import decide
 from cpsched_sim.study.running import Estimate, run_cases, run_study
@@ -125,29 +126,42 @@ def test_two_studies_do_not_write_into_one_folder(tmp_path):
         pass
 
 
-def test_a_case_that_crashes_hangs_or_eats_memory_loses_nothing_else(tmp_path, monkeypatch):
-    """A dispatcher of somebody's own, too: found by the processes, and named in the row."""
+def own_dispatchers(tmp_path, **bodies):
+    """A study of four jobs under easy and dispatchers of somebody's own, one for each body."""
     written(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    kinds = {"dies": "import os; os.kill(os.getpid(), 9)", "sleeps": "import time; time.sleep(600)",
-             "eats": "hoard = [bytearray(1 << 24) for _ in range(1000)]"}  # fmt: skip
-    for name, body in kinds.items():
+    for name, body in bodies.items():
         plugin(tmp_path, body)
         (tmp_path / "mine.py").rename(tmp_path / f"{name}.py")
-    grid = {"traces": ["four"], "dispatchers": ["easy", *(f"{name}:Own" for name in kinds)]}
-    study = words(grids=[grid], limits={"minutes": 0.2, "memory_mib": 2000})
-    found = run_study(study | {"traces": {"four": {"file": str(tmp_path / "four.swf")}}}, tmp_path / "out")
-    told = {row["dispatcher"].partition(":")[0]: row for row in found.rows()}
+    grid = {"traces": ["four"], "dispatchers": ["easy", *(f"{name}:Own" for name in bodies)]}
+    return words(grids=[grid], traces={"four": {"file": str(tmp_path / "four.swf")}})
+
+
+def told_of(results):
+    return {row["dispatcher"].partition(":")[0]: row for row in results.rows()}
+
+
+def test_a_case_that_crashes_or_eats_memory_loses_nothing_else(tmp_path, monkeypatch):
+    """A dispatcher of somebody's own, too: found by the processes, and named in the row."""
+    monkeypatch.syspath_prepend(tmp_path)
+    eats = "hoard = [bytearray(1 << 24) for _ in range(1000)]"
+    study = own_dispatchers(tmp_path, dies="import os; os.kill(os.getpid(), 9)", eats=eats)
+    told = told_of(run_study(study | {"limits": {"memory_mib": 2000}}, tmp_path / "out"))
     assert told["easy"]["outcome"] == "ended"
     assert told["dies"]["why"] == "its process died with exit code -9 (it may have 2,000 MiB)"
-    assert told["sleeps"]["why"] == "did not end in 0.2 min"
     assert told["eats"]["why"] == "did not end in 2,000 MiB"
-    report = (tmp_path / "out" / "report.md").read_text()
-    assert "did not end in 2,000 MiB" in report
-    more = campaign_of(
-        study | {"traces": {"four": {"file": str(tmp_path / "four.swf")}}, "limits": {"memory_mib": 9000}}
-    )
-    assert len(Store(tmp_path / "out").done(more)) == 2  # without a limit of time, and with more memory: tried again
+    assert "did not end in 2,000 MiB" in (tmp_path / "out" / "report.md").read_text()
+    more = campaign_of(study | {"limits": {"memory_mib": 9000}})
+    assert len(Store(tmp_path / "out").done(more)) == 2  # with more memory it is tried again
+
+
+def test_a_case_that_hangs_ends_at_its_limit_and_is_tried_again_without_one(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    study = own_dispatchers(tmp_path, sleeps=f"import time; time.sleep({ENOUGH_S})")
+    campaign, store = campaign_of(study), Store(tmp_path / "out")
+    run_cases(campaign_of(study | {"grids": [{"traces": ["four"], "dispatchers": ["easy"]}]}), store, Here())
+    told = told_of(run_study(study | {"limits": {"minutes": 0.01}}, tmp_path / "out"))
+    assert (told["sleeps"]["why"], told["easy"]["outcome"]) == ("did not end in 0.01 min", "ended")
+    assert len(store.done(campaign)) == 1
 
 
 def test_results_are_the_same_bytes_in_processes_and_elsewhere(tmp_path):
@@ -228,3 +242,43 @@ def test_results_as_parquet_and_as_a_frame(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
     assert [line["digest"] for line in lines] == frame["digest"].tolist()
     assert Path(tmp_path / "out" / "report.html").read_text().count("<h2>") >= 5
+
+
+def test_progress_counts_what_was_there_and_parts_and_tells_the_time_left(tmp_path, monkeypatch):
+    """Time is that of a clock that never goes back, whatever the clock on the wall does."""
+    from cpsched_sim.study import running
+
+    written(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run_here(tmp_path, Here(stop_after=1))
+    now_s, told = [100.0], []
+    monkeypatch.setattr(running.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(running.time, "time", lambda: -1.0)
+
+    def engine(tasks, limit_s, heard, looked):
+        assert limit_s == 120.0
+        heard(1, 0.75)
+        heard(1, 0.5)
+        now_s[0] += 10.0
+        looked()
+        raise KeyboardInterrupt
+
+    campaign = campaign_of(words(limits={"minutes": 2}), tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run_cases(campaign, Store(tmp_path / "out"), engine, told=told.append)
+    assert [(each.done, each.cases, each.left_s) for each in told] == [(1.0, 4, None), (1.75, 4, 30.0)]
+
+
+def test_how_a_process_died_is_told(tmp_path):
+    written(tmp_path)
+    deaths = [Died(-9), Died(None, late=True), Died(3), Died(0)]
+
+    def engine(tasks, limit_s, heard, looked):
+        for at in tasks:
+            heard(at, deaths[at])
+
+    limits = {"minutes": 2, "memory_mib": 1024}
+    rows = run_cases(campaign_of(words(limits=limits), tmp_path), Store(tmp_path / "out"), engine).rows()
+    assert [row["outcome"] for row in rows] == ["failed", "did not end", "failed", "failed"]
+    assert rows[0]["why"] == "its process died with exit code -9 (it may have 1,024 MiB)"
+    assert rows[1]["why"] == "did not end in 2 min"

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from cpsched_sim.errors import Unusable
+from cpsched_sim.processes import Died
 from cpsched_sim.study import parquet
 from cpsched_sim.study.campaign import read_campaign
 from cpsched_sim.study.running import run_cases
@@ -91,3 +92,84 @@ def test_where_there_is_nothing_nothing_is_fine(study, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(Unusable, match="has no results"):
         checked(study[0], tmp_path / "empty")
+
+
+def test_a_damaged_case_and_one_that_was_written_otherwise_are_told(study):
+    path, out = study
+    one, other, *_ = sorted((out / "cases").iterdir())
+    one.write_bytes(one.read_bytes()[:-9])
+    other.write_text(json.dumps(json.loads(other.read_bytes()), sort_keys=True))
+    told = checked(path, out, 0).differs
+    assert [each.partition(": ")[2] for each in told] == ["is damaged", "is not written as studies write it"]
+
+
+def test_a_line_that_was_forged_with_its_digest_is_held_against_its_case(study):
+    path, out = study
+    lines = (out / "results.jsonl").read_text().splitlines()
+    line = changed(json.loads(lines[2]))
+    forged = encoded({"inputs": line["inputs"], "result": line["result"]})
+    line["made"]["result_sha256"] = hashlib.sha256(forged).hexdigest()
+    lines[2] = json.dumps(line, sort_keys=True)
+    (out / "results.jsonl").write_text("\n".join(lines) + "\n")
+    (told,) = checked(path, out, 0).differs
+    assert "results.jsonl: four, easy / walltime, seed 0: bsld is" in told
+
+
+def test_inputs_that_were_changed_are_not_those_of_the_name(study):
+    path, out = study
+    lines = (out / "results.jsonl").read_text().splitlines()
+    line = json.loads(lines[0])
+    line["inputs"]["load"] = 3.0
+    (out / "results.jsonl").write_text(json.dumps(line) + "\n")
+    told = checked(path, out / "results.jsonl", 0).differs
+    assert told[0].endswith("results.jsonl:1: its name is not the digest of its inputs")
+
+
+def test_another_seed_is_another_sample_and_the_same_seed_the_same(study):
+    path, out = study
+
+    def sample(seed):
+        engine = Here()
+        verify(read_campaign(path), out, engine, 1, seed)
+        return engine.decided
+
+    assert sample(3) == sample(3)
+    assert len({tuple(sample(seed)) for seed in range(8)}) == 2, "easy and list-sjf"
+
+
+def test_what_ends_by_the_clock_is_not_decided_again(tmp_path):
+    grid = {"traces": ["four"], "dispatchers": ["pcp20", "easy"]}
+    path = written(tmp_path, grids=[grid])
+    write_all(run_cases(read_campaign(path), Store(tmp_path / "out"), Here()))
+    found = checked(path, tmp_path / "out")
+    assert (found.by_clock, found.decided, found.fine) == (1, 1, True)
+
+
+def test_what_has_no_figures_is_not_decided_again(tmp_path):
+    grid = {"traces": ["four"], "dispatchers": ["easy"], "windows": ["whole", {"days": 1, "from_day": 9}]}
+    path = written(tmp_path, grids=[grid])
+    write_all(run_cases(read_campaign(path), Store(tmp_path / "out"), Here()))
+    found = checked(path, tmp_path / "out")
+    assert (found.read, found.decided, found.differs) == (2, 1, [])
+
+
+def test_a_case_that_dies_when_it_is_decided_again_differs(study):
+    path, out = study
+
+    def dying(tasks, limit_s, heard, looked):
+        for at in tasks:
+            heard(at, 0.5)
+            heard(at, Died(-9))
+
+    found = verify(read_campaign(path), out, dying, 1)
+    assert (found.decided, found.same) == (1, 0)
+    assert found.differs[0].endswith("its process died with exit code -9")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3", '{"digest": "0"}', '{"digest": "0", "inputs": {}, "result": {}}'])
+def test_what_is_no_line_of_results_is_told_with_its_number(study, text):
+    path, out = study
+    lines = out / "results.jsonl"
+    lines.write_text(lines.read_text() + text + "\n")
+    with pytest.raises(Unusable, match=r"results.jsonl:5: is no line of results"):
+        checked(path, lines, 0)

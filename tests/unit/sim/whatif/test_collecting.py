@@ -98,6 +98,15 @@ def test_everything_is_kept_each_job_once_and_what_lacks_is_said(tmp_path):
         collect(2, tmp_path / "site", False, answers, NOW)
 
 
+def test_a_part_of_a_day_is_asked_for_in_whole_seconds(tmp_path):
+    """sacct refuses fractions: "Invalid time specification"."""
+    asked = []
+    collect(0.012345678, tmp_path / "site", False, lambda command: asked.append(command) or answers(command), NOW)
+    begins = [word for command in asked for word in command.replace("=", " ").split() if word.startswith("2026-")]
+    assert begins
+    assert not any("." in word for word in begins)
+
+
 def test_only_commands_that_show_are_run(tmp_path):
     asked = []
     collect(1, tmp_path / "site", False, lambda command: asked.append(command) or answers(command), NOW)

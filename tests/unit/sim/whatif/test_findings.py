@@ -42,12 +42,12 @@ def mean_wait_of(found):
 
 
 def test_blocks_are_the_longest_of_which_there_are_enough():
-    kinds = [Blocks.of(0, int(days * DAY)).kind for days in (60, 20, 3, 0.3, 0.05)]
-    assert kinds == ["weeks", "days", "quarters of days", "hours", "ten minutes"]
+    kinds = [Blocks.of(0, int(days * DAY)).kind for days in (60, 20, 3, 0.3, 0.05, 0.005)]
+    assert kinds == ["weeks", "days", "quarters of days", "hours", "ten minutes", "minutes"]
 
 
 def test_too_few_blocks_give_no_interval_and_tell_nothing(tmp_path):
-    window = a_window(tmp_path, [a_line(1, 0, 60, 120), a_line(2, 300, 400, 500)])
+    window = a_window(tmp_path, [a_line(1, 0, 60, 120), a_line(2, 200, 400, 500)])
     facts, really = facts_and_real(window)
     assert not facts.blocks.enough
     row = mean_wait_of(gains(facts, facts, really, {OPEN: [really]}, {OPEN: [later(really, -50)]}, []))

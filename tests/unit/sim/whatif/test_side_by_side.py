@@ -6,6 +6,7 @@ from cpsched_sim.whatif.cases import Case
 from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN
 from cpsched_sim.whatif.replaying import Replayed
 from cpsched_sim.whatif.side_by_side import Replays, _packed, _read, tasks_of
+from cpsched_sim.whatif.stranded import CAUSES
 
 DIGESTS = {"input_sha256": "a", "from_s": 1}
 
@@ -45,11 +46,13 @@ def test_a_policy_counts_with_the_dumps_that_it_names(tmp_path):
 def test_what_is_kept_is_what_was_made_and_what_is_damaged_was_never_made(tmp_path):
     columns = [np.arange(3, dtype=np.int64) + at for at in range(4)]
     path = tmp_path / "one.npz"
-    path.write_bytes(_packed(Replayed(*columns, rounds=7, cpu_s=0.5, late_fixed=2)))
+    empty = np.arange(2.0 * len(CAUSES)).reshape(2, -1)
+    path.write_bytes(_packed(Replayed(*columns, rounds=7, cpu_s=0.5, late_fixed=2, stranded=empty)))
     found = _read(path, 3)
     assert found is not None
     assert (found.rounds, found.cpu_s, found.late_fixed) == (7, 0.5, 2)
     assert [found.arrival_s[0], found.start_s[0], found.end_s[0], found.processors[0]] == [0, 1, 2, 3]
+    assert np.array_equal(found.stranded, empty)
     assert _read(path, 4) is None, "of another window"
     path.write_bytes(path.read_bytes()[:100])
     assert _read(path, 3) is None

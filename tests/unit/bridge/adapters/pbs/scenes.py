@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from cpsched_bridge.adapters.pbs.backend import PbsBackend
-from cpsched_bridge.adapters.pbs.records import Reading, Record
+from cpsched_bridge.adapters.pbs.records import Reading, Record, ResourceKind
 from cpsched_bridge.adapters.pbs.transport import wording
 from cpsched_bridge.adapters.pbs.transport.json_text import objects
 from cpsched_bridge.adapters.pbs.transport.programs import Programs
-from cpsched_bridge.errors import BackendError
+from cpsched_bridge.errors import BackendError, CommandRefused
 
 RECORDED = Path(__file__).parent / "recorded"
 NOW_S = 1795426890
@@ -37,6 +38,9 @@ class Site:
     told: list[tuple[str, ...]] = field(default_factory=list)
     fails: dict[str, BackendError] = field(default_factory=dict)
     """By command, what it raises."""
+    refuses: set[str] = field(default_factory=set)
+    """Jobs that are not altered, nor any that are altered with them."""
+    schedulers_seen: dict[str, Record] = field(default_factory=dict)
 
     def read(self) -> Reading:
         return self.seen
@@ -49,6 +53,21 @@ class Site:
 
     def server(self) -> Record:
         return self.seen.server
+
+    def schedulers(self) -> dict[str, Record]:
+        if "schedulers" in self.fails:
+            raise self.fails["schedulers"]
+        return self.schedulers_seen
+
+    def wishes(self, job: str) -> dict[str, Any]:
+        """What a job asks for, to be changed."""
+        return self.seen.jobs[job]["Resource_List"]  # type: ignore[return-value]
+
+    def with_resources(self, kinds: dict[str, ResourceKind]) -> None:
+        self.seen = replace(self.seen, resources=kinds)
+
+    def with_schedulers(self, schedulers: dict[str, Record]) -> None:
+        self.seen = replace(self.seen, schedulers=schedulers)
 
     def past(self, within_s: float) -> dict[str, Record]:
         return {}
@@ -70,6 +89,11 @@ class Site:
 
     def move(self, job: str, queue: str) -> None:
         self._tell("move", job, queue)
+
+    def points(self, jobs: Sequence[str], resource: str, points: int, within_s: float) -> None:
+        self._tell("points", resource, str(points), *jobs)
+        if self.refuses & set(jobs):
+            raise CommandRefused("qalter: Cannot modify attribute while job running")
 
     def claim(self, resource: str, words: str) -> None:
         self._tell("claim", words)

@@ -7,7 +7,7 @@ import pytest
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.server import Watch
+from cpsched_bridge.watch.web.server import Watch
 from tests.builders import a_cluster
 from tests.fakes import FakeCluster
 

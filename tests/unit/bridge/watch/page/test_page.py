@@ -14,7 +14,8 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.page import listing
 from cpsched_bridge.watch.page.answers import answer
-from cpsched_bridge.watch.server import ADDRESSES, API, Watch
+from cpsched_bridge.watch.web.addresses import ADDRESSES, API
+from cpsched_bridge.watch.web.server import Watch
 from tests.builders import a_job
 from tests.fakes import FakeCluster
 

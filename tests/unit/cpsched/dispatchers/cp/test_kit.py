@@ -69,10 +69,12 @@ def test_expected_waits_are_learned_where_they_count_and_are_not_given(settings:
     assert dispatcher.memory() == ({"q": [7, 1]} if learns else None)
 
 
-def test_the_limits_that_nobody_sets() -> None:
-    dispatcher = ConstraintDispatcher()
-    assert dispatcher._limit == Limit(16.0, 0.01, 2, None, 0.25, "stops")
-    assert (dispatcher._considered, dispatcher._seed, dispatcher._site_weight) == (100, 0, 0.0)
+def test_the_limits_that_nobody_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(monkeypatch)
+    queue = [a_job(id, per_unit=4, walltime_s=id) for id in range(1, 151)]
+    ConstraintDispatcher().decide(a_snapshot(a_cluster(), queue, [a_running(a_job(999, walltime_s=50), ((0, 1),))]))
+    assert asked.limits == [(Limit(16.0, 0.01, 2, None, 0.25, "stops"), 0)]
+    assert len(asked.problems[0].facts.jobs) == 100
 
 
 class Asked:
@@ -84,6 +86,8 @@ class Asked:
         self.problems: list[Problem] = []
         self.shown: list[bool] = []
         self.models: list[str] = []
+        self.limits: list[tuple[Limit, int]] = []
+        """Each with the seed."""
         self.answers = answers
         monkeypatch.setattr(engine, "improve", self.improve)
 
@@ -91,6 +95,7 @@ class Asked:
         self.problems.append(problem)
         self.shown.append(shown)
         self.models.append(model)
+        self.limits.append((limit, seed))
         if self.answers:
             return dataclasses.replace(answer, path="solver", status="feasible")
         return Answer(None, "late", False, 0.0, "unknown", 0.5, 77)

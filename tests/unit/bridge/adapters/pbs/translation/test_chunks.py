@@ -5,7 +5,7 @@ import pytest
 
 from cpsched_bridge.adapters.pbs.translation.chunks import Place, asked, chunks_of, place_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
-from cpsched_bridge.adapters.pbs.translation.unmodelled import NotModelled
+from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 
 BIG = {"ncpus": "8", "mem": "8gb"}
 

@@ -23,6 +23,7 @@ from cpsched_bridge.adapters.slurm.policy.ranking import (
 )
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from tests.builders import a_cluster, a_job
+from tests.reach import entries
 
 NOW_S = 10_000
 SITE = SiteLimits(
@@ -231,19 +232,18 @@ def test_jobs_that_have_left_the_queue_are_forgotten_and_those_that_stay_keep_th
         return ranking.applied(seen, [a_record(id=id, array_id=None, array_tasks_waiting=None) for id in ids], MACHINE)
 
     first = applied(1, 2, 3)
-    assert sorted(ranking._now.known) == sorted(ranking._now.standings) == [1, 2, 3]
-    known = ranking._now.known[2]
+    assert sorted(first.limits.standings) == [1, 2, 3]  # type: ignore[union-attr]
+    standing, size = first.limits.standings[2], entries(ranking)  # type: ignore[union-attr]
     second = applied(2, 3)
-    assert sorted(ranking._now.known) == sorted(ranking._now.standings) == [2, 3]
-    assert ranking._now.known[2] is known
+    assert sorted(second.limits.standings) == [2, 3]  # type: ignore[union-attr]
+    assert second.limits.standings[2] is standing  # type: ignore[union-attr]
+    assert entries(ranking) < size
     assert [each.job.priority for each in second.pending] == [each.job.priority for each in first.pending[1:]]
     assert sorted(applied(2, 3, 4).limits.standings) == [2, 3, 4]  # type: ignore[union-attr]
-    before = ranking._now
-    applied(2, 3, 4, now_s=NOW_S + 299)
-    assert ranking._now is before
-    applied(2, 3, 4, now_s=NOW_S + 300)
-    assert ranking._now is not before, "all are ranked anew when the period is over"
-    assert sorted(ranking._now.known) == [2, 3, 4]
+    assert applied(2, 3, 4, now_s=NOW_S + 299).limits.standings[2] is standing  # type: ignore[union-attr]
+    last = applied(2, 3, 4, now_s=NOW_S + 300).limits.standings  # type: ignore[union-attr]
+    assert last[2] is not standing, "all are ranked anew when the period is over"
+    assert sorted(last) == [2, 3, 4]
 
 
 def test_ranks_that_take_longer_than_a_period_are_finished_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cpsched.model import Request
+from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.translation.jobs import (
     FOREVER_S,
     limits,
@@ -19,7 +20,6 @@ from cpsched_bridge.adapters.slurm.translation.jobs import (
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation
-from cpsched_bridge.adapters.slurm.translation.unmodelled import NotModelled
 from tests.unit.bridge.adapters.slurm.translation.test_machine import a_node
 
 

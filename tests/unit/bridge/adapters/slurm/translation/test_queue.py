@@ -201,7 +201,7 @@ def test_jobs_come_in_order_of_arrival_and_of_number_and_those_without_a_time_fi
 
 def reading(scene: Scene, translator: Translator, number: int = 100) -> object:
     translator.observe(scene.read())
-    return translator.queue._known[number].asked
+    return translator.queue.asked[number]
 
 
 def test_a_record_that_stays_as_it_was_is_not_translated_again() -> None:
@@ -249,11 +249,11 @@ def test_what_asks_for_it_is_told_by_number_and_forgotten_with_the_job() -> None
     assert [translator.queue.jobs()[number].id for number in numbers] == numbers
     scene.job("first")["array_tasks_waiting"] = "2"
     translator.observe(scene.read())
-    assert list(translator.queue.jobs()) == list(translator.queue._known) == numbers[1:]
+    assert list(translator.queue.jobs()) == list(translator.queue.asked) == numbers[1:]
     scene.rows["nodes"] = scene.rows["nodes"][:-1]
-    before = translator.queue._known[numbers[1]]
+    before = translator.queue.asked[numbers[1]]
     translator.observe(scene.read())
-    assert translator.queue._known[numbers[1]] is not before, "another machine: all is read anew"
+    assert translator.queue.asked[numbers[1]] is not before, "another machine: all is read anew"
 
 
 def test_an_array_that_runs_more_tasks_than_it_may_has_no_room_and_not_less() -> None:

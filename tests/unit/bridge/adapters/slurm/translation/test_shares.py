@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.pins import Told, told_at_start, unpinned
 from cpsched_bridge.adapters.slurm.translation.shares import (
@@ -19,7 +20,7 @@ from cpsched_bridge.adapters.slurm.translation.shares import (
     shares_asked,
     tasks_asked,
 )
-from cpsched_bridge.adapters.slurm.translation.unmodelled import NotModelled, TooLarge
+from cpsched_bridge.adapters.slurm.translation.unmodelled import TooLarge
 from tests.unit.bridge.adapters.slurm.translation.test_machine import a_node
 
 EVENLY = "tasks do not divide evenly over nodes"

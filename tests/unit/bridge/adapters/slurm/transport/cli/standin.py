@@ -165,6 +165,8 @@ class Programs:
     asked: list[list[str]] = field(default_factory=list)
     broken: dict[str, str | BackendError] = field(default_factory=dict)
     """What a program says instead, by the first words of its command."""
+    silent: set[int] = field(default_factory=set)
+    """Jobs that squeue shows and scontrol does not."""
 
     def __call__(
         self, commands: Mapping[str, Sequence[str]], deadline_s: float, typed: Mapping[str, str] | None = None
@@ -199,7 +201,8 @@ class Programs:
             numbers = [int(words.split()[-1]) for words in typed.splitlines()]
             return "".join(f"scontrol: show job {n}\n{self._job(n)}" for n in numbers) + "scontrol: \n"
         if command[-1] == "job":
-            return "".join(job.shown(self.release) for job in self.jobs) or "No jobs in the system\n"
+            seen = [job for job in self.jobs if job.number not in self.silent]
+            return "".join(job.shown(self.release) for job in seen) or "No jobs in the system\n"
         others = {
             "nodes": NODE.format(name="n1"),
             "partitions": PARTITION,
@@ -209,7 +212,7 @@ class Programs:
 
     def _job(self, number: int) -> str:
         found = [job.shown(self.release) for job in self.jobs if number in (job.number, job.array)]
-        if found:
+        if found and number not in self.silent:
             return "".join(found)
         raise BackendUnavailable("slurm_load_jobs error: Invalid job id specified")
 

@@ -89,13 +89,13 @@ def test_a_program_that_is_not_there_is_told() -> None:
 
 def test_what_changes_the_way_slurm_prints_is_left_out() -> None:
     own = {
-        "PATH": "/bin", "SLURM_CONF": "/etc/x", "SLURM_JWT": "t", "SLURM_TIME_FORMAT": "relative",
+        "PATH": "/bin", "SLURM_CONF": "/etc/x", "SLURM_JWT": "t", "SLURM_TIME_FORMAT": "relative", "TZ": "Asia/Tokyo",
         "SQUEUE_FORMAT": "%i",
         "SQUEUE_ARRAY": "1", "SACCT_FORMAT": "x", "SLURM_CLUSTERS": "other", "LC_ALL": "de_DE", "SLURM_SACK_KEY": "k",
     }  # fmt: skip
     assert environment(own) == {
         "PATH": "/bin", "SLURM_CONF": "/etc/x", "SLURM_JWT": "t", "SLURM_SACK_KEY": "k", "LC_ALL": "C",
-        "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0", "INPUTRC": "/dev/null",
+        "SLURM_TIME_FORMAT": "%s", "TZ": "UTC0", "SLURM_BITSTR_LEN": "0", "INPUTRC": "/dev/null",
     }  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cpsched_bridge.adapters.slurm.records import CONFIG_FIELDS, JOB_FIELDS, NODE_FIELDS, PARTITION_FIELDS
@@ -169,6 +171,12 @@ def test_a_name_that_writes_lines_is_cut_off_before_they_count() -> None:
     )
 
 
+def test_what_begins_like_a_record_without_a_number_is_part_of_a_name() -> None:
+    name = "x\nJobId=a b\nJobId=12345678901 c"
+    found, other = Reading(programs=Programs([Job(5, name=name), Job(6)])).read().jobs
+    assert [(job["unreadable"], job["ntasks"]) for job in (found, other)] == [(None, 1), (None, 1)]
+
+
 def test_a_job_that_changed_its_name_meanwhile_is_left_alone() -> None:
     programs = Programs([Job(5)])
     for name in ("new", "warp"):
@@ -245,6 +253,128 @@ def test_when_nothing_changes_little_is_asked() -> None:
     programs.jobs = [Job(5), Job(6)]
     looking.read()
     assert programs.counted("job") == 1
+
+
+MANY = [Job(number) for number in range(1000, 1000 + 3 * reading.SHARE_APART)]
+
+
+def details_asked(programs: Programs) -> tuple[int, int]:
+    """How often scontrol was asked for all jobs, and for some of them."""
+    every = programs.counted("--details", "job")
+    return every, programs.counted("scontrol", "--details") - every
+
+
+def test_few_jobs_that_changed_are_asked_for_by_their_numbers() -> None:
+    programs = Programs([*MANY, Job(5), Job(6)])
+    looking = Reading(clock=Clock(), programs=programs)
+    looking.read()
+    programs.asked.clear()
+    changed = Job(5, columns={"TimeLimit": "2:00:00"}, lines={"tasks": "3", "limit": "02:00:00"})
+    programs.jobs = [*MANY, changed, Job(6, lines={"tasks": "4"}), Job(7, lines={"tasks": "2"})]
+    found = {job["id"]: job for job in looking.read().jobs}
+    assert [(found[number]["ntasks"], found[number]["time_limit"]) for number in (5, 6, 7)] == [
+        (3, 120),
+        (1, 60),  # squeue shows nothing new of it
+        (2, 60),
+    ]
+    assert details_asked(programs) == (0, 1)
+    programs.asked.clear()
+    looking.read()
+    assert details_asked(programs) == (0, 0)
+
+
+def test_what_slurm_changes_by_itself_asks_for_nothing() -> None:
+    programs = Programs([*MANY, Job(5)])
+    looking = Reading(clock=Clock(), programs=programs)
+    looking.read()
+    programs.asked.clear()
+    programs.jobs = [replace(job, columns={"PriorityLong": "77", "Reason": "Priority"}) for job in programs.jobs]
+    assert {job["priority"] for job in looking.read().jobs} == {77}
+    assert details_asked(programs) == (0, 0)
+
+
+def test_many_jobs_that_changed_are_asked_for_together() -> None:
+    programs = Programs([*MANY, Job(5)])
+    looking = Reading(clock=Clock(), programs=programs)
+    looking.read()
+    programs.asked.clear()
+    programs.jobs = [*MANY, *(Job(number, lines={"tasks": "2"}) for number in range(1, 6))]
+    assert [job["ntasks"] for job in looking.read().jobs if job["id"] < 6] == [2] * 5
+    assert details_asked(programs) == (1, 0)
+
+
+def test_a_changed_job_that_is_gone_has_all_asked_for() -> None:
+    programs = Programs([*MANY])
+    looking = Reading(clock=Clock(), programs=programs)
+    looking.read()
+    programs.asked.clear()
+    programs.jobs = [*MANY, Job(5, columns={"State": "COMPLETED"})]
+    programs.silent = {5}
+    (gone,) = [job for job in looking.read().jobs if job["id"] == 5]
+    assert (gone["state"], gone["ntasks"]) == ("COMPLETED", None)
+    assert details_asked(programs) == (1, 1)
+
+
+def test_a_changed_job_that_scontrol_lacks_fails_the_reading_and_the_next_one_asks_for_all() -> None:
+    programs = Programs([*MANY])
+    looking = Reading(clock=Clock(), programs=programs)
+    looking.read()
+    programs.jobs = [*MANY, Job(5)]
+    programs.silent = {5, 1000}
+    for _ in range(2):
+        programs.asked.clear()
+        with pytest.raises(BackendUnavailable, match="lacks"):
+            looking.read()
+        assert programs.counted("--details", "job") == 1
+    programs.silent = set()
+    assert len(looking.read().jobs) == len(MANY) + 1
+
+
+def test_a_changed_job_cannot_write_records_of_others() -> None:
+    programs = Programs([*MANY, Job(6)])
+    looking = Reading(clock=Clock(), programs=programs)
+    looking.read()
+    forged = "x\n\n" + "".join(
+        Job(n, columns={"State": "RUNNING"}, lines={"tasks": "9"}).shown("26.05.5") for n in (6, 7, 1000)
+    )
+    programs.jobs = [*MANY, Job(6), Job(7, lines={"tasks": "2"}), Job(8, submit=forged)]
+    programs.asked.clear()
+    found = {job["id"]: job for job in looking.read().jobs}
+    assert [(found[n]["ntasks"], found[n]["unreadable"]) for n in (6, 7, 8, 1000)] == [
+        (1, None),
+        (2, None),
+        (1, None),
+        (1, None),
+    ]
+    assert details_asked(programs)[0] == 0
+
+
+@pytest.mark.parametrize(("took_s", "period_s"), [(0.1, reading.DETAILS_S), (2.0, 40.0), (9.0, reading.DETAILS_MOST_S)])
+def test_details_that_take_long_are_asked_for_less_often(took_s: float, period_s: float) -> None:
+    clock, programs = Clock(), Programs([Job(5)])
+
+    def slow(commands: dict[str, list[str]], deadline_s: float, typed: dict[str, str] | None = None) -> Answers:
+        clock.now_s += took_s * ("details" in commands)
+        return programs(commands, deadline_s, typed)
+
+    looking = Reading(clock=clock, programs=slow)
+    looking.read()
+    for clock.now_s, expected in ((period_s - 0.1, 1), (period_s, 2)):
+        looking.read()
+        assert details_asked(programs) == (expected, 0)
+
+
+def test_times_that_pass_make_no_record_anew() -> None:
+    clock, programs = Clock(), Programs([Job(5), Job(6)])
+    looking = Reading(clock=clock, programs=programs)
+    before = looking.read().jobs
+    clock.now_s = reading.DETAILS_S
+    shown = "".join(Job(number).shown("26.05.5") for number in (5, 6))
+    later = shown.replace("LastSchedEval=1795379580", "LastSchedEval=1795379999").replace("NumTasks=1", "NumTasks=2", 1)
+    programs.broken["scontrol --details show job"] = later.replace("RunTime=00:00:00", "RunTime=00:00:09")
+    first, second = looking.read().jobs
+    assert (first["ntasks"], second["ntasks"]) == (2, 1)
+    assert second is before[1]
 
 
 def test_an_array_that_waits_may_hide_changes_so_it_is_always_asked_for() -> None:

@@ -24,20 +24,65 @@ def test_a_word_is_new_each_time_and_no_width() -> None:
 
 
 def test_line_breaks_and_separators_in_a_name_stay_in_it() -> None:
-    assert squeue.rows("1~wa\n2,b~ ~w\n2~w~w\n", FIELDS, END) == [
+    assert squeue.Rows(FIELDS).read("1~wa\n2,b~ ~w\n2~w~w\n", END) == [
         {"JobID": "1", "Name": "a\n2,b~ "},
         {"JobID": "2", "Name": ""},
     ]
-    assert squeue.rows("", FIELDS, END) == []
+    assert squeue.Rows(FIELDS).read("", END) == []
+
+
+def test_fields_that_begin_with_line_breaks_stay_in_their_job() -> None:
+    wide = ("JobID", "Name", "Comment", "State")
+    printed = "1~w\n2~w\n\n~wa~w\n3~w\n~w\n4~w\nb~w\n"
+    reading = squeue.Rows(wide)
+    for _ in range(2):
+        assert [tuple(row.values()) for row in reading.read(printed, END)] == [
+            ("1", "\n2", "\n\n", "a"),
+            ("3", "\n", "\n4", "\nb"),
+        ]
+
+
+def test_who_writes_the_rows_of_another_job_writes_into_the_own_name() -> None:
+    """The forged lines are those of a job that is known from the answer before."""
+    reading = squeue.Rows(FIELDS)
+    (known,) = reading.read("2~wb~w\n", END)
+    forger, other = reading.read("1~w\n2\0b~w\n2~wb~w\n".replace("\0", "|"), END)
+    assert (forger["Name"], other) == ("\n2|b", known)
+
+
+def test_a_job_that_is_printed_as_before_is_not_read_again() -> None:
+    reading = squeue.Rows(FIELDS)
+    one, two = reading.read("1~wa~w\n2~wb~w\n", END)
+    again, other = reading.read("1~vwa~vw\n2~vwc~vw\n", "~vw")
+    assert again is one
+    assert (other["Name"], two["Name"]) == ("c", "b")
+    assert reading.read("2~wb~w\n", END)[0] is not two
+
+
+def test_an_answer_that_fails_leaves_what_is_known() -> None:
+    reading = squeue.Rows(FIELDS)
+    (one,) = reading.read("1~wa~w\n", END)
+    with pytest.raises(BackendUnavailable):
+        reading.read("1~wa~w\n2~w", END)
+    assert reading.read("1~wa~w\n", END)[0] is one
 
 
 @pytest.mark.parametrize(
     "printed",
-    ["1~wa~w", "1~wa~w\n2~w", "1~wa~w\n2~w\n", "1~wa~w\n2~wb", "error", "1~wa~w2~wb~w\n", "1~wa~wx\n2~wb~w\n"],
+    [
+        "1~wa~w",
+        "1~wa~w\n2~w",
+        "1~wa~w\n2~w\n",
+        "1~wa~w\n2~wb",
+        "error",
+        "1~wa~w2~wb~w\n",
+        "1~wa~wx\n2~wb~w\n",
+        "1~wa\0~w\n",
+    ],
 )
 def test_an_answer_that_is_not_whole_is_none(printed: str) -> None:
     with pytest.raises(BackendUnavailable):
-        squeue.rows(printed, FIELDS, END)
+        squeue.Rows(FIELDS).read(printed, END)
 
 
 def test_a_number_that_stands_there_twice_or_is_none_is_refused() -> None:
@@ -54,3 +99,21 @@ def test_whole_nodes_have_a_field_of_their_own_since_26_05() -> None:
 
 def test_many_jobs_are_asked_for_in_parts() -> None:
     assert [len(part) for part in squeue.chunks(range(4500))] == [2000, 2000, 500]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ({}, {}, True),
+        ({}, {"PriorityLong": "9", "Reason": "Resources"}, True),
+        ({}, {"Name": "b"}, False),
+        ({"State": "RUNNING"}, {"State": "RUNNING", "PriorityLong": "9"}, False),
+        ({}, {"State": "RUNNING"}, False),
+    ],
+)
+def test_what_slurm_changes_of_waiting_jobs_by_itself_is_no_change(
+    before: dict[str, str], now: dict[str, str], expected: bool
+) -> None:
+    row = {"State": "PENDING", "Reason": "Priority", "PriorityLong": "1", "Name": "a"}
+    assert squeue.stayed({**row, **before}, {**row, **now}) is expected
+    assert not squeue.stayed(None, row)

@@ -31,8 +31,8 @@ class Host:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     found = Host({"alice": frozenset({1, 2}), "bob": frozenset({3})})
-    monkeypatch.setattr(unix_groups, "_groups_of", found.groups_of)
-    monkeypatch.setattr(unix_groups, "_id_of", {"staff": 2, "students": 3}.get)
+    monkeypatch.setattr(unix_groups, "groups_of", found.groups_of)
+    monkeypatch.setattr(unix_groups, "id_of", {"staff": 2, "students": 3}.get)
     return found
 
 

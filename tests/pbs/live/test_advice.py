@@ -1,0 +1,168 @@
+"""Points of advice on a real server: who may write them, what PBS does by them, and a bridge in mode advise."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pbs.live.harness import POINTS, QUEUE, CommandFailed, LiveBridge, Pbs, run, until
+
+pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
+
+
+@pytest.fixture
+def advised(pbs: Pbs) -> Iterator[Pbs]:
+    """The server, whose scheduler sorts by points, with the resource that they stand in."""
+    if POINTS not in run("qmgr", "-c", "list resource"):
+        pbs.manage(f"create resource {POINTS} type=long,flag=r")
+    try:
+        pbs.manage(f'set server job_sort_formula = "{POINTS}"')
+    except CommandFailed as error:
+        pytest.skip(f"root alone may set a formula: {error}")
+    yield pbs
+    pbs.manage("unset server job_sort_formula")
+
+
+def points(pbs: Pbs, id: str) -> str:
+    return str(pbs.jobs()[id]["Resource_List"].get(POINTS, ""))
+
+
+def advised_now(pbs: Pbs, jobs: list[str]) -> list[str]:
+    """Those of the jobs that wait and have points."""
+    now = pbs.jobs()
+    return [job for job in jobs if job in now and str(now[job]["Resource_List"].get(POINTS, "0")) != "0"]
+
+
+def block(pbs: Pbs, sleep_s: float = 300) -> str:
+    """A job that has all vnodes."""
+    vnodes = pbs.vnodes()
+    least = min(has["ncpus"] for has in vnodes.values())
+    job = pbs.submit(f"{len(vnodes)}:ncpus={least}", sleep_s, "-l", "place=vscatter:excl")
+    until(lambda: pbs.state(job) == "R", "the vnodes are taken")
+    return job
+
+
+def test_managers_alone_write_points_and_everybody_sees_them(advised: Pbs) -> None:
+    block(advised)
+    job = advised.submit()
+    run("qalter", "-l", f"{POINTS}=7", job)
+    assert points(advised, job) == "7"
+    if not advised.user:
+        pytest.skip("jobs are this account's own, which is a manager")
+    for words in (["qalter", "-l", f"{POINTS}=9", job], ["qalter", "-l", f"{POINTS}=", job]):
+        with pytest.raises(CommandFailed, match="insufficient permission"):
+            advised.as_user(*words)
+    with pytest.raises(CommandFailed, match="insufficient permission"):
+        advised.submit("1:ncpus=1", 1, "-l", f"{POINTS}=9")
+    assert points(advised, job) == "7"
+
+
+def test_points_that_are_taken_off_leave_a_0(advised: Pbs) -> None:
+    """There is no way to have the resource gone from the job."""
+    block(advised)
+    jobs = [advised.submit() for _ in range(2)]
+    run("qalter", "-l", f"{POINTS}=7", *jobs)
+    assert [points(advised, job) for job in jobs] == ["7", "7"]
+    run("qalter", "-l", f"{POINTS}=0", jobs[0])
+    run("qalter", "-l", f"{POINTS}=", jobs[1])
+    assert [points(advised, job) for job in jobs] == ["0", "0"]
+
+
+def test_of_jobs_altered_together_one_that_is_refused_keeps_no_other_from_its_points(advised: Pbs) -> None:
+    running = block(advised)
+    one, other = advised.submit(), advised.submit()
+    with pytest.raises(CommandFailed, match="Cannot modify attribute while job running"):
+        run("qalter", "-l", f"{POINTS}=7", one, running, other)
+    assert [points(advised, job) for job in (one, other)] == ["7", "7"]
+    with pytest.raises(CommandFailed, match="Unknown Job Id"):
+        run("qalter", "-l", f"{POINTS}=7", "999999." + one.split(".", 1)[1])
+
+
+def test_an_array_has_one_number_also_when_it_has_begun(advised: Pbs) -> None:
+    least = min(has["ncpus"] for has in advised.vnodes().values())
+    array = advised.submit(f"1:ncpus={least}", 60, "-J", f"1-{2 * len(advised.vnodes())}")
+    until(lambda: advised.state(array) == "B", "the array has begun")
+    run("qalter", "-l", f"{POINTS}=7", array)
+    assert points(advised, array) == "7"
+    with pytest.raises(CommandFailed, match="Invalid request"):
+        run("qalter", "-l", f"{POINTS}=8", array.replace("[]", "[2]"))
+
+
+def test_pbs_starts_jobs_in_the_order_of_their_points(advised: Pbs) -> None:
+    blocker = block(advised)
+    jobs = [advised.submit(f"1:ncpus={least(advised)}", 30) for _ in range(len(advised.vnodes()) + 1)]
+    run("qalter", "-l", f"{POINTS}=50", jobs[-1])
+    run("qdel", blocker)
+    until(lambda: advised.state(jobs[-1]) == "R", "the last one runs")
+    states = [advised.state(job) for job in jobs[:-1]]
+    assert states.count("Q") == 1, states
+
+
+def least(pbs: Pbs) -> int:
+    return min(has["ncpus"] for has in pbs.vnodes().values())
+
+
+def in_order(pbs: Pbs, jobs: list[str]) -> list[str]:
+    """Jobs in the order in which PBS has started them."""
+    found = [line.split(";")[2] for line in pbs.log() if ";S;" in line]
+    return [job for job in found if job in jobs]
+
+
+def an_adviser(folder: Path) -> LiveBridge:
+    return LiveBridge(
+        folder, mode="advise", policy={"dispatcher": "list-sjf", "predictor": "walltime"}, advise={"every_s": 2}
+    )
+
+
+def test_a_bridge_that_advises_turns_the_order_round_and_leaves_nothing(advised: Pbs, tmp_path: Path) -> None:
+    """Shortest walltime first; a kill leaves points and nothing else, and a stop takes all of them off."""
+    blocker = block(advised)
+    wide = f"{len(advised.vnodes())}:ncpus={least(advised)}"
+    jobs = [advised.submit(wide, 1, "-l", "place=vscatter", walltime_s=900 - 60 * at) for at in range(6)]
+    live = an_adviser(tmp_path / "bridge")
+    live.start()
+
+    def pointed() -> list[str]:
+        return advised_now(advised, jobs)
+
+    try:
+        until(lambda: len(pointed()) >= 5, f"jobs have points\n{live.said()}", 240)
+        assert advised.queues()[QUEUE]["started"] == "True"
+        live.kill()
+        assert len(pointed()) >= 5
+        live.start()
+        until(lambda: live.log_file.read_text().count('"begun"') == 2, "the next one has begun", 240)
+        time.sleep(5)
+        assert len(pointed()) >= 5
+        run("qdel", blocker)
+        until(lambda: len(in_order(advised, jobs)) == 3, "three have run", 120)
+        live.stop()
+        waiting = {id for id, job in advised.jobs().items() if job["job_state"] == "Q"}
+        assert not waiting & set(pointed())
+        until(lambda: not advised.jobs(), "all jobs are over", 120)
+    finally:
+        live.stop()
+    assert in_order(advised, jobs)[:3] == jobs[:2:-1]
+    assert advised.judge().once(jobs) == []
+
+
+def test_points_of_a_dead_bridge_are_taken_off_by_release_all(advised: Pbs, tmp_path: Path) -> None:
+    block(advised)
+    wide = f"{len(advised.vnodes())}:ncpus={least(advised)}"
+    jobs = [advised.submit(wide, 1, "-l", "place=vscatter", walltime_s=900 - 60 * at) for at in range(4)]
+    theirs = advised.submit(wide, 1, "-l", "place=vscatter")
+    run("qalter", "-l", f"{POINTS}=7777", theirs)
+    live = an_adviser(tmp_path / "bridge")
+    live.start()
+    try:
+        until(lambda: advised_now(advised, jobs), f"jobs have points\n{live.said()}", 240)
+    finally:
+        live.kill()
+    code = "from cpsched_bridge.program.cli import main; main()"
+    command = [sys.executable, "-c", code, "release-all", "--force", "--config", str(live.config)]
+    subprocess.run(command, check=True, timeout=120)
+    assert advised_now(advised, jobs) == []
+    assert points(advised, theirs) == "7777"

@@ -1,0 +1,49 @@
+"""The units for PBS, as systemd itself reads them."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SYSTEMD = Path(__file__).parents[3] / "deploy" / "systemd"
+NO_NEW_PRIVILEGES = {
+    "NoNewPrivileges", "PrivateDevices", "ProtectClock", "ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules",
+    "ProtectKernelTunables", "RestrictAddressFamilies", "RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID",
+    "LockPersonality", "SystemCallArchitectures", "SystemCallFilter", "MemoryDenyWriteExecute",
+}  # fmt: skip
+"""systemd.exec(5): each of them keeps a service with a user of its own from programs that are setuid."""
+
+
+def settings(*files: str) -> dict[str, str]:
+    """What files say one after the other; of lists the last line."""
+    lines = [line for file in files for line in (SYSTEMD / file).read_text().splitlines() if not line.startswith("#")]
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+@pytest.mark.parametrize(
+    "files", [("cpsched-deadman-pbs.service",), ("cpsched-bridge.service", "cpsched-bridge-pbs.conf")]
+)
+def test_beside_pbs_its_commands_may_become_root_to_show_who_asks(files):
+    """pbs_iff is setuid root, and binds a port below 1024: without that no command of PBS is answered."""
+    said = settings(*files)
+    assert {name for name in NO_NEW_PRIVILEGES & said.keys() if said[name] not in ("no", "")} == set()
+    assert said["CapabilityBoundingSet"] == "CAP_NET_BIND_SERVICE"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+@pytest.mark.parametrize("name", ["cpsched-bridge", "cpsched-deadman"])
+def test_systemd_finds_no_fault_in_the_units_beside_pbs(name, tmp_path):
+    unit = "cpsched-deadman-pbs.service" if name == "cpsched-deadman" else "cpsched-bridge.service"
+    text = (SYSTEMD / unit).read_text().replace("/opt/cpsched/bin/cpsched", "/bin/true")
+    (tmp_path / f"{name}.service").write_text(text)
+    shutil.copy(SYSTEMD / "cpsched-deadman.timer", tmp_path)
+    folder = tmp_path / f"{name}.service.d"
+    folder.mkdir()
+    if name == "cpsched-bridge":
+        shutil.copy(SYSTEMD / "cpsched-bridge-pbs.conf", folder / "pbs.conf")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(tmp_path / f"{name}.service")], capture_output=True, text=True, check=False
+    )
+    ours = [line for line in done.stderr.splitlines() if str(tmp_path) in line]
+    assert (done.returncode, ours) == (0, [])

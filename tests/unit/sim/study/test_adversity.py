@@ -1,0 +1,163 @@
+"""A study on a disk that is really full, with dispatchers that leave or fork, and beside another study."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cpsched_sim.cli import app
+from cpsched_sim.study import engines
+from cpsched_sim.study.campaign import campaign_of, read_campaign
+from cpsched_sim.study.running import run_cases, run_study
+from cpsched_sim.study.store import Store
+from tests.patience import ENOUGH_S
+from tests.unit.sim.study.studies import written
+from tests.unit.sim.study.test_running import Here, own_dispatchers, results_in, told_of
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["study", *map(str, arguments)])
+
+
+class Disk:
+    """A file system in memory, as small as one likes; it can grow."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def mount(self, options):
+        command = ["mount", "-t", "tmpfs", "-o", options, "cpsched-test", str(self.folder)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of 1 MiB."""
+    found = Disk(tmp_path / "disk")
+    found.folder.mkdir()
+    try:
+        mounted = found.mount("size=1m")
+    except OSError as error:
+        pytest.skip(f"nothing can be mounted here: {error}")
+    if mounted.returncode:
+        pytest.skip(f"nothing can be mounted here: {mounted.stderr.strip()}")
+    yield found
+    subprocess.run(["umount", "--lazy", str(found.folder)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("small", "room"),
+    [("remount,size={}k", [4 * pages for pages in range(1, 60)]), ("remount,nr_inodes={}", list(range(2, 60)))],
+    ids=["bytes", "files"],
+)
+def test_a_full_disk_is_told_and_the_same_command_goes_on_when_there_is_room(tmp_path, disk, monkeypatch, small, room):
+    """The disk grows by a page, or by a file, from nothing on: it is full at every file of a study once."""
+    monkeypatch.setattr(engines, "engine_of", lambda on, processes, patience_s: Here())
+    path, out = written(tmp_path, jobs=True), disk.folder / "out"
+    assert invoke(path, "--out", tmp_path / "elsewhere").exit_code == 0
+    codes, kept, decided_at = [], {}, []
+    for amount in room:
+        assert disk.mount(small.format(amount)).returncode == 0
+        found = invoke(path, "--out", out)
+        codes.append(found.exit_code)
+        now = results_in(out) if (out / "cases").exists() else {}
+        assert {name: now[name] for name in kept} == kept, "nothing that was finished is lost or changed"
+        assert not [each for each in disk.folder.rglob(".*") if each.name != ".lock"], "nothing half is left"
+        decided_at.append(len(now))
+        kept = now
+        if found.exit_code == 0:
+            break
+        told = found.stderr.splitlines()[-1]
+        assert "cannot be written: No space left on device" in told, told
+        assert "Traceback" not in found.stderr
+    assert codes == [2] * (len(codes) - 1) + [0]
+    assert {0, 1, 2, 3, 4} == set(decided_at)
+    assert decided_at.count(4) > 3, "it was full while the report was written, too"
+    assert kept == results_in(tmp_path / "elsewhere")
+    assert (out / "report.md").read_bytes() == (tmp_path / "elsewhere" / "report.md").read_bytes()
+
+
+def test_a_report_of_before_stays_whole_where_a_new_one_has_no_room(tmp_path, disk):
+    path, out = written(tmp_path), disk.folder / "out"
+    run_study(path, out)
+    names = ("results.jsonl", "report.md", "report.html")
+    before = {name: (out / name).read_bytes() for name in names}
+    more = {"traces": ["four"], "dispatchers": ["easy", "list-sjf", "fcfs"], "loads": [1.0, 2.0]}
+    path = written(tmp_path, grids=[more])
+    run_cases(read_campaign(path), Store(out), Here())
+    used_kib = int(subprocess.run(["du", "-sk", disk.folder], capture_output=True, text=True).stdout.split()[0])
+    assert disk.mount(f"remount,size={used_kib + 8}k").returncode == 0
+    found = invoke(path, "--out", out)
+    assert (found.exit_code, "No space left on device" in found.stderr) == (2, True)
+    assert {name: (out / name).read_bytes() for name in names} == before
+    assert disk.mount("remount,size=1m").returncode == 0
+    found = invoke(path, "--out", out)
+    assert (found.exit_code, "6 of 6 replays were finished before" in found.stderr) == (0, True)
+    assert "fcfs" in (out / "report.md").read_text()
+
+
+FORK = (
+    "import os, signal, time; OTHER = int(os.environ.get('OTHER') or os.fork()); "
+    "os.environ['OTHER'] = str(OTHER or -1); OTHER or signal.alarm(60); "
+)
+"""Forks when it is first asked; both go on with what follows, the fork for a minute at most: it may lack a thread."""
+END_OF_ARCHIVE = b"PK\5\6"
+
+
+@pytest.fixture
+def lives_on(tmp_path, monkeypatch):
+    """A dispatcher that dies while what it forked lives on until the test is over."""
+    monkeypatch.syspath_prepend(tmp_path)
+    there = tmp_path / "not over yet"
+    there.touch()
+    yield (
+        FORK
+        + f"[time.sleep(0.1) for _ in iter(lambda: OTHER == 0 and os.path.exists({str(there)!r}), False)]; os._exit(4)"
+    )
+    there.unlink()
+
+
+def test_a_dispatcher_that_leaves_or_forks_harms_its_own_case_alone(tmp_path, lives_on):
+    """Also one whose fork goes on to decide, and would tell what came of it."""
+    leaves, fails = "import os; os._exit(0)", "import os; os._exit(3)"
+    study = own_dispatchers(tmp_path, leaves=leaves, fails=fails, lives_on=lives_on, twice=FORK)
+    told = told_of(run_study(study | {"jobs": True, "limits": {"minutes": ENOUGH_S / 60}}, tmp_path / "out"))
+    died = "its process died with exit code"
+    assert {name: row["why"] for name, row in told.items()} == {
+        "easy": "", "leaves": f"{died} 0", "fails": f"{died} 3", "lives_on": f"{died} 4", "twice": "",
+    }  # fmt: skip
+
+
+def test_a_worker_hears_one_outcome_of_a_case_and_waits_for_nothing_that_it_forked(tmp_path, lives_on):
+    from cpsched_sim.study.dask import decided_apart
+
+    study = own_dispatchers(tmp_path, twice=FORK, lives_on=lives_on) | {"jobs": True}
+    cases = [case for case in campaign_of(study).cases if case.labels["dispatcher"] != "easy"]
+    path = [each for each in sys.path if each]
+    twice, leaves = (
+        decided_apart(json.dumps({**case.task, "memory_mib": None, "jobs": True}), 0.0, ENOUGH_S, path)
+        for case in cases
+    )
+    assert leaves == ("died", 4)
+    assert twice[0] == "outcome"
+    assert twice[1][2].count(END_OF_ARCHIVE) == 1, "one schedule, and nothing after it"
+
+
+def test_a_second_study_in_a_folder_is_refused_and_changes_nothing(tmp_path):
+    path, out = written(tmp_path), tmp_path / "out"
+    run_study(path, out)
+    (tmp_path / "by another name").symlink_to(out)
+    written(tmp_path, title="another")
+    before = {each: each.read_bytes() for each in out.rglob("*") if each.is_file()}
+    with Store(out).alone():
+        for name in (out, tmp_path / "by another name"):
+            command = [sys.executable, "-m", "cpsched_sim.cli", "study", path, "--out", name]
+            found = subprocess.run(command, capture_output=True, text=True, timeout=ENOUGH_S, check=False)
+            assert found.returncode == 2
+            assert found.stderr.endswith(f"{name}: another study is at work in it: wait, or name another --out\n")
+        assert "4 finished, 0 to be run" in invoke(path, "--out", out, "--dry-run").stdout
+    assert {each: each.read_bytes() for each in out.rglob("*") if each.is_file()} == before
+    assert Path(out / "report.md").read_text().startswith("# four jobs")

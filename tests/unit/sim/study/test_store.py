@@ -1,0 +1,116 @@
+"""What is kept of a study: whole or not at all, whatever the disk does, and never more than what holds today."""
+
+import json
+
+import pytest
+
+from cpsched_sim.errors import Unusable
+from cpsched_sim.study import store as module
+from cpsched_sim.study.campaign import campaign_of
+from cpsched_sim.study.deciding import Outcome, failed, limited
+from cpsched_sim.study.running import run_cases
+from cpsched_sim.study.store import Store
+from tests.unit.sim.study.studies import words, written
+from tests.unit.sim.study.test_running import Here, results_in
+
+ENDED = {"outcome": "ended", "why": "", "figures": {"bsld": 1.0}}
+MADE = {"wall_s": 1.0}
+
+
+@pytest.fixture
+def campaign(tmp_path):
+    written(tmp_path)
+    return campaign_of(words(jobs=True), tmp_path)
+
+
+@pytest.mark.parametrize("room", range(12))
+def test_a_disk_that_is_full_at_any_file_leaves_whole_results_alone(tmp_path, campaign, monkeypatch, room):
+    """Four cases of three files each: schedule, what it took, and last the result."""
+    store, real, left = Store(tmp_path / "out"), module.write_whole, [room]
+
+    def full(path, content):
+        if left[0] == 0:
+            raise Unusable(f"{path}: cannot be written: No space left on device")
+        left[0] -= 1
+        real(path, content)
+
+    monkeypatch.setattr(module, "write_whole", full)
+    with pytest.raises(Unusable, match="No space left"):
+        run_cases(campaign, store, Here())
+    monkeypatch.undo()
+    assert len(store.done(campaign)) == room // 3
+    run_cases(campaign, store, rest := Here())
+    assert len(rest.decided) == 4 - room // 3
+    run_cases(campaign, Store(tmp_path / "other"), Here())
+    assert results_in(tmp_path / "out") == results_in(tmp_path / "other")
+
+
+def test_schedules_that_are_asked_for_later_are_decided_again(tmp_path, campaign):
+    store = Store(tmp_path / "out")
+    run_cases(campaign_of(words(), tmp_path), store, Here())
+    assert store.done(campaign) == {}
+    run_cases(campaign, store, Here())
+    assert len(store.done(campaign)) == 4
+
+
+def test_a_case_beyond_its_limit_waits_for_a_higher_one(tmp_path):
+    written(tmp_path)
+    store = Store(tmp_path / "out")
+
+    def under(**limits):
+        return campaign_of(words(limits=limits), tmp_path)
+
+    for at, case in enumerate(under(minutes=1).cases):
+        result = [limited(minutes=1.0), limited(memory_mib=500), failed("why"), ENDED][at]
+        store.keep(case, Outcome(result, MADE))
+    assert len(store.done(under(minutes=1, memory_mib=500))) == 4
+    assert len(store.done(under(minutes=2, memory_mib=500))) == 3
+    assert len(store.done(under(minutes=0.5, memory_mib=501))) == 3
+    assert len(store.done(under())) == 2
+    assert len(store.done(under(minutes=1, memory_mib=500), again=True)) == 1
+
+
+def test_a_result_of_a_later_version_is_none_of_ours(tmp_path):
+    written(tmp_path)
+    campaign, store = campaign_of(words(), tmp_path), Store(tmp_path / "out")
+    store.keep(campaign.cases[0], Outcome({"outcome": "suspended", "why": ""}, MADE))
+    store.keep(campaign.cases[1], Outcome({**ENDED, "later": [1]}, {**MADE, "later": {}}))
+    assert list(store.done(campaign)) == [campaign.cases[1].digest]
+
+
+def test_a_trace_that_is_new_has_not_changed(tmp_path):
+    written(tmp_path)
+    store = Store(tmp_path / "out")
+    store.write_study(campaign_of(words(), tmp_path))
+    traces = {"four": {"file": "four.swf"}, "more": {"file": "four.swf"}}
+    more = words(traces=traces, grids=[{"traces": ["four", "more"], "dispatchers": ["easy"]}])
+    assert store.changed(campaign_of(more, tmp_path)) == []
+    (tmp_path / "out" / "study.json").write_text("[]")
+    assert store.changed(campaign_of(more, tmp_path)) == []
+
+
+def test_what_cases_took_is_read_past_broken_files(tmp_path):
+    written(tmp_path)
+    campaign, store = campaign_of(words(), tmp_path), Store(tmp_path / "out")
+    store.keep(campaign.cases[0], Outcome(ENDED, MADE))
+    (tmp_path / "out" / "made" / "0.json").write_text("{")
+    (tmp_path / "out" / "made" / "1.json").write_text('{"labels": {}, "wall_s": null}')
+    (cost,) = store.costs()
+    assert (cost["dispatcher"], cost["wall_s"]) == ("easy", 1.0)
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unusable, match="file"), Store(tmp_path / "file" / "out").alone():
+        pass
+
+
+def test_a_result_is_named_by_its_bytes_in_what_was_made(tmp_path):
+    import hashlib
+
+    written(tmp_path)
+    case, store = campaign_of(words(), tmp_path).cases[0], Store(tmp_path / "out")
+    store.keep(case, Outcome(ENDED, MADE))
+    content = store.path(case.digest).read_bytes()
+    assert content == (json.dumps({"inputs": case.inputs, "result": ENDED}, sort_keys=True, indent=1) + "\n").encode()
+    assert store.find(case.digest).made["result_sha256"] == hashlib.sha256(content).hexdigest()

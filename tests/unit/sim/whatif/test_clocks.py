@@ -1,0 +1,112 @@
+"""Windows over a change of the clock, and hosts whose clocks are not the site's."""
+
+import json
+import time
+
+import pytest
+
+from cpsched_sim.errors import InvalidTrace
+from cpsched_sim.traces.dialect import PLAIN, Dialect
+from cpsched_sim.whatif.answers import read
+from cpsched_sim.whatif.collecting import collect
+from cpsched_sim.whatif.figures import real
+from cpsched_sim.whatif.window import OUTAGE, Span
+from tests.unit.sim.whatif.accounting import SYSTEM
+from tests.unit.sim.whatif.test_collecting import NOW, answers, at
+
+BERLIN = Dialect(zone="Europe/Berlin")
+COLUMNS = "JobIDRaw|User|Partition|Submit|Eligible|Start|End|Elapsed|State|Timelimit|NNodes|NCPUS"
+
+
+@pytest.fixture
+def window_of(tmp_path):
+    def of(day, *rows, dialect=BERLIN, lenient=False, to=None):
+        (tmp_path / "small.yaml").write_text(SYSTEM)
+        lines = [
+            f"{id}|ada|main|{day}T{submit}|{day}T{submit}|{day}T{start}|{day}T{end}|{elapsed}|COMPLETED|05:00:00|1|4"
+            for id, (submit, start, end, elapsed) in enumerate(rows, start=1)
+        ]
+        (tmp_path / "jobs.txt").write_text("\n".join([COLUMNS, *lines, ""]))
+        span = Span(from_=day, to=to or f"{day}T23:59:59")
+        return read(tmp_path / "jobs.txt", str(tmp_path / "small.yaml"), span, lenient, None, dialect, None)[0]
+
+    return of
+
+
+def waits_and_runs(window):
+    made = real(window)
+    return [(int(s - a), int(e - s)) for a, s, e in zip(made.arrival_s, made.start_s, made.end_s, strict=True)]
+
+
+@pytest.mark.parametrize(("day", "hours"), [("2026-10-25", 25), ("2027-03-28", 23), ("2026-10-24", 24)])
+def test_a_day_on_which_the_clock_changes_has_its_own_length(window_of, day, hours):
+    window = window_of(day, ("12:00:00", "12:00:00", "13:00:00", "01:00:00"), to=f"{day}T23:59:59")
+    assert window.to_s - window.from_s == hours * 3600 - 1
+    assert f"{window.moment(window.from_s):%Y-%m-%d %H:%M}" == f"{day} 00:00"
+    assert f"{window.moment(window.to_s):%Y-%m-%d %H:%M:%S}" == f"{day} 23:59:59"
+
+
+def test_waits_and_runs_over_the_hour_that_came_twice_are_as_they_were(window_of):
+    """Three o'clock became two: half an hour of waiting before it, and half an hour of work over it."""
+    window = window_of(
+        "2026-10-25",
+        ("01:30:00", "02:00:00", "02:30:00", "00:30:00"),
+        ("01:30:00", "02:50:00", "02:10:00", "00:20:00"),
+        ("01:45:00", "01:45:00", "03:00:00", "02:15:00"),
+    )
+    assert waits_and_runs(window) == [(1800, 1800), (4800, 1200), (0, 8100)]
+
+
+def test_waits_and_runs_over_the_hour_that_never_was_are_as_they_were(window_of):
+    window = window_of("2027-03-28", ("01:50:00", "03:10:00", "03:30:00", "00:20:00"))
+    assert waits_and_runs(window) == [(1200, 1200)]
+
+
+def test_a_time_in_the_hour_that_never_was_is_refused_or_left_out_and_counted(window_of):
+    rows = [("02:30:00", "03:10:00", "03:30:00", "00:20:00"), ("04:00:00", "04:00:00", "05:00:00", "01:00:00")]
+    with pytest.raises(InvalidTrace, match="was skipped by the clock of Europe/Berlin"):
+        window_of("2027-03-28", *rows)
+    window = window_of("2027-03-28", *rows, lenient=True)
+    assert len(window.jobs) == 1
+    assert sum(count for why, count in window.left_out.items() if "skipped by the clock" in why) == 1
+
+
+def read_folder(path):
+    return read(path, None, Span(from_=at(0) + "+00:00"), False, None, PLAIN, None)
+
+
+def test_a_folder_is_the_same_wherever_it_is_read(tmp_path, monkeypatch):
+    collect(2, tmp_path / "site", False, answers, NOW)
+    found = []
+    try:
+        for zone in ("UTC", "America/New_York", "Asia/Kathmandu"):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            window, digests = read_folder(tmp_path / "site")
+            found.append((waits_and_runs(window), window.from_s, window.to_s, window.moment(window.from_s), digests))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert found[0] == found[1] == found[2]
+
+
+def test_dates_of_a_folder_are_of_the_sites_clocks(tmp_path):
+    collect(2, tmp_path / "site", False, answers, NOW)
+    manifest = tmp_path / "site" / "collected.json"
+    facts, begins = json.loads(manifest.read_text()), []
+    for zone in ("UTC", "Asia/Kathmandu"):
+        manifest.write_text(json.dumps(facts | {"zone": zone}))
+        begins.append(read(tmp_path / "site", None, Span(from_=at(0)[:10]), False, None, PLAIN, None)[0].from_s)
+    assert begins[0] - begins[1] == 5 * 3600 + 45 * 60
+
+
+@pytest.mark.parametrize("events", [None, "", "NodeName|TimeStart|TimeEnd|State|Duration\n"])
+def test_a_month_without_events_has_no_outages(tmp_path, events):
+    collect(2, tmp_path / "site", False, answers, NOW)
+    file = tmp_path / "site" / "events.txt"
+    file.unlink()
+    if events is not None:
+        file.write_text(events)
+    window, digests = read_folder(tmp_path / "site")
+    assert (digests["outages"], int((window.role == OUTAGE).sum())) == (0, 0)
+    assert window.judged.any()
