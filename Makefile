@@ -73,11 +73,8 @@ test-pbs: kernels               ## the live tests against the PBS whose commands
 bench: $(VENV)/.installed       ## speed and memory, printed beside the reference figures
 	$(BIN)/python -m tests.benchmarks
 
-studies: kernels                ## the papers' studies run anew, in build/studies; then whether the landed results are of today's code and traces
-	@for study in $(or $(STUDY),$(notdir $(wildcard studies/*))); do \
-	  $(BIN)/cpsched study studies/$$study/study.yaml --out build/studies/$$study >/dev/null || echo "$$study: not all cases have figures"; \
-	  echo "$$study, as landed:"; $(BIN)/cpsched study verify studies/$$study/results.jsonl --study studies/$$study/study.yaml --sample 0; \
-	done
+studies: kernels                ## the papers' studies of under an hour anew, and which landed results are of other code or traces; LAND=1 lands them
+	$(BIN)/python -m docs.scripts.papers.renew $(STUDY) $(if $(LAND),--land)
 
 docs: $(VENV)/.installed        ## the site, in build/site; every warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
