@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -55,17 +54,12 @@ class Course:
             return counted(submit_s, self.start_s, self.end_s, held, cluster.size, self.from_s, self.to_s)
         kinds = {request: kind for kind, request in enumerate(dict.fromkeys(requests))}
         alike = _column([kinds[request] for request in requests])
-        table = _table(
-            jobs=jobs,
-            submit_s=_column([job.submit_s for job in jobs]),
-            units=_column([request.units for request in requests]),
-            per_unit=np.array([r.per_unit for r in requests], np.int64).reshape(len(jobs), len(cluster.resources)),
-            sharing=_column([request.sharing for request in requests]),
-            node_set=_column([request.node_set for request in requests]),
-            start_s=self.start_s,
-            end_s=self.end_s,
-            place_at=self.place_at,
-            place_count=self.place_count,
+        table = JobTable.of(cluster, jobs)
+        table.replace(
+            start_s=_own(self.start_s),
+            end_s=_own(self.end_s),
+            place_at=_own(self.place_at),
+            place_count=_own(self.place_count),
             places=Places(used=len(self.place_node), node=_own(self.place_node), units=_own(self.place_units)),
         )
         return _shares(cluster, table, alike, self.from_s, self.to_s)
@@ -77,10 +71,12 @@ def counted(
 ) -> Idle:  # fmt: skip
     """Where nobody knows where jobs ran, or places do not matter: processors, merely counted."""
     cluster, n = Cluster.of([[machine]], ["processors"]), len(submit_s)
-    table = _table(
-        jobs=(), submit_s=submit_s, units=_own(processors), per_unit=np.ones((n, 1), np.int64),
-        sharing=_column([0] * n), node_set=_column([0] * n), start_s=start_s, end_s=end_s, place_at=np.arange(n),
-        place_count=_column([1] * n), places=Places(used=n, node=_column([0] * n), units=_own(processors)),
+    nothing, held = np.zeros(n, np.int64), _own(processors)
+    table = JobTable(
+        jobs=(), submit_s=_own(submit_s), walltime_s=nothing, estimate_s=nothing, units=held,
+        per_unit=np.ones((n, 1), np.int64), sharing=nothing, node_set=nothing, priority=nothing, tier=nothing,
+        start_s=_own(start_s), end_s=_own(end_s), place_at=np.arange(n), place_count=np.ones(n, np.int64),
+        places=Places(used=n, node=nothing, units=held),
     )  # fmt: skip
     _, alike = np.unique(processors, return_inverse=True)
     return _shares(cluster, table, alike.astype(np.int64), from_s, to_s)
@@ -93,15 +89,6 @@ def _shares(cluster: Cluster, table: JobTable, alike: IntArray, from_s: int, to_
     contended_s, voluntary, forced = idle_times(machine, table, by_time, alike, example, from_s, to_s).tolist()
     whole = contended_s * machine.pool
     return Idle(voluntary / whole, forced / whole, contended_s) if whole else Idle(0.0, 0.0, contended_s)
-
-
-def _table(**columns: Any) -> JobTable:
-    """A table of jobs that are over; what nobody asks for here is 0."""
-    nothing = _column([0] * len(columns["submit_s"]))
-    given: dict[str, Any] = {
-        name: _own(value) if isinstance(value, np.ndarray) else value for name, value in columns.items()
-    }
-    return JobTable(walltime_s=nothing, estimate_s=nothing, priority=nothing, tier=nothing, **given)
 
 
 def _own(values: IntArray) -> IntArray:

@@ -15,7 +15,7 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.idle import Course
 from cpsched.metrics import METRICS, Measures, Metric, known_metrics, metric
-from cpsched.model import NEVER, EndedJob, Job, frozen_array
+from cpsched.model import NEVER, EndedJob, frozen_array
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.base import Predictor
@@ -255,32 +255,27 @@ def run(
         raise Unusable(f"{workload.name}: no job can run on {workload.system}: {first}")
     check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
     jobs = [item.job for item in compress(workload.jobs, ran.tolist())]
+    start_s, end_s = frozen_array(schedule.start_s[ran]), frozen_array(schedule.end_s[ran])
     measures = Measures(  # read-only: a metric must not change what the next one sees
         submit_s=frozen_array([job.submit_s for job in jobs]),
-        start_s=frozen_array(schedule.start_s[ran]),
-        end_s=frozen_array(schedule.end_s[ran]),
+        start_s=start_s,
+        end_s=end_s,
         processors=frozen_array(schedule.processors[ran]),
         machine=int(workload.cluster.capacity[:, 0].sum()),
         jobs=jobs,
-        course=_course(workload, schedule, jobs),
+        course=Course(
+            cluster=workload.cluster,
+            jobs=jobs,
+            start_s=start_s,
+            end_s=end_s,
+            place_at=frozen_array(schedule.place_at[ran]),
+            place_count=frozen_array(schedule.place_count[ran]),
+            place_node=schedule.place_node,
+            place_units=schedule.place_units,
+        ),
     )
     more = (*more, *(site_metrics(site) if site is not None else ()))
     return Simulation(workload, setup, schedule, measures, policy, more)
-
-
-def _course(workload: Workload, schedule: Schedule, jobs: Sequence[Job]) -> Course:
-    """Where and when those jobs ran that started."""
-    ran = schedule.start_s != NEVER
-    return Course(
-        cluster=workload.cluster,
-        jobs=jobs,
-        start_s=frozen_array(schedule.start_s[ran]),
-        end_s=frozen_array(schedule.end_s[ran]),
-        place_at=frozen_array(schedule.place_at[ran]),
-        place_count=frozen_array(schedule.place_count[ran]),
-        place_node=schedule.place_node,
-        place_units=schedule.place_units,
-    )
 
 
 def summed_up(simulation: Simulation, folder: Path | None) -> dict[str, Any]:

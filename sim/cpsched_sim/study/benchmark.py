@@ -85,10 +85,12 @@ def chosen(
     """
     here, notes = list[str](), list[str]()
     for name, trace in words.traces.items():
-        why = "" if quick and name not in words.quick else _missing(name, trace, folder)
+        if quick and name not in words.quick:
+            continue
+        why = _missing(name, trace, folder)
         if why:
             notes.append(why)
-        elif not quick or name in words.quick:
+        else:
             here.append(name)
     names = [words.baseline] if alone else list(words.dispatchers)
     names += [name for name in dict.fromkeys(own) if name not in names]

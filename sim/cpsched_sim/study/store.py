@@ -72,17 +72,17 @@ class Store:
     def keep(self, case: Case, outcome: Outcome) -> None:
         """Write a result down, last what says that it is there. Raises `Unusable`."""
         content = encoded({"inputs": dict(case.inputs), "result": outcome.result})
-        made = {"labels": dict(case.labels), **outcome.made, "result_sha256": hashlib.sha256(content).hexdigest()}
         if outcome.jobs is not None:
             write_whole(self.folder / JOBS / f"{case.digest}.npz", outcome.jobs)
-        write_whole(self.folder / MADE / f"{case.digest}.json", encoded(made))
-        write_whole(self.path(case.digest), content)
+        self._write(case, {**outcome.made, "result_sha256": hashlib.sha256(content).hexdigest()}, content)
 
     def keep_line(self, case: Case, line: Mapping[str, Any]) -> None:
         """Write down a result that a line of another study's results says, as it was kept there. Raises `Unusable`."""
-        made = {"labels": dict(case.labels), **line["made"]}
-        write_whole(self.folder / MADE / f"{case.digest}.json", encoded(made))
-        write_whole(self.path(case.digest), encoded({"inputs": line["inputs"], "result": line["result"]}))
+        self._write(case, line["made"], encoded({"inputs": line["inputs"], "result": line["result"]}))
+
+    def _write(self, case: Case, made: Mapping[str, Any], content: bytes) -> None:
+        write_whole(self.folder / MADE / f"{case.digest}.json", encoded({"labels": dict(case.labels), **made}))
+        write_whole(self.path(case.digest), content)
 
     def path(self, digest: str) -> Path:
         """Where the result of that digest is."""

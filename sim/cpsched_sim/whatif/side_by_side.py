@@ -161,10 +161,9 @@ def _read(path: Path, jobs: int) -> Replayed | None:
             empty = kept["stranded"].astype(np.float64)
     except Exception:  # whatever a damaged file makes of it, the replay is made again
         return None
-    if any(column.shape != (jobs,) or column.dtype != np.int64 for column in columns) or empty.shape != (
-        2,
-        len(CAUSES),
-    ):
+    if any(column.shape != (jobs,) or column.dtype != np.int64 for column in columns):
+        return None
+    if empty.shape != (2, len(CAUSES)):
         return None
     arrival_s, start_s, end_s, processors = columns
     return Replayed(arrival_s, start_s, end_s, processors, int(rounds), cpu_s, int(late), empty)

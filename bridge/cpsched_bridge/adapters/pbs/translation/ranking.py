@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from cpsched_bridge.adapters.pbs.records import Record, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids
@@ -64,18 +65,14 @@ def ranks_of(
         queue = str(record.get("queue", ""))
         if queue not in managed and not points:
             continue
-        terms = terms_of(formula, record, queues.get(queue, {})) | {"cpsched_points": 0.0}
+        terms = terms_of(formula, record, queues.get(queue, {})) | {POINTS: 0.0}
         stands_for = tuple(subjobs.get(name, ())) if ids.is_array(name) else (numbers[name],)
         own = math.floor(formula.value(terms))
         tier = _priority(queues.get(queue, {}))
         found.append(Rank(numbers[name], stands_for, own, points, tier, ids.label(name)))
     lowest = min((each.own for each in found), default=1)
     shift = 1 - min(lowest, 1)
-    return [_shifted(each, shift) for each in found]
-
-
-def _shifted(rank: Rank, by: int) -> Rank:
-    return Rank(rank.id, rank.jobs, rank.own + by, rank.points, rank.tier, rank.label) if by else rank
+    return [replace(each, own=each.own + shift) for each in found]
 
 
 def _waiting_subjobs(jobs: Iterable[str], numbers: Mapping[str, int]) -> dict[str, list[int]]:

@@ -231,9 +231,7 @@ class Reading:
     def _apart(self, numbers: list[int]) -> str | None:
         """What scontrol shows of these jobs and no others."""
         try:
-            left_s = self._until_s - time.monotonic()
-            asked = self._programs({"apart": details.TYPED}, left_s, {"apart": details.typed(numbers)})
-            return details.without_prompts(asked.texts()["apart"])
+            return details.without_prompts(self._begin_apart(numbers, self._until_s).texts()["apart"])
         except BackendError:
             return None
 
