@@ -22,9 +22,10 @@ from cpsched_sim.files import read_json, sha256_of
 from cpsched_sim.oracle import SIMULATED
 from cpsched_sim.reading.tree import Tree, read_tree
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.study.code import code_of
+from cpsched_sim.study.code import code_of, code_of_reader
 from cpsched_sim.study.words import AXES, NONE, WHOLE, CaseWords, StudyWords, TraceWords, WindowWords
 from cpsched_sim.systems.system import known_systems, load_system
+from cpsched_sim.workloads.load import open_trace
 
 TRACES = "CPSCHED_TRACES"
 """The environment variable that names a folder of traces."""
@@ -223,7 +224,9 @@ class _Reading:
         if words.sha256 not in (None, digest):
             raise self.tree.wrong(("traces", name, "sha256"), words.sha256, f"is not the digest of {path}: {digest}")
         how = {"max_jobs": words.max_jobs, "lenient": words.lenient, "format": words.format}
-        return {"file": str(path), "system": words.system, **how}, {"sha256": digest, **how}
+        reader = self._told(("traces", name), words.file, lambda: open_trace(path, words.lenient, words.format))
+        inputs = {"sha256": digest, **how, "reader": code_of_reader(type(reader).__module__)}
+        return {"file": str(path), "system": words.system, **how}, inputs
 
     def _system(self, where: tuple[str | int, ...], name: str) -> tuple[str, str]:
         """Name or path, and the digest of what it says."""

@@ -1,8 +1,8 @@
 """Digests of the code that a replay runs through: its dispatcher and predictor, and the simulator that all share.
 
 A digest is of the source of a module and of every module that it imports, as far as these are the project's, or of the
-plug-in's own package. Of the shared part only what is imported when a module is loaded counts, so that an edited
-dispatcher changes its own digest and no other's.
+plug-in's own package. Comments and docstrings do not count. Of the shared part only what is imported when a module is
+loaded counts, so that an edited dispatcher changes its own digest and no other's; so it is with readers of traces.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ast
 import hashlib
 import sys
 import sysconfig
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -21,6 +21,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from cpsched.catalogue import Catalogue, Catalogues
+from cpsched_sim.study.bare import bare
 
 SHARED = (
     "cpsched_sim.experiment", "cpsched_sim.workloads.eurora", "cpsched_sim.tuning.windows",
@@ -28,8 +29,13 @@ SHARED = (
 )  # fmt: skip
 """The modules that turn a case into figures."""
 OWN = ("cpsched", "cpsched_sim")
-ADVICE = "cpsched_sim.hints"
-"""Imported by the shared part, and without influence on any figure."""
+TELLING = (
+    "cpsched_sim.frames", "cpsched_sim.fresh", "cpsched_sim.hints", "cpsched_sim.html", "cpsched_sim.recorded_schedule",
+    "cpsched_sim.results",
+)  # fmt: skip
+"""Imported by the shared part, and without influence on any figure: how results are shown and written."""
+READERS = ("cpsched_sim.traces.pbs", "cpsched_sim.traces.sacct", "cpsched_sim.traces.swf")
+"""Imported by the shared part, and asked for traces of their own formats alone: see `code_of_reader`."""
 COUNTED = ("ortools",)
 """Libraries whose version may change a decision."""
 
@@ -39,17 +45,33 @@ def code_of(dispatcher: str, predictor: str, known: Catalogues) -> str:
     return _code_of(_home(known.dispatchers, dispatcher), _home(known.predictors, predictor))
 
 
+def code_of_reader(home: str) -> str:
+    """The digest of a module that reads a trace, and of what it imports beyond the shared part."""
+    files, libraries, shared = _shared()
+    _follow(home, True, _beside(home), files, libraries, {*shared, *TELLING})
+    return _digest({name: path for name, path in files.items() if name not in shared}, ())
+
+
 def _code_of(*homes: str) -> str:
+    files, libraries, shared = _shared()
+    for home in homes:
+        _follow(home, True, _beside(home), files, libraries, {*shared, *TELLING})
+    return _digest(files, libraries)
+
+
+def _shared() -> tuple[dict[str, Path], set[str], frozenset[str]]:
+    """Files by module and libraries of the shared part, to which others may be added; and its modules."""
     files: dict[str, Path] = {}
     libraries: set[str] = set()
     for module in SHARED:
-        _follow(module, False, _is_own, files, libraries)
-    shared = set(files)
-    for home in homes:
-        _follow(home, True, _beside(home), files, libraries, shared)
+        _follow(module, False, _is_own, files, libraries, (*TELLING, *READERS))
+    return files, libraries, frozenset(files)
+
+
+def _digest(files: Mapping[str, Path], libraries: Collection[str]) -> str:
     found = hashlib.sha256()
     for name in sorted(files):
-        found.update(name.encode() + b"\0" + files[name].read_bytes())
+        found.update(name.encode() + b"\0" + bare(files[name]) + b"\0")
     for library in sorted(libraries):
         found.update(f"{library} {_version(library)}".encode())
     return found.hexdigest()
@@ -75,13 +97,13 @@ def _follow(
     counts: Callable[[str], bool],
     files: dict[str, Path],
     libraries: set[str],
-    known: Collection[str] = (),
+    known: Collection[str],
 ) -> None:
     """Add a module and all that it imports, as far as it `counts`; `lazily`: what its functions import, too.
 
     Of what is `known`, nothing but `module` itself is looked into.
     """
-    todo, seen = [module], {*known, ADVICE} - {module}
+    todo, seen = [module], {*known} - {module}
     while todo:
         name = todo.pop()
         path = _source_of(name) if name not in seen else None
