@@ -315,10 +315,20 @@ def entry_for(site: Site, base: Baseline, totals: FixedColumn, slot: int, id: in
 
 
 @inner
+def has_changed(site: Site, base: Baseline, totals: FixedColumn, slot: int, e: int) -> bool:
+    """Whether a job that waits here is another one by now: requeued, given more time, or the machine has changed."""
+    if base.does[e] != WAITS or base.run_s[e] > 0:
+        return False
+    if base.submit_s[e] != site.jobs.submit_s[slot] or base.walltime_s[e] != site.jobs.walltime_s[slot]:
+        return True
+    return bool(base.amount[e] != virtual_amount(site, totals, slot))
+
+
+@inner
 def entry_of(site: Site, base: Baseline, totals: FixedColumn, slot: int, id: int, expected_s: float) -> int:
-    """The entry of a job that waits or runs in reality; a new one where there is none."""
+    """The entry of a job that waits or runs in reality; a new one where there is none, or where it has changed."""
     e = base.of_slot[slot] - 1
-    if e < 0 or base.does[e] == GONE:
+    if e < 0 or base.does[e] == GONE or has_changed(site, base, totals, slot, e):
         e = entry_for(site, base, totals, slot, id)
     base.seen[e] = 1
     base.expected_s[e] = max(1, min(int(expected_s), base.walltime_s[e]))

@@ -112,6 +112,40 @@ def test_a_job_that_is_ahead_keeps_its_place_behind_those_that_came_before():
         assert following(each, a_snapshot(CLUSTER, [last], now_s=116)) == (108, {4: 111})
 
 
+CHANGES = {
+    "requeued": lambda job: replace(job, submit_s=30),
+    "shorter": lambda job: replace(job, walltime_s=10),
+    "narrower": lambda job: replace(job, request=replace(job.request, per_unit=(2,))),
+    "as it was": lambda job: job,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("cores", [4, 8])
+def test_a_waiting_job_that_has_changed_waits_as_what_it_is_now(change, cores):
+    """As in a schedule that knew nothing of it before, such as that of a bridge that was started in between."""
+    history, first = History(), a_user_job(1, 4, 100)
+    second, third = a_user_job(2, 4, 90, 1), a_user_job(3, 4, 80, 2)
+    running = [a_running(first, ((0, 1),))]
+    following(history, a_snapshot(CLUSTER, [second, third], running, now_s=10))
+    known = History()
+    known.recall(json.loads(json.dumps(history.memory())))
+    changed = a_snapshot(a_cluster(nodes=1, cores=cores), [third, CHANGES[change](second)], running, now_s=40)
+    assert following(history, changed) == following(known, changed)
+    for each in (history, known):
+        each.learn(EndedJob(first, 0, 50))
+    later = a_snapshot(a_cluster(nodes=1, cores=cores), [third, CHANGES[change](second)], now_s=60)
+    assert following(history, later) == following(known, later)
+    assert sorted(history.memory()["virtual"]["jobs"]) == sorted(known.memory()["virtual"]["jobs"])
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_job_that_has_started_in_the_virtual_schedule_does_not_start_again_where_it_changes(change):
+    history, second, third = History(), a_user_job(2, 4, 90), a_user_job(3, 4, 80)
+    assert following(history, a_snapshot(CLUSTER, [second, third], now_s=0))[1] == {2: 0}
+    assert following(history, a_snapshot(CLUSTER, [CHANGES[change](second), third], now_s=40))[1][2] == 0
+
+
 def test_run_times_are_expected_by_the_shares_of_the_user():
     history = History()
     for id in range(100):
