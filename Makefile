@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Test processes: on two cores twice as many, because tests wait for a third of their time for children and clocks.
+PROCESSES ?= 4
 
 .PHONY: help demo test check fuzz damages bounds chaos soak mutants mutants-by-hand kernels lint coverage bundle release-check test-pbs bench studies docs docs-serve docs-pages picture clean
 .DEFAULT_GOAL := test
@@ -21,7 +23,7 @@ demo: kernels                   ## control mode on a simulated cluster, live, an
 	$(BIN)/cpsched demo
 
 test: lint kernels $(if $(COVERAGE),coverage) ## everything that CI checks, but for the site and the live tests; COVERAGE=1: the unit tests as in make coverage
-	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile quick --ignore tests/slurm --ignore tests/pbs/live --ignore tests/monitoring $(if $(COVERAGE),--ignore tests/unit) tests
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal --hypothesis-profile quick --ignore tests/slurm --ignore tests/pbs/live --ignore tests/monitoring $(if $(COVERAGE),--ignore tests/unit) tests
 
 check: $(VENV)/.installed       ## after a change: linters and tests of the files that differ from the last commit, or of FILES="one other"
 	$(BIN)/python -m tests.check $(FILES)
@@ -59,7 +61,7 @@ lint: $(VENV)/.installed        ## linters, formatting, types, import contracts
 	$(BIN)/lint-imports
 
 coverage: kernels               ## how much of the code the unit tests run through; fails below the floor of pyproject.toml
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal --cov --cov-report=term:skip-covered tests/unit
+	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --cov --cov-report=term:skip-covered tests/unit
 
 bundle:                         ## all wheels that a host without a network needs, in one archive, for PYTHON=python3.11 and this platform
 	$(PYTHON) deploy/bundle/build.py build/bundle
