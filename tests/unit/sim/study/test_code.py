@@ -13,7 +13,7 @@ from cpsched_sim.study.bare import bare
 from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.code import READERS, TELLING, _shared, code_of, code_of_reader
 from cpsched_sim.study.deciding import decide
-from cpsched_sim.traces import swf
+from cpsched_sim.traces import record, swf
 from tests.patience import ENOUGH_S
 from tests.unit.sim.study.studies import plugin, words, written
 
@@ -149,8 +149,29 @@ def test_each_format_of_the_project_has_a_digest_of_its_own_and_none_has_the_sha
     assert len({code_of_reader(reader) for reader in readers}) == len(readers)
 
 
+def edited(monkeypatch, module):
+    """Let the source of a module be another one."""
+    monkeypatch.setattr(code, "bare", lambda path: b"" if path == Path(module.__file__) else bare(path))
+
+
 def test_a_reader_is_no_part_of_the_digest_of_a_dispatcher(monkeypatch):
     before, reader = code_of("easy", "walltime", SIMULATED), code_of_reader(swf.__name__)
-    monkeypatch.setattr(code, "bare", lambda path: b"" if path == Path(swf.__file__) else bare(path))
+    edited(monkeypatch, swf)
     assert code_of("easy", "walltime", SIMULATED) == before
     assert code_of_reader(swf.__name__) != reader
+
+
+def test_what_every_replay_shares_is_no_part_of_the_digest_of_a_trace(monkeypatch):
+    before, reader = code_of("easy", "walltime", SIMULATED), code_of_reader(swf.__name__)
+    edited(monkeypatch, record)
+    assert code_of("easy", "walltime", SIMULATED) != before
+    assert code_of_reader(swf.__name__) == reader
+
+
+def test_what_a_dispatcher_imports_when_it_first_decides_counts(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    own = plugin(tmp_path, body="import later")
+    (tmp_path / "later.py").write_text("A = 1\n")
+    before = code_of(own, "walltime", SIMULATED)
+    (tmp_path / "later.py").write_text("A = 22\n")
+    assert code_of(own, "walltime", SIMULATED) != before

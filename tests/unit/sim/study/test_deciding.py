@@ -1,9 +1,17 @@
 """One case from plain values to plain values."""
 
+import hashlib
+import io
+import json
+import os
+import resource
+
+import numpy as np
 import pytest
 
 from cpsched_sim.study.campaign import campaign_of
-from cpsched_sim.study.deciding import decide
+from cpsched_sim.study.deciding import MIB, bound_memory, decide, denser
+from cpsched_sim.workloads.load import load
 from tests.unit.sim.study.studies import words, written
 
 DAY_S = 86_400
@@ -45,6 +53,73 @@ def test_the_days_of_a_window_begin_with_the_first_job(tmp_path):
     assert decided(tmp_path, lines, windows=[{"days": 1}]).result["figures"]["jobs"] == 2
     none = decided(tmp_path, lines, windows=[{"days": 1, "from_day": 1}]).result
     assert none == {"outcome": "failed", "why": "four.swf: no job arrives in days 1 to 2, counted from its first job"}
+
+
+def test_jobs_obey_the_policy_of_the_site(tmp_path):
+    """Of two jobs that fit beside each other the second waits: its user may run one."""
+    (tmp_path / "site.yaml").write_text("accounts: { all: { users: { '1': { limits: { MaxJobs: 1 } } } } }\n")
+    lines = [line(1, 0), line(2, 0)]
+    assert decided(tmp_path, lines, 2).result["figures"]["longest_wait_s"] == 0
+    found = decided(tmp_path, lines, 2, policies=["site.yaml"]).result
+    assert found["figures"]["longest_wait_s"] == 100
+
+
+def test_idle_processors_and_waits_count_within_a_window_and_not_in_its_margins(tmp_path):
+    """In both margins a wide job waits beside an idle processor; in the window nobody waits."""
+    first, alone = line(1, 0), line(2, DAY_S + 9000)
+    margins = [
+        each
+        for number, from_s in ((3, DAY_S - 5000), (5, 2 * DAY_S + 100))
+        for each in (line(number, from_s, 1000), line(number + 1, from_s + 1, processors=2))
+    ]
+    whole = decided(tmp_path, [first, *margins[:2], alone, *margins[2:]], 2).result["figures"]
+    assert whole["forced"] == 0.5
+    window = {"windows": [{"days": 1, "from_day": 1}]}
+    inside = decided(tmp_path, [first, *margins[:2], alone, *margins[2:]], 2, **window).result["figures"]
+    assert (inside["jobs"], inside["forced"], inside["longest_wait_s"]) == (1, 0, 0)
+
+
+def test_a_denser_trace_does_not_say_when_its_jobs_started(tmp_path):
+    """What was recorded belongs to other arrivals."""
+    trace = tmp_path / "recorded.swf"
+    trace.write_text("; MaxProcs: 1\n1 0 5 100 1 -1 -1 1 100 -1 1 1 1 -1 1 -1 -1 -1\n")
+    workload = load(trace)
+    assert [item.recorded_start_s for item in workload.jobs] == [5]
+    assert [item.recorded_start_s for item in denser(workload, 2.0).jobs] == [None]
+
+
+def bounds_of_a_child(hard_mib, asked_mib):
+    """Soft and hard bound of memory, in bytes, of a process that may have `hard_mib` and bounds itself."""
+    here, there = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            if hard_mib is not None:
+                resource.setrlimit(resource.RLIMIT_DATA, (hard_mib * MIB, hard_mib * MIB))
+            bound_memory(asked_mib)
+            os.write(there, json.dumps(resource.getrlimit(resource.RLIMIT_DATA)).encode())
+        finally:
+            os._exit(0)
+    os.close(there)
+    os.waitpid(child, 0)
+    with os.fdopen(here) as told:
+        return json.loads(told.read())
+
+
+@pytest.mark.parametrize(
+    ("hard", "asked", "soft"), [(None, 1500, 1500), (2000, 1500, 1500), (1500, 2000, 1500), (1500, None, 1500)]
+)
+def test_memory_is_bounded_as_far_as_the_process_may_have_any(hard, asked, soft):
+    """A case that may have more has as much as its process, whose own bound stays."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    assert bounds_of_a_child(hard, asked) == [soft * MIB, before if hard is None else hard * MIB]
+
+
+def test_a_schedule_is_known_by_all_its_starts_and_ends(tmp_path):
+    written(tmp_path)
+    found = decide({**campaign_of(words(jobs=True), tmp_path).cases[0].task, "memory_mib": None})
+    with np.load(io.BytesIO(found.jobs)) as columns:
+        times = columns["start_s"].tobytes() + columns["end_s"].tobytes()
+    assert found.result["schedule_sha256"] == hashlib.sha256(times).hexdigest()
 
 
 def test_counts_stay_whole_numbers(tmp_path):

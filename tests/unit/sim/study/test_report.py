@@ -63,6 +63,40 @@ def test_tables_and_plots_have_the_mean_of_each_cell(tmp_path):
     assert "<svg" in page(found) or "<img" in page(found) or "needs matplotlib" in page(found)
 
 
+def test_a_figure_of_zero_counts_in_a_mean(tmp_path):
+    table = {"title": "All", "metric": "bsld", "rows": "dispatcher", "columns": "trace"}
+    text = letter(results(tmp_path, [0.0, 0.0, 3.0, 0.0], report={"tables": [table]}))
+    assert "| easy | 1.5 |\n| list-sjf | 0 |" in text
+
+
+def test_three_policies_are_three_comparisons_and_some_are_told_from_one_alone(tmp_path):
+    grid = {"traces": ["four"], "dispatchers": ["fcfs", "easy", "list-sjf"], "loads": [1.0, 1.5, 2.0]}
+    text = letter(results(tmp_path, [90.0, 1.0, 1.01, 91.0, 1.01, 1.0, 92.0, 1.0, 1.01], grids=[grid]))
+    assert "so that all 3 comparisons hold together" in text
+    lines = [line for line in text.splitlines() if line.startswith(("| 1 ", "| 3 "))]
+    assert [line.split(" | ")[-1] for line in lines] == ["list-sjf / walltime |", "none: told from all |"]
+
+
+@pytest.mark.parametrize(("across", "x"), [("load", [1.0, 4.0]), ("window", [0.0])])
+def test_numbers_stand_in_a_picture_where_they_are_and_words_side_by_side(tmp_path, monkeypatch, across, x):
+    from cpsched_sim.report import weeks
+
+    drawn = []
+    monkeypatch.setattr(weeks, "lines", lambda series, *words: drawn.append((series, words)) or "<svg></svg>")
+    grid = {"traces": ["four"], "dispatchers": ["easy"], "loads": [1.0, 4.0]}
+    plot = {"title": "Along", "metric": "bsld", "across": across, "lines": "dispatcher"}
+    page(results(tmp_path, [2.0, 4.0], grids=[grid], report={"plots": [plot]}))
+    ((series, words_),) = drawn
+    assert (list(series), series["easy"][0], words_[:2]) == (["easy"], x, (across, "BSLD"))
+
+
+def test_an_error_of_many_lines_is_cut(tmp_path):
+    found = results(tmp_path, [1.0, None])
+    kept = found.kept[found.campaign.cases[1].digest]
+    kept.result["why"] = "long " * 1000
+    assert max(map(len, letter(found).splitlines())) < 600
+
+
 def test_named_cases_stand_under_their_names_and_not_in_rankings(tmp_path):
     table = {"title": "All", "metric": "bsld"}
     case = {"name": "alone", "trace": "four", "dispatcher": "fcfs"}

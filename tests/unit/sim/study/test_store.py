@@ -15,6 +15,7 @@ from tests.unit.sim.study.test_running import Here, results_in
 
 ENDED = {"outcome": "ended", "why": "", "figures": {"bsld": 1.0}}
 MADE = {"wall_s": 1.0}
+FOLDERS = ("cases", "made", "jobs")
 
 
 @pytest.fixture
@@ -38,6 +39,8 @@ def test_a_disk_that_is_full_at_any_file_leaves_whole_results_alone(tmp_path, ca
     with pytest.raises(Unusable, match="No space left"):
         run_cases(campaign, store, Here())
     monkeypatch.undo()
+    results, made, schedules = ({path.stem for path in (tmp_path / "out").glob(f"{name}/*")} for name in FOLDERS)
+    assert results <= made <= schedules, "what says that a case is finished comes last"
     assert len(store.done(campaign)) == room // 3
     run_cases(campaign, store, rest := Here())
     assert len(rest.decided) == 4 - room // 3
@@ -76,6 +79,26 @@ def test_a_result_of_a_later_version_is_none_of_ours(tmp_path):
     store.keep(campaign.cases[0], Outcome({"outcome": "suspended", "why": ""}, MADE))
     store.keep(campaign.cases[1], Outcome({**ENDED, "later": [1]}, {**MADE, "later": {}}))
     assert list(store.done(campaign)) == [campaign.cases[1].digest]
+
+
+@pytest.mark.parametrize("text", ["", "{", "3", "[]", "{}", '{"inputs": {}, "result": 3}', "[" * 100_000])
+def test_what_is_no_result_is_none(tmp_path, text):
+    written(tmp_path)
+    campaign, store = campaign_of(words(), tmp_path), Store(tmp_path / "out")
+    for case in campaign.cases[:2]:
+        store.keep(case, Outcome(ENDED, MADE))
+    store.path(campaign.cases[0].digest).write_text(text)
+    assert list(store.done(campaign)) == [campaign.cases[1].digest]
+
+
+def test_the_cases_of_a_study_and_what_was_left_out_are_written_down(tmp_path):
+    written(tmp_path)
+    left_out = {"dispatcher": "easy", "load": 2.0, "because": "too dense"}
+    campaign, store = campaign_of(words(exclude=[left_out]), tmp_path), Store(tmp_path / "out")
+    store.write_study(campaign)
+    content = json.loads((tmp_path / "out" / "study.json").read_bytes())
+    assert (content["title"], content["excluded"]) == ("four jobs", {"too dense": 1})
+    assert [case["digest"] for case in content["cases"]] == [case.digest for case in campaign.cases]
 
 
 def test_a_trace_that_is_new_has_not_changed(tmp_path):
