@@ -68,14 +68,19 @@ def test_every_trace_of_the_suite_is_had_by_a_digest_and_a_recipe_or_made_up():
     assert set(words.traces) == {name for part in words.splits["test"] for name in part.traces}
 
 
-def test_training_and_test_judge_no_job_twice():
-    judged = {}
-    for split, parts in suite().splits.items():
+def days_judged(words, window):
+    """The days of the trace itself that a window judges, at each load: at 1.2 a day of arrivals is 1.2 days of it."""
+    return [(load * window.from_day, load * (window.from_day + window.days)) for load in words.loads]
+
+
+def test_training_and_test_judge_no_job_twice_at_any_load():
+    words, judged = suite(), {}
+    for split, parts in words.splits.items():
         for part in parts:
             for trace in part.traces:
                 for window in part.windows:
                     known = judged.setdefault(trace, {}).setdefault(split, [])
-                    known += part.seeds if window == "whole" else [(window.from_day, window.from_day + window.days)]
+                    known += part.seeds if window == "whole" else days_judged(words, window)
     for trace, by_split in judged.items():
         training, test = by_split["training"], by_split["test"]
         if isinstance(test[0], int):
