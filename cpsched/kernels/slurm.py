@@ -86,7 +86,6 @@ class Owners(Handle):
 class Tally(Handle, grows=True):
     """What one backfill has counted so far."""
 
-    tested: int
     begin_s: int
     """The second at which its table of times begins."""
     end_s: int
@@ -223,7 +222,7 @@ def open_tally(site: Site, rules: Rules, owners: Owners, tally: Tally) -> None:
     """Nothing is counted yet."""
     tally.begin_s = down_to(site.now_s, rules.bf_resolution_s)
     tally.end_s = down_to(site.now_s + rules.bf_window_s, rules.bf_resolution_s)
-    tally.tested, tally.records, n = 0, 1, owners.most
+    tally.records, n = 1, owners.most
     tally.bounds = longer(tally.bounds, 0, 2 * site.queued + 2)
     tally.returns = longer(tally.returns, 0, 2 * site.queued + 2)
     tally.by_user, tally.by_partition = longer(tally.by_user, 0, n), longer(tally.by_partition, 0, n)
@@ -253,6 +252,27 @@ def is_counted(rules: Rules, owners: Owners, tally: Tally, slot: int) -> bool:
     tally.by_user_partition[both] += 1
     tally.by_association[association] += 1
     return True
+
+
+@inner
+def jobs_to_test(site: Site, rules: Rules, owners: Owners, passes: Passes, order: FixedColumn) -> IntArray:
+    """The positions of the jobs that backfill tests, in order: those that the main loop left, up to the limits.
+
+    Sets `passes.backfill_cut` where a limit leaves a job out.
+    """
+    tested, n = np.empty(min(site.queued, rules.bf_max_job_test), np.int64), 0
+    for position in order:
+        if site.draft.plan_s[position] != NEVER:
+            continue
+        if n == len(tested):
+            passes.backfill_cut = 1
+            break
+        if is_counted(rules, owners, passes.tally, site.queue[position]):
+            tested[n] = position
+            n += 1
+        else:
+            passes.backfill_cut = 1
+    return tested[:n]
 
 
 @inner
@@ -337,15 +357,27 @@ def open_groups(site: Site, slot: int, start_s: int, end_s: int) -> IntArray:
 
 
 @inner
-def units_once_ended(site: Site, slot: int, g: int, ended_s: int) -> int:
-    """The units that one node of group `g` holds when what ends until `ended_s` has ended; reservations aside."""
+def units_left(site: Site, slot: int, g: int, step: int) -> int:
+    """The units that one node of group `g` holds at `step`, one of its line; reservations aside."""
     groups, machine, jobs = site.trial.groups, site.machine, site.jobs
-    most = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
-    node, step = machine.kind_node[groups.kind[g]], groups.first[g] + step_at(groups, g, ended_s)
+    most, node = most_units(site, slot), machine.kind_node[groups.kind[g]]
     for r in range(groups.free.shape[1]):
         left = left_by_jobs(site, g, step, r)
         most = units_in(most, jobs.per_unit[slot, r], jobs.sharing[slot] & EXCLUSIVE, left, machine.capacity[node, r])
-    return most
+    return int(most)
+
+
+@inner
+def most_units(site: Site, slot: int) -> int:
+    """The most units that one node may hold of a job."""
+    return 1 if site.jobs.sharing[slot] & DISTINCT else int(site.jobs.units[slot])
+
+
+@inner
+def units_once_ended(site: Site, slot: int, g: int, ended_s: int) -> int:
+    """The units that one node of group `g` holds when what ends until `ended_s` has ended; reservations aside."""
+    groups = site.trial.groups
+    return units_left(site, slot, g, groups.first[g] + step_at(groups, g, ended_s))
 
 
 @inner
@@ -360,17 +392,51 @@ def suffices(site: Site, slot: int, among: FixedColumn, ended_s: int) -> bool:
 
 
 @inner
-def next_end(site: Site, among: FixedColumn, after_s: int) -> int:
-    """The first second after `after_s` at which a job ends on nodes of some groups; NEVER where none does."""
-    groups, found = site.trial.groups, NEVER
-    for g in among:
-        first, n = groups.first[g], groups.length[g]
-        step = first + step_at(groups, g, after_s) + 1
-        while step < first + n and groups.at[step] < found:
-            if ends_a_job(site, g, step):
-                found = groups.at[step]
+def next_end(site: Site, g: int, step: int, before_s: int) -> int:
+    """The first second after a step of the line of group `g` at which a job ends; `before_s` where none does before."""
+    groups = site.trial.groups
+    last = groups.first[g] + groups.length[g]
+    step += 1
+    while step < last and groups.at[step] < before_s:
+        if ends_a_job(site, g, step):
+            return int(groups.at[step])
+        step += 1
+    return before_s
+
+
+@inner
+def first_window(site: Site, slot: int, among: FixedColumn, start_s: int, last_s: int) -> int:
+    """`start_s`, or the end of the first group of ends, after which the nodes of some groups hold all units of a job.
+
+    Ends after `last_s` are not looked at; NEVER where all of the others are wanted. What ends leaves only more, so each
+    line is gone through once: what it gains counts for the group of ends that it comes with.
+    """
+    groups, most, need, n = site.trial.groups, most_units(site, slot), site.jobs.units[slot], len(among)
+    begins, held, next_s = np.empty(n, np.int64), np.empty(n, np.int64), NEVER
+    for k in range(n):
+        g = among[k]
+        begins[k] = groups.first[g] + step_at(groups, g, start_s)
+        held[k] = units_left(site, slot, g, begins[k])
+        need -= groups.size[g] * held[k]
+        if need <= 0:
+            return start_s
+        next_s = next_end(site, g, begins[k], next_s)
+    anchor_s, gains = down_to(next_s, FIRST_WINDOW_S) + FIRST_WINDOW_S, np.zeros(DOUBLINGS + 1, np.int64)
+    for k in range(n):
+        g, window = among[k], 0
+        step, last = begins[k] + 1, groups.first[g] + groups.length[g]
+        while step < last and groups.at[step] <= last_s and held[k] < most:
+            while window < DOUBLINGS and anchor_s + (FIRST_WINDOW_S << window) < groups.at[step]:
+                window += 1
+            holds = units_left(site, slot, g, step)
+            gains[window] += groups.size[g] * (holds - held[k])
+            held[k] = holds
             step += 1
-    return int(found)
+    for window in range(DOUBLINGS):
+        need -= gains[window]
+        if need <= 0:
+            return int(anchor_s + (FIRST_WINDOW_S << window))
+    return NEVER
 
 
 @inner
@@ -384,21 +450,7 @@ def fill_by_windows(site: Site, slot: int, start_s: int, end_s: int, later_s: in
     among, last_s = open_groups(site, slot, start_s, end_s), min(later_s, NEVER - 1)
     if not suffices(site, slot, among, last_s):
         return NEVER
-
-    # What ends leaves only more: the first group that suffices is found by halving.
-    if suffices(site, slot, among, start_s):
-        last_s = start_s
-    else:
-        anchor_s = down_to(next_end(site, among, start_s), FIRST_WINDOW_S) + FIRST_WINDOW_S
-        few, enough = -1, DOUBLINGS
-        while few + 1 < enough:
-            middle = (few + enough) // 2
-            if suffices(site, slot, among, min(anchor_s + (FIRST_WINDOW_S << middle), last_s)):
-                enough = middle
-            else:
-                few = middle
-        if enough < DOUBLINGS:
-            last_s = min(anchor_s + (FIRST_WINDOW_S << enough), last_s)
+    last_s = min(first_window(site, slot, among, start_s, last_s), last_s)
     found = site.trial.found
     for g in range(site.trial.groups.count):
         found[g] = 0
@@ -556,25 +608,17 @@ def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes, order: Fi
 
     Without `passes.backfill` nothing starts, and the jobs are planned from `passes.next_s` on.
     """
-    queue, draft, trial, now_s = site.queue, site.draft, site.trial, site.now_s
+    queue, trial, now_s = site.queue, site.trial, site.now_s
     trial.hopeless = trial.slotted = 0
-    tally, last, gap_s = passes.tally, site.queued - 1, GAP_S * rules.whole_nodes
+    tally, gap_s = passes.tally, GAP_S * rules.whole_nodes
     open_tally(site, rules, owners, tally)
-    i = -1
+    tested = jobs_to_test(site, rules, owners, passes, order)
+    i, last = -1, len(tested) - 1
     while i < last:
         i += 1
-        position = order[i]
+        position = tested[i]
         slot = queue[position]
         partition = owners.partition[slot]
-        if draft.plan_s[position] != NEVER:
-            continue
-        if tally.tested >= rules.bf_max_job_test:
-            passes.backfill_cut = 1
-            break
-        if not is_counted(rules, owners, tally, slot):
-            passes.backfill_cut = 1
-            continue
-        tally.tested += 1
         make_room_by_group(trial)
 
         # Start it now where it fits beside the reservations.
@@ -606,7 +650,7 @@ def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes, order: Fi
         # If only starts are wanted, the pass ends with the last job that might start.
         if not passes.whole:
             make_room_by_group(trial)
-            last = last_candidate(site, order, i + 1, last, True)
+            last = last_candidate(site, tested, i + 1, last, True)
 
 
 @kernel

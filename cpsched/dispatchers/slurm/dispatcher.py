@@ -46,7 +46,7 @@ class SlurmDispatcher(Dispatcher):
         self._source = "config_file" if config else "scheduler_parameters"
         self._rules = rules_of(self.read.parameters)
         self._whole_nodes = reserved == "whole-nodes"
-        tally = Tally(0, 0, 0, 0, *(no_entries() for _ in range(7)))
+        tally = Tally(0, 0, 0, *(no_entries() for _ in range(7)))
         self._passes = Passes(NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally)
         self._agenda = self._before = Agenda()
         self._owners = OwnersOf()
