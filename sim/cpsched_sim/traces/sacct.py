@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from sys import intern
 
@@ -45,6 +46,12 @@ _LONG = 4000
 _COMPONENTS = 9 * 10**6
 """-79000001 is component 1 of the heterogeneous job 7; no array has so many tasks."""
 _TIMES = ("Submit", "Eligible", "Start", "End")
+_ASKED = ("Partition", "NNodes", "NCPUS", "ReqTRES", "AllocTRES")
+"""What a job asks for is read from these."""
+_KNOWN_ASKS = 65_536
+"""So many are remembered: most jobs ask for what others did."""
+Taken = Sequence[str]
+"""What is taken for granted of a job, a sentence each."""
 _NEVER_RAN = {
     "CANCELLED": "cancelled while waiting",
     "PENDING": "still waiting when the file was made",
@@ -81,6 +88,7 @@ class SacctReader(Reader):
         self._dialect, self._zone = dialect, zone_of(dialect.zone)
         self._runs = Runs()
         self._asks: dict[Units, Units] = {}
+        self._known_asks = lru_cache(_KNOWN_ASKS)(self._asked)
         self.line, first = next(((at, text) for at, text in lines_of(path) if text.strip()), (0, ""))
         if is_aligned(first):
             raise self._wrong("columns", first.strip(), "must be separated: ask sacct for them with --parsable2")
@@ -113,21 +121,20 @@ class SacctReader(Reader):
         if id is None:
             self.tally.dropped[READ_BEFORE] += 1
             return None
-        partition = self._get(fields, "Partition")
         return Record(
             id,
             self._arrival_s(submit_s, eligible_s, start_s),
             run_s,
             self._limit_s(fields) or self._unlimited_s(run_s),
-            self._ask(fields, partition),
-            self._get(fields, "User"),
-            self._get(fields, "JobName"),
-            partition,
-            self._get(fields, "Account"),
+            self._ask(fields),
+            self._word(fields, "User"),
+            self._word(fields, "JobName"),
+            self._word(fields, "Partition"),
+            self._word(fields, "Account"),
             self._recorded_s(submit_s, start_s),
-            self._get(fields, "NodeList"),
-            self._get(fields, "QOS"),
-            self._get(fields, "Reservation"),
+            self._word(fields, "NodeList"),
+            self._word(fields, "QOS"),
+            self._word(fields, "Reservation"),
         )
 
     def _leave_out(self, fields: list[str], times: Sequence[int | None]) -> None:
@@ -225,22 +232,29 @@ class SacctReader(Reader):
 
     # ------------------------------------------------------------------------------------------ amounts
 
-    def _ask(self, fields: list[str], partition: str) -> Units:
-        tres = self._tres(self._get(fields, "ReqTRES")) | self._tres(self._get(fields, "AllocTRES"))
-        nodes = self._nodes(tres.get("node") or self._get(fields, "NNodes"))
-        cores = self._whole("NCPUS", tres.get("cpu") or self._get(fields, "NCPUS"))
+    def _ask(self, fields: list[str]) -> Units:
+        """What a job asks for; what is taken for granted in it is counted."""
+        ask, taken = self._known_asks(*(self._word(fields, name) for name in _ASKED))
+        self.tally.taken.update(taken)
+        return self._asks.setdefault(ask, ask)
+
+    def _asked(self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str) -> tuple[Units, Taken]:
+        """What a job with these texts asks for, and what is taken for granted."""
+        tres, taken = self._tres(req_tres) | self._tres(alloc_tres), list[str]()
+        nodes = self._nodes(tres.get("node") or nnodes, taken)
+        cores = self._whole("NCPUS", tres.get("cpu") or ncpus)
         if nodes < 1 or cores < 1:
             raise self._wrong("NNodes, NCPUS", (nodes, cores), "must be positive")
         gpus = self._gpus(tres)
         totals = {"cores": cores, "memory_mib": self._mib(tres.get("mem", "0")), "gpus": gpus}
         each = tuple((name, -(-total // nodes)) for name, total in totals.items() if total)
-        ask = Units(nodes, each, distinct=nodes > 1, partition=partition)
-        return self._asks.setdefault(ask, ask)
+        return Units(nodes, each, distinct=nodes > 1, partition=partition), taken
 
-    def _nodes(self, text: str) -> int:
+    def _nodes(self, text: str, taken: list[str]) -> int:
+        """The number of nodes; 1 where it is not told, which is noted in `taken`."""
         if text.lower() not in UNKNOWN:
             return self._whole("NNodes", text)
-        self.tally.taken["the number of nodes is not told, and taken for 1"] += 1
+        taken.append("the number of nodes is not told, and taken for 1")
         return 1
 
     def _gpus(self, tres: dict[str, str]) -> int:
@@ -268,7 +282,11 @@ class SacctReader(Reader):
 
     def _get(self, fields: list[str], name: str) -> str:
         at = self._at[name]
-        return "" if at is None else intern(fields[at])
+        return "" if at is None else fields[at]
+
+    def _word(self, fields: list[str], name: str) -> str:
+        """A field that many jobs share, and that is kept: one text for all of them."""
+        return intern(self._get(fields, name))
 
     def _whole(self, field: str, text: str) -> int:
         try:

@@ -21,6 +21,7 @@ from cpsched_sim.systems.system import load_system
 from cpsched_sim.traces.dialect import Dialect
 from cpsched_sim.whatif import letter
 from cpsched_sim.whatif.changes import changes
+from cpsched_sim.whatif.collector import collector_paused
 from cpsched_sim.whatif.folder import Folder
 from cpsched_sim.whatif.history import read_history
 from cpsched_sim.whatif.page import page
@@ -58,14 +59,15 @@ def read(
     `earlier` is another folder of the same site, collected before: what changed since is noted.
     """
     folder = Folder.at(source)
-    if folder is not None:
-        before = Folder.of(earlier) if earlier is not None else None
-        return _read_folder(folder, system, span, lenient, dialect, site, before)
-    require(earlier is None, "--earlier", str(earlier), "is for a folder of `cpsched whatif collect`")
-    history = read_history(source, lenient, format, dialect)
-    file, guessed = system_of(history, system, GUESSED)
-    window = window_of(history, file, span, guessed, dialect.zone, site)
-    return window, _digests(window, source, lenient, dialect)
+    with collector_paused():
+        if folder is not None:
+            before = Folder.of(earlier) if earlier is not None else None
+            return _read_folder(folder, system, span, lenient, dialect, site, before)
+        require(earlier is None, "--earlier", str(earlier), "is for a folder of `cpsched whatif collect`")
+        history = read_history(source, lenient, format, dialect)
+        file, guessed = system_of(history, system, GUESSED)
+        window = window_of(history, file, span, guessed, dialect.zone, site)
+        return window, _digests(window, source, lenient, dialect)
 
 
 def _read_folder(

@@ -14,13 +14,15 @@ from cpsched_sim.traces.dialect import PLAIN, Dialect
 from cpsched_sim.traces.pbs import MOVED, Begun, PbsReader
 from cpsched_sim.traces.record import Ask, Reader, Record, Units
 from cpsched_sim.traces.runs import READ_BEFORE
-from cpsched_sim.traces.sacct import SacctReader
+from cpsched_sim.traces.sacct import SacctReader, Taken
 from cpsched_sim.workloads.load import check_broken, open_trace
 
 NEVER_ELIGIBLE = "cancelled before it was eligible"
 GAVE_UP = "cancelled while waiting: in the queue as long as it really was"
 STILL_WAITS = "still waiting when the file was made: in the queue until then"
 STILL_RUNS = "still running when the file was made: runs until then"
+OWN_NODES = "had GPUs without asking for any: its nodes are its own"
+LICENSED = "asks for licences: not replayed, everybody has as many as they want"
 
 
 class Open(NamedTuple):
@@ -103,36 +105,41 @@ class OpenReader(SacctReader):
         if limit_s < 1:
             self.tally.dropped["never ran, and has no time limit"] += 1
             return
-        partition = self._get(fields, "Partition")
         self.tally.taken[STILL_RUNS if runs else STILL_WAITS if waits else GAVE_UP] += 1
         self.open.append(
             Open(
                 id,
                 arrival_s,
                 limit_s,
-                self._ask(fields, partition),
-                self._get(fields, "User"),
-                self._get(fields, "JobName"),
-                partition,
-                self._get(fields, "Account"),
-                self._get(fields, "QOS"),
+                self._ask(fields),
+                self._word(fields, "User"),
+                self._word(fields, "JobName"),
+                self._word(fields, "Partition"),
+                self._word(fields, "Account"),
+                self._word(fields, "QOS"),
                 start_s if runs else None,
                 end_s,
             )
         )
 
-    def _ask(self, fields: list[str], partition: str) -> Units:
-        """See `SacctReader`; a job that had GPUs without asking for any had its nodes whole, and asks for that."""
-        asked, had = (self._tres(self._get(fields, name)) for name in ("ReqTRES", "AllocTRES"))
+    def _asked(self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str) -> tuple[Units, Taken]:
+        """See `SacctReader`; licences are noted."""
+        asked, had = self._tres(req_tres), self._tres(alloc_tres)
         if not asked or self._gpus(asked) or not self._gpus(had):
-            return super()._ask(fields, partition)
-        nodes = self._nodes(had.get("node") or self._get(fields, "NNodes"))
-        cores = self._whole("NCPUS", asked.get("cpu") or self._get(fields, "NCPUS"))
+            ask, taken = super()._asked(partition, nnodes, ncpus, req_tres, alloc_tres)
+        else:
+            ask, taken = self._with_own_nodes(partition, had.get("node") or nnodes, asked.get("cpu") or ncpus)
+        licensed = any(name.startswith("license/") for name in (*asked, *had))
+        return ask, (*taken, LICENSED) if licensed else taken
+
+    def _with_own_nodes(self, partition: str, nnodes: str, ncpus: str) -> tuple[Units, Taken]:
+        """What a job asks for that had GPUs without asking for any: it had its nodes whole."""
+        taken = [OWN_NODES]
+        nodes, cores = self._nodes(nnodes, taken), self._whole("NCPUS", ncpus)
         if nodes < 1 or cores < 1:
             raise self._wrong("NNodes, NCPUS", (nodes, cores), "must be positive")
-        self.tally.taken["had GPUs without asking for any: its nodes are its own"] += 1
         each = (("cores", -(-cores // nodes)),)
-        return Units(nodes, each, distinct=nodes > 1, exclusive=True, partition=partition)
+        return Units(nodes, each, distinct=nodes > 1, exclusive=True, partition=partition), taken
 
 
 class OpenPbsReader(PbsReader):

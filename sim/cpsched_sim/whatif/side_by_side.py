@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import pickle
@@ -25,6 +26,7 @@ from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.processes import Died, side_by_side
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.collector import collector_paused
 from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN
 from cpsched_sim.whatif.replaying import Replayed, replay_window
 from cpsched_sim.whatif.stranded import CAUSES
@@ -123,9 +125,10 @@ class Replays:
 def _replay_one(kept: Path, task: Task, path: Path, limit_s: float, pipe: Connection) -> None:
     """The work of one process: it sends the share of jobs done now and then, and "" or what went wrong at the end."""
     try:
-        with kept.open("rb") as file:
+        with collector_paused(), kept.open("rb") as file:
             window: Window = pickle.load(file)  # written by this program, into a folder of its own
-        window = task.case.applied(window)
+            window = task.case.applied(window)
+        gc.freeze()  # this process has nothing else to do
         told = [0.0]
 
         def share(ended: int, total: int) -> None:

@@ -137,6 +137,19 @@ def test_a_line_with_too_many_fields_is_refused(read):
         list(read(row() + "|more"))
 
 
+def test_jobs_that_ask_for_the_same_share_one_request_and_are_counted_each(read):
+    reader = read(row("7", nodes="Unknown"), row("8", nodes="Unknown"), row("9", nodes="Unknown", tres="energy=9"))
+    first, second, third = (record.ask for record in reader)
+    assert first is second is third
+    assert reader.tally.taken["the number of nodes is not told, and taken for 1"] == 3
+
+
+def test_each_line_with_the_same_bad_amount_is_named(read):
+    reader = read(row("7", cpus="x"), row("8", cpus="x"), lenient=True)
+    assert list(reader) == []
+    assert [example.split(":")[1:3] for example in reader.tally.examples] == [["2", " NCPUS"], ["3", " NCPUS"]]
+
+
 def test_shares_of_a_node_are_rounded_up(read):
     record = next(iter(read(row(nodes="3", cpus="10", tres="mem=1000M,gres/gpu=4"))))
     assert record.ask.each == (("cores", 4), ("memory_mib", 334), ("gpus", 2))

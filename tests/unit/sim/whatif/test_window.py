@@ -6,7 +6,7 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
 from cpsched_sim.errors import Unusable
-from cpsched_sim.whatif.history import read_history
+from cpsched_sim.whatif.history import LICENSED, read_history
 from cpsched_sim.whatif.window import GAVE_UP, JUDGED, LATER, QUEUED, RESERVED, RUNNING, Span, system_of
 from tests.unit.sim.whatif.accounting import FIRST_S, a_file, a_line, a_window, clock
 
@@ -111,6 +111,16 @@ def test_gpus_that_nobody_asked_for_are_those_of_whole_nodes(tmp_path):
     whole, one = (record.ask for record in read_history(path).ran)
     assert (whole.units, whole.each, whole.distinct, whole.exclusive) == (3, (("cores", 1),), True, True)
     assert (one.each, one.exclusive) == ((("cores", 1), ("gpus", 1)), False)
+
+
+def test_licences_are_told_and_not_replayed(tmp_path):
+    head = "JobIDRaw|User|Submit|Start|End|State|NNodes|NCPUS|Timelimit|ReqTRES|AllocTRES"
+    times = "2026-09-21T00:00:00|2026-09-21T00:00:00|2026-09-21T00:10:00|COMPLETED"
+    wanted = ("cpu=1,license/matlab=2|cpu=1", "cpu=1,license/matlab=2|cpu=1", "|license/ansys=1,cpu=1", "cpu=1|cpu=1")
+    rows = [f"{at}|ada|{times}|1|1|01:00:00|{tres}" for at, tres in enumerate(wanted)]
+    path = tmp_path / "jobs.txt"
+    path.write_text("\n".join([head, *rows, ""]))
+    assert read_history(path).reader.tally.taken[LICENSED] == 3
 
 
 def test_jobs_stand_in_order_of_arrival(tmp_path):

@@ -1,0 +1,40 @@
+"""The garbage collector rests while jobs are read, and only then."""
+
+import gc
+
+import pytest
+
+from cpsched_sim.whatif import answers
+from cpsched_sim.whatif.collector import collector_paused
+
+
+def test_it_rests_within_and_goes_on_after_a_failure():
+    seen = []
+
+    def fail():
+        with collector_paused():
+            seen.append(gc.isenabled())
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        fail()
+    assert (seen, gc.isenabled()) == ([False], True)
+
+
+def test_who_had_switched_it_off_finds_it_off():
+    gc.disable()
+    try:
+        with collector_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_reading_lets_it_rest(monkeypatch, tmp_path):
+    def read_history(*_):
+        raise ValueError(f"collector is on: {gc.isenabled()}")
+
+    monkeypatch.setattr(answers, "read_history", read_history)
+    with pytest.raises(ValueError, match="collector is on: False"):
+        answers.read(tmp_path / "jobs.txt", None, answers.Span(), False, None, answers.Dialect(), None)
