@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,6 +164,14 @@ class LiveBridge:
         """Until so many more good cycles have passed."""
         goal = self.rounds() + count
         wait_until(lambda: self.rounds() >= goal, timeout_s, f"{count} cycles\n{self.log()[-2000:]}")
+
+    def wait_for_ends(self, jobs: Iterable[str], timeout_s: float = 60) -> None:
+        """Until the ledger says of all these jobs that they have ended: accounting may tell it some cycles later."""
+        wanted = set(jobs)
+        wait_until(
+            lambda: {job for job, one in self.ledger().items() if one.state == "ended"} >= wanted,
+            timeout_s, f"{len(wanted)} jobs have ended in the ledger\n{self.log()[-2000:]}",
+        )  # fmt: skip
 
     def ledger(self) -> dict[str, LedgerJob]:
         """The ledger by job label."""

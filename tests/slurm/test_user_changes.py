@@ -84,8 +84,9 @@ def test_hostile_names_and_comments_start_like_any_other_and_speak_for_no_other_
         honest = slurm.burst(10, "-N2", "-n4", "-t1", script="sleep 2", user="bob")
         assert len(hostile) == len(lines)
         slurm.wait_for_state([*hostile, *honest], "COMPLETED", 90)
-        ledger, ran = bridge.ledger(), slurm.sacct([*hostile, *honest])
-        assert len(ran) == len(hostile) + len(honest)
+        jobs = [*hostile, *honest]
+        wait_until(lambda: len(slurm.sacct(jobs)) == len(jobs), 60, "accounting has all")
+        ledger, ran = bridge.ledger(), slurm.sacct(jobs)
         placed = {job: ledger[job].nodes for job in ran if ledger[job].nodes}
         assert {job: ran[job].nodes for job in placed} == placed
         left = ran.keys() - placed.keys()
