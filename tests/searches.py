@@ -55,6 +55,23 @@ class Ablated(Lookahead):
         found.reservations = NEVER if reservations is None else reservations
 
 
+class Priced(Lookahead):
+    """`lookahead` that shows its prices."""
+
+    def weights(self, count: int) -> Reals:
+        """What a second costs of each of `count` queued jobs, by queue position, as the last round had it."""
+        return weights(self._search, count)
+
+    def prices(self, site: Site, start_s: int) -> Reals:
+        """What it costs to start each queued job at a second, by queue position, without a bound."""
+        return prices(site, self._search, self._objective, start_s)
+
+    @property
+    def aged_s(self) -> float:
+        """See `Price.aged_s`."""
+        return float(self._objective.aged_s)
+
+
 class Moving(Ablated):
     """`lookahead` whose search makes the moves of a study.
 

@@ -51,7 +51,6 @@ LEFT = {
     "unit/cpsched/dispatchers/cp/test_kit.py": 2,
     "unit/cpsched/dispatchers/cp/test_sat.py": 3,
     "unit/cpsched/dispatchers/cp/test_stairs.py": 2,
-    "unit/cpsched/dispatchers/lookahead/test_dispatcher.py": 3,
     "unit/cpsched/dispatchers/slurm/test_advised.py": 1,
     "unit/cpsched/kernels/test_baseline.py": 2,
     "unit/cpsched/test_policy.py": 1,

@@ -51,14 +51,19 @@ def typical_area(site: Site, search: Search, least_s: float) -> float:
 
 
 @inner
-def area_sums(site: Site, search: Search, objective: Price) -> tuple[float, float]:
-    """The sums over the queue of r^`r` E^`e` and of r E."""
-    jobs, queue, expected, own, area = site.jobs, site.queue, search.queued.expected, 0.0, 0.0
+def weigh_alone(site: Site, search: Search, objective: Price) -> tuple[float, float]:
+    """Make the weight of every queued job r^`r` E^`e` (1 + `flat` A / (r E)): what a second costs for its own sake.
+
+    Returns the sums over the queue of these weights and of r E. The queue must not be empty.
+    """
+    jobs, queue, least_s, own, area = site.jobs, site.queue, objective.least_s, 0.0, 0.0
+    weight, expected = search.queued.weight, search.queued.expected
+    flat = objective.flat * typical_area(site, search, least_s) if objective.flat > 0.0 else 0.0
     for i in range(site.queued):
         slot = queue[i]
-        r = float(max(1, jobs.units[slot] * jobs.per_unit[slot, 0]))
-        E = max(expected[i], objective.least_s)
-        own += r**objective.r * E**objective.e
+        r, E = float(max(1, jobs.units[slot] * jobs.per_unit[slot, 0])), max(expected[i], least_s)
+        weight[i] = r**objective.r * E**objective.e * (1.0 + flat / (r * E))
+        own += weight[i]
         area += r * E
     return own, area
 
@@ -67,22 +72,18 @@ def area_sums(site: Site, search: Search, objective: Price) -> tuple[float, floa
 def weigh(site: Site, search: Search, objective: Price, site_weight: FixedReals) -> None:
     """Compute the price of a second, and the reserve in processors, of every queued job.
 
-    `site_weight` holds the site's factor by queue position; empty where the site has none.
+    `site_weight` holds the site's factor by queue position; empty where the site has none. The queue must not be empty.
     """
     jobs, queue, least_s = site.jobs, site.queue, objective.least_s
     weight, reserve, expected = search.queued.weight, search.queued.reserve, search.queued.expected
     units, per_unit, submit_s, pool = jobs.units, jobs.per_unit, jobs.submit_s, site.machine.pool
-    flat = objective.flat * typical_area(site, search, least_s) if objective.flat > 0.0 else 0.0
-    sums = area_sums(site, search, objective) if objective.area > 0.0 else (1.0, 1.0)
+    own, area = weigh_alone(site, search, objective)
     for i in range(site.queued):
         slot = queue[i]
         r, E = float(max(1, units[slot] * per_unit[slot, 0])), max(expected[i], least_s)
         W = float(site.now_s - submit_s[slot])
         age = powered(W / objective.aged_s, objective.ageing_power)
-        own = r**objective.r * E**objective.e * (1.0 + flat / (r * E))
-        if objective.area > 0.0:
-            own += objective.area * r * E * sums[0] / sums[1]
-        weight[i] = own * (1.0 + objective.ageing * age)
+        weight[i] = (weight[i] + objective.area * r * E * own / area) * (1.0 + objective.ageing * age)
         if len(site_weight):
             weight[i] *= site_weight[i]
         new_and_long = objective.reserve_above_s < E and objective.reserve_until_s > W

@@ -13,7 +13,7 @@ from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import snapshots
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties import reference
-from tests.searches import Ablated
+from tests.searches import Ablated, Priced
 
 
 def reference_plan(dispatcher, snapshot, reservations):
@@ -82,6 +82,17 @@ def test_more_search_costs_no_more(objective, snapshot):
         known = plan_s != NEVER
         costs.append(float((weight[known] * (plan_s[known] - snapshot.now_s)).sum()))
     assert costs[0] >= costs[1] >= costs[2]
+
+
+@tries(150)
+@given(snapshots(), st.sampled_from(sorted(OBJECTIVES)))
+def test_a_second_costs_what_the_row_says_and_more_with_age(snapshot, objective):
+    """The kernel against numpy."""
+    row, table, queue, dispatcher = OBJECTIVES[objective], snapshot.table, snapshot.queue, Priced(objective)
+    dispatcher.decide(snapshot)
+    new = row.weights(table.units[queue] * table.per_unit[queue, 0], table.estimate_s[queue])
+    age = 1 + row.ageing * ((snapshot.now_s - table.submit_s[queue]) / dispatcher.aged_s) ** row.ageing_power
+    assert dispatcher.weights(len(queue)) == pytest.approx(new * age)
 
 
 @tries(50)

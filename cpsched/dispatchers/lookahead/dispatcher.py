@@ -194,12 +194,14 @@ class Lookahead(Dispatcher):
     def _promise(self, snapshot: Snapshot, plan_s: IntArray) -> None:
         """Note what jobs are told for the first time, and forget those that start or are gone."""
         jobs, known, queue = snapshot.table.jobs, self._first_s, snapshot.queue
-        waiting = np.flatnonzero(plan_s != snapshot.now_s)
-        if not known.keys() - {jobs[slot].id for slot in queue[plan_s != NEVER].tolist()}:
-            waiting = np.flatnonzero((plan_s != snapshot.now_s) & (plan_s != NEVER))  # far fewer of a long queue
-        pairs = zip(queue[waiting].tolist(), plan_s[waiting].tolist(), strict=True)
-        told = ((id, known.get(id, start_s)) for id, start_s in ((jobs[slot].id, start_s) for slot, start_s in pairs))
-        self._first_s = {id: start_s for id, start_s in told if start_s != NEVER}
+        has_plan = plan_s != NEVER
+        pairs = zip(queue[has_plan].tolist(), plan_s[has_plan].tolist(), strict=True)
+        plans = {jobs[slot].id: start_s for slot, start_s in pairs}
+        self._first_s = {id: known.get(id, start_s) for id, start_s in plans.items() if start_s != snapshot.now_s}
+        lost = known.keys() - plans.keys()
+        if lost:  # gone, or waiting without a plan this time
+            ids = (jobs[slot].id for slot in queue[~has_plan].tolist())
+            self._first_s |= {id: known[id] for id in ids if id in lost}
 
     def _named_order(self) -> list[int]:
         """The order of the last round as job ids."""

@@ -11,7 +11,7 @@ from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
 from cpsched.planning import site_of
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
-from tests.searches import Ablated, Moving, prices, reverse, weights
+from tests.searches import Ablated, Moving, Priced, reverse
 
 HOUR = 3600
 
@@ -141,6 +141,17 @@ def test_the_last_order_is_remembered_and_survives_json(cluster):
     later = a_snapshot(cluster, [queue[2], queue[0], a_job(7, 3, a_request(cluster, 3), 10)])
     assert started(second.decide(later), later) == {2}
     assert second.memory() == {"order": [2, 0, 7], "first_s": {"0": 90, "7": 160}}
+
+
+def test_a_job_that_loses_its_plan_is_still_known_to_have_been_told_until_it_is_gone(cluster):
+    """One job at a time has a plan: a short one takes that of the wide one, and starts."""
+    running = [a_running(a_job(9, 2, a_request(cluster, 2), 50), ((0, 2),))]
+    wide, short, other = jobs_for(cluster, (4, 90, 0), (2, 30, 0), (4, 95, 0))
+    dispatcher, told = Ablated("af", horizon=1, covered=1, candidates=4), []
+    for queue in ([wide], [wide, short, other], [other]):
+        dispatcher.decide(a_snapshot(cluster, queue, running))
+        told.append(dispatcher.memory()["first_s"])
+    assert told == [{"0": 50}, {"0": 50}, {"2": 50}]
 
 
 def test_the_same_history_gives_the_same_decision(cluster):
@@ -319,9 +330,9 @@ def test_each_objective_has_one_row_that_says_all_of_it():
 
 def weights_of(objective, cluster, *shapes, now_s=0):
     """What a second costs of each queued job."""
-    jobs, lookahead = jobs_for(cluster, *shapes), Lookahead(objective)
+    jobs, lookahead = jobs_for(cluster, *shapes), Priced(objective)
     lookahead.decide(a_snapshot(cluster, jobs, now_s=now_s))
-    return weights(lookahead._search, len(jobs)).tolist()
+    return lookahead.weights(len(jobs)).tolist()
 
 
 def test_for_large_jobs_a_job_costs_its_area_and_half_the_typical_one_and_more_with_age(cluster):
@@ -362,16 +373,16 @@ def test_the_kernel_charges_what_the_formula_of_the_page_says(cluster, objective
     """Less what a start now costs; p2sf counts in hours."""
     now_s, row = 40 * HOUR, OBJECTIVES[objective]
     shapes = tuple((1 + i % 4, 500 + 700 * i * i, i * 5 * HOUR) for i in range(8))
-    snapshot, lookahead = a_snapshot(cluster, jobs_for(cluster, *shapes), now_s=now_s), Lookahead(objective)
+    snapshot, lookahead = a_snapshot(cluster, jobs_for(cluster, *shapes), now_s=now_s), Priced(objective)
     lookahead.decide(snapshot)
     areas = sorted(cores * walltime_s for cores, walltime_s, _ in shapes)
     of_queue = {
         "A": areas[6],
         "m": sum(walltime_s**row.e for _, walltime_s, _ in shapes) / sum(areas),
-        "L": lookahead._objective.aged_s / (row.aged_by or 1),
+        "L": lookahead.aged_s / (row.aged_by or 1),
     }
     for later_s in (1, 3 * HOUR, 50 * HOUR):
-        found = prices(site_of(snapshot), lookahead._search, row.compiled(), now_s + later_s)
+        found = lookahead.prices(site_of(snapshot), now_s + later_s)
         wanted = []
         for r, E, submit_s in shapes:
             then, now = (cost_of(row.formula, r, E, now_s - submit_s, s, **of_queue) for s in (later_s, 0))
