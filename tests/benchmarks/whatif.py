@@ -2,7 +2,8 @@
 
 `python -m tests.benchmarks.whatif [TRACE]...`: the tables of docs/studies/whatif-fidelity.md. Each trace is replayed
 "as was", with Slurm's default parameters, on the system that `cpsched whatif` takes or guesses.
-`--jobs 100000` measures time and memory at made-up accounting of that many jobs instead.
+`--jobs 100000` measures time and memory at made-up accounting of that many jobs instead; with `--most-s 600` each
+replay ends after so many CPU seconds, and how far it came is told.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cpsched_sim.cluster.replay import Progress
 from cpsched_sim.experiment import Setup
 from cpsched_sim.traces.dialect import PLAIN
 from cpsched_sim.whatif.answers import read
@@ -103,7 +105,25 @@ units: { rule: cores }
 """
 
 
-def measured(count: int, text: str) -> Iterator[str]:
+class Enough(Exception):
+    """A replay took as long as it may: `ended` of its jobs are over, at `at_s` of its CPU seconds."""
+
+    def __init__(self, ended: int, total: int, at_s: float) -> None:
+        super().__init__(f"{ended / total:.1%} of its jobs in {at_s:.0f} CPU s, not finished")
+
+
+def within(most_s: float) -> Progress:
+    """A progress that raises `Enough` after so many CPU seconds."""
+    began = time.process_time()
+
+    def told(ended: int, total: int) -> None:
+        if (at_s := time.process_time() - began) > most_s:
+            raise Enough(ended, total, at_s)
+
+    return told
+
+
+def measured(count: int, text: str, most_s: float) -> Iterator[str]:
     """Time and memory of reading, and of one replay, at made-up accounting."""
     with tempfile.TemporaryDirectory() as folder:
         jobs, system = Path(folder) / "jobs.txt", Path(folder) / "system.yaml"
@@ -114,7 +134,11 @@ def measured(count: int, text: str) -> Iterator[str]:
         yield f"{count:,} jobs: read in {time.process_time() - began:.1f} CPU s, {_peak_mb():,} MB"
         for each in filter(None, text.split(",")):
             began = time.process_time()
-            replayed = replay_window(window, Setup(Case.parse(each).spec).build(window.jobs))
+            try:
+                replayed = replay_window(window, Setup(Case.parse(each).spec).build(window.jobs), False, within(most_s))
+            except Enough as enough:
+                yield f"  {each}: {enough}, {_peak_mb():,} MB"
+                continue
             took_s = time.process_time() - began
             wait_s = (replayed.start_s - replayed.arrival_s)[window.judged].mean()
             done = f"{took_s:.1f} CPU s, {replayed.rounds:,} rounds, mean wait {wait_s:,.0f} s"
@@ -130,8 +154,9 @@ if __name__ == "__main__":
     parser.add_argument("traces", nargs="*", default=[])
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--with", dest="cases", default="slurm,easy,lookahead")
+    parser.add_argument("--most-s", type=float, default=float("inf"))
     asked = parser.parse_args()
-    told = measured(asked.jobs, asked.cases) if asked.jobs else (
+    told = measured(asked.jobs, asked.cases, asked.most_s) if asked.jobs else (
         line for name in asked.traces or FILES for line in rows(name))  # fmt: skip
     for line in told:
         print(line, flush=True)

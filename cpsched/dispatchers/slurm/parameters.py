@@ -161,6 +161,20 @@ def parameters_of_config(text: str) -> str:
     return "" if value == "(null)" else value
 
 
+def changed(text: str, given: str) -> str:
+    """A value of `SchedulerParameters` with what another one gives in place of its own; the rest stays.
+
+    >>> changed("bf_interval=60,defer,bf_window=2880", "BF_Interval=30")
+    'defer,bf_window=2880,BF_Interval=30'
+    """
+    names = {_name_of(word) for word in given.split(",")}
+    return ",".join([*(word for word in text.split(",") if word.strip() and _name_of(word) not in names), given])
+
+
+def _name_of(word: str) -> str:
+    return word.partition("=")[0].strip().lower()
+
+
 def _number(name: str, value: str) -> int:
     if not re.fullmatch(r"-?\d{1,18}", value):
         raise InvalidValue(name, value, _rule(name))

@@ -18,8 +18,10 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 
+from cpsched.dispatchers.slurm.parameters import changed, parameters_of_config
 from cpsched.errors import InvalidValue, require
 from cpsched.policy_spec import PolicySpec, setting_names
+from cpsched_sim.files import read_json
 from cpsched_sim.oracle import SIMULATED
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.systems.system import SystemFile
@@ -30,7 +32,7 @@ TWIN = "slurm"
 ALSO_CALLED = {"advise": "advised", "control": "lookahead"}
 """The bridge's modes, and the dispatchers that stand for them."""
 CHANGES = ("add-nodes", "like", "remove-partition", "into", "walltimes", "policy")
-SEARCH_SEEDS = "seed"
+SEARCH_SEEDS, PARAMETERS = "seed", "scheduler_parameters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +169,18 @@ def cases_of(
 
 
 def with_config(case: Case, config: Path | None) -> Case:
-    """The case with Slurm's own parameters from a file, where its dispatcher has them and nobody said otherwise."""
-    settings = case.spec.dispatcher_settings
+    """The case with Slurm's own parameters from a file, where its dispatcher has them and the case names no file.
+
+    Parameters that the case gives itself stand in place of the file's; the others are the file's. Raises what
+    `read_json` and `parameters_of_config` raise.
+    """
+    settings = dict(case.spec.dispatcher_settings)
     names = setting_names(SIMULATED.dispatchers.find(case.spec.dispatcher))
-    if config is None or "config_file" not in names or {"config_file", "scheduler_parameters"} & settings.keys():
+    if config is None or "config_file" not in names or "config_file" in settings:
         return case
-    return replace(case, spec=replace(case.spec, dispatcher_settings={**settings, "config_file": str(config)}))
+    if (given := settings.get(PARAMETERS)) is None:
+        settings["config_file"] = str(config)
+    else:
+        text = str(read_json("config_file", str(config), text=True))
+        settings[PARAMETERS] = changed(parameters_of_config(text), given)
+    return replace(case, spec=replace(case.spec, dispatcher_settings=settings))

@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched_sim.whatif.blocks import DRAWS, Blocks, interval, joined
-from cpsched_sim.whatif.cases import Case, cases_of
+from cpsched_sim.whatif.cases import Case, cases_of, with_config
 from cpsched_sim.whatif.fidelity import judged
 from cpsched_sim.whatif.figures import FIGURES, Facts, Made, figures_of, in_use, real
 from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN, TOLD, gains, losers
@@ -189,6 +189,22 @@ def test_options_of_the_command_line_become_cases():
     assert [(case.spec.dispatcher, dict(case.changes)) for case in found] == [
         ("easy", {}), ("slurm", {}), ("slurm", {"policy": "p.yaml"}), ("slurm", {"add-nodes": "2", "like": "a1"}),
     ]  # fmt: skip
+
+
+def test_parameters_of_a_case_stand_in_place_of_the_configurations_own_and_the_others_stay(tmp_path):
+    config = tmp_path / "config.txt"
+    config.write_text(
+        "SchedulerType = sched/backfill\nSchedulerParameters = bf_interval=60,bf_max_job_test=900,defer\n"
+    )
+    told = {text: with_config(Case.parse(text), config).spec.dispatcher_settings
+            for text in ("slurm", "scheduler_parameters=BF_interval=7", "advise", "easy")}  # fmt: skip
+    assert told == {
+        "slurm": {"config_file": str(config)},
+        "scheduler_parameters=BF_interval=7": {"scheduler_parameters": "bf_max_job_test=900,defer,BF_interval=7"},
+        "advise": {"config_file": str(config)}, "easy": {},
+    }  # fmt: skip
+    with pytest.raises(InvalidValue, match="config_file"):
+        with_config(Case.parse("scheduler_parameters=defer"), tmp_path / "none.txt")
 
 
 @pytest.mark.parametrize("text", ["add-nodes=none", "walltimes=2", "into=main", "like=a", "walltimes=", "easy 'x"])

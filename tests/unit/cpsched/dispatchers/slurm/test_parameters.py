@@ -8,6 +8,7 @@ from cpsched.dispatchers.slurm.parameters import (
     NO_EFFECT,
     NOT_MODELLED,
     SchedulerParameters,
+    changed,
     parameters_of_config,
     read_parameters,
 )
@@ -72,6 +73,14 @@ def test_a_loop_may_be_switched_off(name):
 def test_what_slurm_would_not_take_is_refused(text):
     with pytest.raises(InvalidValue, match=text.split("=", maxsplit=1)[0]):
         read_parameters(text)
+
+
+def test_given_parameters_replace_those_of_the_same_name_alone():
+    assert (
+        changed("bf_interval=60,,defer,bf_window=2880", "BF_Interval=30 ,defer")
+        == "bf_window=2880,BF_Interval=30 ,defer"
+    )
+    assert changed("", "defer") == "defer"
 
 
 def test_no_name_is_in_two_lists():
