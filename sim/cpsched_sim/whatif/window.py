@@ -191,8 +191,9 @@ def window_of(
     notes += [line for line in history.reader.tally.lines() if line.startswith(("in ", "cut ", "ignored ", "broken"))]
     if site is not None:
         site, jobs = site.assigned(jobs)
-    columns = np.array([draft[2:] for draft in drafts], np.int64).reshape(len(drafts), 4)
-    roles, leaves, fixed, real = (np.ascontiguousarray(columns[:, at]) for at in range(4))
+    roles, leaves, fixed, real = (
+        np.fromiter((draft[at] for draft in drafts), np.int64, len(drafts)) for at in (2, 3, 4, 5)
+    )
     return Window(
         shown(history.path.name), system, dict(history.header), from_s, to_s, history.epoch_s, zone, jobs,
         [draft[1] for draft in drafts], roles, leaves, fixed, real, site, guessed,

@@ -114,6 +114,13 @@ def test_bf_max_job_test():
     assert started("bf_max_job_test=2", [WIDE, small(2), small(3)]) == [2]
 
 
+def test_after_a_backfill_that_started_jobs_and_that_a_limit_cut_short_another_is_due():
+    snapshot = a_snapshot(a_cluster(), [WIDE, small(2), small(3)], [HELD])
+    again_s = {text: SlurmDispatcher(text).decide(snapshot, "starts").again_s
+               for text in ("bf_max_job_test=2", "bf_max_job_test=3", "bf_max_job_user=2")}  # fmt: skip
+    assert again_s == {"bf_max_job_test=2": 30, "bf_max_job_test=3": None, "bf_max_job_user=2": 30}
+
+
 def test_bf_max_job_start():
     assert started("bf_max_job_start=1", [WIDE, small(2), small(3)]) == [2]
 
