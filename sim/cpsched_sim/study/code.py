@@ -47,19 +47,19 @@ def code_of(dispatcher: str, predictor: str, known: Catalogues) -> str:
 
 def code_of_reader(home: str) -> str:
     """The digest of a module that reads a trace, and of what it imports beyond the shared part."""
-    files, libraries, shared = _shared()
+    files, libraries, shared = shared_files()
     _follow(home, True, _beside(home), files, libraries, {*shared, *TELLING})
     return _digest({name: path for name, path in files.items() if name not in shared}, ())
 
 
 def _code_of(*homes: str) -> str:
-    files, libraries, shared = _shared()
+    files, libraries, shared = shared_files()
     for home in homes:
         _follow(home, True, _beside(home), files, libraries, {*shared, *TELLING})
     return _digest(files, libraries)
 
 
-def _shared() -> tuple[dict[str, Path], set[str], frozenset[str]]:
+def shared_files() -> tuple[dict[str, Path], set[str], frozenset[str]]:
     """Files by module and libraries of the shared part, to which others may be added; and its modules."""
     files: dict[str, Path] = {}
     libraries: set[str] = set()

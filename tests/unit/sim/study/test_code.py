@@ -11,7 +11,7 @@ from cpsched_sim.oracle import SIMULATED
 from cpsched_sim.study import code
 from cpsched_sim.study.bare import bare
 from cpsched_sim.study.campaign import campaign_of
-from cpsched_sim.study.code import READERS, TELLING, _shared, code_of, code_of_reader
+from cpsched_sim.study.code import READERS, TELLING, code_of, code_of_reader, shared_files
 from cpsched_sim.study.deciding import decide
 from cpsched_sim.traces import record, swf
 from tests.patience import ENOUGH_S
@@ -109,7 +109,7 @@ def test_figures_are_the_same_without_the_modules_that_only_tell_them(tmp_path):
 
 
 def test_the_shared_part_has_what_replays_and_none_of_what_shows_serves_or_reads():
-    _, _, shared = _shared()
+    _, _, shared = shared_files()
     assert {
         "cpsched.fit", "cpsched.metrics", "cpsched.idle", "cpsched_sim.cluster.replay", "cpsched_sim.experiment",
         "cpsched_sim.study.deciding", "cpsched_sim.tuning.windows", "cpsched_sim.workloads.lublin",
