@@ -61,7 +61,7 @@ def photograph(url: str) -> None:
         ("page-nodes", False, "nodes?sort=state", 700),
         ("page-wall", True, "wall", 720),
         ("page-job", False, "job", 700),
-        ("page-when", False, "when?time=2:00:00&nodes=4&cores=16", 760),
+        ("page-when", False, "when?time=2:00:00&nodes=4&cores=16", 900),
     ):
         with chromium(1280, height, dark) as driver:
             driver.get(url + (f"jobs/{_waiting(url)}" if path == "job" else path))
