@@ -8,6 +8,7 @@ from pathlib import Path
 
 from docs.scripts import (
     api,
+    benchmark,
     catalogue,
     exporter,
     family,
@@ -38,6 +39,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "figures": figures.figures,
     "exporter": exporter.table_text,
     "api": api.tables,
+    "benchmark": benchmark.table,
     "reference": reference.faces,
     "reasons": reasons.tables,
     "releases": releases.tested,

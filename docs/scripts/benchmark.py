@@ -1,0 +1,23 @@
+"""The table of the benchmark's landed results, `studies/benchmark/results.jsonl`."""
+
+from __future__ import annotations
+
+import json
+
+from cpsched_sim.study import benchmark
+from cpsched_sim.study.campaign import Case
+from cpsched_sim.study.running import row_of
+from cpsched_sim.study.store import Kept
+from docs.scripts.papers.spreads import STUDIES
+
+FILE = STUDIES / "benchmark" / "results.jsonl"
+
+
+def table() -> str:
+    """What `cpsched benchmark` prints of these results."""
+    lines = map(json.loads, FILE.read_text(encoding="utf-8").splitlines())
+    rows = [
+        row_of(Case(line["labels"], {}, line["inputs"]), Kept(line["inputs"], line["result"], line["made"]))
+        for line in lines
+    ]
+    return benchmark.table(benchmark.suite(), rows).rstrip()
