@@ -143,11 +143,12 @@ class Runner:
 
 
 def _tell(pipe: int) -> None:
-    """Write down which modules of the project are imported to their end, and go."""
+    """Write down which modules of the project are imported to their end, with the packages they are in, and go."""
+    half = {name for name, module in sys.modules.items() if getattr(module.__spec__, "_initializing", False)}
     done = [
         name
-        for name, module in sys.modules.items()
-        if name.partition(".")[0] in PROJECT and not getattr(module.__spec__, "_initializing", False)
+        for name in sys.modules
+        if name.partition(".")[0] in PROJECT and not any(f"{name}.".startswith(f"{each}.") for each in half)
     ]
     os.write(pipe, "\n".join(done).encode())
     os._exit(0)

@@ -124,7 +124,7 @@ class Advising:
 def _settled(advice: Advice, name: str, jobs: Mapping[str, Record]) -> Outcome | None:
     """What becomes of advice about which nothing is to be told; None: it is to be told."""
     record = jobs.get(name)
-    if record is None or not may_have_points(name, record):
+    if record is None or not may_have_points(record):
         if not advice.points:
             return Outcome(advice.id, "done", "does not wait")
         return Outcome(advice.id, "refused", "does not wait any more")

@@ -39,10 +39,9 @@ def points_of(record: Record) -> int:
     return int(texts_of(record, "Resource_List").get(POINTS, "0"))
 
 
-def may_have_points(name: str, record: Record) -> bool:
+def may_have_points(record: Record) -> bool:
     """Whether a record is one that waits in PBS's list: a job, or a whole array, begun or not."""
-    state = record.get("job_state")
-    return state in WAITING or (ids.is_array(name) and state == BEGUN)
+    return str(record.get("job_state")) in WAITING | {BEGUN}
 
 
 def ranks_of(
@@ -56,7 +55,7 @@ def ranks_of(
     subjobs = _waiting_subjobs(jobs, numbers)
     found = []
     for name, record in jobs.items():
-        if not may_have_points(name, record) or ids.parent_of(name) is not None:
+        if not may_have_points(record) or ids.parent_of(name) is not None:
             continue
         try:
             points = points_of(record)

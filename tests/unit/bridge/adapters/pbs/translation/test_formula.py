@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched_bridge.adapters.pbs.translation.formula import Formula, NotComputable, terms_of
+from cpsched_bridge.adapters.pbs.translation.formula import MOST_SIGNS, Formula, NotComputable, terms_of
 
 JOB = {
     "Priority": "12",
@@ -30,13 +30,20 @@ def value(text: str) -> float:
         ("1000 if ncpus >= 4 else 1", 1000),
         ("-ncpus + +accrue_type", -2),
         ("ngpus * 5", 0),
+        ("floor(2.7) + 10 * ceil(2.2) + 100 * round(2.6)", 332),
+        ("log10(1000) + 10 * log2(8) + 100 * exp(0) + 1000 * log(1)", 133),
+        ("pow(2, 3) + 10 * int(-2.5) + 100 * float(3) + fabs(-0.5)", 288.5),
+        ("(1 if ncpus < 4 else 2) + (10 if ncpus <= 4 else 20) + (100 if ncpus == 4 else 200)", 112),
+        ("(1 if ncpus > 4 else 2) + (10 if ncpus >= 4 else 20) + (100 if ncpus != 4 else 200)", 212),
     ],
 )
 def test_a_formula_is_computed_as_pbs_does_it(text: str, found: float) -> None:
     assert value(text) == pytest.approx(found)
 
 
-@pytest.mark.parametrize("text", ["1 / ngpus", "log(ngpus)", "note + 1 / 0", "10.0 ** 1000", "sqrt(1, 2)"])
+@pytest.mark.parametrize(
+    "text", ["1 / ngpus", "log(ngpus)", "note + 1 / 0", "10.0 ** 1000", "1e308 * 10", "sqrt(-1)", "sqrt(1, 2)"]
+)
 def test_a_value_that_cannot_be_computed_is_0(text: str) -> None:
     assert value(text) == 0
 
@@ -53,6 +60,8 @@ def test_a_value_that_cannot_be_computed_is_0(text: str) -> None:
         ("'a' * 10", "is no arithmetic"),
         ("ncpus << 40", "is no arithmetic"),
         ("1 < ncpus < 3", "is no arithmetic"),
+        ("not ncpus", "is no arithmetic"),
+        ("~ncpus", "is no arithmetic"),
         ("ncpus +", "is no arithmetic"),
         ("", "is no arithmetic"),
         ("(" * 900, "is no arithmetic"),
@@ -62,6 +71,19 @@ def test_a_value_that_cannot_be_computed_is_0(text: str) -> None:
 def test_a_formula_that_is_not_known_outside_of_pbs_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(NotComputable, match=why):
         Formula.of(text)
+
+
+def test_the_longest_formula_is_read() -> None:
+    assert value("1".ljust(MOST_SIGNS)) == 1
+
+
+def test_what_neither_job_nor_queue_says_is_0() -> None:
+    formula = Formula.of("accrue_type + job_priority + queue_priority + eligible_time + ncpus")
+    assert formula.value(terms_of(formula, {}, {})) == 0
+
+
+def test_functions_are_no_terms() -> None:
+    assert Formula.of("min(ncpus, 2) + max(mem, 1)").names == {"ncpus", "mem"}
 
 
 @pytest.mark.parametrize(
