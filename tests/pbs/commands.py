@@ -91,14 +91,16 @@ def _altered(server: Server, some: Sequence[str], points: int) -> str:
 def _managed(server: Server, words: str) -> str:
     """One directive of qmgr."""
     if "&" in words:
-        raise Refused(1, f"qmgr: Syntax error\n{words}\n{' ' * words.index('&')}^")
+        at = " " * words.index('"')
+        raise Refused(4, f"qmgr: Syntax error\n{words}\n{at}^")
     if words == "list resource":
         return printing.RESOURCES
     if words == "list sched":
         return printing.SCHEDULERS
     if found := _SET_QUEUE.fullmatch(words):
         if found[1] not in server.queues:
-            raise Refused(153, f"qmgr obj={found[1]} svr=default: Unknown queue ")
+            words = f"qmgr obj={found[1]} svr=default: Unknown queue\nqmgr: Error (15018) returned from server"
+            raise Refused(170, words)
         server.queues[found[1]].started = found[2] == "True"
     elif found := _SET_VALUE.fullmatch(words):
         server.values[found[1]] = found[2]

@@ -113,9 +113,9 @@ def vnodes(server: Server) -> str:
     """pbsnodes -av -F json."""
     shown: dict[str, Any] = {"vm": a_vnode(server, "vm", "free", Counter(), Counter(), [])}
     for name, vnode in server.vnodes.items():
-        shown[name] = a_vnode(
-            server, name, server.states(name), vnode.has, server.used(name), [job.id for job in server.on(name)]
-        )
+        on = [job.id for job in server.on(name)]
+        on += [vnode.left] if vnode.left and vnode.left not in on else []
+        shown[name] = a_vnode(server, name, server.states(name), vnode.has, server.used(name), on)
     return answer(server, "nodes", shown)
 
 

@@ -1,7 +1,7 @@
 """A PBS server that is not there: jobs, queues, vnodes, PBS's own scheduler, and the accounting log.
 
-It refuses what OpenPBS 23.06 refuses, and no more. `qrun` runs a job that is held, beyond a limit, or onto a vnode
-without room; whoever watches over the bridge finds such a start in `wrongs`.
+It refuses what OpenPBS 23.06 refuses, and no more. `qrun` runs a job that is held, beyond a limit, onto a vnode without
+room or one that is offline; whoever watches over the bridge finds such a start in `wrongs`.
 """
 
 from __future__ import annotations
@@ -73,16 +73,21 @@ class Job:
         """What its select asks for, chunk by chunk; amounts of memory in KiB."""
         return list(chunks_of(self.select))
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether it wants its vnodes for itself."""
+        return bool({"excl", "exclhost"} & set(self.place.split(":")))
+
 
 @dataclass
 class Vnode:
-    """A vnode; `stale` is left by a `qrun` that was refused for a job that wanted it alone."""
+    """A vnode. A job that wanted it alone, and of which another chunk was refused, is `left` until it has run there."""
 
     name: str
     has: Amounts
     host: str = "vm"
     offline: bool = False
-    stale: bool = False
+    left: str = ""
 
 
 @dataclass
@@ -232,10 +237,10 @@ class Server:
         if not ID.match(id):
             raise Refused(1, f"qrun: illegally formed job identifier: {id}")
         job = self.jobs.get(id)
+        if "[]" in id or (job is None and re.sub(r"\[\d+\]", "[]", id) in self.jobs):
+            raise Refused(2, f"qrun: Invalid request {id}")
         if job is None:
             raise Refused(2, f"qrun: Unknown Job Id {id}")
-        if "[]" in id:
-            raise Refused(2, f"qrun: Invalid request {id}")
         if job.state not in WAITS:
             raise Refused(2, f"qrun: Request invalid for state of job {id}")
         placed = placed_of(where)
@@ -248,14 +253,21 @@ class Server:
         self._start(job, placed)
 
     def _check_vnodes(self, job: Job, placed: Placed) -> None:
-        for name in {name for name, _ in placed}:
+        """Chunk by chunk, whether other jobs keep a vnode that somebody has alone; of a refusal nothing is undone."""
+        taken: list[str] = []
+        for name, _ in placed:
             vnode = self.vnodes[name]
-            if vnode.offline or vnode.stale or self._is_alone(name):
-                raise Refused(2, f"qrun: Resource temporarily unavailable {job.id}")
-            if "excl" in job.place.split(":") and self.on(name):
-                vnode.stale = True
+            others = [each for each in self.on(name) if each is not job]
+            if vnode.offline:
+                self.wrongs.append(f"{job.id} is run onto {name}, which is offline")
+            if job.is_alone and others:
                 self.wrongs.append(f"{job.id} wants {name} alone, and is run onto it beside others")
+            kept = self._is_alone(name) or (job.is_alone and name in taken)
+            if (kept and others) or vnode.left not in ("", job.id):
+                for each in taken if job.is_alone else ():
+                    self.vnodes[each].left = job.id
                 raise Refused(2, f"qrun: Resource temporarily unavailable {job.id}")
+            taken.append(name)
 
     def move(self, id: str, queue: str) -> None:
         """qmove."""
@@ -263,6 +275,8 @@ class Server:
             raise Refused(170, f"qmove: Unknown queue {id}")
         if id not in self.jobs:
             raise Refused(153, f"qmove: Unknown Job Id {id}")
+        if "[" in id and "[]" not in id:
+            raise Refused(156, f"qmove: Invalid request {id}")
         if self.jobs[id].state not in WAITS or self.jobs[id].started:
             raise Refused(168, f"qmove: Request invalid for state of job {id}")
         self.looks = True
@@ -275,9 +289,9 @@ class Server:
         if job is None:
             raise Refused(153, f"qalter: Unknown Job Id {id}")
         if "[" in id and "[]" not in id:
-            raise Refused(2, f"qalter: Invalid request {id}")
+            raise Refused(156, f"qalter: Invalid request {id}")
         if job.state in RUNS:
-            raise Refused(158, f"qalter: Cannot modify attribute while job running  Resource_List.cpsched_points {id}")
+            raise Refused(167, f"qalter: Cannot modify attribute while job running  Resource_List.cpsched_points {id}")
         if who == "bridge" and job.points_of == "admin" and job.points:
             self.wrongs.append(f"{id} has {job.points} points of an administrator, and gets {points}")
         for each in self._family(job):
@@ -302,11 +316,11 @@ class Server:
         """The states of a vnode."""
         vnode, used = self.vnodes[name], self.used(name)
         busy = used["ncpus"] >= vnode.has["ncpus"]
-        found = {"offline": vnode.offline, "job-busy": busy, "job-exclusive": vnode.stale or self._is_alone(name)}
+        found = {"offline": vnode.offline, "job-busy": busy, "job-exclusive": self._is_alone(name)}
         return ",".join(state for state, so in found.items() if so) or "free"
 
     def _is_alone(self, name: str) -> bool:
-        return any({"excl", "exclhost"} & set(job.place.split(":")) for job in self.on(name))
+        return bool(self.vnodes[name].left) or any(job.is_alone for job in self.on(name))
 
     def _parent(self, job: Job) -> Job | None:
         return self.jobs.get(re.sub(r"\[\d+\]", "[]", job.id)) if "[" in job.id and "[]" not in job.id else None
@@ -352,7 +366,7 @@ class Server:
             for name, vnode in self.vnodes.items()
             if self.states(name) == "free"
         }
-        if {"excl", "exclhost"} & set(job.place.split(":")):
+        if job.is_alone:
             free = {name: room for name, room in free.items() if not self.on(name)}
         placed: list[tuple[str, Amounts]] = []
         for chunk in job.chunks:
@@ -386,6 +400,9 @@ class Server:
         job.run_count, job.exit_status = job.run_count + 1, status
         self._write(kind, job)
         self.looks = True
+        for name, _ in job.placed:
+            if self.vnodes[name].left == job.id:
+                self.vnodes[name].left = ""
         job.placed, job.substate = (), 10
         if kind == "R":
             job.state = "Q"

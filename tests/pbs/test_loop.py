@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 
+from cpsched_bridge.adapters.pbs.backend import PbsBackend
 from tests.pbs.commands import Fault
 from tests.pbs.server import RUNS, Refused, Server
 from tests.pbs.world import LEFT, QUEUE, World
@@ -118,6 +119,26 @@ def test_a_vnode_that_is_offline_gets_nothing(world):
     assert not [argv for argv in told(world)[1:] if "vm[0]" in argv[2]]
 
 
+def test_a_vnode_that_an_operators_refused_start_left_taken_gets_nothing_and_the_doctor_names_it(world):
+    server = world.server
+    resident, alone = server.submit(queue=LEFT), server.submit("2:ncpus=1", queue=LEFT, place="pack:excl", holds="u")
+    server.run(resident, "(vm[0]:ncpus=1)")
+    with pytest.raises(Refused, match="temporarily unavailable"):
+        server.run(alone, "(vm[0]:ncpus=1)+(vm[0]:ncpus=1)")
+    server.delete(resident)
+    server.wrongs.clear()
+    for _ in range(9):
+        server.submit("1:ncpus=2", runs_s=3, queue=QUEUE)
+    cycles(world, 20)
+    assert set(server.jobs) == {alone}
+    assert not [argv for argv in told(world)[1:] if "vm[0]" in argv[2]]
+    backend = PbsBackend(world.commands, (QUEUE,), LEFT)
+    assert next(each.detail for each in backend.checks() if each.name == "vnodes").startswith("vm[0]: job-exclusive")
+    server.run(alone, "(vm[0]:ncpus=1)+(vm[0]:ncpus=1)")
+    server.tick(12)
+    assert server.states("vm[0]") == "free"
+
+
 def test_a_start_whose_answer_is_lost_is_not_repeated(world):
     world.commands.faults.append(Fault(lambda argv: argv[0] == "qrun", "late"))
     job = world.server.submit(runs_s=5, queue=QUEUE)
@@ -214,6 +235,7 @@ def test_what_the_stand_in_refuses_has_pbss_words():
         (job, "(vm[0]:ncpus=1)", "qrun: Request invalid for state of job 0.vm"),
         (array, "(vm[0]:ncpus=1)", "qrun: Invalid request 1[].vm"),
         ("9.vm", "(vm[0]:ncpus=1)", "qrun: Unknown Job Id 9.vm"),
+        ("1[9].vm", "(vm[0]:ncpus=1)", "qrun: Invalid request 1[9].vm"),
         ("x;y", "(vm[0]:ncpus=1)", "qrun: illegally formed job identifier: x;y"),
         ("1[0].vm", "(vm[9]:ncpus=1)", "qrun: Unknown node  (vm[9]:ncpus=1)"),
     ):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import fnmatch
 import getpass
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cpsched.errors import printable
 from cpsched_bridge.adapters.pbs.records import Reading, Record, all_of, text_of
 from cpsched_bridge.adapters.pbs.translation.formula import POINTS, Formula, NotComputable
+from cpsched_bridge.adapters.pbs.translation.jobs import WAITING
 from cpsched_bridge.adapters.pbs.translation.machine import states_of
 from cpsched_bridge.adapters.pbs.translation.observation import CLAIM
 from cpsched_bridge.adapters.pbs.translation.queues import is_true, managed
@@ -153,19 +154,24 @@ def _threshold(seen: Reading) -> Check:
 
 
 def _stale_vnodes(seen: Reading) -> Check:
-    """Vnodes that PBS keeps for one job alone, and that have none: PBS leaves them so until its server is restarted."""
+    """Vnodes that PBS keeps for a job that does not run: a `qrun` of several chunks was refused at a later one.
+
+    PBS shows the job there, also when it is deleted, until it has run there or the server restarts (OpenPBS 23.06.06).
+    """
     taken = {name: each for name, each in sorted(seen.vnodes.items()) if "job-exclusive" in states_of(each)}
-    stale = [name for name, each in taken.items() if not _has_jobs(each)]
-    words = f"{', '.join(printable(name) for name in stale[:5])}: job-exclusive, and without a job"
+    stale = [name for name, each in taken.items() if not _is_used(each, seen.jobs)]
+    words = f"{', '.join(printable(name) for name in stale[:5])}: job-exclusive, and without a job that runs"
     mend = "restart PBS's server when it suits: until then no job gets these vnodes"
     return Check(
         "vnodes", not stale, words if stale else "none is kept for a job that is not there", mend, required=False
     )
 
 
-def _has_jobs(vnode: Record) -> bool:
-    """Whether a vnode has jobs, or a reservation."""
-    return bool(all_of(vnode.get("jobs"))) or "resv-exclusive" in states_of(vnode)
+def _is_used(vnode: Record, jobs: Mapping[str, Record]) -> bool:
+    """Whether a vnode has a job that has begun, or a reservation."""
+    there = [jobs[name] for name in all_of(vnode.get("jobs")) if name in jobs]
+    begun = any(str(job.get("job_state")) not in WAITING for job in there)
+    return begun or "resv-exclusive" in states_of(vnode)
 
 
 def _history(server: Record) -> Check:

@@ -38,6 +38,7 @@ def test_each_waiting_job_of_the_queues_is_ranked_by_the_formula_without_its_poi
     ranks = {each.label: each for each in backend.ranks()}
     assert (ranks["0"].own - ranks["10"].own, ranks["0"].points, ranks["10"].points) == (10, 7, 0)
     assert {each.tier for each in ranks.values()} == {40}
+    assert (ranks["0"].id, ranks["0"].jobs) == (0, (0,))
     assert not any(each.fixed or each.hidden for each in ranks.values())
 
 
@@ -58,6 +59,28 @@ def test_values_from_1_on_are_told_as_they_are() -> None:
     site = a_site("100 * ncpus + cpsched_points")
     own = {each.label: each.own for each in site.backend().ranks()}
     assert own["10"] == 100 * int(site.wishes("10.vm")["ncpus"])
+
+
+def test_parts_below_1_do_not_count() -> None:
+    own = {each.label: each.own for each in a_site("20.7 + cpsched_points").backend().ranks()}
+    assert set(own.values()) == {20}
+
+
+@pytest.mark.parametrize(("priority", "own"), [("40", 40), (None, 1)])
+def test_the_queues_priority_is_a_tier_and_a_term(priority: str | None, own: int) -> None:
+    site = a_site("queue_priority + cpsched_points")
+    queue = site.seen.queues["managed"]
+    queue.pop("Priority", None)
+    if priority is not None:
+        queue["Priority"] = priority
+    (rank,) = (each for each in site.backend().ranks() if each.label == "0")
+    assert (rank.tier, rank.own) == (int(priority or 0), own)
+
+
+def test_a_record_whose_state_is_no_text_does_not_wait() -> None:
+    site = a_site()
+    site.seen.jobs["0.vm"]["job_state"] = {"Q": "Q"}
+    assert "0" not in {each.label for each in site.backend().ranks()}
 
 
 def test_an_array_that_has_begun_is_ranked_and_told_as_before() -> None:
@@ -237,8 +260,14 @@ def test_the_doctor_tells_of_a_vnode_that_pbs_keeps_for_a_job_that_is_not_there(
     assert checked(site)["vnodes"].ok
     site.seen.vnodes["vm[1]"]["state"] = "job-exclusive"
     check = checked(site)["vnodes"]
-    assert (check.ok, check.required, check.detail) == (False, False, "vm[1]: job-exclusive, and without a job")
-    site.seen.vnodes["vm[1]"]["jobs"] = "['4.vm']"
+    found = "vm[1]: job-exclusive, and without a job that runs"
+    assert (check.ok, check.required, check.detail) == (False, False, found)
+    site.seen.vnodes["vm[1]"]["jobs"] = ("0.vm", "999.vm")
+    assert not checked(site)["vnodes"].ok, "one waits, and the other is over: PBS lists both all the same"
+    site.seen.jobs["0.vm"]["job_state"] = "R"
+    assert checked(site)["vnodes"].ok
+    site.seen.jobs["0.vm"]["job_state"] = "Q"
+    site.seen.vnodes["vm[1]"]["state"] = "job-exclusive,resv-exclusive"
     assert checked(site)["vnodes"].ok
 
 
