@@ -68,13 +68,15 @@ class World:
         return self.calm()
 
     def advice_ends(self) -> list[str]:
-        """Jobs with the bridge's points when it has stopped in order, after it has advised some."""
+        """Jobs with the bridge's points when it has stopped in order, after it has advised some of those that come now.
+
+        Those that were there may still have points of a bridge that was killed, also when the next one is in control.
+        """
         self.server.down, self.commands.faults, self.commands.fuse.left = False, [], None
-        for at in range(8):
-            self.server.submit("1:ncpus=4", runs_s=60, queue=QUEUE, walltime_s=900 - 60 * at)
+        come = {self.server.submit("1:ncpus=4", 60, queue=QUEUE, walltime_s=900 - 60 * at) for at in range(8)}
         for _ in range(60):
             self.cycle()
-            if any(job.points_of == "bridge" and job.points for job in self.server.jobs.values()):
+            if any(job.points_of == "bridge" and job.points for job in self.server.jobs.values() if job.id in come):
                 self.counts["advised"] += 1
                 break
         self.stop()
