@@ -140,7 +140,9 @@ class World:
             self.bury()
             return None
         self.counts[report.result] += 1
-        if report.mode == "advise" and report.result == "ok" and not self.server.queues[QUEUE].started:
+        told = any(each.kind == "still_held" for each in report.happenings)
+        closed = not self.server.queues[QUEUE].started
+        if report.mode == "advise" and report.result == "ok" and closed and not told:
             self.server.wrongs.append("a bridge that advises leaves its queue closed")
         return report
 

@@ -107,6 +107,8 @@ class PbsBackend:
         """Queues of `_ours` that somebody else has opened since."""
         self._closed: set[str] | None = None
         """The managed queues that are closed by the last reading; None before the first."""
+        self._unanswered: set[str] = set()
+        """Queues of which nobody has answered, since the last reading, whether they were opened."""
 
     def waits_for(self) -> str | None:
         """See `Backend.waits_for`: commands need no beginning."""
@@ -114,6 +116,7 @@ class PbsBackend:
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         """See `Backend.observe`; nothing is ever pinned."""
+        self._unanswered = set()
         seen = self._reader.read()
         opened = self._note_queues(managed(seen.queues, self._queues))
         found = self._translator.observe(seen, self._look(seen))
@@ -209,7 +212,10 @@ class PbsBackend:
         return _each(job_ids, jobs, held)
 
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """See `Backend.hand_back`: a job whose queue is closed is moved to the queue for jobs that are left."""
+        """See `Backend.hand_back`: a job whose queue is closed is moved to the queue for jobs that are left.
+
+        Not where the queue is being opened and nobody answers: its jobs are free as soon as it is open.
+        """
         jobs, queues = self._now()
         moved: dict[str, Outcome] = {}
 
@@ -217,6 +223,8 @@ class PbsBackend:
             queue = queues.get(str(record.get("queue", "")))
             if queue is None or queue.started:
                 return Outcome(number, "done")
+            if queue.name in self._unanswered:
+                return Outcome(number, "unknown", f"queue {queue.name} may still be closed")
             if str(record.get("job_state", "Q")) not in "QHW":
                 return Outcome(number, "refused", f"is {record.get('job_state')}")
             whole = ids.parent_of(name) or name
@@ -241,6 +249,8 @@ class PbsBackend:
                 failure = self._set_started(queue.name, True)
                 if failure is not None:
                     problems.append(f"queue {queue.name} may still be closed: {failure.detail}")
+                    if failure.result == "unknown":
+                        self._unanswered.add(queue.name)
                     continue
                 opened = True
             self._ours.discard(queue.name)

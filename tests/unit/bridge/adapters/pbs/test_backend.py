@@ -4,7 +4,7 @@ import pytest
 
 from cpsched_bridge.adapters.pbs.doctor import Surroundings, checks_of
 from cpsched_bridge.cycle.hand_back import hand_all_back
-from cpsched_bridge.errors import BackendTimeout, CommandRefused
+from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
 from cpsched_bridge.ports import NOT_SENT, Claim, Hold, Observation, StandsAside, StartOrder
 from cpsched_bridge.store.ledger import Ledger
 from tests.unit.bridge.adapters.pbs.scenes import Site, recorded
@@ -173,6 +173,24 @@ def test_a_job_that_is_handed_back_is_moved_out_of_a_closed_queue_and_an_array_a
     assert len(site.told) == 2
     site.seen.queues["managed"]["started"] = "False"
     assert "left_queue" in site.backend(left_queue="").hand_back([0])[0].detail
+
+
+@pytest.mark.parametrize(
+    ("fails", "result", "moved"),
+    [(BackendTimeout("no answer"), "unknown", 0), (CommandRefused("Unauthorized Request"), "done", 1)],
+)
+def test_no_job_is_moved_out_of_a_queue_that_may_be_open_by_now(fails: BackendError, result: str, moved: int) -> None:
+    """In mode advise somebody closes it; the bridge opens it again, and its jobs stay where they are."""
+    site = Site(fails={"started": fails})
+    backend = site.backend()
+    backend.observe()
+    assert "may still be closed" in next(iter(backend.stand_aside()))
+    assert backend.hand_back([1])[0].result == result
+    assert [words[0] for words in site.told].count("move") == moved
+    backend.observe()
+    assert backend.hand_back([1])[0].result == "done", (
+        "a bridge in control hands back jobs of a queue that stays closed"
+    )
 
 
 def test_a_bridge_that_stops_opens_its_queues_also_where_no_job_waits(ledger: Ledger) -> None:
