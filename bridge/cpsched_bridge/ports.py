@@ -100,6 +100,8 @@ class PendingJob:
     """What the cluster may keep the job waiting for: itself, and what its user has in an account, a partition, ..."""
     outranked: bool = False
     """The cluster says that other jobs go first: a start that takes long for that is no sign of a broken cluster."""
+    no_way_back: bool = False
+    """Held for the bridge by the plugin or its like, and no hand-back would help: nobody else could start the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +272,8 @@ class Check:
 
 NOWHERE = "nodes that take no jobs now, or have another name"
 """Where a running job runs whose placement names no node: a placement has those that will be free after the job."""
+NO_WAY_BACK = "cannot be handed back, and is tried again"
+"""What is said of a job that the bridge would leave to the cluster's own scheduler if that could start it."""
 HELD_BY_ADMINISTRATOR = "is held by an administrator"
 """Why `Backend.hold` refuses a job that somebody has held since it was read."""
 

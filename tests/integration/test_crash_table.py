@@ -6,7 +6,7 @@ Death is an exception that nothing in the bridge catches. A new bridge then open
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import StandingClock
 from cpsched_bridge.adapters.mock.site import MockCluster, Pin
 from cpsched_bridge.cycle.loop import Bridge
-from cpsched_bridge.ports import Hold, StartOrder
+from cpsched_bridge.ports import Hold, Outcome, StartOrder
 from cpsched_bridge.store.ledger import KEPT, State
 from cpsched_sim.traces.job import TraceJob
 from tests.bridges import a_bridge
@@ -44,11 +44,22 @@ class Mortal(MockBackend):
     meanwhile: Callable[[], object] = lambda: None
 
     starts_in_one_change: bool = True
+    stays: bool = False
+    """No job can be handed back while the bridge is in control."""
+    refuses: int = 0
+    """Starts that are refused, all of a batch."""
 
     def __post_init__(self):
         super().__init__(self.site, StandingClock(self.site))
 
+    def observe(self, pinned=()):
+        seen = super().observe(pinned)
+        return replace(seen, pending=tuple(replace(each, no_way_back=self.stays) for each in seen.pending))
+
     def start(self, orders):
+        if self.refuses:
+            self.refuses -= 1
+            return [Outcome(order.job.id, "refused", "odd") for order in orders]
         return self._do("start", super().start, orders, [order.job.id for order in orders])
 
     def hold(self, job_ids):
@@ -78,6 +89,8 @@ class World:
     site: MockCluster
     apart: bool = False
     """Pin and release are two commands."""
+    max_failures: int = 5
+    """1: jobs cannot be handed back."""
     bridge: Bridge = field(init=False)
 
     def __post_init__(self):
@@ -85,8 +98,9 @@ class World:
 
     def begin(self):
         """A new bridge over what is there."""
-        self.backend = Mortal(self.site, starts_in_one_change=not self.apart)
-        self.bridge = a_bridge(self.state_dir, self.backend, start={"timeout_s": TIMEOUT_S})
+        self.backend = Mortal(self.site, starts_in_one_change=not self.apart, stays=self.max_failures == 1)
+        start = {"timeout_s": TIMEOUT_S, "max_failures": self.max_failures}
+        self.bridge = a_bridge(self.state_dir, self.backend, start=start)
 
     def die(self, call):
         with pytest.raises(Death):
@@ -140,7 +154,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path):
-    def build(plugin=True, room=True, launch_s=0, jobs=1, apart=False):
+    def build(plugin=True, room=True, launch_s=0, jobs=1, apart=False, max_failures=5):
         """A site of one node with jobs that wait; without `room` another job runs there, for 1000 s."""
         trace = [TraceJob(a_job(id, per_unit=2, walltime_s=2000, submit_s=1), 50) for id in (FIRST, SECOND)[:jobs]]
         if not room:
@@ -149,7 +163,7 @@ def world(tmp_path):
         site.advance(0)
         site.start([StartOrder(pending.job, (("n0", 1),)) for pending in site.observe().pending])
         site.advance(1)
-        return World(tmp_path, site, apart)
+        return World(tmp_path, site, apart, max_failures)
 
     return build
 
@@ -188,6 +202,14 @@ def held_by_owner(world):
 def overdue(world):
     w = started_slowly(world)
     w.later(TIMEOUT_S + 1)
+    return w
+
+
+def cannot_go_back(world):
+    """A job whose last start before it would be given up was refused."""
+    w = world(max_failures=1)
+    w.backend.refuses = 1
+    w.bridge.cycle()
     return w
 
 
@@ -250,6 +272,11 @@ POINTS: dict[str, Point] = {
         waiting_two, lambda w: w.die_sending("hand back", "stop", done=1), SECOND),
     "between the intent to hand back and the hand-back, with a pin on the job": (
         started_slowly, lambda w: w.die_sending("hand back", "stop"), FIRST),
+    "before the intent to hold it on is written": (
+        cannot_go_back, lambda w: w.die_writing(State.HOLDING), FIRST),
+    "between that intent and the hold that keeps it": (cannot_go_back, lambda w: w.die_sending("hold"), FIRST),
+    "after the hold that keeps it, before its answer is written": (
+        cannot_go_back, lambda w: w.die_sending("hold", done=1), FIRST),
     "before that hold is written": (held_by_owner, lambda w: w.die_writing(State.FREE), FIRST),
     "between that and the order that takes the list off": (held_by_owner, lambda w: w.die_sending("unpin"), FIRST),
     "after that order, before its answer is written": (

@@ -3,6 +3,7 @@
 - No job starts while it runs, and each runs to its end as often as it is to: once, and once more for each requeue.
 - Each chunk has what it asked for, and no vnode ever gives more than it has.
 - Chunks that are to be scattered are on vnodes of their own; whoever wants vnodes alone has them alone.
+- Chunks that are to be in one group are on vnodes of one.
 """
 
 from __future__ import annotations
@@ -39,9 +40,14 @@ class Run:
 
 @dataclass
 class Judge:
-    """Reads a log line by line. `vnodes` says what each has: ncpus, mem (KiB), ngpus."""
+    """Reads a log line by line.
+
+    `vnodes` says what each has: ncpus, mem (KiB), ngpus. `groups` says of each which group it is in, of the resource by
+    which jobs ask to be grouped.
+    """
 
     vnodes: Mapping[str, Amounts]
+    groups: Mapping[str, str] = field(default_factory=dict)
     wrongs: list[str] = field(default_factory=list)
     starts: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
@@ -93,6 +99,12 @@ class Judge:
                                f"{fields.get('exec_vnode')}")  # fmt: skip
         if "scatter" in fields.get("Resource_List.place", "") and len(run.vnodes) < len(run.chunks):
             self.wrongs.append(f"{line.at}: {line.id} is to be scattered, and is on {sorted(run.vnodes)}")
+
+        if (
+            "group=" in fields.get("Resource_List.place", "")
+            and len({self.groups.get(name) for name in run.vnodes}) > 1
+        ):
+            self.wrongs.append(f"{line.at}: {line.id} is to be in one group, and is on {sorted(run.vnodes)}")
 
     def _ends(self, line: Line, fields: Fields) -> None:
         if self._running.pop(line.id, None) is None:

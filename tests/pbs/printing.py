@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from tests.pbs.server import Job, Server, clock, hosts_of, words_of
+from tests.pbs.server import Job, Server, Vnode, clock, hosts_of, words_of
 
 STATES = "Transit:0 Queued:0 Held:0 Waiting:0 Running:0 Exiting:0 Begun:0 "
 RESOURCES = """\
@@ -21,6 +21,10 @@ Resource ngpus
 Resource cpsched_claim
     type = string
     flag = r
+
+Resource rack
+    type = string
+    flag = h
 
 Resource cpsched_points
     type = long
@@ -111,24 +115,24 @@ def whole_server(server: Server) -> str:
 
 def vnodes(server: Server) -> str:
     """pbsnodes -av -F json."""
-    shown: dict[str, Any] = {"vm": a_vnode(server, "vm", "free", Counter(), Counter(), [])}
+    shown: dict[str, Any] = {"vm": a_vnode(server, "vm", "free", Vnode("vm", Counter()), Counter(), [])}
     for name, vnode in server.vnodes.items():
         on = [job.id for job in server.on(name)]
         on += [vnode.left] if vnode.left and vnode.left not in on else []
-        shown[name] = a_vnode(server, name, server.states(name), vnode.has, server.used(name), on)
+        shown[name] = a_vnode(server, name, server.states(name), vnode, server.used(name), on)
     return answer(server, "nodes", shown)
 
 
-def a_vnode(
-    server: Server, name: str, states: str, has: Counter[str], used: Counter[str], on: list[str]
-) -> dict[str, Any]:
+def a_vnode(server: Server, name: str, states: str, vnode: Vnode, used: Counter[str], on: list[str]) -> dict[str, Any]:
     """One vnode."""
+    has = vnode.has
     return {
         "Mom": "vm", "Port": 15002, "pbs_version": "23.06.06", "ntype": "PBS", "state": states,
         **({"jobs": on} if on else {}),
         "resources_available": {
             "arch": "linux", "host": "vm", "mem": f"{has['mem']}kb", "ncpus": has["ncpus"],
             **({"ngpus": has["ngpus"]} if has["ngpus"] else {}), "vnode": name,
+            **({"rack": vnode.rack} if vnode.rack else {}),
         },
         "resources_assigned": {
             **({"mem": f"{used['mem']}kb"} if used["mem"] else {}),

@@ -88,6 +88,8 @@ class Vnode:
     host: str = "vm"
     offline: bool = False
     left: str = ""
+    rack: str = ""
+    """A resource that nobody uses up, by which jobs may ask to be grouped."""
 
 
 @dataclass
@@ -172,7 +174,7 @@ class Server:
         server = cls()
         for at in range(vnodes):
             has = Counter({"ncpus": ncpus, "mem": 8 << 20, "ngpus": 2 * (at == vnodes - 1)})
-            server.vnodes[f"vm[{at}]"] = Vnode(f"vm[{at}]", has)
+            server.vnodes[f"vm[{at}]"] = Vnode(f"vm[{at}]", has, rack="a" if at < vnodes - 1 else "b")
         server.queues = {name: Queue(name) for name in queues}
         return server
 
@@ -361,10 +363,16 @@ class Server:
 
     def fitting(self, job: Job) -> Placed:
         """Where a job has room now; empty where it has none."""
+        grouped = "group=rack" in job.place.split(":")
+        racks = [{rack} for rack in sorted({vnode.rack for vnode in self.vnodes.values()})]
+        tries = racks if grouped else [set().union(*racks)]
+        return next(filter(None, (self._fitting(job, each) for each in tries)), ())
+
+    def _fitting(self, job: Job, racks: set[str]) -> Placed:
         free = {
             name: Counter(vnode.has) - self.used(name)
             for name, vnode in self.vnodes.items()
-            if self.states(name) == "free"
+            if self.states(name) == "free" and vnode.rack in racks
         }
         if job.is_alone:
             free = {name: room for name, room in free.items() if not self.on(name)}

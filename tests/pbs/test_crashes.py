@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 
+from tests.pbs.commands import Fault
 from tests.pbs.server import RUNS
 from tests.pbs.world import LEFT, QUEUE, World
 
@@ -20,6 +21,7 @@ ROWS = {
     "while the job's host still takes it on": "beginning",
     "before `qmove` of a job that is left": "moving",
     "after `qmove`, before the answer is written": "moved",
+    "before `qmove` of an array, which begins meanwhile": "begun",
     "while stopping, before a queue is opened": "opening",
     "while stopping, before PBS is told to look": "looking",
     "between its book and `qalter`": "advising",
@@ -68,8 +70,8 @@ def dies(world, program, acts, *words):
     return lambda: world.counts["killed"] == before + 1
 
 
-def until(world, so):
-    for _ in range(12):
+def until(world, so, within=12):
+    for _ in range(within):
         world.cycle()
         if so():
             return
@@ -150,6 +152,20 @@ def test_dies_moving(tmp_path):
 def test_dies_moved(tmp_path):
     world, sent = move(tmp_path, True)
     assert len(sent) == 1
+    assert world.calm() == []
+
+
+def test_dies_begun(tmp_path):
+    """An operator starts one subjob: PBS moves the others no more, and the next bridge starts them."""
+    world = a_world(tmp_path)
+    array = world.server.submit(runs_s=9, queue=QUEUE, array=range(2))
+    first, second = (array.replace("[]", f"[{at}]") for at in range(2))
+    world.commands.faults += [Fault(lambda argv: argv[0] == "qrun", "unreached")] * 9
+    until(world, dies(world, "qmove", False), 40)
+    world.commands.faults.clear()
+    world.server.run(first, "(vm[0]:ncpus=1)")
+    until(world, lambda: world.server.jobs[second].state in RUNS)
+    assert not told(world, "qmove"), "the one that died was never sent"
     assert world.calm() == []
 
 

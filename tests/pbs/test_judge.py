@@ -8,6 +8,7 @@ from tests.pbs.judge import Judge
 from tests.pbs.server import Server, words_of
 
 VNODES = {name: vnode.has for name, vnode in Server.of().vnodes.items()}
+RACKS = {name: vnode.rack for name, vnode in Server.of().vnodes.items()}
 
 
 def a_log(*orders):
@@ -49,6 +50,20 @@ def test_a_vnode_that_a_job_has_alone():
     server = a_log(({"place": "excl"}, "(vm[0]:ncpus=1)"), ("1:ncpus=1", "(vm[1]:ncpus=1)"))
     log = [line.replace("(vm[1]", "(vm[0]") for line in server.log]
     assert "has alone" in Judge(VNODES).read(log).wrongs[0]
+
+
+def test_chunks_of_one_group():
+    grouped = {"select": "2:ncpus=1", "place": "free:group=rack"}
+    together, apart = (
+        a_log(
+            (grouped, f"(vm[0]:ncpus=1)+({other}:ncpus=1)"),
+            ({"select": "2:ncpus=1"}, "(vm[1]:ncpus=1)+(vm[2]:ncpus=1)"),
+        )
+        for other in ("vm[1]", "vm[2]")
+    )
+    assert Judge(VNODES, RACKS).read(together.log).wrongs == []
+    (wrong,) = Judge(VNODES, RACKS).read(apart.log).wrongs
+    assert "0.vm is to be in one group" in wrong
 
 
 def test_starts_and_ends_are_counted():

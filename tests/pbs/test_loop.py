@@ -1,12 +1,16 @@
 """The whole bridge beside a stand-in for PBS: what the next cycle does about whatever happens."""
 
 import random
+from collections import Counter
 
+import numpy as np
 import pytest
 
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 
 from cpsched_bridge.adapters.pbs.backend import PbsBackend
+from cpsched_bridge.cycle.snapshots import PUT_OFF
+from cpsched_bridge.ports import NO_WAY_BACK
 from tests.pbs.commands import Fault
 from tests.pbs.server import RUNS, Refused, Server
 from tests.pbs.world import LEFT, QUEUE, World
@@ -61,6 +65,32 @@ def test_a_job_that_the_bridge_does_not_model_is_left_to_pbs(world):
     assert not [argv for argv in told(world) if job in argv]
     cycles(world, 6)
     assert job in world.server.past
+
+
+def test_a_job_with_a_group_waits_for_one_group_and_takes_the_other_if_that_has_room_first(world):
+    """Vnodes 0 and 1 are in one rack, 2 in the other."""
+    blocks = [world.server.submit("1:ncpus=3", runs_s=at, queue=QUEUE) for at in (30, 30, 10)]
+    for at, block in enumerate(blocks):
+        world.server.run(block, f"(vm[{at}]:ncpus=3)")
+    job = world.server.submit("2:ncpus=2", place="free:group=rack", runs_s=3, queue=QUEUE)
+    cycles(world, 8)
+    assert world.server.jobs[job].state == "Q", "two vnodes of different racks have room"
+    cycles(world, 8)
+    placed = next(line for line in world.server.log if f";S;{job};" in line)
+    assert "exec_vnode=(vm[2]:ncpus=2)+(vm[2]:ncpus=2)" in placed
+    assert world.calm() == []
+
+
+def test_a_start_in_one_group_stands_though_the_other_has_room_meanwhile(world):
+    """Between the reading that decides and the one before the start a smaller group becomes free."""
+    block = world.server.submit("1:ncpus=3", runs_s=60, queue=QUEUE)
+    world.server.run(block, "(vm[2]:ncpus=3)")
+    cycles(world, 2)
+    job = world.server.submit("2:ncpus=2", place="free:group=rack", runs_s=3, queue=QUEUE)
+    between(world, lambda: world.server.delete(block))
+    cycles(world, 2)
+    assert runs(world) == {job}
+    assert {name for name, _ in world.server.jobs[job].placed} <= {"vm[0]", "vm[1]"}
 
 
 @pytest.mark.parametrize("kind", list("uso"))
@@ -146,6 +176,40 @@ def test_a_start_whose_answer_is_lost_is_not_repeated(world):
     assert runs(world) == {job}
     assert len([argv for argv in told(world) if job in argv]) == 1
     assert world.calm() == []
+
+
+def test_a_subjob_that_nobody_else_could_start_is_tried_ever_more_rarely_until_it_runs(world):
+    """PBS moves no array that has begun, and leaves its closed queue alone."""
+    array = world.server.submit(runs_s=400, queue=QUEUE, array=range(2))
+    never = array.replace("[]", "[1]")
+    world.commands.faults += [Fault(lambda argv: argv[0] == "qrun" and argv[-1] == never, "unreached")] * 5
+    tried, kinds = [], Counter()
+    for second in range(300):
+        before = len(told(world))
+        report = world.cycle()
+        kinds.update(each.kind for each in report.happenings)
+        tried += [second for argv in told(world)[before:] if argv[-1] == never]
+    assert runs(world) == {array.replace("[]", "[0]"), never}
+    assert len(tried) == 6
+    pauses = np.diff(tried)
+    assert (pauses[:-1] <= pauses[1:]).all()
+    assert pauses[-1] < 150
+    assert not told(world, "qmove")
+    assert kinds["not_left"] == 3, "from the third failure on, after which others are left"
+    assert kinds["left_to_cluster"] == 0
+    assert world.server.wrongs == []
+
+
+def test_why_such_a_subjob_waits_is_told_where_other_waits_are(world):
+    array = world.server.submit(runs_s=400, queue=QUEUE, array=range(2))
+    never = array.replace("[]", "[1]")
+    world.commands.faults += [Fault(lambda argv: argv[0] == "qrun" and argv[-1] == never, "unreached")] * 5
+    for _ in range(40):
+        report = world.cycle()
+    journal = world.bridge().journal
+    (aside,) = journal.asides(PUT_OFF)
+    assert (aside.label, aside.reason.endswith(NO_WAY_BACK)) == (never.partition(".")[0], True)
+    assert len(report.put_off) == 1
 
 
 def test_a_queue_opened_by_hand_is_left_alone_until_it_is_closed(world):

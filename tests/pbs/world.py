@@ -32,6 +32,10 @@ KINDS: tuple[dict[str, object], ...] = (
     {"select": "1:ncpus=4", "place": "excl"}, {"array": range(1, 4)}, {"holds": "u"}, {"rerunable": False},
     {"account": 'x" start=5 y="'},
 )  # fmt: skip
+GROUPED: tuple[dict[str, object], ...] = (
+    *KINDS, {"select": "2:ncpus=2", "place": "free:group=rack"},
+    {"select": "2:ncpus=1", "place": "vscatter:group=rack"},
+)  # fmt: skip
 STEPS = (
     *("cycle",) * 40, *("submit",) * 14, *("kill",) * 5, *("fault",) * 5, "stop", "delete", "hold", "release",
     "release", "requeue", "offline", "online", "online", "by_hand", "open", "close", "close", "server_down",
@@ -48,6 +52,8 @@ class World:
     rng: random.Random
     server: Server = field(default_factory=Server.of)
     mode: str = "control"
+    kinds: tuple[dict[str, object], ...] = KINDS
+    """The kinds of jobs that come."""
     counts: Counter[str] = field(default_factory=Counter)
     deleted: set[str] = field(default_factory=set)
     pace: FakePace = field(default_factory=FakePace)
@@ -99,7 +105,8 @@ class World:
             if not self.server.jobs:
                 break
         vnodes = {name: vnode.has for name, vnode in self.server.vnodes.items()}
-        judge = Judge(vnodes).read(self.server.log)
+        racks = {name: vnode.rack for name, vnode in self.server.vnodes.items()}
+        judge = Judge(vnodes, racks).read(self.server.log)
         wanted = [id for id in {**self.server.jobs, **self.server.past} if id not in self.deleted and "[]" not in id]
         return [*self.server.wrongs, *judge.once(wanted)]
 
@@ -172,7 +179,7 @@ class World:
     def submit(self) -> None:
         """One of the kinds of jobs."""
         runs_s, user = self.rng.randrange(1, 20), self.rng.choice(("ada", "bob", "eve"))
-        self.server.submit(runs_s=runs_s, user=user, queue=QUEUE, **self.rng.choice(KINDS))  # type: ignore[arg-type]
+        self.server.submit(runs_s=runs_s, user=user, queue=QUEUE, **self.rng.choice(self.kinds))  # type: ignore[arg-type]
         self.counts["submitted"] += 1
 
     def _on(self, fits: Callable[[Job], bool], act: Callable[[str], object]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from cpsched_bridge.cycle.reconcile import AS_DECIDED
+from cpsched_bridge.ports import NO_WAY_BACK
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import State, Transition
 
@@ -47,5 +48,7 @@ def _tell(transition: Transition, report: CycleReport) -> None:
     entry = transition.entry
     newly_left = entry.leave and entry.leave in entry.why and transition.before is not State.HANDING_BACK
     put_off = transition.obstacle is not None and entry.state is State.ROLLING_BACK  # told once for all of their like
+    if entry.why.startswith(NO_WAY_BACK):
+        report.tell("not_left", entry.why, entry.job_id)
     if (entry.state in _TOLD and not put_off) or newly_left:
         report.tell(_TOLD.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)

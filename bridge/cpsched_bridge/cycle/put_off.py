@@ -37,7 +37,7 @@ from cpsched.fit import room_by_node
 from cpsched.model import EndedJob, IntArray, Job
 from cpsched_bridge.cycle.came_true import FailedStart
 from cpsched_bridge.likes import asked, likes_of
-from cpsched_bridge.ports import Observation, Obstacle, PendingJob
+from cpsched_bridge.ports import NO_WAY_BACK, Observation, Obstacle, PendingJob
 from cpsched_bridge.report import Happening
 from cpsched_bridge.store.ledger import Entry, State, Transition, move
 
@@ -240,7 +240,8 @@ class PutOff:
         found = []
         for each in seen.pending:
             entry, group = entries.get(each.job.id), str(likes_of(each.job))
-            if group in given_up and entry is not None and entry.state is State.HELD and not entry.leave:
+            held = entry is not None and entry.state is State.HELD and not entry.leave
+            if group in given_up and entry is not None and held and not each.no_way_back:
                 why = f"{given_up[group].failures} starts in a row of jobs like it failed"
                 found.append(move(entry, State.HANDING_BACK, seen.now_s, why, leave=why))
         return found
@@ -276,7 +277,9 @@ class PutOff:
             last = not all(self._throttles[group].eased for group in groups)
             if full or (last and not room.for_job(each.job)):
                 why = full[0] if full else groups[0]
-                off[each.job.id] = self._known[each.job.id].marked(f"{self._throttles[why].obstacle.reason} ({why})")
+                words = f"{self._throttles[why].obstacle.reason} ({why})"
+                words += f"; {NO_WAY_BACK}" if each.no_way_back else ""
+                off[each.job.id] = self._known[each.job.id].marked(words)
                 continue
             used.update(groups)
             if last:

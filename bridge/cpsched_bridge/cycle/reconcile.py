@@ -16,7 +16,15 @@ from typing import Any
 
 from cpsched.model import EndedJob, Job, RunningJob
 from cpsched_bridge.likes import asked
-from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR, NOWHERE, Hold, LeftJob, Observation, PendingJob
+from cpsched_bridge.ports import (
+    HELD_BY_ADMINISTRATOR,
+    NO_WAY_BACK,
+    NOWHERE,
+    Hold,
+    LeftJob,
+    Observation,
+    PendingJob,
+)
 from cpsched_bridge.store.ledger import KEPT, Entry, State, Transition, move
 
 HOLD_REFUSED = "hold refused: "
@@ -137,7 +145,18 @@ def _pending(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Cond
         return _hand_back(entry, pending, now_s, conduct)
     if entry is None:
         return _take(None, pending, now_s, conduct)
-    return BY_STATE[entry.state](entry, pending, now_s, conduct)
+    found = BY_STATE[entry.state](entry, pending, now_s, conduct)
+    return _kept_on(entry, found, now_s) if pending.no_way_back and pending.hold is Hold.PLUGIN else found
+
+
+def _kept_on(entry: Entry, found: Transition | None, now_s: int) -> Transition | None:
+    """What becomes of a job that nobody else could start: held on and tried again where others are handed back."""
+    then = entry if found is None else found.entry
+    if then.state is not State.HANDING_BACK:
+        return found
+    state = State.ROLLING_BACK if entry.state is State.STARTING else State.HOLDING
+    kept = replace(then, state=state, since_s=now_s, leave="", why=f"{NO_WAY_BACK}: {then.why}")
+    return Transition(entry.state, kept, failed=found is not None and found.failed)
 
 
 def _make_way(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:

@@ -60,7 +60,7 @@ FOLLOWS: dict[State | None, frozenset[State]] = {
     State.HELD: _SEEN | {State.STARTING, State.HANDING_BACK, State.FREE},
     State.STARTING: _SEEN | {State.HELD, State.ROLLING_BACK, State.HANDING_BACK, State.FREE},
     State.ROLLING_BACK: _SEEN | {State.HELD, State.HANDING_BACK, State.FREE},
-    State.HANDING_BACK: _SEEN | {State.FREE, State.HELD},
+    State.HANDING_BACK: _SEEN | {State.FREE, State.HELD, State.HOLDING},
     State.FREE: _SEEN | {State.HOLDING, State.HELD, State.HANDING_BACK},
     State.RUNNING: _SEEN - {State.RUNNING} | {State.HOLDING, State.FREE, State.HANDING_BACK},
     State.ENDED: frozenset({State.HOLDING, State.HELD, State.HANDING_BACK, State.RUNNING, State.FREE}),

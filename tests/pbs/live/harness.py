@@ -22,6 +22,8 @@ from tests.pbs.judge import Judge
 from tests.pbs.server import Amounts, kib
 
 QUEUE, LEFT, CLAIM, POINTS = "cpsched_test", "cpsched_left", "cpsched_claim", "cpsched_points"
+RACK = "cpsched_rack"
+"""A resource of vnodes by which jobs ask to be grouped."""
 PATIENCE_S = 60.0
 FIRST_CYCLE_S = 240.0
 """The first start of all compiles the kernels."""
@@ -170,9 +172,9 @@ class Pbs:
                 lines += opened.read().decode("utf-8", "replace").splitlines()
         return lines
 
-    def judge(self) -> Judge:
+    def judge(self, groups: Mapping[str, str] | None = None) -> Judge:
         """The judge, who has read the log."""
-        return Judge(self.vnodes()).read(self.log())
+        return Judge(self.vnodes(), groups or {}).read(self.log())
 
     def _logs(self) -> list[Path]:
         return sorted(file for file in (home() / "server_priv" / "accounting").iterdir() if file.name.isdigit())

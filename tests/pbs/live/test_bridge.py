@@ -1,5 +1,6 @@
 """The bridge in control of a queue of a real PBS server; a judge reads the server's accounting log."""
 
+import os
 import random
 import time
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.pbs.live.conftest import in_control
-from tests.pbs.live.harness import QUEUE, LiveBridge, Pbs, run, until
+from tests.pbs.live.harness import QUEUE, RACK, LiveBridge, Pbs, home, run, until
 
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 MANY, KILLS = 200, 20
@@ -31,6 +32,25 @@ def test_a_wide_job_has_its_vnodes(pbs: Pbs, bridge: LiveBridge) -> None:
     assert pbs.judge().once([job]) == []
 
 
+def test_chunks_of_a_group_are_on_vnodes_of_one(pbs: Pbs, bridge: LiveBridge) -> None:
+    """The first vnode is a group of its own, all others are the other one."""
+    vnodes = pbs.vnodes()
+    groups = {name: "alone" if at == 0 else "others" for at, name in enumerate(vnodes)}
+    if RACK not in run("qmgr", "-c", "list resource"):
+        pbs.manage(f"create resource {RACK} type=string,flag=h")
+    try:
+        pbs.manage(*(f"set node {name} resources_available.{RACK}={value}" for name, value in groups.items()))
+        least = min(has["ncpus"] for has in vnodes.values())
+        wide, narrow = f"{len(vnodes) - 1}:ncpus={least}", "2:ncpus=1"
+        jobs = [pbs.submit(wide if at % 3 else narrow, 1, "-l", f"place=free:group={RACK}") for at in range(9)]
+        jobs += [pbs.submit(f"1:ncpus={least}", 1) for _ in range(3)]
+        until(lambda: not pbs.jobs(), "all jobs are over", 120)
+        assert pbs.judge(groups).once(jobs) == []
+        assert [line for line in pbs.log() if f"group={RACK}" in line]
+    finally:
+        pbs.manage(*(f"unset node {name} resources_available.{RACK}" for name in groups))
+
+
 def test_gpus_are_counted(pbs: Pbs, bridge: LiveBridge) -> None:
     gpus = {name: has["ngpus"] for name, has in pbs.vnodes().items() if has["ngpus"]}
     assert gpus, "a vnode needs resources_available.ngpus, a custom resource"
@@ -43,6 +63,35 @@ def test_an_array_runs_subjob_by_subjob(pbs: Pbs, bridge: LiveBridge) -> None:
     array = pbs.submit("1:ncpus=1", 1, "-J", "1-6")
     until(lambda: not pbs.jobs(), "the array is over", 120)
     assert pbs.judge().once([array.replace("[]", f"[{at}]") for at in range(1, 7)]) == []
+
+
+def test_a_subjob_that_its_host_refuses_is_tried_again_once_its_array_has_begun(pbs: Pbs, tmp_path: Path) -> None:
+    """A bridge that gives up after one failure: PBS would move no such array, and nobody else starts the subjob."""
+    prologue, refuses = home() / "mom_priv" / "prologue", tmp_path / "refuses"
+    if os.geteuid() or prologue.exists():
+        pytest.skip("the host has a prologue of its own, or is not this account's")
+    refuses.touch()
+    prologue.write_text(f"#!/bin/sh\ncase $1 in *'[2]'*) [ ! -e {refuses} ] || exit 2;; esac\nexit 0\n")
+    prologue.chmod(0o500)
+    live = LiveBridge(tmp_path / "bridge", start={"timeout_s": 60, "max_failures": 1})
+    try:
+        with live:
+            in_control(pbs, live)
+            array = pbs.submit("1:ncpus=1", 40, "-J", "1-2")
+            second = array.replace("[]", "[2]")
+
+            def records(kind: str) -> list[str]:
+                return [line for line in pbs.log() if f";{kind};{second};" in line]
+
+            until(lambda: len(records("S")) > 2, "it is tried three times", 120)
+            assert pbs.jobs()[array]["job_state"] == "B"
+            assert '"not_left"' in live.log_file.read_text()
+            refuses.unlink()
+            until(lambda: not pbs.jobs(), "the array is over", 240)
+        assert len(records("E")) == 1
+        assert {line.partition(" queue=")[2].partition(" ")[0] for line in records("S")} == {QUEUE}
+    finally:
+        prologue.unlink()
 
 
 def test_holds_are_kept_whoever_made_them(pbs: Pbs, bridge: LiveBridge) -> None:

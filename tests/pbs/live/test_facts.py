@@ -92,6 +92,17 @@ def test_subjobs_are_run_one_by_one(closed: Pbs) -> None:
     assert states[array.replace("[]", "[1]")]["job_state"] == "Q"
 
 
+def test_an_array_that_has_begun_is_moved_nowhere_also_when_none_of_it_runs_any_more(closed: Pbs) -> None:
+    array = closed.submit("1:ncpus=1", 30, "-J", "1-2")
+    subjob = array.replace("[]", "[1]")
+    run("qrun", "-H", f"({first(closed)}:ncpus=1)", subjob)
+    until(lambda: closed.jobs()[subjob].get("substate") == 42, "its host has taken it on")
+    run("qrerun", subjob)
+    until(lambda: closed.state(subjob) == "Q", "it waits again")
+    assert closed.state(array) == "B"
+    assert refusal("qmove", LEFT, array) == (168, f"exit 168: qmove: Request invalid for state of job {array}")
+
+
 def test_qrun_heeds_no_limit(closed: Pbs) -> None:
     closed.manage(f'set queue {QUEUE} max_run = "[u:PBS_GENERIC=1]"')
     jobs = [closed.submit(sleep_s=30) for _ in range(2)]

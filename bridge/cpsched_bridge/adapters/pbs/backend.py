@@ -366,11 +366,8 @@ def _why_not(order: StartOrder, look: Look) -> str:
         return "its queue is open to PBS's own scheduler, or it has begun"
     if now.hold is not Hold.PLUGIN or now.job.ineligible is not None:
         return now.job.ineligible or "is held"
-    if (now.job.request, now.job.walltime_s, now.job.queue) != (
-        order.job.request,
-        order.job.walltime_s,
-        order.job.queue,
-    ):
+    same = (now.job.walltime_s, now.job.queue) == (order.job.walltime_s, order.job.queue)
+    if not (same and look.waiting.asked[number].may_be(order.job.request)):
         return "asks for something else than it did when it was decided on"
     return ""
 

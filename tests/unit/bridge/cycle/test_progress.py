@@ -3,7 +3,7 @@
 import pytest
 
 from cpsched_bridge.cycle.progress import CycleProgress
-from cpsched_bridge.ports import Obstacle
+from cpsched_bridge.ports import NO_WAY_BACK, Obstacle
 from cpsched_bridge.report import CycleReport, Happening
 from cpsched_bridge.store.ledger import FOLLOWS, Entry, State, Transition
 
@@ -58,6 +58,8 @@ def test_what_was_not_on_its_way_is_no_start(progress, before):
         (step(State.HELD, State.GONE, "cancelled"), ["job_gone"]),
         (step(State.STARTING, State.GONE, "cancelled", LIMIT), ["job_gone"]),
         (step(State.HELD, State.HANDING_BACK, "given up: odd", leave="odd"), ["left_to_cluster"]),
+        (step(State.STARTING, State.ROLLING_BACK, f"{NO_WAY_BACK}: too late"), ["not_left", "start_failed"]),
+        (step(State.HANDING_BACK, State.HOLDING, f"{NO_WAY_BACK}: given up"), ["not_left"]),
         (step(State.HELD, State.HANDING_BACK, "paused", leave="odd"), []),
         (step(State.HELD, State.HANDING_BACK, "paused"), []),
         (step(State.HANDING_BACK, State.FREE, "handed back: odd", leave="odd"), []),

@@ -17,7 +17,7 @@ from cpsched_bridge.cycle.put_off import (
     PutOff,
     everything_of,
 )
-from cpsched_bridge.ports import Hold, Observation, Obstacle, PendingJob
+from cpsched_bridge.ports import NO_WAY_BACK, Hold, Observation, Obstacle, PendingJob
 from cpsched_bridge.store.ledger import Entry, State, Transition
 from tests.builders import a_cluster, a_job
 from tests.reach import entries
@@ -40,6 +40,8 @@ class World:
         """Jobs whose failed starts something else explains."""
         self.ordinary: set[int] = set()
         """Those of them that may fail as those of anybody."""
+        self.stays: set[int] = set()
+        """Jobs that cannot be handed back."""
         self.room = np.array(CLUSTER.capacity)
 
     def observation(self, ended: tuple[int, ...] = ()) -> Observation:
@@ -50,7 +52,7 @@ class World:
     def pending(self, id: int) -> PendingJob:
         job = self.jobs[id]
         groups = (f"job {id}", f"user {job.user} of account {job.account}", "QOS normal")
-        return PendingJob(job, Hold.PLUGIN, groups=groups)
+        return PendingJob(job, Hold.PLUGIN, groups=groups, no_way_back=id in self.stays)
 
     def step(
         self,
@@ -347,6 +349,26 @@ def test_after_too_many_failures_in_a_row_the_like_are_left_to_the_cluster() -> 
     assert [each.entry.job_id for each in found] == [1, 3, 4, 6]
     assert {each.entry.state for each in found} == {State.HANDING_BACK}
     assert {each.entry.leave for each in found} == {"3 starts in a row of jobs like it failed"}
+
+
+def test_those_of_them_that_nobody_else_could_start_are_not_left_and_are_tried_ever_more_rarely() -> None:
+    world = World(alices=2)
+    world.stays = {1}
+    for time in range(3):
+        off = world.step(failed=(1,))
+        assert off[1].endswith(f"; {NO_WAY_BACK}"), time
+        assert NO_WAY_BACK not in off[2]
+    found = world.put_off.leave(world.observation(), world.entries(), 3)
+    assert [each.entry.job_id for each in found] == [2]
+    del world.states[2]
+    waits = []
+    for _ in range(5):
+        began_s = world.now_s
+        while 1 in world.step():
+            world.now_s += 1
+        waits.append(world.now_s - began_s)
+        assert 1 in world.step(failed=(1,))
+    assert waits == [8, 32, LONGEST_WAIT_S, LONGEST_WAIT_S, LONGEST_WAIT_S]
 
 
 def test_a_start_that_comes_true_ends_the_row() -> None:

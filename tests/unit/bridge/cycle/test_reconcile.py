@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cpsched.model import EndedJob
 from cpsched_bridge.cycle import reconcile as reconciling
 from cpsched_bridge.cycle.reconcile import RELEASED, Conduct
-from cpsched_bridge.ports import Hold, LeftJob, Observation, Obstacle, PendingJob
+from cpsched_bridge.ports import NO_WAY_BACK, Hold, LeftJob, Observation, Obstacle, PendingJob
 from cpsched_bridge.settings import StartSettings
 from cpsched_bridge.store.ledger import CLOSED, KEPT, Entry, State
 from tests.builders import a_cluster, a_job, a_running
@@ -28,8 +28,8 @@ def seen(now_s=100, **parts):
     return Observation(now_s, CLUSTER, np.array(CLUSTER.capacity), **{k: tuple(v) for k, v in parts.items()})
 
 
-def pending(hold, pinned=False, id=1):
-    return PendingJob(a_job(id), hold, pinned)
+def pending(hold, pinned=False, id=1, no_way_back=False):
+    return PendingJob(a_job(id), hold, pinned, no_way_back=no_way_back)
 
 
 def after(entry, observation, conduct=CONDUCT):
@@ -160,6 +160,49 @@ def test_after_too_many_failures_a_job_is_left_to_the_cluster():
     assert result.leave.startswith("3 attempts in a row failed")
 
 
+@pytest.mark.parametrize(
+    ("entry", "becomes", "why"),
+    [
+        (an_entry(State.STARTING, failures=2), State.ROLLING_BACK, "3 attempts in a row failed, the last one: held"),
+        (an_entry(State.HANDING_BACK, failures=3, leave="odd", why="given up"), State.HOLDING, "given up"),
+        (an_entry(State.FREE, leave="odd"), State.HOLDING, "odd"),
+        (an_entry(State.RUNNING, leave="odd"), State.HOLDING, "requeued"),
+    ],
+)
+def test_a_job_that_nobody_else_could_start_is_held_on_and_tried_again(entry, becomes, why):
+    found = after(entry, seen(pending=[pending(Hold.PLUGIN, no_way_back=True)]))
+    assert (found.state, found.leave, found.since_s) == (becomes, "", 100)
+    assert found.why.startswith(f"{NO_WAY_BACK}: {why}")
+    handed_back = after(entry, seen(pending=[pending(Hold.PLUGIN)]))
+    assert handed_back is None or handed_back.state is State.HANDING_BACK
+    assert after(found, seen(101, pending=[pending(Hold.PLUGIN, no_way_back=True)])).state is State.HELD
+
+
+def test_its_failures_go_on_being_counted_and_told():
+    (found,) = reconcile(
+        an_entry(State.STARTING, failures=7), seen(pending=[pending(Hold.PLUGIN, no_way_back=True)]), CONDUCT
+    )
+    assert (found.failed, found.entry.failures) == (True, 8)
+
+
+@pytest.mark.parametrize("hold", [Hold.NONE, Hold.ADMIN, Hold.USER, Hold.CLUSTER])
+@pytest.mark.parametrize("state", list(State))
+def test_that_changes_nothing_about_what_is_not_held_for_the_bridge(state, hold):
+    entry = an_entry(state, failures=2, leave="odd" if state is State.FREE else "")
+    one, other = (after(entry, seen(pending=[pending(hold, no_way_back=stays)])) for stays in (True, False))
+    assert one == other
+
+
+@pytest.mark.parametrize("conduct", [replace(CONDUCT, controlling=False), replace(CONDUCT, beside=True)])
+@pytest.mark.parametrize("state", list(State))
+def test_nor_about_what_is_handed_back_out_of_control(state, conduct):
+    entry = an_entry(state)
+    one, other = (
+        after(entry, seen(pending=[pending(Hold.PLUGIN, no_way_back=stays)]), conduct) for stays in (True, False)
+    )
+    assert one == other
+
+
 def test_a_roll_back_is_not_over_while_the_pin_is_on():
     assert after(an_entry(State.ROLLING_BACK), seen(pending=[pending(Hold.ADMIN, pinned=True)])) is None
 
@@ -267,8 +310,8 @@ ENTRIES = st.one_of(
 )
 
 
-@given(ENTRIES, st.sampled_from(Hold), st.booleans(), st.booleans(), st.booleans())
-def test_whatever_stands_in_the_ledger_a_pending_job_ends_up_with_one_master(entry, hold, pinned, control, adopt):
+@given(ENTRIES, st.sampled_from(Hold), st.booleans(), st.booleans(), st.booleans(), st.booleans())
+def test_whatever_stands_in_the_ledger_a_pending_job_has_one_master(entry, hold, pinned, control, adopt, stays):
     """With commands that work, repeated reconciliation comes to rest: held by us and to be started, or not ours.
 
     A user's hold is never touched, nor an administrator's on a job that was not ours; nothing stays held by nobody.
@@ -278,13 +321,15 @@ def test_whatever_stands_in_the_ledger_a_pending_job_ends_up_with_one_master(ent
     first_hold, now_s = hold, 100
     for _ in range(8):
         now_s += 20
-        for transition in reconcile(entry, seen(now_s, pending=[pending(hold, pinned)]), conduct):
+        for transition in reconcile(entry, seen(now_s, pending=[pending(hold, pinned, no_way_back=stays)]), conduct):
             entry = transition.entry
+        if control and stays and hold is Hold.PLUGIN:
+            assert entry.state is not State.HANDING_BACK
         if entry is not None and entry.state in (State.HOLDING, State.ROLLING_BACK) and hold is not Hold.USER:
             hold, pinned = (Hold.ADMIN if hold is Hold.NONE else hold), False
         if entry is not None and entry.state is State.HANDING_BACK and hold is not Hold.USER:
             hold, pinned = Hold.NONE, False
-    assert reconcile(entry, seen(now_s + 1, pending=[pending(hold, pinned)]), conduct) == []
+    assert reconcile(entry, seen(now_s + 1, pending=[pending(hold, pinned, no_way_back=stays)]), conduct) == []
     state = entry.state if entry else None
     assert state in (None, State.HELD, State.FREE, State.ENDED, State.RUNNING, State.GONE)
     if first_hold is Hold.USER:

@@ -7,7 +7,8 @@ become one unit where all of them together fit onto one vnode, and may be there.
 - `free`: chunks may share a vnode; `pack`: all on one host; `scatter`: each on a host of its own; `vscatter`: each on
   a vnode of its own;
 - `excl`, `exclhost`: vnodes, or whole hosts, for this job alone; `shared`: not so;
-- `group=R`: all on vnodes that have one value of the resource R.
+- `group=R`: all on vnodes that have one value of the resource R. A request here is for one set of vnodes. So each
+  reading chooses the smallest group that has room now, as PBS does; where none has, the largest one is waited for.
 
 Sources: OpenPBS's manual pages `pbs_resources(7B)` and `qrun(8B)`.
 """
@@ -16,11 +17,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cpsched.model import BoolArray, Request
+from cpsched.fit import units_by_node
+from cpsched.model import BoolArray, IntArray, Request
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.pbs.translation.units import amount
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
@@ -62,6 +64,14 @@ class Asked:
     request: Request
     chunks: tuple[str, ...]
     """What one unit uses up, chunk by chunk, in PBS's words."""
+    node_sets: tuple[int, ...] = ()
+    """For a job with `group=`, the sets of vnodes on any one of which it may run; that of the request is among them."""
+
+    def may_be(self, request: Request) -> bool:
+        """Whether a request is this one, or the same in another of its groups."""
+        return request == self.request or (
+            request.node_set in self.node_sets and replace(request, node_set=self.request.node_set) == self.request
+        )
 
     def placed(self, nodes: tuple[tuple[str, int], ...]) -> str:
         """Where the units are, as `qrun -H` wants it told."""
@@ -127,8 +137,11 @@ def _counted(part: str) -> tuple[int, list[str]]:
     return 1, [word for word in words if word]
 
 
-def asked(select: str, place: str, machine: Machine, allowed: BoolArray) -> Asked:
-    """What a job asks for, on the vnodes that are `allowed`. Raises `NotModelled`, and `ValueError` for odd words."""
+def asked(select: str, place: str, machine: Machine, allowed: BoolArray, free: IntArray) -> Asked:
+    """What a job asks for, on the vnodes that are `allowed`. Raises `NotModelled`, and `ValueError` for odd words.
+
+    `free`, int64[N, R], says which group of vnodes has room for a job that wants to be in one.
+    """
     chunks, how = chunks_of(select, machine), place_of(place)
     mask = allowed.copy()
     named = []
@@ -143,8 +156,6 @@ def asked(select: str, place: str, machine: Machine, allowed: BoolArray) -> Aske
     together = count > 1 and (how.arrangement == "pack" or len(chunks) > 1)
     if len(chunks) > 1 and how.arrangement in ("scatter", "vscatter"):
         raise NotModelled(f"chunks of several kinds with place={how.arrangement}")
-    if how.group and count > 1 and not together:
-        raise NotModelled(f"place=group={how.group[:40]}")
     if count > 1 and how.arrangement == "scatter" and not machine.one_vnode_per_host:
         raise NotModelled("place=scatter where hosts have several vnodes")
     exclusive = _exclusive(how, machine, mask)
@@ -161,7 +172,30 @@ def asked(select: str, place: str, machine: Machine, allowed: BoolArray) -> Aske
     if not (machine.capacity[mask] >= np.array(per_unit, dtype=object)).all(axis=1).any():
         raise NotModelled("a chunk that fits onto no vnode")
     distinct = count > 1 and how.arrangement in ("scatter", "vscatter")
-    return Asked(Request(count, per_unit, distinct, exclusive, node_set), (chunks[0].words,))
+    found = Asked(Request(count, per_unit, distinct, exclusive, node_set), (chunks[0].words,))
+    return _in_one_group(found, how.group, machine, mask, free) if how.group and count > 1 else found
+
+
+def _in_one_group(found: Asked, resource: str, machine: Machine, mask: BoolArray, free: IntArray) -> Asked:
+    """The same on the vnodes of one group, among those groups that could hold the job."""
+    request = found.request
+    sets = [
+        machine.node_set(members & mask, f"{resource}={value}")
+        for value, members in machine.groups(resource)
+        if _holds(request, members & mask, machine.capacity, machine)
+    ]
+    if not sets:
+        raise NotModelled(f"place=group={resource[:40]}: no group of vnodes holds it")
+    now = next((each for each in sets if _holds(request, machine.rows[each], free, machine)), sets[-1])
+    return Asked(replace(request, node_set=now), found.chunks, tuple(dict.fromkeys(sets)))
+
+
+def _holds(request: Request, members: BoolArray, free: IntArray, machine: Machine) -> bool:
+    """Whether these vnodes hold all units where `free` is free."""
+    units = units_by_node(request, free)
+    if request.exclusive:
+        units[(free != machine.capacity).any(axis=1)] = 0
+    return int(units[members].sum()) >= request.units
 
 
 def _vector(chunk: Chunk, machine: Machine) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from cpsched.errors import printable
-from cpsched.model import Job
+from cpsched.model import IntArray, Job
 from cpsched_bridge.adapters.pbs.records import UNREADABLE as BROKEN
 from cpsched_bridge.adapters.pbs.records import Record, Value, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids
@@ -25,6 +25,8 @@ FOREVER_S = 365 * 86400
 """Walltime of a job without one."""
 BEGINS = "41"
 """The substate of a running job that its vnodes have not taken yet."""
+BEGUN = "B"
+"""The state of an array of which a subjob has begun: PBS moves it into no other queue."""
 BY_HAND = "its queue was opened to PBS's scheduler by hand"
 FULL = "its array runs as many subjobs as it may"
 NOT_MODELLED = {
@@ -40,6 +42,7 @@ class Scene:
 
     now_s: int
     machine: Machine
+    free: IntArray
     queues: Mapping[str, Queue]
     """The managed ones."""
     by_hand: Collection[str]
@@ -86,7 +89,8 @@ def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: Scene
             room[array] -= 1
             if room[array] < 0 and job.ineligible is None:
                 job = replace(job, ineligible=FULL)
-        found.pending.append(PendingJob(job, hold, False, ids.label(name)))
+        stays = hold is Hold.PLUGIN and parent is not None and parent.get("job_state") == BEGUN
+        found.pending.append(PendingJob(job, hold, False, ids.label(name), no_way_back=stays))
         found.asked[number], found.records[number] = asks, record
     return found
 
@@ -134,9 +138,9 @@ def _read(record: Record, parent: Record | None, number: int, scene: Scene) -> t
     everywhere = scene.machine.of_queue(queue.record, name)
     before = None
     try:
-        asks = asked(select, wishes.get("place", ""), scene.machine, allowed)
+        asks = asked(select, wishes.get("place", ""), scene.machine, allowed, scene.free)
     except NotModelled:
-        asks = asked(select, wishes.get("place", ""), scene.machine, everywhere)
+        asks = asked(select, wishes.get("place", ""), scene.machine, everywhere, scene.free)
         before = "fits nowhere before a reservation"
     job = job_of(record, number, asks, walltime_s)
     hold, why = _hold(record, parent, queue, scene.by_hand)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class Machine(Nodes):
     """By row, the queue that the vnode is kept for; empty: for none."""
     partitions: tuple[str, ...]
     sharing: tuple[str, ...]
+    _groups: dict[str, tuple[tuple[str, BoolArray], ...]] = field(default_factory=dict, kw_only=True)
 
     @classmethod
     def of(
@@ -96,6 +97,20 @@ class Machine(Nodes):
                 there = self.properties[name].get(resource, "")
                 mask[row] = wanted in {_flag(each) for each in there.split(",")}
         return mask
+
+    def groups(self, resource: str) -> tuple[tuple[str, BoolArray], ...]:
+        """The vnodes by each value of a resource that nobody uses up; one that has several values is in several groups.
+
+        The smallest group comes first, as PBS tries them. Vnodes without a value are in none.
+        """
+        if resource not in self._groups and self.knows(resource):
+            own = {"host": self.hosts, "vnode": self.names}
+            said = own.get(resource) or [
+                value for each in self.properties.values() for value in each.get(resource, "").split(",")
+            ]
+            found = {value: self.having(resource, value) for value in sorted({*said} - {""})}
+            self._groups[resource] = tuple(sorted(found.items(), key=lambda each: int(each[1].sum())))
+        return self._groups.get(resource, ())
 
     def knows(self, resource: str) -> bool:
         """Whether any vnode has this resource, used up or not."""

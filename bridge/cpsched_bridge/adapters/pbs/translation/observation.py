@@ -66,12 +66,11 @@ class Translator:
         numbers = ids.numbered(seen.jobs)
         queues = managed(seen.queues, self.queues)
         kept, notes = reservations.reservations_of(seen.reservations, found, seen.now_s)
-        scene = Scene(seen.now_s, found, queues, by_hand, kept)
-        wait = waiting(seen.jobs, numbers, scene)
-        self._sets = len({each.job.request.node_set for each in wait.pending})
         free = machine.free_on(seen.vnodes, found)
         for each in reservations.in_the_way(kept, seen.now_s, seen.now_s + 1):
             free[each.members] = 0
+        wait = waiting(seen.jobs, numbers, Scene(seen.now_s, found, free, queues, by_hand, kept))
+        self._sets = len({row for asks in wait.asked.values() for row in (asks.request.node_set, *asks.node_sets)})
         names = {number: name for name, number in numbers.items()}
         return Look(found, numbers, names, queues, wait, free, kept, tuple(notes))
 

@@ -36,7 +36,7 @@ def test_requests_are_read_and_what_cannot_be_said_is_left_with_the_reason() -> 
     assert {each.label: each.reason for each in seen.left} == {
         "1": "place=scatter where hosts have several vnodes",
         "13": "whole hosts, which have several vnodes",
-        "14": "place=group=host",
+        "14": "place=scatter where hosts have several vnodes",
         "15": "place=scatter where hosts have several vnodes",
         "19": "has a minimum walltime",
     }
@@ -173,6 +173,25 @@ def test_a_job_that_is_handed_back_is_moved_out_of_a_closed_queue_and_an_array_a
     assert len(site.told) == 2
     site.seen.queues["managed"]["started"] = "False"
     assert "left_queue" in site.backend(left_queue="").hand_back([0])[0].detail
+
+
+def test_subjobs_of_an_array_that_has_begun_cannot_be_handed_back_as_long_as_their_queue_is_closed() -> None:
+    """PBS refuses to move the array, and leaves its closed queue alone."""
+    site = Site()
+    backend = site.backend()
+
+    def stays() -> set[str]:
+        return {each.label for each in backend.observe().pending if each.no_way_back}
+
+    assert stays() == set()
+    site.seen.jobs["3[].vm"]["job_state"] = "B"
+    there = {each.label for each in backend.observe().pending if each.label.startswith("3[")}
+    assert stays() == there != set()
+    site.seen.jobs["3[].vm"]["Hold_Types"] = "u"
+    assert stays() == set()
+    site.seen.jobs["3[].vm"]["Hold_Types"] = "n"
+    site.seen.queues["managed"]["started"] = "True"
+    assert stays() == set()
 
 
 @pytest.mark.parametrize(

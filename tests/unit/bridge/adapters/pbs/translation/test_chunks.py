@@ -19,9 +19,92 @@ def machine(*vnodes: dict[str, object], hosts: tuple[str, ...] | None = None) ->
     return Machine.of(records, {})
 
 
-def ask(select: str, place: str = "free", of: Machine | None = None, allowed: list[bool] | None = None):
+def ask(
+    select: str,
+    place: str = "free",
+    of: Machine | None = None,
+    allowed: list[bool] | None = None,
+    taken: dict[int, tuple[int, int]] | None = None,
+):
     there = of or machine()
-    return asked(select, place, there, np.array(allowed or [True] * len(there.names)))
+    free = there.capacity.copy()
+    for row, amounts in (taken or {}).items():
+        free[row] -= amounts
+    return asked(select, place, there, np.array(allowed or [True] * len(there.names)), free)
+
+
+def racks(*values: str) -> Machine:
+    """A vnode for each value; "" has none."""
+    return machine(*({**BIG, **({"rack": value} if value else {})} for value in values))
+
+
+def on(found, of: Machine) -> str:
+    """The rows of a request's vnodes."""
+    return "".join(map(str, np.flatnonzero(of.rows[found.request.node_set])))
+
+
+ALL = (8, 8192)
+
+
+@pytest.mark.parametrize(
+    ("taken", "rows"),
+    [
+        ({}, "01"),
+        ({0: ALL}, "345"),
+        ({0: (2, 0)}, "01"),
+        ({0: (5, 0), 1: (5, 0)}, "345"),
+        ({0: ALL, 3: ALL}, "345"),
+        ({0: ALL, 3: ALL, 4: (6, 0)}, "345"),
+    ],
+)
+def test_a_group_is_the_smallest_that_has_room_and_else_the_largest(taken, rows):
+    of = racks("a", "a", "", "b", "b", "b", "c")
+    found = ask("2:ncpus=4", "free:group=rack", of, taken=taken)
+    assert on(found, of) == "6", "one vnode holds both"
+    scattered = ask("2:ncpus=4", "scatter:group=rack", of, taken=taken)
+    assert on(scattered, of) == rows
+    assert [of.rows[each].sum() for each in scattered.node_sets] == [2, 3]
+    assert [of.rows[each].sum() for each in found.node_sets] == [1, 2, 3]
+
+
+def test_a_job_that_wants_vnodes_alone_gets_a_group_in_which_enough_are_empty():
+    of = racks("a", "a", "b", "b", "b")
+    assert on(ask("2:ncpus=1", "scatter:group=rack", of, taken={0: (1, 0)}), of) == "01"
+    assert on(ask("2:ncpus=1", "scatter:excl:group=rack", of, taken={0: (1, 0)}), of) == "234"
+
+
+def test_a_job_that_no_group_holds_is_left():
+    of = racks("a", "a", "b", "")
+    for select in ("3:ncpus=8", "5:ncpus=4"):
+        with pytest.raises(NotModelled, match="place=group=rack: no group of vnodes holds it"):
+            ask(select, "free:group=rack", of)
+    with pytest.raises(NotModelled, match="group=row: no group"):
+        ask("2:ncpus=1", "free:group=row", of)
+    with pytest.raises(NotModelled, match="group=ncpus: no group"):
+        ask("2:ncpus=1", "free:group=ncpus", of)
+    assert ask("1:ncpus=1", "free:group=row", of).node_sets == (), "one chunk is in one group wherever it is"
+
+
+def test_a_vnode_may_be_in_several_groups_and_outside_the_queue_in_none():
+    of = racks("a,b", "a", "b,c", "c")
+    assert on(ask("2:ncpus=8", "free:group=rack", of, taken={1: ALL}), of) == "02"
+    found = ask("2:ncpus=8", "free:group=rack", of, allowed=[True, False, True, False])
+    assert (on(found, of), len(found.node_sets)) == ("02", 1)
+    pairs = machine(hosts=("h0", "h1", "h1"))
+    assert on(ask("2:ncpus=8", "free:group=host", pairs), pairs) == "12"
+
+
+def test_a_start_may_be_in_another_group_than_the_one_that_has_room_by_now():
+    of = racks("a", "a", "b", "b")
+    found = ask("2:ncpus=8", "free:group=rack", of)
+    other = ask("2:ncpus=8", "free:group=rack", of, taken={0: ALL})
+    assert found.request.node_set != other.request.node_set
+    assert found.may_be(other.request)
+    assert not found.may_be(ask("2:ncpus=7", "free:group=rack", of).request)
+    assert not found.may_be(ask("2:ncpus=8", "free", of).request)
+    alone = ask("2:ncpus=8", "free", of)
+    assert alone.may_be(alone.request)
+    assert not alone.may_be(found.request)
 
 
 def test_a_place_has_an_arrangement_a_sharing_and_a_group():
@@ -74,7 +157,7 @@ def test_packed_chunks_and_chunks_of_several_kinds_are_one_unit():
         ("1:ncpus=5+1:ncpus=4", "free", "chunks of several kinds that together fit onto no vnode"),
         ("1:ncpus=1+1:ncpus=2", "vscatter", "chunks of several kinds with place=vscatter"),
         ("1:ncpus=9", "free", "a chunk that fits onto no vnode"),
-        ("2:ncpus=1", "group=host", "place=group=host"),
+        ("2:ncpus=8", "group=host", "place=group=host: no group of vnodes holds it"),
         ("1:ncpus=1:host=elsewhere", "free", "no vnode has host=elsewhere"),
         ("1:ncpus=1:host=h0+1:ncpus=1:host=h1", "free", "chunks that are to be on vnodes of several kinds"),
         ("1:ncpus=1:speed=3", "free", "asks for speed, which no vnode has"),
