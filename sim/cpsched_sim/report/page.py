@@ -12,15 +12,16 @@ STYLE = """
 :root { color-scheme: light dark; --page: #fff; --ink: #1c2024; --quiet: #6b7280; --band: #e7eaee; --good: #1a7f37;
   --bad: #b42318; --line0: #2563eb; --line1: #d97706; --line2: #059669; --line3: #9333ea; --line4: #dc2626;
   --line5: #0891b2; --line6: #65a30d; --line7: #db2777 }
-@media (prefers-color-scheme: dark) { :root { --page: #14171a; --ink: #e6e8ea; --quiet: #9aa3ad; --band: #2a3036;
-  --good: #4ac26b; --bad: #ff7b6b; --line0: #6ea8fe; --line1: #f5b04d; --line2: #4fd1a1; --line3: #c792ff;
-  --line4: #ff8a80; --line5: #4dd0e1; --line6: #aed581; --line7: #f48fb1 } }
+@media screen and (prefers-color-scheme: dark) { :root { --page: #14171a; --ink: #e6e8ea; --quiet: #9aa3ad;
+  --band: #2a3036; --good: #4ac26b; --bad: #ff7b6b; --line0: #6ea8fe; --line1: #f5b04d; --line2: #4fd1a1;
+  --line3: #c792ff; --line4: #ff8a80; --line5: #4dd0e1; --line6: #aed581; --line7: #f48fb1 } }
 body { margin: 0 auto; padding: 1.2rem; max-width: 62rem; background: var(--page); color: var(--ink);
   font: 1rem/1.5 system-ui, sans-serif }
 h1 { font-size: 1.5rem } h2 { margin-top: 2.2rem; border-bottom: 1px solid var(--band) }
 .said { font-size: 1.15rem } .verdict { padding: .6rem 1rem; border-left: .35rem solid var(--quiet);
   background: var(--band) } .verdict.good, .verdict.fair { border-color: var(--good) }
 .verdict.poor, .verdict.hopeless { border-color: var(--bad) }
+figure { margin: .6rem 0 }
 svg { display: block; width: 100%; height: auto; max-width: 48rem } svg text { font-family: system-ui, sans-serif }
 .table { overflow-x: auto } table { border-collapse: collapse; margin: .6rem 0; font-size: .9rem }
 caption { text-align: left; font-weight: 600 }

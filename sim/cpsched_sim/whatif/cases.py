@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 
-from cpsched.dispatchers.slurm.parameters import changed, parameters_of_config
-from cpsched.errors import InvalidValue, require
+from cpsched.dispatchers.slurm.parameters import BOUNDS, changed, parameters_of_config, read_parameters
+from cpsched.errors import InvalidValue, UnknownName, require
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_sim.files import read_json
 from cpsched_sim.oracle import SIMULATED
@@ -45,7 +45,7 @@ class Case:
 
     @classmethod
     def parse(cls, text: str, twin: str = TWIN) -> Case:
-        """The case that `text` spells; raises `InvalidValue`, `UnknownName`."""
+        """The case that `text` spells; raises `InvalidValue`, `UnknownName`, before anything is replayed."""
         try:
             words = shlex.split(text)
         except ValueError as error:
@@ -61,7 +61,12 @@ class Case:
                 rest.append(ALSO_CALLED.get(word, word) if not rest else word)
         named = bool(rest) and "=" not in rest[0]
         spelled = " ".join(shlex.quote(word) for word in rest)
-        spec = PolicySpec.parse(spelled if named else f"{twin} {spelled}", SIMULATED)
+        try:
+            spec = PolicySpec.parse(spelled if named else f"{twin} {spelled}", SIMULATED)
+        except UnknownName as error:
+            _check_spelling(error)
+            raise
+        read_parameters(spec.dispatcher_settings.get(PARAMETERS, ""))
         _check(changes)
         return cls(" ".join(text.split()), spec, changes)
 
@@ -88,6 +93,16 @@ class Case:
             site, jobs = load_policy(Path(changes["policy"])).assigned(window.jobs)
             window = replace(window, site=site, jobs=jobs)
         return window
+
+
+def _check_spelling(error: UnknownName) -> None:
+    """Raise `InvalidValue`, which says where it goes, for an unknown setting that is a line of slurm.conf."""
+    name = error.name.lower()
+    if name.startswith("priority"):
+        rule = "is a part of the site's policy: change it in a copy of the policy file, and give that by --with-policy"
+        raise InvalidValue("setting", error.name, rule) from error
+    if name in BOUNDS:
+        raise InvalidValue("setting", error.name, f"must be given as {PARAMETERS}={name}=NUMBER") from error
 
 
 def _check(changes: Mapping[str, str]) -> None:

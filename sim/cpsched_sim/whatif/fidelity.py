@@ -124,5 +124,5 @@ def in_time(seconds: float) -> str:
     for unit_s, name, below in ((1, "s", 120), (60, "min", 120), (3600, "h", 72)):
         if abs(seconds) / unit_s < below:
             value = seconds / unit_s
-            return f"{value:.0f} {name}" if abs(value) >= 10 or unit_s == 1 else f"{value:.1f} {name}"
+            return f"{value:z.0f} {name}" if abs(value) >= 10 or unit_s == 1 else f"{value:.1f} {name}"
     return f"{seconds / 86_400:.1f} days"

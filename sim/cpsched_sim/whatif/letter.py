@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cpsched_sim.errors import shown
+from cpsched_sim.errors import SHOWN_CHARS, shown
 from cpsched_sim.whatif.fidelity import in_time
 from cpsched_sim.whatif.gains import TOLD
 
 MOST_REASONS = 12
 MOST_CLASSES = 60
 MOST_ACCOUNTS = 40
+MOST_OF_A_NOTE = 1000
 SHARES, STRANDED = "Who got how much against shares", "Empty though somebody waited"
 NOTHING = "At no hour of the window did anybody wait while something stood empty."
 
@@ -79,7 +80,7 @@ def letter(found: Mapping[str, Any]) -> str:
     if found["left_out"]:
         lines += _table(("jobs", "not replayed because"), (
             [f"{count:,}", why] for why, count in list(found["left_out"].items())[:MOST_REASONS]))  # fmt: skip
-    lines += [f"- {words(note)}" for note in found["notes"]]
+    lines += [f"- {words(note, MOST_OF_A_NOTE)}" for note in found["notes"]]
     return "\n".join(lines) + "\n"
 
 
@@ -95,7 +96,8 @@ def fidelity_in_words(near: Mapping[str, Any]) -> str:
 def facts_of(found: Mapping[str, Any]) -> Iterator[list[str]]:
     """Settings, version and digests."""
     window, system = found["window"], found["system"]
-    yield ["window", f"{window['from']} to {window['to']} ({window['zone']})"]
+    yield ["window", f"{window['from']} to {window['to']}"]
+    yield ["times", window["zone"]]
     yield from (["jobs, " + name, f"{count:,}"] for name, count in window["jobs"].items() if count)
     guessed = f", guessed by {system['guessed_by']}" if system["guessed_by"] else ""
     yield ["system", f"{system['name']}{guessed}"]
@@ -105,7 +107,7 @@ def facts_of(found: Mapping[str, Any]) -> Iterator[list[str]]:
     yield ["intervals", f"95 %: {blocks}; {found['seeds']} seeds; {react}"]
     yield ["begun later than really, for want of room", f"{found['late_begins']:,}"]
     yield ["cpsched", f"{found['version']}, {found['date']}"]
-    yield from ([name, str(value)] for name, value in found.get("digests", {}).items())
+    yield from ([name, str(value) or "-"] for name, value in found.get("digests", {}).items())
 
 
 def share_heads(found: Mapping[str, Any]) -> Sequence[str]:
@@ -208,9 +210,9 @@ def span(interval: Sequence[float] | None, unit: str) -> str:
     return "none" if interval is None else f"{signed(interval[0], unit)} to {signed(interval[1], unit)}"
 
 
-def words(text: object) -> str:
-    """A name from a file, which cannot be markup here."""
-    return shown(text).replace("|", "/").replace("`", "'").replace("<", "(").replace(">", ")").replace("[", "(")
+def words(text: object, most: int = SHOWN_CHARS) -> str:
+    """A name from a file, or a note, which cannot be markup here; at most so many characters of it."""
+    return shown(text, most).replace("|", "/").replace("`", "'").replace("<", "(").replace(">", ")").replace("[", "(")
 
 
 def cap(text: str) -> str:

@@ -13,6 +13,7 @@ from cpsched_sim.report.page import document, picture, table
 from cpsched_sim.whatif.fidelity import in_time
 from cpsched_sim.whatif.findings import QUANTILES, mean_wait
 from cpsched_sim.whatif.letter import (
+    MOST_OF_A_NOTE,
     NOTHING,
     SHARES,
     STRANDED,
@@ -166,7 +167,7 @@ def _facts(found: Mapping[str, Any]) -> Iterator[str]:
         yield table(
             "Not replayed", ("reason", "jobs"), ([why, f"{count:,}"] for why, count in found["left_out"].items())
         )
-    yield "<ul>" + "".join(f"<li>{escape(shown(note, 1000))}</li>" for note in found["notes"]) + "</ul>"
+    yield "<ul>" + "".join(f"<li>{escape(shown(note, MOST_OF_A_NOTE))}</li>" for note in found["notes"]) + "</ul>"
 
 
 # ------------------------------------------------------------------------------------------ parts

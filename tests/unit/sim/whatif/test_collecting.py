@@ -14,7 +14,7 @@ from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.traces.dialect import PLAIN
 from cpsched_sim.whatif.answers import read
 from cpsched_sim.whatif.cases import Case
-from cpsched_sim.whatif.collecting import FORMAT, collect, days_of
+from cpsched_sim.whatif.collecting import FORMAT, ask_slurm, collect, days_of
 from cpsched_sim.whatif.folder import Folder
 from cpsched_sim.whatif.replaying import replay_window
 from cpsched_sim.whatif.window import OUTAGE, Span
@@ -32,6 +32,7 @@ PriorityWeightAge       = 1000
 PriorityWeightFairShare = 100000
 PriorityDecayHalfLife   = 14-00:00:00
 PriorityFlags           = NO_FAIR_TREE
+PriorityMaxAge          = (null)
 AccountingStorageEnforce = associations,limits
 SchedulerParameters     = bf_interval=45
 SchedulerType           = sched/backfill
@@ -66,7 +67,7 @@ def answers(command):
         "scontrol -o show node": NODES,
         "scontrol show config": CONFIG,
         "scontrol -o show partition": "PartitionName=main PriorityTier=3 PriorityJobFactor=7 QoS=fast Nodes=n[1-3]\n",
-        "sshare --all --long --parsable2": "Account|User|RawUsage\nphys|ada|1000\nphys|zoe|5\n",
+        "sshare --all --long --parsable2": "Account|User|RawUsage\nphys|zoe|5\nphys|ada|1000\n",
     }
     if command in said:
         return said[command]
@@ -98,6 +99,31 @@ def test_everything_is_kept_each_job_once_and_what_lacks_is_said(tmp_path):
         collect(2, tmp_path / "site", False, answers, NOW)
 
 
+def test_accounting_is_asked_for_a_day_at_a_time_without_gaps(tmp_path):
+    """A day of which sacct prints nothing at all loses no other day."""
+    asked = []
+
+    def ask(command):
+        words = command.split()
+        if words[0] != "sacct":
+            return answers(command)
+        asked.append(tuple(words[words.index(name) + 1] for name in ("--starttime", "--endtime")))
+        return "" if asked[-1][1] == at(48) else answers(command)
+
+    found = collect(2, tmp_path / "site", False, ask, NOW)
+    assert asked == [(at(0), at(24)), (at(24), at(48))]
+    assert found.lines["jobs.txt"] > 20
+
+
+def test_slurm_is_asked_for_times_in_utc(tmp_path, monkeypatch):
+    program = tmp_path / "sacct"
+    program.write_text('#!/bin/sh\necho "$TZ $SLURM_TIME_FORMAT"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    assert ask_slurm("sacct") == "UTC standard\n"
+
+
 def test_a_part_of_a_day_is_asked_for_in_whole_seconds(tmp_path):
     """sacct refuses fractions: "Invalid time specification"."""
     asked = []
@@ -121,7 +147,10 @@ def test_nobody_is_named_where_that_is_wanted(tmp_path):
     lines = (tmp_path / "site" / "jobs.txt").read_text().splitlines()[1:]
     users = [line.split("|")[2] for line in lines]
     assert len(set(users)) == 2
-    assert "u1|1000" in (tmp_path / "site" / "shares.txt").read_text(), "the same number everywhere"
+    shares = (tmp_path / "site" / "shares.txt").read_text()
+    assert shares == "Account|User|RawUsage\nphys|u2|5\nphys|u1|1000\n", "the same number everywhere"
+    accounts = (tmp_path / "site" / "associations.txt").read_text().splitlines()[1:]
+    assert [row.split("|")[1] for row in accounts] == ["", "", "u1"], "accounts have no user"
     assert "bf_interval=45" in (tmp_path / "site" / "config.txt").read_text()
 
 
@@ -132,7 +161,22 @@ def test_the_policy_is_the_sites(folder):
     assert policy.file.fair_share.algorithm == "classic"
     assert policy.file.fair_share.half_life_days == 14
     assert policy.used_s == {("phys", "ada"): 1000.0, ("phys", "zoe"): 5.0}
-    assert days_of("1-12:00:00") == 1.5
+    assert policy.file.priority.max_age == "7-0", "(null) says nothing"
+    assert (days_of("1-12:00:00"), days_of("00:36:00"), days_of("08:38:24")) == (1.5, 0.025, 0.36)
+
+
+def test_use_that_never_fades_stays_so_and_what_a_site_lacks_is_not_named(tmp_path):
+    def ask(command):
+        if command.startswith("sshare"):
+            raise Unusable("no shares")
+        told = answers(command).replace("14-00:00:00", "00:00:00")
+        return told.replace("QoS=fast", "QoS=gone")
+
+    collect(2, tmp_path / "site", False, ask, NOW)
+    policy = load_policy(tmp_path / "site" / "policy.yaml")
+    assert policy.file.fair_share.half_life_days == 0
+    assert policy.used_s == {}
+    assert policy.file.partitions["main"].qos == ""
 
 
 def test_outages_hold_whole_nodes_for_their_time(folder):

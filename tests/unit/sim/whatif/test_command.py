@@ -53,8 +53,9 @@ def test_the_page_needs_nothing_from_elsewhere_and_tells_its_pictures_in_numbers
     assert text.count("<svg") == text.count('role="img"') == text.count("<figure>") >= 4
     assert text.count("The numbers of this picture") >= 4
     assert "#10101" not in text, "every colour is the page's own"
-    assert "prefers-color-scheme: dark" in text
+    assert "screen and (prefers-color-scheme: dark)" in text, "paper is white, whatever the screen is"
     assert "@media print" in text
+    assert "characters)" not in (done[1] / "report.md").read_text(), "no note and no date is cut"
 
 
 def test_going_on_replays_nothing_that_is_finished(done, site):

@@ -8,10 +8,11 @@ import pytest
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched_sim.whatif.blocks import DRAWS, Blocks, interval, joined
 from cpsched_sim.whatif.cases import Case, cases_of, with_config
-from cpsched_sim.whatif.fidelity import judged
+from cpsched_sim.whatif.fidelity import in_time, judged
 from cpsched_sim.whatif.figures import FIGURES, Facts, Made, figures_of, in_use, real
 from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN, TOLD, gains, losers
 from cpsched_sim.whatif.groups import groupings, users_of
+from cpsched_sim.whatif.letter import words
 from tests.unit.sim.whatif.accounting import a_line, a_site, a_window
 
 DAY = 86_400
@@ -169,6 +170,16 @@ def test_a_twin_that_is_right_on_average_alone_is_not_good():
     assert judged(6000, 6000, 0.0, by_size_s=50).grade == "good"
 
 
+def test_spans_are_told_in_the_unit_that_suits_them():
+    found = [in_time(seconds) for seconds in (-0.3, 0.0, 119, -130, 7300, 80 * 3600)]
+    assert found == ["0 s", "0 s", "119 s", "-2.2 min", "2.0 h", "3.3 days"]
+
+
+def test_a_name_is_cut_where_it_is_long_and_is_no_markup():
+    assert words("<b>|[x](y)`") == "(b)/(x](y)'"
+    assert (len(words("n" * 500)) < 120, words("n" * 500, 1000)) == (True, "n" * 500)
+
+
 # ------------------------------------------------------------------------------------------ cases
 
 
@@ -184,11 +195,13 @@ def test_a_case_is_a_policy_and_changes_of_the_site():
 
 def test_options_of_the_command_line_become_cases():
     found = cases_of(
-        ["easy", "easy"], ["scheduler_parameters=bf_interval=60"], {"add-nodes": "2", "like": "a1"}, "p.yaml"
-    )
+        ["easy", "easy"], ["scheduler_parameters=bf_interval=60", "reserved=parts"], {"add-nodes": "2", "like": "a1"},
+        "p.yaml",
+    )  # fmt: skip
     assert [(case.spec.dispatcher, dict(case.changes)) for case in found] == [
         ("easy", {}), ("slurm", {}), ("slurm", {"policy": "p.yaml"}), ("slurm", {"add-nodes": "2", "like": "a1"}),
     ]  # fmt: skip
+    assert found[1].spec.dispatcher_settings == {"scheduler_parameters": "bf_interval=60", "reserved": "parts"}
 
 
 def test_parameters_of_a_case_stand_in_place_of_the_configurations_own_and_the_others_stay(tmp_path):
@@ -205,6 +218,22 @@ def test_parameters_of_a_case_stand_in_place_of_the_configurations_own_and_the_o
     }  # fmt: skip
     with pytest.raises(InvalidValue, match="config_file"):
         with_config(Case.parse("scheduler_parameters=defer"), tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        ("PriorityWeightAge=1000", InvalidValue, "--with-policy"),
+        ("slurm prioritymaxage=1", InvalidValue, "--with-policy"),
+        ("BF_interval=60", InvalidValue, "scheduler_parameters=bf_interval=NUMBER"),
+        ("scheduler_parameters=bf_interval=0", InvalidValue, "from 1 to 10,800"),
+        ("scheduler_parameters=bf_nonsense=3", UnknownName, "bf_nonsense"),
+        ("advise nonsense=3", UnknownName, "nonsense"),
+    ],
+)
+def test_a_wrong_setting_is_told_before_anything_is_read_and_where_it_belongs(text, error, says):
+    with pytest.raises(error, match=says):
+        Case.parse(text)
 
 
 @pytest.mark.parametrize("text", ["add-nodes=none", "walltimes=2", "into=main", "like=a", "walltimes=", "easy 'x"])

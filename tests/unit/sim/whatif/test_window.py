@@ -6,7 +6,7 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
 from cpsched_sim.errors import Unusable
-from cpsched_sim.whatif.history import LICENSED, read_history
+from cpsched_sim.whatif.history import LICENSED, OWN_NODES, read_history
 from cpsched_sim.whatif.window import GAVE_UP, JUDGED, LATER, QUEUED, RESERVED, RUNNING, Span, system_of
 from tests.unit.sim.whatif.accounting import FIRST_S, a_file, a_line, a_window, clock
 
@@ -121,6 +121,15 @@ def test_licences_are_told_and_not_replayed(tmp_path):
     path = tmp_path / "jobs.txt"
     path.write_text("\n".join([head, *rows, ""]))
     assert read_history(path).reader.tally.taken[LICENSED] == 3
+
+
+def test_of_a_job_with_a_licence_the_rest_is_told_too(tmp_path):
+    head = "JobIDRaw|User|Submit|Start|End|State|NNodes|NCPUS|Timelimit|ReqTRES|AllocTRES"
+    times = "2026-09-21T00:00:00|2026-09-21T00:00:00|2026-09-21T00:10:00|COMPLETED"
+    path = tmp_path / "jobs.txt"
+    path.write_text(f"{head}\n7|ada|{times}|1|1|01:00:00|cpu=1|cpu=1,gres/gpu=1,license/x=1\n")
+    taken = read_history(path).reader.tally.taken
+    assert (taken[LICENSED], taken[OWN_NODES]) == (1, 1)
 
 
 def test_jobs_stand_in_order_of_arrival(tmp_path):
