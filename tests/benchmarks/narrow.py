@@ -27,7 +27,7 @@ from cpsched.kernels.state import Site
 from cpsched.model import NEVER, Snapshot
 from cpsched.site.weighing import FloatArray
 from tests.benchmarks import unseen
-from tests.benchmarks.unseen import BASE, DRAWN, WIDTHS, Case
+from tests.benchmarks.unseen import BASE, WIDTHS, Case, Found, percent, rows_of, show_against, with_interval
 
 PRESENT = "lookahead"
 FIRST = 1000.0
@@ -59,20 +59,39 @@ class Fair(Lookahead):
     """`lookahead` under its default objective, in which some jobs weigh more. L: as in `docs/lookahead.md`.
 
     - `late`: the price of a job that is late by this share of L beside `easy` doubles; it grows with the square.
+    - `most`: no price becomes more than so many times dearer by `late`.
     - `bound`: a job that is late by more than this share of L goes before all others.
     - `floor`: no job that has not waited weighs less than this share of the queue's mean.
-    - `narrow`: all this concerns only jobs that take at most this part of the machine (one processor in any case).
 
-    0 switches each of the first three off.
+    All this concerns only some jobs:
+
+    - `narrow`: those that take at most this part of the machine (one processor in any case).
+    - `after`: those that have waited for longer than this share of L.
+    - `area`: those whose area is at most this share of the mean area in the queue.
+    - `share`: nobody, where the jobs concerned are more than this share of the work in the queue.
+
+    0 switches each of `late`, `bound` and `floor` off.
     """
 
     def __init__(
-        self, late: float = 0.0, bound: float = 0.0, floor: float = 0.0, narrow: float = 1.0, seed: int = 0
+        self,
+        late: float = 0.0,
+        bound: float = 0.0,
+        floor: float = 0.0,
+        narrow: float = 1.0,
+        most: float = np.inf,
+        after: float = 0.0,
+        area: float = np.inf,
+        share: float = 1.0,
+        seed: int = 0,
     ) -> None:
-        for name, value in (("late", late), ("bound", bound), ("floor", floor), ("narrow", narrow)):
+        require(most >= 1, "most", most, "must be 1 or more")
+        shares = {"narrow": narrow, "after": after, "area": area, "share": share}
+        for name, value in ({"late": late, "bound": bound, "floor": floor} | shares).items():
             require(value >= 0, name, value, "must not be negative")
         super().__init__("default", seed=seed)
-        self.late, self.bound, self.floor, self.narrow = late, bound, floor, narrow
+        self.late, self.bound, self.floor, self.most = late, bound, floor, most
+        self.narrow, self.after, self.area, self.share = narrow, after, area, share
         self._history = self.lateness = Late()
 
     def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray) -> FloatArray:
@@ -82,14 +101,19 @@ class Fair(Lookahead):
         late_s, longest_s = self.lateness.late_s, max(1.0, self.lateness.longest_s)
         factor = np.ones(len(queue))
         if self.late:
-            factor += (late_s / (self.late * longest_s)) ** 2
+            factor += np.minimum((late_s / (self.late * longest_s)) ** 2, self.most - 1)
         if self.bound:
             factor[late_s > self.bound * longest_s] *= FIRST
         if self.floor:
             own = self._row.weights(processors, expected_s)
             factor *= np.maximum(1.0, self.floor * own.mean() / own)
-        machine = int(snapshot.cluster.capacity[:, 0].sum())
-        return np.where(processors <= max(1.0, self.narrow * machine), factor, 1.0)
+        machine, area = int(snapshot.cluster.capacity[:, 0].sum()), processors * expected_s
+        waited_s = snapshot.now_s - table.submit_s[queue]
+        concerned = (processors <= max(1.0, self.narrow * machine)) & (waited_s >= self.after * longest_s)
+        concerned &= area <= self.area * area.mean()
+        if area[concerned].sum() > self.share * area.sum():
+            concerned[:] = False
+        return np.where(concerned, factor, 1.0)
 
 
 def narrowest(classes: dict[str, list[float]]) -> float:
@@ -97,48 +121,26 @@ def narrowest(classes: dict[str, list[float]]) -> float:
     return next(classes[name][3] for name in (f"width {width}" for width, *_ in WIDTHS) if name in classes)
 
 
-def rows_of(found: dict[Case, dict[str, Any]], name: str, setting: str) -> FloatArray:
-    """By window: each of `MEASURES` and the longest wait of the narrowest class, in percent of `easy`.
+def row(found: Found, case: Case) -> list[float]:
+    """Each of `MEASURES` and the longest wait of the narrowest class, in percent of `easy`.
 
-    The means of seeds. The last column is weighed so that its mean is that of the waits over that of `easy`'s waits:
-    where hardly a narrow job waits under `easy`, a ratio says nothing.
+    The last entry is weighed so that its mean is that of the waits over that of `easy`'s waits: where hardly a narrow
+    job waits under `easy`, a ratio says nothing.
     """
-    by_window: dict[tuple[str, int], list[list[float]]] = {}
-    for case in found:
-        if case.setting == setting and name in (case.trace, "all"):
-            base = found[Case(case.trace, case.window, BASE, 0)]
-            row = [100 * (found[case][key] or 1) / (base[key] or 1) for key in MEASURES]
-            mine = [each for each in found if each.setting == BASE and each.trace == case.trace]
-            usual = float(np.mean([narrowest(found[each]["classes"]) for each in mine])) or 1.0
-            row.append(100 * narrowest(found[case]["classes"]) / usual)
-            by_window.setdefault((case.trace, case.window), []).append(row)
-    return np.array([np.mean(rows, axis=0) for rows in by_window.values()])
+    mine = [narrowest(found[each]["classes"]) for each in found if each.setting == BASE and each.trace == case.trace]
+    usual = float(np.mean(mine)) or 1.0
+    return [*percent(found, case, MEASURES), 100 * narrowest(found[case]["classes"]) / usual]
 
 
-def with_interval(values: FloatArray, sign: str = "") -> list[str]:
-    """By column the mean over windows and, in brackets, the middle 95 % of means over windows drawn anew."""
-    drawn = np.random.default_rng(0).integers(0, len(values), (DRAWN, len(values)))
-    low, high = np.quantile(values[drawn].mean(axis=1), (0.025, 0.975), axis=0)
-    rows = zip(values.mean(axis=0), low, high, strict=True)
-    if not sign:
-        return [f"{at:.0f} ({a:.0f}-{b:.0f})" for at, a, b in rows]
-    return [f"{at:+.1f} ({a:+.1f} to {b:+.1f})" for at, a, b in rows]
-
-
-def show(found: dict[Case, dict[str, Any]], settings: Sequence[str], intervals: bool) -> None:
+def show(found: Found, settings: Sequence[str], intervals: bool) -> None:
     """Two tables: percent of `easy`, and the difference to the present default in points of it."""
-    traces = [*dict.fromkeys(case.trace for case in found), "all"]
-    head = f"| {' | '.join((*MEASURES, NARROWEST))} |\n|{'---|' * (3 + len(MEASURES))}"
-    print(f"| | setting {head}")
-    for name, setting in product(traces, (PRESENT, *settings)):
-        rows = rows_of(found, name, setting)
-        cells = with_interval(rows) if intervals else [f"{each:.1f}" for each in rows.mean(axis=0)]
+    names = (*MEASURES, NARROWEST)
+    print(f"| | setting | {' | '.join(names)} |\n|{'---|' * (2 + len(names))}")
+    for name, setting in product([*dict.fromkeys(case.trace for case in found), "all"], (PRESENT, *settings)):
+        rows = rows_of(found, name, setting, row)
+        cells = with_interval(rows) if intervals else [f"{each:.1f}" for each in rows.mean(axis=(0, 1))]
         print(f"| {name} ({len(rows)}) | {setting.rpartition(':')[2]} | {' | '.join(cells)} |")
-    print(f"\n| | setting, against {PRESENT} {head}")
-    for name, setting in product(traces, settings):
-        rows = rows_of(found, name, setting) - rows_of(found, name, PRESENT)
-        cells = with_interval(rows, "+") if intervals else [f"{each:+.1f}" for each in rows.mean(axis=0)]
-        print(f"| {name} | {setting.rpartition(':')[2]} | {' | '.join(cells)} |")
+    show_against(found, settings, PRESENT, intervals, row, names)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -150,7 +152,6 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--intervals", action="store_true")
     given = parser.parse_args(arguments)
-    unseen.code()
     seeds = [int(each) for each in given.seeds.split(",")]
     settings = [f"{__spec__.name if __spec__ else __name__}:Fair:{each}" for each in given.settings]
     found: dict[Case, dict[str, Any]] = {}

@@ -10,8 +10,8 @@ from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.traces.job import TraceJob
-from tests.benchmarks.narrow import FIRST, MEASURES, Fair, narrowest, rows_of, with_interval
-from tests.benchmarks.unseen import Case
+from tests.benchmarks.narrow import FIRST, MEASURES, Fair, narrowest, row
+from tests.benchmarks.unseen import Case, rows_of, with_interval
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 POOL = a_cluster(nodes=1, cores=100)
@@ -69,6 +69,27 @@ def test_on_a_small_machine_one_processor_is_narrow():
     assert (found[1], found[2]) == (FIRST, 1.0)
 
 
+def test_a_price_becomes_at_most_so_many_times_dearer():
+    assert factors_of(Seen(late=0.001, most=4)) == {1: 4.0, 2: 4.0, 3: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("setting", "concerned"),
+    [
+        ({"after": 0.0}, {1, 2}),
+        ({"after": 100.0}, set()),
+        ({"area": 0.01}, {1}),
+        ({"area": 0.5}, {1, 2}),
+        ({"narrow": 0.01, "share": 0.01}, {1}),
+        ({"narrow": 0.01, "share": 0.001}, set()),
+        ({"share": 0.2}, set()),
+    ],
+)
+def test_whom_lateness_concerns(setting, concerned):
+    found = factors_of(Seen(late=0.01, **setting))
+    assert {id for id, factor in found.items() if factor > 1} == concerned
+
+
 def test_the_floor_lifts_what_is_cheap_and_nothing_else():
     expected_s = np.array([500.0, 500.0, 2000.0])
     own = OBJECTIVES["default"].weights(np.array([1, 60, 100]), expected_s)
@@ -79,7 +100,7 @@ def test_the_floor_lifts_what_is_cheap_and_nothing_else():
     assert lifted == pytest.approx(np.maximum(own, 0.99 * own.mean()))
 
 
-@pytest.mark.parametrize("name", ["late", "bound", "floor", "narrow"])
+@pytest.mark.parametrize("name", ["late", "bound", "floor", "narrow", "most", "after", "area", "share"])
 def test_a_negative_setting_is_refused(name):
     with pytest.raises(InvalidValue, match=name):
         Fair(**{name: -0.1})
@@ -120,26 +141,37 @@ def test_the_narrowest_class_is_the_first_that_there_is():
     assert narrowest({"width 10 % and more": [1, 2, 3, 4], "width 1 to 10 %": [1, 2, 3, 7]}) == 7
 
 
+def rows(found, name, setting):
+    return rows_of(found, name, setting, row)
+
+
 def test_figures_are_percent_of_easy_window_by_window_and_narrow_jobs_of_easy_on_the_mean():
     found = of_windows("easy", (10.0, 20.0), (1.0, 99.0)) | of_windows("x", (20.0, 20.0), (50.0, 150.0))
-    rows = rows_of(found, "A", "x")
-    assert rows[:, MEASURES.index("longest")].tolist() == [200.0, 100.0]
-    assert rows[:, -1].tolist() == [100.0, 300.0]
-    assert rows_of(found, "all", "x").tolist() == rows.tolist()
+    assert rows(found, "A", "x")[:, 0, MEASURES.index("longest")].tolist() == [200.0, 100.0]
+    assert rows(found, "A", "x")[:, 0, -1].tolist() == [100.0, 300.0]
+    assert rows(found, "all", "x").tolist() == rows(found, "A", "x").tolist()
 
 
 def test_a_trace_is_measured_by_its_own_easy():
     found = of_windows("easy", (10.0,), (10.0,)) | of_windows("x", (10.0,), (20.0,))
     found |= of_windows("easy", (10.0,), (40.0,), "B") | of_windows("x", (10.0,), (20.0,), "B")
-    assert rows_of(found, "B", "x")[:, -1].tolist() == [50.0]
-    assert rows_of(found, "all", "x")[:, -1].tolist() == [200.0, 50.0]
+    assert rows(found, "B", "x")[:, 0, -1].tolist() == [50.0]
+    assert rows(found, "all", "x")[:, 0, -1].tolist() == [200.0, 50.0]
 
 
 def test_an_interval_of_equal_windows_has_no_width():
-    rows = np.full((3, 1), 98.0)
-    assert with_interval(rows) == ["98 (98-98)"]
-    assert with_interval(rows - 100, "+") == ["-2.0 (-2.0 to -2.0)"]
+    each = np.full((3, 2, 1), 98.0)
+    assert with_interval(each) == ["98 (98-98)"]
+    assert with_interval(each - 100, "+") == ["-2.0 (-2.0 to -2.0)"]
 
 
-def test_an_interval_lies_within_the_windows():
-    assert with_interval(np.array([[0.0], [100.0]])) == ["50 (0-100)"]
+def test_an_interval_draws_windows():
+    assert with_interval(np.array([[[0.0]], [[100.0]]])) == ["50 (0-100)"]
+
+
+def test_an_interval_draws_seeds_of_each_window():
+    assert with_interval(np.array([[[0.0], [100.0]]])) == ["50 (0-100)"]
+    two = with_interval(np.array([[[0.0], [100.0]]] * 40), "+")[0]
+    low, high = (float(each) for each in two.partition("(")[2].rstrip(")").split(" to "))
+    assert 35 < low < 42
+    assert 58 < high < 65

@@ -6,8 +6,9 @@ SETTING...`, where a setting is words of a policy: `lookahead`, `lookahead:objec
 
 A trace is cut into windows of some thousand jobs, of which some are spread over the trace. Odd windows are for
 training, even ones for the report. Each is replayed from an empty machine. A figure is the mean, over windows and
-seeds, of the ratio to `easy` in percent; the interval is a paired bootstrap over windows. Finished cases are kept in
-`build/unseen` by the code that decided them, so that a sweep resumes.
+seeds, of the ratio to `easy` in percent; the interval is a paired bootstrap, which draws windows and, in each of them,
+seeds. `--against SETTING` adds the differences to one of the settings. Finished cases are kept in `build/unseen` by the
+code that decided them, so that a sweep resumes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import argparse
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -58,7 +59,7 @@ LEAST_WAIT_S = 30
 """Windows are left out in which jobs wait for less than that under the baseline, on the mean."""
 MEASURES = ("af", "awf", "bsld", "p2sf", "wait", "longest", "jain", "voluntary", "forced")
 DRAWN = 2000
-
+"""Means of windows and seeds drawn anew that an interval is made of."""
 
 WIDTHS = (("below 1 %", 0.0, 0.01), ("1 to 10 %", 0.01, 0.1), ("10 % and more", 0.1, np.inf))
 ACTIVITIES = (("1 to 10 jobs", 0, 11), ("11 to 100", 11, 101), ("more", 101, np.inf))
@@ -77,6 +78,13 @@ class Case:
     def training(self) -> bool:
         """Whether settings may be chosen by it."""
         return self.window % 2 == 1
+
+
+FloatArray = npt.NDArray[np.float64]
+Found = Mapping[Case, Mapping[str, Any]]
+"""The figures of each case."""
+Row = Callable[[Found, Case], list[float]]
+"""What a table says of a case."""
 
 
 def windows(name: str) -> range:
@@ -151,21 +159,22 @@ def words(setting: str) -> tuple[str, str, dict[str, str]]:
 
 
 @cache
-def code() -> str:
-    """What of the program decides, as a digest."""
+def code(dispatcher: str) -> str:
+    """What of the program decides, as a digest: of a dispatcher of the benchmarks also its module."""
     found = sha256()
     for path in sorted(Path(cpsched.__file__).parent.rglob("*.py")):
         if not {"cp", "site", "outlook"} & {*path.parts[-3:]}:
             found.update(path.read_bytes())
-    for name in ("judging.py", "narrow.py"):
-        found.update((Path(__file__).parent / name).read_bytes())
+    module, of_benchmarks, _ = dispatcher.rpartition(":")
+    if of_benchmarks:
+        found.update((Path(__file__).parent / f"{module.rpartition('.')[2]}.py").read_bytes())
     return found.hexdigest()[:12]
 
 
 def figures(case: Case) -> dict[str, Any]:
     """The figures of a case, from disk where it was replayed before."""
     dispatcher, predictor, settings = words(case.setting)
-    by = "" if not dispatcher.startswith(SEARCHING) else code()
+    by = "" if not dispatcher.startswith(SEARCHING) else code(dispatcher)
     name = sha256(f"{case} {by}".encode()).hexdigest()[:20]
     path = KEPT / f"{name}.json"
     if path.exists():
@@ -204,66 +213,101 @@ def cases(traces: Iterable[str], settings: Iterable[str], seeds: Sequence[int], 
                     yield from (replace(base, setting=setting, seed=seed) for seed in seeds_of(setting, seeds))
 
 
-def interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """The middle 95 % of means over windows drawn with replacement."""
-    drawn = np.random.default_rng(0).integers(0, len(values), (DRAWN, len(values)))
-    low, high = np.quantile(values[drawn].mean(axis=1), (0.025, 0.975))
-    return float(low), float(high)
+def percent(found: Found, case: Case, names: Sequence[str] = MEASURES) -> list[float]:
+    """Figures of a case in percent of the baseline's; idle processors are in percent of the machine already."""
+    base = found[Case(case.trace, case.window, BASE, 0)]
+    return [
+        found[case][key] if key in ("voluntary", "forced") else 100 * (found[case][key] or 1) / (base[key] or 1)
+        for key in names
+    ]
 
 
-def show(found: dict[Case, dict[str, Any]], settings: Sequence[str], intervals: bool) -> None:
+def rows_of(found: Found, name: str, setting: str, row: Row = percent) -> FloatArray:
+    """What `row` says of each case of a trace (or of "all") and a setting, float64[windows, seeds, entries]."""
+    by_window: dict[tuple[str, int], list[list[float]]] = defaultdict(list)
+    for case in found:
+        if case.setting == setting and name in (case.trace, "all"):
+            by_window[case.trace, case.window].append(row(found, case))
+    return np.array([*by_window.values()])
+
+
+def drawn_anew(rows: FloatArray) -> FloatArray:
+    """Means over windows that are drawn with replacement, and seeds of each of them, float64[DRAWN, entries]."""
+    rng, (windows, seeds) = np.random.default_rng(0), rows.shape[:2]
+    window = rng.integers(0, windows, (DRAWN, windows, 1))
+    found: FloatArray = rows[window, rng.integers(0, seeds, (DRAWN, windows, seeds))].mean(axis=(1, 2))
+    return found
+
+
+def interval(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The ends of the middle 95 % of what was drawn anew, float64[entries] twice."""
+    low, high = np.nanquantile(values, (0.025, 0.975), axis=0)
+    return low, high
+
+
+def with_interval(rows: FloatArray, sign: str = "") -> list[str]:
+    """By entry the mean over windows and seeds and, in brackets, its interval."""
+    each = zip(rows.mean(axis=(0, 1)), *interval(drawn_anew(rows)), strict=True)
+    if not sign:
+        return [f"{at:.0f} ({a:.0f}-{b:.0f})" for at, a, b in each]
+    return [f"{at:+.1f} ({a:+.1f} to {b:+.1f})" for at, a, b in each]
+
+
+def show(found: Found, settings: Sequence[str], intervals: bool) -> None:
     """The table: by trace and setting, percent of the baseline."""
     traces = list(dict.fromkeys(case.trace for case in found))
     print(f"{'':51}{''.join(f'{name:>16}' if intervals else f'{name:>9}' for name in MEASURES)}   CPU s  p99 ms")
     for name, setting in product([*traces, "all"], settings):
-        mine = [case for case in found if case.setting == setting and name in (case.trace, "all")]
-        by_window: dict[tuple[str, int], list[list[float]]] = defaultdict(list)
-        for case in mine:
-            base = found[Case(case.trace, case.window, BASE, 0)]
-            row = [
-                found[case][key] if key in ("voluntary", "forced") else 100 * (found[case][key] or 1) / (base[key] or 1)
-                for key in MEASURES
-            ]
-            by_window[case.trace, case.window].append(row)
-        if not by_window:
-            continue
-        means = np.array([np.mean(rows, axis=0) for rows in by_window.values()])
-        cells = []
-        for column in means.T:
-            cell = f"{column.mean():.1f}"
-            if intervals:
-                low, high = interval(column)
-                cell += f" ({low:.0f}-{high:.0f})"
-            cells.append(f"{cell:>16}" if intervals else f"{cell:>9}")
-        cpu = sum(found[case]["cpu_s"] for case in mine)
-        p99 = max(found[case]["ms_p99"] for case in mine)
-        print(f"{name:7}{setting[-44:]:44}{''.join(cells)} {cpu:7.1f} {p99:7.1f}", flush=True)
+        rows = rows_of(found, name, setting)
+        if len(rows):
+            mine = [case for case in found if case.setting == setting and name in (case.trace, "all")]
+            means = rows.mean(axis=(0, 1))
+            cells = [f"{each:>16}" for each in with_interval(rows)] if intervals else [f"{at:9.1f}" for at in means]
+            cpu = sum(found[case]["cpu_s"] for case in mine)
+            p99 = max(found[case]["ms_p99"] for case in mine)
+            print(f"{name:7}{setting[-44:]:44}{''.join(cells)} {cpu:7.1f} {p99:7.1f}", flush=True)
 
 
-def show_classes(found: dict[Case, dict[str, Any]], settings: Sequence[str]) -> None:
+def show_against(
+    found: Found,
+    settings: Sequence[str],
+    present: str,
+    intervals: bool = True,
+    row: Row = percent,
+    names: Sequence[str] = MEASURES,
+) -> None:
+    """Each setting against `present`, pair by pair, in points of the baseline's figure."""
+    print(f"\n| | setting, against {present} | {' | '.join(names)} |\n|{'---|' * (2 + len(names))}")
+    for name, setting in product([*dict.fromkeys(case.trace for case in found), "all"], settings):
+        if setting != present:
+            rows = rows_of(found, name, setting, row) - rows_of(found, name, present, row)
+            cells = with_interval(rows, "+") if intervals else [f"{at:+.1f}" for at in rows.mean(axis=(0, 1))]
+            print(f"| {name} | {setting.rpartition(':')[2]} | {' | '.join(cells)} |")
+
+
+def show_classes(found: Found, settings: Sequence[str]) -> None:
     """By trace, setting and class: jobs, then mean wait, BSLD and longest wait in percent of the baseline's.
 
-    Sums over windows and seeds; the longest wait is the mean of those of the windows. Intervals draw windows anew.
+    Sums over windows and means over seeds; the longest wait is the mean of those of the windows.
     """
     print("| trace | setting | class | jobs | mean wait | BSLD | longest wait |\n|---|---|---|---|---|---|---|")
     kinds = [f"width {name}" for name, *_ in WIDTHS] + [f"activity {name}" for name, *_ in ACTIVITIES]
     for name, setting, kind in product(dict.fromkeys(case.trace for case in found), settings, kinds):
-        by_window: dict[int, list[list[float]]] = defaultdict(list)
-        for case in found:
+
+        def sums(found: Found, case: Case, kind: str = kind) -> list[float]:
             base = found[Case(case.trace, case.window, BASE, 0)]["classes"]
-            if case.trace == name and case.setting == setting and kind in base:
-                by_window[case.window].append([*found[case]["classes"][kind], *base[kind]])
-        if not by_window:
+            return [*found[case]["classes"][kind], *base[kind]] if kind in base else [0.0] * 8
+
+        rows = rows_of(found, name, setting, sums)
+        if not len(rows) or not rows.any():
             continue
-        rows = np.array([np.mean(rows, axis=0) for rows in by_window.values()])
-        drawn = np.random.default_rng(0).integers(0, len(rows), (DRAWN, len(rows)))
         with np.errstate(divide="ignore", invalid="ignore"):
-            shares = 100 * rows.sum(axis=0)[1:4] / rows.sum(axis=0)[5:8]
-            sums = rows[drawn].sum(axis=1)
-            low, high = np.nanquantile(100 * sums[:, 1:4] / sums[:, 5:8], (0.025, 0.975), axis=0)
+            means, drawn = rows.mean(axis=(0, 1)), drawn_anew(rows)
+            shares = 100 * means[1:4] / means[5:8]
+            low, high = interval(100 * drawn[:, 1:4] / drawn[:, 5:8])
         each = zip(shares, low, high, strict=True)
         cells = [f"{at:.0f} ({a:.0f}-{b:.0f})" if np.isfinite(at) else "nobody waits" for at, a, b in each]
-        print(f"| {name} | {setting} | {kind} | {rows[:, 0].sum():.0f} | {' | '.join(cells)} |", flush=True)
+        print(f"| {name} | {setting} | {kind} | {len(rows) * means[0]:.0f} | {' | '.join(cells)} |", flush=True)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -274,10 +318,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--traces", default=",".join((*FILES, *MADE_UP)))
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--intervals", action="store_true")
+    parser.add_argument("--against", metavar="SETTING", help="also the differences to this one")
     parser.add_argument("--classes", action="store_true", help="also by width of jobs and by activity of users")
     parser.add_argument("--processes", type=int, default=1, choices=(1, 2))
     given = parser.parse_args(arguments)
-    code()
     seeds = [int(each) for each in given.seeds.split(",")]
     wanted = list(cases(given.traces.split(","), given.settings, seeds, given.half))
     if given.processes == 1:
@@ -286,6 +330,8 @@ def main(arguments: Sequence[str]) -> None:
         with ProcessPoolExecutor(given.processes) as pool:
             found = dict(zip(wanted, pool.map(figures, wanted, chunksize=2), strict=True))
     show(found, given.settings, given.intervals)
+    if given.against:
+        show_against(found, given.settings, given.against, given.intervals)
     if given.classes:
         show_classes(found, given.settings)
 
