@@ -49,10 +49,10 @@ test-slurm: $(VENV)/.installed ## a fresh cluster, tests/slurm against it, down 
 test-conformance: SLURM ?= 26.05
 test-conformance: TRANSPORT ?= $(if $(filter-out 26.05,$(SLURM)),cli,pyslurm)
 test-conformance: $(VENV)/.installed ## what the bridge must do on any Slurm: SLURM=22.05, 24.11 or 26.05, TRANSPORT=cli or pyslurm (cli where no pyslurm compiles)
-	SYSTEMD=0 CPSCHED_TRANSPORT=$(TRANSPORT) CPSCHED_REPORT=build/conformance/$(SLURM)-$(TRANSPORT).json PYTEST="$(BIN)/python -m pytest" deploy/test-slurm -m conformance tests/slurm
+	SYSTEMD=0 JOBQUEUE=0 CPSCHED_TRANSPORT=$(TRANSPORT) CPSCHED_REPORT=build/conformance/$(SLURM)-$(TRANSPORT).json PYTEST="$(BIN)/python -m pytest" deploy/test-slurm -m conformance tests/slurm
 
 test-systemd: $(VENV)/.installed ## the units under a real systemd beside a fresh cluster; skipped without a Docker engine
-	WIDE_NODES=0 PYTEST="$(BIN)/python -m pytest" deploy/test-slurm tests/slurm/test_systemd.py
+	WIDE_NODES=0 JOBQUEUE=0 PYTEST="$(BIN)/python -m pytest" deploy/test-slurm tests/slurm/test_systemd.py
 
 test-cluster-monitoring: cluster ## Prometheus and Alertmanager beside the bridge of the test cluster: they see it, and all rules are in order
 	deploy/cluster bridge

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cpsched.metrics import Measures
-from docs.scripts.papers import charts, renew
+from docs.scripts.papers import charts, debs24, instances, pcp20, renew
 from docs.scripts.papers import queues as queues_of_rounds
 from docs.scripts.papers.claims import Judged, counts, judged, rows_of, verdict_of
 from docs.scripts.papers.shown import PICTURES
@@ -141,6 +141,15 @@ def test_two_are_alike_within_a_tenth(study, fcfs, verdict):
     assert the(judged(study(claim, easy=(1.0, 1.0), fcfs=(fcfs, fcfs)))).verdict == verdict
 
 
+@pytest.mark.parametrize(("fcfs", "verdict"), [(0.95, "same order"), (0.85, "differs"), (2.0, "same order")])
+def test_no_more_holds_where_two_are_alike_too(study, fcfs, verdict):
+    claim = {"no_more": ["EASY / W"], "than": ["FCFS / W"]}
+    assert the(judged(study(claim, easy=(1.0, 1.0), fcfs=(fcfs, fcfs)))).verdict == verdict
+    assert (
+        the(judged(study({"less": ["EASY / W"], "than": ["FCFS / W"]}, (1.0, 1.0), (0.95, 0.95)))).verdict == "differs"
+    )
+
+
 def test_times_of_decisions_and_figures_of_replays_are_compared_too(study):
     faster = the(judged(study({"chain": ["EASY / W", "FCFS / W"], "figure": "decision_ms"})))
     assert faster.found.startswith("EASY / W 0.5 times FCFS / W (0.5 to 0.5")
@@ -160,6 +169,31 @@ def test_sizes_are_jobs_with_running_ones_and_resources_with_memory_in_gib():
     sizing = Sizing(inner, whole_queue=True)
     assert sizing.decide(snapshot) == "decided"
     assert sizing.sizes == [(5, 2 * 2 + 7, 1.5)]
+
+
+def test_a_row_of_an_instance_is_its_number_with_variables_and_times_of_both():
+    one = SimpleNamespace(instance=7, variables=40, cpu_ms=2.0)
+    other = SimpleNamespace(instance=7, variables=10, cpu_ms=0.5001)
+    assert instances.rows_of({"pcp20": [other], "pcp19": [one]}) == [[7, 40, 10, 2.0, 0.5]]
+
+
+def test_the_ratio_of_an_instance_is_pcp20_over_pcp19(tmp_path, monkeypatch):
+    file = tmp_path / "instances.json"
+    file.write_text(json.dumps({"D": {"rows": [[1, 40, 10, 2.0, 1.0], [2, 100, 5, 1.0, 3.0]]}}))
+    monkeypatch.setattr(pcp20, "FILE", file)
+    assert pcp20.ratios(pcp20.VARIABLES)["D"].tolist() == [0.05, 0.25]
+    assert pcp20.ratios(pcp20.TIMES)["D"].tolist() == [0.5, 3.0]
+    assert pcp20.of_all(pcp20.TIMES) == {"D": 4 / 3}
+
+
+def test_a_whole_trace_takes_the_time_of_a_round_of_its_part_for_every_round():
+    row = {"trace": "T", "predictor": "walltime", "dispatcher": "CP-AF"}
+    whole = {("T", "walltime", "list-reg"): {"rounds": 7200}}
+    part = {"rounds": 10, "cpu_s": 5.0}
+    assert debs24.whole_of(row, whole, {("T", "oracle", "CP-AF"): part}) == "about 1.0 h"
+    own = {("T", "walltime", "CP-AF"): {"rounds": 10, "cpu_s": 10.0}, ("T", "oracle", "CP-AF"): part}
+    assert debs24.whole_of(row, whole, own) == "about 2.0 h"
+    assert debs24.whole_of(row, whole, {}) == ""
 
 
 def test_a_claim_may_be_about_one_trace(study):
@@ -248,21 +282,27 @@ def renewing(tmp_path, monkeypatch):
     """A study whose landed cases took so long, and the commands that renewing it runs."""
     commands = []
 
-    def make(wall_s, schedule_sha256="new"):
+    def make(wall_s, schedule_sha256="new", starts=True):
         for folder in ("studies/one", "build/one"):
             (tmp_path / folder).mkdir(parents=True)
         (tmp_path / "studies/one/study.yaml").touch()
         labels = {"trace": "T", "policy": "A / W", "seed": 1}
-        for folder, schedule in (("studies", "old"), ("build", schedule_sha256)):
+
+        def results(folder, schedule):
             result = {"outcome": "ended", "schedule_sha256": schedule}
             line = {"labels": labels, "digest": "d", "made": {"wall_s": wall_s}, "result": result}
             (tmp_path / folder / "one" / "results.jsonl").write_text(json.dumps(line))
+
+        results("studies", "old")
+        results("build", "of an earlier run")
         monkeypatch.setattr(renew, "STUDIES", tmp_path / "studies")
         monkeypatch.setattr(renew, "BUILT", tmp_path / "build")
 
         def run(command, **kwargs):
             commands.append(" ".join(map(str, command[1:3])))
-            return subprocess.CompletedProcess(command, 0)
+            if starts and command[2] != "verify":
+                results("build", schedule_sha256)
+            return subprocess.CompletedProcess(command, 0 if starts else 2)
 
         monkeypatch.setattr(renew.subprocess, "run", run)
         return commands
@@ -279,7 +319,7 @@ def test_a_study_of_under_an_hour_is_run_anew_and_changed_schedules_are_told(ren
 
 def test_the_same_schedules_are_told_too(renewing, capsys):
     renewing(1.0, "old")
-    renew.main(["one"])
+    assert renew.main(["one"]) == 0
     assert "one: every schedule is as landed" in capsys.readouterr().out
 
 
@@ -297,6 +337,21 @@ def test_landing_replaces_the_results_and_nothing_else_does(renewing, tmp_path):
     assert '"old"' in landed.read_text()
     renew.main(["one", "--land"])
     assert '"new"' in landed.read_text()
+
+
+def test_a_study_that_cannot_be_run_ends_with_1_and_lands_nothing_of_an_earlier_run(renewing, tmp_path, capsys):
+    commands = renewing(1.0, starts=False)
+    assert renew.main(["one", "--land"]) == 1
+    assert len(commands) == 2
+    assert "one: could not be run: exit code 2" in capsys.readouterr().out
+    assert '"old"' in (tmp_path / "studies/one/results.jsonl").read_text()
+
+
+def test_studies_behind_one_that_cannot_be_run_are_run(monkeypatch):
+    seen = []
+    monkeypatch.setattr(renew, "names", lambda wanted: ["one", "two"])
+    monkeypatch.setattr(renew, "renew", lambda name, land: seen.append(name) or name == "two")
+    assert (renew.main([]), seen) == (1, ["one", "two"])
 
 
 def test_a_study_that_is_not_there_is_named(renewing):

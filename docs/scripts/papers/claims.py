@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from cpsched_sim.study.ranking import Ratio, compared
+from cpsched_sim.study.running import decision_ms
 from docs.scripts.markdown import table
 from docs.scripts.papers.spreads import ALL, SPREAD
 
@@ -75,7 +76,10 @@ def page(study: Path, facts: Mapping[str, Any] = MappingProxyType({})) -> str:
 
 
 def _judged(words: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Judged:
-    """A claim: with a verdict of its own, an ordering (`less` before `than`, or a `chain`), or figures `alike`."""
+    """A claim: with a verdict of its own, an ordering (`less` before `than`, or a `chain`), or figures `alike`.
+
+    `no_more` is an ordering that holds where they are alike, too.
+    """
     item, says = words["item"], words["says"]
     reason = f". {words['reason'].format_map(facts)}" if "reason" in words else ""
     if "verdict" in words:
@@ -91,7 +95,9 @@ def _judged(words: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], facts: 
     if "alike" in words:
         ((pair, ratio),) = known.items()
         return Judged(item, says, _told(pair, ratio) + reason, "same order" if _alike(ratio) else "differs")
-    wrong = {pair: ratio for pair, ratio in known.items() if ratio.ratio >= 1}
+    wrong = {
+        pair: ratio for pair, ratio in known.items() if not (ratio.ratio < 1 or ("no_more" in words and _alike(ratio)))
+    }
     nearest = max(known.items(), key=lambda each: each[1].ratio)
     text = "; ".join(_told(pair, ratio) for pair, ratio in (wrong or dict([nearest])).items())
     if len(known) > 1:
@@ -104,8 +110,8 @@ def _pairs(words: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Who is compared with whom."""
     if "chain" in words:
         return list(zip(words["chain"], words["chain"][1:], strict=False))
-    if "less" in words:
-        return list(product(words["less"], words["than"]))
+    if "than" in words:
+        return list(product(words.get("less") or words["no_more"], words["than"]))
     one, other = words["alike"]
     return [(one, other)]
 
@@ -133,7 +139,7 @@ def rows_of(study: Path) -> list[dict[str, Any]]:
         labels, result, made = line["labels"], line["result"], line["made"]
         if result["outcome"] == "ended":
             row = {**labels, **result["figures"], "outcome": "ended", "digest": line["digest"]}
-            row["decision_ms"] = 1000 * made["cpu_s"] / result["rounds"]
+            row["decision_ms"] = decision_ms(made["cpu_s"], result["rounds"])
             found[labels["trace"], labels["policy"], labels["seed"]] = row
     for line in _lines(study / "spreads.jsonl"):
         if line["seed"] != ALL:

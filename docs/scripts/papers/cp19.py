@@ -15,6 +15,7 @@ from docs.scripts.papers.spreads import STUDIES
 STUDY = STUDIES / "cp19"
 SIZES = STUDY / "sizes.json"
 LETTERS = {"walltime": "W", "profile": "D", "last-two": "L2", "oracle": "R"}
+DEVIATIONS = {"mean_slowdown": "slowdown all deviation", "mean_wait_s": "wait_s all deviation"}
 AXES = {"mean_slowdown": "mean slowdown (logarithmic)", "mean_wait_s": "mean wait, s (logarithmic)"}
 
 
@@ -68,9 +69,12 @@ def figure3_waits() -> str:
 
 
 def means(study: Path, figure: str, title: str, dispatchers: Sequence[str], trace: str | None = None) -> str:
-    """A figure of each landed case of these dispatchers, under the papers' letters for estimates."""
+    """A mean of each landed case of these dispatchers, under the papers' letters for estimates.
+
+    Its deviation stands beside where the study keeps spreads.
+    """
     rows = {
-        f"{row['dispatcher']} / {LETTERS[row['predictor']]}": (float(row[figure]), None)
+        f"{row['dispatcher']} / {LETTERS[row['predictor']]}": (float(row[figure]), row.get(DEVIATIONS[figure]))
         for row in rows_of(study)
         if row["dispatcher"] in dispatchers and trace in (None, row["trace"])
     }

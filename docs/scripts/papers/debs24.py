@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from docs.scripts import markdown
@@ -13,14 +15,20 @@ from docs.scripts.papers.claims import judged, page, verdict_of
 from docs.scripts.papers.queues import FILE
 from docs.scripts.papers.spreads import STUDIES
 
+Found = Mapping[tuple[str, str, str], Any]
+"""By trace, estimate and dispatcher."""
+
 BESIDE = {"bsld": "lookahead-slowdown", "af": "lookahead-af", "awf": "lookahead-awf", "p2sf": "lookahead"}
 """Metric of debs24 -> the objective of `lookahead` that stands beside it."""
 
 
+VERDICT = 6
+"""The column of a row of table 2."""
 PACKING = {"awf": ["list-saf", "list-sjf"]}
 """Dispatchers that a figure shows and table 2 does not (figure 4b)."""
 TRACES = ("KTH-SP2", "SDSC-BLUE")
-STUDY = STUDIES / "debs24"
+STUDY, PARTS = STUDIES / "debs24", STUDIES / "debs24-cp"
+"""Whole traces, and the CP schedulers on parts of them."""
 
 
 def claims() -> str:
@@ -35,20 +43,20 @@ def verdicts() -> list[str]:
 
 def verdicts_of_table() -> list[str]:
     """The verdict of each number of table 2."""
-    return [row[-2] for row in _cells()]
+    return [row[VERDICT] for row in _cells()]
 
 
 def table() -> str:
     """Table 2 of debs24, number by number, in percent of list-reg, and how many of them have which verdict."""
     rows, verdicts = _cells(), Counter(verdicts_of_table())
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
-    head = ("figure", "dispatcher", "trace", "estimate", "published", "ours", "verdict", "`lookahead`")
+    head = ("figure", "dispatcher", "trace", "estimate", "published", "ours", "verdict", "`lookahead`", "would take")
     return f"{len(rows)} numbers: {counts}.\n\n{markdown.table(head, rows)}"
 
 
 def _cells() -> list[tuple[str, ...]]:
-    """The rows of table 2: what, published, ours, verdict, and `lookahead` beside it."""
-    found, rows = _found(), []
+    """The rows of table 2: what, published, ours, verdict, `lookahead` beside it, and what a replay would take."""
+    found, parts, rows = _found(STUDY), _found(PARTS), []
     for row in _published():
         where, metric = (row["trace"], row["predictor"]), row["metric"]
         base = found[(*where, "list-reg")][metric]
@@ -57,8 +65,19 @@ def _cells() -> list[tuple[str, ...]]:
         verdict = verdict_of(float(row["percent"]) if row["percent"] else None, percent)
         ours = f"{percent:.1f}" if percent is not None else "-"
         what = (metric.upper(), row["dispatcher"], row["trace"], row["predictor"], row["percent"] or "illegible")
-        rows.append((*what, ours, verdict, f"{100 * beside / base:.1f}"))
+        whole = whole_of(row, found, parts) if mine is None else ""
+        rows.append((*what, ours, verdict, f"{100 * beside / base:.1f}", whole))
     return rows
+
+
+def whole_of(row: Mapping[str, str], found: Found, parts: Found) -> str:
+    """The CPU time that a CP scheduler would take for a whole trace: that of a round of the part, times all rounds."""
+    trace, name = row["trace"], row["dispatcher"]
+    part = parts.get((trace, row["predictor"], name)) or parts.get((trace, "oracle", name))
+    if part is None:
+        return ""
+    seconds = part["cpu_s"] / part["rounds"] * found[trace, row["predictor"], "list-reg"]["rounds"]
+    return f"about {seconds / 3600:.1f} h"
 
 
 def figure2() -> str:
@@ -97,7 +116,7 @@ def figure7() -> str:
 
 def _percents(metric: str, title: str) -> str:
     """Ours in percent of list-reg, and beside it what was published."""
-    found = _found()
+    found = _found(STUDY)
     published = {(row["dispatcher"], row["trace"]): row["percent"] for row in _of_figure(metric)}
     names = list(dict.fromkeys([name for name, _ in published] + PACKING.get(metric, []) + [BESIDE[metric]]))
     rows: dict[str, tuple[float, float | None]] = {}
@@ -120,13 +139,15 @@ def _published() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _found() -> dict[tuple[str, str, str], Any]:
-    """Figures of the landed results, by trace, estimate and dispatcher."""
+def _found(study: Path) -> Found:
+    """Figures, rounds and CPU time of the landed results that ended, by trace, estimate and dispatcher."""
     found = {}
-    for text in (STUDY / "results.jsonl").read_text(encoding="utf-8").splitlines():
+    for text in (study / "results.jsonl").read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
-        labels = line["labels"]
-        found[labels["trace"], labels["predictor"], labels["dispatcher"]] = line["result"].get("figures")
+        labels, result = line["labels"], line["result"]
+        if result["outcome"] == "ended":
+            more = {"rounds": result["rounds"], "cpu_s": line["made"]["cpu_s"]}
+            found[labels["trace"], labels["predictor"], labels["dispatcher"]] = {**result["figures"], **more}
     return found
 
 

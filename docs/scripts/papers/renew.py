@@ -2,6 +2,7 @@
 
 A study whose landed cases took an hour or more, one after the other, is not run: what changed of its inputs is told.
 With `--land` what was run takes the place of what was landed: `results.jsonl`, and spreads where schedules are kept.
+Exit code 1: a study could not be run, such as one whose trace is missing; the others are.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def _schedules(results: Path) -> dict[tuple[str, str, int], str]:
     }
 
 
-def renew(name: str, land: bool) -> None:
-    """Run one study, or say what changed."""
+def renew(name: str, land: bool) -> bool:
+    """Run one study, or say what changed. False: it could not be run to its end, and has no results."""
     study, built = STUDIES / name, BUILT / name
     landed, seconds = study / "results.jsonl", took_s(study / "results.jsonl")
     print(f"{name}: its landed cases took {seconds / 60:.0f} min", flush=True)
@@ -62,26 +63,29 @@ def renew(name: str, land: bool) -> None:
         subprocess.run(command, check=False, cwd=ROOT)
     if seconds >= LONG_S:
         print(f"{name}: not run, that takes over an hour: cpsched study {study / 'study.yaml'} --out {built}")
-        return
+        return True
+    (built / "results.jsonl").unlink(missing_ok=True)  # those of an earlier run are not those of this one
     command = [CPSCHED, "study", study / "study.yaml", "--out", built]
     ended = subprocess.run(command, check=False, cwd=ROOT, stdout=subprocess.DEVNULL)
+    if not (built / "results.jsonl").exists():
+        print(f"{name}: could not be run: exit code {ended.returncode}")
+        return False
     if ended.returncode:
         print(f"{name}: not all cases have figures")
-    if not (built / "results.jsonl").exists():
-        return
     told = changes(landed, built / "results.jsonl")
     print("\n".join(told) or f"{name}: every schedule is as landed")
     if land:
         write_whole(landed, (built / "results.jsonl").read_bytes())
         if (study / "paper.yaml").exists() and (built / "jobs").exists():
             spreads.main([name])
+    return True
 
 
-def main(words: Sequence[str]) -> None:
-    """Renew the named studies, or all."""
-    for name in names([word for word in words if word != "--land"]):
-        renew(name, "--land" in words)
+def main(words: Sequence[str]) -> int:
+    """Renew the named studies, or all; the exit code."""
+    renewed = [renew(name, "--land" in words) for name in names([word for word in words if word != "--land"])]
+    return 0 if all(renewed) else 1
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -27,5 +27,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "pcp20-4-waits": pcp20.figure4_waits,
     "pcp20-5": pcp20.figure5,
     "pcp20-5-waits": pcp20.figure5_waits,
+    "pcp20-6": pcp20.figure6,
+    "pcp20-7": pcp20.figure7,
 }
 """Name of a picture, paper and figure -> the function that draws it, as SVG."""

@@ -7,7 +7,8 @@ of the jobs in the model; available ones are free. Resources of all kinds are ad
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from cpsched_sim.experiment import Setup
 from cpsched_sim.files import write_whole
 from cpsched_sim.oracle import SIMULATED
 from cpsched_sim.systems.system import System, load_system
+from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.eurora import RESOURCES, eurora_jobs
 from docs.scripts.papers.spreads import STUDIES
 
@@ -32,6 +34,9 @@ CASES = {
 """Columns of the table. PCP1-W does not end here; HCP and PCP3-R were not counted."""
 WEIGHTS = np.array([1 / 1024 if name == "memory_mib" else 1.0 for name in RESOURCES])
 FILE = STUDIES / "cp19" / "sizes.json"
+
+Watch = TypeVar("Watch", bound=Dispatcher)
+"""A dispatcher that hands on to another one, and notes what it sees."""
 
 
 class Sizing(Dispatcher):
@@ -57,11 +62,17 @@ class Sizing(Dispatcher):
         self._inner.learn(ended)
 
 
-def sizes_of(dispatcher: str, predictor: str, jobs: Any) -> dict[str, float]:
-    """Means over all rounds of a replay."""
+def watched(dispatcher: str, predictor: str, jobs: Sequence[TraceJob], watch: Callable[[Dispatcher], Watch]) -> Watch:
+    """Replay jobs of Eurora with a watch on the dispatcher, whose searches are bounded as in the studies."""
     policy = Setup(PolicySpec.of(dispatcher, predictor, {"effort": "300"}, known=SIMULATED)).build(jobs)
-    policy.dispatcher = sizing = Sizing(policy.dispatcher, dispatcher == "hcp")
+    policy.dispatcher = found = watch(policy.dispatcher)
     replay(jobs, System(load_system("eurora")).cluster, policy)
+    return found
+
+
+def sizes_of(dispatcher: str, predictor: str, jobs: Sequence[TraceJob]) -> dict[str, float]:
+    """Means over all rounds of a replay."""
+    sizing = watched(dispatcher, predictor, jobs, lambda inner: Sizing(inner, dispatcher == "hcp"))
     means = np.mean(sizing.sizes, axis=0)
     return {name: round(float(mean), 1) for name, mean in zip(("intervals", "requested", "free"), means, strict=True)}
 

@@ -20,6 +20,7 @@ from cpsched_sim.study.campaign import Campaign, found_file
 from cpsched_sim.study.deciding import ENDED
 from cpsched_sim.study.ranking import LEVEL, Ratio, compared
 from cpsched_sim.study.report import heading
+from cpsched_sim.study.running import decision_ms
 from cpsched_sim.study.store import Store
 from cpsched_sim.study.verifying import Verdict, read_lines
 from cpsched_sim.study.words import STRICT, LimitWords, Load, Seed, Text, TraceWords, Window
@@ -145,7 +146,7 @@ def adopt(campaign: Campaign, store: Store, path: Path) -> tuple[int, int]:
 def table(words: SuiteWords, rows: Sequence[Mapping[str, Any]]) -> str:
     """The table of the benchmark as Markdown: ratios to the baseline under the same estimate, best first by the first
     measure, with intervals over workloads."""
-    rows = [{**row, DECISION: _decision_ms(row)} for row in rows]
+    rows = [{**row, DECISION: decision_ms(row.get("cpu_s"), row.get("rounds"))} for row in rows]
     parts = [
         f"Ratios to {words.baseline} with the same estimates (geometric means over workloads), in brackets the "
         f"interval of {LEVEL:.0%}. Less is better. The last columns: CPU time of a decision, and cases with figures.",
@@ -181,9 +182,3 @@ def _cell(ratio: Ratio | None) -> str:
     if ratio is None:
         return "-"
     return f"{ratio.ratio:.2f}" + (f" ({ratio.low:.2f}-{ratio.high:.2f})" if ratio.low is not None else "")
-
-
-def _decision_ms(row: Mapping[str, Any]) -> float | None:
-    """CPU time of a replay by its rounds."""
-    cpu_s, rounds = row.get("cpu_s"), row.get("rounds")
-    return 1000 * cpu_s / rounds if cpu_s and rounds else None

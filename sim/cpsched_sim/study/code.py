@@ -42,21 +42,22 @@ COUNTED = ("ortools",)
 
 def code_of(dispatcher: str, predictor: str, known: Catalogues) -> str:
     """The digest of all that decides: of a dispatcher, a predictor, and what every replay shares."""
-    return _code_of(_home(known.dispatchers, dispatcher), _home(known.predictors, predictor))
+    files, libraries, _ = _beyond_shared(_home(known.dispatchers, dispatcher), _home(known.predictors, predictor))
+    return _digest(files, libraries)
 
 
 def code_of_reader(home: str) -> str:
     """The digest of a module that reads a trace, and of what it imports beyond the shared part."""
-    files, libraries, shared = shared_files()
-    _follow(home, True, _beside(home), files, libraries, {*shared, *TELLING})
+    files, _, shared = _beyond_shared(home)
     return _digest({name: path for name, path in files.items() if name not in shared}, ())
 
 
-def _code_of(*homes: str) -> str:
+def _beyond_shared(*homes: str) -> tuple[dict[str, Path], set[str], frozenset[str]]:
+    """As `shared_files`, with these modules and what they import added to files and libraries."""
     files, libraries, shared = shared_files()
     for home in homes:
         _follow(home, True, _beside(home), files, libraries, {*shared, *TELLING})
-    return _digest(files, libraries)
+    return files, libraries, shared
 
 
 def shared_files() -> tuple[dict[str, Path], set[str], frozenset[str]]:

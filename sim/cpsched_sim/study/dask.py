@@ -32,7 +32,7 @@ _ERRORS_SHOWN = 300
 
 def engine(on: str, patience_s: float) -> DaskEngine:
     """The engine of an address, a scheduler file, or a function that makes a cluster. Raises `Unusable`."""
-    distributed = _distributed()
+    distributed, own = _distributed(), None
     try:
         if "://" in on:
             client = distributed.Client(on, timeout="15s", set_as_default=False)
@@ -40,11 +40,11 @@ def engine(on: str, patience_s: float) -> DaskEngine:
             client = distributed.Client(scheduler_file=str(Path(on)), timeout="15s", set_as_default=False)
         else:
             made = _made_by(on)
-            is_client = isinstance(made, distributed.Client)
-            client = made if is_client else distributed.Client(made, timeout="15s", set_as_default=False)
+            own = None if isinstance(made, distributed.Client) else made
+            client = made if own is None else distributed.Client(made, timeout="15s", set_as_default=False)
     except (OSError, TimeoutError, ValueError, ImportError, AttributeError) as error:
         raise Unusable(f"--on {on}: {type(error).__name__}: {error}") from error
-    return DaskEngine(client, patience_s)
+    return DaskEngine(client, patience_s, own)
 
 
 def _distributed() -> Any:
@@ -76,6 +76,8 @@ class DaskEngine:
 
     client: Any
     patience_s: float
+    own: Any = None
+    """A cluster that was made for this study alone, and ends with it."""
 
     def __call__(self, tasks: Mapping[int, Task], limit_s: float, heard: Heard, looked: Callable[[], None]) -> None:
         """See `Engine`."""
@@ -105,6 +107,8 @@ class DaskEngine:
         finally:
             self.client.cancel([future for future in futures if not future.done()], force=True)
             self.client.close()
+            if self.own is not None:
+                self.own.close()
 
 
 def _outcome(future: Any) -> Outcome | Died:

@@ -2,8 +2,8 @@
 
 tcp://HOST:8786            the scheduler of a Dask cluster
 scheduler.json             the file in which a Dask scheduler says where it is
-my_cluster.py:make         a function, in a file or a module, that returns a Dask cluster or client: with
-                           `dask_jobqueue.SLURMCluster` the cases are jobs of Slurm; PBS and others alike
+workers.py:make            a function, in a file or a module, that returns a Dask cluster, which ends with the study,
+                           or a client: with `dask_jobqueue.SLURMCluster` workers are jobs of Slurm; PBS alike
 """
 
 from __future__ import annotations

@@ -147,6 +147,11 @@ def row_of(case: Case, kept: Kept) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def decision_ms(cpu_s: float | None, rounds: int | None) -> float | None:
+    """CPU time of a replay by its rounds, in ms; None where one of them is not known, or 0."""
+    return 1000 * cpu_s / rounds if cpu_s and rounds else None
+
+
 def run_cases(
     campaign: Campaign,
     store: Store,

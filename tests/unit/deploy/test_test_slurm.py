@@ -51,6 +51,7 @@ def test_two_clusters_run_the_tests_side_by_side_and_both_are_gone_afterwards(ho
     assert done.returncode == int(fails), done.stderr
     assert clusters_of(calls, r"up --detach mariadb .*n4$") == TWO
     assert clusters_of(calls, r"up .* systemd$") == TWO
+    assert clusters_of(calls, r"up --detach --no-deps n1 n2$") == TWO
     (tests,) = (call for call in calls if call.startswith("pytest"))
     assert tests.startswith("pytest of 2: ")
     assert tests.endswith("--durations=10 --numprocesses 2 --dist worksteal tests/slurm")

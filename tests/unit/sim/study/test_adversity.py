@@ -13,6 +13,7 @@ from cpsched_sim.study import engines
 from cpsched_sim.study.campaign import campaign_of, read_campaign
 from cpsched_sim.study.running import run_cases, run_study
 from cpsched_sim.study.store import Store
+from tests import warm
 from tests.patience import ENOUGH_S
 from tests.unit.sim.study.studies import written
 from tests.unit.sim.study.test_running import Here, own_dispatchers, results_in, told_of
@@ -154,8 +155,7 @@ def test_a_second_study_in_a_folder_is_refused_and_changes_nothing(tmp_path):
     before = {each: each.read_bytes() for each in out.rglob("*") if each.is_file()}
     with Store(out).alone():
         for name in (out, tmp_path / "by another name"):
-            command = [sys.executable, "-m", "cpsched_sim.cli", "study", path, "--out", name]
-            found = subprocess.run(command, capture_output=True, text=True, timeout=ENOUGH_S, check=False)
+            found = warm.cpsched("study", path, "--out", name, timeout=ENOUGH_S)
             assert found.returncode == 2
             assert found.stderr.endswith(f"{name}: another study is at work in it: wait, or name another --out\n")
         assert "4 finished, 0 to be run" in invoke(path, "--out", out, "--dry-run").stdout

@@ -84,3 +84,25 @@ def test_a_case_that_crashes_or_takes_too_long_leaves_its_worker_alone(tmp_path,
     assert told["sleeps:Own"]["why"] == "did not end in 0.3 min"
     assert told["easy"]["outcome"] == "ended"
     assert [worker.poll() for worker in workers] == [None, None]
+
+
+@pytest.mark.parametrize(("returned", "after"), [("workers", "closed"), ("Client(workers)", "running")])
+def test_a_cluster_that_was_made_for_the_study_ends_with_it(tmp_path, returned, after):
+    written(tmp_path)
+    file = tmp_path / "workers.py"
+    file.write_text(f"""
+import threading
+from distributed import Client, LocalCluster
+
+def make():
+    workers = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
+    threading.current_thread().workers = workers
+    return {returned}
+""")
+    study = words(grids=[{"traces": ["four"], "dispatchers": ["easy"]}])
+    study |= {"traces": {"four": {"file": str(tmp_path / "four.swf")}}}
+    found = run_study(study, tmp_path / "out", on=f"{file}:make")
+    workers = vars(threading.current_thread()).pop("workers")
+    assert [row["outcome"] for row in found.rows()] == ["ended"]
+    assert workers.status.name == after
+    workers.close()

@@ -1,7 +1,6 @@
 """Running a study: each case once, whatever happens to another one; the same bytes wherever it was decided."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from cpsched_sim.study.campaign import campaign_of, read_campaign
 from cpsched_sim.study.deciding import decide
 from cpsched_sim.study.running import Estimate, run_cases, run_study
 from cpsched_sim.study.store import Store
+from tests import warm
 from tests.patience import ENOUGH_S
 from tests.unit.sim.study.studies import plugin, words, written
 
@@ -175,22 +175,12 @@ def test_sigkill_loses_no_finished_case(tmp_path):
     path = written(
         tmp_path, grids=[{"traces": ["four"], "dispatchers": ["easy"], "loads": [1 + n / 10 for n in range(8)]}]
     )
-    command = [
-        sys.executable,
-        "-m",
-        "cpsched_sim.cli",
-        "study",
-        str(path),
-        "--out",
-        str(tmp_path / "out"),
-        "--jobs",
-        "1",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        cases, until_s = tmp_path / "out" / "cases", time.monotonic() + ENOUGH_S
-        while not (cases.exists() and any(cases.glob("*.json"))) and time.monotonic() < until_s:
-            time.sleep(0.02)
-        os.kill(process.pid, signal.SIGKILL)
+    study = warm.Begun(warm.server(), ["study", str(path), "--out", str(tmp_path / "out"), "--jobs", "1"])
+    cases, until_s = tmp_path / "out" / "cases", time.monotonic() + ENOUGH_S
+    while not (cases.exists() and any(cases.glob("*.json"))) and time.monotonic() < until_s:
+        time.sleep(0.02)
+    study.send_signal(signal.SIGKILL)
+    assert study.done(ENOUGH_S).returncode == -signal.SIGKILL
     kept = results_in(tmp_path / "out")
     assert kept
     rest = Here()

@@ -1,0 +1,116 @@
+"""A study whose workers are jobs of the test cluster, by dask-jobqueue; one of them is cancelled in mid-study."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from cpsched_sim.study.running import run_study
+from cpsched_sim.study.words import EXAMPLE
+from tests.slurm.harness import REPOSITORY, CommandFailed, Slurm
+
+PAGE = REPOSITORY / "docs" / "studies-campaigns.md"
+LOGIN = "n1"
+"""Where the command runs: it has cpsched and Slurm's commands, as a login node has."""
+FOLDER = "/home/alice/study"
+WARM_UP_S = 900
+STUDY_S = 900
+
+
+class Login:
+    """User alice on the login node, in a folder that all nodes see."""
+
+    def __init__(self, slurm: Slurm) -> None:
+        self.slurm = slurm
+
+    def run(self, command: str, *, stdin: str | None = None, check: bool = True, timeout_s: float = 120) -> str:
+        """A shell command."""
+        words = ("bash", "-c", command)
+        return self.slurm.run(*words, service=LOGIN, user="alice", stdin=stdin, check=check, timeout_s=timeout_s)
+
+    @contextmanager
+    def at_work(self, command: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A shell command in the background; what it said is printed at the end."""
+        shell = ("bash", "-c", f"cd {FOLDER} && {command} >log 2>&1")
+        container = self.slurm.container(LOGIN)
+        with subprocess.Popen(["docker", "exec", "--user", "alice", container, *shell]) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+                print(self.run(f"cat {FOLDER}/log", check=False))
+
+    def cases(self) -> int:
+        """How many results there are."""
+        return int(self.run(f"ls {FOLDER}/out/cases 2>/dev/null | grep -c json$ || true"))
+
+    def results(self) -> dict[str, bytes]:
+        """The bytes of each result by its name."""
+        copied = ["docker", "cp", f"{self.slurm.container(LOGIN)}:{FOLDER}/out/cases", "-"]
+        found = subprocess.run(copied, capture_output=True, check=True, timeout=60).stdout
+        with tarfile.open(fileobj=io.BytesIO(found)) as files:
+            read = {each.name.rpartition("/")[2]: files.extractfile(each) for each in files if each.isfile()}
+            return {name: file.read() for name, file in read.items() if file is not None}
+
+
+@pytest.fixture
+def login(slurm: Slurm) -> Login:
+    found = Login(slurm)
+    try:
+        found.run("/opt/cpsched/bin/python -c 'import dask_jobqueue'")
+    except CommandFailed:
+        pytest.skip("no node has dask-jobqueue: deploy/cluster jobqueue")
+    found.run(f"rm -rf {FOLDER} && mkdir {FOLDER}")
+    return found
+
+
+def workers_of_the_page() -> str:
+    """The file that the page on campaigns tells a user of Slurm to write."""
+    (block,) = re.findall(r"```python\n(# workers\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
+    return str(block)
+
+
+def test_a_cancelled_worker_loses_no_case_and_no_byte_differs_from_this_machine(login: Login, tmp_path) -> None:
+    """The command, the study and the file of workers are those of the page; the nodes have another Python than here."""
+    slurm = login.slurm
+    login.run(f"cat >{FOLDER}/workers.py", stdin=workers_of_the_page())
+    login.run("cpsched warm-up", timeout_s=WARM_UP_S)
+    command = "cpsched study --example >study.yaml && cpsched study study.yaml --out out --on workers.py:make"
+    with login.at_work(command) as study:
+        slurm.wait_until(lambda: len(running(slurm)) == 2, 120, "both workers run", every_s=0.5)
+        slurm.wait_until(lambda: login.cases() >= 2, 300, "two cases are decided", every_s=0.2)
+        cancelled, other = running(slurm)
+        slurm.run("scancel", cancelled)
+        at = login.cases()
+        assert study.wait(STUDY_S) == 0
+    slurm.wait_until(lambda: not running(slurm), 30, "the command has cancelled its other worker")
+    slurm.wait_until(lambda: all(ends_s(slurm, [cancelled, other])), 60, "accounting knows that both have ended")
+    first_s, last_s = ends_s(slurm, [cancelled, other])
+    assert first_s < last_s
+    found = login.results()
+    print(f"{cancelled} cancelled after {at} of {len(found)} results; jobs by their ends: {slurm.sacct()}")
+    assert at < len(found)
+    (tmp_path / "study.yaml").write_text(EXAMPLE)
+    here = run_study(tmp_path / "study.yaml", tmp_path / "out")
+    assert [row["outcome"] for row in here.rows()] == ["ended"] * len(here.campaign.cases)
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "out" / "cases").glob("*.json")}
+    assert found.keys() == expected.keys(), "the nodes have other code: deploy/cluster jobqueue"
+    assert found == expected
+
+
+def ends_s(slurm: Slurm, jobs: list[str]) -> list[int]:
+    """When each of them ended; 0 where accounting does not know it yet."""
+    records = slurm.sacct(jobs)
+    return [(records[job].end_s or 0) if job in records else 0 for job in jobs]
+
+
+def running(slurm: Slurm) -> list[str]:
+    """The workers that run, first to last."""
+    jobs = slurm.squeue(states="RUNNING").values()
+    return sorted((job.id for job in jobs if job.name == "dask-worker"), key=int)
