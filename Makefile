@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # Test processes: on two cores twice as many, because tests wait for a third of their time for children and clocks.
 PROCESSES ?= 4
 
-.PHONY: help demo test check fuzz damages bounds chaos soak mutants mutants-by-hand kernels lint coverage bundle release-check test-pbs bench studies docs docs-serve docs-pages picture clean
+.PHONY: help demo test check fuzz damages bounds chaos soak mutants mutants-by-hand mutants-examples kernels lint coverage bundle release-check test-pbs bench studies docs docs-serve docs-pages picture clean
 .DEFAULT_GOAL := test
 
 # Images set it; without bytecode each of the thousand processes that tests start compiles the packages anew.
@@ -50,6 +50,9 @@ mutants: kernels                ## small faults planted into modules: do tests n
 
 mutants-by-hand: kernels        ## faults that people thought up: do tests notice? MODULE=cpsched.site
 	$(BIN)/python -m tests.mutants.by_hand $(MODULE)
+
+mutants-examples: kernels       ## faults against properties: does a quarter of the examples notice what all notice? FAULTS="3 17"
+	$(BIN)/python -m tests.mutants.examples $(FAULTS)
 
 kernels: $(VENV)/.installed     # compiled once, before two test processes would each do it
 	$(BIN)/cpsched warm-up

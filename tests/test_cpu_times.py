@@ -17,7 +17,7 @@ SPIN = "import time; until = time.process_time() + 0.4\\nwhile time.process_time
 def test_that_waits(): time.sleep(0.5)
 def test_that_works_itself(): exec(SPIN)
 def test_that_has_others_work(): subprocess.run([sys.executable, "-c", SPIN], check=True)
-def test_that_asks_a_server(): warm.Begun(warm.server("time"), [SPIN]).done()
+def test_that_asks_a_server(): warm.Begun(warm.server("time"), ["-c", SPIN]).done()
 """
 
 

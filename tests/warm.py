@@ -6,9 +6,9 @@ shares with a new process but by its imports is all the same, so that tests of i
 what Numba or glibc read from the environment at their start need a real one.
 
 - `cpsched(*arguments)` runs a command and returns what `subprocess.run` would.
-- `Begun(server(*modules), words)` begins one, or a piece of Python in a process that has imported what it needs.
+- `Begun(server(), words)` begins one; the words `-c CODE ...` are a piece of Python, as for `python`.
 - `python -m tests.warm SOCKET --serve` is the server; it ends with the process that started it. With names of modules
-  behind it, it imports those alone, and the order's first word is the piece of Python.
+  behind it, it imports those alone (`server(*modules)`), and its orders are pieces of Python.
 - `python tests/warm.py SOCKET ARGUMENTS...` is a program `cpsched` for shells: it passes signals on, and takes the
   command with it when it is killed.
 """
@@ -120,6 +120,10 @@ class Begun:
             streams = (nothing.fileno(), self.out.fileno(), self.err.fileno())
             self.connection = ask(server, words, streams, None if folder is None else str(folder), environment)
 
+    def send_signal(self, number: int) -> None:
+        """Send it a signal."""
+        self.connection.sendall(bytes([number]))
+
     def done(self, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
         """Wait for it; raises `subprocess.TimeoutExpired`, and ends it, once `timeout` seconds are over."""
         global spent_s
@@ -201,9 +205,11 @@ def _become(order: tuple[list[str], str, dict[str, str]], streams: list[int]) ->
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], modules := sys.argv[3:])
-    if modules:
-        exec(compile(sys.argv[1], "<order>", "exec"), {"__name__": "__main__"})
+    serve(sys.argv[1], sys.argv[3:])
+    if sys.argv[1:2] == ["-c"]:
+        code = sys.argv[2]
+        sys.argv[:] = ["-c", *sys.argv[3:]]
+        exec(compile(code, "<order>", "exec"), {"__name__": "__main__"})
         sys.exit()
     from cpsched_bridge.program import cli
 

@@ -20,6 +20,7 @@ from tests import warm
 from tests.patience import ENOUGH_S
 
 CPSCHED = [sys.executable, "-m", "cpsched_bridge.program.cli"]
+SITE = "from cpsched_bridge.adapters.mock.__main__ import main; main()"
 
 
 def cpsched(*arguments, check=True, anew=False):
@@ -63,22 +64,25 @@ def written(tmp_path, **changes):
 
 @pytest.fixture
 def site(tmp_path, config):
-    process = subprocess.Popen([sys.executable, "-m", "cpsched_bridge.adapters.mock", str(config)])
+    process = warm.Begun(warm.server(), ["-c", SITE, str(config)])
     try:
         wait_for((tmp_path / "site.sock").exists)
         yield process
     finally:
-        process.kill()
-        process.wait()
+        process.send_signal(signal.SIGKILL)
+        process.done()
 
 
-class Running:
-    """A bridge process."""
+class Bridge:
+    """A bridge process: forked, where nothing hangs on how it begins."""
 
     def __init__(self, config, state_dir):
         self.state_dir = state_dir
-        self.log = Path(config).with_suffix(".log").open("w+")
-        self.process = subprocess.Popen([*CPSCHED, "bridge", "--config", str(config)], stderr=self.log)
+        self.process = self.begun(["bridge", "--config", str(config)])
+        self.ended = False
+
+    def begun(self, words):
+        return warm.Begun(warm.server(), words)
 
     def beat(self):
         path = self.state_dir / "heartbeat"
@@ -92,19 +96,47 @@ class Running:
     def end(self, number):
         """Send a signal; the exit code."""
         self.process.send_signal(number)
+        self.ended = True
+        return self.exit_code()
+
+    def exit_code(self):
+        return self.process.done(ENOUGH_S).returncode
+
+
+class NewBridge(Bridge):
+    """One that imports everything itself, as people begin it."""
+
+    def begun(self, words):
+        self.log = self.state_dir.with_suffix(".log").open("w+")
+        return subprocess.Popen([*CPSCHED, *words], stderr=self.log)
+
+    def exit_code(self):
+        self.log.close()
         return self.process.wait(timeout=ENOUGH_S)
+
+
+@contextlib.contextmanager
+def alive(kind, config, state_dir):
+    """A bridge that shows a sign of life, and is ended with the test."""
+    bridge = kind(config, state_dir)
+    try:
+        bridge.wait_for_a_sign_of_life()
+        yield bridge
+    finally:
+        if not bridge.ended:
+            bridge.end(signal.SIGKILL)
 
 
 @pytest.fixture
 def bridge(tmp_path, config, site):
-    running = Running(config, tmp_path / "state")
-    try:
-        running.wait_for_a_sign_of_life()
-        yield running
-    finally:
-        if running.process.poll() is None:
-            running.end(signal.SIGKILL)
-        running.log.close()
+    with alive(Bridge, config, tmp_path / "state") as bridge:
+        yield bridge
+
+
+@pytest.fixture
+def new_bridge(tmp_path, config, site):
+    with alive(NewBridge, config, tmp_path / "state") as bridge:
+        yield bridge
 
 
 def rounds(config):
@@ -129,7 +161,7 @@ def held(config):
     return int(re.search(r"held by the bridge: (\d+)", cpsched("status", "--config", config))[1])
 
 
-def test_a_bridge_beside_a_site_can_be_watched_paused_resumed_and_stopped(bridge, config):
+def test_a_bridge_beside_a_site_can_be_watched_paused_resumed_and_stopped(new_bridge, config):
     wait_for(lambda: kept(config))
     assert "configured mode: control" in cpsched("status", "--config", config)
     assert cpsched("unsupported", "--config", config) == "every pending job is supported\n"
@@ -142,9 +174,9 @@ def test_a_bridge_beside_a_site_can_be_watched_paused_resumed_and_stopped(bridge
     assert "paused: maintenance" in cpsched("status", "--config", config)
     assert cpsched("resume", "--config", config) == "resumed from the next cycle on\n"
     wait_for(lambda: kept(config))
-    url = re.search(r"http://[\d.:]+/metrics", Path(bridge.log.name).read_text())[0]
+    url = re.search(r"http://[\d.:]+/metrics", Path(new_bridge.log.name).read_text())[0]
     assert "cpsched_cycles_total" in subprocess.run(["curl", "-s", url], capture_output=True, text=True).stdout
-    assert bridge.end(signal.SIGTERM) == 0
+    assert new_bridge.end(signal.SIGTERM) == 0
     assert held(config) == 0
     replayed = cpsched("journal", "replay", "--all", "--config", config)
     assert re.search(r"[1-9]\d* rounds the same, 0 different, 0 not replayed", replayed)
@@ -177,11 +209,9 @@ def test_why_tells_what_a_job_waits_for(bridge, config):
 
 def test_shadow_mode_leaves_the_site_alone(tmp_path, site):
     config = written(tmp_path, mode="shadow")
-    running = Running(config, tmp_path / "state")
-    running.wait_for_a_sign_of_life()
-    wait_for(lambda: in_rounds(config, bool))
-    assert running.end(signal.SIGTERM) == 0
-    running.log.close()
+    with alive(Bridge, config, tmp_path / "state") as bridge:
+        wait_for(lambda: in_rounds(config, bool))
+        assert bridge.end(signal.SIGTERM) == 0
     assert held(config) == 0
     assert all("shadow" in row and "0" in row for row in rounds(config)), "nothing runs where all jobs are held"
 

@@ -11,10 +11,10 @@ from cpsched_sim.workloads.eurora import eurora_jobs
 from cpsched_sim.workloads.load import Workload
 
 
-@pytest.mark.parametrize("dispatcher", ["easy", "list-reg", "lookahead"])
-def test_a_crowded_morning_is_replayed_without_breaking_a_rule(dispatcher):
+@pytest.mark.parametrize(("dispatcher", "settings"), [("easy", {}), ("list-reg", {}), ("lookahead", {"effort": "10"})])
+def test_a_crowded_morning_is_replayed_without_breaking_a_rule(dispatcher, settings):
     cluster = System(load_system("eurora")).cluster
     jobs = eurora_jobs(days=0.2, seed=0, load=8)
-    result = simulate(Workload("made up", "eurora", cluster, jobs, {}, ()), dispatcher, "last-two")
+    result = simulate(Workload("made up", "eurora", cluster, jobs, {}, ()), dispatcher, "last-two", settings=settings)
     assert not result.schedule.violations
     assert result.left_waiting == 0

@@ -170,12 +170,12 @@ def test_nothing_of_it_grows_without_bound() -> None:
     """Neither what is told of it, nor the commands: a user who has been found out is tried once in two minutes."""
     vain = [
         Arrival(at, replace(a_job(FIRST_OF_MALLORY + at, walltime_s=100 + at), user="mallory"), kind=KINDS[at % 9])
-        for at in range(400)
+        for at in range(300)
     ]
-    story = play(vain, 900, 2, FirstFit())
+    story = play(vain, 600, 2, FirstFit())
     assert story.modes == {"control"}
-    tries = [at for at in story.tried_s if at > 450]
-    assert len(tries) <= 2 + 450 // 100
+    tries = [at for at in story.tried_s if at > 350]
+    assert len(tries) <= 2 + 250 // 100
     assert len(story.events) <= 60, story.events
 
 

@@ -2,15 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import cpsched_sim
 from cpsched.errors import PluginFault
-from tests import bad_plugins
+from tests import bad_plugins, warm
 from tests.unit.sim.test_cli import FOUR_JOBS, invoke
 from tests.unit.sim.traces.test_swf import line
 
@@ -167,9 +165,8 @@ def test_a_plug_in_that_hangs_is_ended_and_named(four_jobs, arguments, name):
 
 
 def test_a_call_into_compiled_code_that_hangs_ends_the_process_after_a_traceback(four_jobs):
-    command = [sys.executable, "-m", "cpsched_sim.cli", "simulate", str(four_jobs), "--decide-timeout", SHORT_S]
     hangs = ["--dispatcher", words("StuckInC"), "--json"]
-    ended = subprocess.run([*command, *hangs], capture_output=True, text=True, timeout=600, check=False)
+    ended = warm.cpsched("simulate", four_jobs, "--decide-timeout", SHORT_S, *hangs, timeout=600)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "Timeout" in ended.stderr
     assert f'bad_plugins.py", line {line_of("StuckInC")} in decide' in ended.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,8 @@ from typer.testing import CliRunner
 from cpsched.compile import cache, doors, progress
 from cpsched_sim.cli import app
 from cpsched_sim.compiling import Display, WarmUp, every_opener, modules_with_doors, open_all
+from tests import warm
+from tests.patience import ENOUGH_S
 
 
 def quarter(value: int) -> int:
@@ -56,6 +57,12 @@ def test_warm_up_opens_the_doors_of_all_packages_and_what_makes_handles(monkeypa
     assert {"plan_counted", "dive", "step", "rounds_placed", "Simulated", "JobTable"} <= set(opened)
 
 
+def with_numba(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process that has imported Numba and nothing of this project."""
+    server = warm.server("tests.unit.cpsched.compile.numba_at_work")
+    return warm.Begun(server, ["-c", code, *arguments]).done(ENOUGH_S)
+
+
 def test_warm_up_finds_the_doors_where_no_extra_is_installed() -> None:
     code = """
 import sys
@@ -66,7 +73,7 @@ every_opener()
 from cpsched.compile.doors import DOORS
 print(*(door.__name__ for door in DOORS))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = with_numba(code)
     assert done.returncode == 0, done.stderr
     assert {"plan_counted", "plan_placed", "dive", "step", "rounds_placed"} <= set(done.stdout.split())
 
@@ -127,7 +134,7 @@ assert (structs._maker.cache_info().misses, structs._filler.cache_info().misses)
 @pytest.mark.parametrize("dispatcher", ["easy", "lookahead", "list-saf", "hcp19", "pcp20", "cph"])
 def test_a_decision_opens_no_kernel_that_its_modules_did_not_have_before(dispatcher: str) -> None:
     """What a bridge compiles before its first decision is all that its decisions need."""
-    done = subprocess.run([sys.executable, "-c", DECIDES, dispatcher], capture_output=True, text=True, check=False)
+    done = with_numba(DECIDES, dispatcher)
     assert done.returncode == 0, done.stderr
 
 

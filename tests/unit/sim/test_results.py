@@ -4,12 +4,11 @@ import csv
 import json
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
+from tests import warm
 from tests.patience import ENOUGH_S
 from tests.unit.sim.test_cli import FOUR_JOBS, invoke
 
@@ -166,14 +165,13 @@ def test_rows_that_were_finished_survive_a_kill(tmp_path):
     path, out = tmp_path / "long.swf", tmp_path / "out"
     lines = [f"{i} {i} -1 60 1 -1 -1 1 60 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 20_000)]
     path.write_text("; MaxProcs: 4\n" + "".join(lines))
-    command = [sys.executable, "-m", "cpsched_sim.cli", "compare", str(path), "--jobs", "1", "--out", str(out)]
     chosen = ["--dispatchers", "fcfs,tests.bad_plugins:HangingDispatcher", "--max-jobs", "100"]
-    process = subprocess.Popen([*command, *chosen], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    process = warm.Begun(warm.server(), ["compare", str(path), "--jobs", "1", "--out", str(out), *chosen])
     deadline = time.monotonic() + ENOUGH_S
     while not (out / "fcfs-walltime" / "summary.json").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
-    process.wait(ENOUGH_S)
+    assert process.done(ENOUGH_S).returncode == -signal.SIGKILL
     resumed = invoke("compare", path, "--dispatchers", "fcfs", "--max-jobs", "100", "--out", out, "--resume", "--json")
     assert resumed.stderr == "note: 1 of 1 combinations were finished before\n"
     assert json.loads(resumed.stdout)["results"][0]["summary"]["jobs"] == 100

@@ -14,11 +14,17 @@ from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.experiment import Setup
 from cpsched_sim.processes import Study, compare_in_processes
 from cpsched_sim.views import share, short
+from tests import warm
 from tests.fuzz.command_line import invoke, program
 from tests.unit.sim.test_cli import FOUR_JOBS
 from tests.unit.sim.traces.test_swf import line
 
 CPSCHED = [sys.executable, "-m", "cpsched_bridge.program.cli"]
+
+
+def forked(*words):
+    """A command in a forked process, with the standard streams of whoever runs it."""
+    return [sys.executable, "-IS", warm.__file__, warm.server(), *map(str, words)]
 
 
 @pytest.fixture
@@ -111,15 +117,15 @@ def test_no_argument_at_all_shows_the_help():
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_an_output_that_is_full_is_one_line(four_jobs):
-    for command in (["dispatchers"], ["--help"], ["simulate", str(four_jobs), "--json"]):
+    for command in ([*CPSCHED, "--help"], forked("dispatchers"), forked("simulate", four_jobs, "--json")):
         with open("/dev/full", "w") as full:
-            done = subprocess.run([*CPSCHED, *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert (done.returncode, done.stderr) == (2, "error: output: No space left on device\n")
 
 
 def test_results_are_saved_where_the_output_is_full(four_jobs, tmp_path):
     with open("/dev/full", "w") as full:
-        command = [*CPSCHED, "simulate", str(four_jobs), "--out", str(tmp_path / "out")]
+        command = forked("simulate", four_jobs, "--out", tmp_path / "out")
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "error: output: No space left on device\n")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["schedule.csv.gz", "summary.json"]

@@ -110,9 +110,8 @@ class Install:
 
     def started(self, nobody: bool = False, **environment: str) -> warm.Begun:
         code = FORKED + BECOME_NOBODY * nobody + RUN
-        return warm.Begun(
-            warm.server("tests.unit.cpsched.compile.numba_at_work"), [code], self.root, self.environment(**environment)
-        )
+        server = warm.server("tests.unit.cpsched.compile.numba_at_work")
+        return warm.Begun(server, ["-c", code], self.root, self.environment(**environment))
 
     def run(self, nobody: bool = False, **environment: str) -> Ran:
         return result(self.started(nobody, **environment).done(ENOUGH_S))
