@@ -104,7 +104,7 @@ def test_the_bridge_decides_with_it(installed, trace, tmp_path):
             "dispatcher": "smallest-first", "dispatcher_settings": {"reservations": 2}, "predictor": "user-median",
         },
         "cycle": {"interval_s": 0.05},
-        "metrics": {"enabled": False},
+        "metrics": {"enabled": False}, "page": {"enabled": False},
     }  # fmt: skip
     config.write_text(yaml.safe_dump(settings))
     with subprocess.Popen([*CPSCHED, "bridge", "--config", config], stderr=subprocess.PIPE, text=True) as bridge:
