@@ -40,7 +40,7 @@ from tests.traces import ATLAS, BLUE, GAIA, KIT, KTH, RICC, THETA, trace
 
 KEPT = Path("build/unseen")
 BASE = "easy"
-SEARCHING = ("lookahead", "tests.")
+SEARCHING = ("lookahead", "advised", "tests.")
 """Dispatchers whose names begin so have a seed."""
 FILES = {
     "KTH": (KTH, None, 3000, 28_000), "BLUE": (BLUE, None, 3000, 48_000), "KIT": (KIT, "kit-forhlr2", 3000, 24_000),
