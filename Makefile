@@ -22,7 +22,7 @@ $(VENV)/.installed: pyproject.toml
 demo: kernels                   ## control mode on a simulated cluster, live, and a comparison: three to five minutes
 	$(BIN)/cpsched demo
 
-test: lint kernels $(if $(COVERAGE),coverage) ## everything that CI checks, but for the site and the live tests; COVERAGE=1: the unit tests as in make coverage
+test: lint kernels $(if $(filter 1,$(COVERAGE)),coverage) ## everything that CI checks, but for the site and the live tests; COVERAGE=1: the unit tests as in make coverage; COVERAGE=measured: after it
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal --hypothesis-profile quick --ignore tests/slurm --ignore tests/pbs/live --ignore tests/monitoring $(if $(COVERAGE),--ignore tests/unit) tests
 
 check: $(VENV)/.installed       ## after a change: linters and tests of the files that differ from the last commit, or of FILES="one other"

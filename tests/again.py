@@ -1,7 +1,8 @@
-"""Runs the live tests that failed once more, each alone, and names them: `python -m tests.slurm.again CACHE`.
+"""Runs the tests that failed once more, each alone, and names them: `python -m tests.again CACHE`.
 
-CACHE is the `cache_dir` of the run before. A live test shares its machine with whatever else runs there, so one
-failure may be the machine's. The exit status is 0 only if each test passes alone; the names are printed either way.
+CACHE is the `cache_dir` of the run before. Tests share their machine with each other and with whatever else runs
+there, so one failure may be the machine's; many are not, and run no more. The exit status is 0 only if each test
+passes alone; the names are printed either way.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from pathlib import Path
 Run = Callable[[str], bool]
 """Runs one test, given its name, alone; returns whether it passed."""
 
+MOST = 10
+"""More failures than these are nobody's but the code's."""
+
 
 def failed_tests(cache: Path) -> list[str]:
     """The names of the tests that failed in the run that kept its notes in `cache`; none where it kept no notes."""
@@ -26,9 +30,12 @@ def failed_tests(cache: Path) -> list[str]:
 def again(cache: Path, run: Run) -> int:
     """Run every failed test alone and print what became of it; returns the exit status."""
     names = failed_tests(cache)
+    if len(names) > MOST:
+        print(f"tests: {len(names)} failed, more than {MOST}: none runs again")
+        return 1
     passed = [name for name in names if run(name)]
     for name in names:
-        print(f"live tests: {name} failed; alone it {'passed' if name in passed else 'FAILED again'}")
+        print(f"tests: {name} failed; alone it {'passed' if name in passed else 'FAILED again'}")
     return 0 if names and passed == names else 1
 
 
