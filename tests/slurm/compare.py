@@ -4,7 +4,9 @@
 [--row NAME]... [--out FILE]`: submits a seeded mix as ordinary users at seeded moments, waits for all of it, and prints
 mean and longest wait, mean and 95th percentile of the bounded slowdown, and makespan, from the accounting records.
 After more than one seed come the means over the seeds with their standard deviations, and in how many seeds a row was
-better than Slurm. Rows are Slurm alone, mode advise by `lookahead`, and mode control by the dispatchers that are named.
+better than Slurm. Rows are Slurm alone, mode advise by `lookahead`, mode control by the dispatchers that are named, and
+`shadow`: Slurm alone, with a bridge beside it that looks on and foretells its starts by the twin. Under each row with a
+bridge stands what became of the expected starts that it told: they are to hold 8 in 10.
 
 Two workloads:
 
@@ -58,7 +60,9 @@ class Figures:
         return [self.wait, self.longest, self.slowdown, self.late_slowdown, self.span]
 
 
-SLURM = "slurm"
+SLURM, ADVISE, SHADOW = "slurm", "advise", "shadow"
+WITHOUT_HOLDS = {SLURM, ADVISE, SHADOW}
+OUTCOMES = ("held", "early", "late")
 COLUMNS = ("mean wait s", "longest s", "mean slowdown", "p95 slowdown", "makespan s")
 
 
@@ -98,10 +102,19 @@ def summary(found: dict[str, list[Figures]]) -> list[str]:
 
 def bridge(slurm: Slurm, transport: str, row: str, workload: str, predictor: str) -> LiveBridge:
     """The bridge of a row."""
-    mode, dispatcher = ("advise", "lookahead") if row == "advise" else ("control", row)
+    mode, dispatcher = {ADVISE: (ADVISE, "lookahead"), SHADOW: (SHADOW, "slurm")}.get(row, ("control", row))
     policy = {"dispatcher": dispatcher, "predictor": predictor}
     options = {"transport": transport}
     return LiveBridge(slurm, "compare", mode=mode, policy=policy, options=options, **PACE[workload])
+
+
+def foretold(beside: LiveBridge) -> str:
+    """What became of the intervals of expected starts that the bridge told so far."""
+    counts = [int(beside.metric(f'cpsched_start_intervals_total{{outcome="{each}"}}')) for each in OUTCOMES]
+    shares = ", ".join(
+        f"{each} {count / max(1, sum(counts)):.1%}" for each, count in zip(OUTCOMES, counts, strict=True)
+    )
+    return f"  {sum(counts)} intervals of expected starts came true: {shares}"
 
 
 def main() -> None:
@@ -112,7 +125,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, help="in each workload; default: 100 shorter, 45 longer ones")
     parser.add_argument("--seeds", type=int, default=1, help="how many workloads, of seeds 1, 2, ...")
     parser.add_argument("--first", type=int, default=1, help="the first of these seeds")
-    parser.add_argument("--row", action="append", help="slurm, advise, or a dispatcher; default: with lookahead")
+    parser.add_argument("--row", action="append", help="slurm, advise, shadow or a dispatcher; default: with lookahead")
     parser.add_argument("--predictor", default="walltime")
     parser.add_argument("--out", type=Path, help="where the records of Slurm alone are kept; more are appended")
     wanted = parser.parse_args()
@@ -124,18 +137,19 @@ def main() -> None:
         for seed in range(wanted.first, wanted.first + wanted.seeds):
             jobs = workload(run, count, seed)
             print(line(f"{count} {wanted.workload}, seed {seed}", list(COLUMNS)), flush=True)
-            for row in wanted.row or [SLURM, "advise", "lookahead"]:
+            for row in wanted.row or [SLURM, ADVISE, "lookahead"]:
                 slurm.reset()
                 with slurm.configured(f"SchedulerParameters={run.parameters}"):
-                    slurm.plugin(on=row not in (SLURM, "advise"))
-                    beside = (slurm, wanted.transport, row, wanted.workload, wanted.predictor)
-                    with nullcontext() if row == SLURM else bridge(*beside):
+                    slurm.plugin(on=row not in WITHOUT_HOLDS)
+                    settings = (slurm, wanted.transport, row, wanted.workload, wanted.predictor)
+                    with nullcontext() if row == SLURM else bridge(*settings) as beside:
                         figures, record = measure(slurm, run, jobs)
-                    if row == SLURM and wanted.out:
+                        told = [foretold(beside)] if beside is not None else []
+                    if row in (SLURM, SHADOW) and wanted.out:
                         keep(wanted.out, wanted.workload, slurm.run("scontrol", "show", "config"), record)
                 name = row if row == SLURM else f"{wanted.transport}, {row}"
                 found.setdefault(name, []).append(figures)
-                print(line(name, [f"{cell:.1f}" for cell in figures.row()]), flush=True)
+                print(line(name, [f"{cell:.1f}" for cell in figures.row()]), *told, sep="\n", flush=True)
         if wanted.seeds > 1:
             print("\n".join(summary(found)))
     finally:

@@ -367,7 +367,7 @@ def _why_not(order: StartOrder, look: Look) -> str:
     if now.hold is not Hold.PLUGIN or now.job.ineligible is not None:
         return now.job.ineligible or "is held"
     same = (now.job.walltime_s, now.job.queue) == (order.job.walltime_s, order.job.queue)
-    if not (same and look.waiting.asked[number].may_be(order.job.request)):
+    if not (same and look.waiting.asked[number].may_be(order.job.request, look.machine)):
         return "asks for something else than it did when it was decided on"
     return ""
 

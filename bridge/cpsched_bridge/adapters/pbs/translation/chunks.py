@@ -23,7 +23,7 @@ import numpy as np
 
 from cpsched.fit import units_by_node
 from cpsched.model import BoolArray, IntArray, Request
-from cpsched_bridge.adapters.pbs.translation.machine import Machine
+from cpsched_bridge.adapters.pbs.translation.machine import Groups, Machine
 from cpsched_bridge.adapters.pbs.translation.units import amount
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 
@@ -58,20 +58,41 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """The groups of vnodes, in any one of which a job may run."""
+
+    groups: Groups
+    holds: BoolArray
+    """Whether a group holds the job when it is empty."""
+    allowed: BoolArray
+    """The vnodes that the job may use."""
+
+    def members(self, group: int) -> BoolArray:
+        """The vnodes of one group that the job may use."""
+        return self.groups.members(group, len(self.allowed)) & self.allowed
+
+    def has(self, vnodes: BoolArray) -> bool:
+        """Whether these are all that the job may use of a group that holds it."""
+        around = self.groups.around(int(vnodes.argmax()))
+        return any(self.holds[each] and (self.members(each) == vnodes).all() for each in around.tolist())
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """A request, and by unit the chunks in it."""
 
     request: Request
     chunks: tuple[str, ...]
     """What one unit uses up, chunk by chunk, in PBS's words."""
-    node_sets: tuple[int, ...] = ()
-    """For a job with `group=`, the sets of vnodes on any one of which it may run; that of the request is among them."""
+    choice: Choice | None = None
+    """For a job with `group=`, where else it may run."""
 
-    def may_be(self, request: Request) -> bool:
+    def may_be(self, request: Request, machine: Machine) -> bool:
         """Whether a request is this one, or the same in another of its groups."""
-        return request == self.request or (
-            request.node_set in self.node_sets and replace(request, node_set=self.request.node_set) == self.request
-        )
+        if request == self.request or self.choice is None:
+            return request == self.request
+        there = machine.rows[request.node_set]
+        return replace(request, node_set=self.request.node_set) == self.request and self.choice.has(there)
 
     def placed(self, nodes: tuple[tuple[str, int], ...]) -> str:
         """Where the units are, as `qrun -H` wants it told."""
@@ -178,24 +199,23 @@ def asked(select: str, place: str, machine: Machine, allowed: BoolArray, free: I
 
 def _in_one_group(found: Asked, resource: str, machine: Machine, mask: BoolArray, free: IntArray) -> Asked:
     """The same on the vnodes of one group, among those groups that could hold the job."""
-    request = found.request
-    sets = [
-        machine.node_set(members & mask, f"{resource}={value}")
-        for value, members in machine.groups(resource)
-        if _holds(request, members & mask, machine.capacity, machine)
-    ]
-    if not sets:
+    request, groups = found.request, machine.groups(resource)
+    choice = Choice(groups, groups.sums(_room(request, machine.capacity, machine, mask)) >= request.units, mask)
+    if not choice.holds.any():
         raise NotModelled(f"place=group={resource[:40]}: no group of vnodes holds it")
-    now = next((each for each in sets if _holds(request, machine.rows[each], free, machine)), sets[-1])
-    return Asked(replace(request, node_set=now), found.chunks, tuple(dict.fromkeys(sets)))
+    now = groups.sums(_room(request, free, machine, mask)) >= request.units
+    group = int(now.argmax() if now.any() else np.flatnonzero(choice.holds)[-1])
+    node_set = machine.node_set(choice.members(group), f"{resource}={groups.names[group]}")
+    return Asked(replace(request, node_set=node_set), found.chunks, choice)
 
 
-def _holds(request: Request, members: BoolArray, free: IntArray, machine: Machine) -> bool:
-    """Whether these vnodes hold all units where `free` is free."""
+def _room(request: Request, free: IntArray, machine: Machine, mask: BoolArray) -> IntArray:
+    """How many units each of the vnodes holds where `free` is free, int64[N]; 0 outside the mask."""
     units = units_by_node(request, free)
+    units[~mask] = 0
     if request.exclusive:
         units[(free != machine.capacity).any(axis=1)] = 0
-    return int(units[members].sum()) >= request.units
+    return units
 
 
 def _vector(chunk: Chunk, machine: Machine) -> tuple[int, ...]:

@@ -23,6 +23,37 @@ TAKES_JOBS = frozenset({"free", "job-busy", "job-exclusive", "job-sharing", "res
 FULL = frozenset({"job-exclusive", "resv-exclusive"})
 """States in which a vnode works and has nothing to give, whatever the amounts say."""
 
+OWN = ("host", "vnode")
+"""What a vnode is, and so has one value of; no resource of the site's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Groups of vnodes; P pairs say which vnode is in which group."""
+
+    names: tuple[str, ...]
+    rows: IntArray
+    """int64[P]: the vnode of each pair."""
+    groups: IntArray
+    """int64[P]: its group, rising."""
+
+    def sums(self, by_row: IntArray) -> IntArray:
+        """What the vnodes (int64[N]) of each group come to, int64[G]."""
+        found = np.zeros(len(self.names), np.int64)
+        np.add.at(found, self.groups, by_row[self.rows])
+        return found
+
+    def members(self, group: int, count: int) -> BoolArray:
+        """Which of the `count` vnodes are in the group."""
+        mask = np.zeros(count, np.bool_)
+        mask[self.rows[self.groups == group]] = True
+        return mask
+
+    def around(self, row: int) -> IntArray:
+        """The groups that the vnode is in."""
+        found: IntArray = self.groups[self.rows == row]
+        return found
+
 
 @dataclass(slots=True)
 class Machine(Nodes):
@@ -38,7 +69,8 @@ class Machine(Nodes):
     """By row, the queue that the vnode is kept for; empty: for none."""
     partitions: tuple[str, ...]
     sharing: tuple[str, ...]
-    _groups: dict[str, tuple[tuple[str, BoolArray], ...]] = field(default_factory=dict, kw_only=True)
+    _values: dict[str, dict[str, list[int]]] = field(default_factory=dict, kw_only=True)
+    _groups: dict[str, Groups] = field(default_factory=dict, kw_only=True)
 
     @classmethod
     def of(
@@ -86,35 +118,43 @@ class Machine(Nodes):
 
     def having(self, resource: str, value: str) -> BoolArray:
         """The vnodes that have this value of a resource that nobody uses up; `host` and `vnode` are such."""
-        wanted = _flag(value)
         mask = np.zeros(len(self.names), np.bool_)
-        for row, name in enumerate(self.names):
-            if resource == "vnode":
-                mask[row] = name == value
-            elif resource == "host":
-                mask[row] = self.hosts[row] == value
-            else:
-                there = self.properties[name].get(resource, "")
-                mask[row] = wanted in {_flag(each) for each in there.split(",")}
+        mask[self._by_value(resource).get(value if resource in OWN else _flag(value), [])] = True
         return mask
 
-    def groups(self, resource: str) -> tuple[tuple[str, BoolArray], ...]:
+    def _by_value(self, resource: str) -> Mapping[str, list[int]]:
+        """The vnodes by each value of such a resource: gone through once, however many jobs ask."""
+        found = self._values.get(resource)
+        if found is None and self.knows(resource):
+            found = self._values[resource] = {}
+            own = {"host": self.hosts, "vnode": self.names}.get(resource)
+            for row, name in enumerate(self.names):
+                said = self.properties[name].get(resource, "").split(",")
+                for value in {own[row]} if own else {_flag(each) for each in said}:
+                    found.setdefault(value, []).append(row)
+        return found or {}
+
+    def groups(self, resource: str) -> Groups:
         """The vnodes by each value of a resource that nobody uses up; one that has several values is in several groups.
 
         The smallest group comes first, as PBS tries them. Vnodes without a value are in none.
         """
-        if resource not in self._groups and self.knows(resource):
-            own = {"host": self.hosts, "vnode": self.names}
-            said = own.get(resource) or [
-                value for each in self.properties.values() for value in each.get(resource, "").split(",")
-            ]
-            found = {value: self.having(resource, value) for value in sorted({*said} - {""})}
-            self._groups[resource] = tuple(sorted(found.items(), key=lambda each: int(each[1].sum())))
-        return self._groups.get(resource, ())
+        found = self._groups.get(resource)
+        if found is None:
+            known = [(value, rows) for value, rows in self._by_value(resource).items() if value]
+            known.sort(key=lambda each: (len(each[1]), each[0]))
+            found = Groups(
+                tuple(value for value, _ in known),
+                np.array([row for _, rows in known for row in rows], np.int64),
+                np.repeat(np.arange(len(known)), [len(rows) for _, rows in known]),
+            )
+            if known:
+                self._groups[resource] = found
+        return found
 
     def knows(self, resource: str) -> bool:
         """Whether any vnode has this resource, used up or not."""
-        if resource in ("host", "vnode") or resource in self.resources:
+        if resource in OWN or resource in self.resources:
             return True
         return any(resource in each for each in self.properties.values())
 

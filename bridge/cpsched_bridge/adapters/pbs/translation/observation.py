@@ -70,7 +70,7 @@ class Translator:
         for each in reservations.in_the_way(kept, seen.now_s, seen.now_s + 1):
             free[each.members] = 0
         wait = waiting(seen.jobs, numbers, Scene(seen.now_s, found, free, queues, by_hand, kept))
-        self._sets = len({row for asks in wait.asked.values() for row in (asks.request.node_set, *asks.node_sets)})
+        self._sets = len({asks.request.node_set for asks in wait.asked.values()})
         names = {number: name for name, number in numbers.items()}
         return Look(found, numbers, names, queues, wait, free, kept, tuple(notes))
 

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from cpsched.fit import units_by_node
+from cpsched_bridge.adapters.pbs.translation import chunks
 from cpsched_bridge.adapters.pbs.translation.chunks import Place, asked, chunks_of, place_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
@@ -43,6 +47,11 @@ def on(found, of: Machine) -> str:
     return "".join(map(str, np.flatnonzero(of.rows[found.request.node_set])))
 
 
+def sizes(found) -> list[int]:
+    """How many vnodes each group has in which the job may run."""
+    return [int(found.choice.members(group).sum()) for group in np.flatnonzero(found.choice.holds)]
+
+
 ALL = (8, 8192)
 
 
@@ -63,8 +72,7 @@ def test_a_group_is_the_smallest_that_has_room_and_else_the_largest(taken, rows)
     assert on(found, of) == "6", "one vnode holds both"
     scattered = ask("2:ncpus=4", "scatter:group=rack", of, taken=taken)
     assert on(scattered, of) == rows
-    assert [of.rows[each].sum() for each in scattered.node_sets] == [2, 3]
-    assert [of.rows[each].sum() for each in found.node_sets] == [1, 2, 3]
+    assert (sizes(scattered), sizes(found)) == ([2, 3], [1, 2, 3])
 
 
 def test_a_job_that_wants_vnodes_alone_gets_a_group_in_which_enough_are_empty():
@@ -82,14 +90,14 @@ def test_a_job_that_no_group_holds_is_left():
         ask("2:ncpus=1", "free:group=row", of)
     with pytest.raises(NotModelled, match="group=ncpus: no group"):
         ask("2:ncpus=1", "free:group=ncpus", of)
-    assert ask("1:ncpus=1", "free:group=row", of).node_sets == (), "one chunk is in one group wherever it is"
+    assert ask("1:ncpus=1", "free:group=row", of).choice is None, "one chunk is in one group wherever it is"
 
 
 def test_a_vnode_may_be_in_several_groups_and_outside_the_queue_in_none():
     of = racks("a,b", "a", "b,c", "c")
     assert on(ask("2:ncpus=8", "free:group=rack", of, taken={1: ALL}), of) == "02"
     found = ask("2:ncpus=8", "free:group=rack", of, allowed=[True, False, True, False])
-    assert (on(found, of), len(found.node_sets)) == ("02", 1)
+    assert (on(found, of), sizes(found)) == ("02", [2])
     pairs = machine(hosts=("h0", "h1", "h1"))
     assert on(ask("2:ncpus=8", "free:group=host", pairs), pairs) == "12"
 
@@ -99,12 +107,44 @@ def test_a_start_may_be_in_another_group_than_the_one_that_has_room_by_now():
     found = ask("2:ncpus=8", "free:group=rack", of)
     other = ask("2:ncpus=8", "free:group=rack", of, taken={0: ALL})
     assert found.request.node_set != other.request.node_set
-    assert found.may_be(other.request)
-    assert not found.may_be(ask("2:ncpus=7", "free:group=rack", of).request)
-    assert not found.may_be(ask("2:ncpus=8", "free", of).request)
+    assert found.may_be(other.request, of)
+    assert not found.may_be(ask("2:ncpus=7", "free:group=rack", of).request, of)
+    assert not found.may_be(ask("2:ncpus=8", "free", of).request, of)
+    part = of.node_set(np.array([False, False, True, False]), "a part of a group")
+    assert not found.may_be(replace(other.request, node_set=part), of)
     alone = ask("2:ncpus=8", "free", of)
-    assert alone.may_be(alone.request)
-    assert not alone.may_be(found.request)
+    assert alone.may_be(alone.request, of)
+    assert not alone.may_be(found.request, of)
+
+
+def test_a_group_that_could_not_hold_the_job_is_no_other_place_for_it():
+    of = racks("a", "a", "b")
+    found = ask("2:ncpus=8", "free:group=rack", of)
+    assert not found.may_be(replace(found.request, node_set=of.node_set(np.array([False, False, True]), "b")), of)
+
+
+@pytest.mark.parametrize("resource", ["host", "vnode", "rack"])
+def test_a_job_costs_two_looks_at_the_vnodes_however_many_groups_they_make(monkeypatch, resource):
+    """Anybody may ask for `group=host`: with a look for each group a thousand such jobs took minutes of every cycle."""
+    of = racks(*map(str, range(200)))
+    looks = []
+    monkeypatch.setattr(chunks, "units_by_node", lambda *each: looks.append(each) or units_by_node(*each))
+    monkeypatch.setattr(of, "properties", Counted(of.properties))
+    for units in range(2, 9):
+        assert on(ask(f"{units}:ncpus=1", f"free:group={resource}", of), of) == "0"
+        assert on(ask("1:ncpus=1:rack=0", "free", of), of) == "0"
+    assert (len(looks), len(of.rows)) == (2 * 7, 2), "of node sets: all vnodes, and one group"
+    assert of.properties.read <= 2 * len(of.names)
+
+
+class Counted(dict):
+    """Counts how often a vnode's properties are looked up."""
+
+    read = 0
+
+    def __getitem__(self, key):
+        self.read += 1
+        return super().__getitem__(key)
 
 
 def test_a_place_has_an_arrangement_a_sharing_and_a_group():
