@@ -11,11 +11,10 @@ those of all imported modules. `cpsched.compile.jit` has the decorators.
 from __future__ import annotations
 
 import functools
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, cast, get_type_hints
 
+from cpsched.collector import collector_paused
 from cpsched.compile.cache import Shelf, digest, reachable
 from cpsched.compile.progress import Progress, function_done, opening
 
@@ -117,7 +116,7 @@ def compiled(function: Callable[..., Any], types: tuple[Any, ...]) -> Callable[.
     progress = Progress(function.__name__, functions)
     made = cast(Any, numba.njit)(nogil=True, no_cfunc_wrapper=True, **_pipeline())(function)
     made._cache = Shelf(f"{function.__module__}.{function.__qualname__}", digest(functions), progress.begin)
-    with opening(), cast(Any, global_compiler_lock), _quick(), progress:
+    with opening(), cast(Any, global_compiler_lock), collector_paused(), progress:
         made.compile(types)
     return cast(Callable[..., Any], made.overloads[types].entry_point)
 
@@ -131,18 +130,6 @@ def _pipeline() -> dict[str, Any]:
     from cpsched.compile.linking import DoorCompiler
 
     return {"pipeline_class": DoorCompiler}
-
-
-@contextmanager
-def _quick() -> Iterator[None]:
-    """Switch the garbage collector off: it would search the compiler's many objects again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class _Counted:

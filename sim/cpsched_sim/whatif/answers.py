@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from cpsched.collector import collector_paused
 from cpsched.errors import require
 from cpsched_sim.errors import Unusable
 from cpsched_sim.files import check_folder, sha256_of_all, write_table, write_whole
@@ -21,7 +22,6 @@ from cpsched_sim.systems.system import load_system
 from cpsched_sim.traces.dialect import Dialect
 from cpsched_sim.whatif import letter
 from cpsched_sim.whatif.changes import changes
-from cpsched_sim.whatif.collector import collector_paused
 from cpsched_sim.whatif.folder import Folder
 from cpsched_sim.whatif.history import read_history
 from cpsched_sim.whatif.page import page

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from cpsched.collector import collector_paused
 from cpsched.errors import CpschedError
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import SimError, Unusable
@@ -26,7 +27,6 @@ from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.processes import Died, side_by_side
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.whatif.cases import Case
-from cpsched_sim.whatif.collector import collector_paused
 from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN
 from cpsched_sim.whatif.replaying import Replayed, replay_window
 from cpsched_sim.whatif.stranded import CAUSES

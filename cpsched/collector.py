@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept away from what stays: the jobs of a window are millions of objects in no circle."""
+"""Python's garbage collector, kept away from many objects that stay: a window's jobs, and what the compiler builds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Let the collector rest meanwhile: it would go through all jobs read so far, again and again."""
+    """Pause the collector: it would search everything built so far again and again, and find no circle to free."""
     was_on = gc.isenabled()
     gc.disable()
     try:

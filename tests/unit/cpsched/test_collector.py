@@ -4,8 +4,8 @@ import gc
 
 import pytest
 
+from cpsched.collector import collector_paused
 from cpsched_sim.whatif import answers
-from cpsched_sim.whatif.collector import collector_paused
 
 
 def test_it_rests_within_and_goes_on_after_a_failure():
