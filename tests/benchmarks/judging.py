@@ -272,8 +272,18 @@ def main(arguments: Sequence[str]) -> None:
     for name, (file, system, _, upto) in unseen.FILES.items():
         unseen.FILES[name] = (file, system, given.jobs, upto)
     unseen.KEPT = unseen.KEPT / f"judging-{given.jobs}"
-    words = ["--half", given.half, "--traces", given.traces, "--seeds", given.seeds, "--intervals"]
-    unseen.main([*words, *given.settings])
+    words = [
+        "--half",
+        given.half,
+        "--traces",
+        given.traces,
+        "--seeds",
+        given.seeds,
+        "--intervals",
+        "--against",
+        SETTINGS[0],
+    ]
+    unseen.main([*words, *dict.fromkeys((SETTINGS[0], *given.settings))])
 
 
 if __name__ == "__main__":

@@ -146,14 +146,15 @@ def show(found: Found, settings: Sequence[str], intervals: bool) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Run as a command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("settings", nargs="+", metavar="SETTING", help="of `Fair`, as in late=0.1,narrow=0.01")
+    parser.add_argument("settings", nargs="+", metavar="SETTING", help="of the class, as in late=0.1,narrow=0.01")
     parser.add_argument("--half", choices=("training", "test", "both"), default="training")
     parser.add_argument("--traces", default=",".join(TRACES))
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--intervals", action="store_true")
+    parser.add_argument("--of", default="tests.benchmarks.narrow:Fair", metavar="CLASS", help="what has the settings")
     given = parser.parse_args(arguments)
     seeds = [int(each) for each in given.seeds.split(",")]
-    settings = [f"{__spec__.name if __spec__ else __name__}:Fair:{each}" for each in given.settings]
+    settings = [f"{given.of}:{each}" for each in given.settings]
     found: dict[Case, dict[str, Any]] = {}
     for case in unseen.cases(given.traces.split(","), [PRESENT, *settings], seeds, given.half):
         found[case] = unseen.figures(replace(case))
