@@ -1,68 +1,97 @@
-"""Slurm's own scheduler, the same in the order that `lookahead` advises, and `lookahead` in control, on traces.
+"""Slurm's own scheduler, the same in the order that `lookahead` advises, and `lookahead` in control, on many windows.
 
-`python -m tests.benchmarks.advise [PART]...`, a part being a name in `WINDOWS`: the tables of docs/studies/advise.md.
-`--every 60 --objectives default,slowdown` leave rows out. Estimates are the walltimes, and figures are those of the
-jobs of the window, which is replayed until its last job has ended.
+`python -m tests.benchmarks.advise [--half training|test|both] [--traces NAME,...] [--seeds 0,1,2] [--every 60]
+[--objectives default]` prints the tables of docs/studies/advise.md, on the windows of `tests.benchmarks.unseen`: each
+figure in percent of `easy`, and how much of what control gains over Slurm in mean wait advice keeps.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
 
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
-from cpsched_sim.experiment import simulate
-from cpsched_sim.workloads.load import Workload
-from tests.benchmarks import run_parts
-from tests.benchmarks.lookahead import workload, worth
+from tests.benchmarks import unseen
+from tests.benchmarks.unseen import BASE, Case, FloatArray, Found, drawn_anew, interval, percent, rows_of, with_interval
 
-WINDOWS = {"KTH": 10_000, "BLUE": 6_000, "KIT": 12_000, "Gaia": 12_000, "Eurora": 3_000}
-"""How many jobs of each trace are replayed: the first ones."""
+ALONE = "slurm"
+TRACES = ("KTH", "BLUE", "KIT", "Gaia", "Eurora", "Theta", "RICC")
 EVERY_S = (10, 60, 300)
-COLUMNS = ("wait s", "AF s", "AWF s", "BSLD", "P2SF s", "slowdown", "longest h", "CPU s")
+MEASURES = ("af", "awf", "bsld", "p2sf", "wait", "longest", "jain")
 
 
-def settings_of(objectives: Sequence[str], every_s: Sequence[int]) -> Iterator[tuple[str, dict[str, str]]]:
-    """The dispatchers of the table, each with its settings."""
-    yield from (("slurm", {}), ("easy", {}))
+def settings_of(objectives: Sequence[str], every_s: Sequence[int]) -> Iterator[str]:
+    """The rows of a trace beside `easy`, as words of a policy."""
+    yield ALONE
     for objective in objectives:
-        yield "lookahead", {"objective": objective}
-        yield from (("advised", {"objective": objective, "every_s": str(each)}) for each in every_s)
+        yield f"lookahead:objective={objective}"
+        yield from (f"advised:objective={objective},every_s={each}" for each in every_s)
 
 
-def windowed(name: str) -> Workload:
-    """The first jobs of a trace."""
-    whole = workload(name)
-    return replace(whole, jobs=whole.jobs[: WINDOWS[name]])
+def control_of(setting: str) -> str:
+    """The row of control with the objective of an advised one."""
+    return f"lookahead:objective={unseen.words(setting)[2]['objective']}"
 
 
-def shown(name: str, objectives: Sequence[str] = tuple(OBJECTIVES), every_s: Sequence[int] = EVERY_S) -> None:
-    """The rows of one trace, as lines of a Markdown table."""
-    work = windowed(name)
-    print(f"\n{name}, {len(work.jobs):,} jobs\n\n| dispatcher | {' | '.join(COLUMNS)} |\n|---|{'---|' * len(COLUMNS)}")
-    for dispatcher, settings in settings_of(objectives, every_s):
-        outcome = simulate(work, dispatcher, settings=settings)
-        assert not outcome.schedule.violations
-        found = worth(outcome)
-        means = [f"{found['mean_wait_s']:,.0f}", f"{found['af']:,.0f}", f"{found['awf']:,.0f}", f"{found['bsld']:.2f}"]
-        means += [f"{found['p2sf']:,.0f}", f"{found['mean_slowdown']:.2f}", f"{found['max_wait_s'] / 3600:.1f}"]
-        words = " ".join([f"`{dispatcher}`", *(f"{name}={value}" for name, value in settings.items())])
-        print(f"| {words} | {' | '.join(means)} | {outcome.schedule.cpu_s:.1f} |", flush=True)
+def of_the_row(found: Found, case: Case) -> list[float]:
+    """What a table says of a case: each of `MEASURES` in percent of `easy`."""
+    return percent(found, case, MEASURES)
 
 
-def main() -> None:
+def gains(found: Found, name: str, advised: str) -> FloatArray:
+    """What advice and what control gain over Slurm alone, float64[windows, seeds, 2].
+
+    The gain is in mean wait, in points of that of `easy`.
+    """
+    advice, control, alone = (
+        rows_of(found, name, setting, lambda found, case: percent(found, case, ["wait"]))[..., 0]
+        for setting in (advised, control_of(advised), ALONE)
+    )
+    return np.stack((alone - advice, alone - control), axis=-1)
+
+
+def kept(rows: FloatArray) -> str:
+    """The share of the gain of control that advice keeps, in percent, and its interval."""
+    mean, drawn = rows.mean(axis=(0, 1)), drawn_anew(rows)
+    low, high = interval(100 * drawn[:, :1] / drawn[:, 1:])
+    return f"{100 * mean[0] / mean[1]:.0f} ({low[0]:.0f}-{high[0]:.0f})"
+
+
+def show(found: Found, settings: Sequence[str]) -> None:
+    """Two tables: percent of `easy` by trace and setting, and the share of the gain that advice keeps."""
+    names = [*dict.fromkeys(case.trace for case in found), "all"]
+    print(f"| | setting | {' | '.join(MEASURES)} |\n|{'---|' * (2 + len(MEASURES))}")
+    for name, setting in product(names, settings):
+        rows = rows_of(found, name, setting, of_the_row)
+        print(f"| {name} ({len(rows)}) | `{setting}` | {' | '.join(with_interval(rows))} |")
+    print(f"\n| setting | {' | '.join(names)} |\n|{'---|' * (1 + len(names))}")
+    for setting in settings:
+        if setting.startswith("advised"):
+            print(f"| `{setting}` | {' | '.join(kept(gains(found, name, setting)) for name in names)} |")
+
+
+def main(arguments: Sequence[str]) -> None:
     """Run as a command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(WINDOWS)}; default: all")
+    parser.add_argument("--half", choices=("training", "test", "both"), default="test")
+    parser.add_argument("--traces", default=",".join(TRACES))
+    parser.add_argument("--seeds", default="0")
     parser.add_argument("--every", default=",".join(map(str, EVERY_S)), help="seconds between two advices")
     parser.add_argument("--objectives", default=",".join(OBJECTIVES))
-    wanted = parser.parse_args()
-    every_s, objectives = [int(each) for each in wanted.every.split(",")], wanted.objectives.split(",")
-    parts = {name: partial(shown, name, objectives, every_s) for name in WINDOWS}
-    run_parts("tests.benchmarks.advise", parts, wanted.parts or list(WINDOWS))
+    given = parser.parse_args(arguments)
+    settings = [*settings_of(given.objectives.split(","), [int(each) for each in given.every.split(",")])]
+    seeds = [int(each) for each in given.seeds.split(",")]
+    found: dict[Case, dict[str, Any]] = {}
+    for case in unseen.cases(given.traces.split(","), settings, seeds, given.half):
+        found[case] = unseen.figures(case)
+    assert any(case.setting != BASE for case in found), "no window has a queue"
+    show(found, settings)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
