@@ -58,6 +58,7 @@ ELSEWHERE = {
     "tests/fakes.py": ("tests/unit/bridge/cycle/test_loop.py",),
     "tests/check.py": ("tests/test_check.py",),
     "tests/cpu_times.py": ("tests/test_cpu_times.py",),
+    "tests/slow_first.py": ("tests/test_slow_first.py",),
     "tests/release.py": ("tests/test_release.py",),
     "tests/mutants": ("tests/mutants",),
     "tests/chaos": ("tests/chaos/test_chaos.py::test_a_history_is_the_same_each_time",),

@@ -1,8 +1,25 @@
 """Profiles of Hypothesis for this suite: `pytest --hypothesis-profile quick`, which `make test` takes.
 
 Under it a property tries a quarter of its examples; `make bounds`, and the unit tests of `make coverage`, try them all.
+
+And the order of tests where several processes share them: see `tests.slow_first`.
 """
 
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
+from tests.slow_first import dealt
+
 settings.register_profile("quick", max_examples=25)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deal slow files to the processes of xdist; a process alone runs tests as they were collected."""
+    shared = getattr(config, "workerinput", None)
+    if shared:
+        root = Path(__file__).parent
+        files = [item.path.relative_to(root).as_posix() if item.path.is_relative_to(root) else "" for item in items]
+        items[:] = [items[index] for index in dealt(files, shared["workercount"])]
