@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -57,7 +59,8 @@ def benchmark(
     found = chosen(words, Path.cwd(), dispatcher or (), "training" if training else "test", quick, only)
     for note in found.notes:
         say("note", note)
-    campaign = campaign_of(found.words)
+    with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
+        campaign = campaign_of(found.words)
     for note in campaign.notes:
         say("note", note)
     if dry_run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,7 +85,8 @@ def _run(
     from cpsched_sim.study.store import Store
     from cpsched_sim.study.writing import LETTER
 
-    campaign, store = read_campaign(path), Store(out)
+    with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
+        campaign, store = read_campaign(path), Store(out)
     for note in campaign.notes:
         say("note", note)
     if dry_run:
@@ -120,6 +122,8 @@ def run_campaign(
         first()
         for change in store.changed(campaign):
             say("note", change)
+        if altered := store.altered(campaign):
+            say("note", f"{len(altered)} results are not as they were kept, and are decided again: {altered[0]}")
         before = store.done(campaign, retry)
         if before:
             say("note", f"{len(before)} of {len(campaign.distinct)} replays were finished before")

@@ -22,9 +22,10 @@ from cpsched_sim.files import read_json, sha256_of
 from cpsched_sim.oracle import SIMULATED
 from cpsched_sim.reading.tree import Tree, read_tree
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.study.code import code_of, code_of_reader
+from cpsched_sim.study.code import code_of, code_of_plugin, code_of_reader
+from cpsched_sim.study.unchanged import digest_of_system
 from cpsched_sim.study.words import AXES, NONE, WHOLE, CaseWords, StudyWords, TraceWords, WindowWords
-from cpsched_sim.systems.system import known_systems, load_system
+from cpsched_sim.systems.system import known_systems
 from cpsched_sim.workloads.load import open_trace
 
 TRACES = "CPSCHED_TRACES"
@@ -95,10 +96,14 @@ def found_file(name: str, folder: Path) -> Path | None:
 
 
 class _Spec(NamedTuple):
-    """A policy in words, the digests of files that it names and of its code, and whether a clock ends its searches."""
+    """A policy in words, the digests of files that it names and of its code, and whether a clock ends its searches.
+
+    `read` has digests of these files, and of plug-ins, by kind and path: see `cpsched_sim.study.unchanged`.
+    """
 
     spec: PolicySpec
     files: dict[str, str]
+    read: dict[str, dict[str, str]]
     code: str
     by_clock: bool
 
@@ -119,7 +124,7 @@ class _Reading:
     def campaign(self) -> Campaign:
         self._check()
         cases, excluded = list[Case](), {each.because: 0 for each in self.words.exclude}
-        hits = [0] * len(self.words.exclude)
+        hits, policies = [0] * len(self.words.exclude), dict[str, tuple[str, str]]()
         for where, labels, window in self._points():
             reasons = [at for at, each in enumerate(self.words.exclude) if _matches(each.said(), labels)]
             for at in reasons:
@@ -128,6 +133,10 @@ class _Reading:
                 excluded[self.words.exclude[reasons[0]].because] += 1
                 continue
             cases.append(self._case(where, labels, window))
+            pair = labels["dispatcher"], labels["predictor"]
+            if (other := policies.setdefault(cases[-1].labels["policy"], pair)) != pair:
+                rule = f"must not read like {other[0]} with {other[1]}: tables tell policies apart by these names"
+                raise self.tree.wrong(where, " with ".join(pair), rule)
             if len(cases) > MOST_CASES:
                 raise self.tree.wrong(where, len(cases), f"a study must not have more than {MOST_CASES:,} cases")
         for at, count in enumerate(hits):
@@ -178,6 +187,9 @@ class _Reading:
         policy, of_policy = self._policy(where, labels["site_policy"])
         found = self._spec(where, labels["dispatcher"], labels["predictor"])
         spec = _seeded(found.spec, seed)
+        read = {**found.read, "system": {path: digest}} if path not in ("", *known_systems()) else dict(found.read)
+        if policy:
+            read["policy"] = {policy: of_policy}
         part = None if window is None else [window.from_day, window.days]
         words = {
             "dispatcher": spec.dispatcher, "predictor": spec.predictor,
@@ -190,7 +202,7 @@ class _Reading:
         }  # fmt: skip
         task = {
             "trace": trace, "sha256": of_trace.get("sha256"), "system": path or None, "policy": policy or None,
-            "load": labels["load"], "window": part, "spec": words, "jobs": self.words.jobs,
+            "load": labels["load"], "window": part, "spec": words, "jobs": self.words.jobs, "read": read,
         }  # fmt: skip
         labels = {
             **labels,
@@ -232,8 +244,8 @@ class _Reading:
         """Name or path, and the digest of what it says."""
         if name not in self._systems:
             path = name if name in known_systems() else str(found_file(name, self.folder) or name)
-            file = self._told((*where, *_spelled(where, "system")), name, lambda: load_system(path))
-            self._systems[name] = path, hashlib.sha256(file.model_dump_json().encode()).hexdigest()
+            digest = self._told((*where, *_spelled(where, "system")), name, lambda: digest_of_system(path))
+            self._systems[name] = path, digest
         return self._systems[name]
 
     def _policy(self, where: tuple[str | int, ...], name: str) -> tuple[str, str]:
@@ -258,7 +270,7 @@ class _Reading:
         other, more = _parted(self.words.predictors.get(predictor, predictor), "predictor")
         spec = PolicySpec.of(name, other, {**settings, **more}, known=SIMULATED)
         listings = SIMULATED.dispatchers.find(name), SIMULATED.predictors.find(other)
-        files = {}
+        files, read = dict[str, str](), dict[str, dict[str, str]]()
         owners = zip(listings, (spec.dispatcher_settings, spec.predictor_settings), strict=True)
         named = {(p.name, given.get(p.name, "")) for each, given in owners for p in each.parameters() if p.is_file}
         for setting, text in sorted(named - {(name, "") for name, _ in named}):
@@ -266,12 +278,17 @@ class _Reading:
             if path is None or not Path(text).is_absolute():
                 raise InvalidValue(setting, text, "must be the absolute path of a file")
             files[setting] = sha256_of(path)
+            read.setdefault("file", {})[str(path)] = files[setting]
+        for word in (name, other):
+            if ":" in word:
+                home = word.partition(":")[0]
+                read.setdefault("plugin", {})[home] = code_of_plugin(home)
         spec.build(read_json, SIMULATED)
         known = {p.name: p.default for p in listings[0].parameters()}
         given = {**known, **spec.dispatcher_settings}
         words = ("", "None", "none")
         by_clock = str(given.get("limit_s", "")) not in words and str(given.get("effort", "")) in words
-        return _Spec(spec, files, code_of(name, other, SIMULATED), by_clock)
+        return _Spec(spec, files, read, code_of(name, other, SIMULATED), by_clock)
 
     def _told(self, where: Sequence[str | int], value: object, read: Any) -> Any:
         """What `read` gives; what it raises, with the line in front."""
@@ -304,13 +321,18 @@ def _matches(said: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
 
 def _parted(text: str, owner: str) -> tuple[str, dict[str, str]]:
     """The name and the settings of `NAME SETTING=VALUE ...`; raises `InvalidValue`."""
+    if not text.strip():
+        raise InvalidValue(owner, text, "must be NAME or NAME SETTING=VALUE ...")
     first, *rest = text.split()
-    settings = {}
+    settings = dict[str, str]()
     for word in rest:
         name, equals, value = word.partition("=")
         if not (name and equals):
             raise InvalidValue(owner, text, "must be NAME or NAME SETTING=VALUE ...")
-        settings[name if name == "overrun" else f"{owner}.{name}"] = value
+        full = name if name == "overrun" else f"{owner}.{name}"
+        if full in settings:
+            raise InvalidValue(owner, text, f"must not name {name} twice")
+        settings[full] = value
     return first, settings
 
 

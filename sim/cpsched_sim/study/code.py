@@ -52,6 +52,13 @@ def code_of_reader(home: str) -> str:
     return _digest({name: path for name, path in files.items() if name not in shared}, ())
 
 
+def code_of_plugin(home: str) -> str:
+    """The digest of a plug-in's module and of all that it imports of its own package or from beside it."""
+    own, files = _beside(home), dict[str, Path]()
+    _follow(home, True, lambda top: own(top) and not _is_own(top), files, set(), ())
+    return _digest(files, ())
+
+
 def _beyond_shared(*homes: str) -> tuple[dict[str, Path], set[str], frozenset[str]]:
     """As `shared_files`, with these modules and what they import added to files and libraries."""
     files, libraries, shared = shared_files()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from cpsched_sim.processes import Died, side_by_side
 from cpsched_sim.study.campaign import Campaign, Case, campaign_of, read_campaign
 from cpsched_sim.study.deciding import Outcome, bound_memory, decide, failed, limited
 from cpsched_sim.study.store import Kept, Store
+from cpsched_sim.study.unchanged import changed
 
 Task = Mapping[str, Any]
 Heard = Callable[[int, object], bool]
@@ -45,7 +47,8 @@ class Processes:
 
 
 def _work(task: Task, patience_s: float, pipe: Connection) -> None:
-    """The work of one process."""
+    """The work of one process. What a plug-in prints goes to standard error: standard output is the command's."""
+    os.dup2(2, 1)
     told = [0.0]
 
     def share(done: int, total: int) -> None:
@@ -62,7 +65,10 @@ def decided(task: Task, patience_s: float, share: Callable[[int, int], None] = l
 
     def patient(task: Task) -> Outcome:
         with patience(patience_s) as limit:
-            return decide(task, limit.and_tell(share))
+            outcome = decide(task, limit.and_tell(share))
+        path = changed(task.get("read", {}))
+        why = f"{path}: has changed since the study was read"
+        return outcome if path is None else Outcome(failed(why), outcome.made)
 
     return _caught(patient, task)
 

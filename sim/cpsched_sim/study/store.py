@@ -44,6 +44,12 @@ class Kept:
         """Whether there are figures."""
         return bool(self.result["outcome"] == ENDED)
 
+    @property
+    def is_as_kept(self) -> bool:
+        """Whether inputs and result are those of which `made` has the digest: nobody changed them since."""
+        content = encoded({"inputs": self.inputs, "result": self.result})
+        return bool(self.made.get("result_sha256") == hashlib.sha256(content).hexdigest())
+
 
 @dataclass(frozen=True, slots=True)
 class Store:
@@ -93,23 +99,28 @@ class Store:
         try:
             content = json.loads(self.path(digest).read_bytes())
             made = json.loads((self.folder / MADE / f"{digest}.json").read_bytes())
-            kept = Kept(content["inputs"], content["result"], made)
-            if kept.result["outcome"] not in (ENDED, FAILED, LIMITED):
-                return None
-            return kept
+            check_form(content["inputs"], content["result"], made)
+            return Kept(content["inputs"], content["result"], made)
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return None
 
     def done(self, campaign: Campaign, again: bool = False) -> dict[str, Kept]:
         """The results of before by digest. What exceeded a lower limit is not among them, nor, with `again`, what
-        did not end or failed; nor a case without its schedule, where schedules are asked for."""
-        found = {digest: kept for digest in campaign.distinct if (kept := self.find(digest)) is not None}
+        did not end or failed; nor a case without its schedule, where schedules are asked for; nor what was changed."""
+        found = {digest: kept for digest, kept in self._found(campaign).items() if kept.is_as_kept}
         return {
             digest: kept
             for digest, kept in found.items()
             if (kept.ended or (not again and not _may_end_now(kept, campaign)))
             and (not campaign.words.jobs or not kept.ended or (self.folder / JOBS / f"{digest}.npz").exists())
         }
+
+    def altered(self, campaign: Campaign) -> list[str]:
+        """The digests of results that are others than they were when they were kept: such as edited by hand."""
+        return [digest for digest, kept in self._found(campaign).items() if not kept.is_as_kept]
+
+    def _found(self, campaign: Campaign) -> dict[str, Kept]:
+        return {digest: kept for digest in campaign.distinct if (kept := self.find(digest)) is not None}
 
     def costs(self) -> list[dict[str, Any]]:
         """What every case of before took."""
@@ -146,6 +157,32 @@ class Store:
 
 def _traces(campaign: Campaign) -> dict[str, Any]:
     return {case.labels["trace"]: case.inputs["trace"].get("sha256") for case in campaign.cases}
+
+
+def check_form(inputs: Any, result: Any, made: Any) -> None:
+    """Raise `ValueError` unless they have the form in which studies keep them; a later version may say more."""
+    if not all(isinstance(each, Mapping) for each in (inputs, result, made)):
+        raise ValueError("inputs, result and made must be mappings")
+    if result.get("outcome") not in (ENDED, FAILED, LIMITED) or not isinstance(result.get("why"), str):
+        raise ValueError("a result must have an outcome, and why")
+    parts = {"figures": result.get("figures"), "limit": result.get("limit")}
+    parts |= {name: made.get(name) for name in ("decision", "versions", "labels")}
+    if result["outcome"] == ENDED and not isinstance(parts["figures"], Mapping):
+        raise ValueError("what ended must have figures")
+    for name, part in parts.items():
+        if part is not None and not isinstance(part, Mapping):
+            raise ValueError(f"{name} must be a mapping")
+    numbers = {name: result.get(name) for name in ("left_waiting", "rounds", "violations")}
+    numbers |= {name: made.get(name) for name in ("cpu_s", "wall_s", "load")} | dict(parts["limit"] or {})
+    numbers |= {f"decision {name}": value for name, value in (parts["decision"] or {}).items()}
+    for name, value in numbers.items():
+        if value is not None and not isinstance(value, int | float):
+            raise ValueError(f"{name} must be a number")
+    texts = {name: made.get(name) for name in ("machine", "date", "result_sha256")} | dict(parts["versions"] or {})
+    texts["schedule_sha256"] = result.get("schedule_sha256")
+    for name, value in texts.items():
+        if value is not None and not isinstance(value, str):
+            raise ValueError(f"{name} must be text")
 
 
 def _may_end_now(kept: Kept, campaign: Campaign) -> bool:

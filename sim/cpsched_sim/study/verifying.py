@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cpsched_sim.errors import Unusable
@@ -21,7 +22,7 @@ from cpsched_sim.study import parquet
 from cpsched_sim.study.campaign import Campaign, Case
 from cpsched_sim.study.deciding import Outcome
 from cpsched_sim.study.running import Engine
-from cpsched_sim.study.store import CASES, LINES, Store, encoded
+from cpsched_sim.study.store import CASES, LINES, Store, check_form, encoded
 from cpsched_sim.study.writing import TABLE
 
 
@@ -56,8 +57,8 @@ def verify(
 
     Raises `Unusable` where there are no results.
     """
-    found = Verdict()
-    kept = _of_folder(source, found) if source.is_dir() else read_lines(source, found)
+    found, labels = Verdict(), _labels_of(campaign)
+    kept = _of_folder(source, found, labels) if source.is_dir() else read_lines(source, found, labels)
     if not kept:
         raise Unusable(f"{source}: has no results")
     found.read = len(kept)
@@ -89,48 +90,89 @@ def verify(
     return found
 
 
-def _of_folder(folder: Path, found: Verdict) -> dict[str, dict[str, Any]]:
+Labels = Mapping[str, Sequence[Mapping[str, Any]]]
+"""By digest the labels of each case of a study: seeds of what draws nothing share a digest."""
+
+
+def _labels_of(campaign: Campaign) -> Labels:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for case in campaign.cases:
+        found.setdefault(case.digest, []).append(case.labels)
+    return found
+
+
+def _of_folder(folder: Path, found: Verdict, labels: Labels) -> dict[str, dict[str, Any]]:
     """The results of a folder by digest; what its files say of themselves is held against them."""
     kept: dict[str, dict[str, Any]] = {}
-    store = Store(folder)
+    store, damaged = Store(folder), set[str]()
     for path in sorted((folder / CASES).glob("*.json")):
         digest = path.stem
         whole = store.find(digest)
         if whole is None:
             found.differs.append(f"{path}: is damaged")
+            damaged.add(digest)
             continue
         kept[digest] = {"inputs": whole.inputs, "result": whole.result, "labels": whole.made.get("labels", {})}
         _check_digest(str(path), digest, kept[digest], whole.made, found)
         if path.read_bytes() != encoded({"inputs": whole.inputs, "result": whole.result}):
             found.differs.append(f"{path}: is not written as studies write it")
     if (folder / LINES).exists():
-        for digest, line in read_lines(folder / LINES, found).items():
+        for digest, line in read_lines(folder / LINES, found, labels).items():
             if digest in kept and encoded(line["result"]) != encoded(kept[digest]["result"]):
                 difference = _first_difference(kept[digest]["result"], line["result"])
                 found.differs.append(f"{folder / LINES}: {_told(line)}: {difference}")
     if (folder / TABLE).exists() and parquet.is_there():
         for row in parquet.rows_of(folder / TABLE):
-            told = kept.get(row["digest"], {}).get("result", {}).get("figures", {})
-            wrong = [name for name, value in told.items() if name in row and row[name] != value]
-            for name in wrong[:1]:
-                found.differs.append(f"{folder / TABLE}: {row['digest']}: {name} is {row[name]}, not {told[name]}")
+            if row.get("digest") not in damaged:
+                found.differs += [f"{folder / TABLE}: {why}" for why in _wrong_in_row(row, kept, labels)[:1]]
     return kept
 
 
-def read_lines(path: Path, found: Verdict) -> dict[str, dict[str, Any]]:
-    """The results of a file of lines by digest; `found` is told of those that changed. Raises `Unusable`."""
+def _wrong_in_row(row: Mapping[str, Any], kept: Mapping[str, Mapping[str, Any]], labels: Labels) -> list[str]:
+    """What a row of the table says otherwise than the file of its case, a sentence each."""
+    digest = str(row.get("digest"))
+    if digest not in kept:
+        return [f"{digest}: there is no such case"]
+    result = kept[digest]["result"]
+    told = {name: result.get(name) for name in ("outcome", "why", "rounds", "schedule_sha256")}
+    told |= result.get("figures") or {}
+    wrong = [name for name, value in told.items() if name in row and row[name] != value]
+    found = [f"{digest}: {name} is {row[name]}, not {told[name]}" for name in wrong]
+    return found if _is_labelled(row, digest, labels) else [*found, f"{digest}: its labels are those of no such case"]
+
+
+def _is_labelled(row: Mapping[str, Any], digest: str, labels: Labels) -> bool:
+    """Whether a row has the labels of a case of that digest, as far as it has labels; True for other studies' cases."""
+    known = labels.get(digest)
+    return known is None or any(all(row.get(name, value) == value for name, value in each.items()) for each in known)
+
+
+def read_lines(path: Path, found: Verdict, labels: Labels = MappingProxyType({})) -> dict[str, dict[str, Any]]:
+    """The results of a file of lines by digest; `found` is told of those that changed, or stand under other labels.
+
+    Raises `Unusable` where a line is no result. Several lines of a digest must say the same.
+    """
     kept: dict[str, dict[str, Any]] = {}
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise Unusable(f"{path}: {error}") from error
-    for number, text in enumerate(lines, 1):
+    for number, text in enumerate(lines[:-1] if not lines[-1] else lines, 1):
+        where = f"{path}:{number}"
         try:
             line = json.loads(text)
-            kept[line["digest"]] = line
-            _check_digest(f"{path}:{number}", line["digest"], line, line["made"], found)
-        except (ValueError, LookupError, TypeError) as error:
-            raise Unusable(f"{path}:{number}: is no line of results: {error}") from error
+            digest = line["digest"]
+            check_form(line["inputs"], line["result"], line["made"])
+            if not isinstance(line["labels"], Mapping):
+                raise ValueError("labels must be a mapping")
+            before = kept.setdefault(digest, line)
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise Unusable(f"{where}: is no line of results: {error}") from error
+        _check_digest(where, digest, line, line["made"], found)
+        if encoded(before["result"]) != encoded(line["result"]):
+            found.differs.append(f"{where}: another line of the same case says something else")
+        if not _is_labelled(line["labels"], digest, labels):
+            found.differs.append(f"{where}: its labels are those of no such case")
     return kept
 
 

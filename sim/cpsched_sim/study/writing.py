@@ -6,9 +6,11 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
+from cpsched_sim.errors import Unusable
 from cpsched_sim.files import write_whole
 from cpsched_sim.study import parquet
 from cpsched_sim.study.report import letter, page
@@ -54,8 +56,12 @@ def _schedules(results: Results) -> bytes:
     for digest, kept in results.kept.items():
         if kept.ended:
             path: Path = results.folder / JOBS / f"{digest}.npz"
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as columns:
-                found = {name: columns[name] for name in columns.files}
+            try:
+                with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as columns:
+                    found = {name: columns[name] for name in columns.files}
+            except (OSError, ValueError, EOFError, BadZipFile) as error:
+                rule = "is no schedule: take it away, and the same command decides its case again"
+                raise Unusable(f"{path}: {rule}") from error
             parts.append({"digest": np.full(len(found["job"]), digest), **found})
     names = list(parts[0]) if parts else []
     return parquet.packed_columns({name: np.concatenate([part[name] for part in parts]) for name in names})

@@ -9,13 +9,15 @@ import pytest
 from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
+from cpsched_sim.errors import Unusable
 from cpsched_sim.study import engines
 from cpsched_sim.study.campaign import campaign_of, read_campaign
-from cpsched_sim.study.running import run_cases, run_study
+from cpsched_sim.study.running import Processes, run_cases, run_study
 from cpsched_sim.study.store import Store
+from cpsched_sim.study.writing import write_all
 from tests import warm
 from tests.patience import ENOUGH_S
-from tests.unit.sim.study.studies import written
+from tests.unit.sim.study.studies import plugin, words, written
 from tests.unit.sim.study.test_running import Here, own_dispatchers, results_in, told_of
 
 
@@ -161,3 +163,92 @@ def test_a_second_study_in_a_folder_is_refused_and_changes_nothing(tmp_path):
         assert "4 finished, 0 to be run" in invoke(path, "--out", out, "--dry-run").stdout
     assert {each: each.read_bytes() for each in out.rglob("*") if each.is_file()} == before
     assert Path(out / "report.md").read_text().startswith("# four jobs")
+
+
+SYSTEM = "name: mine\nsummary: a pool\nresources: [processors]\nunits: { rule: pool }\n"
+
+
+@pytest.mark.parametrize("kind", ["system", "plugin"])
+def test_a_file_that_changes_while_the_study_runs_fails_what_read_it_and_leaves_no_result(tmp_path, monkeypatch, kind):
+    """Its results would stand under the digest of what it said before; a comment or a blank line changes nothing."""
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / ("mine.yaml" if kind == "system" else "helper.py")
+    written(tmp_path)
+    own = plugin(tmp_path)
+    path.write_text(SYSTEM if kind == "system" else path.read_text())
+    text = path.read_text()
+    axes = {"systems": ["mine.yaml"], "dispatchers": ["easy"]} if kind == "system" else {"dispatchers": [own, "easy"]}
+    study = words(grids=[{"traces": ["four"], **axes}])
+    campaign = campaign_of(study, tmp_path)
+    path.write_text(f"# looked at\n{text}")
+    ended = run_cases(campaign, Store(tmp_path / "before"), Processes(2)).rows()
+    assert {row["outcome"] for row in ended} == {"ended"}
+    path.write_text(
+        text.replace("a pool", "a puddle").replace("list(", "list(reversed(").replace("queue)))", "queue))))")
+    )
+    told = {row["dispatcher"]: row for row in run_cases(campaign, Store(tmp_path / "out"), Processes(2)).rows()}
+    failed = told.pop("easy" if kind == "system" else own)
+    assert failed["outcome"] == "failed"
+    assert failed["why"].endswith("has changed since the study was read")
+    assert all(row["outcome"] == "ended" for row in told.values())
+    path.unlink()
+    assert run_cases(campaign, Store(tmp_path / "gone"), Processes(2)).rows()[0]["outcome"] == "failed"
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\3\4cut"], ids=["empty", "text", "cut"])
+def test_a_damaged_schedule_is_named_and_decided_again_when_it_is_gone(tmp_path, content):
+    pytest.importorskip("pyarrow")
+    study, out = words() | {"jobs": True}, tmp_path / "out"
+    written(tmp_path)
+    write_all(run_cases(campaign_of(study, tmp_path), Store(out), Here()))
+    schedule = sorted((out / "jobs").iterdir())[0]
+    schedule.write_bytes(content)
+    with pytest.raises(Unusable, match=f"{schedule.name}: is no schedule: take it away, and the same command decides"):
+        write_all(run_cases(campaign_of(study, tmp_path), Store(out), Here()))
+    schedule.unlink()
+    write_all(run_cases(campaign_of(study, tmp_path), Store(out), once := Here()))
+    assert (len(once.decided), schedule.exists()) == (1, True)
+
+
+def test_what_a_plug_in_prints_is_not_mixed_into_the_object_on_stdout(tmp_path):
+    plugin(tmp_path, "import os; print('by Python', flush=True); os.write(1, b'past Python')")
+    mine = tmp_path / "mine.py"
+    mine.write_text("print('imported')\n" + mine.read_text())
+    path = written(tmp_path, grids=[{"traces": ["four"], "dispatchers": ["mine:Own"]}])
+    command = [sys.executable, "-m", "cpsched_sim.cli", "study", str(path), "--out", str(tmp_path / "out"), "--json"]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=ENOUGH_S, check=True)
+    assert json.loads(found.stdout) == {"cases": 1, "bad": 0, "report": str(tmp_path / "out" / "report.html")}
+    assert all(said in found.stderr for said in ("imported", "by Python", "past Python"))
+
+
+def test_results_that_were_edited_are_told_by_the_command_and_decided_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(engines, "engine_of", lambda on, processes, patience_s=0.0: Here())
+    path, out = written(tmp_path), tmp_path / "out"
+    run_study(path, out)
+    before = results_in(out)
+    name = sorted(before)[0]
+    content = json.loads(before[name])
+    content["result"]["figures"]["bsld"] = 0.5
+    (out / "cases" / name).write_text(json.dumps(content))
+    found = invoke(path, "--out", out)
+    assert f"1 results are not as they were kept, and are decided again: {Path(name).stem}" in found.stderr
+    assert (found.exit_code, results_in(out)) == (0, before)
+
+
+def test_a_clock_that_is_set_back_changes_no_result_and_no_time(tmp_path, monkeypatch):
+    from cpsched_sim.study import deciding
+
+    class Yesterday(deciding.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(1999, 12, 31, tzinfo=tz)
+
+    written(tmp_path)
+    study = words()
+    run_cases(campaign_of(study, tmp_path), Store(tmp_path / "now"), Here())
+    monkeypatch.setattr(deciding, "datetime", Yesterday)
+    then = iter(range(10**9, 0, -1000))
+    monkeypatch.setattr("time.time", lambda: next(then))
+    rows = run_cases(campaign_of(study, tmp_path), Store(tmp_path / "then"), Here()).rows()
+    assert results_in(tmp_path / "now") == results_in(tmp_path / "then")
+    assert all(row["wall_s"] >= 0 and row["date"].startswith("1999-12-31") for row in rows)

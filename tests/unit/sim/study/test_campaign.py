@@ -47,6 +47,8 @@ def test_the_example_is_a_study_that_needs_no_trace(tmp_path):
         ({"cases": [{"name": "x", "trace": "four", "dispatcher": "essy"}]}, 17, "cases.0.dispatcher: essy / walltime"),
         ({"cases": [{"name": "x", "trace": "four", "dispatcher": "easy effort=3"}]}, 17, "unknown parameter"),
         ({"cases": [{"name": "x", "trace": "four", "dispatcher": "easy effort"}]}, 17, "NAME SETTING=VALUE"),
+        ({"cases": [{"name": "x", "trace": "four", "dispatcher": " "}]}, 17, "NAME SETTING=VALUE"),
+        ({"cases": [{"name": "x", "trace": "four", "dispatcher": "lookahead seed=1 seed=2"}]}, 17, "name seed twice"),
     ],
 )
 def test_a_mistake_is_told_by_file_line_field_and_rule(tmp_path, more, line, told):
@@ -282,3 +284,13 @@ def test_a_copy_in_the_folder_of_results_finds_what_its_own_file_found(tmp_path)
     (out / "study.json").write_text("{")
     with pytest.raises(InvalidFile, match="there is no such file"):
         campaign_at(out / "study.yaml", out)
+
+
+def test_two_policies_that_would_read_alike_in_tables_are_refused(tmp_path):
+    names = {"dispatchers": {"easy / a": "easy"}, "predictors": {"a / b": "walltime", "b": "walltime"}}
+    written(tmp_path)
+    alone = words(grids=[grid(dispatchers=["easy / a"], predictors=["b"])], **names)
+    assert campaign_of(alone, tmp_path).cases[0].labels["policy"] == "easy / a / b"
+    both = words(grids=[*alone["grids"], grid(predictors=["a / b"])], **names)
+    with pytest.raises(InvalidFile, match="easy with a / b: must not read like easy / a with b"):
+        campaign_of(both, tmp_path)

@@ -9,7 +9,7 @@ from cpsched_sim.study import store as module
 from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.deciding import Outcome, failed, limited
 from cpsched_sim.study.running import run_cases
-from cpsched_sim.study.store import Store
+from cpsched_sim.study.store import Store, encoded
 from tests.unit.sim.study.studies import words, written
 from tests.unit.sim.study.test_running import Here, results_in
 
@@ -137,3 +137,35 @@ def test_a_result_is_named_by_its_bytes_in_what_was_made(tmp_path):
     content = store.path(case.digest).read_bytes()
     assert content == (json.dumps({"inputs": case.inputs, "result": ENDED}, sort_keys=True, indent=1) + "\n").encode()
     assert store.find(case.digest).made["result_sha256"] == hashlib.sha256(content).hexdigest()
+
+
+EDITS = [
+    ("result", {"figures": [1]}), ("result", {"figures": None}), ("result", {"why": None}), ("result", {"rounds": "3"}),
+    ("result", {"limit": 3}), ("result", {"schedule_sha256": 3}), ("made", {"cpu_s": "long"}),
+    ("made", {"decision": [1]}), ("made", {"decision": {"mean": "long"}}), ("made", {"versions": "all"}),
+    ("made", {"versions": {"numpy": 2}}), ("made", {"labels": [1]}), ("made", {"date": 3}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "change"), EDITS, ids=str)
+def test_what_has_another_form_is_no_result(tmp_path, part, change):
+    written(tmp_path)
+    case, store = campaign_of(words(), tmp_path).cases[0], Store(tmp_path / "out")
+    result, made = ({**ENDED, **change}, MADE) if part == "result" else (ENDED, {**MADE, **change})
+    store.keep(case, Outcome(ENDED, MADE))
+    assert store.find(case.digest) is not None
+    store.path(case.digest).write_bytes(encoded({"inputs": case.inputs, "result": result}))
+    (tmp_path / "out" / "made" / f"{case.digest}.json").write_bytes(encoded(made))
+    assert store.find(case.digest) is None
+
+
+def test_a_figure_that_was_changed_by_hand_is_decided_again_and_told(tmp_path):
+    written(tmp_path)
+    campaign, store = campaign_of(words(), tmp_path), Store(tmp_path / "out")
+    for case in campaign.cases:
+        store.keep(case, Outcome({**ENDED, "figures": {"bsld": 3.0}}, MADE))
+    assert (len(store.done(campaign)), store.altered(campaign)) == (4, [])
+    path = store.path(campaign.cases[2].digest)
+    path.write_text(path.read_text().replace("3.0", "2.0"))
+    assert campaign.cases[2].digest not in store.done(campaign)
+    assert (len(store.done(campaign)), store.altered(campaign)) == (3, [campaign.cases[2].digest])

@@ -166,10 +166,93 @@ def test_a_case_that_dies_when_it_is_decided_again_differs(study):
     assert found.differs[0].endswith("its process died with exit code -9")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "3", '{"digest": "0"}', '{"digest": "0", "inputs": {}, "result": {}}'])
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", "3", '{"digest": "0"}', '{"digest": "0", "inputs": {}, "result": {}}', "[" * 100_000, "9" * 5000],
+)
 def test_what_is_no_line_of_results_is_told_with_its_number(study, text):
     path, out = study
     lines = out / "results.jsonl"
     lines.write_text(lines.read_text() + text + "\n")
     with pytest.raises(Unusable, match=r"results.jsonl:5: is no line of results"):
         checked(path, lines, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"made": []}, {"made": None}, {"result": "x"}, {"result": {}}, {"inputs": []}, {"labels": [1]}, {"digest": [1]}],
+    ids=str,
+)
+def test_a_line_of_another_form_is_told_with_its_number(study, change):
+    path, out = study
+    lines = out / "results.jsonl"
+    first, *others = lines.read_text().splitlines()
+    lines.write_text("\n".join([*others, json.dumps(json.loads(first) | change)]))
+    for source in (lines, out):
+        with pytest.raises(Unusable, match=r"results.jsonl:4: is no line of results"):
+            checked(path, source, 0)
+
+
+def forged(line):
+    """Another figure, with its digest."""
+    line = changed(json.loads(json.dumps(line)))
+    content = encoded({"inputs": line["inputs"], "result": line["result"]})
+    return line | {"made": {**line["made"], "result_sha256": hashlib.sha256(content).hexdigest()}}
+
+
+def test_lines_of_two_machines_that_say_the_same_are_fine_and_others_are_not(study):
+    path, out = study
+    lines = out / "results.jsonl"
+    merged = lines.read_text() * 2
+    lines.write_text(merged)
+    assert checked(path, lines, 0).differs == []
+    first = json.loads(merged.splitlines()[0])
+    for text in (merged + json.dumps(forged(first)) + "\n", json.dumps(forged(first)) + "\n" + merged):
+        lines.write_text(text)
+        (found, *_) = checked(path, lines, 0).differs
+        assert found.endswith("another line of the same case says something else")
+
+
+def test_lines_whose_labels_were_swapped_are_found(study):
+    path, out = study
+    lines = out / "results.jsonl"
+    first, *others, last = map(json.loads, lines.read_text().splitlines())
+    assert first["labels"]["policy"] != last["labels"]["policy"]
+    first["labels"], last["labels"] = last["labels"], first["labels"]
+    lines.write_text("".join(json.dumps(line) + "\n" for line in (first, *others, last)))
+    told = [f"{lines}:{number}: its labels are those of no such case" for number in (1, 4)]
+    for source in (lines, out):
+        assert checked(path, source, 0).differs == told
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "told"),
+    [
+        ("digest", "f" * 32, "f: there is no such case"), ("outcome", "failed", ": outcome is failed, not ended"),
+        ("dispatcher", "fcfs", "its labels are those of no such case"), ("rounds", 1, ": rounds is 1, not "),
+        (None, None, "None: there is no such case"),
+    ],
+)  # fmt: skip
+def test_a_row_of_parquet_that_was_edited_is_found(study, column, value, told):
+    if not parquet.is_there():
+        pytest.skip("no pyarrow")
+    path, out = study
+    rows = parquet.rows_of(out / "results.parquet")
+    if column is None:
+        rows = [{name: each for name, each in row.items() if name != "digest"} for row in rows]
+    else:
+        rows[1][column] = value
+    (out / "results.parquet").write_bytes(parquet.packed(rows))
+    found = checked(path, out, 0).differs
+    assert len(found) == (1 if column else 4)
+    assert told in found[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"x" * 60 + b"PAR1"], ids=["empty", "cut", "noise"])
+def test_parquet_that_cannot_be_read_is_told(study, content):
+    if not parquet.is_there():
+        pytest.skip("no pyarrow")
+    path, out = study
+    (out / "results.parquet").write_bytes(content)
+    with pytest.raises(Unusable, match=r"results.parquet: cannot be read as Parquet"):
+        checked(path, out, 0)
