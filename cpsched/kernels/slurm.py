@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import Column, FixedColumn, Handle
+from cpsched.compile.handles import Column, FixedColumn, FixedMatrix, Handle
 from cpsched.compile.jit import bare, inner, kernel
 from cpsched.kernels.fit import asks_more_than, units_in
+from cpsched.kernels.groups import EVER
 from cpsched.kernels.lines import fill_units, step_at
 from cpsched.kernels.nodes import (
     REMEMBERED,
@@ -28,7 +29,7 @@ from cpsched.kernels.picking import pick_nodes
 from cpsched.kernels.pool import open_draft
 from cpsched.kernels.profile import lower_bound
 from cpsched.kernels.ranges import edit_move, write_starts
-from cpsched.kernels.state import Groups, Site, longer
+from cpsched.kernels.state import Site, Trial, longer
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER, IntArray
 
 NO_PASS, SUBMITTED, DEPTH, FULL = range(4)
@@ -41,6 +42,8 @@ FIRST_WINDOW_S = 30
 """Jobs that run are taken to end in groups: those of the first end up to so long after its next multiple of this."""
 DOUBLINGS = 22
 """So often Slurm doubles that: to two years."""
+FEW_TRIES = 4
+"""So often a job is tried before the earliest second at which it has a place is computed, which takes longer."""
 WITHHELD = 1 << 20
 """On its line a reserved node lacks its capacity so many times: a negative amount tells of a reservation, and what the
 running jobs leave can still be told."""
@@ -102,6 +105,16 @@ class Tally(Handle, grows=True):
     by_association: Column
     reserved: Column
     """Reservations by partition."""
+    noted: int
+    """For so many groups `kept_from` and `kept_until` are known."""
+    kept_from: Column
+    """By group: no node of it is reserved before this second; NEVER where none is reserved at all."""
+    kept_until: Column
+    """By group: no node of it is reserved from this second on."""
+    keeping: int
+    """Entries of `keeps` in use."""
+    keeps: Column
+    """The groups among those whose nodes are reserved at some time."""
 
 
 class Passes(Handle):
@@ -222,7 +235,7 @@ def open_tally(site: Site, rules: Rules, owners: Owners, tally: Tally) -> None:
     """Nothing is counted yet."""
     tally.begin_s = down_to(site.now_s, rules.bf_resolution_s)
     tally.end_s = down_to(site.now_s + rules.bf_window_s, rules.bf_resolution_s)
-    tally.records, n = 1, owners.most
+    tally.records, tally.noted, n = 1, 0, owners.most
     tally.bounds = longer(tally.bounds, 0, 2 * site.queued + 2)
     tally.returns = longer(tally.returns, 0, 2 * site.queued + 2)
     tally.by_user, tally.by_partition = longer(tally.by_user, 0, n), longer(tally.by_partition, 0, n)
@@ -301,202 +314,191 @@ def note_returns(tally: Tally, at_s: int, nodes: int) -> None:
 # ---------------------------------------------------------------------------------------------- where a job could start
 
 
-@inner
-def is_kept(groups: Groups, step: int) -> bool:
-    """Whether a node is reserved whole at a step of its line."""
-    for r in range(groups.free.shape[1]):  # noqa: SIM110  (a loop compiles to better code than a generator)
-        if groups.free[step, r] < 0:
+@bare
+def is_kept(free: FixedMatrix, step: int) -> bool:
+    """Whether a node is reserved whole at a step of its line, row `step` of `free` (int64[steps, R])."""
+    for r in range(free.shape[1]):  # noqa: SIM110  (a loop compiles to better code than a generator)
+        if free[step, r] < 0:
             return True
     return False
 
 
-@inner
-def left_by_jobs(site: Site, g: int, step: int, r: int) -> int:
-    """What running jobs leave of a resource of a node at a step of the line of group `g`, reservations aside."""
-    groups, machine = site.trial.groups, site.machine
-    amount = groups.free[step, r]
-    if amount < 0:
-        amount += WITHHELD * machine.capacity[machine.kind_node[groups.kind[g]], r]
-    return int(amount)
-
-
-@inner
-def ends_a_job(site: Site, g: int, step: int) -> bool:
-    """Whether a job ends where a step of the line of group `g` begins; the first step has none before it."""
-    for r in range(site.trial.groups.free.shape[1]):
-        if left_by_jobs(site, g, step, r) != left_by_jobs(site, g, step - 1, r):
+@bare
+def is_kept_until(at: FixedColumn, free: FixedMatrix, step: int, last: int, end_s: int) -> bool:
+    """Whether a node is reserved whole at one of the steps from `step` to `last` - 1 that begin by `end_s`."""
+    while step < last and at[step] <= end_s:
+        if is_kept(free, step):
             return True
-    return False
-
-
-@inner
-def is_open(site: Site, slot: int, g: int, start_s: int, end_s: int) -> bool:
-    """Whether a job may have nodes of group `g`, and nobody reserves them at any second of [start_s, end_s]."""
-    groups, machine, jobs = site.trial.groups, site.machine, site.jobs
-    if groups.size[g] == 0:
-        return False
-    if jobs.node_set[slot] > 0 and not machine.node_sets[jobs.node_set[slot], machine.kind_node[groups.kind[g]]]:
-        return False
-    step, last = groups.first[g] + step_at(groups, g, start_s), groups.first[g] + groups.length[g]
-    while step < last and groups.at[step] <= end_s:
-        if is_kept(groups, step):
-            return False
         step += 1
-    return True
+    return False
 
 
-@inner
-def open_groups(site: Site, slot: int, start_s: int, end_s: int) -> IntArray:
-    """The groups for whose nodes `is_open` holds."""
-    found, n = np.empty(site.trial.groups.count, np.int64), 0
-    for g in range(site.trial.groups.count):
-        if is_open(site, slot, g, start_s, end_s):
-            found[n] = g
-            n += 1
-    return found[:n]
+@bare
+def left_by_jobs(free: FixedMatrix, step: int, r: int, capacity: int) -> int:
+    """What running jobs leave of a resource of a node, of which it has `capacity`, at a step; reservations aside."""
+    amount = free[step, r]
+    return int(amount + WITHHELD * capacity if amount < 0 else amount)
 
 
-@inner
-def units_left(site: Site, slot: int, g: int, step: int) -> int:
-    """The units that one node of group `g` holds at `step`, one of its line; reservations aside."""
-    groups, machine, jobs = site.trial.groups, site.machine, site.jobs
-    most, node = most_units(site, slot), machine.kind_node[groups.kind[g]]
-    for r in range(groups.free.shape[1]):
-        left = left_by_jobs(site, g, step, r)
-        most = units_in(most, jobs.per_unit[slot, r], jobs.sharing[slot] & EXCLUSIVE, left, machine.capacity[node, r])
-    return int(most)
-
-
-@inner
-def most_units(site: Site, slot: int) -> int:
-    """The most units that one node may hold of a job."""
-    return 1 if site.jobs.sharing[slot] & DISTINCT else int(site.jobs.units[slot])
-
-
-@inner
-def units_once_ended(site: Site, slot: int, g: int, ended_s: int) -> int:
-    """The units that one node of group `g` holds when what ends until `ended_s` has ended; reservations aside."""
-    groups = site.trial.groups
-    return units_left(site, slot, g, groups.first[g] + step_at(groups, g, ended_s))
-
-
-@inner
-def suffices(site: Site, slot: int, among: FixedColumn, ended_s: int) -> bool:
-    """Whether the nodes of some groups hold all units of a job when what ends until `ended_s` has ended."""
-    need = site.jobs.units[slot]
-    for g in among:
-        need -= site.trial.groups.size[g] * units_once_ended(site, slot, g, ended_s)
-        if need <= 0:
+@bare
+def ends_a_job(free: FixedMatrix, step: int, capacity: FixedMatrix, node: int) -> bool:
+    """Whether a job ends where a step of a line begins, which is not the first; `node` is one of the line's kind."""
+    for r in range(free.shape[1]):
+        if left_by_jobs(free, step, r, capacity[node, r]) != left_by_jobs(free, step - 1, r, capacity[node, r]):
             return True
     return False
 
 
-@inner
-def next_end(site: Site, g: int, step: int, before_s: int) -> int:
-    """The first second after a step of the line of group `g` at which a job ends; `before_s` where none does before."""
-    groups = site.trial.groups
-    last = groups.first[g] + groups.length[g]
+@bare
+def units_left(
+    most: int, per_unit: FixedMatrix, slot: int, whole: int, free: FixedMatrix, step: int, capacity: FixedMatrix,
+    node: int,
+) -> int:  # fmt: skip
+    """The units of a job, at most `most`, that a node like `node` holds at a step of its line; reservations aside."""
+    for r in range(free.shape[1]):
+        left = left_by_jobs(free, step, r, capacity[node, r])
+        most = units_in(most, per_unit[slot, r], whole, left, capacity[node, r])
+    return most
+
+
+@bare
+def step_from(at: FixedColumn, first: int, length: int, at_s: int) -> int:
+    """The step that holds at second `at_s` of a line whose first step is `first`; in most calls that is the first."""
+    if length == 1 or at[first + 1] > at_s:
+        return first
+    low, high = 1, length
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if at[first + middle] <= at_s:
+            low = middle
+        else:
+            high = middle
+    return first + low
+
+
+@bare
+def next_end(
+    at: FixedColumn, free: FixedMatrix, step: int, last: int, before_s: int, capacity: FixedMatrix, node: int
+) -> int:
+    """The first second at which a step after `step` and before `last` ends a job; `before_s` where none does."""
     step += 1
-    while step < last and groups.at[step] < before_s:
-        if ends_a_job(site, g, step):
-            return int(groups.at[step])
+    while step < last and at[step] < before_s:
+        if ends_a_job(free, step, capacity, node):
+            return int(at[step])
         step += 1
     return before_s
 
 
 @inner
-def first_window(site: Site, slot: int, among: FixedColumn, start_s: int, last_s: int) -> int:
-    """`start_s`, or the end of the first group of ends, after which the nodes of some groups hold all units of a job.
-
-    Ends after `last_s` are not looked at; NEVER where all of the others are wanted. What ends leaves only more, so each
-    line is gone through once: what it gains counts for the group of ends that it comes with.
-    """
-    groups, most, need, n = site.trial.groups, most_units(site, slot), site.jobs.units[slot], len(among)
-    begins, held, next_s = np.empty(n, np.int64), np.empty(n, np.int64), NEVER
-    for k in range(n):
-        g = among[k]
-        begins[k] = groups.first[g] + step_at(groups, g, start_s)
-        held[k] = units_left(site, slot, g, begins[k])
-        need -= groups.size[g] * held[k]
-        if need <= 0:
-            return start_s
-        next_s = next_end(site, g, begins[k], next_s)
-    anchor_s, gains = down_to(next_s, FIRST_WINDOW_S) + FIRST_WINDOW_S, np.zeros(DOUBLINGS + 1, np.int64)
-    for k in range(n):
-        g, window = among[k], 0
-        step, last = begins[k] + 1, groups.first[g] + groups.length[g]
-        while step < last and groups.at[step] <= last_s and held[k] < most:
-            while window < DOUBLINGS and anchor_s + (FIRST_WINDOW_S << window) < groups.at[step]:
-                window += 1
-            holds = units_left(site, slot, g, step)
-            gains[window] += groups.size[g] * (holds - held[k])
-            held[k] = holds
-            step += 1
-    for window in range(DOUBLINGS):
-        need -= gains[window]
-        if need <= 0:
-            return int(anchor_s + (FIRST_WINDOW_S << window))
-    return NEVER
-
-
-@inner
-def fill_by_windows(site: Site, slot: int, start_s: int, end_s: int, later_s: int) -> int:
+def fill_by_windows(site: Site, tally: Tally, slot: int, start_s: int, end_s: int, later_s: int) -> int:
     """The end of the first group of ends after which a job finds its units, or `start_s`; NEVER where it finds none.
 
-    The first group begins with the first end after `start_s` and goes on for `FIRST_WINDOW_S` beyond the next multiple
-    of that; each further one ends twice as far beyond that multiple. Ends after `later_s` are not looked at. Sets
-    `trial.found`. (`_future_run_test` in `cons_tres/job_test.c`)
+    Only nodes count that nobody reserves at any second of [start_s, end_s]. The first group of ends begins with the
+    first end after `start_s` and goes on for `FIRST_WINDOW_S` beyond the next multiple of that; each further one ends
+    twice as far beyond that multiple. Ends after `later_s` are not looked at. Sets `trial.found`.
+    (`_future_run_test` in `cons_tres/job_test.c`)
     """
-    among, last_s = open_groups(site, slot, start_s, end_s), min(later_s, NEVER - 1)
-    if not suffices(site, slot, among, last_s):
-        return NEVER
-    last_s = min(first_window(site, slot, among, start_s, last_s), last_s)
-    found = site.trial.found
-    for g in range(site.trial.groups.count):
+    trial, jobs, machine = site.trial, site.jobs, site.machine
+    groups, found, last_s = trial.groups, trial.found, min(later_s, NEVER - 1)
+    kind, size, first, length, at, free = groups.kind, groups.size, groups.first, groups.length, groups.at, groups.free
+    per_unit, capacity, node_sets, kind_node = jobs.per_unit, machine.capacity, machine.node_sets, machine.kind_node
+    kept_from, kept_until = tally.kept_from, tally.kept_until
+    whole, node_set, need = jobs.sharing[slot] & EXCLUSIVE, jobs.node_set[slot], jobs.units[slot]
+    most = 1 if jobs.sharing[slot] & DISTINCT else need
+
+    # The open nodes, and what they hold at once.
+    among, steps, n = np.empty(groups.count, np.int64), np.empty(groups.count, np.int64), 0
+    for g in range(groups.count):
         found[g] = 0
-    for g in among:
-        found[g] = units_once_ended(site, slot, g, last_s)
-    return int(last_s)
+        if size[g] == 0:
+            continue
+        node = kind_node[kind[g]]
+        if node_set > 0 and not node_sets[node_set, node]:
+            continue
+        step = step_from(at, first[g], length[g], start_s)
+        near = kept_from[g] <= end_s and start_s < kept_until[g]
+        if near and is_kept_until(at, free, step, first[g] + length[g], end_s):
+            continue
+        found[g] = units_left(most, per_unit, slot, whole, free, step, capacity, node)
+        need -= size[g] * found[g]
+        among[n], steps[n] = g, step
+        n += 1
+    if need <= 0:
+        return start_s
+
+    # What they hold after each group of ends. Ends leave only more: nodes that hold the most are done.
+    next_s = NEVER
+    for k in range(n):
+        g = among[k]
+        next_s = next_end(at, free, steps[k], first[g] + length[g], next_s, capacity, kind_node[kind[g]])
+    if next_s > last_s:
+        return NEVER
+    anchor_s = down_to(next_s, FIRST_WINDOW_S) + FIRST_WINDOW_S
+    for window in range(DOUBLINGS + 1):
+        ended_s = min(anchor_s + (FIRST_WINDOW_S << window), last_s) if window < DOUBLINGS else last_s
+        for k in range(n):
+            g = among[k]
+            step, last = steps[k], first[g] + length[g]
+            if found[g] == most:
+                continue
+            while step + 1 < last and at[step + 1] <= ended_s:
+                step += 1
+            if step > steps[k]:
+                steps[k] = step
+                holds = units_left(most, per_unit, slot, whole, free, step, capacity, kind_node[kind[g]])
+                need -= size[g] * (holds - found[g])
+                found[g] = holds
+        if need <= 0:
+            return int(ended_s)
+        if ended_s == last_s:
+            break
+    return NEVER
 
 
 @inner
 def last_end(site: Site, first: int, after_s: int, until_s: int) -> int:
     """The last second in (after_s, until_s] at which a job ends on the nodes of the moves from `first` on; `after_s`
     where none does."""
-    trial, groups, found = site.trial, site.trial.groups, after_s
+    trial, groups, machine, found = site.trial, site.trial.groups, site.machine, after_s
+    at, free, capacity = groups.at, groups.free, machine.capacity
     for m in range(first, trial.moves):
         g = trial.moved[m]
-        step = groups.first[g] + step_at(groups, g, until_s)
-        while step > groups.first[g] and groups.at[step] > found:
-            if ends_a_job(site, g, step):
-                found = groups.at[step]
+        begin, node = groups.first[g], machine.kind_node[groups.kind[g]]
+        step = step_from(at, begin, groups.length[g], until_s)
+        while step > begin and at[step] > found:
+            if ends_a_job(free, step, capacity, node):
+                found = at[step]
             step -= 1
     return int(found)
 
 
 @inner
-def overlaps(site: Site, first: int, begin_s: int, end_s: int) -> bool:
+def overlaps(site: Site, tally: Tally, first: int, begin_s: int, end_s: int) -> bool:
     """Whether a node of the moves from `first` on is reserved at a second of [begin_s, end_s)."""
     trial, groups = site.trial, site.trial.groups
+    at, free = groups.at, groups.free
     for m in range(first, trial.moves):
         g = trial.moved[m]
-        step, last = groups.first[g] + step_at(groups, g, begin_s), groups.first[g] + groups.length[g]
-        while step < last and groups.at[step] < end_s:
-            if is_kept(groups, step):
-                return True
-            step += 1
+        if end_s <= tally.kept_from[g] or tally.kept_until[g] <= begin_s:
+            continue
+        step = step_from(at, groups.first[g], groups.length[g], begin_s)
+        if is_kept_until(at, free, step, groups.first[g] + groups.length[g], end_s - 1):
+            return True
     return False
 
 
 @inner
-def comes_back(site: Site, node_set: int, at_s: int) -> bool:
+def comes_back(site: Site, tally: Tally, node_set: int, at_s: int) -> bool:
     """Whether a reservation of nodes of a node set ends at a second, and no other one begins there."""
     groups, machine = site.trial.groups, site.machine
-    for g in range(groups.count):
-        if groups.size[g] == 0 or not machine.node_sets[node_set, machine.kind_node[groups.kind[g]]]:
+    size, first, length, at, free = groups.size, groups.first, groups.length, groups.at, groups.free
+    kind, kind_node, node_sets = groups.kind, machine.kind_node, machine.node_sets
+    kept_from, kept_until = tally.kept_from, tally.kept_until
+    for g in tally.keeps[: tally.keeping]:
+        if size[g] == 0 or not kept_from[g] < at_s <= kept_until[g] or not node_sets[node_set, kind_node[kind[g]]]:
             continue
-        step = groups.first[g] + step_at(groups, g, at_s)
-        if groups.at[step] == at_s and is_kept(groups, step - 1) and not is_kept(groups, step):
+        step = step_from(at, first[g], length[g], at_s)
+        if at[step] == at_s and is_kept(free, step - 1) and not is_kept(free, step):
             return True
     return False
 
@@ -506,7 +508,7 @@ def next_try(site: Site, tally: Tally, node_set: int, start_s: int, end_s: int) 
     """The second from which Slurm tries a job that lasts from `start_s` to `end_s` next; NEVER where it gives up."""
     bounds, n = tally.bounds, tally.records - 1
     for k in range(lower_bound(bounds, n, start_s + 1), n):
-        if tally.returns[k] > 0 and comes_back(site, node_set, bounds[k]):
+        if tally.returns[k] > 0 and comes_back(site, tally, node_set, bounds[k]):
             return int(bounds[k])
         if k > 0 and bounds[k - 1] > end_s:
             return int(bounds[k + 1]) if k + 1 < n else NEVER
@@ -518,7 +520,7 @@ def first_try(site: Site, tally: Tally, node_set: int, from_s: int, earliest_s: 
     """The last try before `earliest_s`, before which the job has no place: the tries before need not be made."""
     k = lower_bound(tally.bounds, tally.records - 1, earliest_s) - 1
     while k >= 0 and tally.bounds[k] > from_s:
-        if tally.returns[k] > 0 and comes_back(site, node_set, tally.bounds[k]):
+        if tally.returns[k] > 0 and comes_back(site, tally, node_set, tally.bounds[k]):
             return int(tally.bounds[k])
         k -= 1
     return from_s
@@ -528,39 +530,60 @@ def first_try(site: Site, tally: Tally, node_set: int, from_s: int, earliest_s: 
 def rank_by_use(site: Site) -> None:
     """Set `trial.rank[g]` to 1 where something runs on a node of group `g` now, 0 elsewhere."""
     groups, machine, rank = site.trial.groups, site.machine, site.trial.rank
+    first, free, capacity = groups.first, groups.free, machine.capacity
     for g in range(groups.count):
-        rank[g] = 0
-        for r in range(groups.free.shape[1]):
-            if left_by_jobs(site, g, groups.first[g], r) < machine.capacity[machine.kind_node[groups.kind[g]], r]:
+        rank[g], node = 0, machine.kind_node[groups.kind[g]]
+        for r in range(free.shape[1]):
+            if left_by_jobs(free, first[g], r, capacity[node, r]) < capacity[node, r]:
                 rank[g] = 1
+
+
+@inner
+def try_whole(site: Site, rules: Rules, tally: Tally, slot: int, try_s: int, later_s: int) -> int:
+    """When a job starts whose nodes are sought at `try_s`; they are noted as moves. NEVER, or -1 - the second at which
+    Slurm tries it again, where it finds none: then nothing is noted.
+
+    A try looks at the nodes that nobody reserves while the job would last from that second on, lets running jobs end
+    group by group, and takes the lowest nodes that then suffice. The job starts at the last end of a running job on
+    these. `later_s` is the next try where the nodes do not suffice.
+    """
+    trial, step_s, lasts_s, first = site.trial, rules.bf_resolution_s, site.jobs.estimate_s[slot], site.trial.moves
+    ended_s = fill_by_windows(site, tally, slot, try_s, try_s + lasts_s, later_s)
+    if ended_s == NEVER:
+        return int(-1 - later_s)
+    if rules.bf_busy_nodes:
+        rank_by_use(site)
+    pick_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
+    start_s = last_end(site, first, try_s, ended_s)
+    begin_s, end_s = down_to(start_s, step_s), down_to(start_s + lasts_s + step_s - 1, step_s)
+    if not overlaps(site, tally, first, begin_s, end_s):
+        return start_s
+    trial.moves = first
+    return -1 - (start_s + step_s if start_s == try_s else start_s)
 
 
 @inner
 def place_whole(site: Site, rules: Rules, owners: Owners, tally: Tally, slot: int, from_s: int) -> int:
     """When a job that cannot start is to start, on nodes that are noted as moves; NEVER where Slurm finds no place.
 
-    Slurm tries a job from `from_s` on, and again from each second at which reserved nodes come back. Each try looks at
-    the nodes that nobody reserves while the job would last from that second on, lets running jobs end group by group,
-    and takes the lowest nodes that then suffice. The job starts at the last end of a running job on these.
+    Slurm tries a job from `from_s` on, and again from each second at which reserved nodes come back. After a few tries
+    the earliest second at which the job has a place is computed, and the tries before that are not made. So it is, too,
+    where a try leads to the next multiple of the resolution: reserved nodes may come back before that.
     """
-    trial, step_s, lasts_s = site.trial, rules.bf_resolution_s, site.jobs.estimate_s[slot]
-    earliest_s, node_set, first = earliest_slot(site, slot, from_s), owners.node_set[slot], trial.moves
-    if earliest_s > site.now_s + rules.bf_window_s:
-        return NEVER
-    try_s = first_try(site, tally, node_set, from_s, earliest_s)
+    lasts_s, node_set, try_s = site.jobs.estimate_s[slot], owners.node_set[slot], from_s
+    tries, known = 0, False
     while try_s <= tally.end_s:
-        later_s = next_try(site, tally, node_set, try_s, try_s + lasts_s)
-        ended_s = fill_by_windows(site, slot, try_s, try_s + lasts_s, later_s)
-        if ended_s < NEVER:
-            if rules.bf_busy_nodes:
-                rank_by_use(site)
-            pick_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
-            start_s = last_end(site, first, try_s, ended_s)
-            if not overlaps(site, first, down_to(start_s, step_s), down_to(start_s + lasts_s + step_s - 1, step_s)):
-                return start_s
-            trial.moves = first
-            later_s = start_s + step_s if start_s == try_s else start_s
-        try_s = later_s
+        made_s = try_s
+        start_s = try_whole(site, rules, tally, slot, try_s, next_try(site, tally, node_set, try_s, try_s + lasts_s))
+        if start_s >= 0:
+            return start_s
+        try_s, tries = -1 - start_s, tries + 1
+        if not known and (tries == FEW_TRIES or try_s == made_s + rules.bf_resolution_s):
+            known, earliest_s = True, earliest_slot(site, slot, from_s)
+            if earliest_s > site.now_s + rules.bf_window_s:
+                return NEVER
+            later_s = first_try(site, tally, node_set, made_s, earliest_s)
+            try_s = later_s if later_s > made_s else try_s
     return NEVER
 
 
@@ -588,15 +611,40 @@ def keep_free(site: Site, rules: Rules, tally: Tally, position: int, start_s: in
     for m in range(first, trial.moves):
         if rules.whole_nodes:
             groups, g = trial.groups, trial.moved[m]
-            if is_kept(groups, groups.first[g] + step_at(groups, g, begin_s - 1)):
+            if is_kept(groups.free, groups.first[g] + step_at(groups, g, begin_s - 1)):
                 note_returns(tally, begin_s, -trial.moved_count[m])
-            if not is_kept(groups, groups.first[g] + step_at(groups, g, end_s)):
+            if not is_kept(groups.free, groups.first[g] + step_at(groups, g, end_s)):
                 note_returns(tally, end_s, trial.moved_count[m])
             edit_move(site, m, slot, begin_s, end_s, 1, WITHHELD)
         else:
             edit_move(site, m, slot, start_s, end_s, jobs.sharing[slot] & EXCLUSIVE, 1)
     site.draft.plan_s[position] = start_s
     trial.reserved += 1
+
+
+@inner
+def make_room_and_note(trial: Trial, tally: Tally) -> None:
+    """Make room by group, and note when the nodes of each new group are reserved."""
+    if trial.lasting and trial.groups.count > trial.crowd:
+        tally.noted = 0
+    make_room_by_group(trial)
+    groups, noted = trial.groups, tally.noted
+    at, free, first, length = groups.at, groups.free, groups.first, groups.length
+    tally.kept_from = longer(tally.kept_from, noted, groups.count)
+    tally.kept_until = longer(tally.kept_until, noted, groups.count)
+    tally.keeping = tally.keeping if noted else 0
+    tally.keeps = longer(tally.keeps, tally.keeping, groups.count)
+    kept_from, kept_until = tally.kept_from, tally.kept_until
+    for g in range(noted, groups.count):
+        kept_from[g], kept_until[g] = NEVER, EVER
+        for step in range(first[g], first[g] + length[g]):
+            if is_kept(free, step):
+                kept_from[g] = min(kept_from[g], at[step])
+                kept_until[g] = at[step + 1] if step + 1 < first[g] + length[g] else NEVER
+        if kept_from[g] < NEVER:
+            tally.keeps[tally.keeping] = g
+            tally.keeping += 1
+    tally.noted = groups.count
 
 
 # ---------------------------------------------------------------------------------------------- backfill
@@ -619,7 +667,7 @@ def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes, order: Fi
         position = tested[i]
         slot = queue[position]
         partition = owners.partition[slot]
-        make_room_by_group(trial)
+        make_room_and_note(trial, tally)
 
         # Start it now where it fits beside the reservations.
         if passes.backfill and starts_until(site, slot, now_s + site.jobs.estimate_s[slot] + gap_s):
@@ -649,7 +697,7 @@ def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes, order: Fi
 
         # If only starts are wanted, the pass ends with the last job that might start.
         if not passes.whole:
-            make_room_by_group(trial)
+            make_room_and_note(trial, tally)
             last = last_candidate(site, tested, i + 1, last, True)
 
 

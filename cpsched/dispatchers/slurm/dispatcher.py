@@ -46,7 +46,8 @@ class SlurmDispatcher(Dispatcher):
         self._source = "config_file" if config else "scheduler_parameters"
         self._rules = rules_of(self.read.parameters)
         self._whole_nodes = reserved == "whole-nodes"
-        tally = Tally(0, 0, 0, *(no_entries() for _ in range(7)))
+        e = no_entries
+        tally = Tally(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
         self._passes = Passes(NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally)
         self._agenda = self._before = Agenda()
         self._owners = OwnersOf()
