@@ -376,3 +376,46 @@ def test_the_queue_over_time_is_the_mean_of_each_part():
     assert len(points) == queues_of_rounds.PARTS
     assert points[:2] == [[0.0, 1.0], [1.0, 1.0]]
     assert [mean for _, mean in points[28:32]] == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_each_is_held_against_all(study):
+    found = the(judged(study({"less": ["EASY / W"], "than": ["FCFS / W", "EASY / W"]})))
+    assert (found.verdict, found.found.partition(";")[0]) == ("differs", "1 of 2 pairs")
+
+
+def test_one_pair_without_figures_is_enough_to_be_not_measured(study):
+    found = the(judged(study({"less": ["EASY / W"], "than": ["FCFS / W", "SJF / W"]})))
+    assert (found.verdict, found.found) == ("not measured", "EASY / W and SJF / W have no figures to compare")
+
+
+def test_a_study_takes_the_time_of_all_its_cases_of_each_digest_once(tmp_path):
+    lines = [{"digest": digest, "made": {"wall_s": 100.0}} for digest in "aab"]
+    (tmp_path / "results.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert renew.took_s(tmp_path / "results.jsonl") == 200.0
+
+
+def test_a_case_that_did_not_end_now_has_no_other_schedule(tmp_path):
+    def lines(name, *outcomes):
+        path = tmp_path / name
+        labels = [{"trace": "T", "policy": policy, "seed": 1} for policy in "AB"]
+        results = [{"outcome": outcome, "schedule_sha256": outcome + name} for outcome in outcomes]
+        pairs = zip(labels, results, strict=True)
+        path.write_text("\n".join(json.dumps({"labels": each, "result": result}) for each, result in pairs))
+        return path
+
+    before, now = lines("before", "ended", "ended"), lines("now", "ended", "did not end")
+    assert renew.changes(before, now) == ["T A 1: another schedule"]
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_cases_without_figures_are_told(renewing, monkeypatch, capsys, code):
+    renewing(1.0)
+    run = renew.subprocess.run
+
+    def ending(command, **kwargs):
+        run(command, **kwargs)
+        return subprocess.CompletedProcess(command, code)
+
+    monkeypatch.setattr(renew.subprocess, "run", ending)
+    assert renew.main(["one"]) == 0
+    assert ("one: not all cases have figures" in capsys.readouterr().out) == bool(code)

@@ -21,7 +21,7 @@ FEW = 20
 """A share of fewer mutants than this says too little to fail by it."""
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-FOLDERS = {"cpsched": ROOT, "cpsched_sim": ROOT / "sim", "cpsched_bridge": ROOT / "bridge"}
+FOLDERS = {"cpsched": ROOT, "cpsched_sim": ROOT / "sim", "cpsched_bridge": ROOT / "bridge", "docs": ROOT}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ PICTURES: dict[str, Callable[[], str]] = {
     "cp19-2-waits": cp19.figure2_waits,
     "cp19-3": cp19.figure3,
     "cp19-3-waits": cp19.figure3_waits,
+    "cp19-4": cp19.figure4,
+    "cp19-4-waits": cp19.figure4_waits,
     "debs24-2": debs24.figure2,
     "debs24-3": debs24.figure3,
     "debs24-4": debs24.figure4,

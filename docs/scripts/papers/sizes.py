@@ -28,10 +28,10 @@ from docs.scripts.papers.spreads import STUDIES
 
 DAYS, SEED, CONSIDERED = 2, 1, 100
 CASES = {
-    "PCP3-D": ("pcp19", "profile"),
+    "PCP3-R": ("pcp19", "oracle"), "PCP3-D": ("pcp19", "profile"), "HCP": ("hcp", "walltime"),
     "HCP1-W": ("hcp1", "walltime"), "HCP3-R": ("hcp19", "oracle"), "HCP3-D": ("hcp19", "profile"),
 }  # fmt: skip
-"""Columns of the table. PCP1-W does not end here; HCP and PCP3-R were not counted."""
+"""Columns of the table. PCP1-W does not end here."""
 WEIGHTS = np.array([1 / 1024 if name == "memory_mib" else 1.0 for name in RESOURCES])
 FILE = STUDIES / "cp19" / "sizes.json"
 

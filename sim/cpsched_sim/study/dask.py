@@ -42,7 +42,9 @@ def engine(on: str, patience_s: float) -> DaskEngine:
             made = _made_by(on)
             own = None if isinstance(made, distributed.Client) else made
             client = made if own is None else distributed.Client(made, timeout="15s", set_as_default=False)
-    except (OSError, TimeoutError, ValueError, ImportError, AttributeError) as error:
+    except Exception as error:  # the function is somebody's own, and asks a scheduler of jobs
+        if own is not None:
+            own.close()
         raise Unusable(f"--on {on}: {type(error).__name__}: {error}") from error
     return DaskEngine(client, patience_s, own)
 
@@ -57,17 +59,26 @@ def _distributed() -> Any:
 
 def _made_by(words: str) -> Any:
     """What the function of `module:function` or `file.py:function` returns."""
+    made = _function(words)()
+    if made is None:
+        raise ValueError("the function must return a Dask cluster or a Dask client")
+    return made
+
+
+def _function(words: str) -> Callable[[], Any]:
     home, colon, name = words.rpartition(":")
     if not colon:
         raise ValueError("must be tcp://HOST:PORT, a scheduler file, or module:function")
     if not home.endswith(".py"):
-        return getattr(import_module(home), name)()
+        named: Callable[[], Any] = getattr(import_module(home), name)
+        return named
     spec = spec_from_file_location("cpsched_study_cluster", home)
     if spec is None or spec.loader is None:
         raise ImportError(f"{home}: cannot be read")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    return getattr(module, name)()
+    found: Callable[[], Any] = getattr(module, name)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +95,15 @@ class DaskEngine:
         distributed = _distributed()
         path = [each for each in sys.path if each]
         bound_s = limit_s if isfinite(limit_s) else None
-        futures = {
-            self.client.submit(
-                decided_apart, json.dumps(dict(task)), self.patience_s, bound_s, path,
-                key=f"cpsched-{os.getpid()}-{at}", pure=False, retries=RETRIES,
-            ): at
-            for at, task in tasks.items()
-        }  # fmt: skip
+        futures = dict[Any, int]()
         try:
+            futures = {
+                self.client.submit(
+                    decided_apart, json.dumps(dict(task)), self.patience_s, bound_s, path,
+                    key=f"cpsched-{os.getpid()}-{at}", pure=False, retries=RETRIES,
+                ): at
+                for at, task in tasks.items()
+            }  # fmt: skip
             left = set(futures)
             while left:
                 try:
@@ -105,10 +117,12 @@ class DaskEngine:
                 left -= finished
                 looked()
         finally:
-            self.client.cancel([future for future in futures if not future.done()], force=True)
-            self.client.close()
-            if self.own is not None:
-                self.own.close()
+            try:
+                self.client.cancel([future for future in futures if not future.done()], force=True)
+                self.client.close()
+            finally:
+                if self.own is not None:
+                    self.own.close()
 
 
 def _outcome(future: Any) -> Outcome | Died:

@@ -1,0 +1,118 @@
+"""A cluster that a function makes for a study: it is asked for once, and closed whatever comes."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from cpsched_sim.errors import Unusable
+from cpsched_sim.study import dask
+
+
+class Client:
+    """A client of a Dask cluster that decides nothing."""
+
+    refuses = fails = False
+
+    def __init__(self, cluster=None, **words):
+        if Client.refuses:
+            raise TimeoutError("no scheduler answers")
+        self.cluster, self.closed = cluster, False
+
+    def submit(self, *words, **more):
+        raise KeyboardInterrupt
+
+    def cancel(self, futures, force):
+        if Client.fails:
+            raise OSError("connection lost")
+
+    def close(self):
+        self.closed = True
+
+
+MADE = []
+
+
+class Cluster:
+    """What a function makes."""
+
+    def __init__(self):
+        self.closed = 0
+        MADE.append(self)
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture(autouse=True)
+def distributed(monkeypatch):
+    """The library, without a cluster."""
+    Client.refuses = Client.fails = False
+    MADE.clear()
+    monkeypatch.setattr(dask, "_distributed", lambda: SimpleNamespace(Client=Client))
+    monkeypatch.setitem(sys.modules, "of_the_site", SimpleNamespace(make=Cluster, other=Client, nothing=lambda: None))
+
+
+def file_of(tmp_path, body):
+    path = tmp_path / "workers.py"
+    path.write_text(f"from of_the_site import make as Cluster, other as Client\n\n{body}\n")
+    return path
+
+
+def begun(engine):
+    engine({0: {}}, 1.0, lambda at, message: True, lambda: None)
+
+
+def test_the_function_that_is_named_is_called_once_in_a_file_and_in_a_module(tmp_path):
+    path = file_of(tmp_path, "def make():\n    raise KeyError\n\ndef workers():\n    return Cluster()")
+    for on in (f"{path}:workers", "of_the_site:make"):
+        MADE.clear()
+        found = dask.engine(on, 0.0)
+        assert [found.own] == MADE
+        assert found.client.cluster is found.own
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["in peace", "after the connection was lost"])
+def test_a_cluster_is_closed_whatever_ends_the_study(fails):
+    engine = dask.engine("of_the_site:make", 0.0)
+    Client.fails = fails
+    with pytest.raises((KeyboardInterrupt, OSError)):
+        begun(engine)
+    assert engine.own.closed == 1
+    assert engine.client.closed is not fails
+
+
+def test_a_client_that_somebody_made_has_no_cluster_of_ours():
+    engine = dask.engine("of_the_site:other", 0.0)
+    assert (engine.own, engine.client.cluster) == (None, None)
+    with pytest.raises(KeyboardInterrupt):
+        begun(engine)
+    assert engine.client.closed
+
+
+def test_a_cluster_that_no_client_reaches_is_closed():
+    Client.refuses = True
+    with pytest.raises(Unusable, match="--on of_the_site:make: TimeoutError: no scheduler answers"):
+        dask.engine("of_the_site:make", 0.0)
+    assert [each.closed for each in MADE] == [1]
+
+
+@pytest.mark.parametrize(
+    ("on", "told"),
+    [
+        ("workers", "ValueError: must be tcp://HOST:PORT, a scheduler file, or module:function"),
+        ("of_the_site:nothing", "ValueError: the function must return a Dask cluster or a Dask client"),
+        ("of_the_site:absent", "AttributeError: "), ("absent:make", "ModuleNotFoundError: "),
+        ("absent.py:make", "FileNotFoundError: "),
+    ],
+)  # fmt: skip
+def test_what_makes_no_cluster_is_told(on, told):
+    with pytest.raises(Unusable, match=f"--on {on}: {told}"):
+        dask.engine(on, 0.0)
+
+
+@pytest.mark.parametrize("body", ["def make(:", "def make():\n    raise RuntimeError('sbatch: no such partition')"])
+def test_a_file_that_is_broken_or_raises_is_told(tmp_path, body):
+    path = file_of(tmp_path, body)
+    with pytest.raises(Unusable, match=r"workers.py:make: (SyntaxError|RuntimeError: sbatch: no such partition)"):
+        dask.engine(f"{path}:make", 0.0)
