@@ -66,9 +66,12 @@ def _printed(server: Server, argv: list[str]) -> str:
             server.run(id, where)
             return ""
         case ["qalter", "-l", wish, *some]:
-            name, _, points = wish.partition("=")
+            name, _, number = wish.partition("=")
+            if name == "walltime":
+                server.alter_walltime(*some, int(number))
+                return ""
             assert name == POINTS
-            return _altered(server, some, int(points))
+            return _altered(server, some, int(number))
         case ["qmove", queue, id]:
             server.move(id, queue)
             return ""

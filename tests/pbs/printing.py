@@ -80,7 +80,9 @@ def a_job(server: Server, job: Job) -> dict[str, Any]:
             **({"cpsched_points": job.points} if job.points_of else {}),
             **({"mem": f"{sums['mem']}kb"} if sums["mem"] else {}), "ncpus": sums["ncpus"],
             **({"ngpus": sums["ngpus"]} if sums["ngpus"] else {}), "nodect": len(job.chunks), "place": job.place,
-            "select": job.select, "walltime": clock(job.walltime_s),
+            "select": job.select, **({"walltime": clock(job.walltime_s)} if job.walltime_s else {}),
+            **(dict(zip(("min_walltime", "max_walltime"), map(clock, job.between_s), strict=True))
+               if job.between_s else {}),
         },
         "schedselect": job.select,
         **({"stime": moment(job.start_s), "session_id": 822} if runs else {}),

@@ -65,6 +65,8 @@ class Job:
     requeues: int = 0
     points: int = 0
     """`Resource_List.cpsched_points`, which managers alone write."""
+    between_s: tuple[int, int] | None = None
+    """Least and most walltime of a job that shrinks to fit; whoever starts it writes its walltime."""
     points_of: str = ""
     """Who wrote them last: the bridge, or an administrator."""
 
@@ -183,7 +185,7 @@ class Server:
     def submit(
         self, select: str = "1:ncpus=1", runs_s: int = 10, user: str = "ada", queue: str = "workq", place: str = "free",
         walltime_s: int = 600, array: range | None = None, holds: str = "", begins_s: int = 0, rerunable: bool = True,
-        account: str = "",
+        account: str = "", between_s: tuple[int, int] | None = None,
     ) -> str:  # fmt: skip
         """A job, or an array, submitted; its id."""
         number, self.next_id = self.next_id, self.next_id + 1
@@ -191,6 +193,7 @@ class Server:
         for name in names:
             job = Job(name, user, queue, select, place, walltime_s, runs_s, self.now_s, account=account)
             job.begins_s, job.holds, job.rerunable = begins_s, set(holds), rerunable
+            job.between_s, job.walltime_s = between_s, walltime_s if between_s is None else 0
             job.indices = f"{array[0]}-{array[-1]}" if array is not None and "[]" in name else ""
             self.jobs[name] = job
             self._settle(job)
@@ -252,6 +255,8 @@ class Server:
         self._check_vnodes(job, placed)
         if job.holds or job.state == "W" or ((parent := self._parent(job)) is not None and parent.holds):
             self.wrongs.append(f"{id} is run although it is held, or waits for its time")
+        if job.between_s is not None and not job.between_s[0] <= job.walltime_s <= job.between_s[1]:
+            self.wrongs.append(f"{id} is run with a walltime of {job.walltime_s} s, not one of {job.between_s}")
         self._start(job, placed)
 
     def _check_vnodes(self, job: Job, placed: Placed) -> None:
@@ -284,6 +289,12 @@ class Server:
         self.looks = True
         for each in self._family(self.jobs[id]):
             each.queue = queue
+
+    def alter_walltime(self, id: str, walltime_s: int) -> None:
+        """`qalter -l walltime=N id`, as a manager."""
+        if id not in self.jobs:
+            raise Refused(153, f"qalter: Unknown Job Id {id}")
+        self.jobs[id].walltime_s = walltime_s
 
     def advise(self, id: str, points: int, who: str = "bridge") -> None:
         """`qalter -l cpsched_points=N id`, as a manager; a changed number is no reason to look at the queues."""
@@ -359,6 +370,7 @@ class Server:
             if held or "[]" in job.id or not self.queues[job.queue].started:
                 continue
             if placed := self.fitting(job):
+                job.walltime_s = job.walltime_s if job.between_s is None else job.between_s[1]
                 self._start(job, placed)
 
     def fitting(self, job: Job) -> Placed:

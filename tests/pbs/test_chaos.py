@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 
-from tests.pbs.world import ADVISED_STEPS, GROUPED, World
+from tests.pbs.world import ADVISED_STEPS, GROUPED, SHRINKING, World
 
 HISTORIES = int(os.environ.get("CPSCHED_PBS_HISTORIES", "8"))
 STEPS = 120
@@ -30,6 +30,13 @@ def test_jobs_that_are_to_be_in_one_group_of_vnodes_are(tmp_path, seed):
     world = World(tmp_path, random.Random(f"grouped {seed}"), kinds=GROUPED)
     assert world.play(STEPS) == [], "\n".join(world.log[-200:])
     assert any("group=rack" in line for line in world.server.log)
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES // 4))
+def test_jobs_that_shrink_to_fit_run_once_with_a_walltime_that_they_allow(tmp_path, seed):
+    world = World(tmp_path, random.Random(f"shrinking {seed}"), kinds=SHRINKING)
+    assert world.play(STEPS) == [], "\n".join(world.log[-200:])
+    assert any(argv[2].startswith("walltime=") for argv in world.commands.asked if argv[0] == "qalter")
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES // 2))

@@ -17,6 +17,7 @@ ROWS = {
     "before it closes a queue": "closing",
     "after it closed a queue, before the answer is written": "closed",
     "between the intent to start and `qrun`": "starting",
+    "between a walltime that it chose and `qrun`": "fitted",
     "after `qrun`, before the answer is written": "started",
     "while the job's host still takes it on": "beginning",
     "before `qmove` of a job that is left": "moving",
@@ -99,6 +100,15 @@ def test_dies_closed(tmp_path):
     until(world, dies(world, "qmgr", True, "queue"))
     assert not world.server.queues[QUEUE].started
     until(world, lambda: told(world, "qrun"))
+    assert world.calm() == []
+
+
+def test_dies_fitted(tmp_path):
+    world = a_world(tmp_path)
+    job = world.server.submit(runs_s=9, queue=QUEUE, between_s=(60, 900))
+    until(world, dies(world, "qalter", True))
+    assert (world.server.jobs[job].state, world.server.jobs[job].walltime_s) == ("Q", 900)
+    until(world, lambda: world.server.jobs[job].substate == 42)
     assert world.calm() == []
 
 

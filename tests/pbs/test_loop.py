@@ -93,6 +93,28 @@ def test_a_start_in_one_group_stands_though_the_other_has_room_meanwhile(world):
     assert {name for name, _ in world.server.jobs[job].placed} <= {"vm[0]", "vm[1]"}
 
 
+def test_a_job_that_shrinks_to_fit_gets_its_longest_walltime_right_before_it_starts(world):
+    job = world.server.submit(runs_s=30, queue=QUEUE, between_s=(60, 900))
+    cycles(world, 2)
+    (alter,) = told(world, "qalter")
+    assert alter == ["qalter", "-l", "walltime=900", job]
+    assert world.commands.asked[world.commands.asked.index(alter) + 1][0] == "qrun"
+    assert (runs(world), world.server.jobs[job].walltime_s) == ({job}, 900)
+    assert world.calm() == []
+
+
+@pytest.mark.parametrize("kind", ["unreached", "timeout", "late"])
+def test_a_walltime_that_nobody_answers_for_starts_nothing_in_this_cycle(world, kind):
+    world.commands.faults.append(Fault(lambda argv: argv[0] == "qalter", kind))
+    jobs = [world.server.submit(runs_s=30, queue=QUEUE, between_s=(60, 900)), world.server.submit(queue=QUEUE)]
+    before = len(told(world))
+    cycles(world, 1)
+    assert (len(told(world)), runs(world)) == (before, set())
+    cycles(world, 4)
+    assert runs(world) == set(jobs)
+    assert world.server.wrongs == []
+
+
 @pytest.mark.parametrize("kind", list("uso"))
 def test_a_held_job_is_not_run_until_it_is_released(world, kind):
     job = world.server.submit(runs_s=3, queue=QUEUE, holds=kind)

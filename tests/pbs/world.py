@@ -32,6 +32,9 @@ KINDS: tuple[dict[str, object], ...] = (
     {"select": "1:ncpus=4", "place": "excl"}, {"array": range(1, 4)}, {"holds": "u"}, {"rerunable": False},
     {"account": 'x" start=5 y="'},
 )  # fmt: skip
+SHRINKING: tuple[dict[str, object], ...] = (
+    *KINDS, {"select": "1:ncpus=2", "between_s": (60, 900)}, {"select": "2:ncpus=2", "between_s": (30, 30)},
+)  # fmt: skip
 GROUPED: tuple[dict[str, object], ...] = (
     *KINDS, {"select": "2:ncpus=2", "place": "free:group=rack"},
     {"select": "2:ncpus=1", "place": "vscatter:group=rack"},

@@ -160,6 +160,14 @@ def test_vnodes_of_a_reservation_are_left_alone(pbs: Pbs, bridge: LiveBridge) ->
         run("pbs_rdel", id)
 
 
+def test_a_job_that_shrinks_to_fit_runs_as_long_as_it_may(pbs: Pbs, bridge: LiveBridge) -> None:
+    job = pbs.submit("1:ncpus=1", 1, "-l", "min_walltime=60,max_walltime=600", walltime_s=600)
+    until(lambda: not pbs.jobs(), "it is over", 120)
+    (began,) = [line for line in pbs.log() if f";S;{job};" in line]
+    assert "Resource_List.walltime=00:10:00" in began
+    assert pbs.judge().once([job]) == []
+
+
 def test_a_stop_opens_the_queue_and_pbs_goes_on(pbs: Pbs, bridge: LiveBridge) -> None:
     bridge.stop()
     assert pbs.queues()[QUEUE]["started"] == "True"

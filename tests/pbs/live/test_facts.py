@@ -119,3 +119,32 @@ def test_no_user_writes_the_claim_and_everybody_sees_it(pbs: Pbs) -> None:
             pbs.as_user("qmgr", "-c", f'set server resources_available.{CLAIM} = "x"')
         with pytest.raises(CommandFailed, match="insufficient permission"):
             pbs.submit("1:ncpus=1", 1, "-l", f"{CLAIM}=x")
+
+
+def test_a_job_that_shrinks_waits_without_a_walltime_and_a_manager_writes_one(closed: Pbs) -> None:
+    """`qrun` writes none: whoever starts such a job has to."""
+    wanted = ["-q", QUEUE, "-l", "select=1:ncpus=1", "-l", "min_walltime=60,max_walltime=600", "--", "/bin/sleep", "30"]
+    job, other = (closed.as_user("qsub", "-o", "/dev/null", "-e", "/dev/null", *wanted).strip() for _ in range(2))
+    wishes = closed.jobs()[job]["Resource_List"]
+    assert ("walltime" in wishes, wishes["min_walltime"], wishes["max_walltime"]) == (False, "00:01:00", "00:10:00")
+    run("qalter", "-l", "walltime=120", job)
+    for each in (job, other):
+        run("qrun", "-H", f"({first(closed)}:ncpus=1)", each)
+    now = closed.jobs()
+    assert now[job]["Resource_List"]["walltime"] == "00:02:00"
+    assert "walltime" not in now[other]["Resource_List"]
+
+
+def test_in_a_closed_queue_a_job_is_eligible_unless_it_is_held(closed: Pbs) -> None:
+    server = next(iter(json.loads(run("qstat", "-B", "-f", "-F", "json"))["Server"].values()))
+    closed.manage("set server eligible_time_enable=True")
+    try:
+        waits, held = closed.submit(), closed.submit("1:ncpus=1", 1, "-h")
+        array = closed.submit("1:ncpus=1", 1, "-J", "1-2")
+        time.sleep(6)
+        now = closed.jobs()
+        assert "00:00:04" <= now[waits]["eligible_time"] <= "00:00:20"
+        assert now[held]["eligible_time"] == "00:00:00"
+        assert now[array]["eligible_time"] >= "00:00:04"
+    finally:
+        closed.manage(f"set server eligible_time_enable={server.get('eligible_time_enable', 'False')}")

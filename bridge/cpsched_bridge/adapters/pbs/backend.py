@@ -176,17 +176,28 @@ class PbsBackend:
                 continue
             self._ours.add(order.job.queue)
             placed = look.waiting.asked[number].placed(order.nodes)
-            name = look.names[number]
-            try:
-                self._tells.run(name, placed, min(self._programs.within_s, max(1.0, until_s - time.monotonic())))
-            except BackendTimeout as error:
-                lost = str(error)
-                outcomes.append(Outcome(number, "unknown", lost))
-            except BackendError as error:
-                outcomes.append(Outcome(number, "refused", str(error)))
-            else:
-                outcomes.append(Outcome(number, "done"))
+            outcomes.append(self._begin(number, look, placed, until_s))
+            if outcomes[-1].result == "unknown" or outcomes[-1].detail.startswith(NOT_SENT):
+                lost = outcomes[-1].detail.removeprefix(f"{NOT_SENT}: ")
         return outcomes
+
+    def _begin(self, number: int, look: Look, placed: str, until_s: float) -> Outcome:
+        """Start one job; where PBS leaves its walltime to whoever starts it, that is written first."""
+        name, sent = look.names[number], False
+        try:
+            if number in look.waiting.fitted:
+                self._tells.walltime(name, look.waiting.fitted[number], self._within_s(until_s))
+            sent = True
+            self._tells.run(name, placed, self._within_s(until_s))
+        except BackendTimeout as error:
+            words = str(error)
+            return Outcome(number, "unknown", words) if sent else Outcome(number, "refused", f"{NOT_SENT}: {words}")
+        except BackendError as error:
+            return Outcome(number, "refused", str(error))
+        return Outcome(number, "done")
+
+    def _within_s(self, until_s: float) -> float:
+        return min(self._programs.within_s, max(1.0, until_s - time.monotonic()))
 
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """See `Backend.hold`: PBS's own scheduler is kept from the queues of these jobs."""
@@ -366,7 +377,9 @@ def _why_not(order: StartOrder, look: Look) -> str:
         return "its queue is open to PBS's own scheduler, or it has begun"
     if now.hold is not Hold.PLUGIN or now.job.ineligible is not None:
         return now.job.ineligible or "is held"
-    same = (now.job.walltime_s, now.job.queue) == (order.job.walltime_s, order.job.queue)
+    chosen = look.waiting.fitted.get(number)  # less than it was where a reservation has come nearer
+    same_time = now.job.walltime_s == order.job.walltime_s or (chosen is not None and chosen < order.job.walltime_s)
+    same = same_time and now.job.queue == order.job.queue
     if not (same and look.waiting.asked[number].may_be(order.job.request, look.machine)):
         return "asks for something else than it did when it was decided on"
     return ""

@@ -209,6 +209,11 @@ def _in_one_group(found: Asked, resource: str, machine: Machine, mask: BoolArray
     return Asked(replace(request, node_set=node_set), found.chunks, choice)
 
 
+def has_room(request: Request, free: IntArray, machine: Machine) -> bool:
+    """Whether the vnodes of a request hold all of it where `free`, int64[N, R], is free."""
+    return int(_room(request, free, machine, machine.rows[request.node_set]).sum()) >= request.units
+
+
 def _room(request: Request, free: IntArray, machine: Machine, mask: BoolArray) -> IntArray:
     """How many units each of the vnodes holds where `free` is free, int64[N]; 0 outside the mask."""
     units = units_by_node(request, free)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -10,7 +11,7 @@ from cpsched.model import IntArray, Job
 from cpsched_bridge.adapters.pbs.records import UNREADABLE as BROKEN
 from cpsched_bridge.adapters.pbs.records import Record, Value, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids
-from cpsched_bridge.adapters.pbs.translation.chunks import Asked, asked
+from cpsched_bridge.adapters.pbs.translation.chunks import Asked, asked, has_room
 from cpsched_bridge.adapters.pbs.translation.limits import owner_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.pbs.translation.queues import Queue
@@ -23,17 +24,19 @@ WAITING = frozenset("QHWT")
 """States of jobs that have not begun: queued, held, waiting for their time, on their way to another queue."""
 FOREVER_S = 365 * 86400
 """Walltime of a job without one."""
+MINUTE_S = 60
 BEGINS = "41"
 """The substate of a running job that its vnodes have not taken yet."""
 BEGUN = "B"
 """The state of an array of which a subjob has begun: PBS moves it into no other queue."""
 BY_HAND = "its queue was opened to PBS's scheduler by hand"
 FULL = "its array runs as many subjobs as it may"
-NOT_MODELLED = {
-    "min_walltime": "has a minimum walltime",
-    "max_walltime": "has a maximum walltime",
-}
-"""Resources that, when asked for, leave a job to PBS, with the reason."""
+LEAST, MOST = "min_walltime", "max_walltime"
+"""Resources of a job whose walltime is chosen when the job starts, between the two (shrink-to-fit)."""
+MOST_WALLTIMES = 6
+"""How many walltimes of such a job are tried."""
+CLOCKS_S = 2
+"""How far two readings of one eligible time may be apart because clocks differ or a second ended between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,10 @@ class Scene:
     by_hand: Collection[str]
     """Those of them that somebody else has opened."""
     reservations: tuple[Reservation, ...]
+    counts_eligible: bool = False
+    """Whether the server counts eligible time."""
+    known: Mapping[int, Job] = field(default_factory=dict)
+    """Jobs as earlier readings saw them."""
 
 
 @dataclass(slots=True)
@@ -60,6 +67,8 @@ class Waiting:
     """By number, what those in `pending` ask for."""
     records: dict[int, Record] = field(default_factory=dict)
     """By number, the records of those in `pending`."""
+    fitted: dict[int, int] = field(default_factory=dict)
+    """By number, the walltimes (s) that jobs of `pending` must be given before they start: see `LEAST`."""
 
 
 def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: Scene) -> Waiting:
@@ -72,8 +81,9 @@ def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: Scene
             continue
         state = str(record.get("job_state", ""))
         if state in WAITING or _begins(record) or _is_broken(record):
-            order.append((_arrival(record), numbers[name], name))
-    for _, number, name in sorted(order):
+            parent = jobs.get(ids.parent_of(name) or "")
+            order.append((_waits_since(record, parent, numbers[name], scene), numbers[name], name))
+    for since_s, number, name in sorted(order):
         record = jobs[name]
         parent = jobs.get(ids.parent_of(name) or "")
         try:
@@ -84,6 +94,7 @@ def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: Scene
             words = str(reason) if isinstance(reason, NotModelled) else f"cannot be read: {reason}"
             found.left.append(_left(name, number, record, parent, words, scene))
             continue
+        job = replace(job, submit_s=since_s)
         array = ids.parent_of(name) or ""
         if array in room:
             room[array] -= 1
@@ -92,6 +103,8 @@ def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: Scene
         stays = hold is Hold.PLUGIN and parent is not None and parent.get("job_state") == BEGUN
         found.pending.append(PendingJob(job, hold, False, ids.label(name), no_way_back=stays))
         found.asked[number], found.records[number] = asks, record
+        if LEAST in texts_of(record, "Resource_List") and job.walltime_s < FOREVER_S:
+            found.fitted[number] = job.walltime_s
     return found
 
 
@@ -115,6 +128,22 @@ def walltime_of(record: Record) -> int:
     return max(1, duration_s(said)) if said else FOREVER_S
 
 
+def walltimes_of(record: Record, scene: Scene) -> tuple[int, ...]:
+    """The walltimes (s) that a waiting job may start with, the longest first.
+
+    One, unless it has a `min_walltime`: then the longest that it allows, and what reservations leave of it, in whole
+    minutes. Without a `max_walltime` its `walltime` is the longest, which PBS wrote when it last began, or its user.
+    """
+    wishes = texts_of(record, "Resource_List")
+    if LEAST not in wishes:
+        return (walltime_of(record),)
+    least = max(1, duration_s(wishes[LEAST]))
+    most = max(least, duration_s(wishes[MOST]) if MOST in wishes else walltime_of(record))
+    left = {(each.from_s - scene.now_s) // MINUTE_S * MINUTE_S for each in scene.reservations} | {least}
+    shorter = sorted((seconds for seconds in left if least <= seconds < most), reverse=True)
+    return (most, *shorter[: MOST_WALLTIMES - 2], *shorter[MOST_WALLTIMES - 2 :][-1:])
+
+
 def _read(record: Record, parent: Record | None, number: int, scene: Scene) -> tuple[Job, Asked, Hold]:
     if _is_broken(record):
         raise NotModelled(f"cannot be read: {record[BROKEN]}")
@@ -125,22 +154,24 @@ def _read(record: Record, parent: Record | None, number: int, scene: Scene) -> t
     if queue is None:
         raise NotModelled(f"queue {printable(name)} is not the bridge's")
     wishes = texts_of(record, "Resource_List")
-    for wish, reason in NOT_MODELLED.items():
-        if wish in wishes:
-            raise NotModelled(reason)
-    walltime_s = walltime_of(record)
-    allowed = scene.machine.of_queue(queue.record, name)
-    for each in in_the_way(scene.reservations, scene.now_s, scene.now_s + walltime_s):
-        allowed = allowed & ~each.members
-    select = text_of(record, "schedselect") or wishes.get("select", "")
+    select, place = text_of(record, "schedselect") or wishes.get("select", ""), wishes.get("place", "")
     if not select:
         raise NotModelled("asks for no chunks")
     everywhere = scene.machine.of_queue(queue.record, name)
+    walltimes = walltimes_of(record, scene)
+    tries = []
+    for seconds in walltimes:
+        allowed = everywhere
+        for each in in_the_way(scene.reservations, scene.now_s, scene.now_s + seconds):
+            allowed = allowed & ~each.members
+        with contextlib.suppress(NotModelled):
+            tries.append((seconds, asked(select, place, scene.machine, allowed, scene.free)))
     before = None
-    try:
-        asks = asked(select, wishes.get("place", ""), scene.machine, allowed, scene.free)
-    except NotModelled:
-        asks = asked(select, wishes.get("place", ""), scene.machine, everywhere, scene.free)
+    if tries:
+        begin = (each for each in tries if len(tries) > 1 and has_room(each[1].request, scene.free, scene.machine))
+        walltime_s, asks = next(begin, tries[0])
+    else:
+        walltime_s, asks = walltimes[0], asked(select, place, scene.machine, everywhere, scene.free)
         before = "fits nowhere before a reservation"
     job = job_of(record, number, asks, walltime_s)
     hold, why = _hold(record, parent, queue, scene.by_hand)
@@ -200,6 +231,19 @@ def _arrival(record: Mapping[str, Value]) -> int:
             except UNREADABLE:
                 return 0
     return 0
+
+
+def _waits_since(record: Record, parent: Record | None, number: int, scene: Scene) -> int:
+    """Since when a job counts as waiting: its submission, or as long ago as it has been eligible."""
+    said = record.get("eligible_time", (parent or {}).get("eligible_time"))
+    if not (scene.counts_eligible and isinstance(said, str)):
+        return _arrival(record)
+    try:
+        since_s = max(0, scene.now_s - duration_s(said))
+    except ValueError:
+        return _arrival(record)
+    before = scene.known.get(number)
+    return before.submit_s if before is not None and abs(before.submit_s - since_s) <= CLOCKS_S else since_s
 
 
 def _begins(record: Record) -> bool:

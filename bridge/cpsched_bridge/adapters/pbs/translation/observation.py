@@ -13,7 +13,7 @@ from cpsched_bridge.adapters.pbs.translation.chunks import Asked
 from cpsched_bridge.adapters.pbs.translation.jobs import Scene, Waiting, job_of, waiting, walltime_of
 from cpsched_bridge.adapters.pbs.translation.limits import Limits
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
-from cpsched_bridge.adapters.pbs.translation.queues import Queue, managed
+from cpsched_bridge.adapters.pbs.translation.queues import Queue, is_true, managed
 from cpsched_bridge.adapters.pbs.translation.running import RUNNING, amounts_on, running
 from cpsched_bridge.adapters.pbs.translation.units import duration_s, time_s
 from cpsched_bridge.adapters.shared.allocation import as_allocated
@@ -69,7 +69,9 @@ class Translator:
         free = machine.free_on(seen.vnodes, found)
         for each in reservations.in_the_way(kept, seen.now_s, seen.now_s + 1):
             free[each.members] = 0
-        wait = waiting(seen.jobs, numbers, Scene(seen.now_s, found, free, queues, by_hand, kept))
+        eligible = is_true(seen.server, "eligible_time_enable")
+        scene = Scene(seen.now_s, found, free, queues, by_hand, kept, eligible, self._known)
+        wait = waiting(seen.jobs, numbers, scene)
         self._sets = len({asks.request.node_set for asks in wait.asked.values()})
         names = {number: name for name, number in numbers.items()}
         return Look(found, numbers, names, queues, wait, free, kept, tuple(notes))

@@ -71,7 +71,7 @@ def _running(record: Record, number: int, machine: Machine, before: Job | None, 
     if before is not None:
         placement = as_asked(before.request, amounts, machine)
         if placement is not None:
-            return RunningJob(before, start_s, placement)
+            return RunningJob(replace(before, walltime_s=walltime_of(record)), start_s, placement)
         exclusive = exclusive or before.request.exclusive
     request, placement = as_allocated(amounts, exclusive)
     return RunningJob(job_of(record, number, Asked(request, ()), walltime_of(record)), start_s, placement)

@@ -45,6 +45,10 @@ class Tells:
         wish = f"{_checked(RESOURCE, resource)}={int(points)}"
         self._programs.tell(["qalter", "-l", wish, *(_checked(JOB, job) for job in jobs)], within_s)
 
+    def walltime(self, job: str, seconds: int, within_s: float) -> None:
+        """Give a waiting job this walltime, as PBS's own scheduler does right before it starts a job that shrinks."""
+        self._programs.tell(["qalter", "-l", f"walltime={int(seconds)}", _checked(JOB, job)], within_s)
+
     def claim(self, resource: str, words: str) -> None:
         """Write the claim at the server."""
         self._programs.tell(["qmgr", "-c", f'set server resources_available.{resource} = "{_checked(CLAIM, words)}"'])

@@ -80,6 +80,9 @@ class Site:
     def run(self, job: str, placed: str, within_s: float) -> None:
         self._tell("run", job, placed)
 
+    def walltime(self, job: str, seconds: int, within_s: float) -> None:
+        self._tell("walltime", job, str(seconds))
+
     def set_started(self, queue: str, started: bool) -> None:
         self._tell("started", queue, str(started))
         self.seen.queues[queue]["started"] = str(started)

@@ -38,7 +38,6 @@ def test_requests_are_read_and_what_cannot_be_said_is_left_with_the_reason() -> 
         "13": "whole hosts, which have several vnodes",
         "14": "place=scatter where hosts have several vnodes",
         "15": "place=scatter where hosts have several vnodes",
-        "19": "has a minimum walltime",
     }
     assert all(each.held_for_us for each in seen.left)
 
