@@ -12,7 +12,7 @@ from cpsched_bridge.adapters.pbs.backend import PbsBackend
 from cpsched_bridge.cycle.snapshots import PUT_OFF
 from cpsched_bridge.ports import NO_WAY_BACK
 from tests.pbs.commands import Fault
-from tests.pbs.server import RUNS, Refused, Server
+from tests.pbs.server import RUNS, Queue, Refused, Server
 from tests.pbs.world import LEFT, QUEUE, World
 
 
@@ -100,6 +100,98 @@ def test_a_job_that_shrinks_to_fit_gets_its_longest_walltime_right_before_it_sta
     assert alter == ["qalter", "-l", "walltime=900", job]
     assert world.commands.asked[world.commands.asked.index(alter) + 1][0] == "qrun"
     assert (runs(world), world.server.jobs[job].walltime_s) == ({job}, 900)
+    assert world.calm() == []
+
+
+def happenings(reports):
+    return [each.kind for report in reports for each in report.happenings]
+
+
+def test_a_job_that_is_where_it_was_put_is_no_event_also_when_its_walltime_changes(world):
+    job = world.server.submit("1:ncpus=2:mem=1gb", runs_s=30, queue=QUEUE)
+    other = world.server.submit(runs_s=30, queue=QUEUE, between_s=(60, 900))
+    reports = cycles(world, 4)
+    world.server.alter_walltime(job, 7200)
+    reports += cycles(world, 4)
+    assert runs(world) == {job, other}
+    assert "started_elsewhere" not in happenings(reports)
+
+
+def vnode_goes(world):
+    """An operator deletes the vnode of a job that runs."""
+    job = world.server.submit("1:ncpus=4", runs_s=60, queue=QUEUE)
+    cycles(world, 3)
+    del world.server.vnodes[world.server.jobs[job].placed[0][0]]
+
+
+def walltime_beyond_all(world):
+    """PBS itself runs a job whose walltime no program can print as a time."""
+    world.server.submit(runs_s=60, queue=LEFT, walltime_s=10**17)
+    world.server.tick()
+
+
+@pytest.mark.parametrize("happens", [vnode_goes, walltime_beyond_all])
+def test_a_running_job_that_cannot_be_read_keeps_nobody_from_deciding(world, happens):
+    happens(world)
+    job = world.server.submit(runs_s=30, queue=QUEUE)
+    assert {report.result for report in cycles(world, 3)} == {"ok"}
+    assert job in runs(world)
+    assert world.server.wrongs == []
+
+
+def test_a_queue_that_is_deleted_right_before_a_start_starts_nothing(world):
+    """And its jobs are the bridge's again when it is there again."""
+    job = world.server.submit(runs_s=30, queue=QUEUE)
+    queue = world.server.queues[QUEUE]
+    between(world, lambda: world.server.queues.pop(QUEUE))
+    before = len(told(world))
+    report = world.bridge().cycle()
+    assert (report.result, len(told(world))) == ("ok", before)
+    assert "start_refused" in happenings([report])
+    world.server.queues[QUEUE] = queue
+    cycles(world, 12)
+    assert runs(world) == {job}
+
+
+def test_a_job_that_is_routed_elsewhere_right_before_a_start_is_not_started(world):
+    job = world.server.submit(runs_s=30, queue=QUEUE)
+    world.server.queues["routes"] = Queue("routes", started=False)
+    between(world, lambda: world.server.move(job, "routes"))
+    before = len(told(world))
+    cycles(world, 3)
+    assert (len(told(world)), world.server.jobs[job].queue) == (before, "routes")
+    world.server.move(job, QUEUE)
+    cycles(world, 4)
+    assert runs(world) == {job}
+
+
+def test_a_vnode_that_is_renamed_right_before_a_start_gets_nothing_under_its_old_name(world):
+    jobs = [world.server.submit("1:ncpus=4", runs_s=3, queue=QUEUE) for _ in range(3)]
+
+    def rename():
+        vnode = world.server.vnodes.pop("vm[1]")
+        vnode.name = "new"
+        world.server.vnodes["new"] = vnode
+
+    between(world, rename)
+    reports = cycles(world, 2)
+    assert {report.result for report in reports} == {"ok"}
+    assert not [argv for argv in told(world)[1:] if "vm[1]" in argv[2]]
+    cycles(world, 20)
+    assert set(jobs) <= world.server.past.keys()
+    assert world.server.wrongs == []
+
+
+@pytest.mark.parametrize("jump_s", [-3600, 10**7])
+def test_a_clock_that_jumps_starts_nothing_twice(world, jump_s):
+    jobs = [world.server.submit("1:ncpus=4", runs_s=4, queue=QUEUE) for _ in range(9)]
+    cycles(world, 3)
+    world.server.now_s += jump_s
+    assert {report.result for report in cycles(world, 6)} == {"ok"}
+    for job in world.server.jobs.values():
+        job.start_s = min(job.start_s, world.server.now_s)
+    cycles(world, 60)
+    assert set(jobs) <= world.server.past.keys()
     assert world.calm() == []
 
 

@@ -103,7 +103,7 @@ def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: Scene
         stays = hold is Hold.PLUGIN and parent is not None and parent.get("job_state") == BEGUN
         found.pending.append(PendingJob(job, hold, False, ids.label(name), no_way_back=stays))
         found.asked[number], found.records[number] = asks, record
-        if LEAST in texts_of(record, "Resource_List") and job.walltime_s < FOREVER_S:
+        if LEAST in texts_of(record, "Resource_List") and job.walltime_s != FOREVER_S:
             found.fitted[number] = job.walltime_s
     return found
 

@@ -46,14 +46,13 @@ def running(
         if number in begins or ids.is_array(name) or (state not in RUNNING and state != "S"):
             continue
         before = known.get(number)
-        begun = before is not None
         try:
             each = _running(record, number, machine, before, now_s)
-            if begun and each.job is not before and state != "S":
+            if before is not None and each.job.request != before.request and state != "S":
                 amounts = amounts_on(text_of(record, "exec_vnode"), machine)
                 otherwise[number] = in_words(amounts, machine)
         except (*UNREADABLE, NotModelled):
-            each = RunningJob(_unreadable(record, number), now_s, ())
+            each = RunningJob(_unreadable(record, number, machine), now_s, ())
         known[number] = each.job if state != "S" or before is None else before
         kept = tuple((node, units) for node, units in each.placement if usable[node])
         found.append(replace(each, placement=() if state == "S" else kept))
@@ -71,7 +70,9 @@ def _running(record: Record, number: int, machine: Machine, before: Job | None, 
     if before is not None:
         placement = as_asked(before.request, amounts, machine)
         if placement is not None:
-            return RunningJob(replace(before, walltime_s=walltime_of(record)), start_s, placement)
+            walltime_s = walltime_of(record)  # a manager may have changed it
+            same = before.walltime_s == walltime_s
+            return RunningJob(before if same else replace(before, walltime_s=walltime_s), start_s, placement)
         exclusive = exclusive or before.request.exclusive
     request, placement = as_allocated(amounts, exclusive)
     return RunningJob(job_of(record, number, Asked(request, ()), walltime_of(record)), start_s, placement)
@@ -113,10 +114,11 @@ def as_asked(request: Request, amounts: Amounts, machine: Machine) -> Placement 
     return placement
 
 
-def _unreadable(record: Record, number: int) -> Job:
+def _unreadable(record: Record, number: int, machine: Machine) -> Job:
     """A job of which nobody knows what it gives back."""
+    request = Request(1, (1,) * len(machine.resources))
     try:
         user = str(record.get("euser", ""))
-        return Job(number, 0, FOREVER_S, Request(1, (1,)), user=user)
+        return Job(number, 0, FOREVER_S, request, user=user)
     except UNREADABLE:
-        return Job(number, 0, FOREVER_S, Request(1, (1,)))
+        return Job(number, 0, FOREVER_S, request)

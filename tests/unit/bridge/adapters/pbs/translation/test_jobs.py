@@ -132,6 +132,12 @@ def ordered(site: Site, change: Any = lambda: None) -> tuple[Any, list[tuple[str
     return outcome, site.told
 
 
+def test_a_job_that_may_run_for_more_than_a_year_is_told_so() -> None:
+    site = Site()
+    site.wishes(STF).update({"min_walltime": "9000:00:00", "max_walltime": "90000:00:00"})
+    assert ordered(site)[1][0] == ("walltime", STF, str(90000 * 3600))
+
+
 def test_the_walltime_is_written_before_the_start_and_only_for_such_a_job() -> None:
     site = Site()
     outcome, told = ordered(site)
@@ -184,8 +190,10 @@ def test_a_running_job_has_the_walltime_that_pbs_says_now() -> None:
         {"job_state": "R", "substate": "42", "exec_vnode": "(vm[0]:ncpus=2:mem=1048576kb)", "stime": str(NOW_S)}
     )
     site.wishes("0.vm")["walltime"] = "02:00:00"
-    (run,) = [each for each in backend.observe().running if each.job.id == 0]
+    now = backend.observe()
+    (run,) = [each for each in now.running if each.job.id == 0]
     assert (run.job.walltime_s, run.job.request.units) == (7200, 1)
+    assert now.otherwise == {}, "it has what it asked for"
 
 
 def test_where_the_server_counts_eligible_time_that_is_how_long_a_job_has_waited() -> None:
