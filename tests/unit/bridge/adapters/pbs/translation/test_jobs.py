@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from cpsched.model import Job
+from cpsched_bridge.adapters.pbs.backend import PbsBackend
 from cpsched_bridge.adapters.pbs.translation.jobs import FOREVER_S, MOST_WALLTIMES
+from cpsched_bridge.adapters.pbs.transport.programs import Programs
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
 from cpsched_bridge.ports import NOT_SENT, PendingJob, StartOrder
 from tests.unit.bridge.adapters.pbs.scenes import NOW_S, Site
@@ -78,6 +80,16 @@ def test_it_shrinks_only_where_that_makes_it_start_now() -> None:
     assert (seen(site).job.walltime_s, members(site)) == (300, "012")
     take(site, "vm[0]")
     assert (seen(site).job.walltime_s, members(site)) == (600, "12")
+
+
+def test_room_for_all_of_its_chunks_makes_it_start_now() -> None:
+    """Two chunks of three processors: each vnode has room for one of them."""
+    site = Site()
+    site.seen.jobs[STF]["schedselect"] = "2:ncpus=3"
+    site.wishes(STF)["place"] = "free"
+    reserve(site, 330, "vm[0]")
+    take(site, "vm[1]")
+    assert seen(site).job.walltime_s == 300, "vm[0] and vm[2] hold it, if it is short"
 
 
 def test_of_several_reservations_it_shrinks_before_the_latest_that_leaves_room() -> None:
@@ -180,6 +192,25 @@ def test_a_job_whose_walltime_is_not_written_is_not_started(error: BackendError,
     assert [words[0] for words in told] == ["walltime"]
 
 
+def test_after_a_walltime_without_an_answer_no_start_is_sent() -> None:
+    site = Site(fails={"walltime": BackendTimeout("no answer")})
+    backend = site.backend()
+    jobs = {each.label: each.job for each in backend.observe().pending}
+    outcomes = backend.start([StartOrder(jobs["19"], (("vm[0]", 1),)), StartOrder(jobs["0"], (("vm[1]", 1),))])
+    assert [each.detail for each in outcomes] == [f"{NOT_SENT}: no answer"] * 2
+    assert [words[0] for words in site.told] == ["walltime"]
+
+
+def test_a_job_moved_into_another_queue_of_the_bridges_is_decided_on_anew() -> None:
+    site = Site()
+    site.seen.queues["second"] = dict(site.seen.queues["managed"])  # type: ignore[index]
+    backend = PbsBackend(Programs(), ("managed", "second"), "leftq", reader=site, tells=site)  # type: ignore[arg-type]
+    job = next(each.job for each in backend.observe().pending if each.label == "0")
+    site.seen.jobs["0.vm"]["queue"] = "second"
+    assert backend.start([StartOrder(job, (("vm[0]", 1),))])[0].result == "refused"
+    assert not site.told
+
+
 def test_a_running_job_has_the_walltime_that_pbs_says_now() -> None:
     """A manager may lengthen it, and a job that shrinks gets it when it starts."""
     site = Site()
@@ -194,6 +225,15 @@ def test_a_running_job_has_the_walltime_that_pbs_says_now() -> None:
     (run,) = [each for each in now.running if each.job.id == 0]
     assert (run.job.walltime_s, run.job.request.units) == (7200, 1)
     assert now.otherwise == {}, "it has what it asked for"
+
+
+def test_a_running_job_that_cannot_be_read_has_an_amount_of_each_resource() -> None:
+    """Else no decision could be made beside it."""
+    site = Site()
+    site.seen.jobs["0.vm"].update({"job_state": "R", "substate": "42", "exec_vnode": "(gone:ncpus=2)"})
+    found = site.backend().observe()
+    (run,) = [each for each in found.running if each.job.id == 0]
+    assert (len(run.job.request.per_unit), run.placement) == (len(found.cluster.resources), ())
 
 
 def test_where_the_server_counts_eligible_time_that_is_how_long_a_job_has_waited() -> None:
