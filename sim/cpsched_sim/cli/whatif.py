@@ -128,6 +128,8 @@ def whatif(
     given = {"add-nodes": add_nodes, "like": like, "remove-partition": remove_partition, "into": into,
              "walltimes": walltimes}  # fmt: skip
     changes = {name: str(value) for name, value in given.items() if value is not None}
+    for name, needs in (("like", "add-nodes"), ("into", "remove-partition")):
+        require(name not in changes or needs in changes, f"--{name}", changes.get(name), f"belongs to --{needs}")
     cases = cases_of(with_ or (), set_ or (), changes, str(with_policy) if with_policy else None)
     cases = [with_config(case, config) for case in cases]
     plan = Plan(with_config(Case.parse(TWIN), config), cases, seeds, sessions, anyway)

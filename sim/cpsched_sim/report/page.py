@@ -29,8 +29,11 @@ td:not(:first-child):not(:last-child) { white-space: nowrap }
 th, td { padding: .2rem .7rem .2rem 0; text-align: right;
   border-bottom: 1px solid var(--band); vertical-align: top } th:first-child, td:first-child { text-align: left }
 p.quiet, summary { color: var(--quiet) } .told { color: var(--ink) }
+@media screen and (max-width: 40rem) { figure { overflow-x: auto } svg { min-width: 34rem }
+  .table td:first-child, .table th:first-child { min-width: 7.5rem } .table td:last-child { min-width: 5rem } }
 @media print { :root { --page: #fff; --ink: #000; --quiet: #555; --band: #ddd } body { max-width: none; padding: 0;
-  font-size: 10pt } details:not([open]) { display: none } h2 { break-after: avoid } svg, table { break-inside: avoid } }
+  font-size: 10pt } details:not([open]) { display: none } h2, caption { break-after: avoid }
+  svg, tr { break-inside: avoid } }
 """
 HEAD = (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

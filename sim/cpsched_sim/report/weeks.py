@@ -30,7 +30,7 @@ def dots(rows: Sequence[tuple[str, float, float, float]], label: str, band: floa
         axes.plot([value], [at], "o", color=INK, markersize=6)
     axes.set_yticks(range(len(rows)), [plain(row[0]) for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlabel(label)
+    axes.set_xlabel(label, loc="right")
     return _svg(figure, axes, name, label)
 
 

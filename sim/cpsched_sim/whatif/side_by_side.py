@@ -141,6 +141,8 @@ def _replay_one(kept: Path, task: Task, path: Path, limit_s: float, pipe: Connec
             replayed = replay_window(window, policy, task.mode == HALF_CLOSED, patient.and_tell(share))
         write_whole(path, _packed(replayed))
         pipe.send("")
+    except BrokenPipeError:  # whoever listened was interrupted, and has said so
+        return
     except (CpschedError, SimError) as error:
         pipe.send(str(error) or type(error).__name__)
     except Exception as error:

@@ -250,6 +250,8 @@ def _span(history: History, span: Span, zone: str) -> tuple[int, int, list[str]]
             there = datetime.fromtimestamp(from_s + history.epoch_s, _zone(zone))
             midnight = datetime.combine(there.date() + timedelta(days=1), datetime.min.time(), there.tzinfo)
             from_s = int(midnight.timestamp()) - history.epoch_s
+    if not span.to:  # a window behind the file's end is an empty one
+        to_s = max(to_s, from_s + 1)
     require(from_s < to_s, "--from, --to", (span.from_, span.to), "the first must be before the second")
     notes = []
     if not span.from_ and span.days is None:

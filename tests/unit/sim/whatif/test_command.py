@@ -55,6 +55,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_tells_its_pictures_in_numbers
     assert "#10101" not in text, "every colour is the page's own"
     assert "screen and (prefers-color-scheme: dark)" in text, "paper is white, whatever the screen is"
     assert "@media print" in text
+    assert "max-width: 40rem" in text, "pictures keep their letters legible on a phone, and scroll"
     assert "characters)" not in (done[1] / "report.md").read_text(), "no note and no date is cut"
 
 
@@ -67,6 +68,15 @@ def test_going_on_replays_nothing_that_is_finished(done, site):
     assert {path.name: path.stat().st_mtime_ns for path in (out / "replays").iterdir()} == before
     refused = invoke(jobs, "--system", system, "--with", "easy", "--out", out)
     assert (refused.exit_code, "--resume goes on" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("option", "value", "needs"), [("--like", "a", "--add-nodes"),
+                                                        ("--into", "main", "--remove-partition")])  # fmt: skip
+def test_an_option_without_the_one_it_belongs_to_is_refused(site, tmp_path, option, value, needs):
+    jobs, system = site
+    said = invoke(jobs, "--system", system, "--with", "easy", option, value, "--out", tmp_path / "report")
+    assert (said.exit_code, f"{option}={value}: belongs to {needs}" in said.stderr) == (2, True)
+    assert not (tmp_path / "report").exists()
 
 
 def test_a_hopeless_twin_is_said_and_nothing_else_is_replayed(tmp_path):

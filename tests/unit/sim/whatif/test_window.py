@@ -70,6 +70,8 @@ def test_a_job_of_a_reservation_begins_when_it_did(tmp_path):
 def test_a_window_without_jobs_says_when_there_are_some(tmp_path):
     with pytest.raises(Unusable, match=r"no job that ran became eligible from 2027-.*its jobs came 2026-09-\d\d 00:00"):
         a_window(tmp_path, [a_line()], Span(from_="2027-01-01", to="2027-02-01"))
+    with pytest.raises(Unusable, match=r"no job that ran became eligible from 2027-.*its jobs came 2026-09-\d\d 00:00"):
+        a_window(tmp_path, [a_line()], Span(from_="2027-01-01"))
 
 
 @pytest.mark.parametrize(("span", "rule"), [({"from_": "yesterday"}, "must be a date"), ({"days": -1}, "positive"),
