@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
+from functools import cached_property
 from threading import Event, Thread
 
 import pytest
@@ -28,13 +29,10 @@ class CrowdedBridge:
     """A real bridge over a simulated cluster, and who connects to it."""
 
     def __init__(self, folder):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
         self.folder, self.log, self.connected = folder, folder / "log", 0
         settings = {
             "mode": "control", "adapter": "mock", "state_dir": str(folder / "state"), "durable": False,
-            "metrics": {"port": self.port}, "cycle": {"interval_s": 0.05, "max_backoff_s": 0.2},
+            "metrics": {"port": 0}, "cycle": {"interval_s": 0.05, "max_backoff_s": 0.2},
             "policy": {"dispatcher": "easy"}, "options": {"load": 2.0, "days": 1.0, "speed": 60.0},
         }  # fmt: skip
         (folder / "bridge.yaml").write_text(yaml.safe_dump(settings))
@@ -50,6 +48,16 @@ class CrowdedBridge:
             self.process = subprocess.Popen(
                 ["sh", "-c", f'ulimit -n {OPEN_FILES}; exec "$@"', "sh", *command], stdout=log, stderr=log
             )
+
+    @cached_property
+    def port(self):
+        """Where the bridge serves, as it says when it begins."""
+        until_s = time.monotonic() + ENOUGH_S
+        while time.monotonic() < until_s and self.process.poll() is None:
+            if found := re.search(r"http://127\.0\.0\.1:(\d+)/metrics", self.log.read_text()):
+                return int(found[1])
+            time.sleep(0.1)
+        raise AssertionError(f"serves nothing: {self.log.read_text()[-3000:]}")
 
     def asked(self, path):
         """What is answered, within `ENOUGH_S`: a client that waits in the kernel's queue asks again."""
