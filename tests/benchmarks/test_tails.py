@@ -25,6 +25,8 @@ class Seen(Tails):
 
     def _site_factors(self, snapshot, expected_s):
         self.factors = super()._site_factors(snapshot, expected_s)
+        self.ageing = (self._objective.aged_s, self._objective.ageing_power, self._row.aged_by)
+        self.overdue_s = self._search.settings.overdue_s
         return self.factors
 
 
@@ -47,30 +49,29 @@ def test_ageing_by_area_lifts_large_jobs_most():
     row, area = OBJECTIVES["default"], np.array([10 * 100, 80 * 4000])
     alone = np.array([100.0, 4000.0]) ** row.e
     by_area = area * alone.sum() / area.sum()
-    age = (HOUR_S / seen._objective.aged_s) ** row.ageing_power
+    age = (HOUR_S / seen.ageing[0]) ** row.ageing_power
     assert seen.factors == pytest.approx(1 + by_area * age / ((alone + row.area * by_area) * (1 + age)))
     assert seen.factors[1] > seen.factors[0] > 1
 
 
 def test_ageing_is_as_steep_and_as_late_as_asked():
     seen = decided(Seen(by=0.5, power=8))
-    assert (seen._objective.ageing_power, seen._row.aged_by) == (8, 0.5)
-    assert seen._objective.aged_s == pytest.approx(0.5 * seen.longest_s)
+    assert seen.ageing == (pytest.approx(0.5 * seen.longest_s), 8, 0.5)
 
 
 def test_what_is_to_come_counts_as_much_as_asked():
     half, whole, nothing = (decided(Seen(come=come)) for come in (0.5, 1, 0))
     assert whole.longest_s > whole.been_s
-    assert half._objective.aged_s == pytest.approx(0.3 * (whole.been_s + whole.longest_s) / 2)
-    assert nothing._objective.aged_s == max(60, 0.3 * whole.been_s)
+    assert half.ageing[0] == pytest.approx(0.3 * (whole.been_s + whole.longest_s) / 2)
+    assert nothing.ageing[0] == max(60, 0.3 * whole.been_s)
 
 
 def test_old_jobs_go_first_by_arrival_beyond_the_share():
     young, old = (decided(Seen(arrival=arrival)) for arrival in (0.1, 2))
-    assert young._search.settings.overdue_s == int(0.1 * young.longest_s)
-    assert old._search.settings.overdue_s == int(2 * old.longest_s)
-    assert decided(Seen(arrival=1000))._search.settings.overdue_s == 168 * HOUR_S
-    assert decided(Seen())._search.settings.overdue_s == 168 * HOUR_S
+    assert young.overdue_s == int(0.1 * young.longest_s)
+    assert old.overdue_s == int(2 * old.longest_s)
+    assert decided(Seen(arrival=1000)).overdue_s == 168 * HOUR_S
+    assert decided(Seen()).overdue_s == 168 * HOUR_S
 
 
 def late(**settings):

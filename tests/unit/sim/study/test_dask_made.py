@@ -49,7 +49,7 @@ def distributed(monkeypatch):
     """The library, without a cluster."""
     Client.refuses = Client.fails = False
     MADE.clear()
-    monkeypatch.setattr(dask, "_distributed", lambda: SimpleNamespace(Client=Client))
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=Client))
     monkeypatch.setitem(sys.modules, "of_the_site", SimpleNamespace(make=Cluster, other=Client, nothing=lambda: None))
 
 
