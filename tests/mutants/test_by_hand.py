@@ -17,7 +17,7 @@ def test_a_text_that_does_not_stand_there_just_once_is_told(source):
         Fault("a.module", "b < c", "b <= c", "").planted_in(source)
 
 
-def test_each_fault_says_what_it_means_and_each_module_has_tests():
+def test_each_fault_fits_its_module_and_says_what_it_means_and_each_module_has_tests():
     found = faults()
     assert len(found) >= 100
     assert all(fault.means and fault.text != fault.instead for fault in found)
@@ -25,3 +25,5 @@ def test_each_fault_says_what_it_means_and_each_module_has_tests():
         module = module_of(name)
         assert module.path.exists(), name
         assert module.tests, name
+    for fault in found:
+        fault.planted_in(module_of(fault.module).path.read_text())
