@@ -1,0 +1,157 @@
+"""Backfill of the twin of Slurm's scheduler, on machines of a few nodes of four cores: the exact starts.
+
+The kernel runs as plain Python, so that nothing is compiled here and faults of it can be planted.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+
+from cpsched.compile.handles import Handle
+from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher, owners_of, rules_of
+from cpsched.dispatchers.slurm.parameters import read_parameters
+from cpsched.kernels import nodes, slurm
+from cpsched.kernels.state import no_entries
+from cpsched.model import NEVER, Cluster
+from cpsched.planning import site_of
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # in hashes, which are of 64 bits
+plan_as_slurm = slurm.plan_as_slurm.py_func  # type: ignore[attr-defined]
+
+
+def plain(handle):
+    """The fields of a handle that no kernel has seen, for plain Python to read and write."""
+    fields = handle.__getstate__().items()
+    return SimpleNamespace(**{name: plain(each) if isinstance(each, Handle) else each for name, each in fields})
+
+
+def wide(number, count, walltime_s=60):
+    """A job of whole nodes."""
+    return a_job(number, count, 4, walltime_s, distinct=True)
+
+
+def held(*runs):
+    """Running jobs of (node, cores, end)."""
+    return [a_running(a_job(90 + at, per_unit=cores, walltime_s=end_s), ((node, 1),))
+            for at, (node, cores, end_s) in enumerate(runs)]  # fmt: skip
+
+
+def planned(machine, running, queue, text="bf_resolution=1", now_s=0, whole=True, passes=None):
+    """When each job of the queue is to start on a cluster, or on so many nodes; None where no start is known."""
+    cluster = machine if isinstance(machine, Cluster) else a_cluster(machine)
+    snapshot = a_snapshot(cluster, queue, running, now_s)
+    site, rules = plain(site_of(snapshot)), rules_of(read_parameters(text).parameters)
+    passes = passes or nothing_counted()
+    passes.main, passes.backfill, passes.whole = slurm.FULL, 1, int(whole)
+    plan_as_slurm(site, rules, owners_of(cluster, snapshot.table), passes, no_entries())
+    return [None if at_s == NEVER else at_s for at_s in site.draft.plan_s[: len(queue)].tolist()]
+
+
+def nothing_counted():
+    """What backfill counts, before its first pass."""
+    return plain(SlurmDispatcher()._passes)
+
+
+# ---------------------------------------------------------------------------------------------- which nodes are kept
+
+
+def test_a_job_follows_where_reserved_nodes_come_back():
+    """The reservation is from 80 to 160, multiples of the resolution."""
+    queue = [wide(1, 4), wide(2, 1, 240)]
+    assert planned(4, held((1, 4, 88)), queue, "bf_resolution=20") == [88, 160]
+
+
+def test_a_job_must_have_ended_before_a_reservation_that_lies_ahead():
+    """From now on it would end just where the reservation begins, which is a second too late."""
+    assert planned(5, held((3, 4, 60)), [wide(1, 5), wide(2, 1)]) == [60, 120]
+
+
+def test_two_reservations_of_a_node_are_both_heeded():
+    """Node 1 is kept from 60 to 120, and from 480 on: the last job goes between these."""
+    queue = [wide(1, 1), wide(2, 2), wide(3, 1), wide(4, 1)]
+    assert planned(2, held((0, 4, 494)), queue, "bf_resolution=20") == [0, 494, 60, 120]
+
+
+def test_a_reservation_goes_on_beyond_the_end_of_what_runs_on_its_node():
+    """Node 0 is kept from 180 to 300, and its job ends at 204: the second one gets node 1."""
+    queue = [wide(1, 1), wide(2, 1)]
+    assert planned(2, held((1, 4, 204), (0, 4, 204)), queue, "bf_resolution=60,bf_busy_nodes") == [204, 204]
+
+
+@pytest.mark.parametrize(("walltime_s", "start_s"), [(19, 90), (20, 169)])
+def test_a_later_start_does_not_reach_into_a_reservation(walltime_s, start_s):
+    """Both nodes are kept from 109 to 169, and node 0 is free from 90 on."""
+    queue = [wide(1, 2), wide(2, 1, walltime_s)]
+    assert planned(2, held((0, 4, 90), (1, 4, 109)), queue) == [109, start_s]
+
+
+def test_each_pass_begins_without_reservations():
+    """The same groups are kept in the second pass, and were not in the first."""
+    passes = nothing_counted()
+    first = [wide(1, 1), wide(2, 1), wide(3, 1), wide(4, 3), wide(5, 3)]
+    assert planned(3, [], first, passes=passes) == [0, 0, 0, 60, 120]
+    assert planned(3, held((0, 4, 100)), [wide(1, 3), wide(2, 1, 240)], passes=passes) == [100, 160]
+
+
+@pytest.mark.parametrize("some", [0, 256])
+def test_groups_that_are_left_out_leave_what_is_known_of_the_others(some, monkeypatch):
+    """Groups without nodes are left out where they are many, and the others get new numbers."""
+    monkeypatch.setattr(nodes, "SOME_GROUPS", some)
+    queue = [wide(number, 1 + number % 2) for number in range(5)]
+    assert planned(2, [], queue, "bf_resolution=60") == [0, 60, 120, 180, 240]
+
+
+# ---------------------------------------------------------------------------------------------- groups of ends
+
+
+def test_what_ends_bring_counts_once():
+    """Two units fit on a node that is free, one on a node of which a core is in use."""
+    assert planned(3, held((0, 1, 120), (2, 1, 469)), [a_job(1, 6, 2)], "bf_resolution=20") == [469]
+
+
+def test_a_node_that_holds_a_part_holds_more_after_later_ends():
+    """Node 0 has 1 core free, 2 at 120: with those the two nodes are filled from the lowest one on."""
+    runs = held((1, 2, 90), (0, 1, 120), (0, 2, 200))
+    assert planned(2, runs, [a_job(1, 4)], "bf_resolution=20") == [120]
+
+
+def test_several_ends_on_a_node_within_a_group_all_count():
+    runs = held((1, 4, 300), (0, 1, 9), (0, 1, 415))
+    assert planned(3, runs, [wide(1, 3), wide(2, 2)], "bf_resolution=60") == [415, 480]
+
+
+def test_the_last_second_of_a_group_of_ends_is_within():
+    """The first end is at 30, and the fourth group goes on until 60 + 240."""
+    runs = held((0, 2, 300), (1, 4, 301), (2, 4, 598), (5, 4, 300), (0, 2, 30))
+    assert planned(6, runs, [wide(1, 4)], "bf_resolution=60,bf_busy_nodes") == [300]
+
+
+def test_ends_after_the_next_try_are_not_looked_at():
+    """The last job is tried again at 152, when the second leaves its node; the end at 157 is not looked at before."""
+    runs = held((3, 4, 62), (1, 4, 346), (0, 2, 157))
+    assert planned(4, runs, [a_job(1, 5, walltime_s=60), wide(2, 1), wide(3, 2)], now_s=32) == [32, 92, 152]
+
+
+def test_an_end_in_the_second_of_the_next_try_is_looked_at():
+    """The last job may have node 1 alone, which becomes free at 90, when node 0 comes back."""
+    cluster = Cluster.of([[4]] * 2, ["cores"], node_sets={"q": [1]})
+    last = a_job(3, 1, 4, 60, distinct=True, node_set=1, queue="q")
+    assert planned(cluster, held((0, 4, 30), (1, 4, 90)), [wide(1, 1), wide(2, 1), last]) == [30, 90, 150]
+
+
+# ---------------------------------------------------------------------------------------------- tries, and the last job
+
+
+@pytest.mark.parametrize("tries", [1, 2, 4, 1000])
+def test_how_often_a_job_is_tried_first_changes_no_start(tries, monkeypatch):
+    """After so many tries the earliest second is computed, and the try before that is the next."""
+    monkeypatch.setattr(slurm, "FEW_TRIES", tries)
+    queue = [wide(1, 1, 240), wide(2, 2), wide(3, 1, 240)]
+    assert planned(2, [], queue, "bf_resolution=1,bf_window=5") == [0, 240, None]
+
+
+def test_if_only_starts_are_wanted_the_last_job_that_fits_still_starts():
+    """Node 1 is free until 181: not long enough for the second job, but for the third."""
+    queue = [wide(1, 2), wide(2, 1, 240), wide(3, 1)]
+    assert planned(2, held((0, 4, 181)), queue, whole=False) == [181, 241, 0]
