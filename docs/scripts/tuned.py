@@ -123,6 +123,8 @@ TUNED = (
           " against the CPU time that questions take", NOT_KEPT, "2026-11-23"),
     Tuned("cpsched_bridge.watch.outlook:MOST_REDRAWN", 200, "time of an answer behind a long queue against how exactly"
           " the jobs before it are drawn", NOT_KEPT, "2026-11-23"),
+    Tuned(f"{_K}slurm:FEW_TRIES", 4, "tries of a place against computing the earliest one: the twin's speed alone",
+          "python -m tests.benchmarks.whatif", "2026-11-24"),
 )  # fmt: skip
 
 OTHERS = {
