@@ -161,6 +161,8 @@ class Server:
     log: list[str] = field(default_factory=list)
     """The accounting log."""
     wrongs: list[str] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)
+    """Jobs that their hosts refuse the next time."""
     down: bool = False
     schedules: bool = True
     """Whether PBS's own scheduler is on."""
@@ -216,7 +218,7 @@ class Server:
         """qdel."""
         job = self.jobs[id]
         self._note("D", id, "requestor=ada@vm")
-        if job.state in RUNS:
+        if job.placed:
             self._end(job, "E", DELETED)
         else:
             self._forget(job)
@@ -314,7 +316,7 @@ class Server:
 
     def on(self, name: str) -> list[Job]:
         """The jobs on a vnode."""
-        return [job for job in self.jobs.values() if job.state in RUNS and any(name == v for v, _ in job.placed)]
+        return [job for job in self.jobs.values() if any(name == v for v, _ in job.placed)]
 
     def used(self, name: str) -> Amounts:
         """What is assigned of a vnode."""
@@ -351,8 +353,10 @@ class Server:
         """Time passes: moms answer, jobs end, PBS's own scheduler starts what it may."""
         for _ in range(seconds):
             self.now_s += 1
-            for job in [each for each in self.jobs.values() if each.state == "R"]:
-                if job.substate == 41:
+            for job in [each for each in self.jobs.values() if each.state in "RE"]:
+                if job.state == "E":
+                    self._leave(job, "R")
+                elif job.substate == 41:
                     self._taken(job)
                 elif self.now_s >= job.start_s + min(job.runs_s, job.walltime_s):
                     self._end(job, "E", 0)
@@ -412,12 +416,23 @@ class Server:
         """The mom takes a job, or refuses one that has other chunks than it asked for."""
         if len(job.placed) != len(job.chunks):
             self.wrongs.append(f"{job.id} is run with {len(job.placed)} chunks, and asked for {len(job.chunks)}")
-            self._end(job, "R", REFUSED_BY_MOM)
+            self.refuse(job.id)
+        elif job.id in self.refused:
+            self.refused.discard(job.id)
+            self.refuse(job.id)
         else:
             job.substate = 42
 
+    def refuse(self, id: str) -> None:
+        """The host refuses a job, which has its vnodes for a moment longer, and then waits again."""
+        job = self.jobs[id]
+        job.state, job.substate, job.run_count, job.exit_status = "E", 62, job.run_count + 1, REFUSED_BY_MOM
+
     def _end(self, job: Job, kind: str, status: int) -> None:
         job.run_count, job.exit_status = job.run_count + 1, status
+        self._leave(job, kind)
+
+    def _leave(self, job: Job, kind: str) -> None:
         self._write(kind, job)
         self.looks = True
         for name, _ in job.placed:

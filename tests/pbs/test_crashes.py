@@ -139,7 +139,7 @@ def test_dies_beginning(tmp_path):
     job = world.server.submit(runs_s=9, queue=QUEUE)
     until(world, dies(world, "qrun", True))
     assert world.server.jobs[job].substate == 41
-    world.server._end(world.server.jobs[job], "R", -3)
+    world.server.refuse(job)
     until(world, lambda: world.server.jobs[job].substate == 42)
     assert len([argv for argv in told(world, "qrun") if argv[-1] == job]) == 2
 

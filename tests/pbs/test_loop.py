@@ -103,6 +103,17 @@ def test_a_job_that_shrinks_to_fit_gets_its_longest_walltime_right_before_it_sta
     assert world.calm() == []
 
 
+def test_a_job_that_its_host_refuses_has_not_run_while_it_exits(world):
+    """For a moment it exits (state E) with its vnodes, and then waits again: that is a failed start, not a run."""
+    job = world.server.submit("1:ncpus=4", runs_s=30, queue=QUEUE)
+    world.server.refused.add(job)
+    reports = cycles(world, 2)
+    assert world.server.jobs[job].state == "E"
+    reports += cycles(world, 8)
+    assert (runs(world), world.server.jobs[job].run_count) == ({job}, 1)
+    assert happenings(reports).count("start_failed") == 1
+
+
 def happenings(reports):
     return [each.kind for report in reports for each in report.happenings]
 

@@ -27,6 +27,8 @@ FOREVER_S = 365 * 86400
 MINUTE_S = 60
 BEGINS = "41"
 """The substate of a running job that its vnodes have not taken yet."""
+REFUSED = ("-3", "-16", "-22")
+"""Exit statuses of a job that its host, or a hook there, did not take on: PBS has it wait again (OpenPBS's `job.h`)."""
 BEGUN = "B"
 """The state of an array of which a subjob has begun: PBS moves it into no other queue."""
 BY_HAND = "its queue was opened to PBS's scheduler by hand"
@@ -181,7 +183,7 @@ def _read(record: Record, parent: Record | None, number: int, scene: Scene) -> t
 def _hold(record: Record, parent: Record | None, queue: Queue, by_hand: Collection[str]) -> tuple[Hold, str | None]:
     """Who keeps PBS from starting a job, and why the job may not start yet."""
     state = text_of(record, "job_state")
-    if state == "R":
+    if state in ("R", "E"):
         return Hold.NONE, None
     holds = {letter for each in (record, parent or {}) for letter in text_of(each, "Hold_Types", "n")} - {"n"}
     if holds or state == "H":
@@ -247,10 +249,12 @@ def _waits_since(record: Record, parent: Record | None, number: int, scene: Scen
 
 
 def _begins(record: Record) -> bool:
-    """Whether a job is on its way onto its vnodes, which may yet refuse it: then it waits again.
+    """Whether a job is on its way onto its vnodes, or back from them because its host has refused it (state E).
 
-    Such a job counts as released, and not as running.
+    Such a job counts as released, and not as running: it may wait again, without having run.
     """
+    if record.get("job_state") == "E":
+        return record.get("Exit_status") in REFUSED
     return record.get("job_state") == "R" and record.get("substate") == BEGINS
 
 

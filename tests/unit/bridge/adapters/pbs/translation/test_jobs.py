@@ -12,7 +12,7 @@ from cpsched_bridge.adapters.pbs.backend import PbsBackend
 from cpsched_bridge.adapters.pbs.translation.jobs import FOREVER_S, MOST_WALLTIMES
 from cpsched_bridge.adapters.pbs.transport.programs import Programs
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
-from cpsched_bridge.ports import NOT_SENT, PendingJob, StartOrder
+from cpsched_bridge.ports import NOT_SENT, Hold, PendingJob, StartOrder
 from tests.unit.bridge.adapters.pbs.scenes import NOW_S, Site
 
 STF = "19.vm"
@@ -225,6 +225,24 @@ def test_a_running_job_has_the_walltime_that_pbs_says_now() -> None:
     (run,) = [each for each in now.running if each.job.id == 0]
     assert (run.job.walltime_s, run.job.request.units) == (7200, 1)
     assert now.otherwise == {}, "it has what it asked for"
+
+
+@pytest.mark.parametrize(
+    ("status", "runs"), [("-3", False), ("-16", False), ("-22", False), ("0", True), ("-11", True), ("271", True)]
+)
+def test_a_job_that_exits_has_run_unless_its_host_refused_it(status: str, runs: bool) -> None:
+    site = Site()
+    site.seen.jobs["0.vm"] |= {"job_state": "E", "exec_vnode": "(vm[0]:ncpus=2)", "Exit_status": status}
+    found = site.backend().observe()
+    assert (0 in {each.job.id for each in found.running}) is runs
+    assert [each.hold for each in found.pending if each.label == "0"] == ([] if runs else [Hold.NONE])
+
+
+def test_a_job_that_was_refused_before_runs_once_its_host_has_taken_it_on() -> None:
+    """Its exit status is still that of the time before."""
+    site = Site()
+    site.seen.jobs["0.vm"] |= {"job_state": "R", "substate": "42", "exec_vnode": "(vm[0]:ncpus=2)", "Exit_status": "-3"}
+    assert 0 in {each.job.id for each in site.backend().observe().running}
 
 
 def test_a_running_job_that_cannot_be_read_has_an_amount_of_each_resource() -> None:
