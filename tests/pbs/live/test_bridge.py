@@ -1,5 +1,6 @@
 """The bridge in control of a queue of a real PBS server; a judge reads the server's accounting log."""
 
+import json
 import os
 import random
 import time
@@ -166,6 +167,48 @@ def test_a_job_that_shrinks_to_fit_runs_as_long_as_it_may(pbs: Pbs, bridge: Live
     (began,) = [line for line in pbs.log() if f";S;{job};" in line]
     assert "Resource_List.walltime=00:10:00" in began
     assert pbs.judge().once([job]) == []
+
+
+def test_a_job_that_shrinks_to_fit_ends_before_a_reservation_of_all_vnodes(pbs: Pbs, bridge: LiveBridge) -> None:
+    vnodes = pbs.vnodes()
+    least = min(has["ncpus"] for has in vnodes.values())
+    begin = time.localtime(time.time() + 240)
+    wanted = ["-l", f"select={len(vnodes)}:ncpus={least}", "-l", "place=vscatter:excl"]
+    id = pbs.as_user("pbs_rsub", "-R", time.strftime("%H%M.%S", begin), "-D", "60", *wanted).split()[0]
+    try:
+        until(lambda: "RESV_CONFIRMED" in run("pbs_rstat", "-F"), "the reservation stands")
+        job = pbs.submit("1:ncpus=1", 1, "-l", "min_walltime=60,max_walltime=600")
+        long = pbs.submit("1:ncpus=1", 1, "-l", "min_walltime=400,max_walltime=600")
+        until(lambda: not pbs.state(job), "it is over", 120)
+        (began,) = [line for line in pbs.log() if f";S;{job};" in line]
+        assert any(f"Resource_List.walltime=00:0{minutes}:00" in began for minutes in (1, 2, 3))
+        assert pbs.state(long) == "Q"
+    finally:
+        run("pbs_rdel", id)
+    until(lambda: not pbs.jobs(), "the other one is over, too", 120)
+    assert pbs.judge().once([job, long]) == []
+
+
+def test_where_the_server_counts_eligible_time_who_was_held_has_waited_less(pbs: Pbs, bridge: LiveBridge) -> None:
+    before = next(iter(json.loads(run("qstat", "-B", "-f", "-F", "json"))["Server"].values()))
+    vnodes = pbs.vnodes()
+    wide = f"{len(vnodes)}:ncpus={min(has['ncpus'] for has in vnodes.values())}"
+    pbs.manage("set server eligible_time_enable=True")
+    try:
+        blocker = pbs.submit(wide, 300, "-l", "place=vscatter")
+        until(lambda: pbs.state(blocker) == "R", "the vnodes are taken")
+        held = pbs.submit(wide, 1, "-l", "place=vscatter", "-h")
+        time.sleep(2)
+        other = pbs.submit(wide, 1, "-l", "place=vscatter")
+        time.sleep(12)
+        run("qrls", "-h", "u", held)
+        time.sleep(4)
+        run("qdel", blocker)
+        until(lambda: not pbs.jobs(), "all jobs are over", 120)
+        began = [line.split(";")[2] for line in pbs.log() if ";S;" in line]
+        assert began == [blocker, other, held]
+    finally:
+        pbs.manage(f"set server eligible_time_enable={before.get('eligible_time_enable', 'False')}")
 
 
 def test_a_stop_opens_the_queue_and_pbs_goes_on(pbs: Pbs, bridge: LiveBridge) -> None:
