@@ -123,8 +123,6 @@ TUNED = (
           " against the CPU time that questions take", NOT_KEPT, "2026-11-23"),
     Tuned("cpsched_bridge.watch.outlook:MOST_REDRAWN", 200, "time of an answer behind a long queue against how exactly"
           " the jobs before it are drawn", NOT_KEPT, "2026-11-23"),
-    Tuned(f"{_K}slurm:FEW_TRIES", 4, "tries of a place against computing the earliest one: the twin's speed alone",
-          "python -m tests.benchmarks.whatif", "2026-11-24"),
 )  # fmt: skip
 
 OTHERS = {
@@ -142,6 +140,7 @@ OTHERS = {
     "a unit, or a rounding": ("HOUR", "DAY_S", "_DAY_S", "CLOSE"),
     "what Slurm does, by its source (docs/twin.md)": ("GAP_S", "FIRST_WINDOW_S", "DOUBLINGS", "_MOST_INT"),
     "before anything has happened": ("LONG_AGO_S",),
+    "speed alone, by judgement: any number makes the same schedules": ("FEW_TRIES",),
 }
 """Numbers of kernels, dispatchers and predictors that nothing measured, and why they are what they are."""
 
