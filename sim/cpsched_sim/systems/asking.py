@@ -11,12 +11,19 @@ from cpsched_sim.systems.slurm import SCONTROL
 
 LIMIT_S = 120
 """How long Slurm may take to answer."""
+INTO_A_FILE = "run `{command} > nodes.txt` where Slurm is, and name that file"
 
 
-def printed(command: str = SCONTROL, environment: Mapping[str, str] | None = None, limit_s: float = LIMIT_S) -> str:
+def printed(
+    command: str = SCONTROL,
+    environment: Mapping[str, str] | None = None,
+    limit_s: float = LIMIT_S,
+    elsewhere: str = INTO_A_FILE,
+) -> str:
     """What a command of Slurm prints, with some more of an environment.
 
-    Raises `Unusable` where there is no such command, where it fails, or where it takes longer than `limit_s`.
+    Raises `Unusable` where there is no such command, with what to do `elsewhere`, where it fails, or where it takes
+    longer than `limit_s`.
     """
     try:
         done = subprocess.run(
@@ -24,8 +31,7 @@ def printed(command: str = SCONTROL, environment: Mapping[str, str] | None = Non
             env={**os.environ, **(environment or {})},
         )  # fmt: skip
     except FileNotFoundError as error:
-        hint = f"run `{command} > nodes.txt` where Slurm is, and name that file"
-        raise Unusable(f"{error.filename} is not on this machine: {hint}") from error
+        raise Unusable(f"{error.filename} is not on this machine: {elsewhere.format(command=command)}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unusable(f"{command}: {error}") from error
     if done.returncode:

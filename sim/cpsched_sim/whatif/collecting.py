@@ -70,7 +70,7 @@ class Collected:
 
 def ask_slurm(command: str) -> str:
     """What a command of Slurm prints, its times in UTC. Raises `Unusable`."""
-    return printed(command, ENVIRONMENT, LIMIT_S)
+    return printed(command, ENVIRONMENT, LIMIT_S, "collect where Slurm is, and carry the folder here")
 
 
 def collect(

@@ -240,3 +240,9 @@ def test_from_the_commands_of_a_host_to_a_report(tmp_path, monkeypatch):
     assert found["window"]["jobs"]["outages of nodes"] == 2
     assert found["twin"] == "slurm"
     assert found["cases"][0]["name"] == "easy"
+
+
+def test_where_slurm_is_not_the_folder_is_collected_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unusable, match="sacct is not on this machine: collect where Slurm is, and carry the folder"):
+        ask_slurm("sacct")
