@@ -26,7 +26,7 @@ LEFT = {
     "integration/test_crash_table.py": 3,
     "monitoring/refusing.py": 1,
     "mutants/runner.py": 1,
-    "pbs/test_crashes.py": 4,
+    "pbs/test_crashes.py": 3,
     "stores.py": 6,
     "unit/bridge/adapters/pbs/test_advising.py": 1,
     "unit/bridge/adapters/slurm/policy/test_points.py": 1,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from cpsched.compile.handles import Handle
-from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher, owners_of, rules_of
+from cpsched.dispatchers.slurm.dispatcher import owners_of, rules_of
 from cpsched.dispatchers.slurm.parameters import read_parameters
 from cpsched.kernels import nodes, slurm
 from cpsched.kernels.state import no_entries
@@ -50,7 +50,9 @@ def planned(machine, running, queue, text="bf_resolution=1", now_s=0, whole=True
 
 def nothing_counted():
     """What backfill counts, before its first pass."""
-    return plain(SlurmDispatcher()._passes)
+    e = no_entries
+    tally = slurm.Tally(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
+    return plain(slurm.Passes(slurm.NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally))
 
 
 # ---------------------------------------------------------------------------------------------- which nodes are kept
