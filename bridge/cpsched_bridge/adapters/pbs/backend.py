@@ -176,13 +176,15 @@ class PbsBackend:
                 continue
             self._ours.add(order.job.queue)
             placed = look.waiting.asked[number].placed(order.nodes)
-            outcomes.append(self._begin(number, look, placed, until_s))
-            if outcomes[-1].result == "unknown" or outcomes[-1].detail.startswith(NOT_SENT):
-                lost = outcomes[-1].detail.removeprefix(f"{NOT_SENT}: ")
+            outcome, lost = self._begin(number, look, placed, until_s)
+            outcomes.append(outcome)
         return outcomes
 
-    def _begin(self, number: int, look: Look, placed: str, until_s: float) -> Outcome:
-        """Start one job; where PBS leaves its walltime to whoever starts it, that is written first."""
+    def _begin(self, number: int, look: Look, placed: str, until_s: float) -> tuple[Outcome, str]:
+        """Start one job; where PBS leaves its walltime to whoever starts it, that is written first.
+
+        Also why PBS does not answer any more; empty where it does.
+        """
         name, sent = look.names[number], False
         try:
             if number in look.waiting.fitted:
@@ -190,11 +192,12 @@ class PbsBackend:
             sent = True
             self._tells.run(name, placed, self._within_s(until_s))
         except BackendTimeout as error:
-            words = str(error)
-            return Outcome(number, "unknown", words) if sent else Outcome(number, "refused", f"{NOT_SENT}: {words}")
+            lost = str(error)
+            outcome = Outcome(number, "unknown", lost) if sent else Outcome(number, "refused", f"{NOT_SENT}: {lost}")
+            return outcome, lost
         except BackendError as error:
-            return Outcome(number, "refused", str(error))
-        return Outcome(number, "done")
+            return Outcome(number, "refused", str(error)), ""
+        return Outcome(number, "done"), ""
 
     def _within_s(self, until_s: float) -> float:
         return min(self._programs.within_s, max(1.0, until_s - time.monotonic()))

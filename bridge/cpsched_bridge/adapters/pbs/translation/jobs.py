@@ -83,21 +83,18 @@ def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: Scene
             continue
         state = str(record.get("job_state", ""))
         if state in WAITING or _begins(record) or _is_broken(record):
-            parent = jobs.get(ids.parent_of(name) or "")
-            order.append((_waits_since(record, parent, numbers[name], scene), numbers[name], name))
-    for since_s, number, name in sorted(order):
-        record = jobs[name]
-        parent = jobs.get(ids.parent_of(name) or "")
+            array = ids.parent_of(name) or ""
+            order.append((_waits_since(record, jobs.get(array), numbers[name], scene), numbers[name], name, array))
+    for since_s, number, name, array in sorted(order):
+        record, parent = jobs[name], jobs.get(array)
         try:
-            job, asks, hold = _read(record, parent, number, scene)
+            job, asks, hold = _read(record, parent, number, since_s, scene)
         except (NotModelled, *UNREADABLE) as reason:
             if _begins(record):
                 continue  # it is seen running all the same
             words = str(reason) if isinstance(reason, NotModelled) else f"cannot be read: {reason}"
             found.left.append(_left(name, number, record, parent, words, scene))
             continue
-        job = replace(job, submit_s=since_s)
-        array = ids.parent_of(name) or ""
         if array in room:
             room[array] -= 1
             if room[array] < 0 and job.ineligible is None:
@@ -110,11 +107,11 @@ def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: Scene
     return found
 
 
-def job_of(record: Record, number: int, asks: Asked, walltime_s: int) -> Job:
-    """A record as a job that asks for this; what a user chose is kept as text."""
+def job_of(record: Record, number: int, asks: Asked, walltime_s: int, since_s: int | None = None) -> Job:
+    """A record as a job that asks for this, and has waited since then, or since it came; what a user chose is text."""
     return Job(
         id=number,
-        submit_s=_arrival(record),
+        submit_s=_arrival(record) if since_s is None else since_s,
         walltime_s=walltime_s,
         request=asks.request,
         user=owner_of(record),
@@ -146,7 +143,7 @@ def walltimes_of(record: Record, scene: Scene) -> tuple[int, ...]:
     return (most, *shorter[: MOST_WALLTIMES - 2], *shorter[MOST_WALLTIMES - 2 :][-1:])
 
 
-def _read(record: Record, parent: Record | None, number: int, scene: Scene) -> tuple[Job, Asked, Hold]:
+def _read(record: Record, parent: Record | None, number: int, since_s: int, scene: Scene) -> tuple[Job, Asked, Hold]:
     if _is_broken(record):
         raise NotModelled(f"cannot be read: {record[BROKEN]}")
     if number >= ids.STRANGE:
@@ -175,7 +172,7 @@ def _read(record: Record, parent: Record | None, number: int, scene: Scene) -> t
     else:
         walltime_s, asks = walltimes[0], asked(select, place, scene.machine, everywhere, scene.free)
         before = "fits nowhere before a reservation"
-    job = job_of(record, number, asks, walltime_s)
+    job = job_of(record, number, asks, walltime_s, since_s)
     hold, why = _hold(record, parent, queue, scene.by_hand)
     return replace(job, ineligible=before or why), asks, hold
 
