@@ -11,7 +11,8 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle.beginning import Beginning
-from cpsched_bridge.cycle.loop import Bridge, Listener
+from cpsched_bridge.cycle.loop import Bridge
+from cpsched_bridge.cycle.telling import Listener
 from cpsched_bridge.in_force import InForce
 from cpsched_bridge.ports import Backend, Observation, Pace
 from cpsched_bridge.report import CycleReport

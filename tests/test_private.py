@@ -36,7 +36,6 @@ LEFT = {
     "unit/bridge/cycle/test_apart.py": 2,
     "unit/bridge/cycle/test_commands.py": 1,
     "unit/bridge/cycle/test_loop.py": 1,
-    "unit/bridge/cycle/test_loop_endings.py": 1,
     "unit/bridge/cycle/test_storage_errors.py": 1,
     "unit/bridge/program/test_tuner.py": 4,
     "unit/bridge/store/test_database.py": 2,

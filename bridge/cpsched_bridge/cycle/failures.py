@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
 
 from cpsched.errors import FOREIGN_CHARS, DecisionFault, message_of
-from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused, WrongSetting
+from cpsched_bridge.report import CycleReport
 
 INTERNAL = "internal_error"
 """An exception that nobody expected: a bug of the bridge, of an adapter or of a listener."""
@@ -44,3 +50,26 @@ def described(error: BaseException) -> str:
 def traceback_of(error: BaseException) -> str:
     """The innermost calls of an exception's traceback for the log, at bounded length."""
     return "".join(traceback.format_exception(error, limit=-_CALLS))[:_LONGEST_TRACEBACK]
+
+
+@contextmanager
+def failing(report: CycleReport, *storage: type[Exception]) -> Iterator[None]:
+    """An exception in here fails the cycle and goes no further; those of type `storage` mean the disk.
+
+    A `WrongSetting` is raised: the bridge must not go on with it.
+    """
+    try:
+        yield
+    except WrongSetting:
+        raise
+    except Exception as error:
+        kind = STORAGE if isinstance(error, storage) else kind_of(error)
+        if kind == INTERNAL:
+            log_traceback(report, error)
+        report.fail(kind, described(error) if kind == INTERNAL else str(error))
+
+
+def log_traceback(report: CycleReport, error: Exception) -> None:
+    """Show an unexpected exception of a cycle in the log, where that takes anything."""
+    with contextlib.suppress(OSError, ValueError):
+        structlog.get_logger("bridge").error(INTERNAL, round=report.number, exception=traceback_of(error))

@@ -8,8 +8,7 @@ a cluster, a disk, a policy or a part of the bridge itself that fails makes a fa
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -21,14 +20,13 @@ from cpsched_bridge.cycle.beginning import Beginning, BeginningPatience, waited
 from cpsched_bridge.cycle.came_true import came_true
 from cpsched_bridge.cycle.checking import Checking
 from cpsched_bridge.cycle.claims import Claims
-from cpsched_bridge.cycle.commands import Commands
 from cpsched_bridge.cycle.deadline import can_interrupt
 from cpsched_bridge.cycle.deciding import Decider, require_resources
-from cpsched_bridge.cycle.failures import INTERNAL, STORAGE, described, kind_of, traceback_of
+from cpsched_bridge.cycle.failures import failing
 from cpsched_bridge.cycle.fallback import Deciders
 from cpsched_bridge.cycle.gaps import Gaps
-from cpsched_bridge.cycle.guard import Allowance, FailureWatch
-from cpsched_bridge.cycle.hand_back import hand_all_back, nothing_but_unwritten, standing_aside
+from cpsched_bridge.cycle.guard import FailureWatch
+from cpsched_bridge.cycle.hand_back import hand_all_back, nothing_but_unwritten
 from cpsched_bridge.cycle.learning import Teaching
 from cpsched_bridge.cycle.left_pins import LeftPins
 from cpsched_bridge.cycle.mode import ModeSwitch
@@ -36,35 +34,31 @@ from cpsched_bridge.cycle.pace import timed
 from cpsched_bridge.cycle.progress import CycleProgress
 from cpsched_bridge.cycle.put_off import PutOff
 from cpsched_bridge.cycle.reading import ObservationReader
-from cpsched_bridge.cycle.reconcile import Conduct, handed_back_before, reconcile
+from cpsched_bridge.cycle.reconcile import handed_back_before, reconcile
 from cpsched_bridge.cycle.rest import Rest
 from cpsched_bridge.cycle.retries import Retries
-from cpsched_bridge.cycle.snapshots import asides_of
-from cpsched_bridge.cycle.stuck import UNSETTLED, Stuck
+from cpsched_bridge.cycle.sending import OUTDATED, Sending
+from cpsched_bridge.cycle.stuck import Stuck
+from cpsched_bridge.cycle.telling import Listener, Telling
 from cpsched_bridge.cycle.tuned import Changing
-from cpsched_bridge.errors import BackendError, PolicyFailed, WrongSetting
+from cpsched_bridge.errors import BackendError, PolicyFailed
 from cpsched_bridge.in_force import InForce
 from cpsched_bridge.ports import Advisable, Backend, Observation, Pace
-from cpsched_bridge.report import IN_ORDER, OK, STOPPED, CycleReport, Happening, summed_up
+from cpsched_bridge.report import IN_ORDER, OK, STOPPED, CycleReport, Happening
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.advice_book import AdviceBook
 from cpsched_bridge.store.heartbeat import Heartbeat
 from cpsched_bridge.store.identity import claim_of
 from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
+from cpsched_bridge.store.ledger import KEPT, Entry, Ledger
 from cpsched_bridge.store.places import advice_path, take_over_file
 from cpsched_bridge.watch.systemd import Systemd
-
-Listener = Callable[[CycleReport], None]
 
 FORGET_EVERY = 1000
 """Rounds between two clean-ups of the ledger."""
 SLURMS_PACE_S = 60.0
 """Between two passes of Slurm's main loop by default: so much earlier or later is no other decision."""
-OUTDATED = "the reading is so old that another bridge may have taken over: nothing is sent"
-_NEWS = frozenset({"mode", "started", "in_force", "transport", "tuned", "tuned_back", "tuning_advises"})
-"""Events that are no trouble."""
 
 
 @dataclass(slots=True)
@@ -89,7 +83,6 @@ class Bridge:
     changing: Changing | None = None
     """Changes the policy to what the tuner wants; None: there is no tuner."""
     _round: int = field(init=False)
-    _log: structlog.stdlib.BoundLogger = field(init=False)
     _watch: FailureWatch = field(init=False)
     _mode: ModeSwitch = field(init=False)
     claims: Claims = field(init=False)
@@ -100,7 +93,6 @@ class Bridge:
     _deciders: Deciders = field(init=False)
     _progress: CycleProgress = field(init=False)
     _gaps: Gaps = field(init=False)
-    _stuck: Stuck = field(init=False)
     _checking: Checking = field(init=False)
     _adviser: Adviser | None = field(init=False)
     """None where the cluster's scheduler cannot be advised."""
@@ -108,8 +100,6 @@ class Bridge:
     _retries: Retries = field(default_factory=Retries)
     _planned: dict[int, int] = field(default_factory=dict)
     """In mode advise, the starts by the last plan."""
-    _refused: list[int] = field(default_factory=list)
-    """Jobs whose starts the cluster refused in the last cycle."""
     _heart: Heartbeat = field(init=False)
     _patience: BeginningPatience = field(default_factory=BeginningPatience)
     _has_read: bool = False
@@ -118,12 +108,11 @@ class Bridge:
     """Whether a word of the bridge before has been looked for."""
     _speaks: str = ""
     """What was last told of by what the cluster is asked."""
-    _late: list[Happening] = field(default_factory=list)
-    """Events that came after their cycle's report was sent; they go into the next report."""
+    _sending: Sending = field(init=False)
+    _telling: Telling = field(init=False)
 
     def __post_init__(self) -> None:
         self._round = max(self.journal.last_round, self.ledger.last_round())  # the journal may have been set aside
-        self._log = structlog.get_logger("bridge")
         self._watch = FailureWatch(self.settings.guard)
         self._heart = Heartbeat(self.settings.heartbeat_path)
         mine, asked = claim_of(self.settings.state_dir), take_over_file(self.settings).taken
@@ -150,10 +139,14 @@ class Bridge:
         )
         self._progress = CycleProgress()
         self._gaps = Gaps(self.settings.cycle.longest_gap * self.settings.cycle.interval_s)
-        self._stuck = Stuck(self.settings.start.stuck_s)
         self._checking = Checking(self.backend, self.settings.cycle.checks_every_s, self.pace.monotonic_s())
         self._checking.mode = self.settings.mode
         self._adviser = self._made_adviser()
+        self._sending = Sending(
+            self.backend, self.ledger, self.claims, self._retries, self._progress, self.pace, self.settings
+        )
+        stuck = Stuck(self.settings.start.stuck_s)
+        self._telling = Telling(self.journal, self.ledger, self._heart, stuck, self.pace)
 
     def _made_adviser(self) -> Adviser | None:
         """In shadow mode nobody is advised, and nothing is taken back."""
@@ -172,11 +165,12 @@ class Bridge:
 
         A beginning that takes longer than held jobs may wait goes on beside the cycles, which decide nothing meanwhile.
         """
+        log = structlog.get_logger("bridge")
         if not can_interrupt():
-            self._log.warning("no_decision_deadline", detail="not in the main thread: decide_timeout_s has no effect")
-        self._late += self._former()
+            log.warning("no_decision_deadline", detail="not in the main thread: decide_timeout_s has no effect")
+        self._telling.late += self._telling.former()
         if self.in_force.rows:
-            self._late.append(Happening("in_force", self.in_force.in_words()))
+            self._telling.late.append(Happening("in_force", self.in_force.in_words()))
         try:
             going_on = waited(self.beginning, self.pace, self._meanwhile)
             if going_on:
@@ -189,7 +183,7 @@ class Bridge:
                 going_on = self.rest.wait_until(due_s)
         except BaseException:
             for problem in self.stop():
-                self._log.error("still_held", detail=problem)
+                log.error("still_held", detail=problem)
             raise
         return self.stop()
 
@@ -215,22 +209,6 @@ class Bridge:
         """Whether another bridge is in control by this reading: it may have taken over since the last cycle."""
         return self.claims.rival_of(seen.claim, self.pace.monotonic_s()) is not None
 
-    def _former(self) -> list[Happening]:
-        """What the journal tells of the bridge before this one."""
-        try:
-            sign = self.journal.last_sign()
-        except Exception as error:
-            return [Happening("started", f"the journal does not tell what was before: {described(error)}")]
-        if sign is None:
-            return [Happening("started", "nothing is known of a bridge before this one")]
-        ago = f"{max(0.0, self.pace.unix_s() - sign.at_unix_s):.0f} s ago"
-        if sign.kind == STOPPED:
-            return [Happening("started", f"the bridge before stopped {ago}: {sign.detail}")]
-        return [
-            Happening("unclean_stop", f"the bridge before was killed or died: its last sign is from {ago}"),
-            Happening("started", "after an unclean stop"),
-        ]
-
     def cycle(self) -> CycleReport:
         """One cycle. What goes wrong in it is in the report; only a `WrongSetting` of the first reading is raised."""
         self._round += 1
@@ -238,36 +216,25 @@ class Bridge:
         if doing:
             self._patience.note(doing, self.pace.monotonic_s())
         report = CycleReport(
-            self._round, self._mode.present(), self.pace.unix_s(), waits_for=doing, happenings=self._late
+            self._round, self._mode.present(), self.pace.unix_s(), waits_for=doing, happenings=self._telling.taken()
         )
-        self._late = []
         self.rest.begin()
         self._gaps.note(self.pace.monotonic_s(), report)
-        with self._failing(report):
+        with failing(report):
             if self.changing is not None and not doing:
                 self.in_force = self.changing.look(self.policy, self.in_force, report)
-        with self._failing(report):
+        with failing(report):
             self._work(report)
             self._checking.note(self.pace.monotonic_s(), report)
-        with self._failing(report, OSError):
+        with failing(report, OSError):
             self._stand_down_if_needed(report)
         self.rest.note_load(report)
-        self._finish(report)
+        self._telling.write_down(report, self.in_force)
+        with failing(report):
+            self.beginning.tell(report.waits_for)
+        self._telling.tell(report, self.listeners)
         self.rest.note(report.result == OK)
         return report
-
-    @contextmanager
-    def _failing(self, report: CycleReport, *storage: type[Exception]) -> Iterator[None]:
-        """An exception in here fails the cycle and goes no further; those of type `storage` mean the disk."""
-        try:
-            yield
-        except WrongSetting:
-            raise
-        except Exception as error:
-            kind = STORAGE if isinstance(error, storage) else kind_of(error)
-            if kind == INTERNAL:
-                self._log_traceback(report, error)
-            report.fail(kind, described(error) if kind == INTERNAL else str(error))
 
     # ----------------------------------------------------------------------------------------- the work of a cycle
 
@@ -284,10 +251,10 @@ class Bridge:
             self._reconcile(seen, report)
             seen = report.observation = self._put_off.applied(seen, self.ledger.by_id)
             report.put_off = self._put_off.jobs
-        entries = self._take_off_pins(seen, report)
+        entries = self._sending.take_off_pins(seen, report)
         self._decide(seen, entries, report)
         with timed(report, "apply", self.pace):
-            self._apply(seen, report)
+            self._sending.apply(seen, report)
             self._advise(report)
 
     def _note_otherwise(self, report: CycleReport) -> None:
@@ -332,14 +299,14 @@ class Bridge:
         """Bring the ledger up to what was seen; shadow mode has nothing in its ledger."""
         if report.mode == "shadow":
             return
-        transitions = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._conduct(report))
+        transitions = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._sending.conduct(report))
         self.ledger.record(transitions, report.number)
         if report.number % FORGET_EVERY == 0:
             self.ledger.forget(seen.now_s - int(self.settings.journal.keep_jobs_days * 86400))
         now_s = self.pace.monotonic_s()
         self._progress.note(transitions, now_s, report)
-        starts = came_true(transitions, self._refused, seen)
-        self._refused = []
+        starts = came_true(transitions, self._sending.refused, seen)
+        self._sending.refused = []
         self._watch.saw(seen)
         self._watch.started(now_s, starts)
         report.happenings += self._put_off.note(seen, transitions, starts.failed)
@@ -347,22 +314,6 @@ class Bridge:
             given_up = self._put_off.leave(seen, self.ledger.by_id, self.settings.start.max_failures)
             self.ledger.record(given_up, report.number)
             self._progress.note(given_up, now_s, report)
-
-    def _take_off_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, Entry]:
-        """Undo pins of starts that did not happen, and of jobs requeued or held since, before a decision.
-
-        A decision may take long.
-
-        A job that waits with a pin is lost if its node leaves the cluster. Returns the ledger as it was before: such
-        a job is decided on when a reading shows it without.
-        """
-        entries = self.ledger.by_id
-        unsettled = [*self.ledger.entries(*UNSETTLED), *self.ledger.left_pinned()]
-        if report.mode != "shadow" and any(entry.pinned for entry in unsettled):
-            entries = dict(entries)
-            with timed(report, "apply", self.pace):
-                self._send_intents(seen, report, Allowance(self.settings.cycle.max_commands // 2), pins_only=True)
-        return entries
 
     def _decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
         """Teach and ask the policy; what it does wrong must not take the held jobs along."""
@@ -380,31 +331,6 @@ class Bridge:
                     self._planned = report.decision.plan_by_job(report.snapshot)
         self._patience.note(report.waits_for, self.pace.monotonic_s())
 
-    def _apply(self, seen: Observation, report: CycleReport) -> None:
-        """Send what the ledger intends, then the starts, within one cycle's allowance; nothing in shadow mode."""
-        if report.mode == "shadow":
-            return
-        self._stand_aside(report)
-        most = self.settings.cycle.max_commands
-        kept_for_starts = min(len(report.starts), most // 2) if report.mode == "control" else 0
-        allowance = Allowance(most - len(report.outcomes) - kept_for_starts)
-        commands = self._send_intents(seen, report, allowance)
-        if commands is None:
-            return
-        allowance.left += kept_for_starts
-        if report.mode == "control" and report.starts:
-            jobs = {job.id: job for job in report.waiting}
-            wanted = [(jobs[id], placement) for id, placement in report.starts.items()]
-            chosen = allowance.take(wanted, lambda start: start[0].user)
-            self._progress.decided((job.id for job, _ in chosen), self.pace.monotonic_s())
-            self._refused = commands.start(chosen, seen.cluster, seen.now_s, report)
-
-    def _stand_aside(self, report: CycleReport) -> None:
-        """Where no bridge is in control, let the cluster's own scheduler start what comes."""
-        if report.mode != "control" and report.rival is None:
-            for problem in standing_aside(self.backend):
-                report.tell("still_held", problem)
-
     def _advise(self, report: CycleReport) -> None:
         """In mode advise, tell the cluster the order of the plan; in other modes, take back what was told."""
         adviser = self._adviser
@@ -421,24 +347,6 @@ class Bridge:
             report.fail("outdated", OUTDATED)
         else:
             adviser.work(report, self.pace.monotonic_s())
-
-    def _send_intents(
-        self, seen: Observation, report: CycleReport, allowance: Allowance, pins_only: bool = False
-    ) -> Commands | None:
-        """Send what the ledger intends; None, and nothing sent, where the reading is too old for that."""
-        if self.claims.outdated(self.pace.monotonic_s()):
-            report.fail("outdated", OUTDATED)
-            return None
-        commands = Commands(self.backend, self.ledger, self._conduct(report), self._retries)
-        users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
-        commands.send_intents(users, allowance, seen.now_s, report, pins_only)
-        return commands
-
-    def _conduct(self, report: CycleReport) -> Conduct:
-        start = self.settings.start
-        beside = report.rival is not None
-        apart = not self.backend.starts_in_one_change
-        return Conduct(report.mode == "control", start.adopt, start.timeout_s, start.max_failures, beside, apart)
 
     # ------------------------------------------------------------------------------------------------ mode and doubt
 
@@ -476,63 +384,5 @@ class Bridge:
         if self.settings.mode != "shadow":
             report = CycleReport(self._round, self._mode.present(), self.pace.unix_s())
             most = self.settings.cycle.max_commands
-            self._left_pins.look(self.pace.monotonic_s(), self._conduct(report), most, report)
-            self._late += report.happenings
-
-    # ------------------------------------------------------------------------------------------ the end of a cycle
-
-    def _finish(self, report: CycleReport) -> None:
-        """Write the round down, beat, and tell the listeners; each of these whatever became of the others."""
-        with self._failing(report), timed(report, "journal", self.pace):
-            counts = self.ledger.counts()
-            report.starting = counts[State.STARTING]
-            report.kept = sum(counts[state] for state in KEPT)
-            self._stuck.note(self.ledger.entries(*UNSETTLED), self.pace.monotonic_s(), report)
-            self._write(report)
-        with self._failing(report):
-            self.ledger.keep_file()
-        mishaps = [*self.ledger.mishaps, *self.journal.mishaps]
-        report.happenings = summed_up([*report.happenings, *mishaps])
-        with self._failing(report):
-            self.journal.write_events(report.at_unix_s, report.number, report.happenings)
-            for file in (self.ledger, self.journal):  # told until they are written down
-                file.mishaps = [mishap for mishap in file.mishaps if mishap not in mishaps]
-        if report.result == OK:
-            with self._failing(report, OSError):
-                self._heart.beat(self.pace.monotonic_s())
-        with self._failing(report):
-            self.beginning.tell(report.waits_for)
-        self._say(report)
-        for listener in self.listeners:
-            self._listen(listener, report)
-
-    def _write(self, report: CycleReport) -> None:
-        if report.snapshot is not None and report.observation is not None:
-            spec = self.in_force.fallback if report.fallback else self.in_force.policy
-            assert spec is not None, "a fallback that decides has a spec"
-            self.journal.write_round(report, spec)
-            waiting = frozenset(job.id for job in report.waiting)
-            asides = asides_of(report.observation, waiting, self.ledger.by_id, report.limited, report.put_off)
-            self.journal.write_asides(asides)
-
-    def _listen(self, listener: Listener, report: CycleReport) -> None:
-        """Tell one listener. Its failure fails the cycle, and is told with the next one: this one is told already."""
-        try:
-            listener(report)
-        except Exception as error:
-            self._log_traceback(report, error)
-            report.result = INTERNAL
-            self._late.append(Happening(INTERNAL, f"listener: {described(error)}"))
-
-    def _say(self, report: CycleReport) -> None:
-        with contextlib.suppress(OSError, ValueError):  # standard error is full or closed: journal and metrics tell
-            for happening in report.happenings:
-                say = self._log.info if happening.kind in _NEWS else self._log.warning
-                job = None if happening.job_id is None else self.ledger.name_of(happening.job_id)
-                say(happening.kind, round=report.number, job=job, detail=happening.detail)
-            if report.starts and report.mode == "control":
-                self._log.info("starts", round=report.number, jobs=len(report.starts), waiting=len(report.waiting))
-
-    def _log_traceback(self, report: CycleReport, error: Exception) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self._log.error(INTERNAL, round=report.number, exception=traceback_of(error))
+            self._left_pins.look(self.pace.monotonic_s(), self._sending.conduct(report), most, report)
+            self._telling.late += report.happenings

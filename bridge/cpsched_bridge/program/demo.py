@@ -27,7 +27,8 @@ from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import AcceleratedPace, EventPace, StandingClock
 from cpsched_bridge.adapters.mock.morning import loaded_morning
 from cpsched_bridge.adapters.mock.site import MockCluster
-from cpsched_bridge.cycle.loop import Bridge, Listener
+from cpsched_bridge.cycle.loop import Bridge
+from cpsched_bridge.cycle.telling import Listener
 from cpsched_bridge.errors import AddressTaken
 from cpsched_bridge.in_force import InForce
 from cpsched_bridge.program.assembly import policy_of

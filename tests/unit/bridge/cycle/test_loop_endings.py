@@ -287,7 +287,7 @@ def test_a_cycle_that_fails_before_it_decides_tells_that_and_nothing_else(bridge
     assert list(bridge.journal.numbers()) == []
 
 
-def test_a_log_that_takes_nothing_costs_no_cycle(tmp_path):
+def test_a_log_that_takes_nothing_costs_no_cycle(tmp_path, monkeypatch):
     """Standard error is closed, or its disk is full."""
 
     class Silent:
@@ -295,7 +295,7 @@ def test_a_log_that_takes_nothing_costs_no_cycle(tmp_path):
             raise OSError("no space left on device")
 
     bridge = a_bridge(tmp_path, blocked())
-    bridge._log = Silent()
+    monkeypatch.setattr(structlog, "get_logger", lambda name: Silent())
     assert bridge.cycle().result == "ok"
     bridge.backend.faults["observe"] = [lambda work: 1 / 0]
     assert bridge.cycle().result == "internal_error"

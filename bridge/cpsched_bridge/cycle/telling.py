@@ -1,0 +1,116 @@
+"""The end of a cycle: its round and events are written down, the log and the listeners are told.
+
+Each of these happens whatever became of the others: a full disk keeps no listener from being told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from cpsched_bridge.cycle.failures import INTERNAL, described, failing, log_traceback
+from cpsched_bridge.cycle.pace import timed
+from cpsched_bridge.cycle.snapshots import asides_of
+from cpsched_bridge.cycle.stuck import UNSETTLED, Stuck
+from cpsched_bridge.in_force import InForce
+from cpsched_bridge.ports import Pace
+from cpsched_bridge.report import OK, STOPPED, CycleReport, Happening, summed_up
+from cpsched_bridge.store.heartbeat import Heartbeat
+from cpsched_bridge.store.journal import Journal
+from cpsched_bridge.store.ledger import KEPT, Ledger, State
+
+Listener = Callable[[CycleReport], None]
+
+_NEWS = frozenset({"mode", "started", "in_force", "transport", "tuned", "tuned_back", "tuning_advises"})
+"""Events that are no trouble."""
+
+
+@dataclass(slots=True)
+class Telling:
+    """Writes cycles down and tells of them."""
+
+    journal: Journal
+    ledger: Ledger
+    heart: Heartbeat
+    stuck: Stuck
+    pace: Pace
+    late: list[Happening] = field(default_factory=list)
+    """Events that came after their cycle's report was sent; they go into the next report."""
+
+    def taken(self) -> list[Happening]:
+        """The late events, which are then told."""
+        late, self.late = self.late, []
+        return late
+
+    def former(self) -> list[Happening]:
+        """What the journal tells of the bridge before this one."""
+        try:
+            sign = self.journal.last_sign()
+        except Exception as error:
+            return [Happening("started", f"the journal does not tell what was before: {described(error)}")]
+        if sign is None:
+            return [Happening("started", "nothing is known of a bridge before this one")]
+        ago = f"{max(0.0, self.pace.unix_s() - sign.at_unix_s):.0f} s ago"
+        if sign.kind == STOPPED:
+            return [Happening("started", f"the bridge before stopped {ago}: {sign.detail}")]
+        return [
+            Happening("unclean_stop", f"the bridge before was killed or died: its last sign is from {ago}"),
+            Happening("started", "after an unclean stop"),
+        ]
+
+    def write_down(self, report: CycleReport, in_force: InForce) -> None:
+        """Write the round and its events, and beat where nothing failed."""
+        with failing(report), timed(report, "journal", self.pace):
+            counts = self.ledger.counts()
+            report.starting = counts[State.STARTING]
+            report.kept = sum(counts[state] for state in KEPT)
+            self.stuck.note(self.ledger.entries(*UNSETTLED), self.pace.monotonic_s(), report)
+            self._write(report, in_force)
+        with failing(report):
+            self.ledger.keep_file()
+        mishaps = [*self.ledger.mishaps, *self.journal.mishaps]
+        report.happenings = summed_up([*report.happenings, *mishaps])
+        with failing(report):
+            self.journal.write_events(report.at_unix_s, report.number, report.happenings)
+            for file in (self.ledger, self.journal):  # told until they are written down
+                file.mishaps = [mishap for mishap in file.mishaps if mishap not in mishaps]
+        if report.result == OK:
+            with failing(report, OSError):
+                self.heart.beat(self.pace.monotonic_s())
+
+    def tell(self, report: CycleReport, listeners: Sequence[Listener]) -> None:
+        """Tell the log and the listeners of a cycle that is written down."""
+        self._say(report)
+        for listener in listeners:
+            self._listen(listener, report)
+
+    def _write(self, report: CycleReport, in_force: InForce) -> None:
+        if report.snapshot is not None and report.observation is not None:
+            spec = in_force.fallback if report.fallback else in_force.policy
+            assert spec is not None, "a fallback that decides has a spec"
+            self.journal.write_round(report, spec)
+            waiting = frozenset(job.id for job in report.waiting)
+            asides = asides_of(report.observation, waiting, self.ledger.by_id, report.limited, report.put_off)
+            self.journal.write_asides(asides)
+
+    def _listen(self, listener: Listener, report: CycleReport) -> None:
+        """Tell one listener. Its failure fails the cycle, and is told with the next one: this one is told already."""
+        try:
+            listener(report)
+        except Exception as error:
+            log_traceback(report, error)
+            report.result = INTERNAL
+            self.late.append(Happening(INTERNAL, f"listener: {described(error)}"))
+
+    def _say(self, report: CycleReport) -> None:
+        log = structlog.get_logger("bridge")
+        with contextlib.suppress(OSError, ValueError):  # standard error is full or closed: journal and metrics tell
+            for happening in report.happenings:
+                say = log.info if happening.kind in _NEWS else log.warning
+                job = None if happening.job_id is None else self.ledger.name_of(happening.job_id)
+                say(happening.kind, round=report.number, job=job, detail=happening.detail)
+            if report.starts and report.mode == "control":
+                log.info("starts", round=report.number, jobs=len(report.starts), waiting=len(report.waiting))
