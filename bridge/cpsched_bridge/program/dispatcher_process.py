@@ -17,13 +17,18 @@ from typing import Any
 from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import METHODS, what_happened
-from cpsched.model import Cluster, Job, JobTable, Snapshot
+from cpsched.model import Cluster, IntArray, Job, JobTable, Snapshot
 from cpsched.model.table import Places, fixed_view
 from cpsched.whereabouts import place_of
 from cpsched_bridge.children import begin
 from cpsched_bridge.cycle.apart import Begins, Doing, Lessons, Question, Reply
 from cpsched_sim import compiling
 from cpsched_sim.files import read_json
+
+
+def writable(array: IntArray) -> IntArray:
+    """The array, or a copy that kernels may write: Python 3.14 sends read-only arrays so that they stay read-only."""
+    return array if array.flags.writeable else array.copy()
 
 
 class Rounds:
@@ -41,8 +46,9 @@ class Rounds:
         known = self._jobs | {job.id: job for job in question.jobs}
         jobs = [known[id] for id in question.ids.tolist()]
         self._jobs = {job.id: job for job in jobs}
-        node, units = question.places
-        table = JobTable(jobs=jobs, places=Places(len(node), node, units), **question.columns)
+        node, units = map(writable, question.places)
+        columns = {name: writable(column) for name, column in question.columns.items()}
+        table = JobTable(jobs=jobs, places=Places(len(node), node, units), **columns)
         return Snapshot(
             question.now_s,
             self._cluster,

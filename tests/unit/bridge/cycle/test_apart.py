@@ -1,12 +1,16 @@
 """A dispatcher in a process of its own: same decisions, and nothing that it does there reaches the bridge."""
 
 import os
+import pickle
 import signal
 import time
+from functools import partial
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.dispatchers.lookahead.dispatcher import Lookahead
 from cpsched.errors import DecisionFault
 from cpsched.model import EndedJob
 from cpsched.policy import Policy
@@ -44,6 +48,16 @@ def same(one, other, snapshot):
     return one.starts_by_job(snapshot) == other.starts_by_job(snapshot) and (
         one.plan_by_job(snapshot) == other.plan_by_job(snapshot) and one.waits == other.waits
     )
+
+
+@pytest.mark.parametrize("protocol", [pickle.DEFAULT_PROTOCOL, 5])
+@pytest.mark.parametrize(("words", "here"), [("easy", EasyDispatcher), ("lookahead", Lookahead)])
+def test_what_is_sent_is_decided_on_whichever_way_python_pickles_it(apart, mocker, protocol, words, here):
+    """Read-only arrays come out of protocol 5, the default since Python 3.14, as read-only ones."""
+    scene = a_scene(9, running=[a_running(a_job(90, 1, 4, 50), ((0, 1),), start_s=0)])
+    there = apart(words)
+    mocker.patch.object(ForkingPickler, "dumps", partial(ForkingPickler.dumps, protocol=protocol))
+    assert same(there.decide(scene), here().decide(scene), scene)
 
 
 def test_it_decides_as_it_would_here_while_jobs_come_change_and_go(apart):
