@@ -71,8 +71,10 @@ class Tails(Lookahead):
       reservation.
     - `gather`: to W in ageing so many times the time is added that it takes until the job could start if it went before
       all others, by expected ends of running jobs and processors alone: wide jobs age early enough to gather theirs.
+    - `first`: a job that takes at least this share of the machine goes before all others once its virtual start has
+      passed by more than `late` L; of several such jobs the one that started there first, and only `count` of them.
 
-    0 switches each of `wide`, `arrival`, `promise`, `drain` and `gather` off.
+    0 switches each of `wide`, `arrival`, `promise`, `drain`, `gather` and `first` off.
     """
 
     def __init__(
@@ -86,6 +88,9 @@ class Tails(Lookahead):
         of: float = 0.0,
         drain: float = 0.0,
         gather: float = 0.0,
+        first: float = 0.0,
+        late: float = 0.0,
+        count: int = 1,
         seed: int = 0,
     ) -> None:
         shares = {
@@ -96,17 +101,21 @@ class Tails(Lookahead):
             "of": of,
             "drain": drain,
             "gather": gather,
+            "first": first,
+            "late": late,
         }
         for name, value in shares.items():
             require(value >= 0, name, value, "must not be negative")
         require(by > 0, "by", by, "must be positive")
         require(power > 0, "power", power, "must be positive")
+        require(count > 0, "count", count, "must be positive")
         super().__init__("default", seed=seed)
         self._row = replace(self._row, aged_by=by, ageing_power=power)
         self._objective = self._row.compiled()
         self._overdue_s = self._search.settings.overdue_s
         self.wide, self.arrival, self.come, self.promise, self.of = wide, arrival, come, promise, of
         self.drain, self.gather = drain, gather
+        self.first, self.late, self.count = first, late, count
         self._history = self.lateness = Late()
         self.longest_s = self.been_s = 0.0
         """The longest wait under `easy` with what is to come, and of those that have started there."""
@@ -154,4 +163,10 @@ class Tails(Lookahead):
         if self.promise:
             longest_s = max(LEAST_AGED_S, self.with_share_to_come(self.of))
             factors[(self.lateness.late_s > 0) & (waited_s > self.promise * longest_s)] *= FIRST
+        if self.first:
+            machine, late_s = int(snapshot.cluster.capacity[:, 0].sum()), self.lateness.late_s
+            concerned = (processors >= self.first * machine) & (late_s > self.late * self.longest_s)
+            by_virtual_start = np.argsort(-late_s[concerned], kind="stable")[: self.count]
+            for rank, at in enumerate(np.flatnonzero(concerned)[by_virtual_start]):
+                factors[at] *= FIRST * 2.0 ** (self.count - 1 - rank)
         return factors

@@ -89,6 +89,30 @@ def test_a_job_that_easy_had_started_goes_first_after_the_longest_wait():
     assert decided(Seen(promise=0.01)).factors.tolist() == [1.0, 1.0]
 
 
+def late_by(*wide, **settings):
+    """At 0 and at 10 `easy` starts jobs of so many processors, each of which really waits for another one until 100."""
+    seen, jobs = Seen(**settings), [a_job(i, 1, (r,), 100, submit_s=10 * (i - 1)) for i, r in enumerate(wide, start=1)]
+    elsewhere = a_running(a_job(9, 1, (100,), 1000), ((0, 1),), 0)
+    seen.decide(a_snapshot(POOL, jobs[:1], now_s=0))
+    seen.decide(a_snapshot(POOL, jobs, now_s=10))
+    seen.decide(a_snapshot(POOL, jobs, [elsewhere], now_s=100))
+    return seen.factors.tolist()
+
+
+def test_wide_jobs_go_first_by_their_virtual_starts():
+    assert late_by(40, 50, first=0.4) == [FIRST, 1.0]
+    assert late_by(40, 50, first=0.5) == [1.0, FIRST]
+    assert late_by(40, 50, first=0.4, count=2) == [2 * FIRST, FIRST]
+    assert late_by(40, 50, first=0.6) == [1.0, 1.0]
+    assert late_by(40, 50) == [1.0, 1.0]
+
+
+def test_wide_jobs_go_first_only_once_they_are_late_enough():
+    """They are late by 100 and 90 s, and the longest wait under `easy` is 105 s with what is to come."""
+    assert late_by(40, 50, first=0.4, late=0.94) == [FIRST, 1.0]
+    assert late_by(40, 50, first=0.4, late=0.96) == [1.0, 1.0]
+
+
 def a_half_free(now_s=50):
     """Sixty processors run until 200 by walltime, and until 100 as is expected."""
     running = [a_running(a_job(8, 1, (60,), 200), ((0, 1),), 0)]
