@@ -162,9 +162,9 @@ class _WindowReplay(Replay):
             state.state.fault = state.try_apply(starts)
             if state.state.fault >= 0:
                 return FAULTY
-        if self.to_begin and pause == events.PAUSE_WHERE_NEEDED:
-            pause = PAUSE_ALWAYS
         while True:
+            if self.to_begin and pause == events.PAUSE_WHERE_NEEDED:
+                pause = PAUSE_ALWAYS
             limit_s = self.calendar[0][0] if self.calendar else NEVER - 1
             found = events.advance(state.state, pause, limit_s - 1)
             if found != NOTHING_LEFT or not self.calendar:

@@ -59,6 +59,19 @@ def test_a_job_of_a_reservation_comes_first_and_waits_where_there_is_no_room(tmp
     assert replay_window(window, Setup(Case.parse("easy").spec).build()).late_fixed == 1
 
 
+def test_a_job_of_a_reservation_begins_in_its_second_also_where_nobody_waits(tmp_path):
+    lines = [a_line(1, 0, 500, 1500, Reservation="r", **WHOLE), a_line(2, 900, 1500, 1600), a_line(3, 2, 2, 300)]
+    window = a_window(tmp_path, lines)
+    found = replay_window(window, Setup(Case.parse("easy").spec).build())
+    assert replayed(window, "easy") == {1: (500, 1500), 3: (2, 300), 2: (1500, 1600)}
+    assert found.late_fixed == 0
+
+
+def test_the_last_of_a_reservation_begins_though_nothing_else_is_left_to_happen(tmp_path):
+    window = a_window(tmp_path, [a_line(1, 0, 10, 700, Reservation="r", **WHOLE), a_line(2, 0, 0, 100)])
+    assert replayed(window, "easy") == {2: (0, 100), 1: (100, 700)}
+
+
 def test_who_reacts_comes_as_long_after_the_end_of_the_job_before(tmp_path):
     lines = [
         a_line(1, 0, 0, 100, User="bob", Timelimit="00:02:00", **WHOLE),
