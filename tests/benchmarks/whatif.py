@@ -3,7 +3,7 @@
 `python -m tests.benchmarks.whatif [TRACE]...`: the tables of docs/studies/whatif-fidelity.md. Each trace is replayed
 "as was", with Slurm's default parameters, on the system that `cpsched whatif` takes or guesses.
 `--jobs 100000` measures time and memory at made-up accounting of that many jobs instead; with `--most-s 600` each
-replay ends after so many CPU seconds, and how far it came is told.
+replay ends after so many CPU seconds, and how far it came is told; with `--days 1` they come within a day.
 """
 
 from __future__ import annotations
@@ -123,11 +123,11 @@ def within(most_s: float) -> Progress:
     return told
 
 
-def measured(count: int, text: str, most_s: float) -> Iterator[str]:
+def measured(count: int, text: str, most_s: float, days: float) -> Iterator[str]:
     """Time and memory of reading, and of one replay, at made-up accounting."""
     with tempfile.TemporaryDirectory() as folder:
         jobs, system = Path(folder) / "jobs.txt", Path(folder) / "system.yaml"
-        made_up(jobs, count)
+        made_up(jobs, count, days)
         system.write_text(SYSTEM)
         began = time.process_time()
         window, _ = read(jobs, str(system), Span(), True, None, PLAIN, None)
@@ -135,7 +135,9 @@ def measured(count: int, text: str, most_s: float) -> Iterator[str]:
         for each in filter(None, text.split(",")):
             began = time.process_time()
             try:
-                replayed = replay_window(window, Setup(Case.parse(each).spec).build(window.jobs), False, within(most_s))
+                case = Case.parse(each)
+                policy = Setup(case.spec).build(window.jobs)
+                replayed = replay_window(window, policy, False, within(most_s), case.pace)
             except Enough as enough:
                 yield f"  {each}: {enough}, {_peak_mb():,} MB"
                 continue
@@ -154,9 +156,10 @@ if __name__ == "__main__":
     parser.add_argument("traces", nargs="*", default=[])
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--with", dest="cases", default="slurm,easy,lookahead")
+    parser.add_argument("--days", type=float, default=30.0)
     parser.add_argument("--most-s", type=float, default=float("inf"))
     asked = parser.parse_args()
-    told = measured(asked.jobs, asked.cases, asked.most_s) if asked.jobs else (
+    told = measured(asked.jobs, asked.cases, asked.most_s, asked.days) if asked.jobs else (
         line for name in asked.traces or FILES for line in rows(name))  # fmt: skip
     for line in told:
         print(line, flush=True)

@@ -110,7 +110,7 @@ def whatif(
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.views import progress_bar
     from cpsched_sim.whatif import answers
-    from cpsched_sim.whatif.cases import TWIN, Case, cases_of, with_config
+    from cpsched_sim.whatif.cases import TWIN, Case, beside_site, cases_of, with_config
     from cpsched_sim.whatif.findings import Plan, find
     from cpsched_sim.whatif.folder import Folder
     from cpsched_sim.whatif.letter import short
@@ -132,12 +132,14 @@ def whatif(
         require(name not in changes or needs in changes, f"--{name}", changes.get(name), f"belongs to --{needs}")
     cases = cases_of(with_ or (), set_ or (), changes, str(with_policy) if with_policy else None)
     cases = [with_config(case, config) for case in cases]
-    plan = Plan(with_config(Case.parse(TWIN), config), cases, seeds, sessions, anyway)
     dialect = dialect_of(columns, zone, arrival)
     answers.check_new(out, resume)
     with patience(decide_timeout):
         site = load_policy(policy) if policy is not None else folder.policy() if folder is not None else None
         window, digests = answers.read(source, system, span, lenient, format, dialect, site, earlier)
+    if window.site is not None:
+        cases = [beside_site(case) for case in cases]
+    plan = Plan(with_config(Case.parse(TWIN), config), cases, seeds, sessions, anyway)
     for note in answers.warnings(window):
         say("note", note)
     if window.guessed:

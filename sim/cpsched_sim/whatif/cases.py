@@ -6,8 +6,10 @@
     slurm add-nodes=20 like=cpu16-62g
     slurm remove-partition=old into=main
     lookahead walltimes=0.5
+    control interval=10 lag=2
 
 What changes the site stands beside the settings of dispatcher and predictor; without a dispatcher it is Slurm's own.
+`advise` and `control` are the bridge's modes: a dispatcher at the bridge's own pace.
 """
 
 from __future__ import annotations
@@ -26,22 +28,44 @@ from cpsched_sim.oracle import SIMULATED
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.systems.system import SystemFile
 from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.whatif.pace import BRIDGE_INTERVAL_S, BRIDGE_LAG_S, INTERVAL, LAG, Pace
 from cpsched_sim.whatif.window import Window, on_system
 
 TWIN = "slurm"
-ALSO_CALLED = {"advise": "advised", "control": "lookahead"}
-"""The bridge's modes, and the dispatchers that stand for them."""
-CHANGES = ("add-nodes", "like", "remove-partition", "into", "walltimes", "policy")
-SEARCH_SEEDS, PARAMETERS = "seed", "scheduler_parameters"
+BY_SLURM = (TWIN, "advised")
+"""The dispatchers under which Slurm starts the jobs."""
+CHANGES = ("add-nodes", "like", "remove-partition", "into", "walltimes", "policy", INTERVAL, LAG)
+SEARCH_SEEDS, PARAMETERS, SITE_WEIGHT = "seed", "scheduler_parameters", "site_weight"
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A mode of the bridge: the dispatcher that stands for it, and what holds there unless a case says otherwise.
+
+    `beside_a_site` are the settings that the bridge adds on a Slurm whose priorities it knows.
+    """
+
+    dispatcher: str
+    settings: Mapping[str, str]
+    pace: Mapping[str, str]
+    beside_a_site: Mapping[str, str]
+
+
+MODES = {
+    "advise": Mode("advised", {"every_s": "30"}, {}, {SITE_WEIGHT: "1"}),
+    "control": Mode("lookahead", {}, {INTERVAL: f"{BRIDGE_INTERVAL_S}", LAG: f"{BRIDGE_LAG_S}"}, {SITE_WEIGHT: "1"}),
+}
+"""What the bridge does by default: `advise.every_s`, `cycle.interval_s`, and how late its starts were on a live one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing that is replayed. `changes` are texts by the names above."""
+    """One thing that is replayed. `changes` are texts by the names above; `mode` is one of `MODES`, or "" for none."""
 
     name: str
     spec: PolicySpec
     changes: Mapping[str, str] = field(default_factory=dict)
+    mode: str = ""
 
     @classmethod
     def parse(cls, text: str, twin: str = TWIN) -> Case:
@@ -58,7 +82,10 @@ class Case:
                 require(bool(value), name, value, "must have a value")
                 changes[name] = value
             else:
-                rest.append(ALSO_CALLED.get(word, word) if not rest else word)
+                rest.append(word)
+        mode = rest[0] if rest and rest[0] in MODES else ""
+        if mode:
+            rest[0] = MODES[mode].dispatcher
         named = bool(rest) and "=" not in rest[0]
         spelled = " ".join(shlex.quote(word) for word in rest)
         try:
@@ -66,9 +93,27 @@ class Case:
         except UnknownName as error:
             _check_spelling(error)
             raise
+        if mode:
+            spec = _with_settings(spec, MODES[mode].settings)
         read_parameters(spec.dispatcher_settings.get(PARAMETERS, ""))
-        _check(changes)
-        return cls(" ".join(text.split()), spec, changes)
+        _check(changes, spec)
+        return cls(" ".join(text.split()), spec, changes, mode)
+
+    @property
+    def pace(self) -> Pace:
+        """How fast whoever decides is: as the case says, else as its mode has it."""
+        return Pace.of({**self._assumed, **self.changes})
+
+    @property
+    def pace_in_words(self) -> str:
+        """The pace as a reader is told it, and what of it nobody has told us."""
+        by = {INTERVAL: "the bridge's default", LAG: "what a live bridge took beyond Slurm"}
+        assumed = [f"{name}: {by[name]}" for name in self._assumed if name not in self.changes]
+        return self.pace.words + (f" (assumed; {', '.join(assumed)})" if assumed else "")
+
+    @property
+    def _assumed(self) -> Mapping[str, str]:
+        return MODES[self.mode].pace if self.mode else {}
 
     def seeds(self, count: int) -> tuple[PolicySpec, ...]:
         """The policy once for each seed, where its dispatcher draws and nobody chose a seed."""
@@ -105,7 +150,17 @@ def _check_spelling(error: UnknownName) -> None:
         raise InvalidValue("setting", error.name, f"must be given as {PARAMETERS}={name}=NUMBER") from error
 
 
-def _check(changes: Mapping[str, str]) -> None:
+def _with_settings(spec: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:
+    """The policy with these settings of its dispatcher, but for those that it has already."""
+    return replace(spec, dispatcher_settings={**settings, **spec.dispatcher_settings})
+
+
+def _check(changes: Mapping[str, str], spec: PolicySpec) -> None:
+    paced = [name for name in (INTERVAL, LAG) if name in changes]
+    if paced and spec.dispatcher in BY_SLURM:
+        rule = f"is for a bridge that starts jobs itself; under {spec.dispatcher} Slurm does, at its own pace"
+        raise InvalidValue(paced[0], changes[paced[0]], rule)
+    Pace.of(changes)
     if (count := changes.get("add-nodes")) is not None:
         require(count.isdecimal() and 0 < int(count) <= 10**6, "add-nodes", count, "must be a number from 1 on")
     if (part := changes.get("walltimes")) is not None:
@@ -199,3 +254,8 @@ def with_config(case: Case, config: Path | None) -> Case:
         text = str(read_json("config_file", str(config), text=True))
         settings[PARAMETERS] = changed(parameters_of_config(text), given)
     return replace(case, spec=replace(case.spec, dispatcher_settings=settings))
+
+
+def beside_site(case: Case) -> Case:
+    """The case as the bridge has it where the site's own priorities are known."""
+    return replace(case, spec=_with_settings(case.spec, MODES[case.mode].beside_a_site)) if case.mode else case

@@ -99,7 +99,8 @@ def _case(
     left = int((facts.counted & ~mine.counted).sum())
     return {
         "name": case.name, "dispatcher": case.spec.dispatcher, "predictor": case.spec.predictor,
-        "settings": case.spec.settings(), "changes": dict(case.changes), "seeds": len(runs[OPEN]),
+        "settings": case.spec.settings(), "changes": dict(case.changes), "pace": case.pace_in_words,
+        "seeds": len(runs[OPEN]),
         "jobs": int(mine.counted.sum()), "never_started": left,
         "cpu_s": sum(each.cpu_s for each in replayed.values()),
         **gains(mine, mine.on(there), really, twin, runs, classes),

@@ -102,6 +102,7 @@ def facts_of(found: Mapping[str, Any]) -> Iterator[list[str]]:
     guessed = f", guessed by {system['guessed_by']}" if system["guessed_by"] else ""
     yield ["system", f"{system['name']}{guessed}"]
     yield ["twin", found["twin"]]
+    yield from ([f"pace of {case['name']}", case["pace"]] for case in found["cases"])
     react = "users who react, too" if found["sessions"] else "open replays alone"
     blocks = f"{found['blocks']['count']:,} {found['blocks']['kind']} drawn anew"
     yield ["intervals", f"95 %: {blocks}; {found['seeds']} seeds; {react}"]

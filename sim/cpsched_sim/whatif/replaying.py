@@ -17,19 +17,23 @@ import numpy as np
 
 from cpsched.errors import DecisionFault
 from cpsched.fit import room_by_node
-from cpsched.model import NEVER, IntArray, Starts
+from cpsched.model import NEVER, EndedJob, IntArray, Starts
 from cpsched.policy import Policy
 from cpsched_sim.cluster import clock, events
 from cpsched_sim.cluster.events import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
 from cpsched_sim.cluster.replay import Progress, Replay, Schedule
 from cpsched_sim.systems.system import System
 from cpsched_sim.whatif.blocks import FloatArray
+from cpsched_sim.whatif.pace import Lags, Pace
 from cpsched_sim.whatif.stranded import Ran, stranded
 from cpsched_sim.whatif.window import OUTAGE, Window
 
 THINK_S = 1200
 """Pauses up to this belong to a session: 20 minutes, where the think times of eleven traces show a break (Zilber,
 Amit, Talby, "What is worth learning from parallel workloads?", ICS 2005)."""
+
+EVENTS = Pace()
+"""A round in each second in which anything happens, its starts there at once."""
 
 _LEAVES, _BEGINS, _ARRIVES = range(3)
 
@@ -38,6 +42,7 @@ _LEAVES, _BEGINS, _ARRIVES = range(3)
 class Replayed:
     """What became of a window; int64[J] in its order. `arrival_s` differs from the jobs' own in half-closed replays.
 
+    Jobs hold their nodes from the round that starts them, and `start_s` is later by the lag of that start.
     `late_fixed` counts the jobs that were to begin as they really did, and found no room then. `stranded` is what stood
     empty though somebody waited, see `cpsched_sim.whatif.stranded`.
     """
@@ -74,14 +79,15 @@ def follows(window: Window) -> dict[int, list[tuple[int, int]]]:
 
 
 def replay_window(
-    window: Window, policy: Policy, half_closed: bool = False, progress: Progress | None = None
+    window: Window, policy: Policy, half_closed: bool = False, progress: Progress | None = None, pace: Pace = EVENTS
 ) -> Replayed:
-    """Replay a window under its site's policy, where there is one. Raises `DecisionFault`."""
-    run = _WindowReplay(window, policy, follows(window) if half_closed else {}, progress)
+    """Replay a window under its site's policy, where there is one, at a pace. Raises `DecisionFault`."""
+    run = _WindowReplay(window, policy, follows(window) if half_closed else {}, progress, pace)
     schedule = run.run()
     arrival_s = run.state.table.submit_s[: run.total].copy()
+    start_s = np.where(schedule.start_s != NEVER, schedule.start_s + run.lag_s, NEVER)
     return Replayed(
-        arrival_s, schedule.start_s, schedule.end_s, schedule.processors, schedule.rounds, schedule.cpu_s,
+        arrival_s, start_s, schedule.end_s, schedule.processors, schedule.rounds, schedule.cpu_s,
         run.late_fixed, _stranded(window, run, arrival_s, schedule),
     )  # fmt: skip
 
@@ -102,14 +108,19 @@ class _WindowReplay(Replay):
 
     Jobs that begin at their real starts are placed before anybody is asked, first come first, wherever there is room;
     while there is none they stay first.
+
+    A job that a round starts holds its nodes at once, and for `lag_s` longer than it runs: it begins that much later.
     """
 
     def __init__(
-        self, window: Window, policy: Policy, after: Mapping[int, list[tuple[int, int]]], progress: Progress | None
-    ) -> None:
+        self, window: Window, policy: Policy, after: Mapping[int, list[tuple[int, int]]], progress: Progress | None,
+        pace: Pace,
+    ) -> None:  # fmt: skip
         cluster = System(window.system, window.header).cluster
         super().__init__(window.jobs, cluster, policy, None, progress, window.site, strict=True)
         self.window, self.after = window, after
+        self.interval_s = pace.interval_s
+        self.lags, self.lag_s = Lags(pace.lag_s), np.zeros(self.total, np.int64)
         self.calendar: list[tuple[int, int, int]] = []
         self.to_begin: list[int] = []
         self.late_fixed = 0
@@ -162,6 +173,11 @@ class _WindowReplay(Replay):
             state.state.fault = state.try_apply(starts)
             if state.state.fault >= 0:
                 return FAULTY
+        return self._to_look(pause) if self.interval_s > 1 else self._to_event(pause)
+
+    def _to_event(self, pause: int) -> int:
+        """Let time pass to the next round: one comes in each second in which anything happens."""
+        state = self.state
         while True:
             if self.to_begin and pause == events.PAUSE_WHERE_NEEDED:
                 pause = PAUSE_ALWAYS
@@ -171,6 +187,38 @@ class _WindowReplay(Replay):
                 return found
             state.pass_until(limit_s)
             self._happen(limit_s)
+
+    def _to_look(self, pause: int) -> int:
+        """The same where rounds come at multiples of the interval: what happens in between is seen at the next one."""
+        state = self.state
+        while (happens_s := self._next_s()) < NEVER:
+            look_s = -(-happens_s // self.interval_s) * self.interval_s
+            while self.calendar and (at_s := self.calendar[0][0]) <= look_s:
+                state.pass_until(at_s)
+                self._happen(at_s)
+            state.pass_until(look_s)
+            state.state.due = 1
+            if state.state.again_s <= look_s:
+                state.state.again_s = NEVER
+            if self.to_begin and pause == events.PAUSE_WHERE_NEEDED:
+                pause = PAUSE_ALWAYS
+            found = events.advance(state.state, pause, look_s)
+            if found != NOTHING_LEFT:
+                return found
+        return NOTHING_LEFT
+
+    def _next_s(self) -> int:
+        """The second in which something happens next, which may be now; NEVER where nothing is left to happen."""
+        state = self.state
+        if state.state.due:
+            return state.now_s
+        arrived, end_s = state.state.arrived, state.next_end_s()
+        return min(
+            int(state.table.submit_s[self.arrivals[arrived]]) if arrived < len(self.arrivals) else NEVER,
+            NEVER if end_s is None else end_s,
+            state.state.again_s,
+            self.calendar[0][0] if self.calendar else NEVER,
+        )
 
     def _happen(self, now_s: int) -> None:
         """What the calendar has for this second; a round is due where it changed anything."""
@@ -221,12 +269,20 @@ class _WindowReplay(Replay):
     def decide(self) -> Starts:
         """See `Replay.decide`; a job that really gave up waiting runs until the second in which it did."""
         starts = super().decide()
-        now_s = self.state.now_s
+        now_s, run_s = self.state.now_s, self.state.state.run_s
         for at in starts.slots.tolist():
+            lag_s = self.lags.next()
             if self.leaves_s[at] != NEVER:
                 limit_s = self.window.jobs[at].job.walltime_s
-                self.state.state.run_s[at] = max(1, min(limit_s, int(self.leaves_s[at]) - now_s))
+                run_s[at] = max(1, min(limit_s, int(self.leaves_s[at]) - now_s - lag_s))
+            run_s[at] += lag_s
+            self.lag_s[at] = lag_s
         return starts
+
+    def ended_job(self, at: int) -> EndedJob:
+        """The job of a slot that has ended, as it ran."""
+        ended = self.state.ended_job(at)
+        return EndedJob(ended.job, ended.start_s + int(self.lag_s[at]), ended.end_s) if self.lag_s[at] else ended
 
     def learn(self) -> None:
         """Tell whoever learns of ended jobs, and let those come that follow them."""
@@ -238,7 +294,7 @@ class _WindowReplay(Replay):
             for at in slots:
                 if self.predictor_learns or self.dispatcher_learns:
                     try:
-                        policy.learn(state.ended_job(at))
+                        policy.learn(self.ended_job(at))
                     except DecisionFault as fault:
                         self.count(fault)
                 for later, think_s in self.after.get(at, ()):

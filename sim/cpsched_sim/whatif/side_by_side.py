@@ -8,7 +8,7 @@ import json
 import pickle
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib.metadata import version
 from multiprocessing.connection import Connection
@@ -55,7 +55,7 @@ class Task:
         return {
             "version": version("cpsched"), **digests, "dispatcher": self.spec.dispatcher,
             "predictor": self.spec.predictor, "settings": settings, "changes": dict(self.case.changes),
-            "mode": self.mode, "files": files,
+            "pace": asdict(self.case.pace), "mode": self.mode, "files": files,
         }  # fmt: skip
 
     def digest(self, digests: Mapping[str, Any]) -> str:
@@ -138,7 +138,8 @@ def _replay_one(kept: Path, task: Task, path: Path, limit_s: float, pipe: Connec
 
         with patience(limit_s) as patient:
             policy = Setup(task.spec).build(window.jobs)
-            replayed = replay_window(window, policy, task.mode == HALF_CLOSED, patient.and_tell(share))
+            told_share, half_closed = patient.and_tell(share), task.mode == HALF_CLOSED
+            replayed = replay_window(window, policy, half_closed, told_share, task.case.pace)
         write_whole(path, _packed(replayed))
         pipe.send("")
     except BrokenPipeError:  # whoever listened was interrupted, and has said so

@@ -187,6 +187,7 @@ def test_a_case_is_a_policy_and_changes_of_the_site():
     case = Case.parse("advise / quantile objective=slowdown walltimes=0.5")
     assert (case.spec.dispatcher, case.spec.predictor) == ("advised", "quantile")
     assert case.changes == {"walltimes": "0.5"}
+    assert case.spec.dispatcher_settings == {"every_s": "30", "objective": "slowdown"}
     assert Case.parse("scheduler_parameters=bf_interval=60").spec.dispatcher == "slurm"
     assert [spec.dispatcher_settings["seed"] for spec in Case.parse("lookahead").seeds(3)] == ["0", "1", "2"]
     assert len(Case.parse("easy").seeds(3)) == 1
@@ -214,7 +215,7 @@ def test_parameters_of_a_case_stand_in_place_of_the_configurations_own_and_the_o
     assert told == {
         "slurm": {"config_file": str(config)},
         "scheduler_parameters=BF_interval=7": {"scheduler_parameters": "bf_max_job_test=900,defer,BF_interval=7"},
-        "advise": {"config_file": str(config)}, "easy": {},
+        "advise": {"every_s": "30", "config_file": str(config)}, "easy": {},
     }  # fmt: skip
     with pytest.raises(InvalidValue, match="config_file"):
         with_config(Case.parse("scheduler_parameters=defer"), tmp_path / "none.txt")

@@ -26,10 +26,11 @@ def test_each_seed_is_replayed_openly_and_the_first_with_users_who_react():
 
 def test_a_name_is_the_same_for_the_same_and_another_for_anything_else():
     known = digests_of("lookahead")
-    assert known == digests_of("control"), "another word for it"
+    assert known == digests_of("'lookahead'"), "another spelling of it"
     others = [
         *digests_of("easy"), *digests_of("lookahead", {**DIGESTS, "from_s": 2}), *digests_of("lookahead walltimes=0.5"),
-        *digests_of("lookahead / quantile"), *digests_of("lookahead objective=slowdown"),
+        *digests_of("lookahead / quantile"), *digests_of("lookahead objective=slowdown"), *digests_of("control"),
+        *digests_of("lookahead lag=1"), *digests_of("control lag=1"), *digests_of("control interval=5"),
     ]  # fmt: skip
     assert len({*known, *others}) == len(known) + len(others)
 
