@@ -20,6 +20,7 @@ from cpsched.kernels.nodes import (
     earliest_slot,
     last_candidate,
     make_room_by_group,
+    not_before,
     open_trial,
     reserve,
     starts_until,
@@ -406,7 +407,7 @@ def fill_by_windows(site: Site, tally: Tally, slot: int, start_s: int, end_s: in
     whole, node_set, need = jobs.sharing[slot] & EXCLUSIVE, jobs.node_set[slot], jobs.units[slot]
     most = 1 if jobs.sharing[slot] & DISTINCT else need
 
-    # The open nodes, and what they hold at once.
+    # The open nodes, and what they hold at once. Of nodes first reserved within the job, no line needs to be looked at.
     among, steps, n = np.empty(groups.count, np.int64), np.empty(groups.count, np.int64), 0
     for g in range(groups.count):
         found[g] = 0
@@ -415,8 +416,10 @@ def fill_by_windows(site: Site, tally: Tally, slot: int, start_s: int, end_s: in
         node = kind_node[kind[g]]
         if node_set > 0 and not node_sets[node_set, node]:
             continue
-        step = step_from(at, first[g], length[g], start_s)
         near = kept_from[g] <= end_s and start_s < kept_until[g]
+        if near and kept_from[g] >= start_s:
+            continue
+        step = step_from(at, first[g], length[g], start_s)
         if near and is_kept_until(at, free, step, first[g] + length[g], end_s):
             continue
         found[g] = units_left(most, per_unit, slot, whole, free, step, capacity, node)
@@ -426,28 +429,32 @@ def fill_by_windows(site: Site, tally: Tally, slot: int, start_s: int, end_s: in
     if need <= 0:
         return start_s
 
-    # What they hold after each group of ends. Ends leave only more: nodes that hold the most are done.
-    next_s = NEVER
+    # When what they hold next changes. Ends leave only more: nodes that hold the most are done.
+    next_s, changes_s = NEVER, np.empty(n, np.int64)
     for k in range(n):
         g = among[k]
-        next_s = next_end(at, free, steps[k], first[g] + length[g], next_s, capacity, kind_node[kind[g]])
+        step, last = steps[k], first[g] + length[g]
+        next_s = next_end(at, free, step, last, next_s, capacity, kind_node[kind[g]])
+        changes_s[k] = at[step + 1] if step + 1 < last and found[g] < most else NEVER
     if next_s > last_s:
         return NEVER
+
+    # What they hold after each group of ends.
     anchor_s = down_to(next_s, FIRST_WINDOW_S) + FIRST_WINDOW_S
     for window in range(DOUBLINGS + 1):
         ended_s = min(anchor_s + (FIRST_WINDOW_S << window), last_s) if window < DOUBLINGS else last_s
         for k in range(n):
-            g = among[k]
-            step, last = steps[k], first[g] + length[g]
-            if found[g] == most:
+            if changes_s[k] > ended_s:
                 continue
+            g = among[k]
+            step, last = steps[k] + 1, first[g] + length[g]
             while step + 1 < last and at[step + 1] <= ended_s:
                 step += 1
-            if step > steps[k]:
-                steps[k] = step
-                holds = units_left(most, per_unit, slot, whole, free, step, capacity, kind_node[kind[g]])
-                need -= size[g] * (holds - found[g])
-                found[g] = holds
+            steps[k] = step
+            holds = units_left(most, per_unit, slot, whole, free, step, capacity, kind_node[kind[g]])
+            changes_s[k] = at[step + 1] if step + 1 < last and holds < most else NEVER
+            need -= size[g] * (holds - found[g])
+            found[g] = holds
         if need <= 0:
             return int(ended_s)
         if ended_s == last_s:
@@ -481,6 +488,8 @@ def overlaps(site: Site, tally: Tally, first: int, begin_s: int, end_s: int) -> 
         g = trial.moved[m]
         if end_s <= tally.kept_from[g] or tally.kept_until[g] <= begin_s:
             continue
+        if tally.kept_from[g] >= begin_s:
+            return True
         step = step_from(at, groups.first[g], groups.length[g], begin_s)
         if is_kept_until(at, free, step, groups.first[g] + groups.length[g], end_s - 1):
             return True
@@ -566,11 +575,13 @@ def try_whole(site: Site, rules: Rules, tally: Tally, slot: int, try_s: int, lat
 def place_whole(site: Site, rules: Rules, owners: Owners, tally: Tally, slot: int, from_s: int) -> int:
     """When a job that cannot start is to start, on nodes that are noted as moves; NEVER where Slurm finds no place.
 
-    Slurm tries a job from `from_s` on, and again from each second at which reserved nodes come back. After a few tries
-    the earliest second at which the job has a place is computed, and the tries before that are not made. So it is, too,
+    Slurm tries a job from `from_s` on, and again from each second at which reserved nodes come back. A job that asks for
+    as much as one whose earliest second is known has no place before that either. Otherwise, after a few tries the
+    earliest second at which the job has a place is computed, and the tries before that are not made. So it is, too,
     where a try leads to the next multiple of the resolution: reserved nodes may come back before that.
     """
-    lasts_s, node_set, try_s = site.jobs.estimate_s[slot], owners.node_set[slot], from_s
+    lasts_s, node_set = site.jobs.estimate_s[slot], owners.node_set[slot]
+    try_s = first_try(site, tally, node_set, from_s, not_before(site, slot))
     tries, known = 0, False
     while try_s <= tally.end_s:
         made_s = try_s
