@@ -83,20 +83,21 @@ class Handle:
         if missing := set(self._all_fields) ^ set(given):
             raise TypeError(f"{type(self).__name__}: {', '.join(sorted(missing))} missing or unknown")
         self._given = given
-        for name, value in given.items():
-            if not (name in self._numbers or (self._grows and isinstance(value, np.ndarray))):
-                setattr(self, name, value)
+        self._show(given)
 
     def replace(self, **named: Any) -> None:
         """Set fields to other values. This is how Python makes arrays grow."""
         if "_given" in self.__dict__:
             self._given |= named
         else:
-            from cpsched.compile import structs
+            self._memory.write(self._checked(named))
+        self._show(named)
 
-            given = {name: getattr(self, name) for name in fields_of(type(self)) if name not in named} | named
-            structs.fill(type(self), self, self._checked(given))
-        self.__dict__.update((name, value) for name, value in named.items() if name not in self._numbers)
+    def _show(self, given: dict[str, Any]) -> None:
+        """Let Python see fields as attributes, but for numbers, which are read where kernels have them."""
+        for name, value in given.items():
+            if not (name in self._numbers or (self._grows and isinstance(value, np.ndarray))):
+                setattr(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields by name, for copies and other processes; `TypeError` once kernels may have replaced arrays."""
@@ -118,17 +119,11 @@ class Handle:
 
     def __getattr__(self, name: str) -> Any:
         """Build the struct that kernels see, when it is first asked for."""
-        if name == "_address" and "_origin" in self.__dict__:
-            self._address = self._origin._address
-            return self._address
+        if name == "_memory":
+            self._memory = self._origin._memory if "_origin" in self.__dict__ else self._written()
+            return self._memory
         if name == "_address":
-            from cpsched.compile import structs
-
-            values = self._checked(self._given)
-            self._owner = structs.make(type(self))
-            self._address = self._owner.data
-            structs.fill(type(self), self, values)
-            del self._given
+            self._address = self._memory.address
             return self._address
         if name == "_integers":
             self._integers = (ctypes.c_int64 * len(self._numbers)).from_address(self._address)
@@ -138,12 +133,21 @@ class Handle:
             return self._reals
         raise AttributeError(name)
 
-    def _checked(self, given: dict[str, Any]) -> tuple[Any, ...]:
-        """The values of the fields that kernels see, in the order of `fields_of`."""
+    def _written(self) -> Any:
+        """The struct, with all that was given."""
+        from cpsched.compile.structs import Memory
+
+        memory = Memory(type(self))
+        memory.write(self._checked(self._given))
+        del self._given
+        return memory
+
+    def _checked(self, given: dict[str, Any]) -> dict[str, Any]:
+        """`given`; raises `TypeError` for an array that kernels would misread."""
         for name, hint in fields_of(type(self)).items():
-            if kind := kind_of(hint):
+            if name in given and (kind := kind_of(hint)):
                 kind.check(f"{type(self).__name__}.{name}", given[name])
-        return tuple(given[name] for name in fields_of(type(self)))
+        return given
 
 
 def fields_of(cls: type[Handle]) -> dict[str, Any]:

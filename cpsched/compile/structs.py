@@ -4,6 +4,9 @@ The struct belongs to the Python object, which outlives every call of a kernel. 
 counting references, which would take longer than the work of a small kernel. One rule follows for whoever writes a
 kernel: a local variable that holds an array of a handle becomes invalid when that field gets a longer array, for
 example by `longer`. Read the field again afterwards.
+
+A struct is a row of words of eight bytes: a number takes one, another handle one (its address), an array those of
+`ARRAY_WORDS` and two for each axis. So Python writes it without a compiled function.
 """
 
 # mypy: disable-error-code="no-untyped-call, untyped-decorator, override"
@@ -11,8 +14,10 @@ example by `longer`. Read the field again afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+from collections.abc import Mapping
 from functools import cache
+from struct import pack_into
 from types import UnionType
 from typing import Any, cast, get_args, get_origin
 
@@ -20,7 +25,6 @@ from numba.core import cgutils, imputils, types
 from numba.core.datamodel import models
 from numba.core.extending import (
     NativeValue,
-    box,
     infer_getattr,
     intrinsic,
     lower_getattr_generic,
@@ -28,24 +32,29 @@ from numba.core.extending import (
     register_model,
     unbox,
 )
+from numba.core.runtime import nrt
 from numba.core.typing.templates import AttributeTemplate
-from numba.experimental import structref
 
-from cpsched.compile.doors import compiled
 from cpsched.compile.handles import Handle, fields_of, kind_of
 
-structs: Any = structref
-box_as: Any = box
 read_as: Any = lower_getattr_generic
 write_as: Any = lower_setattr_generic
 in_kernels: Any = intrinsic
+runtime: Any = nrt
 
 
-class Struct(types.StructRef):
-    """The struct itself. Its memory, arrays included, is freed with the Python object that owns it."""
+class Struct(types.Type):
+    """The struct itself."""
+
+    def __init__(self, name: str, fields: list[tuple[str, Any]]) -> None:
+        super().__init__(f"{name}'s struct")
+        self.fields = fields
 
 
-structs.register(Struct)
+@register_model(Struct)
+class _StructModel(models.StructModel):
+    def __init__(self, manager: Any, type_: Struct) -> None:
+        super().__init__(manager, type_, type_.fields)
 
 
 class HandleType(types.Type):
@@ -54,7 +63,7 @@ class HandleType(types.Type):
     def __init__(self, name: str, fields: list[tuple[str, Any]]) -> None:
         super().__init__(name)
         self.field_dict = dict(fields)
-        self.struct = Struct(fields)
+        self.struct = Struct(name, fields)
 
 
 register_model(HandleType)(models.OpaqueModel)
@@ -72,18 +81,10 @@ def _unbox(type_: Any, handle: Any, c: Any) -> Any:
     return NativeValue(c.builder.load(place), is_error=failed)
 
 
-@box_as(Struct)
-def _box(type_: Any, value: Any, c: Any) -> Any:
-    """From a kernel to Python: the object that owns the memory of a new struct."""
-    struct = structs._Utils(c.context, c.builder, type_).get_struct_ref(value)
-    return c.box(cast(Any, types.MemInfoPointer)(types.voidptr), struct.meminfo)
-
-
 def _fields_at(context: Any, builder: Any, type_: Any, pointer: Any) -> Any:
     """Access to the fields at a pointer."""
-    layout = type_.struct.get_data_type()
-    place = context.data_model_manager[layout].get_value_type().as_pointer()
-    return cgutils.create_struct_proxy(layout)(context, builder, ref=builder.bitcast(pointer, place))
+    place = context.data_model_manager[type_.struct].get_value_type().as_pointer()
+    return cgutils.create_struct_proxy(type_.struct)(context, builder, ref=builder.bitcast(pointer, place))
 
 
 @infer_getattr
@@ -142,23 +143,6 @@ def owned(typing_context: Any, handle: Any, name: Any) -> Any:
     return field(handle, name), generate
 
 
-@in_kernels
-def _fill(typing_context: Any, target: Any, values: Any) -> Any:
-    """Set all fields of the struct of a handle, in order."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        fields = _fields_at(context, builder, target, arguments[0])
-        for i, (name, field) in enumerate(target.field_dict.items()):
-            value = context.cast(builder, builder.extract_value(arguments[1], i), values[i], field)
-            if isinstance(field, types.Array):
-                _replace(context, builder, fields, name, field, value)
-            else:
-                setattr(fields, name, value)
-        return context.get_dummy_value()
-
-    return types.void(target, values), generate
-
-
 _ELEMENTS = {"bool": "bool_", "int64": "int64", "float64": "float64"}
 """Numba's names of what arrays hold."""
 
@@ -187,39 +171,61 @@ def _fields(cls: type[Handle]) -> list[tuple[str, Any]]:
     return [(name, type_of(hint)) for name, hint in fields_of(cls).items()]
 
 
-def make(cls: type[Handle]) -> Any:
-    """The owner of a new struct of a handle class, all zeros; `fill` is the only function that sets its fields."""
-    return _maker(cast(Any, cls))()
+_AXES_AT = 5
+"""An array's first words: its counter of references, its owner, two sizes, its first element. Two for each axis follow:
+its length and its stride."""
 
 
-def fill(cls: type[Handle], handle: Handle, values: tuple[Any, ...]) -> None:
-    """Set all fields of a handle, in the order of `fields_of`."""
-    _filler(cast(Any, cls))(handle, values)
+class Layout:
+    """Where the fields of a handle class stand in its struct, in bytes, and how Python writes them."""
+
+    def __init__(self, cls: type[Handle]) -> None:
+        self.places: dict[str, tuple[int, str]] = {}
+        """By field: its first byte, and the code that `struct` has for it; empty for an array."""
+        at = 0
+        for name, hint in fields_of(cls).items():
+            kind = kind_of(hint)
+            self.places[name] = at, "" if kind else "d" if hint is float else "q"
+            at += 8 * (_AXES_AT + 2 * kind.axes if kind else 1)
+        self.arrays = [at for at, code in self.places.values() if not code]
+        self.memory: Any = ctypes.c_int64 * (at // 8)
 
 
-def ready(cls: type[Handle]) -> None:
-    """Compile, or load, what `make` and `fill` of a handle class need."""
-    _maker(cast(Any, cls))
-    _filler(cast(Any, cls))
+layout_of = cache(Layout)
+
+_write_array = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(
+    runtime._nrt.c_helpers["adapt_ndarray_from_python"]
+)
+"""Writes an array to an address as kernels see it, with a counted reference to it."""
 
 
-@cache
-def _maker(cls: Any) -> Callable[[], Any]:
-    struct = type_of(cls).struct
+class Memory:
+    """The struct of one handle, all zeros at first. With it go the arrays in it, also those that kernels put there."""
 
-    def made() -> Any:
-        return structs.new(struct)
+    def __init__(self, cls: type[Handle]) -> None:
+        self._layout = layout_of(cast(Any, cls))
+        self._words = self._layout.memory()
+        self.address = ctypes.addressof(self._words)
 
-    made.__name__, made.__qualname__ = cls.__name__, f"made.{cls.__name__}"
-    return compiled(made, ())
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Set the fields in `values`, which hold what they should; other names are passed over."""
+        for name, (at, code) in self._layout.places.items():
+            if name not in values:
+                continue
+            value = values[name]
+            if code:
+                pack_into(code, self._words, at, value._address if isinstance(value, Handle) else value)
+                continue
+            before = self._words[at // 8]
+            _write_array(value, self.address + at)
+            self._release(before)
 
+    def __del__(self) -> None:
+        for at in self._layout.arrays:
+            self._release(self._words[at // 8])
 
-@cache
-def _filler(cls: Any) -> Callable[[Handle, tuple[Any, ...]], None]:
-    type_ = type_of(cls)
-
-    def filled(handle: Any, values: Any) -> None:
-        _fill(handle, values)
-
-    filled.__name__, filled.__qualname__ = cls.__name__, f"filled.{cls.__name__}"
-    return compiled(filled, (type_, types.BaseTuple.from_types([type_ for _, type_ in _fields(cls)])))
+    @staticmethod
+    def _release(counter: int, release: Any = runtime.MemInfo) -> None:
+        """Give up a reference to an array; it is freed with the last one. A `MemInfo` does that when it goes."""
+        if counter:
+            release(counter)

@@ -179,12 +179,12 @@ def bounding_candidates(site: Site, search: Search, objective: Price, counted: b
         cost = priced(site, search, objective, search.best.order, search.best.starts, search.best.spent, 0, 0.0)
         behind = tail_cost(site, search, search.best.order)
         if cost + behind < best:
-            best, head_cost, search.counts.winner = cost + behind, cost, LAST
+            best, head_cost = cost + behind, cost
     if is_tried(search, FIRST_COME) and head_cost > 0.0:
         cost = priced(site, search, objective, search.trial.order, search.trial.starts, search.trial.spent, 0, 0.0)
         behind = tail_cost(site, search, search.trial.order)
         if cost + behind < best:
-            best, head_cost, search.counts.winner = cost + behind, cost, FIRST_COME
+            best, head_cost = cost + behind, cost
             accept_whole(search)
     return float(best), float(head_cost)
 
@@ -205,7 +205,7 @@ def best_candidate(site: Site, search: Search, objective: Price, counted: bool) 
         behind = tail_cost(site, search, search.trial.order)
         cost = decode(site, search, objective, 0, best - behind, counted)
         if cost + behind < best:
-            best, head_cost, search.counts.winner = cost + behind, cost, which
+            best, head_cost = cost + behind, cost
             accept_whole(search)
     return float(head_cost)
 
@@ -234,7 +234,7 @@ def open_search(site: Site, search: Search, objective: Price, site_weight: Fixed
     weigh(site, search, objective, site_weight)
     search.counts.drawn = mixed(search.settings.seed) + mixed(site.now_s)
     search.counts.decoded = search.counts.placed = search.able = search.shared.valid = 0
-    search.counts.winner, search.bound_s, search.best.known[0] = -1, NEVER, 0
+    search.bound_s, search.best.known[0] = NEVER, 0
     search.best.spent[0] = 0.0
     eventually = 0
     if counted:

@@ -71,8 +71,6 @@ class Counts(Handle):
     """Orders decoded."""
     placed: int
     """Jobs placed, in all those orders together."""
-    winner: int
-    """The best of the candidate orders; -1 before there is one."""
 
 
 class Shared(Handle):
@@ -211,7 +209,7 @@ def new_search(settings: SearchSettings) -> Search:
     return Search(
         able=0, head=0, overdue=0, fixed=0, bound_s=0,
         settings=settings,
-        counts=Counts(drawn=0, decoded=0, placed=0, winner=-1),
+        counts=Counts(drawn=0, decoded=0, placed=0),
         shared=Shared(upto=0, same=0, valid=0),
         queued=Queued(np.zeros(0), np.zeros(0), none(), none()),
         best=tried(),

@@ -77,18 +77,16 @@ def warm_up() -> WarmUp:
 
 
 def every_opener() -> list[Callable[[], object]]:
-    """A function for each door, and for each class of handles, that compiles it or finds it in the cache."""
+    """A function for each door that compiles it or finds it in the cache."""
     every_module_with_doors()
     return openers()
 
 
 def openers() -> list[Callable[[], object]]:
     """The same for the modules that are imported so far: what a policy needs, once it is built."""
-    from cpsched.compile import structs
     from cpsched.compile.doors import DOORS
-    from cpsched.compile.handles import Handle
 
-    return [*(door.opened for door in DOORS), *(partial(structs.ready, cls) for cls in Handle.__subclasses__())]
+    return [door.opened for door in DOORS]
 
 
 def open_all(tell: Callable[[str], None]) -> None:
@@ -116,9 +114,8 @@ def _tell_of_one(tell: Callable[[str], None], words: str, name: str, done: int, 
 def modules_with_doors() -> tuple[str, ...]:
     """The modules imported so far that have kernels, by name: another process that imports them has the same."""
     from cpsched.compile.doors import DOORS
-    from cpsched.compile.handles import Handle
 
-    return tuple(sorted({each.__module__ for each in (*(door.py_func for door in DOORS), *Handle.__subclasses__())}))
+    return tuple(sorted({door.py_func.__module__ for door in DOORS}))
 
 
 def every_module_with_doors() -> None:

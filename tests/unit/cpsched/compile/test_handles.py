@@ -4,11 +4,13 @@ import copy
 import dataclasses
 import gc
 import pickle
+import struct
+import weakref
 
 import numpy as np
 import pytest
 
-from cpsched.compile.handles import Column, FixedColumn, Handle
+from cpsched.compile.handles import Column, FixedColumn, FixedFlags, Flags, Handle, Matrix, Reals
 from cpsched.compile.jit import inner, kernel, owned
 from cpsched.kernels.state import Method
 from cpsched.planning import site_of
@@ -53,6 +55,93 @@ def furnish(room: Room, books: int) -> int:
 @kernel
 def on_shelf(shelf: Shelf) -> np.ndarray:
     return owned(shelf, "books")[: shelf.used]
+
+
+class Every(Handle):
+    share: float
+    rows: Matrix
+    open: Flags
+    count: int
+    allowed: FixedFlags
+    shelf: Shelf
+    weights: Reals
+    slots: FixedColumn
+
+
+@kernel
+def told(every: Every) -> tuple[int, float, int, int, int, int, float, int]:
+    rows, allowed = every.rows, every.allowed
+    return (
+        every.count, every.share, rows[1, 2] + 100 * rows.shape[0] + 10 * rows.shape[1], int(every.open[1]),
+        int(allowed[2, 0]) + 10 * allowed.shape[0], every.shelf.books[0], every.weights[1], every.slots[0],
+    )  # fmt: skip
+
+
+@kernel
+def put_in_front(shelf: Shelf, books: Column) -> int:
+    shelf.books = books
+    return shelf.books[0]
+
+
+def test_fields_of_every_kind_arrive_where_kernels_look_for_them():
+    every = Every(
+        share=0.25,
+        rows=np.arange(6).reshape(2, 3),
+        open=np.array([False, True]),
+        count=np.int64(-7),
+        allowed=np.array([[False], [False], [True]]),
+        shelf=Shelf(1, np.array([9])),
+        weights=np.array([0.5, 1.5]),
+        slots=np.array([11]),
+    )
+    assert told(every) == (-7, 0.25, 235, 1, 31, 9, 1.5, 11)
+    every.replace(share=2.5, count=3, rows=np.arange(20).reshape(4, 5), shelf=Shelf(1, np.array([8])))
+    assert told(every) == (3, 2.5, 457, 1, 31, 8, 1.5, 11)
+
+
+def test_a_number_that_kernels_have_no_room_for_is_refused():
+    with pytest.raises(struct.error):
+        on_shelf(Shelf(1 << 63, np.array([7])))
+
+
+def test_arrays_go_with_their_handle_or_when_another_one_takes_their_place():
+    first, second, third = (np.array([at]) for at in range(3))
+    gone = [weakref.ref(array) for array in (first, second, third)]
+    shelf = Shelf(1, first)
+    assert on_shelf(shelf).tolist() == [0]
+    del first
+    gc.collect()
+    assert on_shelf(shelf).tolist() == [0], "kernels hold it"
+    shelf.replace(books=second)
+    del second
+    gc.collect()
+    assert [ref() is None for ref in gone] == [True, False, False]
+    assert put_in_front(shelf, third) == 2
+    assert [ref() is None for ref in gone] == [True, True, False]
+    del third
+    assert on_shelf(shelf).tolist() == [2]
+    del shelf
+    gc.collect()
+    assert [ref() is None for ref in gone] == [True, True, True]
+
+
+def test_what_kernels_made_is_freed_with_its_handle():
+    from numba.core.runtime import _nrt_python as runtime
+
+    def held() -> int:
+        return runtime.memsys_get_stats_mi_alloc() - runtime.memsys_get_stats_mi_free()
+
+    counted = runtime.memsys_stats_enabled()
+    runtime.memsys_enable_stats()
+    room = a_room()
+    furnish(room, 0)
+    before = held()
+    for _ in range(20):
+        room = a_room()
+        furnish(room, 100)
+    assert held() == before
+    if not counted:
+        runtime.memsys_disable_stats()
 
 
 def test_both_sides_read_and_write_the_same_integers():
