@@ -22,11 +22,11 @@ import numpy.typing as npt
 
 from cpsched.errors import InvalidValue, require
 from cpsched.kernels import orders
-from cpsched.kernels.nodes import plan_placed
+from cpsched.kernels.nodes import plan_placed, try_job
 from cpsched.kernels.orders import GREEDY, STRICT
 from cpsched.kernels.pool import plan_counted
-from cpsched.kernels.probing import place_all, try_job
 from cpsched.kernels.state import (
+    TO_ITS_END,
     Method,
     Site,
     machine_of,
@@ -252,7 +252,7 @@ class Placed:
 
     def __init__(self, snapshot: Snapshot, positions: IntArray) -> None:
         self._cluster, self._site = snapshot.cluster, site_of(snapshot)
-        place_all(self._site, positions)
+        plan_placed(self._site, Method(orders.GIVEN, orders.ARRIVAL, EVERY, orders.FIRST_FIT, TO_ITS_END), positions)
 
     def start_s(self, job: Job) -> int:
         """When `job` would start, delaying nobody; `NEVER`: it never could.

@@ -14,13 +14,14 @@
 - `layout` and `ranges`: how a plan moves whole ranges of nodes instead of single ones.
 - `search`: the search of `lookahead` among orders of the queue. Its state is in `search_state`, its prices in `costs`,
   its random changes in `moves`. `decode_pool` and `decode_nodes` turn an order into a plan.
+- `baseline`: a virtual schedule: when EASY would have started every job.
 - `slurm`: the main loop and the backfill of Slurm's own scheduler.
 - `totals`: a bound on the start of a job that needs no look at the nodes.
 - `idle`: processors that stand idle while jobs wait, of a schedule that is over.
 - `cp`: the loops of the constraint-programming dispatchers.
 
 The doors, which Python calls, are the functions marked `@kernel`: `pool.plan_counted`, `nodes.plan_placed`,
-`slurm.plan_as_slurm`, `search.look_ahead`, `search.ordered`, `search.go_on_from`,
+`nodes.try_job`, `slurm.plan_as_slurm`, `search.look_ahead`, `search.ordered`, `search.go_on_from`, those of `baseline`,
 `state.starts_of`, `state.planned`, `fit.first_fault`, `fit.units_by_node`, `idle.idle_times`.
 
 Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide on values alone (times, amounts, node

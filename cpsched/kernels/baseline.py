@@ -12,6 +12,8 @@ import numpy as np
 
 from cpsched.compile.handles import Column, FixedColumn, FixedReals, Handle
 from cpsched.compile.jit import inner, kernel
+from cpsched.kernels.orders import order_of
+from cpsched.kernels.profile import lower_bound
 from cpsched.kernels.state import Site, longer, no_entries
 from cpsched.model import EXCLUSIVE, NEVER, IntArray
 
@@ -219,8 +221,8 @@ def end_some(base: Baseline, at_s: int, now_s: int) -> None:
 @inner
 def arrivals(base: Baseline, first_new: int) -> IntArray:
     """The new entries that are to arrive, by submission; those that run already are left out."""
-    order = np.argsort(base.submit_s[first_new : base.count], kind="mergesort")
-    count = 0
+    submit_s = base.submit_s[first_new : base.count]
+    order, count = order_of(submit_s, submit_s), 0
     for i in range(len(order)):
         if base.does[first_new + order[i]] == WAITS:
             order[count] = first_new + order[i]
@@ -384,7 +386,7 @@ def longest_to_come(base: Baseline, now_s: int) -> float:
 def note_ended(base: Baseline, ended: FixedColumn, ran: FixedColumn) -> int:
     """Note how long jobs ran in reality, in seconds; `ended` are their ids, sorted. Returns their number."""
     for e in range(base.count):
-        at = np.searchsorted(ended, base.id[e])
+        at = lower_bound(ended, len(ended), base.id[e])
         if at < len(ended) and ended[at] == base.id[e]:
             base.run_s[e] = max(1, ran[at])
     return len(ended)
@@ -425,10 +427,12 @@ def grown(column: Column, room: int) -> IntArray:
 def find_entries(base: Baseline, ids: FixedColumn) -> int:
     """Name the entries by the slots of a new table, whose job ids are `ids`; returns how many are found."""
     forget(base)
-    found, order, count = np.zeros(len(ids), np.int64), np.argsort(base.id[: base.count]), 0
-    known = base.id[: base.count][order]
+    found, order, count = np.zeros(len(ids), np.int64), order_of(base.id[: base.count], base.id[: base.count]), 0
+    known = np.empty(base.count, np.int64)
+    for i in range(base.count):
+        known[i] = base.id[order[i]]
     for slot in range(len(ids)):
-        at = np.searchsorted(known, ids[slot])
+        at = lower_bound(known, len(known), ids[slot])
         if at < len(known) and known[at] == ids[slot]:
             found[slot] = order[at] + 1
             count += 1
@@ -470,12 +474,3 @@ def go_on_with(base: Baseline, rows: FixedColumn) -> int:
         elif base.does[e] == RUNS:
             run_on(base, e)
     return base.count
-
-
-@kernel
-def virtual_starts(site: Site, base: Baseline) -> IntArray:
-    """When the queued jobs started in the virtual schedule, by queue position; `NEVER` where they wait there, too."""
-    found = np.empty(site.queued, np.int64)
-    for i in range(site.queued):
-        found[i] = base.start_s[base.of_slot[site.queue[i]] - 1]
-    return found

@@ -16,7 +16,7 @@ from cpsched.kernels.orders import ARRIVAL, BEST_FIT, GREEDY, STRICT, position_o
 from cpsched.kernels.picking import pick_nodes
 from cpsched.kernels.pool import COVERED, LOOK_AGAIN, open_draft
 from cpsched.kernels.ranges import carry_out_move, taken_by_moves, write_starts
-from cpsched.kernels.state import Method, Site, Trial, longer
+from cpsched.kernels.state import TO_ITS_END, Method, Site, Trial, longer
 from cpsched.model import NEVER, JobTable
 
 REMEMBERED = 16
@@ -221,7 +221,7 @@ def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
     - A job that the cluster could not hold even after all jobs have ended is passed over.
 
     Planning stops as soon as no further job can start: if only the starts are wanted, at once; if the whole plan is
-    wanted, after `COVERED` reservations. Stale groups are built from the other columns.
+    wanted, after `COVERED` reservations; with `TO_ITS_END` never. Stale groups are built from the other columns.
     """
     draft, trial, queue = site.draft, site.trial, site.queue
     n, reservations, best_fit = site.queued, method.reservations, method.allocation == BEST_FIT
@@ -259,9 +259,23 @@ def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
         if trial.reserved > 0 and not method.whole:
             make_room_by_group(trial)
             last = last_candidate(site, sequence, i, last, reservations > 1)
-        elif trial.reserved >= COVERED and trial.reserved % LOOK_AGAIN == 0:
+        elif method.whole != TO_ITS_END and trial.reserved >= COVERED and trial.reserved % LOOK_AGAIN == 0:
             make_room_by_group(trial)
             if last_candidate(site, sequence, i, last, True) < i:
                 break
     write_starts(site)
     return draft.started
+
+
+@kernel
+def try_job(site: Site, slot: int) -> int:
+    """When a job of the table, outside of the queue, could start beside what `plan_placed` placed; or NEVER.
+
+    The job takes no room, and no note of it is kept: its slot may be another job's afterwards.
+    """
+    trial = site.trial
+    hopeless, slotted = trial.hopeless, trial.slotted
+    make_room_by_group(trial)
+    start_s = site.now_s if starts_now(site, slot) else earliest_slot(site, slot, site.now_s)
+    trial.hopeless, trial.slotted = hopeless, slotted
+    return start_s

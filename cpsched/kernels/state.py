@@ -8,6 +8,9 @@ from cpsched.compile.handles import Column, FixedColumn, FixedFlags, FixedMatrix
 from cpsched.compile.jit import inner, kernel
 from cpsched.model import Cluster, IntArray, JobTable
 
+TO_ITS_END = 2
+"""Value of `Method.whole`: each job of the queue is planned, however long the queue is. For nodes alone."""
+
 
 class Machine(Handle):
     """The nodes as they are now. N nodes, R resources, M node sets."""
@@ -132,7 +135,7 @@ class Method(Handle):
     allocation: int
     """Which nodes a start gets: `FIRST_FIT` or `BEST_FIT`."""
     whole: int
-    """1 where the whole plan is wanted, 0 where its starts suffice."""
+    """1 where the whole plan is wanted, 0 where its starts suffice, `TO_ITS_END` where no queue is too long."""
 
 
 class Draft(Handle, grows=True):

@@ -22,9 +22,9 @@ import numpy as np
 from cpsched.dispatchers.lookahead.dispatcher import Lookahead
 from cpsched.dispatchers.lookahead.virtual import History
 from cpsched.errors import require
-from cpsched.kernels.baseline import virtual_starts
+from cpsched.kernels.baseline import TOLD, Baseline, told
 from cpsched.kernels.state import Site
-from cpsched.model import NEVER, Snapshot
+from cpsched.model import NEVER, IntArray, Snapshot
 from cpsched.site.weighing import FloatArray
 from tests.benchmarks import unseen
 from tests.benchmarks.unseen import BASE, WIDTHS, Case, Found, percent, rows_of, show_against, with_interval
@@ -36,6 +36,12 @@ TRACES = ("KTH", "Theta", "RICC", "BLUE", "Gaia", "KIT", "Eurora")
 MEASURES = ("af", "awf", "bsld", "p2sf", "wait", "longest", "jain")
 NARROWEST = "narrow"
 """The longest wait of the narrowest class, of those of `unseen.WIDTHS` that a trace has."""
+
+
+def virtual_starts(snapshot: Snapshot, virtual: Baseline) -> IntArray:
+    """When the queued jobs started in the virtual schedule, by queue position; `NEVER` where they wait there, too."""
+    start_s = {row[0]: row[5] for row in told(virtual).reshape(-1, TOLD).tolist()}
+    return np.array([start_s.get(job.id, NEVER) for job in snapshot.queued_jobs()], np.int64)
 
 
 class Late(History):
@@ -50,7 +56,7 @@ class Late(History):
     def follow(self, snapshot: Snapshot, site: Site) -> tuple[FloatArray, float]:
         """See `History.follow`."""
         expected_s, self.longest_s = super().follow(snapshot, site)
-        starts_s = virtual_starts(site, self._virtual)
+        starts_s = virtual_starts(snapshot, self._virtual)
         self.late_s = np.where(starts_s == NEVER, 0.0, snapshot.now_s - starts_s.astype(np.float64))
         return expected_s, self.longest_s
 

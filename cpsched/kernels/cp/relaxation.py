@@ -13,6 +13,7 @@ from cpsched.compile.jit import inner, kernel
 from cpsched.kernels.cp.moments import end_running, go_to_now, shapes_of
 from cpsched.kernels.cp.state import Facts, Moment, Relaxation, moment_of
 from cpsched.kernels.fit import PLENTY, units_held, units_on, untouched
+from cpsched.kernels.profile import lower_bound
 from cpsched.model import EXCLUSIVE, IntArray
 
 
@@ -171,7 +172,7 @@ def without_places(facts: Facts, moment: Moment, rooms: bool) -> tuple[IntArray,
 @inner
 def has_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> bool:
     """Whether job `j` could start at `tau` beside the jobs in `placed`, none of which starts later."""
-    at_s = np.searchsorted(relaxed.moment_s, tau, side="right") - 1
+    at_s = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1) - 1
     for k in range(relaxed.demand.shape[1]):
         if relaxed.demand[j, k] == 0:
             continue
@@ -188,7 +189,7 @@ def has_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedCol
 def next_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> int:
     """The earliest moment after `tau` at which another job can end, see `guide.next_chance`."""
     chance = PLENTY
-    after = np.searchsorted(relaxed.moment_s, tau, side="right")
+    after = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1)
     if after < len(relaxed.moment_s):
         chance = relaxed.moment_s[after]
     for other in range(len(placed)):

@@ -12,6 +12,7 @@ from cpsched.kernels.cp.moments import same_shape
 from cpsched.kernels.cp.relaxation import has_room, next_room
 from cpsched.kernels.cp.state import BranchTree, Facts, Objective, Plan, Relaxation
 from cpsched.kernels.fit import PLENTY
+from cpsched.kernels.profile import lower_bound
 from cpsched.model import IntArray
 
 CLOSE = 1e-9
@@ -76,7 +77,7 @@ def one_by_one(facts: Facts, relaxed: Relaxation, objective: Objective) -> float
         while True:
             while ended < k and start_s[ended] + duration_s <= tau:
                 ended += 1
-            e = np.searchsorted(relaxed.moment_s, tau, side="right") - 1
+            e = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1) - 1
             fits = True
             for c in range(relaxed.demand.shape[1]):
                 fits &= (k - ended + 1) * relaxed.demand[0, c] <= relaxed.capacity[e, c]

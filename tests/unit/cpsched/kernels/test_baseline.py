@@ -6,13 +6,13 @@ import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.dispatchers.lookahead.virtual import History
-from cpsched.kernels.baseline import virtual_starts
 from cpsched.model import NEVER, EndedJob
 from cpsched.planning import site_of
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.traces.job import TraceJob
+from tests.benchmarks.narrow import virtual_starts
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
@@ -35,7 +35,7 @@ class Beside(EasyDispatcher):
             self.history.recall(memory)
         site = site_of(snapshot)
         self.history.follow(snapshot, site)
-        found = virtual_starts(site, self.history._virtual)
+        found = virtual_starts(snapshot, self.history._virtual)
         for slot, start_s in zip(snapshot.queue.tolist(), found.tolist(), strict=True):
             if start_s != NEVER:
                 self.virtual[snapshot.table.jobs[slot].id] = start_s
@@ -69,7 +69,7 @@ def following(history, snapshot):
     """What follows from a snapshot: the longest wait, and virtual starts by job."""
     site = site_of(snapshot)
     _, longest_s = history.follow(snapshot, site)
-    starts = virtual_starts(site, history._virtual).tolist()
+    starts = virtual_starts(snapshot, history._virtual).tolist()
     jobs = [snapshot.table.jobs[slot].id for slot in snapshot.queue.tolist()]
     return longest_s, {id: start_s for id, start_s in zip(jobs, starts, strict=True) if start_s != NEVER}
 
