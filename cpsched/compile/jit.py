@@ -13,6 +13,8 @@ of these. Each function is compiled for one set of types only. `cpsched.compile.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from cpsched.compile.doors import DOORS, Door, Inner
@@ -54,3 +56,31 @@ class _Owned:
 
 owned = _Owned()
 """`owned(handle, "field")`: an array of a handle that a kernel may return. It stays valid if the field is replaced."""
+
+
+class Growing:
+    """`grow(handle, "field other", used, room)`: columns of a handle get room for `room` entries.
+
+    It is made of a helper that does so with one column, handed over as the field `column` of a handle. The first `used`
+    entries stay as they are. Kernels compile faster than with an assignment to each field.
+    """
+
+    def __init__(self, function: Callable[[Any, int, int], None]) -> None:
+        self.py_func, self._one = function, Inner(function, makes_arrays=True)
+
+    def __call__(self, handle: Any, names: str, used: int, room: int) -> None:
+        """Run the plain-Python twin."""
+        for name in names.split():
+            held = SimpleNamespace(column=getattr(handle, name))
+            self.py_func(held, used, room)
+            setattr(handle, name, held.column)
+
+    @cached_property
+    def _numba_type_(self) -> Any:
+        from numba.core.registry import cpu_target
+
+        from cpsched.compile.structs import growing
+
+        made, context = growing(self._one), cpu_target.typing_context
+        context.refresh()  # it has not heard of what was made just now
+        return context.resolve_value_type(made)

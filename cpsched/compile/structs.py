@@ -3,7 +3,7 @@
 The struct belongs to the Python object, which outlives every call of a kernel. So kernels read its fields without
 counting references, which would take longer than the work of a small kernel. One rule follows for whoever writes a
 kernel: a local variable that holds an array of a handle becomes invalid when that field gets a longer array, for
-example by `longer`. Read the field again afterwards.
+example by `grow`. Read the field again afterwards.
 
 A struct is a row of words of eight bytes: a number takes one, another handle one (its address), an array those of
 `ARRAY_WORDS` and two for each axis. So Python writes it without a compiled function.
@@ -141,6 +141,29 @@ def owned(typing_context: Any, handle: Any, name: Any) -> Any:
         return imputils.impl_ret_borrowed(context, builder, field, value)
 
     return field(handle, name), generate
+
+
+def growing(one: Any) -> Any:
+    """What `cpsched.compile.jit.Growing` is in kernels. To the helper `one` each field is a handle of its own."""
+
+    @in_kernels(prefer_literal=True)
+    def grow(typing_context: Any, handle: Any, names: Any, used: Any, room: Any) -> Any:
+        function = typing_context.resolve_value_type(one)
+        (held,) = {signature[0] for signature in one.dispatcher.overloads}
+        signature = function.get_call_type(typing_context, (held, types.int64, types.int64), {})
+
+        def generate(context: Any, builder: Any, given: Any, arguments: Any) -> Any:
+            call, fields = context.get_function(function, signature), _fields_at(context, builder, handle, arguments[0])
+            context.add_linking_libs(call.libs)
+            numbers = [context.cast(builder, arguments[i], given.args[i], types.int64) for i in (2, 3)]
+            for name in names.literal_value.split():
+                place = builder.bitcast(fields._get_ptr_by_name(name), cgutils.voidptr_t)
+                call(builder, (place, *numbers))
+            return context.get_dummy_value()
+
+        return types.void(handle, names, used, room), generate
+
+    return grow
 
 
 _ELEMENTS = {"bool": "bool_", "int64": "int64", "float64": "float64"}

@@ -14,7 +14,7 @@ from cpsched.compile.handles import Column, FixedColumn, FixedReals, Handle
 from cpsched.compile.jit import inner, kernel
 from cpsched.kernels.orders import order_of
 from cpsched.kernels.profile import lower_bound
-from cpsched.kernels.state import Site, longer, no_entries
+from cpsched.kernels.state import Site, grow, no_entries
 from cpsched.model import EXCLUSIVE, NEVER, IntArray
 
 WAITS, RUNS, OVER, GONE = range(4)
@@ -110,12 +110,7 @@ def virtual_amount(site: Site, totals: FixedColumn, slot: int) -> int:
 def make_room_for_entry(base: Baseline) -> None:
     """Make room for one more entry."""
     e = base.count
-    base.id, base.submit_s = longer(base.id, e, e + 1), longer(base.submit_s, e, e + 1)
-    base.amount, base.walltime_s = longer(base.amount, e, e + 1), longer(base.walltime_s, e, e + 1)
-    base.expected_s, base.run_s = longer(base.expected_s, e, e + 1), longer(base.run_s, e, e + 1)
-    base.start_s, base.began_s = longer(base.start_s, e, e + 1), longer(base.began_s, e, e + 1)
-    base.does, base.seen = longer(base.does, e, e + 1), longer(base.seen, e, e + 1)
-    base.queue, base.running = longer(base.queue, e, e + 1), longer(base.running, e, e + 1)
+    grow(base, "id submit_s amount walltime_s expected_s run_s start_s began_s does seen queue running", e, e + 1)
 
 
 @inner

@@ -18,7 +18,7 @@ import numpy as np
 from cpsched.compile.handles import Column, FixedColumn
 from cpsched.compile.jit import bare, inner
 from cpsched.kernels.fit import taken_on, takes
-from cpsched.kernels.state import Groups, Machine, longer
+from cpsched.kernels.state import Groups, Machine, grow
 from cpsched.model import NEVER, IntArray, JobTable
 
 EVER = -NEVER
@@ -109,11 +109,9 @@ def make_room(groups: Groups, more_groups: int, more_steps: int) -> None:
     count, steps = groups.count, groups.steps
     if count + more_groups > len(groups.kind):
         room = count + more_groups
-        groups.kind, groups.size = longer(groups.kind, count, room), longer(groups.size, count, room)
-        groups.first, groups.length = longer(groups.first, count, room), longer(groups.length, count, room)
-        groups.begin = longer(groups.begin, count, room)
+        grow(groups, "kind size first length begin", count, room)
     if steps + more_steps > len(groups.at):
-        groups.at = longer(groups.at, steps, steps + more_steps)
+        grow(groups, "at", steps, steps + more_steps)
         free = np.empty((len(groups.at), groups.free.shape[1]), np.int64)
         for step in range(steps):
             for r in range(free.shape[1]):

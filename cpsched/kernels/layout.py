@@ -10,7 +10,7 @@ from __future__ import annotations
 from cpsched.compile.handles import Column, FixedColumn
 from cpsched.compile.jit import bare, inner
 from cpsched.kernels.groups import BLOCK, find_edges
-from cpsched.kernels.state import Heads, Trial, longer
+from cpsched.kernels.state import Heads, Trial, grow
 
 # ------------------------------------------------------------------------------------------ the layout
 
@@ -19,8 +19,7 @@ from cpsched.kernels.state import Heads, Trial, longer
 def open_layout(trial: Trial) -> None:
     """Begin a plan: give each group its range of places. No node has moved yet."""
     groups, layout, count, place = trial.groups, trial.layout, trial.groups.count, 0
-    layout.first, layout.asked = longer(layout.first, 0, count), longer(layout.asked, 0, count)
-    layout.ahead, layout.next = longer(layout.ahead, 0, count), longer(layout.next, 0, count)
+    grow(layout, "first asked ahead next", 0, count)
     first, asked, begin, size = layout.first, layout.asked, groups.begin, groups.size
     for g in range(count):
         first[g] = begin[g] = place
@@ -54,8 +53,7 @@ def lay_out(trial: Trial) -> None:
     """Find the runs of the groups that were asked for: all runs in index order, then a counting sort by group."""
     groups, layout = trial.groups, trial.layout
     of, edged, edge, nodes, count = groups.of, groups.edged, groups.edge, len(groups.of), layout.groups
-    layout.node, layout.at = longer(layout.node, 0, nodes), longer(layout.at, 0, nodes)
-    layout.since, layout.until = longer(layout.since, 0, nodes), longer(layout.until, 0, nodes)
+    grow(layout, "node at since until", 0, nodes)
     since, until, first, asked, ahead, next_ = (
         layout.since, layout.until, layout.first, layout.asked, layout.ahead, layout.next,
     )  # fmt: skip
@@ -135,9 +133,7 @@ def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: i
 def make_room_for_heads(heads: Heads, count: int) -> None:
     """Make room for `count` ranges. What the heads held may be lost."""
     if count > len(heads.heap):
-        heads.heap, heads.key = longer(heads.heap, 0, count), longer(heads.key, 0, count)
-        heads.group, heads.run = longer(heads.group, 0, count), longer(heads.run, 0, count)
-        heads.place, heads.last = longer(heads.place, 0, count), longer(heads.last, 0, count)
+        grow(heads, "heap key group run place last", 0, count)
 
 
 @bare

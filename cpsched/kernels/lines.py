@@ -8,7 +8,7 @@ from cpsched.compile.jit import inner
 from cpsched.kernels.fit import units_in
 from cpsched.kernels.groups import EVER
 from cpsched.kernels.orders import sort_pairs
-from cpsched.kernels.state import Groups, Site, Trial, longer
+from cpsched.kernels.state import Groups, Site, Trial, grow
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
 
@@ -69,8 +69,8 @@ def longest_line(groups: Groups) -> int:
 @inner
 def note_change(trial: Trial, count: int, at_s: int, by: int) -> int:
     """Append a change by `by` units at `at_s` to the `count` noted changes; returns the new count."""
-    room = count + 1
-    trial.change_s, trial.change_by = longer(trial.change_s, count, room), longer(trial.change_by, count, room)
+    if count == len(trial.change_s):
+        grow(trial, "change_s change_by", count, count + 1)
     trial.change_s[count], trial.change_by[count] = at_s, by
     return count + 1
 

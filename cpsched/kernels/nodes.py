@@ -16,7 +16,7 @@ from cpsched.kernels.orders import ARRIVAL, BEST_FIT, GREEDY, STRICT, position_o
 from cpsched.kernels.picking import pick_nodes
 from cpsched.kernels.pool import COVERED, LOOK_AGAIN, open_draft
 from cpsched.kernels.ranges import carry_out_move, taken_by_moves, write_starts
-from cpsched.kernels.state import TO_ITS_END, Method, Site, Trial, longer
+from cpsched.kernels.state import TO_ITS_END, Method, Site, Trial, grow
 from cpsched.model import NEVER, JobTable
 
 REMEMBERED = 16
@@ -41,8 +41,8 @@ def open_trial(site: Site, reservations: int) -> None:
     open_layout(trial)
     trial.reserved = trial.hopeless = trial.slotted = trial.moves = 0
     trial.lasting, trial.crowd = 1, 2 * groups.count + SOME_GROUPS
-    trial.failed = longer(trial.failed, 0, REMEMBERED)
-    trial.slotted_job, trial.slotted_s = longer(trial.slotted_job, 0, SLOTTED), longer(trial.slotted_s, 0, SLOTTED)
+    grow(trial, "failed", 0, REMEMBERED)
+    grow(trial, "slotted_job slotted_s", 0, SLOTTED)
 
     # What all nodes together have free, and the largest capacity of a node.
     available, most = trial.available, trial.most
@@ -174,8 +174,7 @@ def commit(site: Site, position: int, start_s: int, ranked: bool) -> None:
         trial.reserved += 1
         return
     started = draft.started
-    trial.start_first = longer(trial.start_first, started, started + 1)
-    trial.start_last = longer(trial.start_last, started, started + 1)
+    grow(trial, "start_first start_last", started, started + 1)
     draft.slots[started], trial.start_first[started], trial.start_last[started] = slot, first, trial.moves
     draft.started = started + 1
     for r in range(len(trial.available)):
@@ -205,8 +204,8 @@ def make_room_by_group(trial: Trial) -> None:
     if trial.lasting and trial.groups.count > trial.crowd:
         leave_out_empty(trial.groups)
         trial.crowd = 2 * trial.groups.count + SOME_GROUPS
-    room = len(trial.groups.kind)
-    trial.found, trial.rank = longer(trial.found, 0, room), longer(trial.rank, 0, room)
+    if len(trial.found) < len(trial.groups.kind):
+        grow(trial, "found rank", 0, len(trial.groups.kind))
 
 
 @kernel

@@ -14,7 +14,7 @@ from cpsched.compile.handles import Column, FixedColumn
 from cpsched.compile.jit import inner, kernel
 from cpsched.kernels.orders import ARRIVAL, GREEDY, position_of, positions_of, sorted_positions
 from cpsched.kernels.profile import earliest, occupy, starts_now
-from cpsched.kernels.state import Draft, Method, Site, longer
+from cpsched.kernels.state import Draft, Method, Site, grow
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
 COVERED = 2000
@@ -42,7 +42,7 @@ def amount_of(site: Site, slot: int) -> int:
 def fill_held(site: Site) -> int:
     """Note what every running job releases when it ends; returns the sum."""
     jobs, machine, running, draft = site.jobs, site.machine, site.running, site.draft
-    draft.held = longer(draft.held, 0, site.active)
+    grow(draft, "held", 0, site.active)
     held, place_units, total = draft.held, jobs.places.units, 0
     for i in range(site.active):
         slot = running[i]
@@ -225,8 +225,7 @@ def place_starts(site: Site) -> None:
     offsets[0] = 0
     for i in range(started):
         offsets[i + 1] = offsets[i] + (1 if single else units[slots[i]])
-    draft.nodes = longer(draft.nodes, 0, offsets[started])
-    draft.units = longer(draft.units, 0, offsets[started])
+    grow(draft, "nodes units", 0, offsets[started])
     to_nodes, to_units, node = draft.nodes, draft.units, 0
     for i in range(started):
         if single:
@@ -244,9 +243,8 @@ def open_draft(draft: Draft, count: int) -> None:
     """Begin a plan of `count` queued jobs: nothing starts, no start is known."""
     draft.started = 0
     if len(draft.plan_s) < count:
-        draft.plan_s, draft.slots = longer(draft.plan_s, 0, count), longer(draft.slots, 0, count)
-        draft.ends, draft.taken = longer(draft.ends, 0, count), longer(draft.taken, 0, count)
-    draft.offsets = longer(draft.offsets, 0, count + 1)
+        grow(draft, "plan_s slots ends taken", 0, count)
+    grow(draft, "offsets", 0, count + 1)
     plan_s = draft.plan_s
     for position in range(count):
         plan_s[position] = NEVER

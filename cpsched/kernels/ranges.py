@@ -12,7 +12,7 @@ from cpsched.compile.jit import inner
 from cpsched.kernels.fit import taken_on
 from cpsched.kernels.groups import add_edited, mixed
 from cpsched.kernels.layout import make_room_for_heads, open_heads, pass_first
-from cpsched.kernels.state import Site, Trial, longer
+from cpsched.kernels.state import Site, Trial, grow
 from cpsched.model import EXCLUSIVE
 
 
@@ -21,8 +21,7 @@ def note_move(trial: Trial, g: int, count: int, units: int) -> None:
     """Note that a job takes the first `count` nodes of a group, `units` units of each."""
     m = trial.moves
     if m == len(trial.moved):
-        trial.moved, trial.moved_count = longer(trial.moved, m, m + 8), longer(trial.moved_count, m, m + 8)
-        trial.moved_units, trial.moved_begin = longer(trial.moved_units, m, m + 8), longer(trial.moved_begin, m, m + 8)
+        grow(trial, "moved moved_count moved_units moved_begin", m, m + 8)
     trial.moved[m], trial.moved_count[m], trial.moved_units[m] = g, count, units
     trial.moves = m + 1
 
@@ -91,7 +90,7 @@ def write_starts(site: Site) -> None:
         first, n, used = trial.start_first[i], trial.start_last[i] - trial.start_first[i], to
         for m in range(first, first + n):
             used += counts[m]
-        draft.nodes, draft.units = longer(draft.nodes, to, used), longer(draft.units, to, used)
+        grow(draft, "nodes units", to, used)
         make_room_for_heads(heads, n)
         for h in range(n):
             heads.heap[h], heads.place[h] = h, trial.moved_begin[first + h]

@@ -17,7 +17,7 @@ from cpsched.kernels.orders import LAF, SAF, SJF, SPF, bits_of, order_of, sorted
 from cpsched.kernels.pool import amount_of, fill_held, open_draft, place_starts, profile_of, start_now
 from cpsched.kernels.ranges import write_starts
 from cpsched.kernels.search_state import OUT, POOL_JOBS, Price, Search, accept, make_room_for, make_rows
-from cpsched.kernels.state import Site, longer
+from cpsched.kernels.state import Site, grow
 from cpsched.kernels.totals import open_totals
 from cpsched.model import NEVER, IntArray
 
@@ -288,7 +288,7 @@ def certain_placed(site: Site, search: Search) -> int:
 @inner
 def remember(site: Site, search: Search) -> None:
     """Keep the best order for the next round, as slots."""
-    search.last.slots = longer(search.last.slots, 0, search.able)
+    grow(search.last, "slots", 0, search.able)
     for k in range(search.able):
         search.last.slots[k] = site.queue[search.best.order[k]]
     search.last.ordered = search.able

@@ -7,7 +7,7 @@ import numpy as np
 from cpsched.compile.handles import Column, Handle, Matrix, Reals
 from cpsched.compile.jit import inner
 from cpsched.kernels.groups import mixed
-from cpsched.kernels.state import longer, no_entries
+from cpsched.kernels.state import grow, no_entries
 from cpsched.model import IntArray
 
 OUT = 1e300
@@ -232,11 +232,11 @@ def make_room_for(search: Search, count: int, slots: int, resources: int) -> Non
     """Make room for a queue of `count` jobs in a table of `slots` slots."""
     room, queued, last = count + 2, search.queued, search.last
     queued.weight = longer_reals(queued.weight, room)
-    queued.reserve, queued.amount = longer(queued.reserve, 0, room), longer(queued.amount, 0, room)
+    grow(queued, "reserve amount", 0, room)
     make_room_for_order(search.best, room)
     make_room_for_order(search.trial, room)
     make_room_for_marks(search.marks, room, resources)
-    last.spare = longer(last.spare, 0, room)
+    grow(last, "spare", 0, room)
     if len(last.where) < slots:
         last.where = np.zeros(2 * slots, np.int64)
 
@@ -244,18 +244,15 @@ def make_room_for(search: Search, count: int, slots: int, resources: int) -> Non
 @inner
 def make_room_for_order(tried: Tried, room: int) -> None:
     """Make room for an order of `room` jobs."""
-    tried.order, tried.starts = longer(tried.order, 0, room), longer(tried.starts, 0, room)
-    tried.known, tried.row = longer(tried.known, 0, room), longer(tried.row, 0, room)
+    grow(tried, "order starts known row", 0, room)
     tried.spent = longer_reals(tried.spent, room)
 
 
 @inner
 def make_room_for_marks(marks: Marks, room: int, resources: int) -> None:
     """Make room for a mark before each of `room` jobs."""
-    marks.moves, marks.groups = longer(marks.moves, 0, room), longer(marks.groups, 0, room)
-    marks.steps, marks.started = longer(marks.steps, 0, room), longer(marks.started, 0, room)
-    marks.failed, marks.slotted = longer(marks.failed, 0, room), longer(marks.slotted, 0, room)
-    marks.available = longer(marks.available, 0, room * resources)
+    grow(marks, "moves groups steps started failed slotted", 0, room)
+    grow(marks, "available", 0, room * resources)
 
 
 @inner

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.compile.handles import Column, FixedColumn, FixedFlags, FixedMatrix, Handle, Matrix
-from cpsched.compile.jit import inner, kernel
+from cpsched.compile.jit import Growing, inner, kernel
 from cpsched.model import Cluster, IntArray, JobTable
 
 TO_ITS_END = 2
@@ -286,3 +286,18 @@ def longer(column: Column, used: int, room: int) -> IntArray:
     for i in range(used):
         found[i] = column[i]
     return found
+
+
+class Held(Handle, grows=True):
+    """One column of a handle, for `grow`."""
+
+    column: Column
+
+
+@Growing
+def grow(held: Held, used: int, room: int) -> None:
+    """`grow(handle, "field other", used, room)` gives columns of a handle room for `room` entries.
+
+    The first `used` entries stay as they are. A column that is too short gets at least twice the room.
+    """
+    held.column = longer(held.column, used, room)

@@ -8,7 +8,7 @@ from cpsched.compile.handles import FixedColumn
 from cpsched.compile.jit import bare, inner
 from cpsched.kernels.fit import taken_on
 from cpsched.kernels.groups import add_edited, grouped, line_key, mixed, move_node
-from cpsched.kernels.state import Carried, Site, longer
+from cpsched.kernels.state import Carried, Site, grow
 from cpsched.model import EXCLUSIVE
 
 
@@ -28,7 +28,7 @@ def index_groups(carried: Carried, count: int) -> None:
     room = 64
     while room < 4 * count:
         room *= 2
-    carried.table = longer(carried.table, 0, room)
+    grow(carried, "table", 0, room)
     table, known = carried.table, carried.known
     for place in range(len(table)):
         table[place] = -1
@@ -63,7 +63,7 @@ def shift_lines(carried: Carried, site: Site, slot: int, from_s: int, to_s: int,
             if target < 0:
                 target = add_edited(groups, machine, jobs, slot, g, units[at], from_s, to_s, sign, whole)
                 size = groups.size
-                carried.known = longer(carried.known, target, len(size))
+                grow(carried, "known", target, len(size))
                 carried.known[target], carried.table[place] = wanted, target
                 if 2 * groups.count > len(carried.table):
                     index_groups(carried, groups.count)
@@ -109,7 +109,7 @@ def regroup(carried: Carried, site: Site) -> None:
     """Build the carried groups anew from machine and running jobs; afterwards they are not stale."""
     groups = carried.groups
     carried.signature = grouped(groups, site.machine, site.jobs, site.running[: site.active])
-    carried.known = longer(carried.known, 0, len(groups.kind))
+    grow(carried, "known", 0, len(groups.kind))
     of, known, signature = groups.of, carried.known, carried.signature
     for node in range(len(of)):
         known[of[node]] = signature[node]

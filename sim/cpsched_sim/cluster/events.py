@@ -6,7 +6,7 @@ from cpsched.compile.handles import Column, FixedColumn, Handle, Matrix
 from cpsched.compile.jit import bare, inner, kernel
 from cpsched.kernels.fit import QUEUED, STARTED, Starting, asks_more_than, shift_free, take_starts
 from cpsched.kernels.groups import EVER
-from cpsched.kernels.state import Carried, Site, longer
+from cpsched.kernels.state import Carried, Site, grow
 from cpsched.model import NEVER
 from cpsched.model.overrun import expected_end
 from cpsched_sim.cluster.carried import compact, regroup, shift_lines
@@ -303,8 +303,7 @@ def begin(state: Simulated, slots: FixedColumn, offsets: FixedColumn, nodes: Fix
     # Their entries go behind those in use.
     places, first, last = jobs.places, offsets[0], offsets[len(slots)]
     used = places.used
-    places.node = longer(places.node, used, used + last - first)
-    places.units = longer(places.units, used, used + last - first)
+    grow(places, "node units", used, used + last - first)
     place_node, place_units = places.node, places.units
     for at in range(first, last):
         place_node[used + at - first], place_units[used + at - first] = nodes[at], units[at]

@@ -6,13 +6,14 @@ import gc
 import pickle
 import struct
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cpsched.compile.handles import Column, FixedColumn, FixedFlags, Flags, Handle, Matrix, Reals
 from cpsched.compile.jit import inner, kernel, owned
-from cpsched.kernels.state import Method
+from cpsched.kernels.state import Method, grow
 from cpsched.planning import site_of
 from tests.builders import a_cluster, a_job, a_snapshot
 
@@ -50,6 +51,19 @@ def furnish(room: Room, books: int) -> int:
         put(room.shelf, book)
     room.chairs += 1
     return room.tables + room.sizes[1]
+
+
+class Pair(Handle, grows=True):
+    count: int
+    first: Column
+    beside: Column
+    second: Column
+
+
+@kernel
+def lengths(pair: Pair, used: int, room: int) -> tuple[int, int, int, int, int]:
+    grow(pair, "first second", used, room)
+    return len(pair.first), len(pair.beside), len(pair.second), pair.first[1], pair.second[1]
 
 
 @kernel
@@ -171,6 +185,15 @@ def test_a_copy_stands_on_its_own(copied, built):
     other = copied(method)
     method.reservations = 9
     assert (other.order, other.reservations, other.whole) == (3 if built else 1, 2, 1)
+
+
+@pytest.mark.parametrize("lengthened", [lengths, lengths.py_func])
+@pytest.mark.parametrize(("room", "first", "second"), [(2, 2, 3), (3, 4, 3), (50, 50, 50)])
+def test_columns_that_are_too_short_get_at_least_twice_the_room_and_keep_what_is_used(lengthened, room, first, second):
+    pair = Pair(0, np.array([1, 2]), np.array([3, 4]), np.array([5, 6, 7]))
+    if lengthened is not lengths:
+        pair = SimpleNamespace(first=np.array([1, 2]), beside=np.array([3, 4]), second=np.array([5, 6, 7]))
+    assert lengthened(pair, 2, room) == (first, 2, second, 2, 6)
 
 
 @pytest.mark.parametrize("built", [False, True])
