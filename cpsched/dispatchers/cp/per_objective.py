@@ -99,7 +99,7 @@ class PerObjectiveDispatcher(Dispatcher):
 
     def _answer(self, snapshot: Snapshot, problem: Problem) -> Answer:
         """The certain answer where there is one; else what the solver says."""
-        answer = shortcuts.pooled(problem)
+        answer = shortcuts.pooled(problem, left_shifted=True)
         regular = self._metric != "p2sf" or answer.path in ("single", "all-fit")
         if self.certain and answer.certain and regular:
             return answer

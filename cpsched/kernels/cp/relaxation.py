@@ -171,14 +171,15 @@ def without_places(facts: Facts, moment: Moment, rooms: bool) -> tuple[IntArray,
 
 @inner
 def has_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> bool:
-    """Whether job `j` could start at `tau` beside the jobs in `placed`, none of which starts later."""
+    """Whether job `j` could start at `tau` beside the jobs in `placed` that start by then."""
     at_s = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1) - 1
     for k in range(relaxed.demand.shape[1]):
         if relaxed.demand[j, k] == 0:
             continue
         used = relaxed.demand[j, k]
         for other in range(len(placed)):
-            if placed[other] and start_s[other] + facts.table.estimate_s[facts.jobs[other]] > tau:
+            end_s = start_s[other] + facts.table.estimate_s[facts.jobs[other]]
+            if placed[other] and start_s[other] <= tau < end_s:
                 used += relaxed.demand[other, k]
         if used > relaxed.capacity[at_s, k]:
             return False

@@ -19,6 +19,8 @@ CLOSE = 1e-9
 """Relative difference of objectives that counts as none."""
 NO_PLACES = -1
 """In the place of a number of dives: the jobs need no places, so a plan of the relaxation is a plan."""
+LEFT_SHIFTED = -2
+"""The same, and plans in which a job could start a second earlier are left out: others cost no more."""
 
 
 @inner
@@ -102,7 +104,9 @@ def branch(facts: Facts, tree: BranchTree, most: int, dives: int) -> tuple[int, 
     The tree is that of the paper's search, reduced to starts: the job that can start first starts, or is postponed. For
     each relaxed plan that is better than the best plan, a dive in its order finds places. At most `most` nodes are
     visited, and at most `dives` dives made. With `dives` = `NO_PLACES` the relaxed plan is taken as it is, and no best
-    plan is needed beforehand.
+    plan is needed beforehand. `LEFT_SHIFTED` leaves out further plans. Jobs are placed in the order of their starts, so
+    all that start before `tau` are placed when a job is about to start at `tau`. Had it room a second earlier, it could
+    start then, since from `tau` on the plan holds room for it anyway.
 
     Returns the nodes visited, whether the tree was exhausted, and a lower bound of the cost of delays (0 if it was not
     exhausted).
@@ -120,7 +124,8 @@ def branch(facts: Facts, tree: BranchTree, most: int, dives: int) -> tuple[int, 
         spent += 1
 
         # Find the job that can start first (of equals the first in priority order), and the least cost of a plan from
-        # here. If the job has no room at that moment, postpone it, which needs no branch, and choose again.
+        # here. If the job has no room at that moment, or had some before, postpone it, which needs no branch, and
+        # choose again.
         job, tau = -1, 0
         while True:
             bound, tau, job = 0.0, PLENTY, -1
@@ -129,8 +134,12 @@ def branch(facts: Facts, tree: BranchTree, most: int, dives: int) -> tuple[int, 
                 bound += cost_of(objective, j, begin)
                 if not placed[j] and begin < tau:
                     tau, job = begin, j
-            if bound >= upper * (1 - CLOSE) or job < 0 or has_room(relaxed, facts, placed, start_s, job, tau):
+            if bound >= upper * (1 - CLOSE) or job < 0:
                 break
+            if has_room(relaxed, facts, placed, start_s, job, tau):
+                first = dives != LEFT_SHIFTED or tau == facts.now_s
+                if first or not has_room(relaxed, facts, placed, start_s, job, tau - 1):
+                    break
             earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, tau)
             postpone_alike(alike, earliest[depth], job)
         # Down: the job starts at that moment.
@@ -143,7 +152,7 @@ def branch(facts: Facts, tree: BranchTree, most: int, dives: int) -> tuple[int, 
 
         # A leaf that is better than the best plan: a dive in its order finds places.
         if bound < upper * (1 - CLOSE):
-            if dives == NO_PLACES:
+            if dives < 0:
                 trial.start_s[:] = start_s
             else:
                 dive(facts, trial, who, False)

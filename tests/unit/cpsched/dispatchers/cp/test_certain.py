@@ -12,7 +12,7 @@ from cpsched.dispatchers.cp.certain import all_start, bound_met, impossible, poo
 from cpsched.dispatchers.cp.window import Problem, Running
 from cpsched.kernels.cp.delays import delay
 from cpsched.kernels.cp.state import Facts, Objective, Plan, empty_plan
-from cpsched.kernels.cp.tree import CLOSE, NO_PLACES
+from cpsched.kernels.cp.tree import CLOSE, LEFT_SHIFTED, NO_PLACES
 from cpsched.model import Job
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -190,7 +190,8 @@ def test_the_tree_of_pools_may_have_two_nodes_for_each_job_at_least(
     running = [a_running(a_job(9999, per_unit=1), ((0, 1),))]
     facts = considered(*(a_job(id, per_unit=4) for id in range(1, jobs + 1)), running=running)
     answer = pooled(a_problem(facts))
-    assert asked == [(nodes, NO_PLACES)]
+    pooled(a_problem(facts), left_shifted=True)
+    assert asked == [(nodes, NO_PLACES), (nodes, LEFT_SHIFTED)]
     assert (answer.certain, answer.status, answer.bound) == (False, "", 5.0)
 
 

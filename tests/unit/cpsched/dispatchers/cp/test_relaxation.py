@@ -5,6 +5,7 @@ All doors are called as plain Python, so that nothing is compiled here.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -16,7 +17,7 @@ from cpsched.kernels.cp import relaxation, tree
 from cpsched.kernels.cp.delays import delay
 from cpsched.kernels.cp.moments import shapes_of
 from cpsched.kernels.cp.state import PLACED, BranchTree, Facts, Objective, Relaxation, empty_plan, moment_of
-from cpsched.kernels.cp.tree import NO_PLACES
+from cpsched.kernels.cp.tree import LEFT_SHIFTED, NO_PLACES
 from cpsched.kernels.state import machine_of
 from cpsched.model import Job, RunningJob, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
@@ -213,18 +214,47 @@ def an_objective(facts: Facts, seed: int = 0) -> Objective:
     return Objective(choose.random(J) + 0.1, facts.now_s + choose.integers(0, 30, J) * (seed % 2), 0.0)
 
 
+@pytest.mark.parametrize("dives", [NO_PLACES, LEFT_SHIFTED])
 @pytest.mark.parametrize("seed", range(12))
-def test_the_best_plan_without_places_is_that_of_the_best_order(seed: int) -> None:
+def test_the_best_plan_without_places_is_that_of_the_best_order(seed: int, dives: int) -> None:
     facts = considered(a_round(seed, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts, seed)
     best, trial = empty_plan(facts), empty_plan(facts)
-    spent, exhausted, bound = branch(facts, BranchTree(relaxed, objective, best, trial), 100_000, NO_PLACES)
+    spent, exhausted, bound = branch(facts, BranchTree(relaxed, objective, best, trial), 100_000, dives)
     orders = itertools.permutations(range(len(facts.jobs)))
     least = min(delay(objective, by_hand(relaxed, facts, order)) for order in orders)
     assert exhausted
     assert 0 < spent < 100_000
     assert bound == pytest.approx(least)
     assert delay(objective, best.start_s) == pytest.approx(least)
+
+
+def test_a_tree_of_left_shifted_plans_is_smaller_and_has_as_good_a_plan() -> None:
+    """Jobs of seconds, equal ones among them (the tree has one branch for their order), some due later."""
+    spent = np.zeros(2, np.int64)
+    for seed in range(6):
+        snapshot = a_round(seed, jobs=5)
+        jobs = [dataclasses.replace(job, walltime_s=1 + job.walltime_s % 4) for job in snapshot.queued_jobs()]
+        queue = [*jobs, *(dataclasses.replace(jobs[0], id=id) for id in (6, 7))]
+        facts = considered(a_snapshot(snapshot.cluster, queue, snapshot.running_jobs(), snapshot.now_s))
+        relaxed, objective = relax(facts, True), an_objective(facts, seed)
+        objective.weight[5:] = objective.weight[0]
+        objective.since_s[5:] = objective.since_s[0]
+        found = [
+            branch(facts, BranchTree(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, dives)
+            for dives in (NO_PLACES, LEFT_SHIFTED)
+        ]
+        assert all(exhausted for _, exhausted, _ in found)
+        assert found[0][2] == pytest.approx(found[1][2])
+        spent += [nodes for nodes, *_ in found]
+    assert 2 * spent[1] < spent[0]
+
+
+def test_room_at_a_moment_is_beside_the_jobs_that_start_by_then() -> None:
+    facts = considered(a_snapshot(a_cluster(nodes=1), [a_job(1, per_unit=3, walltime_s=10), a_job(2, per_unit=2)]))
+    placed, start_s = np.array([True, False]), np.array([20, 0])
+    told = [relaxation.has_room(relax(facts, True), facts, placed, start_s, 1, tau) for tau in (19, 20, 29, 30)]
+    assert told == [True, False, False, True]
 
 
 @pytest.mark.parametrize("seed", range(6))
