@@ -12,11 +12,13 @@ import gzip
 import math
 import multiprocessing
 import os
+import select
 import signal
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from multiprocessing import resource_tracker
@@ -110,6 +112,10 @@ class Died:
 
     exit_code: int | None
     late: bool = False
+    wall_s: float | None = None
+    """Since it began."""
+    cpu_s: float | None = None
+    """What it had used when it was ended; known of late ones alone."""
 
     def __str__(self) -> str:
         return "it took too long" if self.late else f"its process died with exit code {self.exit_code}"
@@ -127,7 +133,7 @@ def side_by_side(
 
     `heard` is told what a process sends, and says whether that was its last word; of a process that ended without
     one it is told `Died`; so it is of one that takes longer than `limit_s`, which is ended. `looked` is called about
-    once a second. Any exception, Ctrl-C included, ends all processes.
+    once a second. Any exception, Ctrl-C included, ends all processes. What a process forked ends with it.
     """
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(list(_IMPORTED_ONCE))  # no effect on a server that runs already
@@ -149,21 +155,19 @@ def side_by_side(
             for pipe in wait(list(running), timeout=1.0):
                 assert isinstance(pipe, Connection)
                 index, process = running[pipe]
-                if heard(index, _received(pipe, process)):
+                if heard(index, _received(pipe, process, began_s[index])):
                     del running[pipe]
-                    process.join()
+                    _end(process)
             for pipe, (index, process) in list(running.items()):
-                if time.monotonic() - began_s[index] > limit_s:
-                    process.kill()
-                    process.join()
+                if (wall_s := time.monotonic() - began_s[index]) > limit_s:
+                    cpu_s = _cpu_s(process)
+                    _end(process)
                     del running[pipe]
-                    heard(index, Died(process.exitcode, late=True))
+                    heard(index, Died(process.exitcode, True, wall_s, cpu_s))
             looked()
     finally:
         for _, process in running.values():
-            process.terminate()
-        for _, process in running.values():
-            process.join()
+            _end(process)
 
 
 @contextmanager
@@ -186,26 +190,58 @@ def _interrupts_held() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _received(pipe: Connection, process: ForkServerProcess) -> object:
+def _received(pipe: Connection, process: ForkServerProcess, began_s: float) -> object:
     """What a process sent."""
     try:
         return pipe.recv()
     except EOFError:
         process.join()
-        return Died(process.exitcode)
+        return Died(process.exitcode, wall_s=time.monotonic() - began_s)
+
+
+def _end(process: ForkServerProcess) -> None:
+    """End a process and whatever it forked: it leads a group of its own, in which forks stay unless they leave it."""
+    assert process.pid is not None
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # one that has just begun leads no group yet
+    process.join()
+
+
+def _cpu_s(process: ForkServerProcess) -> float | None:
+    """The CPU time of a process until now, in seconds; None where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None
 
 
 def _begun(environment: Mapping[str, str], work: Callable[..., None], *given: object) -> None:
     """Do `work` in the environment of whoever compares; the server has the one of its own beginning.
 
-    Of the processes that a plug-in forks none can speak for this one, nor hide that it died.
+    Of the processes that a plug-in forks none can speak for this one, nor hide that it died, nor outlive it.
     """
+    os.setpgid(0, 0)
     os.environ.clear()
     os.environ.update(environment)
     for pipe in given:
         if isinstance(pipe, Connection):
+            _end_without(pipe)
             os.register_at_fork(after_in_child=pipe.close)
     work(*given)
+
+
+def _end_without(pipe: Connection) -> None:
+    """End this process, and what it forked, when nobody is left at the other end: whoever compares was killed."""
+    gone = select.poll()
+    gone.register(pipe, 0)  # errors are told unasked, and the end of the other end is one
+
+    def wait() -> None:
+        gone.poll()
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def replay_one(study: Study, setup: Setup, pipe: Connection) -> None:

@@ -69,7 +69,7 @@ def killed_and_resumed(out: Path, campaign: Campaign) -> str:
             while process.poll() is None and len(list(cases.glob("*.json"))) < half:
                 time.sleep(0.05)
             process.send_signal(signal.SIGKILL)
-        left = len(Store(out / "dask").done(campaign))
+        left = len(Store(out / "dask").before(campaign).done)
         subprocess.run(command, check=True, **QUIET)
     return f"killed by signal {-process.returncode} after {left} of {len(campaign.distinct)} replays, then resumed"
 

@@ -122,11 +122,11 @@ def run_campaign(
         first()
         for change in store.changed(campaign):
             say("note", change)
-        if altered := store.altered(campaign):
+        before = store.before(campaign, retry)
+        if altered := before.altered:
             say("note", f"{len(altered)} results are not as they were kept, and are decided again: {altered[0]}")
-        before = store.done(campaign, retry)
-        if before:
-            say("note", f"{len(before)} of {len(campaign.distinct)} replays were finished before")
+        if before.done:
+            say("note", f"{len(before.done)} of {len(campaign.distinct)} replays were finished before")
         write_whole(out / "study.yaml", content)
         store.write_study(campaign)
         told_s = time.monotonic()
@@ -142,7 +142,7 @@ def run_campaign(
                     say("note", f"{progress.done:.1f} of {progress.cases} cases{left}")
 
             try:
-                found = run_cases(campaign, store, engine, retry, told)
+                found = run_cases(campaign, store, engine, retry, told, before)
             except KeyboardInterrupt:
                 say("interrupted", f"{int(last.done)} of {last.cases} cases are in {out}; the same command goes on")
                 raise typer.Exit(130) from None
@@ -171,7 +171,7 @@ def count(campaign: Campaign, store: Store, jobs: int, retry: bool, as_json: boo
     """Print how many cases there are, and how long those take that are not finished."""
     from cpsched_sim.study.running import Estimate
 
-    done = store.done(campaign, retry)
+    done = store.before(campaign, retry).done
     left = [case for digest, case in campaign.distinct.items() if digest not in done]
     estimate_s = Estimate(store.costs()).all_s(left, jobs)
     excluded = sum(campaign.excluded.values())

@@ -130,7 +130,7 @@ def adopt(campaign: Campaign, store: Store, path: Path) -> tuple[int, int]:
     is no result, or is not as it was when it was kept.
     """
     taken = others = 0
-    done, told = store.done(campaign), Verdict()
+    done, told = store.before(campaign).done, Verdict()
     lines = read_lines(path, told)
     for sentence in told.differs:
         raise Unusable(sentence)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -139,14 +141,15 @@ def decided_apart(task: str, patience_s: float, limit_s: float | None, path: lis
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(
         [sys.executable, "-m", "cpsched_sim.study.apart", str(patience_s)], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, env=environment,
+        stdout=subprocess.PIPE, env=environment, process_group=0,
     )  # fmt: skip
     try:
         said, _ = process.communicate(task.encode(), timeout=limit_s)
     except subprocess.TimeoutExpired:
         return "late", None
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):  # it and whatever it forked
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if process.returncode:
         return "died", process.returncode

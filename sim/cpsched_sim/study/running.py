@@ -17,7 +17,7 @@ from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.processes import Died, side_by_side
 from cpsched_sim.study.campaign import Campaign, Case, campaign_of, read_campaign
 from cpsched_sim.study.deciding import Outcome, bound_memory, decide, failed, limited
-from cpsched_sim.study.store import Kept, Store
+from cpsched_sim.study.store import Before, Kept, Store
 from cpsched_sim.study.unchanged import changed
 
 Task = Mapping[str, Any]
@@ -147,7 +147,7 @@ def row_of(case: Case, kept: Kept) -> dict[str, Any]:
         **case.labels, "digest": case.digest, "outcome": result["outcome"], "why": result["why"],
         **{name: value for name, value in (result.get("figures") or {}).items() if isinstance(value, int | float)},
         **{name: result.get(name) for name in ("left_waiting", "rounds", "violations", "schedule_sha256")},
-        "cpu_s": made.get("cpu_s"), "wall_s": made.get("wall_s"), **decision, **versions,
+        "cpu_s": made.get("cpu_s"), "wall_s": made.get("wall_s"), "share": made.get("share"), **decision, **versions,
         "machine": made.get("machine"), "machine_load": made.get("load"), "date": made.get("date"),
         "result_sha256": made.get("result_sha256"),
     }  # fmt: skip
@@ -164,12 +164,15 @@ def run_cases(
     engine: Engine,
     again: bool = False,
     told: Callable[[Progress], None] | None = None,
+    before: Before | None = None,
 ) -> Results:
     """Decide what is not there yet, and keep each result at once. The folder must be `alone`.
 
+    `before` is what `store` has, for whoever has looked already.
+
     Raises `Unusable` where a result cannot be written; everything of before stays, and the next call goes on.
     """
-    done = store.done(campaign, again)
+    done = dict((before if before is not None else store.before(campaign, again)).done)
     distinct = list(campaign.distinct.values())
     limits = campaign.words.limits
     open_ = {at: case for at, case in enumerate(distinct) if case.digest not in done}
@@ -183,7 +186,8 @@ def run_cases(
             return False
         if isinstance(message, Died):
             result = limited(minutes=limits.minutes) if message.late else failed(_death(message, limits.memory_mib))
-            message = Outcome(result, {"wall_s": time.monotonic() - began_s})
+            wall_s = message.wall_s if message.wall_s is not None else time.monotonic() - began_s
+            message = Outcome(result, {"wall_s": wall_s, "cpu_s": message.cpu_s, "share": shares[at]})
         assert isinstance(message, Outcome)
         store.keep(open_[at], message)
         found = store.find(open_[at].digest)

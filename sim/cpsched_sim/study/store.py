@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cpsched_sim.errors import Unusable
 from cpsched_sim.files import check_folder, write_whole
@@ -49,6 +49,15 @@ class Kept:
         """Whether inputs and result are those of which `made` has the digest: nobody changed them since."""
         content = encoded({"inputs": self.inputs, "result": self.result})
         return bool(self.made.get("result_sha256") == hashlib.sha256(content).hexdigest())
+
+
+class Before(NamedTuple):
+    """What a study finds in its folder."""
+
+    done: dict[str, Kept]
+    """By digest: what is not to be decided again."""
+    altered: list[str]
+    """The digests of results that are others than they were when they were kept: such as edited by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +113,21 @@ class Store:
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return None
 
-    def done(self, campaign: Campaign, again: bool = False) -> dict[str, Kept]:
-        """The results of before by digest. What exceeded a lower limit is not among them, nor, with `again`, what
-        did not end or failed; nor a case without its schedule, where schedules are asked for; nor what was changed."""
-        found = {digest: kept for digest, kept in self._found(campaign).items() if kept.is_as_kept}
-        return {
-            digest: kept
-            for digest, kept in found.items()
-            if (kept.ended or (not again and not _may_end_now(kept, campaign)))
-            and (not campaign.words.jobs or not kept.ended or (self.folder / JOBS / f"{digest}.npz").exists())
-        }
-
-    def altered(self, campaign: Campaign) -> list[str]:
-        """The digests of results that are others than they were when they were kept: such as edited by hand."""
-        return [digest for digest, kept in self._found(campaign).items() if not kept.is_as_kept]
-
-    def _found(self, campaign: Campaign) -> dict[str, Kept]:
-        return {digest: kept for digest in campaign.distinct if (kept := self.find(digest)) is not None}
+    def before(self, campaign: Campaign, again: bool = False) -> Before:
+        """The results of before. What exceeded a lower limit is not done, nor, with `again`, what did not end or
+        failed; nor a case without its schedule, where schedules are asked for; nor what was altered."""
+        done, altered = dict[str, Kept](), []
+        for digest in campaign.distinct:
+            kept = self.find(digest)
+            if kept is None:
+                continue
+            if not kept.is_as_kept:
+                altered.append(digest)
+            elif (kept.ended or (not again and not _may_end_now(kept, campaign))) and (
+                not campaign.words.jobs or not kept.ended or (self.folder / JOBS / f"{digest}.npz").exists()
+            ):
+                done[digest] = kept
+        return Before(done, altered)
 
     def costs(self) -> list[dict[str, Any]]:
         """What every case of before took."""
@@ -173,7 +180,7 @@ def check_form(inputs: Any, result: Any, made: Any) -> None:
         if part is not None and not isinstance(part, Mapping):
             raise ValueError(f"{name} must be a mapping")
     numbers = {name: result.get(name) for name in ("left_waiting", "rounds", "violations")}
-    numbers |= {name: made.get(name) for name in ("cpu_s", "wall_s", "load")} | dict(parts["limit"] or {})
+    numbers |= {name: made.get(name) for name in ("cpu_s", "wall_s", "share", "load")} | dict(parts["limit"] or {})
     numbers |= {f"decision {name}": value for name, value in (parts["decision"] or {}).items()}
     for name, value in numbers.items():
         if value is not None and not isinstance(value, int | float):

@@ -1,13 +1,18 @@
 """A study on a disk that is really full, with dispatchers that leave or fork, and beside another study."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from cpsched_sim import processes
 from cpsched_sim.cli import app
 from cpsched_sim.errors import Unusable
 from cpsched_sim.study import engines
@@ -103,30 +108,48 @@ def test_a_report_of_before_stays_whole_where_a_new_one_has_no_room(tmp_path, di
 
 
 FORK = (
-    "import os, signal, time; OTHER = int(os.environ.get('OTHER') or os.fork()); "
-    "os.environ['OTHER'] = str(OTHER or -1); OTHER or signal.alarm(60); "
+    "import os, time; OTHER = int(os.environ.get('OTHER') or os.fork()); os.environ['OTHER'] = str(OTHER or -1); "
+    "OTHER > 0 and open({!r}, 'a').write(str(OTHER) + ' '); "
 )
-"""Forks when it is first asked; both go on with what follows, the fork for a minute at most: it may lack a thread."""
+"""Forks when it is first asked, and writes down what it forked; both go on with what follows."""
 END_OF_ARCHIVE = b"PK\5\6"
 
 
 @pytest.fixture
-def lives_on(tmp_path, monkeypatch):
-    """A dispatcher that dies while what it forked lives on until the test is over."""
+def fork(tmp_path, monkeypatch):
+    """`FORK`, of which nothing must be left when the test is over."""
     monkeypatch.syspath_prepend(tmp_path)
-    there = tmp_path / "not over yet"
-    there.touch()
-    yield (
-        FORK
-        + f"[time.sleep(0.1) for _ in iter(lambda: OTHER == 0 and os.path.exists({str(there)!r}), False)]; os._exit(4)"
-    )
-    there.unlink()
+    noted = tmp_path / "forked"
+    yield FORK.format(str(noted))
+    forked = [int(word) for word in noted.read_text().split()]
+    assert forked
+    over_s = time.monotonic() + ENOUGH_S
+    while left := [id for id in forked if is_alive(id)]:
+        if time.monotonic() > over_s:
+            for id in left:
+                os.kill(id, signal.SIGKILL)
+            pytest.fail(f"{len(left)} of {len(forked)} forks outlived their cases")
+        time.sleep(0.05)
 
 
-def test_a_dispatcher_that_leaves_or_forks_harms_its_own_case_alone(tmp_path, lives_on):
+def is_alive(process):
+    """Whether there is such a process; what has ended and was not waited for is none."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.fixture
+def lives_on(fork):
+    """A dispatcher that dies while what it forked lives on."""
+    return f"{fork}OTHER or time.sleep({10 * ENOUGH_S}); os._exit(4)"
+
+
+def test_a_dispatcher_that_leaves_or_forks_harms_its_own_case_alone(tmp_path, fork, lives_on):
     """Also one whose fork goes on to decide, and would tell what came of it."""
     leaves, fails = "import os; os._exit(0)", "import os; os._exit(3)"
-    study = own_dispatchers(tmp_path, leaves=leaves, fails=fails, lives_on=lives_on, twice=FORK)
+    study = own_dispatchers(tmp_path, leaves=leaves, fails=fails, lives_on=lives_on, twice=fork)
     told = told_of(run_study(study | {"jobs": True, "limits": {"minutes": ENOUGH_S / 60}}, tmp_path / "out"))
     died = "its process died with exit code"
     assert {name: row["why"] for name, row in told.items()} == {
@@ -134,10 +157,47 @@ def test_a_dispatcher_that_leaves_or_forks_harms_its_own_case_alone(tmp_path, li
     }  # fmt: skip
 
 
-def test_a_worker_hears_one_outcome_of_a_case_and_waits_for_nothing_that_it_forked(tmp_path, lives_on):
+def test_what_a_case_forked_ends_with_it_when_its_time_is_over_and_when_the_study_is_stopped(
+    tmp_path, fork, monkeypatch
+):
+    """Also where it heeds no word to end. The clock goes on when there is a fork."""
+    deaf = "import signal; [signal.signal(each, signal.SIG_IGN) for each in (signal.SIGTERM, signal.SIGINT)]; "
+    study = own_dispatchers(tmp_path, slow=f"{deaf}{fork}time.sleep({10 * ENOUGH_S})")
+    noted = tmp_path / "forked"
+
+    def stop(progress):
+        if noted.exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_cases(campaign_of(study), Store(tmp_path / "stopped"), Processes(2), told=stop)
+    forked = noted.read_text().split()
+    assert len(forked) == 1
+    noted.rename(tmp_path / "forked before")
+    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: 1e6 if noted.exists() else 0.0))
+    campaign = campaign_of(study | {"limits": {"minutes": 2}})
+    row = told_of(run_cases(campaign, Store(tmp_path / "out"), Processes(2)))["slow"]
+    assert (row["why"], row["wall_s"], row["share"]) == ("did not end in 2 min", 1e6, 0.0)
+    assert 0 < row["cpu_s"] < 60
+    noted.write_text(noted.read_text() + forked[0])
+
+
+def test_cases_end_with_a_study_that_is_killed(tmp_path, fork):
+    study = own_dispatchers(tmp_path, slow=f"{fork}time.sleep({10 * ENOUGH_S})")
+    del study["grids"][0]["dispatchers"][0]
+    path, noted = written(tmp_path, **study), tmp_path / "forked"
+    command = [sys.executable, "-m", "cpsched_sim.cli", "study", str(path), "--out", str(tmp_path / "out")]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        over_s = time.monotonic() + ENOUGH_S
+        while not noted.exists() and process.poll() is None and time.monotonic() < over_s:
+            time.sleep(0.05)
+        process.kill()
+
+
+def test_a_worker_hears_one_outcome_of_a_case_and_waits_for_nothing_that_it_forked(tmp_path, fork, lives_on):
     from cpsched_sim.study.dask import decided_apart
 
-    study = own_dispatchers(tmp_path, twice=FORK, lives_on=lives_on) | {"jobs": True}
+    study = own_dispatchers(tmp_path, twice=fork, lives_on=lives_on) | {"jobs": True}
     cases = [case for case in campaign_of(study).cases if case.labels["dispatcher"] != "easy"]
     path = [each for each in sys.path if each]
     twice, leaves = (
@@ -233,6 +293,16 @@ def test_results_that_were_edited_are_told_by_the_command_and_decided_again(tmp_
     found = invoke(path, "--out", out)
     assert f"1 results are not as they were kept, and are decided again: {Path(name).stem}" in found.stderr
     assert (found.exit_code, results_in(out)) == (0, before)
+
+
+def test_a_study_that_goes_on_reads_each_kept_result_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(engines, "engine_of", lambda on, processes, patience_s=0.0: Here())
+    path, out, read = written(tmp_path), tmp_path / "out", []
+    run_study(path, out)
+    find = Store.find
+    monkeypatch.setattr(Store, "find", lambda store, digest: read.append(digest) or find(store, digest))
+    assert "4 of 4 replays were finished before" in invoke(path, "--out", out).stderr
+    assert sorted(read) == sorted(Path(name).stem for name in results_in(out))
 
 
 def test_a_clock_that_is_set_back_changes_no_result_and_no_time(tmp_path, monkeypatch):

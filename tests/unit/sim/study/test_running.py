@@ -151,7 +151,7 @@ def test_a_case_that_crashes_or_eats_memory_loses_nothing_else(tmp_path, monkeyp
     assert told["eats"]["why"] == "did not end in 2,000 MiB"
     assert "did not end in 2,000 MiB" in (tmp_path / "out" / "report.md").read_text()
     more = campaign_of(study | {"limits": {"memory_mib": 9000}})
-    assert len(Store(tmp_path / "out").done(more)) == 2  # with more memory it is tried again
+    assert len(Store(tmp_path / "out").before(more).done) == 2  # with more memory it is tried again
 
 
 def test_a_case_that_hangs_ends_at_its_limit_and_is_tried_again_without_one(tmp_path, monkeypatch):
@@ -161,7 +161,7 @@ def test_a_case_that_hangs_ends_at_its_limit_and_is_tried_again_without_one(tmp_
     run_cases(campaign_of(study | {"grids": [{"traces": ["four"], "dispatchers": ["easy"]}]}), store, Here())
     told = told_of(run_study(study | {"limits": {"minutes": 0.01}}, tmp_path / "out"))
     assert (told["sleeps"]["why"], told["easy"]["outcome"]) == ("did not end in 0.01 min", "ended")
-    assert len(store.done(campaign)) == 1
+    assert len(store.before(campaign).done) == 1
 
 
 def test_results_are_the_same_bytes_in_processes_and_elsewhere(tmp_path):

@@ -41,7 +41,7 @@ def test_a_disk_that_is_full_at_any_file_leaves_whole_results_alone(tmp_path, ca
     monkeypatch.undo()
     results, made, schedules = ({path.stem for path in (tmp_path / "out").glob(f"{name}/*")} for name in FOLDERS)
     assert results <= made <= schedules, "what says that a case is finished comes last"
-    assert len(store.done(campaign)) == room // 3
+    assert len(store.before(campaign).done) == room // 3
     run_cases(campaign, store, rest := Here())
     assert len(rest.decided) == 4 - room // 3
     run_cases(campaign, Store(tmp_path / "other"), Here())
@@ -51,9 +51,9 @@ def test_a_disk_that_is_full_at_any_file_leaves_whole_results_alone(tmp_path, ca
 def test_schedules_that_are_asked_for_later_are_decided_again(tmp_path, campaign):
     store = Store(tmp_path / "out")
     run_cases(campaign_of(words(), tmp_path), store, Here())
-    assert store.done(campaign) == {}
+    assert store.before(campaign).done == {}
     run_cases(campaign, store, Here())
-    assert len(store.done(campaign)) == 4
+    assert len(store.before(campaign).done) == 4
 
 
 def test_a_case_beyond_its_limit_waits_for_a_higher_one(tmp_path):
@@ -66,11 +66,11 @@ def test_a_case_beyond_its_limit_waits_for_a_higher_one(tmp_path):
     for at, case in enumerate(under(minutes=1).cases):
         result = [limited(minutes=1.0), limited(memory_mib=500), failed("why"), ENDED][at]
         store.keep(case, Outcome(result, MADE))
-    assert len(store.done(under(minutes=1, memory_mib=500))) == 4
-    assert len(store.done(under(minutes=2, memory_mib=500))) == 3
-    assert len(store.done(under(minutes=0.5, memory_mib=501))) == 3
-    assert len(store.done(under())) == 2
-    assert len(store.done(under(minutes=1, memory_mib=500), again=True)) == 1
+    assert len(store.before(under(minutes=1, memory_mib=500)).done) == 4
+    assert len(store.before(under(minutes=2, memory_mib=500)).done) == 3
+    assert len(store.before(under(minutes=0.5, memory_mib=501)).done) == 3
+    assert len(store.before(under()).done) == 2
+    assert len(store.before(under(minutes=1, memory_mib=500), again=True).done) == 1
 
 
 def test_a_result_of_a_later_version_is_none_of_ours(tmp_path):
@@ -78,7 +78,7 @@ def test_a_result_of_a_later_version_is_none_of_ours(tmp_path):
     campaign, store = campaign_of(words(), tmp_path), Store(tmp_path / "out")
     store.keep(campaign.cases[0], Outcome({"outcome": "suspended", "why": ""}, MADE))
     store.keep(campaign.cases[1], Outcome({**ENDED, "later": [1]}, {**MADE, "later": {}}))
-    assert list(store.done(campaign)) == [campaign.cases[1].digest]
+    assert list(store.before(campaign).done) == [campaign.cases[1].digest]
 
 
 @pytest.mark.parametrize("text", ["", "{", "3", "[]", "{}", '{"inputs": {}, "result": 3}', "[" * 100_000])
@@ -88,7 +88,7 @@ def test_what_is_no_result_is_none(tmp_path, text):
     for case in campaign.cases[:2]:
         store.keep(case, Outcome(ENDED, MADE))
     store.path(campaign.cases[0].digest).write_text(text)
-    assert list(store.done(campaign)) == [campaign.cases[1].digest]
+    assert list(store.before(campaign).done) == [campaign.cases[1].digest]
 
 
 def test_the_cases_of_a_study_and_what_was_left_out_are_written_down(tmp_path):
@@ -159,13 +159,17 @@ def test_what_has_another_form_is_no_result(tmp_path, part, change):
     assert store.find(case.digest) is None
 
 
+def told(before):
+    return len(before.done), before.altered
+
+
 def test_a_figure_that_was_changed_by_hand_is_decided_again_and_told(tmp_path):
     written(tmp_path)
     campaign, store = campaign_of(words(), tmp_path), Store(tmp_path / "out")
     for case in campaign.cases:
         store.keep(case, Outcome({**ENDED, "figures": {"bsld": 3.0}}, MADE))
-    assert (len(store.done(campaign)), store.altered(campaign)) == (4, [])
+    assert told(store.before(campaign)) == (4, [])
     path = store.path(campaign.cases[2].digest)
     path.write_text(path.read_text().replace("3.0", "2.0"))
-    assert campaign.cases[2].digest not in store.done(campaign)
-    assert (len(store.done(campaign)), store.altered(campaign)) == (3, [campaign.cases[2].digest])
+    assert campaign.cases[2].digest not in store.before(campaign).done
+    assert told(store.before(campaign)) == (3, [campaign.cases[2].digest])
