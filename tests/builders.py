@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
 
+from cpsched.compile.handles import Handle
 from cpsched.fit import used_by
 from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
 
@@ -54,3 +57,9 @@ def a_snapshot(
     assert (free >= 0).all(), "the running jobs of the test do not fit"
     known = {job.id: job.walltime_s for job in [*queue, *(r.job for r in running)]}
     return Snapshot.of(now_s, cluster, free, queue, running, known | dict(estimates or {}))
+
+
+def plain(handle: Handle) -> Any:
+    """The fields of a handle that no kernel has seen, for plain Python to read and write."""
+    fields = handle.__getstate__().items()
+    return SimpleNamespace(**{name: plain(each) if isinstance(each, Handle) else each for name, each in fields})

@@ -11,8 +11,10 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from tests.mutants.operators import Mutant, mutants
 from tests.mutants.runner import Runner
@@ -41,9 +43,16 @@ class Watched:
         return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
 
 
+@cache
+def read(name: str) -> dict[str, Any]:
+    """The content of a file of this folder, read once. It is everybody's: nobody changes it."""
+    return tomllib.loads((HERE / name).read_text())
+
+
+@cache
 def watched() -> dict[str, Watched]:
-    """The modules of `modules.toml`."""
-    content = tomllib.loads((HERE / "modules.toml").read_text())
+    """The modules of `modules.toml`; the same for everybody."""
+    content = read("modules.toml")
     return {
         name: Watched(name, tuple(entry["tests"]), entry["goal"], entry.get("kernels", False))
         for name, entry in content.items()
@@ -55,7 +64,7 @@ def equivalents(module: Watched) -> set[tuple[str, str]]:
 
     Raises `ValueError` for one whose line the module has no more: its reason may not hold for what stands there now.
     """
-    content = tomllib.loads((HERE / "equivalent.toml").read_text())
+    content = read("equivalent.toml")
     lines = {line.strip() for line in module.path.read_text().splitlines()}
     same = {(entry["line"], entry["mutated"]) for entry in content["mutant"] if entry["module"] == module.name}
     if gone := sorted(line for line, _ in same if line not in lines):

@@ -10,10 +10,9 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import tomllib
 from dataclasses import dataclass
 
-from tests.mutants.__main__ import HERE, Watched, watched
+from tests.mutants.__main__ import Watched, read, watched
 from tests.mutants.operators import Mutant
 from tests.mutants.runner import Runner
 
@@ -37,13 +36,12 @@ class Fault:
 
 def faults() -> tuple[Fault, ...]:
     """All of them, as in the file."""
-    content = tomllib.loads((HERE / "by_hand.toml").read_text())
-    return tuple(Fault(**entry) for entry in content["fault"])
+    return tuple(Fault(**entry) for entry in read("by_hand.toml")["fault"])
 
 
 def module_of(name: str) -> Watched:
     """A module and its tests: those of `modules.toml`, and those that the file of faults names."""
-    own = tomllib.loads((HERE / "by_hand.toml").read_text())["tests"].get(name, [])
+    own = read("by_hand.toml")["tests"].get(name, [])
     known = watched().get(name)
     return Watched(name, (*(known.tests if known else ()), *own), 1.0)
 

@@ -3,27 +3,18 @@
 The kernel runs as plain Python, so that nothing is compiled here and faults of it can be planted.
 """
 
-from types import SimpleNamespace
-
 import pytest
 
-from cpsched.compile.handles import Handle
 from cpsched.dispatchers.slurm.dispatcher import owners_of, rules_of
 from cpsched.dispatchers.slurm.parameters import read_parameters
 from cpsched.kernels import nodes, slurm
 from cpsched.kernels.state import no_entries
 from cpsched.model import NEVER, Cluster
 from cpsched.planning import site_of
-from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.builders import a_cluster, a_job, a_running, a_snapshot, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # in hashes, which are of 64 bits
 plan_as_slurm = slurm.plan_as_slurm.py_func  # type: ignore[attr-defined]
-
-
-def plain(handle):
-    """The fields of a handle that no kernel has seen, for plain Python to read and write."""
-    fields = handle.__getstate__().items()
-    return SimpleNamespace(**{name: plain(each) if isinstance(each, Handle) else each for name, each in fields})
 
 
 def wide(number, count, walltime_s=60):
