@@ -2,9 +2,12 @@
 
 Under it a property tries a quarter of its examples; `make bounds`, and the unit tests of `make coverage`, try them all.
 
-And the order of tests where several processes share them: see `tests.slow_first`.
+And the order of tests where several processes share them: see `tests.slow_first`. And what the server has loaded that
+forks the replays of a comparison and the cases of a study, where a test asks for these in its own process.
 """
 
+from collections.abc import Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,14 @@ from hypothesis import settings
 from tests.slow_first import dealt
 
 settings.register_profile("quick", max_examples=25)
+preload = forkserver.set_forkserver_preload
+
+
+def preload_and_open(names: Sequence[str]) -> None:
+    preload([*names, "tests.opened"])
+
+
+forkserver.set_forkserver_preload = preload_and_open
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,9 +1,9 @@
 """`cpsched` for tests that run it often: each command is a process of its own, forked by a server that has imported it.
 
-A process that begins anew spends most of its second of CPU time on imports. A forked one has its own arguments,
-folder, environment, standard streams, import path and exit code, and goes through the program's own `main`. What it
-shares with a new process but by its imports is all the same, so that tests of imports themselves, of compiling, and of
-what Numba or glibc read from the environment at their start need a real one.
+A process that begins anew spends most of its seconds of CPU time on imports and on loading compiled kernels. A forked
+one has both from the server, and its own arguments, folder, environment, standard streams, import path and exit code;
+it goes through the program's own `main`. Tests of imports themselves, of compiling, of where kernels are kept, and of
+what glibc reads from the environment at its start need a real one.
 
 - `cpsched(*arguments)` runs a command and returns what `subprocess.run` would.
 - `Begun(server(), words)` begins one; the words `-c CODE ...` are a piece of Python, as for `python`.
@@ -76,6 +76,7 @@ import json  # noqa: E402
 import shutil  # noqa: E402
 import subprocess  # noqa: E402
 import tempfile  # noqa: E402
+from collections.abc import Callable  # noqa: E402
 from contextlib import suppress  # noqa: E402
 from functools import cache  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -146,10 +147,17 @@ def cpsched(*arguments: object, timeout: float | None = None) -> subprocess.Comp
 
 def serve(path: str, modules: list[str]) -> None:
     """Fork for each order that comes, until standard input is closed; returns in forked processes only."""
+    import gc
     import importlib
 
+    atexit.register(_leave)  # the first to register is the last to be called
     for name in modules or ("cpsched_bridge.program.cli", *IMPORTED):
         importlib.import_module(name)
+    if not modules:
+        from cpsched_sim.compiling import open_all
+
+        open_all(lambda words: None)
+    gc.freeze()  # so that what commands collect leaves the pages alone that they share
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the minders
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(path)
@@ -190,6 +198,32 @@ def _mind(connection: socket.socket) -> None:
     os._exit(0)
 
 
+_exit_code: int | None = None
+
+
+def leaving(command: Callable[[], object]) -> None:
+    """Run a command to its `sys.exit`, and note what it exits with."""
+    global _exit_code
+    try:
+        command()
+    except SystemExit as exit:
+        _exit_code = 0 if exit.code is None else exit.code if isinstance(exit.code, int) else 1
+        raise
+    _exit_code = 0
+
+
+def _leave() -> None:
+    """The very end of a command that exited: to free what is shared with the server takes longer than most commands.
+
+    A command that raises, and one whose last words nobody takes, end as Python has it.
+    """
+    if _exit_code is not None:
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(_exit_code & 0xFF)
+
+
 def _become(order: tuple[list[str], str, dict[str, str]], streams: list[int]) -> None:
     """Be as a process that begins with this order."""
     arguments, folder, environment = order
@@ -199,6 +233,8 @@ def _become(order: tuple[list[str], str, dict[str, str]], streams: list[int]) ->
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    if "numba" in sys.modules:  # which read the server's environment when it was imported
+        sys.modules["numba.core.config"].reload_config()  # type: ignore[attr-defined]
     further = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [folder, *further, *(path for path in sys.path[1:] if path not in further)]
     sys.argv[:] = ["cpsched", *arguments]
@@ -209,9 +245,9 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["-c"]:
         code = sys.argv[2]
         sys.argv[:] = ["-c", *sys.argv[3:]]
-        exec(compile(code, "<order>", "exec"), {"__name__": "__main__"})
+        leaving(lambda: exec(compile(code, "<order>", "exec"), {"__name__": "__main__"}))
         sys.exit()
     from cpsched_bridge.program import cli
 
     sys.modules["__main__"] = cli  # which processes of `compare` import, as after `python -m`
-    cli.main()
+    leaving(cli.main)

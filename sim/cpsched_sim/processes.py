@@ -65,8 +65,9 @@ class Study:
 
 _IMPORTED_ONCE = (
     "__main__", "cpsched_sim.processes", "cpsched.kernels", "cpsched_sim.offline", "cpsched_sim.cluster.replay",
+    "numba",
 )  # fmt: skip
-"""What the server imports before it forks."""
+"""What the server imports before it forks. Every replay calls kernels, which need Numba."""
 
 Fractions = Callable[[float, int], None]
 """Called with (combinations done, parts included; combinations in all)."""

@@ -10,15 +10,14 @@ import time
 import urllib.request
 
 from cpsched.compile.cache import folders
+from tests import warm
 from tests.patience import ENOUGH_S
 
-DEMO = [sys.executable, "-m", "cpsched_bridge.program.cli", "demo", "--dispatcher", "easy", "--baseline", "fcfs"]
+DEMO = ["demo", "--dispatcher", "easy", "--baseline", "fcfs"]
 
 
 def test_the_demo_ends_with_both_policies_side_by_side():
-    done = subprocess.run(
-        [*DEMO, "--jobs", "250", "--seconds", "1", "--mornings", "2"], capture_output=True, text=True, timeout=ENOUGH_S
-    )
+    done = warm.cpsched(*DEMO, "--jobs", "250", "--seconds", "1", "--mornings", "2", timeout=ENOUGH_S)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     table = {line.split("│")[1].strip(): line.split("│")[2:4] for line in done.stdout.splitlines() if "│" in line}
@@ -31,7 +30,8 @@ def test_the_demo_ends_with_both_policies_side_by_side():
 
 
 def test_ctrl_c_leaves_cleanly_and_metrics_are_served_meanwhile():
-    process = subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-IS", warm.__file__, warm.server(), *DEMO]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         lines = [process.stdout.readline() for _ in range(3)]
         url = re.search(r"http://\S+/metrics", "".join(lines))[0]
@@ -77,7 +77,7 @@ def test_right_after_install_the_demo_compiles_first_and_no_decision_is_charged_
         if f".{MISSING}." not in file.name:
             shutil.copy(file, tmp_path)
     done = subprocess.run(
-        [sys.executable, "-c", SHOW, *DEMO[3:], "--jobs", "100", "--seconds", "1", "--mornings", "1"],
+        [sys.executable, "-c", SHOW, *DEMO, "--jobs", "100", "--seconds", "1", "--mornings", "1"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         env={**os.environ, "CPSCHED_CACHE_DIR": str(tmp_path)},
     )  # fmt: skip

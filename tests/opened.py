@@ -1,0 +1,10 @@
+"""Imported where processes are forked from: what is imported by then has its compiled kernels loaded.
+
+A process that loads them itself takes most of a second of CPU time for it.
+"""
+
+import cpsched.catalogue  # noqa: F401
+import cpsched_sim.cluster.replay  # noqa: F401
+from cpsched_sim.compiling import open_all
+
+open_all(lambda words: None)
