@@ -575,8 +575,8 @@ def try_whole(site: Site, rules: Rules, tally: Tally, slot: int, try_s: int, lat
 def place_whole(site: Site, rules: Rules, owners: Owners, tally: Tally, slot: int, from_s: int) -> int:
     """When a job that cannot start is to start, on nodes that are noted as moves; NEVER where Slurm finds no place.
 
-    Slurm tries a job from `from_s` on, and again from each second at which reserved nodes come back. A job that asks for
-    as much as one whose earliest second is known has no place before that either. Otherwise, after a few tries the
+    Slurm tries a job from `from_s` on, and again from each second at which reserved nodes come back. A job that asks
+    for as much as one whose earliest second is known has no place before that either. Otherwise, after a few tries the
     earliest second at which the job has a place is computed, and the tries before that are not made. So it is, too,
     where a try leads to the next multiple of the resolution: reserved nodes may come back before that.
     """
