@@ -11,12 +11,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import cast
 
 from cpsched.catalogue import CORE, Catalogues
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import InvalidValue, UnknownName, require
-from cpsched.listing import Listing, ReadFile
+from cpsched.errors import UnknownName, require
+from cpsched.listing import Listing, Parameter, ReadFile
 from cpsched.model.overrun import Overrun
 from cpsched.policy import Policy
 
@@ -131,8 +131,4 @@ def setting_names(listing: Listing) -> set[str]:
 
 def overrun_of(text: str) -> Overrun:
     """The overrun rule of that name; raises `InvalidValue`."""
-    for known in get_args(Overrun):
-        if text == known:
-            chosen: Overrun = known
-            return chosen
-    raise InvalidValue(OVERRUN, text, f"must be one of {', '.join(get_args(Overrun))}")
+    return cast(Overrun, Parameter(OVERRUN, Overrun, None).parse(text))

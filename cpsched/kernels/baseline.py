@@ -107,10 +107,12 @@ def virtual_amount(site: Site, totals: FixedColumn, slot: int) -> int:
 
 
 @inner
-def make_room_for_entry(base: Baseline) -> None:
-    """Make room for one more entry."""
+def add_entry(base: Baseline) -> int:
+    """Make room for one more entry at the end; returns its index."""
     e = base.count
     grow(base, "id submit_s amount walltime_s expected_s run_s start_s began_s does seen queue running", e, e + 1)
+    base.count = e + 1
+    return int(e)
 
 
 @inner
@@ -301,14 +303,12 @@ def forget(base: Baseline) -> None:
 @inner
 def entry_for(site: Site, base: Baseline, totals: FixedColumn, slot: int, id: int) -> int:
     """A new entry at the end for the job of a slot; returns its index."""
-    make_room_for_entry(base)
-    e, jobs = base.count, site.jobs
+    e, jobs = add_entry(base), site.jobs
     base.id[e], base.submit_s[e], base.amount[e] = id, jobs.submit_s[slot], virtual_amount(site, totals, slot)
     base.walltime_s[e], base.expected_s[e], base.run_s[e] = jobs.walltime_s[slot], jobs.walltime_s[slot], 0
     base.start_s[e], base.began_s[e], base.does[e] = NEVER, NEVER, WAITS
-    base.count = e + 1
     base.of_slot[slot] = e + 1
-    return int(e)
+    return e
 
 
 @inner
@@ -399,23 +399,16 @@ def follow(site: Site, base: Baseline, expected: FixedReals, ids: FixedColumn) -
 
     What has ended since the last call must have been noted, see `note_ended`.
     """
-    if len(base.of_slot) < len(ids):
-        base.of_slot = grown(base.of_slot, len(ids))
+    slots = len(base.of_slot)
+    grow(base, "of_slot", slots, len(ids))
+    for slot in range(slots, len(base.of_slot)):
+        base.of_slot[slot] = 0
     first_new = meet(site, base, expected, ids)
     take_out_gone(base)
     go_on(base, first_new, site.now_s)
     if base.count > 2 * base.kept + 64:
         forget(base)
     return max(base.longest_s, longest_to_come(base, site.now_s))
-
-
-@inner
-def grown(column: Column, room: int) -> IntArray:
-    """`column` with room for at least `room` entries, the new ones 0."""
-    found = np.zeros(max(room, 2 * len(column)), np.int64)
-    for i in range(len(column)):
-        found[i] = column[i]
-    return found
 
 
 @kernel
@@ -457,13 +450,11 @@ def told(base: Baseline) -> IntArray:
 def go_on_with(base: Baseline, rows: FixedColumn) -> int:
     """Add the entries that `told` wrote down to a virtual schedule that has none; returns their number."""
     for k in range(0, len(rows), TOLD):
-        make_room_for_entry(base)
-        e = base.count
+        e = add_entry(base)
         base.id[e], base.submit_s[e], base.amount[e] = rows[k], rows[k + 1], rows[k + 2]
         base.walltime_s[e], base.run_s[e] = rows[k + 3], rows[k + 4]
         base.start_s[e], base.does[e] = rows[k + 5], rows[k + 6]
         base.expected_s[e], base.began_s[e], base.seen[e] = base.walltime_s[e], NEVER, 0
-        base.count = e + 1
         if base.does[e] == WAITS:
             enqueue(base, e)
         elif base.does[e] == RUNS:

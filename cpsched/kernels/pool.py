@@ -39,6 +39,15 @@ def amount_of(site: Site, slot: int) -> int:
 
 
 @inner
+def free_in_pool(site: Site) -> int:
+    """What is free now."""
+    free, found = site.machine.free, 0
+    for node in range(len(free)):
+        found += free[node, 0]
+    return found
+
+
+@inner
 def fill_held(site: Site) -> int:
     """Note what every running job releases when it ends; returns the sum."""
     jobs, machine, running, draft = site.jobs, site.machine, site.running, site.draft
@@ -261,9 +270,7 @@ def plan_counted(site: Site, method: Method, given: FixedColumn) -> int:
     draft, queue, n = site.draft, site.queue, site.queued
     open_draft(draft, n)
     draft.order = positions_of(method, given, site)
-    order, free, available = draft.order, site.machine.free, 0
-    for node in range(len(free)):
-        available += free[node, 0]
+    order, available = draft.order, free_in_pool(site)
 
     # Start jobs in order until one does not fit.
     at_first, eventually, blocked = available, -1, n

@@ -14,7 +14,7 @@ from cpsched.kernels.groups import mixed
 from cpsched.kernels.moves import move
 from cpsched.kernels.nodes import commit, make_room_by_group, open_trial, starts_now
 from cpsched.kernels.orders import LAF, SAF, SJF, SPF, bits_of, order_of, sorted_positions
-from cpsched.kernels.pool import amount_of, fill_held, open_draft, place_starts, profile_of, start_now
+from cpsched.kernels.pool import amount_of, fill_held, free_in_pool, open_draft, place_starts, profile_of, start_now
 from cpsched.kernels.ranges import write_starts
 from cpsched.kernels.search_state import OUT, POOL_JOBS, Price, Search, accept, make_room_for, make_rows
 from cpsched.kernels.state import Site, grow
@@ -238,9 +238,7 @@ def open_search(site: Site, search: Search, objective: Price, site_weight: Fixed
     search.best.spent[0] = 0.0
     eventually = 0
     if counted:
-        eventually = fill_held(site)
-        for node in range(len(site.machine.free)):
-            eventually += site.machine.free[node, 0]
+        eventually = fill_held(site) + free_in_pool(site)
     for i in range(n):
         search.queued.amount[i] = amount_of(site, site.queue[i]) if counted else 1
         if counted and search.queued.amount[i] > eventually:
@@ -253,9 +251,7 @@ def open_search(site: Site, search: Search, objective: Price, site_weight: Fixed
 @inner
 def certain_counted(site: Site, search: Search) -> int:
     """On a pool: `ALL_START` or `NONE_START` where no order could change the answer, otherwise `SEARCHED`."""
-    available, wanted, least = 0, 0, NEVER
-    for node in range(len(site.machine.free)):
-        available += site.machine.free[node, 0]
+    available, wanted, least = free_in_pool(site), 0, NEVER
     for i in range(site.queued):
         if search.queued.amount[i] != NEVER:
             wanted += search.queued.amount[i]
@@ -328,11 +324,8 @@ def search_counted(site: Site, search: Search, objective: Price, whole: bool) ->
             if search.queued.amount[i] != NEVER:
                 start_now(site, i, search.queued.amount[i])
         return answer
-    available = 0
-    for node in range(len(site.machine.free)):
-        available += site.machine.free[node, 0]
     make_rows(search, site.active + 2 * search.able + 4)
-    search.rows.points[0] = profile_of(site, available, search.rows.times[0], search.rows.level[0])
+    search.rows.points[0] = profile_of(site, free_in_pool(site), search.rows.times[0], search.rows.level[0])
     plan_all(site, search, objective, answer, whole, True)
     return answer
 

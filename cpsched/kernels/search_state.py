@@ -235,7 +235,8 @@ def make_room_for(search: Search, count: int, slots: int, resources: int) -> Non
     grow(queued, "reserve amount", 0, room)
     make_room_for_order(search.best, room)
     make_room_for_order(search.trial, room)
-    make_room_for_marks(search.marks, room, resources)
+    grow(search.marks, "moves groups steps started failed slotted", 0, room)
+    grow(search.marks, "available", 0, room * resources)
     grow(last, "spare", 0, room)
     if len(last.where) < slots:
         last.where = np.zeros(2 * slots, np.int64)
@@ -246,13 +247,6 @@ def make_room_for_order(tried: Tried, room: int) -> None:
     """Make room for an order of `room` jobs."""
     grow(tried, "order starts known row", 0, room)
     tried.spent = longer_reals(tried.spent, room)
-
-
-@inner
-def make_room_for_marks(marks: Marks, room: int, resources: int) -> None:
-    """Make room for a mark before each of `room` jobs."""
-    grow(marks, "moves groups steps started failed slotted", 0, room)
-    grow(marks, "available", 0, room * resources)
 
 
 @inner
