@@ -27,17 +27,17 @@ TOLD = 7
 """Columns of an entry that is written down: id, submit_s, amount, walltime_s, run_s, start_s, does."""
 
 FADES = 0.9998
-"""What is left of the longest wait with each job that starts."""
+"""The longest wait is multiplied by this with each job that starts."""
 
 MOST_AHEAD = 20_000
-"""Entries that are kept of jobs that are over in reality and not here. With more of them the oldest are forgotten."""
+"""The most entries of jobs that have ended in reality and not yet here; beyond that the oldest are forgotten."""
 
 
 class Baseline(Handle, grows=True):
     """The virtual schedule. Its entries are jobs that are not over both here and in reality."""
 
     now_s: int
-    """How far it has come, in seconds; -1 before it has begun."""
+    """The second that the schedule has reached; -1 before it has begun."""
     pool: int
     """Processors that are up."""
     count: int
@@ -249,7 +249,7 @@ def go_on(base: Baseline, first_new: int, now_s: int) -> None:
 
 @inner
 def take_out_gone(base: Baseline) -> None:
-    """Take entries whose jobs have vanished in reality out of the schedule, and the oldest of too many jobs ahead."""
+    """Take out the entries whose jobs have vanished in reality, and the oldest entries beyond `MOST_AHEAD`."""
     ahead = 0
     for e in range(base.count):
         ahead += base.run_s[e] > 0 and base.does[e] < OVER
@@ -268,7 +268,7 @@ def take_out_gone(base: Baseline) -> None:
 
 @inner
 def without_gone(base: Baseline, entries: Column, count: int) -> int:
-    """Keep those of the first `count` entries that are not gone; returns how many they are."""
+    """Drop the entries that are gone from the first `count` of a list; returns how many are left."""
     kept = 0
     for i in range(count):
         if base.does[entries[i]] != GONE:
@@ -430,9 +430,9 @@ def find_entries(base: Baseline, ids: FixedColumn) -> int:
 
 @kernel
 def told(base: Baseline) -> IntArray:
-    """The entries that reality does not tell anew, int64[entries * TOLD], row by row.
+    """The entries that cannot be made again from the next snapshot, int64[entries * TOLD], row by row.
 
-    Left out are jobs that wait here and have not ended.
+    Left out are those whose jobs wait here and have not ended: the snapshot shows these jobs.
     """
     rows, k = np.empty(base.count * TOLD, np.int64), 0
     for e in range(base.count):

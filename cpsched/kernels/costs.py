@@ -18,8 +18,8 @@ from cpsched.model import NEVER
 HOUR = 3600.0
 
 BOUND_FROM = 0.5
-"""The bound of the longest wait concerns jobs that have waited for this share of it; plans for younger jobs reach far
-and rest on estimates."""
+"""The bound of the longest wait holds for jobs that have waited for this share of it. Plans for younger jobs reach
+further ahead, and rest on estimates."""
 
 
 TYPICAL = 0.75

@@ -16,8 +16,8 @@ from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
 PLENTY = 1 << 62
 """More units than any node takes; also a moment after all others."""
 MOST_UNITS = 1 << 22
-"""Up to so many units, units times amount (`bounds.MOST_AMOUNT` at most) fits into 64 bits; a product is quicker than
-a division."""
+"""For up to this many units, the product of units and amount (at most `bounds.MOST_AMOUNT`) fits into 64 bits; and a
+product is quicker than a division."""
 
 # ------------------------------------------------------------------------------------------ one resource of one node
 

@@ -26,7 +26,7 @@ def has_room(jobs: JobTable, slot: int, machine: Machine, free: FixedMatrix, tot
 
 @inner
 def shift(jobs: JobTable, slot: int, machine: Machine, free: Matrix, total_free: Column, sign: int) -> None:
-    """Give back (1) or take (-1) what a job holds."""
+    """Release (1) or take (-1) what a job holds."""
     first = jobs.place_at[slot]
     last = first + jobs.place_count[slot]
     nodes, units = jobs.places.node[first:last], jobs.places.units[first:last]
@@ -41,18 +41,22 @@ ByTime = tuple[FixedColumn, FixedColumn, FixedColumn]
 def idle_times(
     machine: Machine, jobs: JobTable, by_time: ByTime, alike: FixedColumn, example: FixedColumn, from_s: int, to_s: int
 ) -> IntArray:
-    """Of the time from `from_s` to `to_s`: the seconds in which jobs wait, and the processor seconds idle in them.
+    """Three sums over the time from `from_s` to `to_s`, int64[3]:
 
-    The latter twice, while one of the waiting jobs would have room, and while none would: int64[3]. `jobs` says
-    when each job really started and ended, and where it was; jobs of the same number in `alike` (int64[S]) ask for the
-    same, `example` has a slot of each number. Of one second, ends count first, then submissions, then starts.
+    - the seconds in which jobs wait;
+    - the processor seconds idle meanwhile although one of the waiting jobs has room;
+    - the processor seconds idle meanwhile because none has room.
+
+    `jobs` says when each job really started and ended, and where it was. Jobs with the same number in `alike`
+    (int64[S]) ask for the same; `example` has a slot of each number. In each second ends count first, then submissions,
+    then starts.
     """
     n, (by_submit, by_start, by_end) = len(alike), by_time
     free, total_free = machine.free.copy(), machine.free.sum(axis=0)
     waiting = np.zeros(len(example), np.int64)  # jobs that wait, by what they ask for
     listed = np.empty(len(example), np.int64)  # what is waited for, in any order
     place = np.empty(len(example), np.int64)
-    hopeless = np.full(len(example), -1, np.int64)  # after so many ends nothing of it had room; since then less is free
+    hopeless = np.full(len(example), -1, np.int64)  # the number of ends after which a kind had no room; -1: never
     kinds, ends, submits, starts, fits = 0, 0, 0, 0, -1
     found = np.zeros(3, np.int64)
     while ends < n:
@@ -85,7 +89,7 @@ def idle_times(
             starts += 1
         if ends == n:
             break
-        # How long it stays so.
+        # How long the cluster stays in this state.
         next_s = jobs.end_s[by_end[ends]]
         if submits < n:
             next_s = min(next_s, jobs.submit_s[by_submit[submits]])

@@ -185,7 +185,7 @@ def units_at(site: Site, slot: int, g: int, step: int, most: int) -> int:
 
 @inner
 def rank_by_latest(site: Site, slot: int, start_s: int) -> None:
-    """Set `trial.rank[g]` to the second since which a node of group `g` holds its `found[g]` units until `start_s`.
+    """Set `trial.rank[g]` to the second from which a node of group `g` holds `found[g]` units, up to `start_s`.
 
     Nodes that become free last rank highest, so that a reservation leaves the nodes that are free now to others.
     """

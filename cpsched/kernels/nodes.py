@@ -23,10 +23,10 @@ REMEMBERED = 16
 """How many jobs that could not start a plan remembers, to pass over jobs that ask for as much."""
 
 SOME_GROUPS = 256
-"""So many groups without nodes are not worth leaving out."""
+"""Up to this many groups without nodes are kept: leaving them out would take longer than passing over them."""
 
 SLOTTED = 64
-"""How many reservations a plan remembers: a job that asks for as much has no slot before them."""
+"""How many reservations a plan remembers. A job that asks for as much as one of them has no slot before it."""
 
 
 @inner
@@ -117,7 +117,7 @@ def starts_now(site: Site, slot: int) -> bool:
 
 @inner
 def starts_until(site: Site, slot: int, end_s: int) -> bool:
-    """The same for a job that holds its nodes until `end_s`."""
+    """Whether a job can start now and hold its nodes until `end_s`; see `starts_now`."""
     trial, jobs = site.trial, site.jobs
     if asks_more_than(jobs, slot, trial.available) or dominated(jobs, slot, trial.failed, trial.hopeless):
         return False
@@ -144,7 +144,7 @@ def reserve(site: Site, slot: int, from_s: int) -> int:
 
 @inner
 def earliest_slot(site: Site, slot: int, from_s: int) -> int:
-    """The same without the ranks."""
+    """The second that `reserve` finds, without setting the ranks."""
     start_s, duration_s, need = max(from_s, not_before(site, slot)), site.jobs.estimate_s[slot], site.jobs.units[slot]
     if start_s == site.now_s or fill_units(site, slot, start_s, start_s + duration_s) < need:
         start_s = first_slot(site, slot, start_s + 1)

@@ -10,7 +10,7 @@ from cpsched.kernels.state import Method, Site
 from cpsched.model import IntArray
 
 STRICT, GREEDY = -1, 0
-"""Values of `Method.reservations` that are no numbers.
+"""Special values of `Method.reservations`.
 
 - `STRICT`: the first job that does not fit ends the plan.
 - `GREEDY`: a job that does not fit is passed over.

@@ -32,8 +32,8 @@ def pick_nodes(site: Site, need: int, ranked: bool) -> None:
 def pick_best(site: Site, n: int, need: int) -> tuple[int, int]:
     """Take all nodes of the highest ranks, rank by rank, as long as a whole rank does not exceed the need.
 
-    `heads` holds `n` groups, keyed by rank. Returns the number of groups of the next rank, with which the heap now
-    begins, and how many units are wanted of them; 0 and 0 where nothing is wanted any more.
+    `heads` holds `n` groups, keyed by rank. Returns how many groups have the next rank, and how many units are wanted
+    of them. Those groups are then at the front of the heap. Both numbers are 0 when nothing is wanted any more.
     """
     trial = site.trial
     heads, size, found = trial.heads, trial.groups.size, trial.found

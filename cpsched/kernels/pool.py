@@ -18,10 +18,10 @@ from cpsched.kernels.state import Draft, Method, Site, grow
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
 COVERED = 2000
-"""So many jobs are planned in any case. The jobs behind them stay unplanned if none of these can start now."""
+"""A whole plan covers at least this many jobs. The jobs behind them stay unplanned if none of them can start now."""
 
 LOOK_AGAIN = 250
-"""After so many jobs a plan checks again whether any job behind can start now."""
+"""Each time this many more jobs are planned, the plan checks whether any job behind them can still start now."""
 
 
 @inner
@@ -40,7 +40,7 @@ def amount_of(site: Site, slot: int) -> int:
 
 @inner
 def free_in_pool(site: Site) -> int:
-    """What is free now."""
+    """How many units of the pool are free now."""
     free, found = site.machine.free, 0
     for node in range(len(free)):
         found += free[node, 0]
@@ -84,7 +84,7 @@ def start_now(site: Site, position: int, amount: int) -> None:
 
 @inner
 def profile_of(site: Site, free: int, times: Column, level: Column) -> int:
-    """Write the profile of what is free from now on, as running and started jobs end; returns the breakpoints."""
+    """Write the profile of what is free from now on, as running and started jobs end; returns its length."""
     jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
     held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
     times[0], level[0] = site.now_s, free

@@ -34,7 +34,7 @@ def carry_out_move(site: Site, m: int, slot: int, start_s: int, end_s: int) -> N
 
 @inner
 def edit_move(site: Site, m: int, slot: int, start_s: int, end_s: int, whole: int, times: int) -> None:
-    """The same, `times` over; with `whole` the nodes are withdrawn in full, however few units the job has on them."""
+    """As `carry_out_move`, but the job takes `times` as much; with `whole` all of each node, however few its units."""
     trial, groups = site.trial, site.trial.groups
     g, count = trial.moved[m], trial.moved_count[m]
     new = add_edited(groups, site.machine, site.jobs, slot, g, trial.moved_units[m], start_s, end_s, -times, whole)

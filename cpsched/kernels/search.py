@@ -263,7 +263,7 @@ def certain_counted(site: Site, search: Search) -> int:
 
 @inner
 def certain_placed(site: Site, search: Search) -> int:
-    """The same on nodes; with `ALL_START` the jobs are placed."""
+    """On nodes: the same answers. Where the answer is `ALL_START`, the jobs are placed."""
     none = True
     for i in range(site.queued):
         make_room_by_group(site.trial)

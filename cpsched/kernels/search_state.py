@@ -180,8 +180,8 @@ class Search(Handle):
     fixed: int
     """How many jobs at the front the search leaves in place."""
     bound_s: int
-    """The bound of the longest wait, past and planned, in seconds; `NEVER`: no bound. It concerns jobs that have waited
-    for a good part of it (`costs.BOUND_FROM`): a plan in which such a job waits longer is given up."""
+    """The bound of the longest wait, past and planned, in seconds; `NEVER`: no bound. It holds for jobs that have
+    waited for a good part of it (`costs.BOUND_FROM`). A plan in which one of these waits longer is given up."""
     settings: SearchSettings
     counts: Counts
     shared: Shared

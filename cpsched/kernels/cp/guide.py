@@ -86,7 +86,7 @@ def next_to_start(facts: Facts, plan: Plan, step: Step) -> int:
 
 @kernel
 def next_chance(facts: Facts, plan: Plan, step: Step) -> int:
-    """The earliest moment at which the job at hand could start, if not when the plan says.
+    """The earliest moment after its planned start at which the job at hand could start instead.
 
     In a plan whose jobs start as early as they can, a job starts now or when another job ends. That other job is
     running, or placed, or not placed yet; the last kind starts at the plan's moment at the earliest.

@@ -18,7 +18,7 @@ from cpsched.model import IntArray
 CLOSE = 1e-9
 """Relative difference of objectives that counts as none."""
 NO_PLACES = -1
-"""In the place of a number of dives: the jobs need no places, so a plan of the relaxation is a plan."""
+"""Instead of a number of dives: the jobs need no places, so every plan of the relaxation is a plan."""
 LEFT_SHIFTED = -2
 """The same, and plans in which a job could start a second earlier are left out: others cost no more."""
 
