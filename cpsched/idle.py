@@ -86,7 +86,7 @@ def _shares(cluster: Cluster, table: JobTable, alike: IntArray, from_s: int, to_
     _, example = np.unique(alike, return_index=True)
     machine = machine_of(cluster, cluster.capacity.copy())
     by_time = np.argsort(table.submit_s), np.argsort(table.start_s), np.argsort(table.end_s)
-    contended_s, voluntary, forced = idle_times(machine, table, by_time, alike, example, from_s, to_s).tolist()
+    contended_s, voluntary, forced = idle_times(machine, table, (by_time, (alike, example)), (from_s, to_s)).tolist()
     whole = contended_s * machine.pool
     return Idle(voluntary / whole, forced / whole, contended_s) if whole else Idle(0.0, 0.0, contended_s)
 

@@ -135,9 +135,9 @@ class Handle:
 
     def _written(self) -> Any:
         """The struct, with all that was given."""
-        from cpsched.compile.structs import Memory
+        from cpsched.compile.structs import StructMemory
 
-        memory = Memory(type(self))
+        memory = StructMemory(type(self))
         memory.write(self._checked(self._given))
         del self._given
         return memory

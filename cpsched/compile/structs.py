@@ -199,7 +199,7 @@ _AXES_AT = 5
 its length and its stride."""
 
 
-class Layout:
+class FieldPlaces:
     """Where the fields of a handle class stand in its struct, in bytes, and how Python writes them."""
 
     def __init__(self, cls: type[Handle]) -> None:
@@ -214,7 +214,7 @@ class Layout:
         self.memory: Any = ctypes.c_int64 * (at // 8)
 
 
-layout_of = cache(Layout)
+places_of = cache(FieldPlaces)
 
 _write_array = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(
     runtime._nrt.c_helpers["adapt_ndarray_from_python"]
@@ -222,17 +222,17 @@ _write_array = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p
 """Writes an array to an address as kernels see it, with a counted reference to it."""
 
 
-class Memory:
+class StructMemory:
     """The struct of one handle, all zeros at first. With it go the arrays in it, also those that kernels put there."""
 
     def __init__(self, cls: type[Handle]) -> None:
-        self._layout = layout_of(cast(Any, cls))
-        self._words = self._layout.memory()
+        self._fields = places_of(cast(Any, cls))
+        self._words = self._fields.memory()
         self.address = ctypes.addressof(self._words)
 
     def write(self, values: Mapping[str, Any]) -> None:
         """Set the fields in `values`, which hold what they should; other names are passed over."""
-        for name, (at, code) in self._layout.places.items():
+        for name, (at, code) in self._fields.places.items():
             if name not in values:
                 continue
             value = values[name]
@@ -244,7 +244,7 @@ class Memory:
             self._release(before)
 
     def __del__(self) -> None:
-        for at in self._layout.arrays:
+        for at in self._fields.arrays:
             self._release(self._words[at // 8])
 
     @staticmethod

@@ -35,23 +35,23 @@ def shift(jobs: JobTable, slot: int, machine: Machine, free: Matrix, total_free:
 
 ByTime = tuple[FixedColumn, FixedColumn, FixedColumn]
 """Slots by submission, by start and by end."""
+Alike = tuple[FixedColumn, FixedColumn]
+"""By slot, the number of what the job asks for; by that number, a slot of a job that asks for it."""
 
 
 @kernel
-def idle_times(
-    machine: Machine, jobs: JobTable, by_time: ByTime, alike: FixedColumn, example: FixedColumn, from_s: int, to_s: int
-) -> IntArray:
-    """Three sums over the time from `from_s` to `to_s`, int64[3]:
+def idle_times(machine: Machine, jobs: JobTable, columns: tuple[ByTime, Alike], window: tuple[int, int]) -> IntArray:
+    """Three sums over a window of time, from one second to another, int64[3]:
 
     - the seconds in which jobs wait;
     - the processor seconds idle meanwhile although one of the waiting jobs has room;
     - the processor seconds idle meanwhile because none has room.
 
-    `jobs` says when each job really started and ended, and where it was. Jobs with the same number in `alike`
-    (int64[S]) ask for the same; `example` has a slot of each number. In each second ends count first, then submissions,
-    then starts.
+    `jobs` says when each job really started and ended, and where it was. In each second ends count first, then
+    submissions, then starts.
     """
-    n, (by_submit, by_start, by_end) = len(alike), by_time
+    ((by_submit, by_start, by_end), (alike, example)), (from_s, to_s) = columns, window
+    n = len(alike)
     free, total_free = machine.free.copy(), machine.free.sum(axis=0)
     waiting = np.zeros(len(example), np.int64)  # jobs that wait, by what they ask for
     listed = np.empty(len(example), np.int64)  # what is waited for, in any order
