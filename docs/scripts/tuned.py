@@ -51,8 +51,8 @@ TUNED = (
           " half a point to a point", _UNSEEN + "lookahead", "2026-11-23"),
     Tuned(f"{_L}objectives:OBJECTIVES[default].aged_by", 0.3, "tails against means: less raises the mean wait, more"
           " the longest", _UNSEEN + "lookahead", "2026-11-23"),
-    Tuned(f"{_L}objectives:OBJECTIVES[waits].aged_by", 0.5, "the same, for those who want short waits",
-          _UNSEEN + "lookahead:objective=waits", "2026-11-23"),
+    Tuned(f"{_L}objectives:OBJECTIVES[waits].aged_by", 1.0, "the same, for those who want short waits",
+          _UNSEEN + "lookahead:objective=waits", "2026-11-24"),
     Tuned(f"{_L}dispatcher:LEAST_AGED_S", 60.0, "ageing on a machine where nobody waits", NOT_KEPT, "2026-11-23"),
     Tuned(f"{_K}baseline:FADES", 0.9998, "tails of a quiet month against means after one long wait", NOT_KEPT,
           "2026-11-23"),

@@ -24,8 +24,8 @@ def starts(dispatcher, every_s=5):
     return replay(jobs, POOL, Policy(WalltimePredictor(), dispatcher)).start_s.tolist()
 
 
-def test_without_settings_jobs_start_as_under_waits():
-    assert starts(Waits()) == starts(Lookahead("waits"))
+def test_with_what_was_chosen_jobs_start_as_under_waits():
+    assert starts(Waits(by=1, bounded=0), 20) == starts(Lookahead("waits"), 20) != starts(Waits(), 20)
 
 
 @pytest.mark.parametrize("other", [{"by": 20.0}, {"power": 1}, {"e": 0.5}, {"r": -1.0}, {"area": 3.0}])

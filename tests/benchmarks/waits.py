@@ -1,8 +1,8 @@
 """Other prices and other ageing for the objective `waits`: what is best among those whose longest wait keeps its limit.
 
 `tests.benchmarks.waits:Waits` stands wherever a dispatcher may be named, as in `tests.benchmarks.waits:Waits:by=1`.
-Without settings it decides as `lookahead` does under `waits` before it was chosen anew. The tables of
-docs/studies/waits.md: `python -m tests.benchmarks.unseen --against lookahead:objective=waits SETTING...`.
+Without settings it decides as `lookahead` did under `waits` before `by=1,bounded=0` was chosen. The tables of
+docs/studies/waits.md: `python -m tests.benchmarks.unseen --against tests.benchmarks.waits:Waits SETTING...`.
 """
 
 from __future__ import annotations

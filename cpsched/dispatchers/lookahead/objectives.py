@@ -71,7 +71,7 @@ class ObjectiveRow:
             factors.append(f"(1 + {self.flat:g} A / (r E))")
         if self.ageing:
             times = f"{self.ageing:g} " if self.ageing != 1 else ""
-            by = f"({self.aged_by:g} L)" if self.aged_by else f"{self.aged_s // 3600} h"
+            by = ("L" if self.aged_by == 1 else f"({self.aged_by:g} L)") if self.aged_by else f"{self.aged_s // 3600} h"
             factors.append(f"(1 + {times}(W / {by})^{self.ageing_power})")
         factors.append(f"(F^{self.power} - (F - E)^{self.power})" if self.power else "(s - now)")
         aside = f"; {self.reserve:.0%} of the machine kept free beside new long jobs" if self.reserve else ""
@@ -113,12 +113,11 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
         ),
         ObjectiveRow(
             "waits",
-            "Short waits for many, within the site's own waits under `easy`",
+            "Short waits for many; old jobs in time, by the site's own waits under `easy`",
             e=-0.5,
             ageing=1.0,
-            aged_by=0.5,
+            aged_by=1.0,
             ageing_power=4,
-            bounded=True,
         ),
         ObjectiveRow(
             "large-jobs",
