@@ -73,6 +73,7 @@ class Tails(Lookahead):
       all others, by expected ends of running jobs and processors alone: wide jobs age early enough to gather theirs.
     - `first`: a job that takes at least this share of the machine goes before all others once its virtual start has
       passed by more than `late` L; of several such jobs the one that started there first, and only `count` of them.
+      With `since`, only once it has waited for longer than this share of the longest wait that has been under `easy`.
 
     0 switches each of `wide`, `arrival`, `promise`, `drain`, `gather` and `first` off.
     """
@@ -91,6 +92,7 @@ class Tails(Lookahead):
         first: float = 0.0,
         late: float = 0.0,
         count: int = 1,
+        since: float = 0.0,
         seed: int = 0,
     ) -> None:
         shares = {
@@ -103,6 +105,7 @@ class Tails(Lookahead):
             "gather": gather,
             "first": first,
             "late": late,
+            "since": since,
         }
         for name, value in shares.items():
             require(value >= 0, name, value, "must not be negative")
@@ -115,7 +118,7 @@ class Tails(Lookahead):
         self._overdue_s = self._search.settings.overdue_s
         self.wide, self.arrival, self.come, self.promise, self.of = wide, arrival, come, promise, of
         self.drain, self.gather = drain, gather
-        self.first, self.late, self.count = first, late, count
+        self.first, self.late, self.count, self.since = first, late, count, since
         self._history = self.lateness = Late()
         self.longest_s = self.been_s = 0.0
         """The longest wait under `easy` with what is to come, and of those that have started there."""
@@ -166,6 +169,7 @@ class Tails(Lookahead):
         if self.first:
             machine, late_s = int(snapshot.cluster.capacity[:, 0].sum()), self.lateness.late_s
             concerned = (processors >= self.first * machine) & (late_s > self.late * self.longest_s)
+            concerned &= (late_s > 0) & (waited_s >= self.since * self.been_s)
             by_virtual_start = np.argsort(-late_s[concerned], kind="stable")[: self.count]
             for rank, at in enumerate(np.flatnonzero(concerned)[by_virtual_start]):
                 factors[at] *= FIRST * 2.0 ** (self.count - 1 - rank)
