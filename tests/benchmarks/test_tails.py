@@ -113,6 +113,18 @@ def test_wide_jobs_go_first_only_once_they_are_late_enough():
     assert late_by(40, 50, first=0.4, late=0.96) == [1.0, 1.0]
 
 
+@pytest.mark.parametrize(("since", "factor"), [(1.4, FIRST), (1.6, 1.0)])
+def test_with_a_share_of_the_longest_wait_wide_jobs_go_first_from_then_on(since, factor):
+    """The wide job has waited for 150 s, and another one for 100 s under `easy`."""
+    seen, jobs = Seen(first=0.6, since=since), [a_job(1, 1, (80,), 100), a_job(2, 1, (50,), 100, submit_s=10)]
+    elsewhere = a_running(a_job(9, 1, (100,), 1000), ((0, 1),), 0)
+    seen.decide(a_snapshot(POOL, jobs[:1], now_s=0))
+    for now_s in (50, 100, 150):
+        seen.decide(a_snapshot(POOL, jobs, [elsewhere], now_s=now_s))
+    assert seen.been_s == 100
+    assert seen.factors.tolist() == [factor, 1.0]
+
+
 def a_half_free(now_s=50):
     """Sixty processors run until 200 by walltime, and until 100 as is expected."""
     running = [a_running(a_job(8, 1, (60,), 200), ((0, 1),), 0)]
