@@ -86,7 +86,7 @@ class Advised(Dispatcher):
     With `every_s` of 0 the adviser is asked each time.
 
     The adviser is any dispatcher that tells planned starts; by name it is `lookahead` with `objective`, `effort`,
-    `site_weight` and `seed`. The other settings are those of `slurm`.
+    `work`, `site_weight` and `seed`. The other settings are those of `slurm`.
     """
 
     every_round = True
@@ -97,6 +97,7 @@ class Advised(Dispatcher):
         every_s: int = 60,
         objective: ObjectiveName = "default",
         effort: int | None = None,
+        work: int = 1500,
         site_weight: float = 0.0,
         seed: int = 0,
         scheduler_parameters: str = "",
@@ -106,7 +107,7 @@ class Advised(Dispatcher):
         require(every_s >= 0, "every_s", every_s, "must not be negative")
         self.twin = SlurmDispatcher(scheduler_parameters, config, reserved)
         if adviser is None:
-            adviser = Lookahead(objective, effort, site_weight=site_weight, seed=seed)
+            adviser = Lookahead(objective, effort, work, site_weight=site_weight, seed=seed)
         self.adviser, self._every_s = adviser, every_s
         self.learns = self.adviser.learns
         self._points = Points()

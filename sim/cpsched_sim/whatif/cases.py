@@ -21,7 +21,7 @@ from math import ceil
 from pathlib import Path
 
 from cpsched.dispatchers.slurm.parameters import BOUNDS, changed, parameters_of_config, read_parameters
-from cpsched.errors import InvalidValue, UnknownName, require
+from cpsched.errors import InvalidValue, UnknownName, did_you_mean, require
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_sim.files import read_json
 from cpsched_sim.oracle import SIMULATED
@@ -141,8 +141,10 @@ class Case:
 
 
 def _check_spelling(error: UnknownName) -> None:
-    """Raise `InvalidValue`, which says where it goes, for an unknown setting that is a line of slurm.conf."""
+    """Raise `InvalidValue` for an unknown name that is a line of slurm.conf, or nearly a mode or a change of ours."""
     name = error.name.lower()
+    if meant := did_you_mean(name, MODES if error.kind == "dispatcher" else CHANGES):
+        raise InvalidValue("--with", error.name, f"is not known{meant}") from error
     if name.startswith("priority"):
         rule = "is a part of the site's policy: change it in a copy of the policy file, and give that by --with-policy"
         raise InvalidValue("setting", error.name, rule) from error

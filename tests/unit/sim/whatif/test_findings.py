@@ -230,6 +230,9 @@ def test_parameters_of_a_case_stand_in_place_of_the_configurations_own_and_the_o
         ("scheduler_parameters=bf_interval=0", InvalidValue, "from 1 to 10,800"),
         ("scheduler_parameters=bf_nonsense=3", UnknownName, "bf_nonsense"),
         ("advise nonsense=3", UnknownName, "nonsense"),
+        ("controll", InvalidValue, "control"),
+        ("control intervall=3", InvalidValue, "interval"),
+        ("advise walltime=0.5", InvalidValue, "walltimes"),
     ],
 )
 def test_a_wrong_setting_is_told_before_anything_is_read_and_where_it_belongs(text, error, says):

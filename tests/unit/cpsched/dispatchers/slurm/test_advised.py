@@ -171,3 +171,16 @@ def test_advice_at_every_event_decides_nearly_as_lookahead_does():
     assert (alone == led).mean() > 0.95
     assert abs(led_s / wait_s - 1) < 0.02
     assert rarely_s > 1.2 * wait_s
+
+
+def test_a_bound_of_work_is_the_advisers():
+    """With next to no work the best of a few orders is the plan: some jobs start at other times."""
+    nodes, trace = a_cluster(3), random_trace(120, 2)
+    trace = [(dataclasses.replace(job, request=a_job(1, min(3, job.request.units), 2).request), s) for job, s in trace]
+    much, little = (
+        starts(trace, Advised(None, 0, "large-jobs", work=work, scheduler_parameters=UNLIMITED), nodes)
+        for work in (1500, 1)
+    )
+    assert much != little
+    with pytest.raises(InvalidValue, match="work=0"):
+        Advised(work=0)
