@@ -144,6 +144,10 @@ class _Reading:
                 raise self.tree.wrong(("exclude", at), "exclusion", "excludes no case: a name may be misspelled")
         if not cases:
             raise self.tree.wrong(("grids",), "nothing", "must have a case: grids or cases")
+        baseline = self.words.report.baseline
+        if baseline is not None and baseline not in policies:
+            rule = f"must be a policy of the study: {', '.join(policies)}"
+            raise self.tree.wrong(("report", "baseline"), baseline, rule)
         clocked = sorted({case.labels["dispatcher"] for case in cases if case.by_clock})
         self.notes += [f"{name}: {CLOCK}" for name in clocked]
         return Campaign(self.words, tuple(cases), excluded, self.folder, tuple(self.notes))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from cpsched_sim.workloads.lublin import LEAST_MACHINE, MOST_MACHINE
 
@@ -17,6 +17,18 @@ Text = Annotated[str, Field(min_length=1, max_length=1000)]
 Load = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 WHOLE, NONE = "whole", "none"
+
+
+def _listed(value: object) -> object:
+    """What pydantic would say in its own words of an axis without values."""
+    if not isinstance(value, list | tuple):
+        raise ValueError("must be a list")
+    if not value:
+        raise ValueError("must not be empty")
+    return value
+
+
+LISTED = BeforeValidator(_listed)
 
 EXAMPLE = """\
 # A study: every combination of a grid is one case, replayed once and kept in the folder of --out.
@@ -112,21 +124,24 @@ class WindowWords(BaseModel):
     count: Annotated[int, Field(gt=0, le=1000)] = 1
 
 
-Window = Literal["whole"] | WindowWords
+Window = Annotated[
+    Annotated[Literal["whole"], Tag("whole")] | Annotated[WindowWords, Tag("part")],
+    Discriminator(lambda value: "part" if isinstance(value, Mapping | WindowWords) else "whole"),
+]
 
 
 class GridWords(BaseModel):
     """All combinations of these lists."""
 
     model_config = STRICT
-    traces: Annotated[Sequence[Text], Field(min_length=1)]
-    systems: Annotated[Sequence[Text | None], Field(min_length=1)] = (None,)
-    loads: Annotated[Sequence[Load], Field(min_length=1)] = (1.0,)
-    windows: Annotated[Sequence[Window], Field(min_length=1)] = ("whole",)
-    dispatchers: Annotated[Sequence[Text], Field(min_length=1)]
-    predictors: Annotated[Sequence[Text], Field(min_length=1)] = ("walltime",)
-    policies: Annotated[Sequence[Text], Field(min_length=1)] = (NONE,)
-    seeds: Annotated[Sequence[Seed], Field(min_length=1)] = (0,)
+    traces: Annotated[Sequence[Text], LISTED]
+    systems: Annotated[Sequence[Text | None], LISTED] = (None,)
+    loads: Annotated[Sequence[Load], LISTED] = (1.0,)
+    windows: Annotated[Sequence[Window], LISTED] = ("whole",)
+    dispatchers: Annotated[Sequence[Text], LISTED]
+    predictors: Annotated[Sequence[Text], LISTED] = ("walltime",)
+    policies: Annotated[Sequence[Text], LISTED] = (NONE,)
+    seeds: Annotated[Sequence[Seed], LISTED] = (0,)
 
 
 class CaseWords(BaseModel):
@@ -202,7 +217,7 @@ class ReportWords(BaseModel):
 
     model_config = STRICT
     baseline: Text | None = None
-    metrics: Annotated[Sequence[Text], Field(min_length=1)] = ("mean_wait_s", "bsld", "awf", "longest_wait_s")
+    metrics: Annotated[Sequence[Text], LISTED] = ("mean_wait_s", "bsld", "awf", "longest_wait_s")
     tables: Sequence[TableWords] = ()
     plots: Sequence[PlotWords] = ()
 

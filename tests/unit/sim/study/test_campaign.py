@@ -43,6 +43,11 @@ def test_the_example_is_a_study_that_needs_no_trace(tmp_path):
         ({"exclude": [{"because": "why"}]}, 15, "exclude.0: dict: must name one axis at least"),
         ({"grid": []}, 14, "grid: list: no such setting; did you mean 'grids'?"),
         ({"report": {"metrics": ["bsdl"]}}, 16, "report.metrics.0: bsdl: unknown metric 'bsdl'"),
+        (
+            {"report": {"baseline": "easi / walltime"}},
+            15,
+            "report.baseline: easi / walltime: must be a policy of the s",
+        ),
         ({"cases": [{"name": "x", "trace": "five", "dispatcher": "easy"}]}, 16, "cases.0.trace: five: must be one of"),
         ({"cases": [{"name": "x", "trace": "four", "dispatcher": "essy"}]}, 17, "cases.0.dispatcher: essy / walltime"),
         ({"cases": [{"name": "x", "trace": "four", "dispatcher": "easy effort=3"}]}, 17, "unknown parameter"),
@@ -57,6 +62,29 @@ def test_a_mistake_is_told_by_file_line_field_and_rule(tmp_path, more, line, tol
         read_campaign(path)
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("axis", "values", "told"),
+    [
+        (
+            "windows",
+            [{"day": 2}],
+            r"windows.0.part.days: nothing: must be given; also wrong: grids.0.windows.0.part.day",
+        ),
+        ("windows", [{"days": -2}], r"windows.0.part.days: -2: must be above 0"),
+        ("windows", ["hole"], r"windows.0.whole: hole: must be 'whole'"),
+        ("windows", [7], r"windows.0.whole: 7: must be 'whole'"),
+        ("dispatchers", [], r"dispatchers: list: must not be empty"),
+        ("seeds", None, r"seeds: nothing: must be a list"),
+        ("loads", 1.5, r"loads: 1.5: must be a list"),
+        ("policies", "site.yaml", r"policies: site.yaml: must be a list"),
+    ],
+)
+def test_an_axis_without_a_list_of_values_or_with_a_wrong_one_is_told_plainly(tmp_path, axis, values, told):
+    written(tmp_path)
+    with pytest.raises(InvalidFile, match=rf"grids.0.{told}$"):
+        campaign_of(words(grids=[grid(**{axis: values})]), tmp_path)
 
 
 def test_a_trace_that_is_not_there_or_not_the_same_is_told_by_its_line(tmp_path):
