@@ -166,7 +166,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     chars = 10 if window["from"][:10] != window["to"][:10] else 16
     begin, end = (window[name][:chars].replace("T", " ") for name in ("from", "to"))
     first = (
-        f"From {begin} to {end}, {near['jobs']:,} jobs of {window['users']:,} "
+        f"From {begin} to {end}, {near['jobs']:,} {'job' if near['jobs'] == 1 else 'jobs'} of {window['users']:,} "
         f"{'user' if window['users'] == 1 else 'users'} waited {in_time(near['real_mean_wait_s'])} on average."
     )
     second = (
