@@ -169,7 +169,7 @@ class Tails(Lookahead):
         if self.first:
             machine, late_s = int(snapshot.cluster.capacity[:, 0].sum()), self.lateness.late_s
             concerned = (processors >= self.first * machine) & (late_s > self.late * self.longest_s)
-            concerned &= (late_s > 0) & (waited_s >= self.since * self.been_s)
+            concerned &= waited_s >= self.since * self.been_s
             by_virtual_start = np.argsort(-late_s[concerned], kind="stable")[: self.count]
             for rank, at in enumerate(np.flatnonzero(concerned)[by_virtual_start]):
                 factors[at] *= FIRST * 2.0 ** (self.count - 1 - rank)
