@@ -44,7 +44,7 @@ def test_the_accounting_database_is_asked_first(programs: Path, told: str, level
 def test_the_controller_knows_while_the_database_is_away_or_hangs(
     programs: Path, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scontrol.output_of, "__defaults__", (0.5,))
+    monkeypatch.setattr(scontrol.output_of, "__defaults__", (5.0,))  # the other one answers by then
     put(programs, "sacctmgr", script)
     put(programs, "scontrol", f"cat <<EOF\n{KEPT}EOF")
     assert privilege_of("cpsched") == {"admin_level": "Operator", "accounting_answers": False}
