@@ -37,7 +37,7 @@ def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("installed")
     shutil.copytree(EXAMPLE, folder / "source")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*pip, "--target", str(folder / "site"), str(folder / "source")], check=True, timeout=300)
+    subprocess.run([*pip, "--target", str(folder / "site"), str(folder / "source")], check=True, timeout=ENOUGH_S)
     paths = [str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH", "")])]
     warm.server()  # which must not have it itself: other tests ask the same server
     with pytest.MonkeyPatch.context() as patch:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_bridge.program.deploy_files import FILES, content_of
+from tests.patience import ENOUGH_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,7 +19,7 @@ def wheel(tmp_path_factory):
     """The wheel of this tree, built without a network."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=ENOUGH_S)
     assert done.returncode == 0, done.stderr
     return next(folder.glob("*.whl"))
 
@@ -26,10 +27,10 @@ def wheel(tmp_path_factory):
 def test_the_installed_program_writes_the_deployment_files(wheel, tmp_path):
     site, out = tmp_path / "site", tmp_path / "out"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel]
-    subprocess.run(pip, check=True, capture_output=True, timeout=300)
+    subprocess.run(pip, check=True, capture_output=True, timeout=ENOUGH_S)
     done = subprocess.run(
         [sys.executable, "-m", "cpsched_bridge.program.cli", "deploy-files", out],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, timeout=300,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, timeout=ENOUGH_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for file in FILES:

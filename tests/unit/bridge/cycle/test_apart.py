@@ -22,6 +22,7 @@ from cpsched_bridge.cycle.deadline import within
 from cpsched_bridge.errors import DecisionTimeout, DispatcherFailed
 from tests import bad_dispatchers
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.patience import ENOUGH_S
 
 GATED = "tests.bad_dispatchers:Gated"
 
@@ -111,7 +112,7 @@ def test_no_limit_for_answers_counts_what_a_child_begins_with(apart, gate):
         time.sleep(0.1)
     gate.touch()
     until(lambda: dispatcher.waits_for() is None)
-    assert within(30.0, lambda: dispatcher.decide(a_scene())).starts
+    assert within(ENOUGH_S, lambda: dispatcher.decide(a_scene())).starts
     assert dispatcher.pid == pid
 
 

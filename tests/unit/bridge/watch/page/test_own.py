@@ -11,6 +11,7 @@ from cpsched_bridge.ports import Outage
 from cpsched_bridge.readers import Readers, Refused, network_of
 from cpsched_bridge.settings import Settings, parse
 from tests.builders import a_job
+from tests.patience import ENOUGH_S
 
 HEADER = "X-Remote-User"
 SECRET = ("bob", "bobs-account", "bobs-name", "4711", "4712", "4713", "4714", "4715", "resv-of-bob", "AssocMax")
@@ -122,7 +123,7 @@ def test_who_reads_is_said_clearly_or_nobody_is_answered(crowd, said):
 
 def raw(site, headers, path="/api/status", version="1.1"):
     """(status, headers, text) of a request with these header lines as they are, on a connection of its own."""
-    connection = http.client.HTTPConnection(*address(site), timeout=30)
+    connection = http.client.HTTPConnection(*address(site), timeout=ENOUGH_S)
     connection._http_vsn, connection._http_vsn_str = {"1.1": (11, "HTTP/1.1"), "1.0": (10, "HTTP/1.0")}[version]
     return sent(connection, headers, path)
 
@@ -169,7 +170,7 @@ def test_headers_that_mean_it_badly(crowd, headers, reader, version):
 
 
 def test_one_connection_serves_one_reader_after_the_other(crowd):
-    connection = http.client.HTTPConnection(*address(crowd), timeout=30)
+    connection = http.client.HTTPConnection(*address(crowd), timeout=ENOUGH_S)
     for name in ("ada", "bob", "ada", "root", "ada"):
         assert json.loads(sent(connection, [(HEADER, name)])[2])["reader"] == ("" if name == "root" else name)
     assert sent(connection, [])[0] == 403
