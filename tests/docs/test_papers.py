@@ -196,6 +196,29 @@ def test_a_whole_trace_takes_the_time_of_a_round_of_its_part_for_every_round():
     assert debs24.whole_of(row, whole, {}) == ""
 
 
+def test_of_a_replay_that_did_not_end_is_told_how_far_it_came_and_what_the_whole_would_take(tmp_path, monkeypatch):
+    made = {"share": 0.25, "cpu_s": 1800.0}
+    assert debs24.began(made) == "25% of the jobs in 30 min of CPU time"
+    assert debs24.whole_by(made) == "about 2.0 h"
+    assert debs24.whole_by(made | {"share": 0.0199}) == ""
+    labels = {"trace": "KTH-SP2", "predictor": "oracle", "dispatcher": "CP-AF"}
+    lines = [
+        {"labels": labels, "result": {"outcome": "did not end"}, "made": made},
+        {"labels": labels | {"dispatcher": "CP-AWF"}, "result": {"outcome": "did not end"}, "made": made},
+        {"labels": labels | {"dispatcher": "CP-BSLD"}, "made": made, "result": {
+            "outcome": "ended", "rounds": 7, "figures": {"bsld": 20.0, "af": 1.0, "awf": 1.0, "p2sf": 1.0}}},
+    ]  # fmt: skip
+    (tmp_path / "results.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    monkeypatch.setattr(debs24, "WHOLE", tmp_path)
+    rows = {row[1:4]: row for row in debs24._cells() if row[0] in ("AF", "AWF", "BSLD")}
+    at = "KTH-SP2", "oracle"
+    assert rows["CP-AF", *at][5:7] == ("25% of the jobs in 30 min of CPU time", "did not end")
+    assert rows["CP-AWF", *at][6] == "cannot be", "the published value is not legible"
+    assert rows["CP-BSLD", *at][5:7] == ("29.8", "same order")
+    assert rows["CP-BSLD", *at][8] == ""
+    assert rows["CP-AF", "SDSC-BLUE", "oracle"][6] == "not measured"
+
+
 def test_a_claim_may_be_about_one_trace(study):
     found = the(judged(study({"alike": ["EASY / W", "EASY / W"], "trace": "another"})))
     assert found.verdict == "not measured"
@@ -209,7 +232,7 @@ def test_a_policy_without_figures_cannot_be_compared(study):
     )
 
 
-def test_a_verdict_of_its_own_is_one_of_the_five(study):
+def test_a_verdict_of_its_own_is_one_of_the_six(study):
     assert the(judged(study({"verdict": "cannot be", "here": "{jobs} jobs"}), {"jobs": 3})).found == "3 jobs"
     with pytest.raises(ValueError, match="figure 1: perhaps: must be one of reproduced"):
         judged(study({"verdict": "perhaps", "here": ""}))

@@ -1,7 +1,7 @@
 """What a paper says, beside what our results say: a verdict for each number, sentence and figure.
 
 Verdicts: *reproduced*, a number within a point of percent; *same order*, a number within ten points or an ordering
-that holds; *differs*; *cannot be*, where something is missing; *not measured*.
+that holds; *differs*; *cannot be*, where something is missing; *did not end*, within what it was given; *not measured*.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from cpsched_sim.study.running import decision_ms
 from docs.scripts.markdown import table
 from docs.scripts.papers.spreads import ALL, SPREAD
 
-VERDICTS = ("reproduced", "same order", "differs", "cannot be", "not measured")
+DID_NOT_END = "did not end"
+VERDICTS = ("reproduced", "same order", "differs", "cannot be", DID_NOT_END, "not measured")
 WITHIN, NEAR = 1.0, 10.0
 """Points of percent: published values are rounded to whole ones."""
 SPREADS = ("slowdown", "wait_s", "queue")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from docs.scripts import markdown
 from docs.scripts.papers.charts import bars, lines
-from docs.scripts.papers.claims import judged, page, verdict_of
+from docs.scripts.papers.claims import DID_NOT_END, judged, page, verdict_of
 from docs.scripts.papers.queues import FILE
 from docs.scripts.papers.spreads import STUDIES
 
@@ -27,8 +27,10 @@ VERDICT = 6
 PACKING = {"awf": ["list-saf", "list-sjf"]}
 """Dispatchers that a figure shows and table 2 does not (figure 4b)."""
 TRACES = ("KTH-SP2", "SDSC-BLUE")
-STUDY, PARTS = STUDIES / "debs24", STUDIES / "debs24-cp"
-"""Whole traces, and the CP schedulers on parts of them."""
+STUDY, WHOLE, PARTS = STUDIES / "debs24", STUDIES / "debs24-whole", STUDIES / "debs24-cp"
+"""Whole traces, the CP schedulers on whole traces, and on parts of them."""
+LEAST_SHARE = 0.02
+"""Of a trace; what a smaller part took says little of the whole."""
 
 
 def claims() -> str:
@@ -56,18 +58,32 @@ def table() -> str:
 
 def _cells() -> list[tuple[str, ...]]:
     """The rows of table 2: what, published, ours, verdict, `lookahead` beside it, and what a replay would take."""
-    found, parts, rows = _found(STUDY), _found(PARTS), []
+    found, parts, open_, rows = _found(STUDY, WHOLE), _found(PARTS), _unended(WHOLE), []
     for row in _published():
         where, metric = (row["trace"], row["predictor"]), row["metric"]
         base = found[(*where, "list-reg")][metric]
         mine, beside = found.get((*where, row["dispatcher"])), found[(*where, BESIDE[metric])][metric]
         percent = 100 * mine[metric] / base if mine else None
         verdict = verdict_of(float(row["percent"]) if row["percent"] else None, percent)
-        ours = f"{percent:.1f}" if percent is not None else "-"
+        ours, whole = f"{percent:.1f}" if percent is not None else "-", ""
+        if mine is None:
+            whole = whole_of(row, found, parts)
+            if (made := open_.get((*where, row["dispatcher"]))) is not None:
+                ours, whole = began(made), whole_by(made) or whole
+                verdict = DID_NOT_END if verdict == "not measured" else verdict
         what = (metric.upper(), row["dispatcher"], row["trace"], row["predictor"], row["percent"] or "illegible")
-        whole = whole_of(row, found, parts) if mine is None else ""
         rows.append((*what, ours, verdict, f"{100 * beside / base:.1f}", whole))
     return rows
+
+
+def began(made: Mapping[str, Any]) -> str:
+    """How far a replay came that did not end."""
+    return f"{made['share']:.0%} of the jobs in {made['cpu_s'] / 60:.0f} min of CPU time"
+
+
+def whole_by(made: Mapping[str, Any]) -> str:
+    """The CPU time of a whole trace by the share of its jobs that a replay came to; nothing where that was little."""
+    return f"about {made['cpu_s'] / made['share'] / 3600:.1f} h" if made["share"] >= LEAST_SHARE else ""
 
 
 def whole_of(row: Mapping[str, str], found: Found, parts: Found) -> str:
@@ -139,16 +155,29 @@ def _published() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _found(study: Path) -> Found:
+def _found(*studies: Path) -> Found:
     """Figures, rounds and CPU time of the landed results that ended, by trace, estimate and dispatcher."""
     found = {}
-    for text in (study / "results.jsonl").read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
-        labels, result = line["labels"], line["result"]
+    for where, line in _lines(*studies):
+        result = line["result"]
         if result["outcome"] == "ended":
             more = {"rounds": result["rounds"], "cpu_s": line["made"]["cpu_s"]}
-            found[labels["trace"], labels["predictor"], labels["dispatcher"]] = {**result["figures"], **more}
+            found[where] = {**result["figures"], **more}
     return found
+
+
+def _unended(study: Path) -> Found:
+    """What is said of the replays that came to a limit, by trace, estimate and dispatcher."""
+    return {where: line["made"] for where, line in _lines(study) if line["result"]["outcome"] == "did not end"}
+
+
+def _lines(*studies: Path) -> Iterator[tuple[tuple[str, str, str], Mapping[str, Any]]]:
+    for study in studies:
+        file = study / "results.jsonl"
+        for text in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+            line = json.loads(text)
+            labels = line["labels"]
+            yield (labels["trace"], labels["predictor"], labels["dispatcher"]), line
 
 
 def _facts() -> dict[str, float]:
