@@ -210,7 +210,7 @@ def test_of_a_replay_that_did_not_end_is_told_how_far_it_came_and_what_the_whole
     ]  # fmt: skip
     (tmp_path / "results.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     monkeypatch.setattr(debs24, "WHOLE", tmp_path)
-    rows = {row[1:4]: row for row in debs24._cells() if row[0] in ("AF", "AWF", "BSLD")}
+    rows = {row[1:4]: row for row in debs24.cells() if row[0] in ("AF", "AWF", "BSLD")}
     at = "KTH-SP2", "oracle"
     assert rows["CP-AF", *at][5:7] == ("25% of the jobs in 30 min of CPU time", "did not end")
     assert rows["CP-AWF", *at][6] == "cannot be", "the published value is not legible"

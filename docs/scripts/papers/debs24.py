@@ -45,18 +45,18 @@ def verdicts() -> list[str]:
 
 def verdicts_of_table() -> list[str]:
     """The verdict of each number of table 2."""
-    return [row[VERDICT] for row in _cells()]
+    return [row[VERDICT] for row in cells()]
 
 
 def table() -> str:
     """Table 2 of debs24, number by number, in percent of list-reg, and how many of them have which verdict."""
-    rows, verdicts = _cells(), Counter(verdicts_of_table())
+    rows, verdicts = cells(), Counter(verdicts_of_table())
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
     head = ("figure", "dispatcher", "trace", "estimate", "published", "ours", "verdict", "`lookahead`", "would take")
     return f"{len(rows)} numbers: {counts}.\n\n{markdown.table(head, rows)}"
 
 
-def _cells() -> list[tuple[str, ...]]:
+def cells() -> list[tuple[str, ...]]:
     """The rows of table 2: what, published, ours, verdict, `lookahead` beside it, and what a replay would take."""
     found, parts, open_, rows = _found(STUDY, WHOLE), _found(PARTS), _unended(WHOLE), []
     for row in _published():
