@@ -1,0 +1,43 @@
+"""The policy that a bridge has by default, in the process of its own that it has there, decides on a live Slurm.
+
+Other live tests take `easy`, which is quick to begin and decides in the bridge's own process; and where a policy fails,
+the fallback decides, jobs go through all the same, and nothing but an event tells.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from cpsched_bridge.settings import PolicySettings
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import Slurm, wait_until
+
+DECIDED = """
+print(json.dumps([[each.policy.dispatcher, each.failure] for each in records() if each.queue]))
+"""
+FAILURES = "select detail from events where kind = 'fallback' and detail like 'the fallback decides:%'"
+ENOUGH = 5
+"""Rounds with a queue that the default policy decided."""
+
+
+@pytest.mark.conformance
+def test_the_default_policy_decides_while_jobs_wait_and_its_fallback_does_not(slurm: Slurm) -> None:
+    default = PolicySettings().dispatcher
+    slurm.plugin(on=True)
+    with LiveBridge(slurm, "default", policy={}) as bridge:
+
+        def decided() -> list[list[str]]:
+            """Who decided, and what went wrong, since the default's process has begun."""
+            found: list[list[str]] = bridge.read(DECIDED)
+            names = [dispatcher for dispatcher, _ in found]
+            return found[names.index(default) :] if default in names else []
+
+        def failures() -> list[list[str]]:
+            found: list[list[str]] = bridge.read(f"print(json.dumps(rows('journal', {FAILURES!r})))")
+            return found
+
+        jobs = slurm.burst(60, "-N3", "--exclusive", "-t1", script="sleep 3")
+        wait_until(lambda: failures() or len(decided()) >= ENOUGH, 300, f"{default} decides\n{bridge.log()[-2000:]}")
+        slurm.run("scancel", *jobs, user="alice")
+        assert failures() == []
+        assert {(dispatcher, failure) for dispatcher, failure in decided()} == {(default, "")}
