@@ -143,13 +143,13 @@ class Case:
 def _check_spelling(error: UnknownName) -> None:
     """Raise `InvalidValue` for an unknown name that is a line of slurm.conf, or nearly a mode or a change of ours."""
     name = error.name.lower()
-    if meant := did_you_mean(name, MODES if error.kind == "dispatcher" else CHANGES):
-        raise InvalidValue("--with", error.name, f"is not known{meant}") from error
     if name.startswith("priority"):
         rule = "is a part of the site's policy: change it in a copy of the policy file, and give that by --with-policy"
         raise InvalidValue("setting", error.name, rule) from error
     if name in BOUNDS:
         raise InvalidValue("setting", error.name, f"must be given as {PARAMETERS}={name}=NUMBER") from error
+    if meant := did_you_mean(name, MODES if error.kind == "dispatcher" else CHANGES):
+        raise InvalidValue("--with", error.name, f"is not known{meant}") from error
 
 
 def _with_settings(spec: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:
