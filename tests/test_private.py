@@ -21,7 +21,7 @@ LEFT = {
     "benchmarks/lookahead_solver.py": 3,
     "benchmarks/outlook.py": 1,
     "benchmarks/tails.py": 2,
-    "chaos/test_chaos.py": 10,
+    "chaos/test_chaos.py": 9,
     "chaos/test_two_bridges.py": 2,
     "integration/test_crash_table.py": 3,
     "monitoring/refusing.py": 1,

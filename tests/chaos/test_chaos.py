@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from cpsched_bridge.cycle import adviser, commands, hand_back, reconcile, snapshots
-from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.cycle.reconcile import Conduct
+from cpsched_bridge.cycle.sending import Sending
 from cpsched_bridge.store.advice_book import AdviceBook
 from cpsched_bridge.store.ledger import Ledger, State
 from tests.chaos import world
@@ -101,7 +101,7 @@ def points_are_not_taken_back(patch):
 
 
 def modes_are_taken_for_control(patch):
-    patch.setattr(Bridge, "_conduct", lambda self, report: Conduct(True))
+    patch.setattr(Sending, "conduct", lambda self, report: Conduct(True))
 
 
 @pytest.mark.parametrize(
