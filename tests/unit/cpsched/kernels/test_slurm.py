@@ -115,8 +115,8 @@ def test_several_ends_on_a_node_within_a_group_all_count():
 
 
 def test_the_last_second_of_a_group_of_ends_is_within():
-    """The first end is at 30, and the fourth group goes on until 60 + 240."""
-    runs = held((0, 2, 300), (1, 4, 301), (2, 4, 598), (5, 4, 300), (0, 2, 30))
+    """The first end is at 30, and the fourth group goes on until 60 + 240: also for a second end on a node."""
+    runs = held((0, 1, 300), (0, 1, 290), (1, 4, 301), (2, 4, 598), (5, 4, 300), (0, 2, 30))
     assert planned(6, runs, [wide(1, 4)], "bf_resolution=60,bf_busy_nodes") == [300]
 
 
