@@ -5,8 +5,8 @@ counting references, which would take longer than the work of a small kernel. On
 kernel: a local variable that holds an array of a handle becomes invalid when that field gets a longer array, for
 example by `grow`. Read the field again afterwards.
 
-A struct is a row of words of eight bytes: a number takes one, another handle one (its address), an array those of
-`ARRAY_WORDS` and two for each axis. So Python writes it without a compiled function.
+A struct is a row of words of eight bytes: a number takes one, another handle one (its address), an array `_AXES_AT`
+and two for each axis. So Python writes it without a compiled function.
 """
 
 # mypy: disable-error-code="no-untyped-call, untyped-decorator, override"

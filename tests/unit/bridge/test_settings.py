@@ -6,7 +6,9 @@ from pydantic import BaseModel
 from cpsched.model import PowerCap
 from cpsched_bridge.adapters.mock import Options
 from cpsched_bridge.errors import SettingsError
-from cpsched_bridge.settings import Settings, load
+from cpsched_bridge.settings import AdviseSettings, CycleSettings, Settings, load
+from cpsched_sim.whatif.cases import MODES
+from cpsched_sim.whatif.pace import INTERVAL
 
 
 def written(tmp_path, text):
@@ -119,3 +121,9 @@ def test_a_cap_of_power_goes_with_every_dispatcher(tmp_path):
 def test_a_cap_needs_to_know_what_jobs_draw(tmp_path, half):
     with pytest.raises(SettingsError, match="cap_w and watts need each other"):
         load(written(tmp_path, f"policy: {{power: {half}}}"))
+
+
+def test_what_if_replays_the_bridges_own_pace():
+    """The simulator does not know the bridge, so it has these defaults again."""
+    assert float(MODES["control"].pace[INTERVAL]) == CycleSettings().interval_s
+    assert float(MODES["advise"].settings["every_s"]) == AdviseSettings().every_s
