@@ -152,7 +152,7 @@ def run(slurm: Slurm, bridge: LiveBridge | None, row: str, seed: int, out: Path)
     with slurm.configured(f"SchedulerParameters={PARAMETERS}"):
         slurm.plugin(on=row == CONTROL)
         with bridge or nullcontext():
-            began = datetime.now(UTC)
+            began, before = datetime.now(UTC), bridge.rounds() if bridge is not None else 0
             ids = slurm.run("bash", "-s", stdin=script(jobs), timeout_s=MOST_WAIT_S).split()
             submitted_s = time.monotonic()
             wait_until(lambda: not slurm.run("squeue", "-h").strip(), MOST_WAIT_S, "all jobs have ended", every_s=2.0)
@@ -160,12 +160,19 @@ def run(slurm: Slurm, bridge: LiveBridge | None, row: str, seed: int, out: Path)
                 lambda: "Unknown" not in slurm.run("sacct", "-aXnPo", "End", "-j", ",".join(ids)), 60, "all are told"
             )
             promised = bridge.read(PROMISED) if bridge is not None else []
+            decided = bridge.read(DECIDED.format(before=before)) if bridge is not None else {}
         kept = out.with_name(f"{out.name}.part")
         days = (datetime.now(UTC) - began + timedelta(seconds=3)).total_seconds() / 86_400
         collect(days, kept, ask=asking(slurm))
     (kept / "promised.json").write_text(json.dumps(promised) + "\n")
     load = Path("/proc/loadavg").read_text().split()[0]
-    note = {"row": row, "seed": seed, "drained_s": round(time.monotonic() - submitted_s), "load": load}
+    note = {
+        "row": row,
+        "seed": seed,
+        "drained_s": round(time.monotonic() - submitted_s),
+        "load": load,
+        "decided": decided,
+    }
     (kept / "run.json").write_text(json.dumps(note) + "\n")
     kept.rename(out)
 
@@ -174,6 +181,12 @@ PROMISED = """
 import urllib.request
 print(urllib.request.urlopen("http://127.0.0.1:9764/api/promises", timeout=30).read().decode())
 """
+DECIDED = """
+from collections import Counter
+rounds = [record for record in records() if record.queue and record.number > {before}]
+print(json.dumps(Counter(record.policy.dispatcher for record in rounds)))
+"""
+"""Who decided the rounds with a queue, and how many: the policy that is meant, or its fallback."""
 
 
 def asking(slurm: Slurm) -> Any:
@@ -389,7 +402,8 @@ def run_all(seeds: Sequence[int], rows: Sequence[str], out: Path, transport: str
                     continue
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 run(slurm, bridges.get(row), row, seed, folder)
-                print(f"{datetime.now(UTC):%H:%M:%S} {seed} {row} {figures(ran(folder))}", flush=True)
+                who = json.loads((folder / "run.json").read_text())["decided"]
+                print(f"{datetime.now(UTC):%H:%M:%S} {seed} {row} {figures(ran(folder))}, decided {who}", flush=True)
     finally:
         slurm.close()
 
