@@ -20,6 +20,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from math import isfinite
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from cpsched.errors import printable
 from cpsched_sim.errors import Unusable
@@ -97,12 +98,13 @@ class DaskEngine:
         distributed = _distributed()
         path = [each for each in sys.path if each]
         bound_s = limit_s if isfinite(limit_s) else None
+        study = uuid4().hex  # two tasks of one name are one task to Dask, and its scheduler serves many machines
         futures = dict[Any, int]()
         try:
             futures = {
                 self.client.submit(
                     decided_apart, json.dumps(dict(task)), self.patience_s, bound_s, path,
-                    key=f"cpsched-{os.getpid()}-{at}", pure=False, retries=RETRIES,
+                    key=f"cpsched-{study}-{at}", pure=False, retries=RETRIES,
                 ): at
                 for at, task in tasks.items()
             }  # fmt: skip

@@ -1,5 +1,6 @@
 """A study on two Dask workers, one of which is killed: every case has a result, the same bytes as without Dask."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import time
 
 import pytest
 
+from cpsched_sim.study import dask
 from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.running import run_cases, run_study
 from cpsched_sim.study.store import Store
@@ -16,7 +18,7 @@ from tests.patience import ENOUGH_S
 from tests.unit.sim.study.studies import plugin, words, written
 from tests.unit.sim.study.test_running import Here, results_in
 
-pytest.importorskip("distributed")
+distributed = pytest.importorskip("distributed")
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ import threading
 from distributed import Client, LocalCluster
 
 def make():
-    workers = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
+    workers = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0")
     threading.current_thread().workers = workers
     return {returned}
 """)
@@ -106,3 +108,27 @@ def make():
     assert [row["outcome"] for row in found.rows()] == ["ended"]
     assert workers.status.name == after
     workers.close()
+
+
+def test_two_studies_at_once_on_one_cluster_have_each_its_own_results(monkeypatch):
+    def decided(task, *_):
+        time.sleep(1)  # so that both are there at once
+        return "outcome", (json.loads(task), {}, None)
+
+    monkeypatch.setattr(dask, "decided_apart", decided)
+    heard = {}
+
+    def run(name, address):
+        tasks = {0: {"dispatcher": name}}
+        hear = lambda at, outcome: heard.setdefault(name, []).append((at, outcome.result["dispatcher"]))  # noqa: E731
+        dask.engine(address, ENOUGH_S)(tasks, ENOUGH_S, hear, lambda: None)
+
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
+    ) as workers:
+        both = [threading.Thread(target=run, args=(name, workers.scheduler_address)) for name in ("easy", "list-sjf")]
+        for each in both:
+            each.start()
+        for each in both:
+            each.join()
+    assert heard == {"easy": [(0, "easy")], "list-sjf": [(0, "list-sjf")]}
