@@ -6,17 +6,17 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from cpsched.metrics import METRICS
 from cpsched_sim import views
 from cpsched_sim.cli import app
 from cpsched_sim.cli.options import parse_charge
+from cpsched_sim.oracle import SIMULATED
 from cpsched_sim.workloads.eurora import eurora
 from tests.traces import KTH, trace
 from tests.unit.sim.traces.test_swf import line
 
-KEYS = [
-    "jobs", "bsld", "af", "awf", "p2sf", "mean_slowdown", "mean_wait_s", "utilization", "voluntary", "forced",
-    "makespan_s", "rounds", "cpu_s", "violations", "dispatch", "paths",
-]  # fmt: skip
+KEYS = ["jobs", *(row.name for row in METRICS), "rounds", "cpu_s", "violations", "dispatch", "paths"]
+PREDICTORS = sorted(listing.name for listing in SIMULATED.predictors.own())
 FOUR_JOBS = "\n".join(
     [
         "; MaxProcs: 4",
@@ -100,10 +100,7 @@ def test_settings_find_their_owner(four_jobs):
     ("arguments", "message"),
     [
         (["--dispatcher", "fastest"], "unknown dispatcher 'fastest'; known: advised, cp-af, "),
-        (
-            ["--predictor", "crystal"],
-            "unknown predictor 'crystal'; known: last-two, oracle, profile, quantile, soft-walltime, walltime",
-        ),
+        (["--predictor", "crystal"], f"unknown predictor 'crystal'; known: {', '.join(PREDICTORS)}\n"),
         (["--system", "marconi"], "unknown system 'marconi'; known: eurora, kit-forhlr2, pool"),
         (["--set", "colour=red"], "unknown parameter of easy, walltime or the policy 'colour'; known: allocation"),
         (["--set", "colour"], "--set=colour: must be NAME=VALUE"),

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cpsched.errors import InvalidValue, UnknownName
+from cpsched.metrics import METRICS
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cli import app
 from cpsched_sim.comparison import (
@@ -29,10 +30,8 @@ from tests.unit.sim.traces.test_swf import line
 
 def a_row(name, bsld=2.0, **figures):
     dispatcher, _, predictor = name.partition("/")
-    names = ("af", "awf", "p2sf", "mean_slowdown", "mean_wait_s", "utilization", "voluntary", "forced")
-    return ComparisonRow(
-        dispatcher, predictor, {"bsld": bsld, **dict.fromkeys(names, 1.0), "mean_wait_s": 0.0, **figures}
-    )
+    ones = {row.name: 1.0 for row in METRICS if row.compared}
+    return ComparisonRow(dispatcher, predictor, {**ones, "bsld": bsld, "mean_wait_s": 0.0, **figures})
 
 
 def test_every_combination_gets_the_settings_that_it_knows():

@@ -118,6 +118,10 @@ def test_each_row_of_the_table_is_what_it_says(row):
     assert metric(row) is row
 
 
+def test_every_metric_is_reckoned_by_hand_under_the_name_that_results_have():
+    assert [row.name for row in METRICS] == list(BY_HAND)
+
+
 def test_labels_say_unit_and_direction():
     assert metric("mean_wait_s").label == "mean wait, s (lower is better)"
     assert metric("utilization").label == "in use (higher is better)"
