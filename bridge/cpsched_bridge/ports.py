@@ -1,6 +1,6 @@
 """What the bridge asks of a cluster: read it as one value, start, hold and hand back jobs, check its set-up.
 
-Two backends stand behind these ports: Slurm and the simulated cluster. The loop knows the ports only. All
+Three backends stand behind these ports: Slurm, PBS and the simulated cluster. The loop knows the ports only. All
 values are plain data (pickle and compare by value, arrays apart); times are seconds of the cluster's own clock.
 
 What every backend keeps to:

@@ -1,7 +1,8 @@
 """When a running job that outlived its estimate is expected to end.
 
 The rule in force is the one that the policy's settings name (`overrun`). Where they name none, it is the dispatcher's
-own (`Dispatcher.overrun`): `walltime` for `lookahead`, `one-second` for all others.
+own (`Dispatcher.overrun`): `walltime` for `lookahead`, `one-second` for all others. A `Policy` that is made in Python
+without `PolicySpec` goes by `one-second`, unless it is told another rule.
 """
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ Whoever writes one reads two more files: `cpsched_bridge/ports.py`, which says w
 `cpsched_bridge.errors`: `BackendUnavailable` (the cluster was not reached, nothing took effect), `BackendTimeout` (no
 answer in time, the next reading shows what took effect) and `CommandRefused` (a call was refused as a whole).
 
-The settings file names the adapter and holds its options. Only the command line looks adapters up, and an adapter is
-imported when it is first needed.
+The settings file names the adapter and holds its options: `adapter: mysite.lsf`, or `adapter: lsf` where a package
+offers `lsf = "mysite.lsf"` under the entry point `cpsched.adapters`. Only the command line looks adapters up, and an
+adapter is imported when it is first needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""PCP'20 (pcp20): start times and places in one constraint model whose size does not depend on the system's."""
+"""PCP'20 (pcp20): start times and places in one constraint model whose size does not depend on the system's.
+
+The parts are the defaults of `Recipe`. So the objective is `slowdown` of `cpsched/dispatchers/cp/objective.py`.
+"""
 
 from __future__ import annotations
 

@@ -4,8 +4,11 @@
   be told to Slurm to the letter is refused with `NotModelled`.
 - `placed_job` reads a record that has, or had, nodes: of a running job, an ended one, or one of the database.
 
-How amounts are split over nodes stands in `shares`, what a placed job has on each node in `layouts`. What depends on
-the moment (begin time, dependency, a full array) is one field of the `Job`, `ineligible`, which `queue` sets.
+- `unreadable_job` stands in for a record whose facts make no sense: its nodes are taken for a year.
+
+How amounts are split over nodes stands in `shares`, what a placed job has on each node in `layouts`. Three fields of a
+`Job` are set, or set anew, elsewhere: `ineligible` by `queue` for what depends on the moment (begin time, dependency, a
+full array); `tier` and `priority` by `policy/ranking.py` of this adapter.
 """
 
 from __future__ import annotations
