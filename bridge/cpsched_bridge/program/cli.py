@@ -20,7 +20,7 @@ from cpsched_sim.shell import SHORT_HELP, CommandGroup, say
 app = typer.Typer(
     cls=CommandGroup,
     context_settings=SHORT_HELP,
-    help="Schedule an HPC cluster with constraint programming: beside Slurm, or beside a simulated cluster.",
+    help="Schedule an HPC cluster: beside Slurm, PBS or a simulated cluster.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
