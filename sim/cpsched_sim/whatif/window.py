@@ -151,7 +151,7 @@ def window_of(
         )
     last_needed_s = max((r.start_s or 0) for r in judged)
     target = System(system, history.header)
-    drafts: list[tuple[TraceJob, Ask, int, int, int, int]] = []
+    drafts: list[tuple[TraceJob, Ask, int, int, int, int, str]] = []
     too_large: Counter[str] = Counter()
     strange: Counter[str] = Counter()
     last_s = history.last_s
@@ -169,17 +169,17 @@ def window_of(
             strange[each.ask.partition] += 1
         submit_s, walltime_s, run_s, role, leaves_s, fixed_s = found
         qos = each.qos if site is not None and each.qos in site.site.qos else ""
-        job = Job(each.id, submit_s, walltime_s, request, each.user, each.name, each.queue, each.account, qos=qos)
+        job = Job(each.id, submit_s, walltime_s, request, each.user, each.name, each.queue, each.account)
         real_s = each.start_s if isinstance(each, Record) else None
         drafts.append(
-            (TraceJob(job, run_s, real_s), each.ask, role, leaves_s, fixed_s, NEVER if real_s is None else real_s)
+            (TraceJob(job, run_s, real_s), each.ask, role, leaves_s, fixed_s, NEVER if real_s is None else real_s, qos)
         )
     for number, outage in enumerate(outages):
         begin_s, end_s = max(from_s, outage.begin_s), min(outage.end_s, last_s)
         if begin_s < end_s and begin_s <= last_needed_s:
             ask = Units(1, ((target.file.resources[0], 1),), exclusive=True, partition=outage.kind)
             job = Job(-_OUTAGES - number, begin_s, end_s - begin_s, target.request(ask))
-            drafts.append((TraceJob(job, end_s - begin_s), ask, OUTAGE, NEVER, begin_s, NEVER))
+            drafts.append((TraceJob(job, end_s - begin_s), ask, OUTAGE, NEVER, begin_s, NEVER, ""))
     left_out.update({f"does not fit: {why}": count for why, count in too_large.items()})
     drafts.sort(key=lambda draft: draft[0].job.submit_s)
     jobs = [draft[0] for draft in drafts]
@@ -190,7 +190,7 @@ def window_of(
         notes.append(f"{strange.total():,} jobs name a partition ({names}) that {system.name} lacks: any node will do")
     notes += [line for line in history.reader.tally.lines() if line.startswith(("in ", "cut ", "ignored ", "broken"))]
     if site is not None:
-        site, jobs = site.assigned(jobs)
+        site, jobs = placed(site, jobs, [draft[6] for draft in drafts])
     roles, leaves, fixed, real = (
         np.fromiter((draft[at] for draft in drafts), np.int64, len(drafts)) for at in (2, 3, 4, 5)
     )
@@ -199,6 +199,16 @@ def window_of(
         [draft[1] for draft in drafts], roles, leaves, fixed, real, site, guessed,
         dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes),
     )  # fmt: skip
+
+
+def placed(site: SitePolicy, jobs: Sequence[TraceJob], named: Sequence[str]) -> tuple[SitePolicy, list[TraceJob]]:
+    """See `SitePolicy.assigned`; a job keeps the QOS that it names (`named`; "": none).
+
+    `assigned` takes all jobs of a user in one account and partition for alike in their QOS.
+    """
+    site, found = site.assigned(jobs)
+    pairs = zip(found, named, strict=True)
+    return site, [i if qos in ("", i.job.qos) else replace(i, job=replace(i.job, qos=qos)) for i, qos in pairs]
 
 
 def _placed(each: Record | Open, from_s: int, to_s: int, needed_s: int, last_s: int) -> tuple[int, ...] | None:

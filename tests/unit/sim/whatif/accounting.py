@@ -10,6 +10,7 @@ import numpy as np
 
 from cpsched.model import NEVER
 from cpsched_sim.experiment import Setup
+from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system import parse_system
 from cpsched_sim.whatif.cases import Case
 from cpsched_sim.whatif.history import read_history
@@ -53,11 +54,13 @@ def a_file(folder: Path, lines: Sequence[str], name: str = "jobs.txt") -> Path:
     return path
 
 
-def a_window(folder: Path, lines: Sequence[str], span: Span | None = None, zone: str = "") -> Window:
+def a_window(
+    folder: Path, lines: Sequence[str], span: Span | None = None, zone: str = "", site: SitePolicy | None = None
+) -> Window:
     """The window of these lines on the small system; without a span it begins a minute before the first midnight."""
     history = read_history(a_file(folder, lines))
     begin = datetime.fromtimestamp(FIRST_S - 60, UTC).isoformat()
-    return window_of(history, parse_system(Path("small"), SYSTEM), span or Span(from_=begin), zone=zone)
+    return window_of(history, parse_system(Path("small"), SYSTEM), span or Span(from_=begin), "", zone, site)
 
 
 def replayed(window: Window, text: str = "slurm", half_closed: bool = False) -> Mapping[int, tuple[int, int]]:
