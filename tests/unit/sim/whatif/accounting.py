@@ -19,7 +19,8 @@ from cpsched_sim.whatif.window import Span, Window, window_of
 
 FIRST_S = 1_790_000_000 // 86_400 * 86_400
 COLUMNS = (
-    "JobIDRaw|User|Account|Partition|QOS|Reservation|Submit|Eligible|Start|End|State|NNodes|NCPUS|Timelimit|NodeList"
+    "JobIDRaw|User|Account|Partition|QOS|Reservation|Submit|Eligible|Start|End|State|NNodes|NCPUS|Timelimit|NodeList|"
+    "ReqTRES|AllocTRES"
 )
 SYSTEM = """
 name: small
@@ -43,6 +44,7 @@ def a_line(id: int = 1, submit: int = 0, start: int | None = 0, end: int | None 
         "JobIDRaw": id, "User": "ada", "Account": "phys", "Partition": "main", "QOS": "normal", "Reservation": "",
         "Submit": clock(submit), "Eligible": clock(submit), "Start": clock(start), "End": clock(end),
         "State": "COMPLETED", "NNodes": 1, "NCPUS": 4, "Timelimit": "01:00:00", "NodeList": "a1",
+        "ReqTRES": "", "AllocTRES": "",
     } | facts  # fmt: skip
     return "|".join(str(row[name]) for name in COLUMNS.split("|"))
 
@@ -55,12 +57,14 @@ def a_file(folder: Path, lines: Sequence[str], name: str = "jobs.txt") -> Path:
 
 
 def a_window(
-    folder: Path, lines: Sequence[str], span: Span | None = None, zone: str = "", site: SitePolicy | None = None
-) -> Window:
+    folder: Path, lines: Sequence[str], span: Span | None = None, zone: str = "", site: SitePolicy | None = None,
+    totals: Mapping[str, int] | None = None,
+) -> Window:  # fmt: skip
     """The window of these lines on the small system; without a span it begins a minute before the first midnight."""
     history = read_history(a_file(folder, lines))
     begin = datetime.fromtimestamp(FIRST_S - 60, UTC).isoformat()
-    return window_of(history, parse_system(Path("small"), SYSTEM), span or Span(from_=begin), "", zone, site)
+    system = parse_system(Path("small"), SYSTEM)
+    return window_of(history, system, span or Span(from_=begin), "", zone, site, (), totals)
 
 
 def replayed(window: Window, text: str = "slurm", half_closed: bool = False) -> Mapping[int, tuple[int, int]]:
