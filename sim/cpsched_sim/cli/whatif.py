@@ -61,6 +61,10 @@ def whatif(
         typer.Option("--config", metavar="FILE", help="What `scontrol show config` printed: Slurm's own parameters."),
     ] = None,
     policy: PolicyPath = None,
+    licenses: Annotated[
+        str | None,
+        typer.Option("--licenses", metavar="NAME=N,...", help="How many licences there are; a folder has it."),
+    ] = None,
     earlier: Annotated[
         Path | None,
         typer.Option(
@@ -114,6 +118,7 @@ def whatif(
     from cpsched_sim.whatif.findings import Plan, find
     from cpsched_sim.whatif.folder import Folder
     from cpsched_sim.whatif.letter import short
+    from cpsched_sim.whatif.licences import parse_totals
     from cpsched_sim.whatif.side_by_side import Replays
     from cpsched_sim.whatif.window import Span
 
@@ -132,11 +137,12 @@ def whatif(
         require(name not in changes or needs in changes, f"--{name}", changes.get(name), f"belongs to --{needs}")
     cases = cases_of(with_ or (), set_ or (), changes, str(with_policy) if with_policy else None)
     cases = [with_config(case, config) for case in cases]
+    totals = parse_totals(licenses) if licenses is not None else {}
     dialect = dialect_of(columns, zone, arrival)
     answers.check_new(out, resume)
     with patience(decide_timeout):
         site = load_policy(policy) if policy is not None else folder.policy() if folder is not None else None
-        window, digests = answers.read(source, system, span, lenient, format, dialect, site, earlier)
+        window, digests = answers.read(source, system, span, lenient, format, dialect, site, earlier, totals)
     if window.site is not None:
         cases = [beside_site(case) for case in cases]
     plan = Plan(with_config(Case.parse(TWIN), config), cases, seeds, sessions, anyway)

@@ -24,6 +24,7 @@ from cpsched_sim.whatif import letter
 from cpsched_sim.whatif.changes import changes
 from cpsched_sim.whatif.folder import Folder
 from cpsched_sim.whatif.history import read_history
+from cpsched_sim.whatif.licences import Totals
 from cpsched_sim.whatif.page import page
 from cpsched_sim.whatif.side_by_side import REPLAYS
 from cpsched_sim.whatif.window import Span, Window, system_of, window_of
@@ -53,26 +54,28 @@ def read(
     dialect: Dialect,
     site: SitePolicy | None,
     earlier: Path | None = None,
+    totals: Totals | None = None,
 ) -> tuple[Window, dict[str, Any]]:
     """The window of a file or a folder, and the digests of all that it depends on. Raises what reading raises.
 
-    `earlier` is another folder of the same site, collected before: what changed since is noted.
+    `earlier` is another folder of the same site, collected before: what changed since is noted. `totals` are of
+    licences, and count before those of the folder.
     """
     folder = Folder.at(source)
     with collector_paused():
         if folder is not None:
             before = Folder.of(earlier) if earlier is not None else None
-            return _read_folder(folder, system, span, lenient, dialect, site, before)
+            return _read_folder(folder, system, span, lenient, dialect, site, before, totals or {})
         require(earlier is None, "--earlier", str(earlier), "is for a folder of `cpsched whatif collect`")
         history = read_history(source, lenient, format, dialect)
         file, guessed = system_of(history, system, GUESSED)
-        window = window_of(history, file, span, guessed, dialect.zone, site)
+        window = window_of(history, file, span, guessed, dialect.zone, site, (), totals)
         return window, _digests(window, source, lenient, dialect)
 
 
 def _read_folder(
     folder: Folder, system: str | None, span: Span, lenient: bool, dialect: Dialect, site: SitePolicy | None,
-    earlier: Folder | None,
+    earlier: Folder | None, totals: Totals,
 ) -> tuple[Window, dict[str, Any]]:  # fmt: skip
     """The same from what was collected: its nodes, its outages, and the clocks of its site."""
     require(not dialect.zone, "--zone", dialect.zone, "is known: what was collected has its times in UTC")
@@ -81,7 +84,7 @@ def _read_folder(
     outages, strange = folder.outages(file) if system is None else ([], 0)
     if earlier is not None and system is None:
         outages = [*outages, *folder.not_yet(earlier, file, history.ran)]
-    window = window_of(history, file, span, "", folder.zone, site, outages)
+    window = window_of(history, file, span, "", folder.zone, site, outages, {**folder.licences(), **totals})
     window = replace(window, notes=(*window.notes, *_unlike(folder, earlier, window)))
     if strange:
         note = f"{strange:,} outages are of nodes that are not there any more, or that changed: left out"
@@ -118,11 +121,12 @@ def _unlike(folder: Folder, earlier: Folder | None, window: Window) -> Iterator[
 def _digests(window: Window, jobs: Path, lenient: bool, dialect: Dialect) -> dict[str, Any]:
     """What every replay of a window depends on."""
     file, site = window.system, window.site
+    licences = {"licences": window.licences.spelled} if window.licences.totals else {}
     return {
         "input_sha256": sha256_of_all(dated_files(jobs)),
         "system_sha256": sha256(file.model_dump_json().encode()).hexdigest(),
         "policy_sha256": site.sha256 if site is not None else "", "from_s": window.from_s, "to_s": window.to_s,
-        "lenient": lenient, "dialect": asdict(dialect),
+        "lenient": lenient, "dialect": asdict(dialect), **licences,
     }  # fmt: skip
 
 

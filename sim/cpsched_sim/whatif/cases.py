@@ -29,7 +29,7 @@ from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.systems.system import SystemFile
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.whatif.pace import BRIDGE_INTERVAL_S, BRIDGE_LAG_S, INTERVAL, LAG, Pace
-from cpsched_sim.whatif.window import Window, on_system
+from cpsched_sim.whatif.window import Window, on_system, placed
 
 TWIN = "slurm"
 BY_SLURM = (TWIN, "advised")
@@ -135,7 +135,8 @@ class Case:
         if "walltimes" in changes:
             window = replace(window, jobs=_cut(window, float(changes["walltimes"])))
         if "policy" in changes:
-            site, jobs = load_policy(Path(changes["policy"])).assigned(window.jobs)
+            named = [item.job.qos for item in window.jobs]
+            site, jobs = placed(load_policy(Path(changes["policy"])), window.jobs, named)
             window = replace(window, site=site, jobs=jobs)
         return window
 

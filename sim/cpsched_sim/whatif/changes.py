@@ -1,4 +1,4 @@
-"""What changed at a site between two collects: Slurm's parameters, partitions, QOS, nodes."""
+"""What changed at a site between two collects: Slurm's parameters, partitions, QOS, licences, nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from cpsched.spelling.amounts import pairs_of
 from cpsched_sim.errors import shown
 from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.systems.slurm import SlurmNode, nodes_of
-from cpsched_sim.whatif.collecting import CONFIG, KEPT_OF_CONFIG, NODES, PARTITIONS, QOS, rows_of
+from cpsched_sim.whatif.collecting import CONFIG, KEPT_OF_CONFIG, LICENSES, NODES, PARTITIONS, QOS, rows_of
+from cpsched_sim.whatif.licences import read_totals
 
 OF_A_PARTITION = (
     "Nodes", "MaxTime", "MaxNodes", "PriorityTier", "PriorityJobFactor", "QoS", "State", "OverSubscribe", "AllowQos",
@@ -29,6 +30,7 @@ def changes(earlier: Path, later: Path) -> list[str]:
         *_differences("slurm.conf", {"": parameters(earlier)}, {"": parameters(later)}),
         *_differences("partition", _partitions(earlier), _partitions(later)),
         *_differences("QOS", _qos(earlier), _qos(later)),
+        *_differences("licence", _licences(earlier), _licences(later)),
         *_listed("nodes are new: away until the first job ran there", after.keys() - before.keys()),
         *_listed("nodes are gone, and lack in the replay", before.keys() - after.keys()),
         *_listed(
@@ -72,6 +74,11 @@ def _partitions(folder: Path) -> dict[str, Facts]:
 def _qos(folder: Path) -> dict[str, Facts]:
     rows = rows_of(folder / QOS)
     return {row.get("Name") or "": {key: value or "" for key, value in row.items() if key} for row in rows}
+
+
+def _licences(folder: Path) -> dict[str, Facts]:
+    path = folder / LICENSES
+    return {name: {"Total": str(total)} for name, total in read_totals(path).items()} if path.exists() else {}
 
 
 def _differences(what: str, before: Mapping[str, Facts], after: Mapping[str, Facts]) -> Iterator[str]:

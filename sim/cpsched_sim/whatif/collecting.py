@@ -26,6 +26,7 @@ from cpsched_sim.systems.asking import printed
 
 JOBS, NODES, PARTITIONS, CONFIG, EVENTS = "jobs.txt", "nodes.txt", "partitions.txt", "config.txt", "events.txt"
 ASSOCIATIONS, QOS, SHARES, RESERVATIONS = "associations.txt", "qos.txt", "shares.txt", "reservations.txt"
+LICENSES = "licenses.txt"
 POLICY, MANIFEST = "policy.yaml", "collected.json"
 FORMAT = (
     "JobID,JobIDRaw,User,Account,Partition,QOS,Reservation,Submit,Eligible,Start,End,Elapsed,State,NNodes,NCPUS,ReqTRES,"
@@ -45,6 +46,7 @@ TABLES = {
     RESERVATIONS: "sacctmgr --parsable2 show reservation Start={since} Format=Name,Start,End,NodeNames",
     CONFIG: "scontrol show config",
     PARTITIONS: "scontrol -o show partition",
+    LICENSES: "scontrol -o show license",
 }
 """What helps, and may be lacking; accounting and nodes are needed."""
 ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}

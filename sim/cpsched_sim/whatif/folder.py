@@ -18,7 +18,8 @@ from cpsched_sim.systems.system import SystemFile
 from cpsched_sim.traces.moments import moments, zone_of
 from cpsched_sim.traces.record import Record
 from cpsched_sim.whatif.changes import booted, nodes_in
-from cpsched_sim.whatif.collecting import CONFIG, EVENTS, JOBS, MANIFEST, NODES, POLICY, rows_of
+from cpsched_sim.whatif.collecting import CONFIG, EVENTS, JOBS, LICENSES, MANIFEST, NODES, POLICY, rows_of
+from cpsched_sim.whatif.licences import read_totals
 from cpsched_sim.whatif.window import Outage
 from cpsched_sim.workloads.drafts import draft_of
 
@@ -67,6 +68,11 @@ class Folder:
         """The site's policy, if there is one. Raises `InvalidPolicy`."""
         path = self._there(POLICY)
         return load_policy(path) if path is not None else None
+
+    def licences(self) -> dict[str, int]:
+        """How many licences there are, as far as Slurm told. Raises `InvalidSystem`."""
+        path = self._there(LICENSES)
+        return read_totals(path) if path is not None else {}
 
     def system(self) -> SystemFile:
         """The nodes as Slurm has them."""

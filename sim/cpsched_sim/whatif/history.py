@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from cpsched.errors import InvalidValue
 from cpsched_sim.errors import Unusable
-from cpsched_sim.reading.bounds import MAX_TIME_S
+from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_TIME_S
 from cpsched_sim.traces.dialect import PLAIN, Dialect
 from cpsched_sim.traces.pbs import MOVED, Begun, PbsReader
 from cpsched_sim.traces.record import Ask, Reader, Record, Units
 from cpsched_sim.traces.runs import READ_BEFORE
 from cpsched_sim.traces.sacct import SacctReader, Taken
+from cpsched_sim.whatif.licences import TRES, Amounts
 from cpsched_sim.workloads.load import check_broken, open_trace
 
 NEVER_ELIGIBLE = "cancelled before it was eligible"
@@ -22,7 +24,8 @@ GAVE_UP = "cancelled while waiting: in the queue as long as it really was"
 STILL_WAITS = "still waiting when the file was made: in the queue until then"
 STILL_RUNS = "still running when the file was made: runs until then"
 OWN_NODES = "had GPUs without asking for any: its nodes are its own"
-LICENSED = "asks for licences: not replayed, everybody has as many as they want"
+KNOWN = 65_536
+"""So many texts are remembered: most jobs ask for what others did."""
 
 
 class Open(NamedTuple):
@@ -52,6 +55,8 @@ class History:
     reader: Reader
     ran: list[Record]
     open: list[Open] = field(default_factory=list)
+    licences: Mapping[int, Amounts] = field(default_factory=dict)
+    """By number of a job, the licences that it asks for."""
 
     @property
     def header(self) -> dict[str, str]:
@@ -78,6 +83,10 @@ class OpenReader(SacctReader):
     def __init__(self, path: Path, lenient: bool = False, dialect: Dialect = PLAIN) -> None:
         super().__init__(path, lenient, dialect)
         self.open: list[Open] = []
+        self.licences: dict[int, Amounts] = {}
+        """By number of a job, the licences that it asks for; only those that ask for some."""
+        self._licences: Amounts = ()
+        self._known_licences = lru_cache(KNOWN)(self._licences_of)
 
     def _leave_out(self, fields: list[str], times: Sequence[int | None]) -> None:
         submit_s, eligible_s, start_s, end_s = times
@@ -121,16 +130,45 @@ class OpenReader(SacctReader):
                 end_s,
             )
         )
+        self._keep_licences(id)
+
+    def __iter__(self) -> Iterator[Record]:
+        """See `Reader`; what licences each job asks for is kept."""
+        for record in super().__iter__():
+            self._keep_licences(record.id)
+            yield record
+
+    def _keep_licences(self, id: int) -> None:
+        """Keep the licences of the line that was read last."""
+        if self._licences:
+            self.licences[id] = self._licences
+
+    def _ask(self, fields: list[str]) -> Units:
+        self._licences = self._known_licences(self._get(fields, "ReqTRES"), self._get(fields, "AllocTRES"))
+        return super()._ask(fields)
+
+    def _licences_of(self, req_tres: str, alloc_tres: str) -> Amounts:
+        """The licences that a job had; those that it asked for where it never had any."""
+        return self._licences_in(alloc_tres) or self._licences_in(req_tres)
+
+    def _licences_in(self, text: str) -> Amounts:
+        found = []
+        for name, amount in self._tres(text).items() if TRES in text else ():
+            if not name.startswith(TRES):
+                continue
+            number = self._whole(name, amount)
+            if not 0 <= number <= MAX_AMOUNT:
+                raise self._wrong(name, number, f"must be from 0 to {MAX_AMOUNT:,}")
+            if number:
+                found.append((name.removeprefix(TRES), number))
+        return tuple(sorted(found))
 
     def _asked(self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str) -> tuple[Units, Taken]:
-        """See `SacctReader`; licences are noted."""
+        """See `SacctReader`; GPUs that nobody asked for are told."""
         asked, had = self._tres(req_tres), self._tres(alloc_tres)
         if not asked or self._gpus(asked) or not self._gpus(had):
-            ask, taken = super()._asked(partition, nnodes, ncpus, req_tres, alloc_tres)
-        else:
-            ask, taken = self._with_own_nodes(partition, had.get("node") or nnodes, asked.get("cpu") or ncpus)
-        licensed = any(name.startswith("license/") for name in (*asked, *had))
-        return ask, (*taken, LICENSED) if licensed else taken
+            return super()._asked(partition, nnodes, ncpus, req_tres, alloc_tres)
+        return self._with_own_nodes(partition, had.get("node") or nnodes, asked.get("cpu") or ncpus)
 
     def _with_own_nodes(self, partition: str, nnodes: str, ncpus: str) -> tuple[Units, Taken]:
         """What a job asks for that had GPUs without asking for any: it had its nodes whole."""
@@ -191,4 +229,5 @@ def read_history(path: Path, lenient: bool = False, format: str | None = None, d
         raise Unusable(f"{path}: tells no start of a job, so a replay cannot be held against anything ({why})")
     if more := len(ran) - len(told):
         reader.tally.dropped["its start is not told"] += more
-    return History(path, reader, told, reader.open if isinstance(reader, OpenReader | OpenPbsReader) else [])
+    not_over = reader.open if isinstance(reader, OpenReader | OpenPbsReader) else []
+    return History(path, reader, told, not_over, reader.licences if isinstance(reader, OpenReader) else {})

@@ -17,13 +17,16 @@ import numpy as np
 
 from cpsched.errors import DecisionFault
 from cpsched.fit import room_by_node
-from cpsched.model import NEVER, EndedJob, IntArray, Starts
+from cpsched.model import NEVER, Decision, EndedJob, IntArray, Need, Snapshot, Starts
 from cpsched.policy import Policy
+from cpsched.site.admission import LimitsNow
 from cpsched_sim.cluster import clock, events
 from cpsched_sim.cluster.events import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
 from cpsched_sim.cluster.replay import Progress, Replay, Schedule
+from cpsched_sim.cluster.state import view_of
 from cpsched_sim.systems.system import System
 from cpsched_sim.whatif.blocks import FloatArray
+from cpsched_sim.whatif.licences import LicencesInPlay, with_licences
 from cpsched_sim.whatif.pace import Lags, Pace
 from cpsched_sim.whatif.stranded import Ran, stranded
 from cpsched_sim.whatif.window import OUTAGE, Window
@@ -118,6 +121,10 @@ class _WindowReplay(Replay):
     ) -> None:  # fmt: skip
         cluster = System(window.system, window.header).cluster
         super().__init__(window.jobs, cluster, policy, None, progress, window.site, strict=True)
+        self.licences = LicencesInPlay.of(window.licences, self.total)
+        if self.site is not None:
+            for at, licences in window.licences.asked.items():
+                self.site.claims[at] = with_licences(self.site.claims[at], licences)
         self.window, self.after = window, after
         self.interval_s = pace.interval_s
         self.lags, self.lag_s = Lags(pace.lag_s), np.zeros(self.total, np.int64)
@@ -251,7 +258,7 @@ class _WindowReplay(Replay):
         for at in self.to_begin:
             request, now_s = self.window.jobs[at].job.request, state.now_s
             room = room_by_node(request, state.cluster, state.state.free)
-            if room.sum() < request.units:
+            if room.sum() < request.units or not self._has_licences(at):
                 left.append(at)
                 continue
             upto = np.minimum(np.cumsum(room), request.units)
@@ -265,6 +272,15 @@ class _WindowReplay(Replay):
             if self.site is not None and self.window.role[at] != OUTAGE:
                 self.site.started([at])
         self.to_begin = left
+
+    def _has_licences(self, at: int) -> bool:
+        site = self.state.site
+        return self.licences is None or self.licences.has_room(at, view_of(site.running)[: site.active])
+
+    def within(self, limits: LimitsNow | None, snapshot: Snapshot, need: Need) -> Decision:
+        """See `Replay.within`; no more licences are in use than there are."""
+        limits = self.licences.beside(limits, snapshot) if self.licences is not None else limits
+        return super().within(limits, snapshot, need)
 
     def decide(self) -> Starts:
         """See `Replay.decide`; a job that really gave up waiting runs until the second in which it did."""

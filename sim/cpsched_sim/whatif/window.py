@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -29,6 +29,7 @@ from cpsched_sim.systems.system import System, SystemFile, load_system, named_sy
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.traces.record import Ask, Record, Units
 from cpsched_sim.whatif.history import History, Open
+from cpsched_sim.whatif.licences import Amounts, Licences, Totals, licences_told, too_many
 
 DAY_S, HOUR_S = 86_400, 3_600
 JUDGED, QUEUED, RUNNING, LATER, GAVE_UP, RESERVED, OUTAGE = range(7)
@@ -95,6 +96,7 @@ class Window:
     left_out: Mapping[str, int]
     """What is not replayed: how many jobs, by reason."""
     notes: tuple[str, ...]
+    licences: Licences = field(default_factory=Licences)
 
     @property
     def judged(self) -> npt.NDArray[np.bool_]:
@@ -137,8 +139,13 @@ def window_of(
     zone: str = "",
     site: SitePolicy | None = None,
     outages: Sequence[Outage] = (),
+    totals: Totals | None = None,
 ) -> Window:
-    """The window of a history on a system. Raises `Unusable` where it holds no job, `InvalidValue` for a wrong span."""
+    """The window of a history on a system; `totals` says how many licences there are, as far as anybody knows.
+
+    Raises `Unusable` where it holds no job, `InvalidValue` for a wrong span.
+    """
+    totals = totals or {}
     from_s, to_s, notes = _span(history, span, zone)
     left_out: Counter[str] = Counter(history.reader.tally.dropped)
     left_out.update({f"line is broken: {why}": count for why, count in history.reader.tally.skipped.items()})
@@ -151,7 +158,7 @@ def window_of(
         )
     last_needed_s = max((r.start_s or 0) for r in judged)
     target = System(system, history.header)
-    drafts: list[tuple[TraceJob, Ask, int, int, int, int]] = []
+    drafts: list[tuple[TraceJob, Ask, int, int, int, int, str]] = []
     too_large: Counter[str] = Counter()
     strange: Counter[str] = Counter()
     last_s = history.last_s
@@ -165,21 +172,24 @@ def window_of(
         except InvalidValue as error:
             too_large[f"{error.field} {error.rule} on {target.name}"] += 1
             continue
+        if why := too_many(history.licences.get(each.id, ()), totals):
+            too_large[why] += 1
+            continue
         if target.lacks(each.ask.partition):
             strange[each.ask.partition] += 1
         submit_s, walltime_s, run_s, role, leaves_s, fixed_s = found
         qos = each.qos if site is not None and each.qos in site.site.qos else ""
-        job = Job(each.id, submit_s, walltime_s, request, each.user, each.name, each.queue, each.account, qos=qos)
+        job = Job(each.id, submit_s, walltime_s, request, each.user, each.name, each.queue, each.account)
         real_s = each.start_s if isinstance(each, Record) else None
         drafts.append(
-            (TraceJob(job, run_s, real_s), each.ask, role, leaves_s, fixed_s, NEVER if real_s is None else real_s)
+            (TraceJob(job, run_s, real_s), each.ask, role, leaves_s, fixed_s, NEVER if real_s is None else real_s, qos)
         )
     for number, outage in enumerate(outages):
         begin_s, end_s = max(from_s, outage.begin_s), min(outage.end_s, last_s)
         if begin_s < end_s and begin_s <= last_needed_s:
             ask = Units(1, ((target.file.resources[0], 1),), exclusive=True, partition=outage.kind)
             job = Job(-_OUTAGES - number, begin_s, end_s - begin_s, target.request(ask))
-            drafts.append((TraceJob(job, end_s - begin_s), ask, OUTAGE, NEVER, begin_s, NEVER))
+            drafts.append((TraceJob(job, end_s - begin_s), ask, OUTAGE, NEVER, begin_s, NEVER, ""))
     left_out.update({f"does not fit: {why}": count for why, count in too_large.items()})
     drafts.sort(key=lambda draft: draft[0].job.submit_s)
     jobs = [draft[0] for draft in drafts]
@@ -189,16 +199,37 @@ def window_of(
         names = ", ".join(shown(name) for name, _ in strange.most_common(MOST_NAMED))
         notes.append(f"{strange.total():,} jobs name a partition ({names}) that {system.name} lacks: any node will do")
     notes += [line for line in history.reader.tally.lines() if line.startswith(("in ", "cut ", "ignored ", "broken"))]
+    licences = _licences(jobs, history.licences)
+    held = (
+        (draft[5], max(draft[5], draft[0].job.submit_s) + draft[0].run_s, licences[at])
+        for at, draft in enumerate(drafts) if at in licences and draft[5] != NEVER
+    )  # fmt: skip
+    notes += licences_told(licences.values(), held, totals)
     if site is not None:
-        site, jobs = site.assigned(jobs)
+        site, jobs = placed(site, jobs, [draft[6] for draft in drafts])
     roles, leaves, fixed, real = (
         np.fromiter((draft[at] for draft in drafts), np.int64, len(drafts)) for at in (2, 3, 4, 5)
     )
     return Window(
         shown(history.path.name), system, dict(history.header), from_s, to_s, history.epoch_s, zone, jobs,
         [draft[1] for draft in drafts], roles, leaves, fixed, real, site, guessed,
-        dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes),
+        dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes), Licences.of(licences, totals),
     )  # fmt: skip
+
+
+def _licences(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -> dict[int, Amounts]:
+    """By place of a job, the licences that it asks for."""
+    return {at: known[item.job.id] for at, item in enumerate(jobs) if item.job.id in known} if known else {}
+
+
+def placed(site: SitePolicy, jobs: Sequence[TraceJob], named: Sequence[str]) -> tuple[SitePolicy, list[TraceJob]]:
+    """See `SitePolicy.assigned`; a job keeps the QOS that it names (`named`; "": none).
+
+    `assigned` takes all jobs of a user in one account and partition for alike in their QOS.
+    """
+    site, found = site.assigned(jobs)
+    pairs = zip(found, named, strict=True)
+    return site, [i if qos in ("", i.job.qos) else replace(i, job=replace(i.job, qos=qos)) for i, qos in pairs]
 
 
 def _placed(each: Record | Open, from_s: int, to_s: int, needed_s: int, last_s: int) -> tuple[int, ...] | None:

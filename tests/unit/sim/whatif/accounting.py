@@ -10,6 +10,7 @@ import numpy as np
 
 from cpsched.model import NEVER
 from cpsched_sim.experiment import Setup
+from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system import parse_system
 from cpsched_sim.whatif.cases import Case
 from cpsched_sim.whatif.history import read_history
@@ -18,7 +19,8 @@ from cpsched_sim.whatif.window import Span, Window, window_of
 
 FIRST_S = 1_790_000_000 // 86_400 * 86_400
 COLUMNS = (
-    "JobIDRaw|User|Account|Partition|QOS|Reservation|Submit|Eligible|Start|End|State|NNodes|NCPUS|Timelimit|NodeList"
+    "JobIDRaw|User|Account|Partition|QOS|Reservation|Submit|Eligible|Start|End|State|NNodes|NCPUS|Timelimit|NodeList|"
+    "ReqTRES|AllocTRES"
 )
 SYSTEM = """
 name: small
@@ -42,6 +44,7 @@ def a_line(id: int = 1, submit: int = 0, start: int | None = 0, end: int | None 
         "JobIDRaw": id, "User": "ada", "Account": "phys", "Partition": "main", "QOS": "normal", "Reservation": "",
         "Submit": clock(submit), "Eligible": clock(submit), "Start": clock(start), "End": clock(end),
         "State": "COMPLETED", "NNodes": 1, "NCPUS": 4, "Timelimit": "01:00:00", "NodeList": "a1",
+        "ReqTRES": "", "AllocTRES": "",
     } | facts  # fmt: skip
     return "|".join(str(row[name]) for name in COLUMNS.split("|"))
 
@@ -53,11 +56,15 @@ def a_file(folder: Path, lines: Sequence[str], name: str = "jobs.txt") -> Path:
     return path
 
 
-def a_window(folder: Path, lines: Sequence[str], span: Span | None = None, zone: str = "") -> Window:
+def a_window(
+    folder: Path, lines: Sequence[str], span: Span | None = None, zone: str = "", site: SitePolicy | None = None,
+    totals: Mapping[str, int] | None = None,
+) -> Window:  # fmt: skip
     """The window of these lines on the small system; without a span it begins a minute before the first midnight."""
     history = read_history(a_file(folder, lines))
     begin = datetime.fromtimestamp(FIRST_S - 60, UTC).isoformat()
-    return window_of(history, parse_system(Path("small"), SYSTEM), span or Span(from_=begin), zone=zone)
+    system = parse_system(Path("small"), SYSTEM)
+    return window_of(history, system, span or Span(from_=begin), "", zone, site, (), totals)
 
 
 def replayed(window: Window, text: str = "slurm", half_closed: bool = False) -> Mapping[int, tuple[int, int]]:

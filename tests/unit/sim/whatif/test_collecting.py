@@ -67,6 +67,7 @@ def answers(command):
         "scontrol -o show node": NODES,
         "scontrol show config": CONFIG,
         "scontrol -o show partition": "PartitionName=main PriorityTier=3 PriorityJobFactor=7 QoS=fast Nodes=n[1-3]\n",
+        "scontrol -o show license": "LicenseName=matlab Total=2 Used=0 Free=2 Reserved=0 Remote=no\n",
         "sshare --all --long --parsable2": "Account|User|RawUsage\nphys|zoe|5\nphys|ada|1000\n",
     }
     if command in said:

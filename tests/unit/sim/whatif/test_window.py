@@ -6,7 +6,9 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
 from cpsched_sim.errors import Unusable
-from cpsched_sim.whatif.history import LICENSED, OWN_NODES, read_history
+from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.history import OWN_NODES, read_history
 from cpsched_sim.whatif.window import GAVE_UP, JUDGED, LATER, QUEUED, RESERVED, RUNNING, Span, system_of
 from tests.unit.sim.whatif.accounting import FIRST_S, a_file, a_line, a_window, clock
 
@@ -115,23 +117,25 @@ def test_gpus_that_nobody_asked_for_are_those_of_whole_nodes(tmp_path):
     assert (one.each, one.exclusive) == ((("cores", 1), ("gpus", 1)), False)
 
 
-def test_licences_are_told_and_not_replayed(tmp_path):
-    head = "JobIDRaw|User|Submit|Start|End|State|NNodes|NCPUS|Timelimit|ReqTRES|AllocTRES"
-    times = "2026-09-21T00:00:00|2026-09-21T00:00:00|2026-09-21T00:10:00|COMPLETED"
-    wanted = ("cpu=1,license/matlab=2|cpu=1", "cpu=1,license/matlab=2|cpu=1", "|license/ansys=1,cpu=1", "cpu=1|cpu=1")
-    rows = [f"{at}|ada|{times}|1|1|01:00:00|{tres}" for at, tres in enumerate(wanted)]
-    path = tmp_path / "jobs.txt"
-    path.write_text("\n".join([head, *rows, ""]))
-    assert read_history(path).reader.tally.taken[LICENSED] == 3
-
-
 def test_of_a_job_with_a_licence_the_rest_is_told_too(tmp_path):
     head = "JobIDRaw|User|Submit|Start|End|State|NNodes|NCPUS|Timelimit|ReqTRES|AllocTRES"
     times = "2026-09-21T00:00:00|2026-09-21T00:00:00|2026-09-21T00:10:00|COMPLETED"
     path = tmp_path / "jobs.txt"
     path.write_text(f"{head}\n7|ada|{times}|1|1|01:00:00|cpu=1|cpu=1,gres/gpu=1,license/x=1\n")
-    taken = read_history(path).reader.tally.taken
-    assert (taken[LICENSED], taken[OWN_NODES]) == (1, 1)
+    found = read_history(path)
+    assert (found.licences, found.reader.tally.taken[OWN_NODES]) == ({7: (("x", 1),)}, 1)
+
+
+def test_each_job_keeps_the_qos_that_it_names_whatever_its_user_named_before(tmp_path):
+    """`normal` is the QOS of jobs that name none that the policy knows; also where a case has another policy."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("qos: { normal: {}, long: {} }\nusers: { qos: normal }\naccounts: { phys: { users: [ada] } }\n")
+    names = ("long", "gone", "normal", "long")
+    lines = [a_line(at, at, 9 + at, 99 + at, QOS=name) for at, name in enumerate(names)]
+    window = a_window(tmp_path, lines, site=load_policy(policy))
+    assert [item.job.qos for item in window.jobs] == ["long", "normal", "normal", "long"]
+    other = Case.parse(f"slurm policy={policy}").applied(window)
+    assert [item.job.qos for item in other.jobs] == ["long", "normal", "normal", "long"]
 
 
 def test_jobs_stand_in_order_of_arrival(tmp_path):

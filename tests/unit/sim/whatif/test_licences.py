@@ -1,0 +1,416 @@
+"""Licences of made-up accounting: how many there are, and who waits for whom."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from cpsched.errors import InvalidValue
+from cpsched.model import NEVER
+from cpsched.site.admission import LimitsNow, decide_within, narrowed
+from cpsched_sim.cli import app
+from cpsched_sim.cluster.state import SimulatedCluster
+from cpsched_sim.errors import InvalidSystem, InvalidTrace
+from cpsched_sim.experiment import Setup
+from cpsched_sim.site.policy_file import parse_policy
+from cpsched_sim.systems.system import System
+from cpsched_sim.traces.dialect import PLAIN
+from cpsched_sim.whatif.answers import read
+from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.changes import changes
+from cpsched_sim.whatif.collecting import collect
+from cpsched_sim.whatif.history import read_history
+from cpsched_sim.whatif.licences import Licences, LicencesInPlay, parse_totals, read_totals
+from cpsched_sim.whatif.pace import Pace
+from cpsched_sim.whatif.replaying import EVENTS, replay_window
+from cpsched_sim.whatif.window import JUDGED, RUNNING, Span
+from tests.unit.sim.whatif.accounting import FIRST_S, SYSTEM, a_file, a_line, a_window, clock, replayed
+from tests.unit.sim.whatif.test_collecting import NOW, answers, at
+
+DAY = 86_400
+ONE = {"AllocTRES": "cpu=4,license/matlab=1,node=1"}
+TWO = {"AllocTRES": "cpu=4,license/matlab=2,node=1"}
+EVERYBODY = ["fcfs", "easy", "slurm", "lookahead effort=20", "advised effort=20"]
+LIMITED = """
+accounts: { phys: { users: [ada, bob] } }
+qos: { normal: { limits: { GrpTRES: license/matlab=2 } }, free: {} }
+"""
+
+
+# ------------------------------------------------------------------------------------------ who waits for whom
+
+
+@pytest.mark.parametrize("text", EVERYBODY)
+def test_the_second_of_two_waits_for_the_only_licence_and_whoever_needs_none_passes(tmp_path, text):
+    lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **ONE), a_line(3, 2, 2, 302)]
+    found = replayed(a_window(tmp_path, lines, totals={"matlab": 1}), text)
+    assert (found[1], found[3][0] - 2 < 5) == ((0, 500), True), found
+    assert 500 <= found[2][0] < 505, "Slurm's main loop may come some seconds later"
+    assert all(start < 10 for start, _ in replayed(a_window(tmp_path, lines), text).values()), "nobody counts them"
+
+
+def test_of_a_license_with_room_for_two_the_third_waits(tmp_path):
+    lines = [a_line(at, at, at, 500 + at, **ONE) for at in (1, 2, 3)]
+    starts = replayed(a_window(tmp_path, lines, totals={"matlab": 2}), "easy")
+    assert {job: start for job, (start, _) in starts.items()} == {1: 1, 2: 2, 3: 501}
+
+
+def test_a_job_that_wants_several_waits_for_the_last_of_them_and_a_smaller_one_passes_it(tmp_path):
+    lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302, **ONE)]
+    starts = replayed(a_window(tmp_path, lines, totals={"matlab": 2}), "easy")
+    assert {job: start for job, (start, _) in starts.items()} == {1: 0, 3: 2, 2: 500}
+
+
+def test_each_licence_is_counted_apart(tmp_path):
+    both = {"AllocTRES": "license/ansys=1,license/matlab=1"}
+    lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 301, AllocTRES="license/ansys=1"),
+             a_line(3, 2, 2, 900, **both)]  # fmt: skip
+    starts = replayed(a_window(tmp_path, lines, totals={"matlab": 1, "ansys": 1}), "easy")
+    assert {job: start for job, (start, _) in starts.items()} == {1: 0, 2: 1, 3: 500}
+
+
+def test_a_job_that_ran_when_the_window_begins_holds_its_licence_until_its_real_end(tmp_path):
+    lines = [a_line(1, 0, 10, DAY + 500, **ONE), a_line(2, DAY + 5, DAY + 500, DAY + 600, **ONE)]
+    window = a_window(tmp_path, lines, Span(from_=clock(DAY)), totals={"matlab": 1})
+    assert window.role.tolist() == [RUNNING, JUDGED]
+    assert replayed(window, "easy") == {1: (DAY, DAY + 500), 2: (DAY + 500, DAY + 600)}
+
+
+def test_a_requeued_job_holds_it_in_each_of_its_attempts(tmp_path):
+    lines = [
+        a_line(1, 0, 0, 100, State="NODE_FAIL", **ONE),
+        a_line(1, 100, 100, 400, **ONE),
+        a_line(2, 50, 50, 90, **ONE),
+    ]
+    window = a_window(tmp_path, lines, totals={"matlab": 1})
+    assert sorted(replayed(window, "fcfs").values()) == [(0, 100), (100, 140), (140, 440)]
+
+
+def test_a_job_that_gave_up_holds_it_from_when_a_replay_starts_it(tmp_path):
+    gave_up = {"State": "CANCELLED by 7", "ReqTRES": "cpu=4,license/matlab=1,node=1"}
+    lines = [a_line(1, 0, 0, 100, **ONE), a_line(2, 1, None, 400, **gave_up), a_line(3, 2, 2, 62, **ONE)]
+    window = a_window(tmp_path, lines, totals={"matlab": 1})
+    assert replayed(window, "fcfs") == {1: (0, 100), 2: (100, 400), 3: (400, 460)}
+
+
+def test_a_job_of_a_reservation_comes_first_and_waits_for_its_licence(tmp_path):
+    lines = [
+        a_line(1, 0, 0, 1000, **ONE),
+        a_line(2, 1, 2000, 2500, **ONE),
+        a_line(3, 0, 500, 1500, Reservation="r", **ONE),
+    ]
+    window = a_window(tmp_path, lines, totals={"matlab": 1})
+    assert replayed(window, "easy") == {1: (0, 1000), 3: (1000, 1500), 2: (1500, 2000)}
+    assert replay_window(window, Setup(Case.parse("easy").spec).build()).late_fixed == 1
+
+
+@pytest.mark.parametrize(("totals", "third"), [(None, 2), ({"matlab": 3}, 2), ({"matlab": 2}, 900)])
+def test_a_qos_may_set_a_limit_on_them_whether_or_not_anybody_says_how_many_there_are(tmp_path, totals, third):
+    lines = [a_line(1, 0, 0, 500, **TWO), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302, QOS="free", **ONE)]
+    site = parse_policy(Path("policy.yaml"), LIMITED)
+    starts = replayed(a_window(tmp_path, lines, site=site, totals=totals), "easy")
+    assert {job: start for job, (start, _) in starts.items()} == {1: 0, 2: 500, 3: third}
+
+
+def test_licences_hold_beside_a_site_that_sets_no_limits(tmp_path):
+    lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **ONE), a_line(3, 2, 2, 302)]
+    site = parse_policy(Path("policy.yaml"), "accounts: { phys: { users: [ada] } }\nenforce: []\n")
+    starts = replayed(a_window(tmp_path, lines, site=site, totals={"matlab": 1}), "easy")
+    assert {job: start for job, (start, _) in starts.items()} == {1: 0, 2: 500, 3: 2}
+
+
+def some_lines(draw, names):
+    """120 jobs of half a day: some ran at the first midnight, some gave up, some belong to a reservation."""
+    lines = []
+    for id in range(120):
+        submit = DAY + int(draw.integers(-2_000, 20_000))
+        start = submit + int(draw.integers(0, 3_000))
+        asked = ",".join(f"license/{name}={draw.integers(1, 3)}" for name in names if draw.random() < 0.5)
+        facts = {"AllocTRES": asked, "Reservation": "r" if draw.random() < 0.1 else ""}
+        if gave_up := draw.random() < 0.1:
+            facts = {"ReqTRES": asked, "State": "CANCELLED by 7"}
+        facts |= {"User": str(draw.choice(["ada", "bob"])), "QOS": str(draw.choice(["normal", "free"]))}
+        end = start + int(draw.integers(60, 4_000))
+        cores = int(draw.integers(1, 5))
+        lines.append(a_line(id, submit, None if gave_up else start, end, NCPUS=cores, Timelimit="02:00:00", **facts))
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("text", "pace"), [*((text, EVENTS) for text in EVERYBODY), *((text, Pace(30, 7.5)) for text in EVERYBODY[1::2])]
+)
+@pytest.mark.parametrize("half_closed", [False, True])
+@pytest.mark.parametrize("site", ["", LIMITED])
+def test_at_no_time_are_more_in_use_than_there_are(tmp_path, text, half_closed, pace, site):
+    window_lines = some_lines(np.random.default_rng(len(text) + half_closed), totals := {"matlab": 3, "ansys": 2})
+    policy = parse_policy(Path("policy.yaml"), site) if site else None
+    window = a_window(tmp_path, window_lines, Span(from_=clock(DAY)), site=policy, totals=totals)
+    found = replay_window(window, Setup(Case.parse(text).spec).build(window.jobs), half_closed, pace=pace)
+    assert (found.start_s[window.role == JUDGED] != NEVER).all(), "everybody has a turn"
+    full = dict.fromkeys(totals, 0)
+    for name, total in totals.items():
+        held = np.array([dict(window.licences.asked.get(at, ())).get(name, 0) for at in range(len(window.jobs))])
+        ran = found.start_s != NEVER
+        for at_s in found.start_s[ran]:
+            in_use = held[ran & (found.start_s <= at_s) & (found.end_s > at_s)].sum()
+            assert in_use <= total
+            full[name] += in_use == total
+    assert all(full.values()), "they were short at times, or this shows nothing"
+
+
+# ------------------------------------------------------------------------------------------ what is told
+
+
+def test_a_job_that_wants_more_than_there_are_is_left_out_and_told(tmp_path):
+    lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 402, **TWO)]
+    window = a_window(tmp_path, lines, totals={"matlab": 1})
+    assert [item.job.id for item in window.jobs] == [1]
+    assert dict(window.left_out) == {"does not fit: license/matlab no more than 1 are there": 2}
+
+
+def test_licences_are_told_and_of_those_that_no_total_names_everybody_has_as_many_as_they_want(tmp_path):
+    other = {"AllocTRES": "license/ansys=7,license/nastran@flex=1"}
+    lines = [a_line(1, 0, 0, 500, **other), a_line(2, 1, 1, 401, **other), a_line(3, 2, 2, 402, **ONE)]
+    window = a_window(tmp_path, lines, totals={"matlab": 1, "abaqus": 4})
+    assert replayed(window, "easy") == {1: (0, 500), 2: (1, 401), 3: (2, 402)}
+    assert window.licences.totals == {"matlab": 1}
+    assert list(window.notes[-3:]) == [
+        "licences, of which a replay never has more in use: matlab 1",
+        "licences not replayed, of which nobody says how many there are (--licenses): ansys (2 jobs), "
+        "nastran@flex (2 jobs)",
+        "licences that no job asks for, as far as AccountingStorageTRES has them counted: abaqus",
+    ]
+    plain = a_window(tmp_path, [a_line(1, 0, 0, 500), a_line(2, 1, 1, 401)])
+    assert not any("licence" in note for note in plain.notes)
+
+
+def test_more_that_were_really_in_use_than_there_are_now_are_told(tmp_path):
+    lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 499, 600, **ONE), a_line(3, 2, 500, 700, **ONE),
+             a_line(4, 3, 600, 700, **ONE)]  # fmt: skip
+    said = "licence matlab: 2 were really in use at once, of 1 that there are in a replay"
+    assert any(note.startswith(said) for note in a_window(tmp_path, lines, totals={"matlab": 1}).notes)
+    assert not any("really" in note for note in a_window(tmp_path, lines, totals={"matlab": 2}).notes)
+
+
+def test_names_are_held_against_each_other_in_small_letters_as_slurm_does(tmp_path):
+    lines = [a_line(1, 0, 0, 500, AllocTRES="license/MatLab=1"), a_line(2, 1, 1, 401, **ONE)]
+    window = a_window(tmp_path, lines, totals={"matlab": 1})
+    assert replayed(window, "easy")[2] == (500, 900)
+    assert not any("really" in note for note in a_window(tmp_path, lines, totals={"matlab": 2}).notes)
+
+
+def test_names_of_licences_reach_no_terminal_as_they_are(tmp_path):
+    lines = [a_line(1, 0, 0, 500, AllocTRES="license/\x1b[31m=2"), a_line(2, 0, 0, 500)]
+    for totals in (None, {"\x1b[31m": 1}, {"\x1b[31m": 2}):
+        window = a_window(tmp_path, lines, totals=totals)
+        assert not any("\x1b" in text for text in (*window.notes, *window.left_out))
+
+
+# ------------------------------------------------------------------------------------------ what accounting says
+
+
+def test_a_job_had_what_it_was_given_and_asked_for_the_rest_where_it_never_ran(tmp_path):
+    """With `-L matlab|ansys` Slurm gives one of the two."""
+    lines = [
+        a_line(1, 0, 0, 500, ReqTRES="license/ansys=2,license/matlab=2", AllocTRES="cpu=4,license/ansys=2"),
+        a_line(2, 0, 0, 500, ReqTRES="cpu=4,license/matlab=2", AllocTRES="cpu=4"),
+        a_line(3, 0, 0, 500, ReqTRES="cpu=4", AllocTRES="license/ansys=0,cpu=4"),
+        a_line(4, 0, 0, 500, ReqTRES="gres/license=3", AllocTRES="license=3"),
+        a_line(5, 0, None, 400, State="CANCELLED by 7", ReqTRES="license/b=1,license/a=3"),
+    ]
+    history = read_history(a_file(tmp_path, lines))
+    assert history.licences == {1: (("ansys", 2),), 2: (("matlab", 2),), 5: (("a", 3), ("b", 1))}
+    assert len({record.ask for record in history.ran}) == 1, "licences are on no node"
+
+
+def test_a_broken_line_leaves_its_licences_to_no_other(tmp_path):
+    """A second line of job 2 is passed over, as is one with a limit that no job has."""
+    lines = [
+        a_line(2, 50, 50, 90, **ONE),
+        a_line(2, 50, 50, 90, **TWO),
+        a_line(3, 50, 50, 90, **TWO, Timelimit="99999999-00:00:00"),
+        a_line(4),
+    ]
+    assert read_history(a_file(tmp_path, lines), lenient=True).licences == {2: (("matlab", 1),)}
+
+
+@pytest.mark.parametrize("amount", ["x", "", "1.5", "-1", "9" * 30])
+def test_an_amount_that_is_none_is_a_broken_line(tmp_path, amount):
+    path = a_file(tmp_path, [a_line(1, AllocTRES=f"license/matlab={amount}"), a_line(2)])
+    with pytest.raises(InvalidTrace, match="license/matlab"):
+        read_history(path)
+    assert [record.id for record in read_history(path, lenient=True).ran] == [2]
+
+
+# ------------------------------------------------------------------------------------------ how many there are
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("No licenses configured in Slurm.\n", {}),
+        ("", {}),
+        ("LicenseName=a Total=100 Used=2 Free=98 Remote=no\n", {"a": 100}),  # 17.11, scontrol -o
+        ("LicenseName=a\n    Total=100 Used=2 Free=98 Remote=no\nLicenseName=b\n    Total=0 Used=0 Free=0 Remote=no\n",
+         {"a": 100, "b": 0}),
+        ("LicenseName=Nastran@flex Total=50 Used=0 Free=50 Reserved=3 Remote=yes LastConsumed=7 LastDeficit=0 "
+         "LastUpdate=2026-02-28T17:01:44\n", {"nastran@flex": 50}),  # 23.11
+        ("LicenseName=r@s\n    Total=5 Used=0 Free=5 Reserved=0 Remote=yes\n    LastConsumed=0 LastDeficit=0 "
+         "LastUpdate=Unknown\nLicenseName=c\n    Total=1 Used=0\n", {"r@s": 5, "c": 1}),
+        ("LicenseName=flat Total=12 Used=0 Free=12 Reserved=0 Remote=no Nodes=n[1-8] Mode=1\n"
+         "LicenseName=flat Total=24 Used=0 Free=24 Reserved=0 Remote=no Nodes=n[9-16] Mode=1\nLicenseName=c Total=1\n",
+         {"c": 1}),  # 26.05, hierarchical resources
+        ("LicenseName=one\n    Total=12 Used=0\n    Nodes=n[1-8] Mode=2\nLicenseName=c\n    Total=1\n", {"c": 1}),
+        ("LicenseName=a Total=1\nLicenseName=A Total=2\n", {}),
+    ],
+)  # fmt: skip
+def test_totals_are_read_as_slurm_prints_them_in_each_of_its_versions(tmp_path, text, found):
+    path = tmp_path / "licenses.txt"
+    path.write_text(text)
+    assert read_totals(path) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("LicenseName=a Total=1\nLicenseName=b Total=many\n", r"txt:2: Total: many: must be a whole number up to"),
+        ("LicenseName=a Total=-4\n", r"txt:1: Total: -4: must be"),
+        ("LicenseName=a Total=\n", r"txt:1: Total: : must be"),
+        ("LicenseName=a Total=٣\n", r"txt:1: Total: "),
+        (f"LicenseName=a Total={'9' * 25}\n", r"txt:1: Total: 9+: must be"),
+        ("    Total=4 Used=0\n", r"txt:1: LicenseName: : must come before its Total"),
+    ],
+)
+def test_a_total_that_is_none_is_told_with_its_line(tmp_path, text, why):
+    path = tmp_path / "licenses.txt"
+    path.write_text(text)
+    with pytest.raises(InvalidSystem, match=why):
+        read_totals(path)
+
+
+def test_totals_may_be_given_as_slurm_conf_has_them():
+    assert parse_totals("matlab=10, Ansys@flex:4 ,license/b=0") == {"matlab": 10, "ansys@flex": 4, "b": 0}
+
+
+@pytest.mark.parametrize(
+    "text", ["", ",", "matlab", "matlab=", "=3", "matlab=-1", "matlab=1.5", "a=1,b", "a=" + "9" * 18]
+)
+def test_totals_that_are_none_are_refused(text):
+    with pytest.raises(InvalidValue, match="--licenses"):
+        parse_totals(text)
+
+
+# ------------------------------------------------------------------------------------------ from folder to report
+
+
+def a_folder(path, said=None, asks="cpu=4,license/matlab=2,mem=1G"):
+    """What is collected of a site whose jobs ask for two of a licence each."""
+
+    def ask(command):
+        if command == "scontrol -o show license" and said is not None:
+            return said
+        return answers(command).replace("cpu=4,mem=1G", asks)
+
+    collect(2, path, False, ask, NOW)
+    return path
+
+
+def of_folder(path, totals=None, earlier=None):
+    return read(path, None, Span(from_=at(0)), False, None, PLAIN, None, earlier, totals)
+
+
+def test_how_many_there_are_is_collected_and_counts_in_the_replay(tmp_path):
+    window, digests = of_folder(a_folder(tmp_path / "site"))
+    assert (tmp_path / "site" / "licenses.txt").read_text().startswith("LicenseName=matlab Total=2 ")
+    assert (window.licences.totals, digests["licences"]) == ({"matlab": 2}, "matlab=2")
+
+
+def test_what_is_given_counts_before_what_was_collected(tmp_path):
+    window, digests = of_folder(a_folder(tmp_path / "site"), {"matlab": 6, "ansys": 1})
+    assert (window.licences.totals, digests["licences"]) == ({"matlab": 6}, "matlab=6")
+
+
+@pytest.mark.parametrize("said", ["No licenses configured in Slurm.\n", "LicenseName=b Total=3\n", None])
+def test_without_jobs_that_ask_for_them_no_digest_knows_of_licences(tmp_path, said):
+    """So what an earlier version has replayed is found again."""
+    _, digests = of_folder(a_folder(tmp_path / "site", said, "cpu=4,mem=1G"))
+    assert "licences" not in digests
+
+
+def test_a_folder_that_was_collected_before_licences_were_is_read(tmp_path):
+    (a_folder(tmp_path / "site") / "licenses.txt").unlink()
+    window, digests = of_folder(tmp_path / "site")
+    assert (window.licences.totals, "licences" in digests) == ({}, False)
+    assert any("(--licenses): matlab (39 jobs)" in note for note in window.notes)
+
+
+def test_a_broken_total_in_a_folder_is_told_with_file_and_line(tmp_path):
+    with pytest.raises(InvalidSystem, match=r"licenses.txt:1: Total: \?"):
+        of_folder(a_folder(tmp_path / "site", "LicenseName=matlab Total=?\n"))
+
+
+def test_other_totals_than_before_are_told(tmp_path):
+    earlier, later = a_folder(tmp_path / "one", "LicenseName=matlab Total=5\n"), a_folder(tmp_path / "two")
+    assert changes(earlier, later) == ["licence matlab: Total was 5, is 2"]
+    (earlier / "licenses.txt").unlink()
+    assert changes(earlier, later) == []
+
+
+def test_on_the_command_line_they_are_given_by_name(tmp_path):
+    (tmp_path / "small.yaml").write_text(SYSTEM)
+    jobs = a_file(tmp_path, [a_line(n, 10 * n, 500 * n, 500 * (n + 1), **ONE) for n in range(12)])
+    common = ["whatif", str(jobs), "--system", str(tmp_path / "small.yaml"), "--no-sessions", "--from", clock(-60)]
+    found = []
+    for at_, more in enumerate((["--licenses", "matlab:1"], [])):
+        said = CliRunner().invoke(app, [*common, "--anyway", "--out", str(tmp_path / f"{at_}"), "--json", *more])
+        found.append(json.loads(said.stdout))
+    assert found[0]["fidelity"]["verdict"]["grade"] == "good", "they are why jobs waited"
+    assert found[1]["fidelity"]["verdict"]["grade"] == "hopeless"
+    assert [each["digests"].get("licences") for each in found] == ["matlab=1", None]
+    assert "a replay never has more in use: matlab 1" in (tmp_path / "0" / "report.md").read_text()
+    assert "licences not replayed, of which nobody says how many" in (tmp_path / "1" / "report.html").read_text()
+    refused = CliRunner().invoke(app, [*common, "--licenses", "matlab", "--out", str(tmp_path / "2")])
+    assert (refused.exit_code, "--licenses=matlab: must be NAME=NUMBER" in refused.stderr) == (2, True)
+
+
+# ------------------------------------------------------------------------------------------ in a round
+
+
+def a_cluster(window):
+    """The machine of a window once all have come, before anybody has started."""
+    cluster = SimulatedCluster(System(window.system, window.header).cluster)
+    cluster.load(window.jobs)
+    cluster.pass_until(FIRST_S + 3)
+    return cluster
+
+
+def test_the_reason_is_slurms_and_says_how_full_they_are(tmp_path):
+    lines = [a_line(1, 0, 0, 500, **TWO), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302), a_line(4, 3, 3, 9, **ONE)]
+    window = a_window(tmp_path, lines, totals={"matlab": 2})
+    play = LicencesInPlay.of(window.licences, len(window.jobs))
+    assert play is not None
+    cluster = a_cluster(window)
+    dispatcher = Setup(Case.parse("easy").spec).build(window.jobs)
+    limits = play.beside(None, cluster.snapshot())
+    found = decide_within(cluster.snapshot(), limits, dispatcher.decide)
+    assert sorted(found.decision.starts.slots.tolist()) == [0, 2]
+    assert dict(found.limited) == {
+        2: "Licenses: 2 of 2 matlab of the cluster are taken, the job asks for 2",
+        4: "Licenses: 2 of 2 matlab of the cluster are taken",
+    }
+    none = np.array([], np.int64)
+    assert (play.used(np.array([0, 2, 3])).tolist(), play.used(none).tolist()) == ([3], [0])
+    assert [play.has_room(at, np.array([3])) for at in range(3)] == [False, False, True]
+
+
+def test_where_nobody_in_the_queue_asks_for_one_the_limits_are_those_of_the_site(tmp_path):
+    window = a_window(tmp_path, [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401)], totals={"matlab": 1})
+    play, cluster = LicencesInPlay.of(window.licences, len(window.jobs)), a_cluster(window)
+    limits = LimitsNow()
+    assert play is not None
+    narrow = narrowed(cluster.snapshot(), np.array([1]))
+    assert play.beside(None, narrow) is None
+    assert play.beside(limits, narrow) is limits
+    assert LicencesInPlay.of(Licences.of({0: (("matlab", 1),)}, {"ansys": 1}), 1) is None
