@@ -18,12 +18,16 @@ import traceback
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkContext, ForkProcess
 from types import SimpleNamespace
-from typing import NoReturn
-
-import pytest
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cpsched_bridge import children
+from cpsched_sim import processes
+
+if TYPE_CHECKING:
+    import pytest
 
 
 @cache
@@ -106,3 +110,29 @@ def forks(patch: pytest.MonkeyPatch) -> None:
     """Have children forked from this process, until the patch is undone."""
     begun = SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
     patch.setattr(children, "subprocess", begun)
+
+
+_OURS: list[Connection] = []
+"""The ends of pipes that whoever compares reads from: a replay that had one would not notice that nobody reads."""
+
+
+class _Replay(ForkProcess):
+    def run(self) -> None:
+        for ours in _OURS:
+            ours.close()
+        super().run()
+
+
+class _Forking(ForkContext):
+    Process = _Replay  # type: ignore[assignment]
+
+    def Pipe(self, duplex: bool = True) -> Any:  # noqa: N802
+        ours, theirs = super().Pipe(duplex)
+        _OURS.append(ours)
+        return ours, theirs
+
+
+def replays_fork() -> None:
+    """Have `cpsched_sim.processes` fork replays and cases from the process that asks for them."""
+    context = _Forking()
+    processes.multiprocessing = SimpleNamespace(get_context=lambda kind: context)  # type: ignore[attr-defined]
