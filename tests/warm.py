@@ -2,8 +2,9 @@
 
 A process that begins anew spends most of its seconds of CPU time on imports and on loading compiled kernels. A forked
 one has both from the server, and its own arguments, folder, environment, standard streams, import path and exit code;
-it goes through the program's own `main`. Tests of imports themselves, of compiling, of where kernels are kept, and of
-what glibc reads from the environment at its start need a real one.
+it goes through the program's own `main`, and its replays are forked from it (`tests.forked`). Tests of imports
+themselves, of compiling, of where kernels are kept, of the server that forks replays, and of what glibc reads from the
+environment at its start need a real one.
 
 - `cpsched(*arguments)` runs a command and returns what `subprocess.run` would.
 - `Begun(server(), words)` begins one; the words `-c CODE ...` are a piece of Python, as for `python`.
@@ -154,9 +155,16 @@ def serve(path: str, modules: list[str]) -> None:
     for name in modules or ("cpsched_bridge.program.cli", *IMPORTED):
         importlib.import_module(name)
     if not modules:
+        import typer
+
+        from cpsched_bridge.program.cli import app
         from cpsched_sim.compiling import open_all
+        from tests.forked import replays_fork
 
         open_all(lambda words: None)
+        replays_fork()
+        typer.main.get_command = cache(typer.main.get_command)
+        typer.main.get_command(app)  # the command tree, which all commands share
     gc.freeze()  # so that what commands collect leaves the pages alone that they share
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the minders
     listening = socket.socket(socket.AF_UNIX)

@@ -2,6 +2,8 @@
 
 Counted by syntax tree: modules, lines, functions with their lengths and arguments, classes, docstrings, comments,
 annotations, compiled functions. A function's length is its lines from `def` to its end, docstring included.
+
+Below the table: class names that stand in more than one module of the three packages. Nested classes do not count.
 """
 
 from __future__ import annotations
@@ -11,12 +13,28 @@ import io
 import subprocess
 import sys
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 AREAS = {"cpsched": "cpsched/", "sim": "sim/", "bridge": "bridge/", "tests": "tests/"}
 COMPILED = ("kernel", "inner", "bare")
+ONE_ROLE = {
+    "Advising": "writes points of jobs, for PBS and for Slurm",
+    "Job": "a job; `watch.v1` has its form in answers, whose names are those of the API",
+    "Options": "an adapter's part of the settings file",
+    "Machine": "the nodes of a cluster, as an adapter, the kernels and the page have them",
+    "Outage": "nodes that take no jobs for a time; the page has its form in answers",
+    "Reader": "of a trace file, and of a PBS",
+    "Reading": "what one reading showed, by adapter and transport",
+    "Request": "what a job asks for; a trace's has what a replay does not say, too",
+    "Reservation": "nodes set aside, for PBS and for Slurm",
+    "RunningJob": "a job that runs; the page has its form in answers",
+    "Translator": "turns readings into observations, for PBS and for Slurm",
+    "Tuner": "the tuner beside a bridge, and what the loop knows of it",
+}
+"""Class names of several modules that mean the same there: which role they have."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = ast.Module | ast.ClassDef | Function
 
@@ -111,6 +129,17 @@ def rows(files: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     yield "compiled: arguments median / p90 / max", spread([arguments(each) for each in compiled])
 
 
+def public_classes(tree: ast.Module) -> set[str]:
+    return {each.name for each in tree.body if isinstance(each, ast.ClassDef) and not each.name.startswith("_")}
+
+
+def names_of_several(files: list[tuple[str, str]]) -> list[str]:
+    """The class names that more than one module defines."""
+    trees = [ast.parse(text) for path, text in files if not path.startswith(AREAS["tests"])]
+    counted = Counter(name for tree in trees for name in public_classes(tree))
+    return sorted(name for name, count in counted.items() if count > 1)
+
+
 def main() -> None:
     """Print the table."""
     files = list(sources(sys.argv[1] if len(sys.argv) > 1 else None))
@@ -118,6 +147,10 @@ def main() -> None:
     print("| | " + " | ".join(AREAS) + " |\n|---" * 1 + "|---" * len(AREAS) + "|")
     for name in by_area["cpsched"]:
         print(f"| {name} | " + " | ".join(by_area[area][name] for area in AREAS) + " |")
+    found = names_of_several(files)
+    several = [name for name in found if name not in ONE_ROLE]
+    print(f"\nclass names of several modules: {len(found)}")
+    print(f"with several meanings: {len(several)}: {', '.join(several)}")
 
 
 if __name__ == "__main__":

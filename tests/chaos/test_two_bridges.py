@@ -22,6 +22,8 @@ from tests.fakes import FakePace
 
 SECONDS = 300
 CALM_S = 400
+IDLE_S = 60
+"""A calm time is over so long after every job has run: twice what it takes to take a claim for abandoned."""
 GONE_S = 30.0
 HISTORIES = 12
 CLOCKS_S = (0.0, 7e6)
@@ -82,8 +84,12 @@ class Pair:
         self.site.fuse.left = None
         for place in self.places:
             place.away_s = 0
+        idle_s = 0
         for _ in range(CALM_S):
             self._second()
+            idle_s = 0 if judge.at_the_end(self.site) else idle_s + 1
+            if idle_s == IDLE_S:
+                break
         self.wrongs += self.site.wrongs + judge.at_the_end(self.site)
 
     def _second(self) -> None:

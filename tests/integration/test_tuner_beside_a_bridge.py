@@ -58,7 +58,7 @@ def written(folder, policy, **tune):
         "mode": "control",
         "state_dir": str(state),
         "options": {"trace": str(folder / "site.swf"), "system": "pool", "speed": SPEED},
-        "cycle": {"interval_s": 0.1},
+        "cycle": {"interval_s": 0.3},
         "policy": policy,
         "tune": {"mode": "on", "every_h": 1.0} | BUDGET | tune,
         "metrics": {"port": 0},
@@ -87,7 +87,7 @@ def wait_for(condition, process):
     while not (found := condition()):
         assert process.poll() is None, "the bridge has ended"
         assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.02)
+        time.sleep(0.1)
     return found
 
 
@@ -131,7 +131,7 @@ def shown(config, command):
 
 
 def test_a_killed_tuner_costs_no_cycle_and_the_next_one_changes_the_policy(tmp_path):
-    config = written(tmp_path, {"dispatcher_settings": WORST})
+    config = written(tmp_path, {"dispatcher_settings": WORST}, weeks=2.0)
     with a_bridge_process(config) as bridge:
         tuner = wait_for(lambda: tuner_of(bridge), bridge)
         limits = wait_for(lambda: f"{BUDGET['cpu_s']} " in (text := limits_of(tuner)) and text, bridge)

@@ -39,11 +39,17 @@ def many_jobs(tmp_path):
 
 @contextmanager
 def files_no_larger_than(size):
-    """As on a full disk: whatever writes more to a file is told so by the system."""
+    """As on a full disk: whatever writes more to a file is told so by the system.
+
+    Python is not told: it would cut the bytecode of what is imported meanwhile, for whoever imports that afterwards.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
-        yield
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "dont_write_bytecode", True)
+            patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+            yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 

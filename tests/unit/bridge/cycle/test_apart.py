@@ -22,13 +22,15 @@ from cpsched_bridge.cycle.deadline import within
 from cpsched_bridge.errors import DecisionTimeout, DispatcherFailed
 from tests import bad_dispatchers
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.forked import forks
 from tests.patience import ENOUGH_S
 
 GATED = "tests.bad_dispatchers:Gated"
 
 
 @pytest.fixture
-def apart():
+def apart_anew():
+    """For tests of how a child begins and ends: it imports everything, loads all kernels and has them to free."""
     found = []
 
     def begin(words, **more):
@@ -38,6 +40,13 @@ def apart():
     yield begin
     for each in found:
         each.close()
+
+
+@pytest.fixture
+def apart(apart_anew, monkeypatch):
+    """For tests of what it does then: its process is forked from this one."""
+    forks(monkeypatch)
+    return apart_anew
 
 
 def a_scene(now_s=0, first=1, running=()):
@@ -92,8 +101,8 @@ def until(condition):
         time.sleep(0.02)
 
 
-def test_a_child_that_begins_is_told_of_without_waiting_for_it(apart, gate):
-    dispatcher = apart(GATED)
+def test_a_child_that_begins_is_told_of_without_waiting_for_it(apart_anew, gate):
+    dispatcher = apart_anew(GATED)
     assert dispatcher.waits_for() == "the dispatcher's process starts"
     gate.touch()
     said = set()
@@ -103,9 +112,9 @@ def test_a_child_that_begins_is_told_of_without_waiting_for_it(apart, gate):
     assert dispatcher.starts == 1
 
 
-def test_no_limit_for_answers_counts_what_a_child_begins_with(apart, gate):
+def test_no_limit_for_answers_counts_what_a_child_begins_with(apart_anew, gate):
     """Neither imports nor compiling is an answer: the question is asked when the child is ready for it."""
-    dispatcher = apart(GATED)
+    dispatcher = apart_anew(GATED)
     pid = dispatcher.pid
     for _ in range(3):
         assert dispatcher.waits_for() is not None
@@ -142,9 +151,9 @@ def test_a_child_that_begins_and_shows_no_progress_is_killed_in_the_end(apart, g
         dispatcher.decide(a_scene())
 
 
-def test_each_sign_of_progress_gives_a_child_the_whole_time_again(apart, gate):
+def test_each_sign_of_progress_gives_a_child_the_whole_time_again(apart_anew, gate):
     now = [0.0]
-    dispatcher = apart(GATED, clock=lambda: now[0])
+    dispatcher = apart_anew(GATED, clock=lambda: now[0])
     gate.touch()
     said = [dispatcher.waits_for()]
     while said[-1] is not None:
@@ -155,10 +164,10 @@ def test_each_sign_of_progress_gives_a_child_the_whole_time_again(apart, gate):
     assert dispatcher.decide(a_scene()).starts
 
 
-def test_kernels_that_a_killed_child_had_compiled_are_not_compiled_again(apart, tmp_path, monkeypatch):
+def test_kernels_that_a_killed_child_had_compiled_are_not_compiled_again(apart_anew, tmp_path, monkeypatch):
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     compiled = lambda: {file: file.stat().st_mtime_ns for file in tmp_path.glob("*.bin")}  # noqa: E731
-    dispatcher = apart("easy")
+    dispatcher = apart_anew("easy")
     until(lambda: len(compiled()) >= 3)
     os.kill(dispatcher.pid, signal.SIGKILL)
     until(lambda: dispatcher.waits_for() is None)
@@ -171,8 +180,8 @@ def test_kernels_that_a_killed_child_had_compiled_are_not_compiled_again(apart, 
     assert before.items() <= compiled().items()
 
 
-def test_what_goes_wrong_there_is_a_fault_here(apart):
-    policy = Policy(WalltimePredictor(), apart("tests.bad_dispatchers:Moody"))
+def test_what_goes_wrong_there_is_a_fault_here(apart_anew):
+    policy = Policy(WalltimePredictor(), apart_anew("tests.bad_dispatchers:Moody"))
     words = (
         f"RuntimeError: no idea ({bad_dispatchers.__file__}:",
         "what it decided cannot be sent",
@@ -261,9 +270,10 @@ def test_a_dispatcher_that_learns_nothing_says_so(apart):
     assert (dispatcher.learns, dispatcher.memory()) == (False, None)
 
 
-def test_how_long_a_decision_took_is_measured_where_it_is_taken():
+def test_how_long_a_decision_took_is_measured_where_it_is_taken(monkeypatch):
     """Under a limit that nothing keeps, the next round is left less work."""
     spec = PolicySpec.of("lookahead", settings={"limit_s": "1e-9", "objective": "af"})
+    forks(monkeypatch)
     there = Apart(spec)
     try:
         most = there.memory()["work"]

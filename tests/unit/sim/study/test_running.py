@@ -192,8 +192,8 @@ def test_sigkill_loses_no_finished_case(tmp_path):
 FULL = """
 import resource, sys
 from cpsched_sim.cli import app
+sys.dont_write_bytecode = True  # which would be cut, too, for whoever imports the module afterwards
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-sys.argv[1:] = sys.argv[1:]
 app()
 """
 """A disk that takes files of no more than 4 KB stands for one that is full: reports are larger, results are not."""

@@ -1,0 +1,138 @@
+"""Children of the bridge forked from this process, where nothing hangs on how a child begins.
+
+A child is `python -m MODULE ...`, which spends two seconds of CPU time on imports and on loading kernels before it does
+what a test asks about. A forked one has both from this process: `forks(monkeypatch)` has `cpsched_bridge.children`
+begin its children so. Tests of what a child imports, compiles, tells of that, or dies of meanwhile need real ones.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import runpy
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkContext, ForkProcess
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from cpsched_bridge import children
+from cpsched_sim import processes
+
+if TYPE_CHECKING:
+    import pytest
+
+
+@cache
+def _kernels_are_loaded() -> None:
+    """Once in this process, so that no forked one has to."""
+    import tests.opened  # noqa: F401
+
+
+class Forked:
+    """As `subprocess.Popen` of `python -m MODULE WORDS...`, as far as `cpsched_bridge.children` uses it."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        stdin: int,
+        pass_fds: Collection[int],
+        env: Mapping[str, str] | None,
+        start_new_session: bool,
+    ) -> None:
+        assert (command[:2], stdin, start_new_session) == ([sys.executable, "-m"], subprocess.DEVNULL, True)
+        _kernels_are_loaded()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            _be(command[2], list(command[3:]), set(pass_fds), env)
+        self._ends = os.pidfd_open(self.pid)
+        self._status: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status, negative where a signal ended it; raises `subprocess.TimeoutExpired`."""
+        if self._status is None:
+            if not select.select([self._ends], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("a forked child", timeout or 0.0)
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            os.close(self._ends)
+        return self._status
+
+    def kill(self) -> None:
+        """SIGKILL, unless it has ended and that is known."""
+        if self._status is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+def _be(module: str, words: list[str], kept: set[int], environment: Mapping[str, str] | None) -> NoReturn:
+    """Be as a process that begins with this module: without what the other one had open, its handlers, its streams."""
+    status = 1
+    try:
+        gc.freeze()  # what is collected here must not close descriptors by their old numbers
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in signal.valid_signals():
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        last = os.sysconf("SC_OPEN_MAX")
+        for low, high in zip([2, *sorted(kept)], [*sorted(kept), last], strict=True):
+            os.closerange(low + 1, high)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+        if environment is not None:
+            os.environ.clear()
+            os.environ.update(environment)
+        sys.argv = [module, *words]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        status = 0
+    except SystemExit as exit:
+        status = 0 if exit.code is None else exit.code if isinstance(exit.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status & 0xFF)
+
+
+def forks(patch: pytest.MonkeyPatch) -> None:
+    """Have children forked from this process, until the patch is undone."""
+    begun = SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
+    patch.setattr(children, "subprocess", begun)
+
+
+_OURS: list[Connection] = []
+"""The ends of pipes that whoever compares reads from: a replay that had one would not notice that nobody reads."""
+
+
+class _Replay(ForkProcess):
+    def run(self) -> None:
+        for ours in _OURS:
+            ours.close()
+        super().run()
+
+
+class _Forking(ForkContext):
+    Process = _Replay  # type: ignore[assignment]
+
+    def Pipe(self, duplex: bool = True) -> Any:  # noqa: N802
+        ours, theirs = super().Pipe(duplex)
+        _OURS.append(ours)
+        return ours, theirs
+
+
+def replays_fork() -> None:
+    """Have `cpsched_sim.processes` fork replays and cases from the process that asks for them."""
+    context = _Forking()
+    processes.multiprocessing = SimpleNamespace(get_context=lambda kind: context)  # type: ignore[attr-defined]
