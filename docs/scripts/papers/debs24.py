@@ -132,7 +132,7 @@ def figure7() -> str:
 
 def _percents(metric: str, title: str) -> str:
     """Ours in percent of list-reg, and beside it what was published."""
-    found = _found(STUDY)
+    found = _found(STUDY, WHOLE)
     published = {(row["dispatcher"], row["trace"]): row["percent"] for row in _of_figure(metric)}
     names = list(dict.fromkeys([name for name, _ in published] + PACKING.get(metric, []) + [BESIDE[metric]]))
     rows: dict[str, tuple[float, float | None]] = {}

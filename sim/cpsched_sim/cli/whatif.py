@@ -111,6 +111,7 @@ def whatif(
     Exit code 3: the twin of Slurm's own scheduler is too far from what really happened.
     """
     from cpsched.errors import require
+    from cpsched_sim.experiment import Setup
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.views import progress_bar
     from cpsched_sim.whatif import answers
@@ -141,6 +142,8 @@ def whatif(
     dialect = dialect_of(columns, zone, arrival)
     answers.check_new(out, resume)
     with patience(decide_timeout):
+        for case in cases:
+            Setup(case.spec).build()  # what is wrong with one is told before any of them is replayed
         site = load_policy(policy) if policy is not None else folder.policy() if folder is not None else None
         window, digests = answers.read(source, system, span, lenient, format, dialect, site, earlier, totals)
     if window.site is not None:

@@ -79,6 +79,14 @@ def test_an_option_without_the_one_it_belongs_to_is_refused(site, tmp_path, opti
     assert not (tmp_path / "report").exists()
 
 
+def test_a_setting_that_a_dispatcher_lacks_is_told_before_anything_is_replayed(site, tmp_path):
+    jobs, system = site
+    cases = ("--with", "easy", "--with", "control objective=balance")
+    said = invoke(jobs, "--system", system, *cases, "--out", tmp_path / "report")
+    assert (said.exit_code, "objective=balance: must be one of default, waits" in said.stderr) == (2, True)
+    assert not (tmp_path / "report").exists()
+
+
 def test_a_hopeless_twin_is_said_and_nothing_else_is_replayed(tmp_path):
     system = tmp_path / "small.yaml"
     system.write_text(SYSTEM)

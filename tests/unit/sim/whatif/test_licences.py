@@ -106,7 +106,9 @@ def test_a_job_of_a_reservation_comes_first_and_waits_for_its_licence(tmp_path):
     assert replay_window(window, Setup(Case.parse("easy").spec).build()).late_fixed == 1
 
 
-@pytest.mark.parametrize(("totals", "third"), [(None, 2), ({"matlab": 10}, 2), ({"matlab": 3}, 2), ({"matlab": 2}, 900)])
+@pytest.mark.parametrize(
+    ("totals", "third"), [(None, 2), ({"matlab": 10}, 2), ({"matlab": 3}, 2), ({"matlab": 2}, 900)]
+)
 def test_a_qos_may_set_a_limit_on_them_whether_or_not_anybody_says_how_many_there_are(tmp_path, totals, third):
     lines = [a_line(1, 0, 0, 500, **TWO), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302, QOS="free", **ONE)]
     site = parse_policy(Path("policy.yaml"), LIMITED)
