@@ -195,11 +195,12 @@ class LicencesInPlay:
         return bool((self.used(running) + self.held[self.kind[slot]] <= self.totals).all())
 
     def beside(self, limits: LimitsNow | None, snapshot: Snapshot) -> LimitsNow | None:
-        """The site's limits (None: it sets none), with the licences as limits on further sums."""
+        """The site's limits (None: it sets none); where licences can be short, with these as limits on further sums."""
         queue, jobs = snapshot.queue, snapshot.table.jobs
-        kinds = self.kind[queue]
+        kinds, used = self.kind[queue], self.used(snapshot.running)
         asking = np.flatnonzero(kinds)
-        if not len(asking):
+        enough = (used + self.held[kinds].sum(axis=0) <= self.totals).all()
+        if enough or not len(asking):
             return limits
         limits = limits or LimitsNow()
         known, first = limits.standings, len(limits.used)
@@ -214,7 +215,7 @@ class LicencesInPlay:
             if key not in made:
                 made[key] = self._with_row(before, kind, first)
             standings[jobs[slot].id] = made[key]
-        return LimitsNow(standings, (*limits.used, *self.used(snapshot.running).tolist()))
+        return LimitsNow(standings, (*limits.used, *used.tolist()))
 
     def _with_row(self, before: Standing, kind: int, first: int) -> Standing:
         """A standing with the licences of a kind of job; their counters are from `first` on."""

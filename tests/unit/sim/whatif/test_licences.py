@@ -416,3 +416,14 @@ def test_where_nobody_in_the_queue_asks_for_one_the_limits_are_those_of_the_site
     assert play.beside(None, narrow) is None
     assert play.beside(limits, narrow) is limits
     assert LicencesInPlay.of(Licences.of({0: (("matlab", 1),)}, {"ansys": 1}), 1) is None
+
+
+@pytest.mark.parametrize(("total", "as_the_site_says"), [(3, True), (2, False)])
+def test_where_there_are_enough_for_everybody_at_once_the_limits_are_those_of_the_site(
+    tmp_path, total, as_the_site_says
+):
+    lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302)]
+    window = a_window(tmp_path, lines, totals={"matlab": total})
+    play, limits = LicencesInPlay.of(window.licences, len(window.jobs)), LimitsNow()
+    assert play is not None
+    assert (play.beside(limits, a_cluster(window).snapshot()) is limits) == as_the_site_says
