@@ -88,6 +88,23 @@ def test_a_requeued_job_holds_it_in_each_of_its_attempts(tmp_path):
     assert sorted(replayed(window, "fcfs").values()) == [(0, 100), (100, 140), (140, 440)]
 
 
+def told_of_more_than(window):
+    """What a window says of licences of which more were in use than there are."""
+    return [note for note in window.notes if "were really in use at once" in note]
+
+
+def test_a_job_that_ran_when_the_window_begins_is_counted_among_those_in_use(tmp_path):
+    lines = [a_line(1, 0, 10, DAY + 500, **ONE), a_line(2, DAY + 5, DAY + 200, DAY + 300, **ONE)]
+    [note] = told_of_more_than(a_window(tmp_path, lines, Span(from_=clock(DAY)), totals={"matlab": 1}))
+    assert note.startswith("licence matlab: 2 were really in use at once, of 1")
+
+
+def test_jobs_that_gave_up_are_not_counted_among_those_in_use(tmp_path):
+    gave_up = {"State": "CANCELLED by 7", "ReqTRES": "cpu=4,license/matlab=1,node=1"}
+    lines = [a_line(at, at, None, 400, **gave_up) for at in (2, 3)] + [a_line(4, 4, 500, 600, **ONE)]
+    assert told_of_more_than(a_window(tmp_path, lines, totals={"matlab": 1})) == []
+
+
 def test_a_job_that_gave_up_holds_it_from_when_a_replay_starts_it(tmp_path):
     gave_up = {"State": "CANCELLED by 7", "ReqTRES": "cpu=4,license/matlab=1,node=1"}
     lines = [a_line(1, 0, 0, 100, **ONE), a_line(2, 1, None, 400, **gave_up), a_line(3, 2, 2, 62, **ONE)]
@@ -107,7 +124,7 @@ def test_a_job_of_a_reservation_comes_first_and_waits_for_its_licence(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("totals", "third"), [(None, 2), ({"matlab": 10}, 2), ({"matlab": 3}, 2), ({"matlab": 2}, 900)]
+    ("totals", "third"), [(None, 2), ({"matlab": 10}, 2), ({"matlab": 4}, 2), ({"matlab": 3}, 2), ({"matlab": 2}, 900)]
 )
 def test_a_qos_may_set_a_limit_on_them_whether_or_not_anybody_says_how_many_there_are(tmp_path, totals, third):
     lines = [a_line(1, 0, 0, 500, **TWO), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302, QOS="free", **ONE)]
