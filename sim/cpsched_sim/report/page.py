@@ -33,7 +33,8 @@ p.quiet, summary { color: var(--quiet) } .told { color: var(--ink) }
   .table td:first-child, .table th:first-child { min-width: 7.5rem } .table td:last-child { min-width: 5rem } }
 @media print { :root { --page: #fff; --ink: #000; --quiet: #555; --band: #ddd } body { max-width: none; padding: 0;
   font-size: 10pt } details:not([open]) { display: none } h2, caption { break-after: avoid }
-  svg, tr { break-inside: avoid } }
+  svg, tr { break-inside: avoid } .table { overflow: visible }
+  td:not(:first-child):not(:last-child) { white-space: normal; overflow-wrap: anywhere } }
 """
 HEAD = (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
