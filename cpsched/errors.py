@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from cpsched.whereabouts import Place, author_of, place_of
+from cpsched.whereabouts import CodePlace, author_of, place_of
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class PluginFault(CpschedError):
 
     exit_code = 1
 
-    def __init__(self, part: str, of: object, what: str, place: Place | None = None) -> None:
+    def __init__(self, part: str, of: object, what: str, place: CodePlace | None = None) -> None:
         of = author_of(of)
         place = place or place_of(None, of, METHODS.get(part, ()))
         name = of if isinstance(of, str) else type(of).__name__
@@ -82,7 +82,7 @@ class Unloadable(CpschedError):
     `place` is the line of its author's code that raised, where one did.
     """
 
-    def __init__(self, kind: str, words: str, reason: str, place: Place | None = None) -> None:
+    def __init__(self, kind: str, words: str, reason: str, place: CodePlace | None = None) -> None:
         super().__init__(f"{kind} {words}: {reason}" + (f" ({printable(str(place))})" if place else ""))
         self.place = place
         self.kind = kind

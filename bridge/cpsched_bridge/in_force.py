@@ -37,7 +37,7 @@ _IN_ADVISE_TOO = ("on_stop", "guard.max_failed_decisions")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingInForce:
     """One setting in force. `note` is what somebody who reads the value should know, such as that it has no effect."""
 
     name: str
@@ -55,15 +55,15 @@ class InForce:
 
     policy: PolicySpec
     fallback: PolicySpec | None = None
-    rows: tuple[Row, ...] = ()
+    rows: tuple[SettingInForce, ...] = ()
 
     @property
-    def deciding(self) -> tuple[Row, ...]:
+    def deciding(self) -> tuple[SettingInForce, ...]:
         """The rows that bear on decisions; options of the adapter, which may be secret, are not among them."""
         return tuple(row for row in self.rows if row.name.startswith(("mode", "policy.", "adapter")))
 
     @property
-    def without_effect(self) -> tuple[Row, ...]:
+    def without_effect(self) -> tuple[SettingInForce, ...]:
         """The rows that somebody meant, in the file or in the adapter, and that come to nothing beside the others."""
         return tuple(row for row in self.rows if row.note.startswith(NO_EFFECT) and row.source in ("file", "adapter"))
 
@@ -99,9 +99,13 @@ def tuned(told: InForce, spec: PolicySpec, policy: Policy) -> InForce:
     }
     ours = ("policy.dispatcher_settings.", "policy.predictor_settings.")
     kept = [row for row in told.rows if not row.name.startswith(ours) or row.name in parameters]
-    new = [Row(name, row.value, "tuner") for name, row in parameters.items() if name not in {row.name for row in kept}]
+    new = [
+        SettingInForce(name, row.value, "tuner")
+        for name, row in parameters.items()
+        if name not in {row.name for row in kept}
+    ]
     changed = [
-        row if values.get(row.name, row.value) == row.value else Row(row.name, values[row.name], "tuner")
+        row if values.get(row.name, row.value) == row.value else SettingInForce(row.name, values[row.name], "tuner")
         for row in kept
     ]  # fmt: skip
     return replace(told, policy=spec, rows=(*changed, *new))
@@ -150,7 +154,7 @@ class _Part:
     of_goal: Collection[str] = ()
     """The dispatcher's settings that a goal stands for."""
 
-    def rows(self, can: Can, prefix: str = "") -> Iterator[Row]:
+    def rows(self, can: Can, prefix: str = "") -> Iterator[SettingInForce]:
         """Its parameters, those of its predictor, and what becomes of jobs that outlive their estimates."""
         spec, heeded = self.spec, heeding(self.said, can)
         idle = _idle(self.policy.dispatcher, ("policy", "dispatcher"), spec.dispatcher)
@@ -162,7 +166,7 @@ class _Part:
             for row in _parameters(PREDICTORS, spec.predictor, spec.predictor_settings, (), "predictor"):
                 yield replace(row, name=f"policy.predictor_settings.{row.name}")
         source: Source = "dispatcher" if spec.overrun is None else "file"
-        yield Row(f"policy.{prefix}overrun", self.policy.overrun, source)
+        yield SettingInForce(f"policy.{prefix}overrun", self.policy.overrun, source)
 
 
 def in_force(
@@ -201,7 +205,7 @@ def in_force(
     return InForce(first.spec, None if second is None else second.spec, tuple(rows))
 
 
-def _wanted(row: Row, policy: PolicySettings, parameters: Collection[str]) -> Row:
+def _wanted(row: SettingInForce, policy: PolicySettings, parameters: Collection[str]) -> SettingInForce:
     """The goal and its limits as they are in force, where the file does not name them."""
     if row.name not in ("policy.goal", "policy.limits") or row.value is not None:
         return row
@@ -214,7 +218,7 @@ def _wanted(row: Row, policy: PolicySettings, parameters: Collection[str]) -> Ro
     return replace(row, value=dict(policy.wanted().limits), source="goal")
 
 
-def _beside_mode(row: Row, settings: Settings) -> Row:
+def _beside_mode(row: SettingInForce, settings: Settings) -> SettingInForce:
     if settings.mode != "advise" and row.name.startswith("advise."):
         return replace(row, note="counts in mode advise")
     sends = settings.mode != "control" and row.name.startswith(_IN_CONTROL)
@@ -230,7 +234,7 @@ def _idle(thing: Dispatcher | Section, where: tuple[str, ...], words: str) -> di
         raise WrongSetting(where, words, f"cannot tell what has no effect: {what_happened(error)}") from error
 
 
-def _rows(section: Section, idle: Mapping[str, str], prefix: str = "") -> Iterator[Row]:
+def _rows(section: Section, idle: Mapping[str, str], prefix: str = "") -> Iterator[SettingInForce]:
     """The settings of a section; what has no effect is said of values that somebody meant, other than the default."""
     plain = section.model_dump(mode="json")
     if isinstance(section, Settings):
@@ -242,19 +246,19 @@ def _rows(section: Section, idle: Mapping[str, str], prefix: str = "") -> Iterat
         elif full not in _EXPANDED:
             said = name in section.model_fields_set
             meant = said and value != field.get_default(call_default_factory=True)
-            yield Row(full, plain[name], "file" if said else "default", idle.get(full, "") if meant else "")
+            yield SettingInForce(full, plain[name], "file" if said else "default", idle.get(full, "") if meant else "")
 
 
 def _parameters(
     known: Catalogue[Any], words: str, settings: Mapping[str, str], heeded: Collection[str], own: Source
-) -> Iterator[Row]:
+) -> Iterator[SettingInForce]:
     """What a dispatcher or a predictor was made with, by parameter."""
     for parameter in known.find(words).parameters():
         name = parameter.name
         if name in settings:
-            yield Row(name, _plain(parameter.parse(settings[name])), "adapter" if name in heeded else "file")
+            yield SettingInForce(name, _plain(parameter.parse(settings[name])), "adapter" if name in heeded else "file")
         else:
-            yield Row(name, _plain(parameter.default), own)
+            yield SettingInForce(name, _plain(parameter.default), own)
 
 
 def _plain(value: object) -> Json:
@@ -263,7 +267,7 @@ def _plain(value: object) -> Json:
     return value if said else str(value)
 
 
-def _note_of(row: Row, spec: PolicySpec, can: Can) -> str:
+def _note_of(row: SettingInForce, spec: PolicySpec, can: Can) -> str:
     """Why a parameter of the dispatcher has no effect beside adapter and predictor; empty where it has one."""
     ranked = (row.name == "site_weight" and row.value) or (row.name, row.value) == ("order", "priority")
     if ranked and not can.ranks_jobs:
@@ -273,13 +277,15 @@ def _note_of(row: Row, spec: PolicySpec, can: Can) -> str:
     return ""
 
 
-def _of_the_adapter(can: Can, said: PolicySpec, chosen: Mapping[str, Json]) -> Iterator[Row]:
+def _of_the_adapter(can: Can, said: PolicySpec, chosen: Mapping[str, Json]) -> Iterator[SettingInForce]:
     """What the adapter can do, and whether the dispatcher with these `chosen` parameters makes use of it."""
     heeds = chosen.get("order") == "priority" or bool(chosen.get("site_weight"))
     declined = {"order", "site_weight"} & said.dispatcher_settings.keys()
     deaf = can.ranks_jobs and not heeds and not declined
     unbound = can.decide_s is not None and "limit_s" not in chosen
     ranks = f"{NO_EFFECT}{said.dispatcher} ranks by itself" if deaf else ""
-    yield Row("adapter.ranks_jobs", can.ranks_jobs, "adapter", ranks)
-    yield Row("adapter.tells_limits", can.tells_limits, "adapter")
-    yield Row("adapter.decide_s", can.decide_s, "adapter", f"{said.dispatcher} knows no limit" if unbound else "")
+    yield SettingInForce("adapter.ranks_jobs", can.ranks_jobs, "adapter", ranks)
+    yield SettingInForce("adapter.tells_limits", can.tells_limits, "adapter")
+    yield SettingInForce(
+        "adapter.decide_s", can.decide_s, "adapter", f"{said.dispatcher} knows no limit" if unbound else ""
+    )

@@ -57,7 +57,7 @@ def summed_up(happenings: Sequence[Happening]) -> list[Happening]:
 
 
 @dataclass(frozen=True, slots=True)
-class Advised:
+class AdviceReport:
     """What mode advise found and told when it last looked at the cluster's own order."""
 
     jobs: int
@@ -136,12 +136,12 @@ class CycleReport:
     """Jobs that are not decided on since starts of theirs, or of jobs like them, were in vain."""
     failing_users: int = 0
     """Users all of whose starts fail, in control."""
-    advised: Advised | None = None
+    advised: AdviceReport | None = None
     """What mode advise last found; None in other modes."""
     tuning: Tuning | None = None
     """What the tuner has found and changed; None where there is none."""
     in_force: Sequence[Any] | None = None
-    """The settings in force from this cycle on, as `in_force.Row`s, where the tuner has changed them."""
+    """The settings in force from this cycle on, as `in_force.SettingInForce`s, where the tuner has changed them."""
     starting: int = 0
     """Jobs released and not yet seen running."""
     kept: int = 0

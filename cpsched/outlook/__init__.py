@@ -8,7 +8,7 @@
 
 from cpsched.outlook.calibration import HOLDS, HORIZONS_S, OUTCOMES, Calibration, Interval, Outcome
 from cpsched.outlook.draws import DRAWS, drawn_starts, likewise
-from cpsched.outlook.questions import Window, asked_job, placed, smaller, windows, with_job
+from cpsched.outlook.questions import StartWindow, asked_job, placed, smaller, windows, with_job
 from cpsched.outlook.telling import TOLD_EVERY_S, Telling
 
 __all__ = [
@@ -20,8 +20,8 @@ __all__ = [
     "Calibration",
     "Interval",
     "Outcome",
+    "StartWindow",
     "Telling",
-    "Window",
     "asked_job",
     "drawn_starts",
     "likewise",

@@ -51,7 +51,7 @@ def placed(snapshot: Snapshot, plan_s: IntArray) -> Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class StartWindow:
     """What could start right now."""
 
     whole: bool
@@ -60,31 +60,31 @@ class Window:
     walltime_s: int
 
 
-def windows(snapshot: Snapshot, queue: Placed, node_set: int = 0) -> list[Window]:
+def windows(snapshot: Snapshot, queue: Placed, node_set: int = 0) -> list[StartWindow]:
     """The most that could start right now on the nodes of `node_set` for each of `WINDOWS_S`, longest last.
 
     Only what is larger than all longer ones is told, whole nodes first. `queue`: that of the snapshot, `placed`.
     """
     one_core = (1, *(0 for _ in snapshot.cluster.resources[1:]))
     whole = Request(1, one_core, True, True, node_set)
-    found: list[Window] = []
+    found: list[StartWindow] = []
     if not snapshot.cluster.counted:
         found += _windows(snapshot, queue, whole)
     return found + _windows(snapshot, queue, Request(1, one_core, False, False, node_set))
 
 
-def _windows(snapshot: Snapshot, queue: Placed, request: Request) -> list[Window]:
+def _windows(snapshot: Snapshot, queue: Placed, request: Request) -> list[StartWindow]:
     member = snapshot.cluster.node_sets[request.node_set]
     capacity, free = snapshot.cluster.capacity[member], snapshot.free[member]
     most = int((free == capacity).all(axis=1).sum()) if request.exclusive else int(free[:, 0].sum())
-    found: list[Window] = []
+    found: list[StartWindow] = []
     for walltime_s in WINDOWS_S:
         most = _most(most, queue, asked_job(snapshot.now_s, walltime_s, request))
         if found and found[-1].units == most:
             found.pop()
         if not most:
             break
-        found.append(Window(request.exclusive, most, walltime_s))
+        found.append(StartWindow(request.exclusive, most, walltime_s))
     return found
 
 

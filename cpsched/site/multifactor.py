@@ -92,7 +92,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Points:
+class FactorPoints:
     """What each factor adds to the priority, weight included: the columns that `sprio -l` shows."""
 
     age: FloatArray
@@ -115,9 +115,9 @@ class Points:
         return np.clip(total + self.site - self.nice, LEAST, MOST).astype(np.int64)
 
 
-def points(jobs: Candidates, weights: Weights, machine: MachineSize, now_s: int) -> Points:
+def points(jobs: Candidates, weights: Weights, machine: MachineSize, now_s: int) -> FactorPoints:
     """What each factor adds to each job's priority at `now_s`."""
-    return Points(
+    return FactorPoints(
         age=weights.age * age_factor(now_s, jobs.accrue_s, weights.max_age_s),
         association=weights.association * jobs.association,
         fair_share=weights.fair_share * jobs.fair_share,

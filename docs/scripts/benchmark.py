@@ -7,7 +7,7 @@ import json
 from cpsched_sim.study import benchmark
 from cpsched_sim.study.campaign import Case
 from cpsched_sim.study.running import row_of
-from cpsched_sim.study.store import Kept
+from cpsched_sim.study.store import KeptResult
 from docs.scripts.papers.spreads import STUDIES
 
 FILE = STUDIES / "benchmark" / "results.jsonl"
@@ -17,7 +17,7 @@ def table() -> str:
     """What `cpsched benchmark` prints of these results."""
     lines = map(json.loads, FILE.read_text(encoding="utf-8").splitlines())
     rows = [
-        row_of(Case(line["labels"], {}, line["inputs"]), Kept(line["inputs"], line["result"], line["made"]))
+        row_of(Case(line["labels"], {}, line["inputs"]), KeptResult(line["inputs"], line["result"], line["made"]))
         for line in lines
     ]
     return benchmark.table(benchmark.suite(), rows).rstrip()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpsched_bridge.watch.metrics import METRICS, Metric
+from cpsched_bridge.watch.metrics import METRICS, Family
 from docs.scripts.markdown import code, table
 
 
@@ -14,7 +14,7 @@ def table_rows() -> list[tuple[str, str, str, str, str]]:
     )
 
 
-def _served_as(row: Metric) -> str:
+def _served_as(row: Family) -> str:
     return row.name + ("_total" if row.kind == "counter" else "")
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cpsched.errors import printable
-from cpsched.whereabouts import Place
+from cpsched.whereabouts import CodePlace
 
 SHOWN_CHARS = 80
 """How much of a value a message repeats."""
@@ -61,7 +61,7 @@ class SolvingFailed(SimError):
 
     exit_code = 1
 
-    def __init__(self, message: str, place: Place | None) -> None:
+    def __init__(self, message: str, place: CodePlace | None) -> None:
         super().__init__(message)
         self.place = place
 
@@ -71,7 +71,7 @@ class NoProgress(SimError):
 
     exit_code = 1
 
-    def __init__(self, limit_s: float, place: Place | None) -> None:
+    def __init__(self, limit_s: float, place: CodePlace | None) -> None:
         where = f" ({shown(place, 1000)})" if place else ""
         super().__init__(f"no progress within {limit_s:g} s{where}; --decide-timeout sets the limit, 0: none")
         self.place = place

@@ -21,7 +21,7 @@ from cpsched.fit import verify
 from cpsched.model import Decision, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched.whereabouts import Place
+from cpsched.whereabouts import CodePlace
 from cpsched_sim.errors import NoProgress, SimError, SolvingFailed, Unusable
 from cpsched_sim.files import read_json
 from cpsched_sim.instances import Instance, Solved, read_instances
@@ -51,7 +51,7 @@ class Failure(NamedTuple):
     """What went wrong in the process of a dispatcher: not every exception survives the way to another one."""
 
     message: str
-    place: Place | None
+    place: CodePlace | None
     of_plugin: bool
 
 

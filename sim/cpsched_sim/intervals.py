@@ -40,14 +40,14 @@ class KeptIntervals:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class IntervalOutcome:
     """An interval, and the real start."""
 
     told: Interval
     start_s: int
 
 
-def kept(outcomes: Sequence[Outcome]) -> dict[str, KeptIntervals]:
+def kept(outcomes: Sequence[IntervalOutcome]) -> dict[str, KeptIntervals]:
     """By horizon, and for all; horizons without an interval are left out."""
     found = {
         name: [each for each in outcomes if each.told.horizon == horizon]
@@ -56,7 +56,7 @@ def kept(outcomes: Sequence[Outcome]) -> dict[str, KeptIntervals]:
     return {name: _kept(these) for name, these in (*found.items(), ("all", list(outcomes))) if these}
 
 
-def _kept(outcomes: Sequence[Outcome]) -> KeptIntervals:
+def _kept(outcomes: Sequence[IntervalOutcome]) -> KeptIntervals:
     became = [each.told.outcome(each.start_s) for each in outcomes]
     early, late = (np.array([each == outcome for each in became]) for outcome in ("early", "late"))
     return KeptIntervals(
@@ -76,15 +76,15 @@ class Intervals(EveryRound):
         super().__init__(*words, **more)
         self._run_times, self._calibration = RunTimes(), Calibration()
 
-    def every_round(self) -> list[Outcome]:
+    def every_round(self) -> list[IntervalOutcome]:
         """Run until nothing is left to happen; each interval with the start of its job, in order of the starts."""
-        outcomes, telling = list[Outcome](), Telling()
+        outcomes, telling = list[IntervalOutcome](), Telling()
         for snapshot, decision in self.rounds(learns=True):
             now_s, started = snapshot.now_s, decision.starts.slots.tolist()
             for slot in started:
                 for interval in telling.started(slot):
                     self._calibration.came_true(interval, now_s)
-                    outcomes.append(Outcome(interval, now_s))
+                    outcomes.append(IntervalOutcome(interval, now_s))
             waiting = sorted(set(snapshot.queue.tolist()).difference(started))
             chosen = telling.due(now_s, waiting)
             if chosen and decision.plan_s is not None:
@@ -106,7 +106,7 @@ class Intervals(EveryRound):
         return self._calibration.intervals(snapshot.now_s, jobs, plan_s[at].tolist(), drawn_s[:, at])
 
 
-def intervals(workload: Workload, policy: Policy, progress: Progress | None = None) -> list[Outcome]:
+def intervals(workload: Workload, policy: Policy, progress: Progress | None = None) -> list[IntervalOutcome]:
     """The intervals that the jobs of a workload are told under a policy, and their starts.
 
     Raises `DecisionFault` where the policy fails.
@@ -117,12 +117,14 @@ def intervals(workload: Workload, policy: Policy, progress: Progress | None = No
     return found
 
 
-def figures(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
+def figures(outcomes: Sequence[IntervalOutcome]) -> dict[str, dict[str, float]]:
     """The figures by horizon, as JSON."""
     return {name: asdict(each) for name, each in kept(outcomes).items()}
 
 
-def write_intervals(rows: Sequence[tuple[str, Sequence[Outcome]]], folder: Path, made_of: Mapping[str, Any]) -> None:
+def write_intervals(
+    rows: Sequence[tuple[str, Sequence[IntervalOutcome]]], folder: Path, made_of: Mapping[str, Any]
+) -> None:
     """`intervals.csv`: a line per dispatcher and horizon, with a manifest of the settings. Raises `Unusable`."""
     lines = [(name, horizon, *row.values()) for name, found in rows for horizon, row in figures(found).items()]
     write_table(folder / "intervals.csv", [("dispatcher", "horizon", *KeptIntervals.__dataclass_fields__), *lines])

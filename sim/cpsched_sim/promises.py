@@ -104,7 +104,7 @@ class EveryRound(Replay):
             yield self.snapshot, self.decision
 
 
-class Telling(EveryRound):
+class PromiseReplay(EveryRound):
     """A replay that notes what each job is first told."""
 
     def every_round(self) -> Promises:
@@ -125,7 +125,7 @@ class Telling(EveryRound):
 
 def promises(workload: Workload, policy: Policy, progress: Progress | None = None) -> Promises:
     """What a policy promises the jobs of a workload, and keeps. Raises `DecisionFault` where the policy fails."""
-    told = Telling(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
+    told = PromiseReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
     found = told.every_round()
     check_all_started(workload.jobs, told.state.table.start_s[: told.total], told.refused, policy)
     return found

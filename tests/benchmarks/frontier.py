@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cpsched.goals import FIGURES, STOPS, ratios
 from cpsched_sim.experiment import simulate
-from cpsched_sim.tuning.judging import Tally, figures
+from cpsched_sim.tuning.judging import FigureSums, figures
 from cpsched_sim.workloads.load import Workload, load
 from tests.benchmarks.lookahead import workload
 from tests.traces import trace
@@ -47,7 +47,7 @@ def measured(name: str) -> dict[str, Figures]:
         found = simulate(work, dispatcher, settings=settings)
         assert not found.schedule.violations
         last_s = int(found.measures.submit_s.max()) + 1
-        return figures([Tally.of(found.measures, 0, last_s)])
+        return figures([FigureSums.of(found.measures, 0, last_s)])
 
     easy = of("easy")
     rows = {stop.name: of("lookahead", objective=stop.objective) for stop in STOPS.values()} | {"slurm": of("slurm")}

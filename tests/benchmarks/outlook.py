@@ -19,7 +19,7 @@ from cpsched.dispatchers.lists import ListDispatcher
 from cpsched.model import Cluster, EndedJob, Job, Request, RunningJob, Snapshot
 from cpsched.outlook import placed
 from cpsched_bridge.report import CycleReport
-from cpsched_bridge.watch.outlook import Outlook, Question
+from cpsched_bridge.watch.outlook import Outlook, Submission
 
 NODES, CORES, USERS = 500, 64, 200
 NOW_S = 1_000_000
@@ -77,12 +77,12 @@ def main() -> None:
     for interval in list(outlook.intervals.values())[:2000]:
         outlook._calibration.came_true(interval, interval.middle_s + 60)
     report.past = []
-    question = Question(4, "2:00:00", amounts={"cores": 16})
+    question = Submission(4, "2:00:00", amounts={"cores": 16})
     rows = {
         "a cycle": lambda: outlook(report),
         "all intervals": outlook.refresh,
         "when": lambda: outlook.when(question),
-        "when, 300 nodes": lambda: outlook.when(Question(300, "2:00:00", amounts={"cores": 16})),
+        "when, 300 nodes": lambda: outlook.when(Submission(300, "2:00:00", amounts={"cores": 16})),
         "windows": outlook.windows,
     }
     idle = site(pending, seed=2, nodes=(400,), busy=250)[0]

@@ -23,9 +23,9 @@ from cpsched_sim.experiment import Setup
 from cpsched_sim.traces.dialect import PLAIN
 from cpsched_sim.whatif.answers import read
 from cpsched_sim.whatif.blocks import Blocks
-from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.fidelity import fidelity, in_time
-from cpsched_sim.whatif.figures import Facts, Made, real
+from cpsched_sim.whatif.figures import Made, WindowFacts, real
 from cpsched_sim.whatif.groups import groupings
 from cpsched_sim.whatif.letter import signed, span
 from cpsched_sim.whatif.replaying import replay_window
@@ -66,9 +66,9 @@ def rows(name: str) -> Iterator[str]:
 
 def against_the_record(window: Window) -> tuple[dict, float]:  # type: ignore[type-arg]
     """The twin's fidelity, and the CPU seconds of its replay."""
-    replayed = replay_window(window, Setup(Case.parse("slurm").spec).build())
+    replayed = replay_window(window, Setup(WhatIfCase.parse("slurm").spec).build())
     really, twin = real(window), Made.of(replayed)
-    facts = Facts.of(window, Blocks.of(window.from_s, window.to_s), replayed.processors, [really, twin])
+    facts = WindowFacts.of(window, Blocks.of(window.from_s, window.to_s), replayed.processors, [really, twin])
     return fidelity(facts, really, twin, groupings(window, replayed.processors[window.judged])), replayed.cpu_s
 
 
@@ -135,7 +135,7 @@ def measured(count: int, text: str, most_s: float, days: float) -> Iterator[str]
         for each in filter(None, text.split(",")):
             began = time.process_time()
             try:
-                case = Case.parse(each)
+                case = WhatIfCase.parse(each)
                 policy = Setup(case.spec).build(window.jobs)
                 replayed = replay_window(window, policy, False, within(most_s), case.pace)
             except Enough as enough:

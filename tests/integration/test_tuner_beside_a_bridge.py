@@ -19,7 +19,7 @@ from cpsched_bridge.program.assembly import prepared
 from cpsched_bridge.settings import load
 from cpsched_bridge.store.places import opened_journal
 from cpsched_bridge.store.redecide import decide_again
-from cpsched_bridge.store.tuning import DAY_S, Entry, TuningFile, TuningState
+from cpsched_bridge.store.tuning import DAY_S, TuningEntry, TuningFile, TuningState
 from cpsched_bridge.store.weeks import WeeksFile
 from tests import warm
 from tests.patience import ENOUGH_S
@@ -168,7 +168,7 @@ def test_a_change_that_came_out_worse_is_taken_back(tmp_path):
     base = prepared(load(config)).in_force.policy
     tuned = replace(base, dispatcher_settings={**base.dispatcher_settings, **WORST})
     since_s = (PAST_DAYS - 8) * DAY_S
-    made = Entry(since_s, "tuned", "objective=awf", 0.8)
+    made = TuningEntry(since_s, "tuned", "objective=awf", 0.8)
     file = TuningFile(tmp_path / "state" / "tuning.json")
     file.write(TuningState(str(base), tuned, "objective=awf", since_s, 0.8, history=(made,)))
     with a_bridge_process(config) as bridge:

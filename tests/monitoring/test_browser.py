@@ -14,7 +14,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Outage
-from cpsched_bridge.program.schedules import Finished, Line
+from cpsched_bridge.program.schedules import Finished, ScheduledJob
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.web.page import page_routes
@@ -358,7 +358,11 @@ def test_text_stands_out_from_the_page_by_day_and_night(page, dark):
 
 
 def test_a_replay_has_a_slider_for_the_time(driver):
-    lines = [Line(1, 0, 0, 100, 1, ((0, 1),)), Line(2, 0, 100, 200, 1, ((0, 1),)), Line(3, 10, 0, 200, 1, ((1, 1),))]
+    lines = [
+        ScheduledJob(1, 0, 0, 100, 1, ((0, 1),)),
+        ScheduledJob(2, 0, 100, 200, 1, ((0, 1),)),
+        ScheduledJob(3, 10, 0, 200, 1, ((1, 1),)),
+    ]
     endpoint = Endpoint(served(page_routes(Finished("three jobs", ["a", "b"], lines))), "127.0.0.1", 0)
     try:
         driver.get(endpoint.url + "?at=50")

@@ -17,7 +17,7 @@ from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.engine import improve
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
-from cpsched.dispatchers.cp.limit import Limit
+from cpsched.dispatchers.cp.limit import SearchLimit
 from cpsched.dispatchers.cp.objective import by_slowdown, slowdown
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.fit import verify
@@ -164,7 +164,7 @@ def test_the_solver_alone_decides_as_the_certain_answers_do(snapshot: Snapshot) 
     facts = facts.considering(by_slowdown(snapshot, slots))
     problem = window.Problem(facts, slowdown(snapshot, facts.jobs, ExpectedWaits()), slots[:0], False)
     from_dive = Answer(window.first_leaf(facts), "", certain=False)
-    solved = improve(problem, from_dive, "positions", Limit(1.0, 1.0, 100, effort=80_000), seed=0)
+    solved = improve(problem, from_dive, "positions", SearchLimit(1.0, 1.0, 100, effort=80_000), seed=0)
     assert solved.status == "optimal"
     decided = ConstraintDispatcher(effort=80_000, restarts=100).decide(snapshot)
     assert solved.plan is not None

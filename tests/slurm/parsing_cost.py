@@ -33,7 +33,7 @@ class Printed:
     def __call__(
         self, commands: Mapping[str, Sequence[str]], deadline_s: float, typed: Mapping[str, str] | None = None
     ) -> Answers:
-        """As `Asked`."""
+        """As `AskedSlurm`."""
         began_s = time.process_time()
         found = {name: self._text(list(command)) for name, command in commands.items()}
         self.spent_s += time.process_time() - began_s
@@ -59,7 +59,7 @@ class Turned:
     def __call__(
         self, commands: Mapping[str, Sequence[str]], deadline_s: float, typed: Mapping[str, str] | None = None
     ) -> Answers:
-        """As `Asked`."""
+        """As `AskedSlurm`."""
         return self.printed(commands, deadline_s, typed)
 
 

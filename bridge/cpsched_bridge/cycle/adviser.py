@@ -13,7 +13,7 @@ from cpsched.model import Decision, Snapshot
 from cpsched_bridge.cycle.advice import Bounds, Candidate, changes, share_in_order
 from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import Advice, Advisable, Outcome, Rank, Result
-from cpsched_bridge.report import Advised, CycleReport
+from cpsched_bridge.report import AdviceReport, CycleReport
 from cpsched_bridge.settings import AdviseSettings
 from cpsched_bridge.store.advice_book import AdviceBook
 
@@ -34,7 +34,7 @@ class Adviser:
     settings: AdviseSettings
     keep_s: int = 30 * 86_400
     """How long an entry of the book outlives its job: a job that is requeued has its points still."""
-    last: Advised | None = None
+    last: AdviceReport | None = None
     """What the last look at the cluster's order has shown."""
     _due_s: float = float("-inf")
     """When the next advice is due."""
@@ -66,7 +66,7 @@ class Adviser:
         self._tell([self._advice(by_id[id], points) for id, points in told], report)
         theirs = sum(each.points != 0 and not _ours(each, self.book) for each in ranks if not each.hidden)
         raised = {each.id: each.points for each in front if each.movable} | dict(told)
-        self.last = report.advised = Advised(
+        self.last = report.advised = AdviceReport(
             len(front), sum(points > 0 for points in raised.values()), len(told), share_in_order(front), theirs
         )
 

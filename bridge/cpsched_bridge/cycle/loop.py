@@ -39,7 +39,7 @@ from cpsched_bridge.cycle.rest import Rest
 from cpsched_bridge.cycle.retries import Retries
 from cpsched_bridge.cycle.sending import OUTDATED, Sending
 from cpsched_bridge.cycle.stuck import Stuck
-from cpsched_bridge.cycle.telling import Listener, Telling
+from cpsched_bridge.cycle.telling import CycleTelling, Listener
 from cpsched_bridge.cycle.tuned import Changing
 from cpsched_bridge.errors import BackendError, PolicyFailed
 from cpsched_bridge.in_force import InForce
@@ -109,7 +109,7 @@ class Bridge:
     _speaks: str = ""
     """What was last told of by what the cluster is asked."""
     _sending: Sending = field(init=False)
-    _telling: Telling = field(init=False)
+    _telling: CycleTelling = field(init=False)
 
     def __post_init__(self) -> None:
         self._round = max(self.journal.last_round, self.ledger.last_round())  # the journal may have been set aside
@@ -146,7 +146,7 @@ class Bridge:
             self.backend, self.ledger, self.claims, self._retries, self._progress, self.pace, self.settings
         )
         stuck = Stuck(self.settings.start.stuck_s)
-        self._telling = Telling(self.journal, self.ledger, self._heart, stuck, self.pace)
+        self._telling = CycleTelling(self.journal, self.ledger, self._heart, stuck, self.pace)
 
     def _made_adviser(self) -> Adviser | None:
         """In shadow mode nobody is advised, and nothing is taken back."""

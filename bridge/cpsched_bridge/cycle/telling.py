@@ -29,7 +29,7 @@ _NEWS = frozenset({"mode", "started", "in_force", "transport", "tuned", "tuned_b
 
 
 @dataclass(slots=True)
-class Telling:
+class CycleTelling:
     """Writes cycles down and tells of them."""
 
     journal: Journal

@@ -94,7 +94,7 @@ def adapter_of(words: str) -> Adapter:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenAdapter:
     """The adapter of the settings, with its options and what it can do with them."""
 
     adapter: Adapter
@@ -102,7 +102,7 @@ class Chosen:
     can: Can
 
 
-def chosen(settings: Settings, where: str = "settings") -> Chosen:
+def chosen(settings: Settings, where: str = "settings") -> ChosenAdapter:
     """The adapter that the settings ask for, imported now; the cluster is not. Raises `SettingsError`."""
     try:
         adapter = adapter_of(settings.adapter)
@@ -110,7 +110,7 @@ def chosen(settings: Settings, where: str = "settings") -> Chosen:
         raise settings.located(WrongSetting(("adapter",), settings.adapter, str(error)), where) from error
     options = settings.adapter_options(adapter.Options, where)
     try:
-        return Chosen(adapter, options, can_of(adapter, options))
+        return ChosenAdapter(adapter, options, can_of(adapter, options))
     except RAISED as error:
         rule = f"cannot tell what it can do: {what_happened(error)}"
         raise settings.located(WrongSetting(("adapter",), settings.adapter, rule), where) from error
@@ -123,7 +123,7 @@ def can_of(adapter: Adapter, options: Section) -> Can:
     return can
 
 
-def connect(settings: Settings, where: str = "settings", found: Chosen | None = None) -> Backend:
+def connect(settings: Settings, where: str = "settings", found: ChosenAdapter | None = None) -> Backend:
     """The backend that the settings ask for, of the adapter that was `found` already. Raises `SettingsError`."""
     found = found or chosen(settings, where)
     try:
@@ -139,7 +139,7 @@ class Prepared:
     policy: Policy
     fallback: Policy | None
     in_force: InForce
-    chosen: Chosen
+    chosen: ChosenAdapter
     base: InForce | None = None
     """What would be in force without the tuner, where that is something else."""
 

@@ -14,7 +14,7 @@ from cpsched_bridge.program import schedules
 from cpsched_bridge.program.schedules import Finished
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.page import gantt
-from cpsched_bridge.watch.page.gantt import Window
+from cpsched_bridge.watch.page.gantt import DrawnWindow
 from cpsched_bridge.watch.page.words import span
 from cpsched_bridge.watch.web.page import page_routes
 from cpsched_bridge.watch.web.server import served
@@ -68,7 +68,7 @@ def write(found: Finished, out: Path, from_text: str | None, to_text: str | None
     chart = found.chart(from_s, to_s, begin_s)
     bars = [bar.model_copy(update={"kind": "running"}) for bar in chart.bars]
     chart = chart.model_copy(update={"bars": bars})
-    window = Window(from_s, to_s, 0, len(found.node_names), live=False)
+    window = DrawnWindow(from_s, to_s, 0, len(found.node_names), live=False)
     title = f"{found.title}: {len(bars)} jobs on {len(found.node_names)} nodes"
     drawing = gantt.draw(chart, window, alone=True, title=title)
     write_whole(out, (drawing if out.suffix == ".svg" else _document(title, drawing)).encode() + b"\n")

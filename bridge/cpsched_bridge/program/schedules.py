@@ -28,7 +28,7 @@ _UNIX_S = 500_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ScheduledJob:
     """One job of a schedule; a job that never ran has no times."""
 
     id: int
@@ -49,7 +49,7 @@ class Finished:
 
     title: str
     node_names: Sequence[str]
-    lines: Sequence[Line]
+    lines: Sequence[ScheduledJob]
     dispatcher: str = ""
     predictor: str = ""
     _starts: np.ndarray = field(init=False)
@@ -84,7 +84,7 @@ class Finished:
         bars = [self._bar(self.lines[i], now_s) for i in shown.tolist()]
         return schema.Chart(now_s=now_s, node_names=list(self.node_names), unavailable=[], outages=[], bars=bars)
 
-    def _bar(self, line: Line, now_s: int) -> schema.Bar:
+    def _bar(self, line: ScheduledJob, now_s: int) -> schema.Bar:
         assert line.start_s is not None
         assert line.end_s is not None
         kind = "planned" if line.start_s > now_s else "past" if line.end_s <= now_s else "running"
@@ -118,14 +118,14 @@ class Finished:
             machine=schema.Machine(capacity=[], free=[]),
         )
 
-    def _facts(self, line: Line) -> dict[str, Any]:
+    def _facts(self, line: ScheduledJob) -> dict[str, Any]:
         return {
             "id": line.id, "label": str(line.id), "user": line.user, "account": "", "name": line.name,
             "partition": line.partition, "qos": "", "units": line.units, "per_unit": [], "distinct": False,
             "exclusive": False, "nodes_from": "", "submit_s": line.submit_s,
         }  # fmt: skip
 
-    def _queued(self, line: Line, position: int) -> schema.QueuedJob:
+    def _queued(self, line: ScheduledJob, position: int) -> schema.QueuedJob:
         run_s = line.end_s - line.start_s if line.start_s is not None and line.end_s is not None else 0
         return schema.QueuedJob.model_construct(
             **self._facts(line), walltime_s=line.walltime_s or run_s, position=position, priority=0, estimate_s=run_s,
@@ -134,7 +134,7 @@ class Finished:
             first_expected_s=line.start_s, before_s=line.start_s,
         )  # fmt: skip
 
-    def _running(self, line: Line) -> schema.RunningJob:
+    def _running(self, line: ScheduledJob) -> schema.RunningJob:
         return schema.RunningJob.model_construct(
             **self._facts(line), start_s=line.start_s or 0, walltime_s=line.walltime_s,
             expected_end_s=line.end_s or 0, nodes=[(self.node_names[node], units) for node, units in line.nodes],
@@ -150,7 +150,7 @@ class Finished:
             aside=0, held=0, resources=[use], reasons={}, causes=[], alarms=[],
         )  # fmt: skip
 
-    def _history(self, now_s: int) -> list[schema.Moment]:
+    def _history(self, now_s: int) -> list[schema.UseAt]:
         """Nodes in use over the past hour, minute by minute."""
         recent = np.flatnonzero((self._starts <= now_s) & (self._ends > now_s - PAST_S)).tolist()
         found = []
@@ -159,7 +159,7 @@ class Finished:
             busy = {node for line in on for node, _ in line.nodes}
             waiting = bisect_right(np.sort(self._submits), at_s) - int((self._starts <= at_s).sum())
             share = len(busy) / max(1, len(self.node_names))
-            found.append(schema.Moment(now_s=at_s, in_use=[share], queued=max(0, waiting)))
+            found.append(schema.UseAt(now_s=at_s, in_use=[share], queued=max(0, waiting)))
         return found
 
 
@@ -171,7 +171,7 @@ def of_simulation(simulation: Simulation) -> Finished:
         job, start_s = item.job, int(schedule.start_s[index])
         ran = start_s != NEVER
         lines.append(
-            Line(
+            ScheduledJob(
                 job.id,
                 job.submit_s,
                 start_s if ran else None,
@@ -209,7 +209,7 @@ def read(path: Path) -> Finished:
     return _in_order(Finished(path.name, list(index), rows), index)
 
 
-def _line(path: Path, number: int, cells: Sequence[str], index: dict[str, int]) -> Line:
+def _line(path: Path, number: int, cells: Sequence[str], index: dict[str, int]) -> ScheduledJob:
     values = dict(zip(HEADING, cells, strict=True))
 
     def whole(name: str) -> int:
@@ -225,15 +225,17 @@ def _line(path: Path, number: int, cells: Sequence[str], index: dict[str, int]) 
             raise InvalidTrace(path, number, "nodes", entry, "must be NAME:UNITS")
         nodes.append((index.setdefault(name, len(index)), int(units)))
     start_s, end_s = (whole("start_s"), whole("end_s")) if ran else (None, None)
-    return Line(whole("job"), whole("submit_s"), start_s, end_s, whole("units"), tuple(nodes))
+    return ScheduledJob(whole("job"), whole("submit_s"), start_s, end_s, whole("units"), tuple(nodes))
 
 
 def _in_order(found: Finished, index: dict[str, int]) -> Finished:
     """The same with its nodes in the order of their names, numbers by value."""
     names = sorted(index, key=lambda name: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", name)])
     place = {index[name]: at for at, name in enumerate(names)}
-    lines: Iterable[Line] = (
-        Line(line.id, line.submit_s, line.start_s, line.end_s, line.units, tuple((place[n], u) for n, u in line.nodes))
+    lines: Iterable[ScheduledJob] = (
+        ScheduledJob(
+            line.id, line.submit_s, line.start_s, line.end_s, line.units, tuple((place[n], u) for n, u in line.nodes)
+        )
         for line in found.lines
     )
     return Finished(found.title, names, list(lines))

@@ -32,8 +32,8 @@ from cpsched_bridge.store.damage import Damaged, content, start_of
 from cpsched_bridge.store.rounds import cluster_to_json
 from cpsched_bridge.store.tuning import (
     Finding,
-    Step,
     TuningFile,
+    TuningStep,
     failed,
     next_step,
     write_for_the_owner,
@@ -217,7 +217,7 @@ class Tuner:
     def _fail(self, why: str) -> None:
         self._take(failed(self._state, self._asked_s, why))
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: TuningStep) -> None:
         """Keep the new state before it comes into force: a change that a restart would forget is not made."""
         try:
             self._file.write(step.state)

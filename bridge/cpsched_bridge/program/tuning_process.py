@@ -25,8 +25,8 @@ from cpsched_bridge.store.weeks import WeeksFile
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.tuning.candidates import changes, replayable
 from cpsched_sim.tuning.judging import figures
-from cpsched_sim.tuning.replays import Replays, Trial
-from cpsched_sim.tuning.tuner import Question, tune
+from cpsched_sim.tuning.replays import SettingTrial, TrialReplays
+from cpsched_sim.tuning.tuner import TuningQuestion, tune
 from cpsched_sim.tuning.windows import halves
 from cpsched_sim.workloads.load import Workload
 
@@ -56,9 +56,9 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     workload = Workload("the last weeks", "the site", cluster, jobs, {}, ())
     if not jobs:
         return {"error": "no job has ended yet"}
-    replays = Replays(0)
+    replays = TrialReplays(0)
     cut, _ = halves(workload, request["weeks"], request["window_days"], WINDOW_JOBS)
-    found = tune(Question(goal, present, seeds=SEEDS), cut, replays)
+    found = tune(TuningQuestion(goal, present, seeds=SEEDS), cut, replays)
     gain = found.gain
     return {
         "at_s": request["now_s"],
@@ -89,8 +89,8 @@ def _came(
     if since_s is None or request["now_s"] - since_s < WEEK_S:
         return None
     cut, _ = halves(workload, (request["now_s"] - since_s) / WEEK_S, request["window_days"], WINDOW_JOBS)
-    trials = [Trial(replayable(spec, 0), cut.all) for spec in (present, base)]
-    mine, before = Replays(0)(trials, lambda done: None)
+    trials = [SettingTrial(replayable(spec, 0), cut.all) for spec in (present, base)]
+    mine, before = TrialReplays(0)(trials, lambda done: None)
     if isinstance(mine, str) or isinstance(before, str):
         return None
     return goal.score(ratios(figures(mine), figures(before)))

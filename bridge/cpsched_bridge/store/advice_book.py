@@ -27,7 +27,7 @@ _ROWS = "select id, points, since_s, seal from advice"
 
 
 @dataclass(frozen=True, slots=True)
-class Advised:
+class AdvisedJob:
     """One job of the book."""
 
     points: tuple[int, ...]
@@ -49,7 +49,7 @@ class AdviceBook:
         self._path, self._durable = path, durable
         self._db: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
-        self._by_id: dict[int, Advised] = {}
+        self._by_id: dict[int, AdvisedJob] = {}
         try:
             if path.exists():
                 self._by_id = dict(map(_advised, rows_of(path, _ROWS)))
@@ -72,7 +72,7 @@ class AdviceBook:
         return book
 
     @property
-    def by_id(self) -> Mapping[int, Advised]:
+    def by_id(self) -> Mapping[int, AdvisedJob]:
         """All entries; changes with the book."""
         return self._by_id
 
@@ -87,7 +87,7 @@ class AdviceBook:
         for id, value in points.items():
             before = self._by_id[id].points if id in self._by_id else ()
             told = (*(each for each in before if each != value), value)
-            entries[id] = Advised(told[-REMEMBERED:], now_s)
+            entries[id] = AdvisedJob(told[-REMEMBERED:], now_s)
         try:
             self._write(entries)
         except (sqlite3.Error, Damaged, UnicodeDecodeError) as error:
@@ -112,7 +112,7 @@ class AdviceBook:
         """Close the file."""
         self._close()
 
-    def _write(self, entries: Mapping[int, Advised]) -> None:
+    def _write(self, entries: Mapping[int, AdvisedJob]) -> None:
         if self._db is not None and was_taken_away(self._path, self._file):
             self._close()
             entries = self._by_id | dict(entries)
@@ -145,15 +145,15 @@ class AdviceBook:
                 db.close()
 
 
-def _row(id: int, each: Advised) -> tuple[Any, ...]:
+def _row(id: int, each: AdvisedJob) -> tuple[Any, ...]:
     values = (id, json.dumps(each.points), each.since_s)
     return (*values, seal_of(values))
 
 
-def _advised(row: tuple[Any, ...]) -> tuple[int, Advised]:
+def _advised(row: tuple[Any, ...]) -> tuple[int, AdvisedJob]:
     """An entry of a row. Raises `Damaged` for one that is not as it was written."""
     with content(f"job {row[0]!r:.20}"):
         id, points, since_s, seal = row
         if seal != seal_of((id, points, since_s)):
             raise Damaged("the checksum does not fit")
-        return int(id), Advised(tuple(map(int, json.loads(points))), int(since_s))
+        return int(id), AdvisedJob(tuple(map(int, json.loads(points))), int(since_s))

@@ -63,7 +63,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TuningEntry:
     """A line of the history: what was changed or taken back, what was expected, and what came."""
 
     at_s: int
@@ -94,7 +94,7 @@ class TuningState:
     """The ratio that the verdict expects of the change that it names."""
     failure: str = ""
     """Why the last run came to nothing."""
-    history: tuple[Entry, ...] = ()
+    history: tuple[TuningEntry, ...] = ()
 
     @property
     def status(self) -> str:
@@ -113,7 +113,7 @@ def percent(ratio: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TuningStep:
     """What a finding leads to: the new state, what is told of it, and whether the policy changes."""
 
     state: TuningState
@@ -122,7 +122,7 @@ class Step:
     changed: bool = False
 
 
-def next_step(state: TuningState, finding: Finding, mode: Mode) -> Step:
+def next_step(state: TuningState, finding: Finding, mode: Mode) -> TuningStep:
     """What is done about a finding; in mode `advise` it is told, and nothing else."""
     now_s = finding.at_s
     told = replace(
@@ -136,38 +136,38 @@ def next_step(state: TuningState, finding: Finding, mode: Mode) -> Step:
     )
     if mode != "on":
         news = finding.verdict == "better" and finding.sentence != state.advice
-        return Step(told, "tuning_advises" if news else None, finding.sentence)
+        return TuningStep(told, "tuning_advises" if news else None, finding.sentence)
     judged = state.tuned is not None and now_s - state.since_s >= JUDGED_AFTER_S
     if judged and finding.came is not None and finding.came > 1 + WORSE:
         assert state.tuned is not None
         words = f"taken back, {state.changes}: expected {percent(state.expected or 1.0)}, came {percent(finding.came)}"
-        entry = Entry(now_s, "tuned_back", state.changes, state.expected, finding.came)
+        entry = TuningEntry(now_s, "tuned_back", state.changes, state.expected, finding.came)
         back = replace(
             told, tuned=None, changes="", since_s=now_s, expected=None, came=None,
             refused={**told.refused, str(state.tuned): now_s + REFUSED_S}, history=_longer(state, entry),
         )  # fmt: skip
-        return Step(back, "tuned_back", words, True)
+        return TuningStep(back, "tuned_back", words, True)
     early = now_s - state.since_s < (JUDGED_AFTER_S if state.tuned is not None else DAY_S) and bool(state.history)
     if not finding.clear or finding.chosen is None or early or str(finding.chosen) in told.refused:
-        return Step(told)
+        return TuningStep(told)
     words = f"{finding.changes}: {percent(finding.ratio)} is expected"
     if state.tuned is not None and state.came is not None:
         words += f"; the change before ({state.changes}) came {percent(state.came)}"
-    entry = Entry(now_s, "tuned", finding.changes, finding.ratio, None)
+    entry = TuningEntry(now_s, "tuned", finding.changes, finding.ratio, None)
     changed = replace(
         told, tuned=finding.chosen, changes=finding.changes, since_s=now_s, expected=finding.ratio, came=None,
         history=_longer(state, entry),
     )  # fmt: skip
-    return Step(changed, "tuned", words, True)
+    return TuningStep(changed, "tuned", words, True)
 
 
-def failed(state: TuningState, now_s: int, why: str) -> Step:
+def failed(state: TuningState, now_s: int, why: str) -> TuningStep:
     """The tuner came to nothing: told where that is news, and the next run is a day later as ever."""
     news = why != state.failure
-    return Step(replace(state, asked_s=now_s, failure=why), "tuning_failed" if news else None, why)
+    return TuningStep(replace(state, asked_s=now_s, failure=why), "tuning_failed" if news else None, why)
 
 
-def _longer(state: TuningState, entry: Entry) -> tuple[Entry, ...]:
+def _longer(state: TuningState, entry: TuningEntry) -> tuple[TuningEntry, ...]:
     return (*state.history, entry)[-_MOST_HISTORY:]
 
 
@@ -203,7 +203,7 @@ def write_for_the_owner(path: Path, content: bytes) -> None:
 def from_json(value: Any) -> TuningState:
     """The state of a JSON object; raises `ValueError`, `TypeError` or `LookupError` for anything else."""
     tuned = value["tuned"]
-    history = tuple(Entry(**entry) for entry in value["history"])
+    history = tuple(TuningEntry(**entry) for entry in value["history"])
     numbers = [value[name] for name in ("expected", "came", "expects") if value[name] is not None]
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
         raise ValueError("a ratio must be a number")

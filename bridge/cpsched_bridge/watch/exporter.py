@@ -21,7 +21,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from cpsched_bridge.watch.following import Followed
-from cpsched_bridge.watch.metrics import METRICS, OTHER, Labels, Metric, Samples
+from cpsched_bridge.watch.metrics import METRICS, OTHER, Family, Labels, Samples
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _TYPES: dict[str, type[Any]] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram, "summary": Summary}
@@ -32,7 +32,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more a co
 class Exporter:
     """The bridge's metrics in a registry of their own, fed with one cycle after the other."""
 
-    def __init__(self, metrics: Sequence[Metric] = METRICS) -> None:
+    def __init__(self, metrics: Sequence[Family] = METRICS) -> None:
         self.registry = CollectorRegistry()
         self._served = [_Served(metric, self.registry) for metric in metrics]
         ProcessCollector(registry=self.registry)
@@ -52,7 +52,7 @@ class Exporter:
 class _Served:
     """One metric in the registry."""
 
-    def __init__(self, metric: Metric, registry: CollectorRegistry) -> None:
+    def __init__(self, metric: Family, registry: CollectorRegistry) -> None:
         self.metric = metric
         buckets = {"buckets": metric.buckets} if metric.kind == "histogram" else {}
         self._collector = _TYPES[metric.kind](metric.name, metric.sentence, metric.labels, registry=registry, **buckets)

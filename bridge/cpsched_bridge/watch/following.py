@@ -23,7 +23,7 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptStart:
     """A job that started: when it was first expected to, and when it did."""
 
     job_id: int
@@ -59,7 +59,7 @@ class Followed:
     """One cycle's report, and what became certain with it."""
 
     report: CycleReport
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptStart, ...] = ()
     predicted: tuple[Predicted, ...] = ()
     around: WatchSurroundings = field(default_factory=WatchSurroundings)
     child_restarts: int = 0
@@ -80,7 +80,7 @@ class Following:
     def follow(self, report: CycleReport, around: WatchSurroundings | None = None) -> Followed:
         """Take in one cycle."""
         kept = tuple(
-            Kept(job.id, self.promises[job.id].first_s, start_s)
+            KeptStart(job.id, self.promises[job.id].first_s, start_s)
             for job, start_s in report.started
             if job.id in self.promises
         )

@@ -21,8 +21,8 @@ from cpsched.outlook import (
     Calibration,
     Interval,
     Outcome,
+    StartWindow,
     Telling,
-    Window,
     asked_job,
     drawn_starts,
     likewise,
@@ -48,7 +48,7 @@ MOST_REDRAWN = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Submission:
     """What somebody would submit."""
 
     nodes: int = 1
@@ -243,7 +243,7 @@ class Outlook:
                 return None
             return as_json(Memory(self._clock_s, list(self._ends), self._calibration, self._telling, self.week))
 
-    def when(self, question: Question) -> list[Expected] | None:
+    def when(self, question: Submission) -> list[Expected] | None:
         """When a job would start if it were submitted now, and what asking for less would bring.
 
         None as long as there is no plan. Raises `InvalidValue` for what no job can ask for.
@@ -291,7 +291,7 @@ class Outlook:
         order_s = np.append(plan_s[before], planned_s)
         return drawn_starts(whole, order_s, self._run_times, DRAWS, snapshot.now_s)[:, -1:]
 
-    def windows(self, partition: str = "") -> list[Window] | None:
+    def windows(self, partition: str = "") -> list[StartWindow] | None:
         """What could run right now; None as long as there is no plan. Raises `InvalidValue` for the partition."""
         with self._busy:
             basis = self._asked()

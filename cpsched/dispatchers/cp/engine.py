@@ -22,7 +22,7 @@ from cpsched.dispatchers.cp.by_nodes import NodeModel
 from cpsched.dispatchers.cp.by_pool import PoolModel
 from cpsched.dispatchers.cp.by_positions import PositionModel
 from cpsched.dispatchers.cp.by_slots import SlotModel, all_alike
-from cpsched.dispatchers.cp.limit import Limit
+from cpsched.dispatchers.cp.limit import SearchLimit
 from cpsched.dispatchers.cp.objective import Scaled
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.kernels.cp.delays import delay
@@ -62,7 +62,9 @@ class Model(Protocol):
 MODELS: dict[str, Any] = {"positions": PositionModel, "slots": SlotModel, "nodes": NodeModel, "pool": PoolModel}
 
 
-def improve(problem: Problem, answer: Answer, model_name: str, limit: Limit, seed: int, guided: bool = True) -> Answer:
+def improve(
+    problem: Problem, answer: Answer, model_name: str, limit: SearchLimit, seed: int, guided: bool = True
+) -> Answer:
     """Have the solver verify the plan of `answer`, and look for one whose delays cost less.
 
     Status `optimal`: proved; `feasible`: found or verified by the solver; `unverified`: the limit came first, the
@@ -128,7 +130,7 @@ class Budget:
     Of all there is, `reserve` is kept for what comes after the last search. A search gets `least` at least.
     """
 
-    def __init__(self, solver: Any, limit: Limit, doubled: int, reserve: int, least: int = 0) -> None:
+    def __init__(self, solver: Any, limit: SearchLimit, doubled: int, reserve: int, least: int = 0) -> None:
         # The solver keeps this callback alive in C++, where no garbage collector sees the cycle.
         self._solver, self._by_effort = weakref.proxy(solver), limit.effort is not None
         self._until = min(limit.total - reserve, self._spent() + max(least, limit.first << doubled))
@@ -163,14 +165,14 @@ class Run:
             self._best = scaled.value(plan.start_s)
             model.solver.Add(self._cost <= self._best)
 
-    def budget(self, limit: Limit, doubled: int = 0) -> Budget:
+    def budget(self, limit: SearchLimit, doubled: int = 0) -> Budget:
         """What the next search gets: the first limit, doubled so many times, or `least_ms` where that is more.
 
         A model that took long to build takes as long to take down again, which the limit has to cover, too.
         """
         return Budget(self._model.solver, limit, doubled, self._built_ms, self._least_ms)
 
-    def restart(self, limit: Limit, random: np.random.Generator) -> None:
+    def restart(self, limit: SearchLimit, random: np.random.Generator) -> None:
         """Verify the plan, then search until the limit, a proof, or what the search control says.
 
         A search gets as much as the first limit, or as building the model and verifying the plan took, where that is

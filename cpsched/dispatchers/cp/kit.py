@@ -12,7 +12,7 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp import certain as shortcuts
 from cpsched.dispatchers.cp import sizes, window
 from cpsched.dispatchers.cp.answer import Answer, allocated, alone, effort_of, nothing_starts, placed
-from cpsched.dispatchers.cp.limit import Limit
+from cpsched.dispatchers.cp.limit import SearchLimit
 from cpsched.dispatchers.cp.objective import OBJECTIVES, heeding_the_site, in_priority_order
 from cpsched.dispatchers.cp.recipe import Recipe
 from cpsched.dispatchers.cp.window import Problem
@@ -70,7 +70,7 @@ class ConstraintDispatcher(Dispatcher):
         require(considered > 0, "considered", considered, "must be positive")
         self._recipe, self._site_weight = recipe, site_weight
         self._considered, self._seed = considered, seed
-        self._limit = Limit(limit_s, first_limit_s, restarts, effort, recipe.model_s, recipe.control)
+        self._limit = SearchLimit(limit_s, first_limit_s, restarts, effort, recipe.model_s, recipe.control)
         self.expected_waits = ExpectedWaits(waits_s)
         by_expected_wait = not {recipe.objective, recipe.priority}.isdisjoint(_BY_EXPECTED_WAIT)
         self.learns = self.expected_waits.learns and by_expected_wait

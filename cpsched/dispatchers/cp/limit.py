@@ -12,7 +12,7 @@ _SHARES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class SearchLimit:
     """A search gets `first_s` seconds, twice as many after one that brought nothing; in sum `total_s` at most.
 
     With `effort` the same in branches, an eighth of them for the first search, and no clock is read.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cpsched.dispatchers.cp.engine import Model
 
 
-class Start(pywrapcp.PyDecision):  # type: ignore[misc]
+class StartOrPostpone(pywrapcp.PyDecision):  # type: ignore[misc]
     """Job `j` starts at its earliest; or it is postponed."""
 
     def __init__(self, search: Guided, j: int, tau: int, chance: int) -> None:
@@ -101,7 +101,7 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
             if j >= 0 and len(late) == 0:
                 tau = int(self.plan.start_s[j])
                 chance = next_chance(facts, self.plan, self.step(placed, j))
-                return self._keep(Start(self, j, tau - facts.now_s, chance - facts.now_s))
+                return self._keep(StartOrPostpone(self, j, tau - facts.now_s, chance - facts.now_s))
             at = put_off_s[late] - facts.now_s
             if at.max() > self._model.horizon_s:
                 self._model.solver.Fail()

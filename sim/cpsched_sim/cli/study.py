@@ -18,7 +18,7 @@ from cpsched_sim.shell import say
 
 if TYPE_CHECKING:
     from cpsched_sim.study.campaign import Campaign
-    from cpsched_sim.study.running import Progress, Results
+    from cpsched_sim.study.running import Results, StudyProgress
     from cpsched_sim.study.store import Store
 
 VERIFY = "verify"
@@ -112,12 +112,12 @@ def run_campaign(
     """
     from cpsched_sim.files import write_whole
     from cpsched_sim.study.engines import engine_of
-    from cpsched_sim.study.running import Progress, run_cases
+    from cpsched_sim.study.running import StudyProgress, run_cases
     from cpsched_sim.study.writing import write_all
     from cpsched_sim.views import progress_bar
 
     out = store.folder
-    engine, last = engine_of(on, jobs, timeout_s), Progress(0.0, 0, None)
+    engine, last = engine_of(on, jobs, timeout_s), StudyProgress(0.0, 0, None)
     with store.alone():
         first()
         for change in store.changed(campaign):
@@ -132,7 +132,7 @@ def run_campaign(
         told_s = time.monotonic()
         with progress_bar("study", "cases") as show:
 
-            def told(progress: Progress) -> None:
+            def told(progress: StudyProgress) -> None:
                 nonlocal last, told_s
                 last = progress
                 show(progress.done, progress.cases)
@@ -169,11 +169,11 @@ def tell(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, text: Call
 
 def count(campaign: Campaign, store: Store, jobs: int, retry: bool, as_json: bool) -> None:
     """Print how many cases there are, and how long those take that are not finished."""
-    from cpsched_sim.study.running import Estimate
+    from cpsched_sim.study.running import TimeEstimate
 
     done = store.before(campaign, retry).done
     left = [case for digest, case in campaign.distinct.items() if digest not in done]
-    estimate_s = Estimate(store.costs()).all_s(left, jobs)
+    estimate_s = TimeEstimate(store.costs()).all_s(left, jobs)
     excluded = sum(campaign.excluded.values())
     if as_json:
         echo_json({

@@ -70,7 +70,7 @@ def tune(
     from cpsched_sim.files import check_folder
     from cpsched_sim.oracle import SIMULATED
     from cpsched_sim.tuning import tuner
-    from cpsched_sim.tuning.replays import Kept, Replays
+    from cpsched_sim.tuning.replays import KeptTrials, TrialReplays
     from cpsched_sim.tuning.windows import halves
     from cpsched_sim.views import print_tuned, progress_bar
     from cpsched_sim.workloads.load import load, under
@@ -93,12 +93,12 @@ def tune(
         cut, notes = halves(workload, weeks, window_days, window_jobs)
     for note in (*workload.notes, *notes):
         say("note", note)
-    kept = Kept(folder)
+    kept = KeptTrials(folder)
     kept.tidy()
-    question = tuner.Question(wanted, spec, beside, seeds)
+    question = tuner.TuningQuestion(wanted, spec, beside, seeds)
     try:
         with progress_bar("tune", "replays") as show:
-            found = tuner.tune(question, cut, Replays(jobs, kept, decide_timeout), show)
+            found = tuner.tune(question, cut, TrialReplays(jobs, kept, decide_timeout), show)
     except KeyboardInterrupt:
         say("interrupted", "what was replayed is kept: the same command goes on there")
         raise typer.Exit(130) from None

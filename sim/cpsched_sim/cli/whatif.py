@@ -115,8 +115,8 @@ def whatif(
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.views import progress_bar
     from cpsched_sim.whatif import answers
-    from cpsched_sim.whatif.cases import TWIN, Case, beside_site, cases_of, with_config
-    from cpsched_sim.whatif.findings import Plan, find
+    from cpsched_sim.whatif.cases import TWIN, WhatIfCase, beside_site, cases_of, with_config
+    from cpsched_sim.whatif.findings import WhatIfPlan, find
     from cpsched_sim.whatif.folder import Folder
     from cpsched_sim.whatif.letter import short
     from cpsched_sim.whatif.licences import parse_totals
@@ -148,7 +148,7 @@ def whatif(
         window, digests = answers.read(source, system, span, lenient, format, dialect, site, earlier, totals)
     if window.site is not None:
         cases = [beside_site(case) for case in cases]
-    plan = Plan(with_config(Case.parse(TWIN), config), cases, seeds, sessions, anyway)
+    plan = WhatIfPlan(with_config(WhatIfCase.parse(TWIN), config), cases, seeds, sessions, anyway)
     for note in answers.warnings(window):
         say("note", note)
     if window.guessed:

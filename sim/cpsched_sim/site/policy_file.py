@@ -238,14 +238,17 @@ class SitePolicy:
         return max((entry.factor for entry in self.file.partitions.values()), default=1)
 
     def assigned(self, jobs: Iterable[TraceJob]) -> tuple[SitePolicy, list[TraceJob]]:
-        """The policy with all users of these jobs in it, and the jobs with their account, QOS and tier."""
+        """The policy with all users of these jobs in it, and the jobs with their account, QOS and tier.
+
+        A job keeps the QOS that it names.
+        """
         jobs = list(jobs)
         policy = replace(self, site=replace(self.site, accounts=self._with_users(jobs)))
-        made: dict[tuple[str, str, str], dict[str, object]] = {}
+        made: dict[tuple[str, str, str, str], dict[str, object]] = {}
         found = []
         for item in jobs:
             job = item.job
-            key = (job.user, job.account, job.queue)
+            key = (job.user, job.account, job.queue, job.qos)
             if key not in made:
                 made[key] = policy._place(job)
             found.append(replace(item, job=replace(job, **made[key])))  # type: ignore[arg-type]

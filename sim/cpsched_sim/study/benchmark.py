@@ -22,7 +22,7 @@ from cpsched_sim.study.ranking import LEVEL, Ratio, compared
 from cpsched_sim.study.report import heading
 from cpsched_sim.study.running import decision_ms
 from cpsched_sim.study.store import Store
-from cpsched_sim.study.verifying import Verdict, read_lines
+from cpsched_sim.study.verifying import Verification, read_lines
 from cpsched_sim.study.words import STRICT, LimitWords, Load, Seed, Text, TraceWords, Window
 
 SUITE = Path(__file__).with_name("benchmark.yaml")
@@ -130,7 +130,7 @@ def adopt(campaign: Campaign, store: Store, path: Path) -> tuple[int, int]:
     is no result, or is not as it was when it was kept.
     """
     taken = others = 0
-    done, told = store.before(campaign).done, Verdict()
+    done, told = store.before(campaign).done, Verification()
     lines = read_lines(path, told)
     for sentence in told.differs:
         raise Unusable(sentence)

@@ -25,7 +25,7 @@ from uuid import uuid4
 from cpsched.errors import printable
 from cpsched_sim.errors import Unusable
 from cpsched_sim.processes import Died
-from cpsched_sim.study.deciding import Outcome
+from cpsched_sim.study.deciding import CaseOutcome
 from cpsched_sim.study.running import Heard, Task
 
 RETRIES = 3
@@ -129,13 +129,13 @@ class DaskEngine:
                     self.own.close()
 
 
-def _outcome(future: Any) -> Outcome | Died:
+def _outcome(future: Any) -> CaseOutcome | Died:
     if future.status != "finished":
         error = future.exception() if future.status == "error" else None
         why = f"{type(error).__name__}: {error}" if error is not None else future.status
-        return Outcome({"outcome": "failed", "why": printable(why[:_ERRORS_SHOWN])}, {"wall_s": 0.0})
+        return CaseOutcome({"outcome": "failed", "why": printable(why[:_ERRORS_SHOWN])}, {"wall_s": 0.0})
     kind, content = future.result()
-    return Died(content, late=kind == "late") if kind != "outcome" else Outcome(*content)
+    return Died(content, late=kind == "late") if kind != "outcome" else CaseOutcome(*content)
 
 
 def decided_apart(task: str, patience_s: float, limit_s: float | None, path: list[str]) -> tuple[str, Any]:

@@ -26,7 +26,7 @@ from cpsched_sim.files import sha256_of
 from cpsched_sim.metrics import Latencies, figures
 from cpsched_sim.systems.system import System, load_system
 from cpsched_sim.traces.job import TraceJob
-from cpsched_sim.tuning.windows import DAY_S, Window, cut_window
+from cpsched_sim.tuning.windows import DAY_S, TraceWindow, cut_window
 from cpsched_sim.workloads.eurora import eurora
 from cpsched_sim.workloads.load import Workload, load, under
 from cpsched_sim.workloads.lublin import lublin
@@ -37,7 +37,7 @@ MOST_JOBS = 4_000_000
 MIB = 1 << 20
 
 
-class Outcome(NamedTuple):
+class CaseOutcome(NamedTuple):
     """What came of a case: `result` is the same in every run, `made` says what it took and where."""
 
     result: dict[str, Any]
@@ -46,14 +46,14 @@ class Outcome(NamedTuple):
     """The schedule as NumPy columns, where it is asked for."""
 
 
-def decide(task: Mapping[str, Any], progress: Callable[..., None] | None = None) -> Outcome:
+def decide(task: Mapping[str, Any], progress: Callable[..., None] | None = None) -> CaseOutcome:
     """Replay a case. What goes wrong with it is a result, too: `outcome` is "failed" and `why` says it."""
     began_s = time.perf_counter()
     try:
         result, made, jobs = _decided(task, progress)
     except Exception as error:
         result, made, jobs = _went_wrong(error, task.get("memory_mib")), {}, None
-    return Outcome(result, {**_machine(), "wall_s": time.perf_counter() - began_s, **made}, jobs)
+    return CaseOutcome(result, {**_machine(), "wall_s": time.perf_counter() - began_s, **made}, jobs)
 
 
 def _went_wrong(error: Exception, memory_mib: int | None) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def denser(workload: Workload, load: float) -> Workload:
     return replace(workload, jobs=[moved(item) for item in workload.jobs])
 
 
-def _window(workload: Workload, part: tuple[float, float] | None) -> Window | None:
+def _window(workload: Workload, part: tuple[float, float] | None) -> TraceWindow | None:
     if part is None:
         return None
     submits = [item.job.submit_s for item in workload.jobs]
@@ -153,7 +153,7 @@ def _window(workload: Workload, part: tuple[float, float] | None) -> Window | No
     return window
 
 
-def _judged(measures: Measures, window: Window | None) -> Measures:
+def _judged(measures: Measures, window: TraceWindow | None) -> Measures:
     """The jobs that arrive within the window, without its margins."""
     if window is None:
         return measures

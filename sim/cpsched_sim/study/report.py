@@ -23,7 +23,7 @@ _MOST_ROWS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """A part of the report: sentences, then a table or a picture."""
 
     title: str
@@ -33,7 +33,7 @@ class Section:
     drawn: Any = None
 
 
-def sections(results: Results) -> Iterator[Section]:
+def sections(results: Results) -> Iterator[ReportSection]:
     """All parts of the report."""
     rows = results.rows()
     words = results.campaign.words.report
@@ -73,7 +73,7 @@ def page(results: Results) -> str:
     return document(results.campaign.words.title, parts)
 
 
-def _counts(results: Results, rows: Sequence[Mapping[str, Any]]) -> Section:
+def _counts(results: Results, rows: Sequence[Mapping[str, Any]]) -> ReportSection:
     campaign = results.campaign
     outcomes = {name: sum(row["outcome"] == name for row in rows) for name in ("ended", "did not end", "failed")}
     open_ = len(campaign.cases) - len(rows)
@@ -81,16 +81,16 @@ def _counts(results: Results, rows: Sequence[Mapping[str, Any]]) -> Section:
         f"{len(campaign.cases)} cases, {len(campaign.distinct)} of them different replays.",
         "; ".join(f"{count} {name}" for name, count in {**outcomes, "not reached yet": open_}.items() if count) + ".",
     ]
-    return Section("What was run", (*said, *campaign.notes))
+    return ReportSection("What was run", (*said, *campaign.notes))
 
 
-def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> Section:
+def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> ReportSection:
     """Best first, each with its ratio to the first one, and to the baseline."""
     places = ranking(rows, name)
     title = f"Ranking by {heading(name)}"
     if not places:
         why = "no workload in which all policies have a figure above zero" if rows else "no results yet"
-        return Section(title, (f"None: {why}, or fewer than two policies.",))
+        return ReportSection(title, (f"None: {why}, or fewer than two policies.",))
     shared = common(rows, name)
     base = baseline if any(place.name == baseline for place in places) else None
     head = ["", "policy", "mean", "to the first", f"{LEVEL:.0%} interval"]
@@ -113,7 +113,7 @@ def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None)
     ]
     if units.units < 2:
         sentences = ["One workload and no seeds: ratios without intervals, and nothing can be told apart."]
-    return Section(title, tuple(sentences), [*head, "cannot be told from"], tuple(lines))
+    return ReportSection(title, tuple(sentences), [*head, "cannot be told from"], tuple(lines))
 
 
 def _span(ratio: Any) -> str:
@@ -124,7 +124,7 @@ def _alike(place: Place, all_: int) -> str:
     return "any" if len(place.alike) == all_ - 1 else ", ".join(place.alike) or "none: told from all"
 
 
-def _table(rows: Sequence[Mapping[str, Any]], words: TableWords) -> Section:
+def _table(rows: Sequence[Mapping[str, Any]], words: TableWords) -> ReportSection:
     cells = _means(rows, words.metric, words.rows, words.columns)
     down, across = ([key[at] for key in cells] for at in (0, 1))
     columns = list(dict.fromkeys(across))
@@ -133,10 +133,10 @@ def _table(rows: Sequence[Mapping[str, Any]], words: TableWords) -> Section:
         for each in dict.fromkeys(down)
     ]
     said = f"{heading(words.metric)}, the mean over all cases of a cell."
-    return Section(words.title, (said,), [words.rows, *map(str, columns)], tuple(lines[:_MOST_ROWS]))
+    return ReportSection(words.title, (said,), [words.rows, *map(str, columns)], tuple(lines[:_MOST_ROWS]))
 
 
-def _plot(rows: Sequence[Mapping[str, Any]], words: PlotWords) -> Section:
+def _plot(rows: Sequence[Mapping[str, Any]], words: PlotWords) -> ReportSection:
     cells = _means(rows, words.metric, words.lines, words.across)
     series: dict[str, tuple[list[float], list[float]]] = {}
     order = list(dict.fromkeys(across for _, across in cells))
@@ -152,7 +152,7 @@ def _plot(rows: Sequence[Mapping[str, Any]], words: PlotWords) -> Section:
     def drawn(name: str) -> str:
         return weeks.lines(series, words.across, heading(words.metric), name)
 
-    return Section(words.title, (), [words.lines, *map(str, order)], tuple(lines), drawn if series else None)
+    return ReportSection(words.title, (), [words.lines, *map(str, order)], tuple(lines), drawn if series else None)
 
 
 def _means(rows: Sequence[Mapping[str, Any]], name: str, down: str, across: str) -> dict[tuple[Any, Any], float]:
@@ -169,14 +169,14 @@ def _of(row: Mapping[str, Any], axis: str) -> Any:
     return row["case"] if axis == "policy" and row["case"] else row[axis]
 
 
-def _others(results: Results, rows: Iterable[Mapping[str, Any]]) -> Iterator[Section]:
+def _others(results: Results, rows: Iterable[Mapping[str, Any]]) -> Iterator[ReportSection]:
     bad = [row for row in rows if row["outcome"] != "ended"]
     if bad:
         lines = tuple([_told(row), shown(row["why"], 300)] for row in bad[:_MOST_ROWS])
-        yield Section("What has no figures", (), ["case", "why"], lines)
+        yield ReportSection("What has no figures", (), ["case", "why"], lines)
     if excluded := results.campaign.excluded:
         lines = tuple([why, str(count)] for why, count in excluded.items())
-        yield Section("What was left out", (), ["reason", "cases"], lines)
+        yield ReportSection("What was left out", (), ["reason", "cases"], lines)
 
 
 def _told(row: Mapping[str, Any]) -> str:

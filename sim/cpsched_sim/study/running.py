@@ -16,8 +16,8 @@ from cpsched_sim.errors import Unusable
 from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.processes import Died, side_by_side
 from cpsched_sim.study.campaign import Campaign, Case, campaign_of, read_campaign
-from cpsched_sim.study.deciding import Outcome, bound_memory, decide, failed, limited
-from cpsched_sim.study.store import Before, Kept, Store
+from cpsched_sim.study.deciding import CaseOutcome, bound_memory, decide, failed, limited
+from cpsched_sim.study.store import Before, KeptResult, Store
 from cpsched_sim.study.unchanged import changed
 
 Task = Mapping[str, Any]
@@ -26,7 +26,7 @@ SHARE_EVERY = 0.01
 
 
 class Engine(Protocol):
-    """What decides tasks somewhere. It tells `heard` an `Outcome`, a share (float), or `Died`, as processes do."""
+    """What decides tasks somewhere. It tells `heard` a `CaseOutcome`, a share (float), or `Died`, as processes do."""
 
     def __call__(self, tasks: Mapping[int, Task], limit_s: float, heard: Heard, looked: Callable[[], None]) -> None:
         """Decide all of them. Any exception, Ctrl-C included, ends what is under way."""
@@ -59,31 +59,31 @@ def _work(task: Task, patience_s: float, pipe: Connection) -> None:
     pipe.send(decided(task, patience_s, share))
 
 
-def decided(task: Task, patience_s: float, share: Callable[[int, int], None] = lambda done, total: None) -> Outcome:
+def decided(task: Task, patience_s: float, share: Callable[[int, int], None] = lambda done, total: None) -> CaseOutcome:
     """Decide a case within its bound of memory; a plug-in that hangs ends as a failed case."""
     bound_memory(task["memory_mib"])
 
-    def patient(task: Task) -> Outcome:
+    def patient(task: Task) -> CaseOutcome:
         with patience(patience_s) as limit:
             outcome = decide(task, limit.and_tell(share))
         path = changed(task.get("read", {}))
         why = f"{path}: has changed since the study was read"
-        return outcome if path is None else Outcome(failed(why), outcome.made)
+        return outcome if path is None else CaseOutcome(failed(why), outcome.made)
 
     return _caught(patient, task)
 
 
-def _caught(work: Callable[[Task], Outcome], task: Task) -> Outcome:
+def _caught(work: Callable[[Task], CaseOutcome], task: Task) -> CaseOutcome:
     from cpsched_sim.errors import NoProgress
 
     try:
         return work(task)
     except NoProgress as error:
-        return Outcome(failed(str(error)), {"wall_s": 0.0})
+        return CaseOutcome(failed(str(error)), {"wall_s": 0.0})
 
 
 @dataclass(slots=True)
-class Estimate:
+class TimeEstimate:
     """How long cases take, by what cases of before took: the same dispatcher on the same trace, else the dispatcher."""
 
     costs: list[dict[str, Any]] = field(default_factory=list)
@@ -106,7 +106,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StudyProgress:
     """How far a study is."""
 
     done: float
@@ -121,7 +121,7 @@ class Results:
     """A study and its results; a case that was not reached has none."""
 
     campaign: Campaign
-    kept: Mapping[str, Kept]
+    kept: Mapping[str, KeptResult]
     """By digest."""
     folder: Path
 
@@ -138,7 +138,7 @@ class Results:
         return frames.of_lines([names, *([row.get(name) for name in names] for row in rows)])
 
 
-def row_of(case: Case, kept: Kept) -> dict[str, Any]:
+def row_of(case: Case, kept: KeptResult) -> dict[str, Any]:
     """One case as a flat row."""
     result, made = kept.result, kept.made
     decision = {f"decision_{name}": value for name, value in (made.get("decision") or {}).items()}
@@ -163,7 +163,7 @@ def run_cases(
     store: Store,
     engine: Engine,
     again: bool = False,
-    told: Callable[[Progress], None] | None = None,
+    told: Callable[[StudyProgress], None] | None = None,
     before: Before | None = None,
 ) -> Results:
     """Decide what is not there yet, and keep each result at once. The folder must be `alone`.
@@ -187,8 +187,8 @@ def run_cases(
         if isinstance(message, Died):
             result = limited(minutes=limits.minutes) if message.late else failed(_death(message, limits.memory_mib))
             wall_s = message.wall_s if message.wall_s is not None else time.monotonic() - began_s
-            message = Outcome(result, {"wall_s": wall_s, "cpu_s": message.cpu_s, "share": shares[at]})
-        assert isinstance(message, Outcome)
+            message = CaseOutcome(result, {"wall_s": wall_s, "cpu_s": message.cpu_s, "share": shares[at]})
+        assert isinstance(message, CaseOutcome)
         store.keep(open_[at], message)
         found = store.find(open_[at].digest)
         if found is None:
@@ -201,7 +201,7 @@ def run_cases(
         if told is not None:
             part, spent_s = sum(shares.values()), time.monotonic() - began_s
             left_s = spent_s * (len(shares) - part) / part if part > 0 else None
-            told(Progress(len(distinct) - len(open_) + part, len(distinct), left_s))
+            told(StudyProgress(len(distinct) - len(open_) + part, len(distinct), left_s))
 
     looked()
     if tasks:

@@ -26,13 +26,13 @@ from typing import Any, NamedTuple
 from cpsched_sim.errors import Unusable
 from cpsched_sim.files import check_folder, write_whole
 from cpsched_sim.study.campaign import Campaign, Case
-from cpsched_sim.study.deciding import ENDED, FAILED, LIMITED, Outcome
+from cpsched_sim.study.deciding import ENDED, FAILED, LIMITED, CaseOutcome
 
 CASES, MADE, JOBS, STUDY, LINES = "cases", "made", "jobs", "study.json", "results.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptResult:
     """A result on disk: what it depends on, what came of it, what it took."""
 
     inputs: Mapping[str, Any]
@@ -54,7 +54,7 @@ class Kept:
 class Before(NamedTuple):
     """What a study finds in its folder."""
 
-    done: dict[str, Kept]
+    done: dict[str, KeptResult]
     """By digest: what is not to be decided again."""
     altered: list[str]
     """The digests of results that are others than they were when they were kept: such as edited by hand."""
@@ -84,7 +84,7 @@ class Store:
         finally:
             os.close(lock)
 
-    def keep(self, case: Case, outcome: Outcome) -> None:
+    def keep(self, case: Case, outcome: CaseOutcome) -> None:
         """Write a result down, last what says that it is there. Raises `Unusable`."""
         content = encoded({"inputs": dict(case.inputs), "result": outcome.result})
         if outcome.jobs is not None:
@@ -103,20 +103,20 @@ class Store:
         """Where the result of that digest is."""
         return self.folder / CASES / f"{digest}.json"
 
-    def find(self, digest: str) -> Kept | None:
+    def find(self, digest: str) -> KeptResult | None:
         """The result; None where there is none, or none that can be read."""
         try:
             content = json.loads(self.path(digest).read_bytes())
             made = json.loads((self.folder / MADE / f"{digest}.json").read_bytes())
             check_form(content["inputs"], content["result"], made)
-            return Kept(content["inputs"], content["result"], made)
+            return KeptResult(content["inputs"], content["result"], made)
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return None
 
     def before(self, campaign: Campaign, again: bool = False) -> Before:
         """The results of before. What exceeded a lower limit is not done, nor, with `again`, what did not end or
         failed; nor a case without its schedule, where schedules are asked for; nor what was altered."""
-        done, altered = dict[str, Kept](), []
+        done, altered = dict[str, KeptResult](), []
         for digest in campaign.distinct:
             kept = self.find(digest)
             if kept is None:
@@ -192,7 +192,7 @@ def check_form(inputs: Any, result: Any, made: Any) -> None:
             raise ValueError(f"{name} must be text")
 
 
-def _may_end_now(kept: Kept, campaign: Campaign) -> bool:
+def _may_end_now(kept: KeptResult, campaign: Campaign) -> bool:
     """Whether a limit that a case ran into is higher now, or gone."""
     now = campaign.words.limits.model_dump()
     limit: Mapping[str, float] = kept.result.get("limit", {})

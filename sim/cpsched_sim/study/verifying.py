@@ -20,14 +20,14 @@ from cpsched_sim.errors import Unusable
 from cpsched_sim.processes import Died
 from cpsched_sim.study import parquet
 from cpsched_sim.study.campaign import Campaign, Case
-from cpsched_sim.study.deciding import Outcome
+from cpsched_sim.study.deciding import CaseOutcome
 from cpsched_sim.study.running import Engine
 from cpsched_sim.study.store import CASES, LINES, Store, check_form, encoded
 from cpsched_sim.study.writing import TABLE
 
 
 @dataclass(slots=True)
-class Verdict:
+class Verification:
     """What verifying found; `differs` has a sentence for each result that is not what it should be."""
 
     decided: int = 0
@@ -52,12 +52,12 @@ def verify(
     sample: int = 5,
     seed: int = 0,
     looked: Callable[[], None] = lambda: None,
-) -> Verdict:
+) -> Verification:
     """Hold the results in `source`, a folder or a file of lines, against themselves and against a sample decided anew.
 
     Raises `Unusable` where there are no results.
     """
-    found, labels = Verdict(), _labels_of(campaign)
+    found, labels = Verification(), _labels_of(campaign)
     kept = _of_folder(source, found, labels) if source.is_dir() else read_lines(source, found, labels)
     if not kept:
         raise Unusable(f"{source}: has no results")
@@ -78,7 +78,7 @@ def verify(
         case = cases[at]
         if isinstance(message, Died):
             found.differs.append(f"{_label(case)}: {message}")
-        elif isinstance(message, Outcome):
+        elif isinstance(message, CaseOutcome):
             before, now = kept[case.digest]["result"], json.loads(json.dumps(message.result))
             if encoded(before) == encoded(now):
                 found.same += 1
@@ -101,7 +101,7 @@ def _labels_of(campaign: Campaign) -> Labels:
     return found
 
 
-def _of_folder(folder: Path, found: Verdict, labels: Labels) -> dict[str, dict[str, Any]]:
+def _of_folder(folder: Path, found: Verification, labels: Labels) -> dict[str, dict[str, Any]]:
     """The results of a folder by digest; what its files say of themselves is held against them."""
     kept: dict[str, dict[str, Any]] = {}
     store, damaged = Store(folder), set[str]()
@@ -147,7 +147,7 @@ def _is_labelled(row: Mapping[str, Any], digest: str, labels: Labels) -> bool:
     return known is None or any(all(row.get(name, value) == value for name, value in each.items()) for each in known)
 
 
-def read_lines(path: Path, found: Verdict, labels: Labels = MappingProxyType({})) -> dict[str, dict[str, Any]]:
+def read_lines(path: Path, found: Verification, labels: Labels = MappingProxyType({})) -> dict[str, dict[str, Any]]:
     """The results of a file of lines by digest; `found` is told of those that changed, or stand under other labels.
 
     Raises `Unusable` where a line is no result. Several lines of a digest must say the same.
@@ -176,7 +176,9 @@ def read_lines(path: Path, found: Verdict, labels: Labels = MappingProxyType({})
     return kept
 
 
-def _check_digest(where: str, digest: str, content: Mapping[str, Any], made: Mapping[str, Any], found: Verdict) -> None:
+def _check_digest(
+    where: str, digest: str, content: Mapping[str, Any], made: Mapping[str, Any], found: Verification
+) -> None:
     inputs, result = content["inputs"], content["result"]
     if hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32] != digest:
         found.differs.append(f"{where}: its name is not the digest of its inputs")

@@ -99,7 +99,7 @@ MOST_EXAMPLES = 5
 """Broken lines that are told word by word."""
 
 
-class Tally:
+class ReaderTally:
     """What a reader did to the lines of its file, by reason: jobs dropped, jobs cut, lines skipped by leniency."""
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class Reader:
         """What jobs may ask for by name; processors where they ask for processors alone."""
         self.lenient = lenient
         self.header: dict[str, str] = {}
-        self.tally = Tally()
+        self.tally = ReaderTally()
         self.line = 0
         """Number of the line that was read last."""
         self._aside = self._header_lines = self._header_chars = 0

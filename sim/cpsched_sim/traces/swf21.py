@@ -23,7 +23,7 @@ FIELDS = 21
 _NODES = re.compile(r"[^:\s]+:([^:\s]+):(\d{1,9})x(\d{1,9})$", re.ASCII)
 
 
-class Nodes(NamedTuple):
+class NodeField(NamedTuple):
     """What field 21 tells of a job's nodes; `each_cores` are those that a node has, or that the job has of it."""
 
     nodes: int
@@ -31,12 +31,12 @@ class Nodes(NamedTuple):
     exclusive: bool
 
 
-def nodes_of(text: str) -> Nodes | None:
+def nodes_of(text: str) -> NodeField | None:
     """What a text says of nodes; None where it is no description of any, or of none."""
     match = _NODES.match(text)
     if match is None or not int(match[2]) or not int(match[3]):
         return None
-    return Nodes(int(match[2]), int(match[3]), match[1] == "excl")
+    return NodeField(int(match[2]), int(match[3]), match[1] == "excl")
 
 
 def is_extended(fields: Sequence[str]) -> bool:

@@ -21,7 +21,7 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.2
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class FigureSums:
     """Sums over the judged jobs of a window, float64; figures of several windows are made of their sums."""
 
     jobs: float
@@ -35,7 +35,7 @@ class Tally:
     longest_s: float
 
     @classmethod
-    def of(cls, measures: Measures, from_s: int, to_s: int) -> Tally:
+    def of(cls, measures: Measures, from_s: int, to_s: int) -> FigureSums:
         """The sums over jobs that arrived from `from_s` on and before `to_s`."""
         judged = (measures.submit_s >= from_s) & (measures.submit_s < to_s)
         F, W, r = measures.response_s[judged], measures.wait_s[judged], measures.processors[judged].astype(np.float64)
@@ -47,12 +47,12 @@ class Tally:
         )  # fmt: skip
 
 
-def figures(tallies: Sequence[Tally]) -> dict[str, float]:
+def figures(tallies: Sequence[FigureSums]) -> dict[str, float]:
     """The figures of `cpsched.goals.FIGURES`, over all jobs of these windows."""
     return {name: float(value) for name, value in _figures(_rows(tallies)).items()}
 
 
-def _rows(tallies: Sequence[Tally]) -> FloatArray:
+def _rows(tallies: Sequence[FigureSums]) -> FloatArray:
     """The tallies as float64[windows, sums]."""
     return np.array([astuple(tally) for tally in tallies])
 
@@ -70,9 +70,9 @@ def _figures(rows: FloatArray) -> dict[str, FloatArray]:
     }
 
 
-def mean_of(tallies: Sequence[Tally]) -> Tally:
+def mean_of(tallies: Sequence[FigureSums]) -> FigureSums:
     """The mean over replays of one window with several seeds."""
-    return Tally(*_rows(tallies).mean(axis=0).tolist())
+    return FigureSums(*_rows(tallies).mean(axis=0).tolist())
 
 
 class Estimate(NamedTuple):
@@ -83,7 +83,7 @@ class Estimate(NamedTuple):
     high: float
 
 
-def paired(goal: Goal, these: Sequence[Tally], those: Sequence[Tally]) -> dict[str, Estimate]:
+def paired(goal: Goal, these: Sequence[FigureSums], those: Sequence[FigureSums]) -> dict[str, Estimate]:
     """The `score` of these windows against the same windows of another setting, and each figure as a ratio.
 
     Intervals are by the bootstrap: windows are drawn with replacement, the same ones for both settings. Their ends are
@@ -119,7 +119,7 @@ def _ends(windows: int) -> tuple[float, float]:
     return low, 1 - low
 
 
-def each_window(goal: Goal, these: Sequence[Tally], those: Sequence[Tally]) -> list[float]:
+def each_window(goal: Goal, these: Sequence[FigureSums], those: Sequence[FigureSums]) -> list[float]:
     """The score of each window by itself."""
     return [goal.score(ratios(figures([a]), figures([b]))) for a, b in zip(these, those, strict=True)]
 

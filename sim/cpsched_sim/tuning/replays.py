@@ -25,8 +25,8 @@ from cpsched_sim.experiment import Setup, run
 from cpsched_sim.files import write_whole
 from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.processes import Died, side_by_side
-from cpsched_sim.tuning.judging import Tally
-from cpsched_sim.tuning.windows import Window
+from cpsched_sim.tuning.judging import FigureSums
+from cpsched_sim.tuning.windows import TraceWindow
 
 MOST_AT_ONCE = 6
 """Trials that one process takes."""
@@ -35,55 +35,55 @@ KEPT_DAYS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class SettingTrial:
     """A setting that is to be replayed on some windows."""
 
     spec: PolicySpec
-    windows: tuple[Window, ...]
+    windows: tuple[TraceWindow, ...]
     limit_s: float = LIMIT_S
     """How long a replay may go on without progress; 0: for ever."""
 
 
-Outcome = list[Tally] | str
+Outcome = list[FigureSums] | str
 """The tallies of a trial by its windows, or why there are none."""
-Note = Callable[[Trial, int, Tally], None]
+Note = Callable[[SettingTrial, int, FigureSums], None]
 """Is told of each replay: the trial, which of its windows, and what came of it."""
-Trials = Callable[[Sequence[Trial], Callable[[float], None]], list[Outcome]]
+Trials = Callable[[Sequence[SettingTrial], Callable[[float], None]], list[Outcome]]
 """What replays trials, and is told how many replays more are done: the tallies of each, or why there are none."""
 
 
-def tally_of(spec: PolicySpec, window: Window, renew: Callable[..., None] | None = None) -> Tally:
+def tally_of(spec: PolicySpec, window: TraceWindow, renew: Callable[..., None] | None = None) -> FigureSums:
     """Replay a window. Raises what `run` raises; `Unusable` where judged jobs never started."""
     found = run(window.workload, Setup(spec), renew, before=window.history)
-    tally = Tally.of(found.measures, window.from_s, window.to_s)
+    tally = FigureSums.of(found.measures, window.from_s, window.to_s)
     if tally.jobs < window.judged and not found.schedule.refused:
         raise Unusable(f"{window.judged - tally.jobs:.0f} jobs never started")
     return tally
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptTrials:
     """Results of before, a file each, in `folder`; None: nothing is kept."""
 
     folder: Path | None
     taken: int = 0
     """How many were found."""
 
-    def find(self, spec: PolicySpec, window: Window) -> Tally | None:
+    def find(self, spec: PolicySpec, window: TraceWindow) -> FigureSums | None:
         """The result of before; None where there is none that can be read."""
         if self.folder is None:
             return None
         path = self.folder / key_of(spec, window)
         try:
             numbers = json.loads(path.read_bytes())
-            found = Tally(*map(float, numbers))
+            found = FigureSums(*map(float, numbers))
             path.touch()
         except (OSError, ValueError, TypeError):
             return None
         self.taken += 1
         return found
 
-    def keep(self, spec: PolicySpec, window: Window, tally: Tally) -> None:
+    def keep(self, spec: PolicySpec, window: TraceWindow, tally: FigureSums) -> None:
         """Write a result down; a disk that takes nothing more is no reason to stop."""
         if self.folder is not None:
             with suppress(SimError):
@@ -97,7 +97,7 @@ class Kept:
                     path.unlink(missing_ok=True)
 
 
-def key_of(spec: PolicySpec, window: Window) -> str:
+def key_of(spec: PolicySpec, window: TraceWindow) -> str:
     """The name of the file of a result."""
     return hashlib.sha256(repr((code(), str(spec), window.digest)).encode()).hexdigest()[:40] + ".tally"
 
@@ -113,14 +113,14 @@ def code() -> str:
 
 
 @dataclass(slots=True)
-class Replays:
+class TrialReplays:
     """Replays trials, `processes` at once; 0: in this process."""
 
     processes: int
-    kept: Kept = field(default_factory=lambda: Kept(None))
+    kept: KeptTrials = field(default_factory=lambda: KeptTrials(None))
     limit_s: float = LIMIT_S
 
-    def __call__(self, trials: Sequence[Trial], told: Callable[[float], None]) -> list[Outcome]:
+    def __call__(self, trials: Sequence[SettingTrial], told: Callable[[float], None]) -> list[Outcome]:
         """The tallies of each trial by its windows, or what went wrong with it."""
         known = [[self.kept.find(trial.spec, window) for window in trial.windows] for trial in trials]
         left = [[at for at, tally in enumerate(tallies) if tally is None] for tallies in known]
@@ -129,9 +129,9 @@ class Replays:
         open_ = [index for index, missing in enumerate(left) if missing]
         asked = [replace(trials[i], limit_s=self.limit_s, windows=_at(trials[i].windows, left[i])) for i in open_]
 
-        finished: list[Tally] = []
+        finished: list[FigureSums] = []
 
-        def note(trial: Trial, at: int, tally: Tally) -> None:
+        def note(trial: SettingTrial, at: int, tally: FigureSums) -> None:
             self.kept.keep(trial.spec, trial.windows[at], tally)
             finished.append(tally)
             told(before + len(finished))
@@ -150,7 +150,7 @@ class Replays:
             found.append([tally for tally in tallies if tally is not None])
         return found
 
-    def _apart(self, asked: Sequence[Trial], note: Note) -> list[Outcome]:
+    def _apart(self, asked: Sequence[SettingTrial], note: Note) -> list[Outcome]:
         """In processes. Each takes several trials, since loading kernels takes longer than a short replay.
 
         Where a process dies, the trials that it had not finished are tried again, each in a process of its own.
@@ -184,11 +184,11 @@ class Replays:
         return [outcomes[index] for index in range(len(asked))]
 
 
-def _at(windows: Sequence[Window], places: Sequence[int]) -> tuple[Window, ...]:
+def _at(windows: Sequence[TraceWindow], places: Sequence[int]) -> tuple[TraceWindow, ...]:
     return tuple(windows[place] for place in places)
 
 
-def _replayed(trial: Trial, note: Note) -> Outcome:
+def _replayed(trial: SettingTrial, note: Note) -> Outcome:
     """The tallies of a trial, or what went wrong; each window is noted at once."""
     found = []
     try:
@@ -203,11 +203,11 @@ def _replayed(trial: Trial, note: Note) -> Outcome:
     return found
 
 
-def _work(trials: Sequence[Trial], pipe: Connection) -> None:
+def _work(trials: Sequence[SettingTrial], pipe: Connection) -> None:
     """The work of one process: it sends each window that is done, each trial at its end, and None as its last word."""
     for number, trial in enumerate(trials):
 
-        def note(trial: Trial, at: int, tally: Tally, number: int = number) -> None:
+        def note(trial: SettingTrial, at: int, tally: FigureSums, number: int = number) -> None:
             pipe.send((number, at, tally))
 
         pipe.send((number, None, _replayed(trial, note)))

@@ -16,9 +16,9 @@ from cpsched.goals import Goal, ratios
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import Unusable
 from cpsched_sim.tuning.candidates import candidates, changes, draws, replayable
-from cpsched_sim.tuning.judging import Estimate, Progress, Tally, each_window, figures, mean_of, paired
-from cpsched_sim.tuning.replays import Trial, Trials
-from cpsched_sim.tuning.windows import Halves, Window
+from cpsched_sim.tuning.judging import Estimate, FigureSums, Progress, each_window, figures, mean_of, paired
+from cpsched_sim.tuning.replays import SettingTrial, Trials
+from cpsched_sim.tuning.windows import Halves, TraceWindow
 
 FINALISTS = 4
 """Candidates that are replayed with further seeds."""
@@ -33,7 +33,7 @@ unclear: one does, and that cannot be told from chance; none: no setting keeps t
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TuningQuestion:
     """What is to be found out: for which goal, and beside which present setting."""
 
     goal: Goal
@@ -44,7 +44,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedCandidate:
     """A candidate on the half that chooses: its figures as shares of the baseline's, and what became of it."""
 
     spec: PolicySpec
@@ -64,7 +64,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class JudgedSetting:
     """A setting on the half that judges; each estimate is a ratio by figure, `score` among them."""
 
     spec: PolicySpec
@@ -80,10 +80,10 @@ class Tuned:
 
     goal: Goal
     verdict: Verdict
-    present: Shown
-    chosen: Shown | None
-    beside: tuple[Shown, ...]
-    tried: tuple[Tried, ...]
+    present: JudgedSetting
+    chosen: JudgedSetting | None
+    beside: tuple[JudgedSetting, ...]
+    tried: tuple[TriedCandidate, ...]
     """By score, the best first; the present setting is among them."""
     baseline: Mapping[str, float]
     """The baseline's figures on the judging half, in seconds where they are times."""
@@ -120,22 +120,22 @@ def in_percent(estimate: Estimate) -> str:
     return f"{100 * (estimate.ratio - 1):+.0f} % ({low} to {high})"
 
 
-def replays_at_most(question: Question, halves: Halves) -> int:
+def replays_at_most(question: TuningQuestion, halves: Halves) -> int:
     """How many replays it will take, for progress."""
     tried, choosing, judging = len(candidates(question.present)) + 1, len(halves.choosing), len(halves.judging)
     further = (FINALISTS + 1) * (question.seeds - 1) * choosing
     return tried * choosing + further + (2 * question.seeds + 1 + len(question.beside)) * judging
 
 
-def tune(question: Question, halves: Halves, replays: Trials, progress: Progress | None = None) -> Tuned:
+def tune(question: TuningQuestion, halves: Halves, replays: Trials, progress: Progress | None = None) -> Tuned:
     """Find the best setting for a goal. Raises `Unusable` where the present setting or the baseline fails."""
     return _Search(question, halves, replays, progress or (lambda done, total: None)).found()
 
 
 class _Search:
-    def __init__(self, question: Question, halves: Halves, replays: Trials, progress: Progress) -> None:
+    def __init__(self, question: TuningQuestion, halves: Halves, replays: Trials, progress: Progress) -> None:
         self._question, self._halves, self._replays, self._progress = question, halves, replays, progress
-        self._known: dict[tuple[str, str], Tally] = {}
+        self._known: dict[tuple[str, str], FigureSums] = {}
         """By setting with its seed, and window."""
         self._failed: dict[str, str] = {}
         """By setting, why it could not be replayed."""
@@ -177,14 +177,14 @@ class _Search:
             self._each(best.spec, choosing) if best is not None else (),
         )
 
-    def _each(self, spec: PolicySpec, windows: Sequence[Window]) -> tuple[float, ...]:
+    def _each(self, spec: PolicySpec, windows: Sequence[TraceWindow]) -> tuple[float, ...]:
         """The score of each window against the present setting."""
         mine, present = self._tallies(spec, windows), self._tallies(self._question.present, windows)
         return tuple(each_window(self._question.goal, mine, present))
 
-    def _replay(self, specs: Sequence[PolicySpec], windows: Sequence[Window], seeds: int) -> None:
+    def _replay(self, specs: Sequence[PolicySpec], windows: Sequence[TraceWindow], seeds: int) -> None:
         """Replay what is not known yet; each setting with its seeds where it draws."""
-        asked: list[tuple[PolicySpec, PolicySpec, tuple[Window, ...]]] = []
+        asked: list[tuple[PolicySpec, PolicySpec, tuple[TraceWindow, ...]]] = []
         for spec in dict.fromkeys(map(repr, specs)):
             whole = next(each for each in specs if repr(each) == spec)
             if self._error(whole):
@@ -198,7 +198,7 @@ class _Search:
         def told(done: float) -> None:
             self._progress(before + done, self._total)
 
-        outcomes = self._replays([Trial(seeded, left) for _, seeded, left in asked], told)
+        outcomes = self._replays([SettingTrial(seeded, left) for _, seeded, left in asked], told)
         for (whole, seeded, left), outcome in zip(asked, outcomes, strict=True):
             self._done += len(left)
             if isinstance(outcome, str):
@@ -207,24 +207,24 @@ class _Search:
             for window, tally in zip(left, outcome, strict=True):
                 self._known[str(seeded), window.digest] = tally
 
-    def _tallies(self, spec: PolicySpec, windows: Sequence[Window], seeds: int | None = None) -> list[Tally]:
+    def _tallies(self, spec: PolicySpec, windows: Sequence[TraceWindow], seeds: int | None = None) -> list[FigureSums]:
         """Per window the mean over the seeds."""
         seeded = _seeded(spec, seeds or self._question.seeds)
         return [mean_of([self._known[str(each), window.digest] for each in seeded]) for window in windows]
 
-    def _tried(self, spec: PolicySpec, seeds: int) -> Tried:
+    def _tried(self, spec: PolicySpec, seeds: int) -> TriedCandidate:
         goal, told = self._question.goal, changes(self._question.present, spec)
         if error := self._error(spec):
-            return Tried(spec, told, 0, {}, float("inf"), {}, error)
+            return TriedCandidate(spec, told, 0, {}, float("inf"), {}, error)
         windows = self._halves.choosing
         found = ratios(figures(self._tallies(spec, windows, seeds)), figures(self._tallies(BASELINE, windows)))
-        return Tried(spec, told, seeds if draws(spec) else 1, found, goal.score(found), goal.broken(found))
+        return TriedCandidate(spec, told, seeds if draws(spec) else 1, found, goal.score(found), goal.broken(found))
 
-    def _shown(self, spec: PolicySpec) -> Shown:
+    def _shown(self, spec: PolicySpec) -> JudgedSetting:
         goal, windows = self._question.goal, self._halves.judging
         mine, baseline = self._tallies(spec, windows), self._tallies(BASELINE, windows)
         present = self._tallies(self._question.present, windows)
-        return Shown(
+        return JudgedSetting(
             spec,
             paired(goal, mine, baseline),
             paired(goal, mine, present),
@@ -244,7 +244,7 @@ def _seeded(spec: PolicySpec, seeds: int) -> list[PolicySpec]:
     return [replayable(spec, seed) for seed in range(seeds)] if draws(spec) else [replayable(spec)]
 
 
-def _rank(tried: Tried) -> tuple[bool, float]:
+def _rank(tried: TriedCandidate) -> tuple[bool, float]:
     """What keeps the limits first, then by score."""
     return not tried.fits, tried.score
 
@@ -257,7 +257,7 @@ def ratios_of(estimates: Mapping[str, Estimate]) -> dict[str, float]:
 def as_json(found: Tuned, notes: Sequence[str] = ()) -> dict[str, Any]:
     """What came of it as one object; ratios are of the baseline or of the present setting, as they say."""
 
-    def shown(each: Shown | None) -> Any:
+    def shown(each: JudgedSetting | None) -> Any:
         if each is None:
             return None
         return {

@@ -30,7 +30,7 @@ MARGIN = 1 / 7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Window:
+class TraceWindow:
     """A part of a trace: `workload` has the jobs of the margins, too; judged are those that arrive in between."""
 
     workload: Workload
@@ -51,11 +51,11 @@ class Window:
 class Halves:
     """Windows by what they are for. None of those that judge a setting had a part in choosing it."""
 
-    choosing: tuple[Window, ...]
-    judging: tuple[Window, ...]
+    choosing: tuple[TraceWindow, ...]
+    judging: tuple[TraceWindow, ...]
 
     @property
-    def all(self) -> tuple[Window, ...]:
+    def all(self) -> tuple[TraceWindow, ...]:
         """All windows, by time."""
         return tuple(sorted((*self.choosing, *self.judging), key=lambda window: window.from_s))
 
@@ -91,13 +91,13 @@ def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int)
             f"{workload.name}: {len(kept)} windows of {length_s / DAY_S:.2g} days have {FEWEST_JOBS} jobs or more, and "
             f"{FEWEST_WINDOWS} are needed: more weeks, or shorter windows"
         )
-    sides: tuple[list[Window], list[Window]] = ([], [])
+    sides: tuple[list[TraceWindow], list[TraceWindow]] = ([], [])
     for at, window in enumerate(kept):
         sides[at % 4 in (1, 2)].append(window)
     return Halves(tuple(sides[0]), tuple(sides[1])), notes
 
 
-def cut_window(workload: Workload, submits: Sequence[int], from_s: int, to_s: int, most_jobs: int) -> Window:
+def cut_window(workload: Workload, submits: Sequence[int], from_s: int, to_s: int, most_jobs: int) -> TraceWindow:
     """The window of jobs that arrive from `from_s` on and before `to_s`; `submits` are the arrivals of all jobs.
 
     It ends earlier where it has more than `most_jobs`, and so do its margins.
@@ -113,7 +113,7 @@ def cut_window(workload: Workload, submits: Sequence[int], from_s: int, to_s: in
     jobs = workload.jobs[begin:end]
     history = _history(workload.jobs[max(0, begin - HISTORY) : begin], submits[begin]) if begin < len(submits) else ()
     part = replace(workload, jobs=jobs, notes=())
-    return Window(part, from_s, to_s, history, last - first, _digest(part, history, from_s, to_s))
+    return TraceWindow(part, from_s, to_s, history, last - first, _digest(part, history, from_s, to_s))
 
 
 def _history(before: Sequence[TraceJob], now_s: int) -> tuple[EndedJob, ...]:

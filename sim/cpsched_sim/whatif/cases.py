@@ -28,8 +28,8 @@ from cpsched_sim.oracle import SIMULATED
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.systems.system import SystemFile
 from cpsched_sim.traces.job import TraceJob
-from cpsched_sim.whatif.pace import BRIDGE_INTERVAL_S, BRIDGE_LAG_S, INTERVAL, LAG, Pace
-from cpsched_sim.whatif.window import Window, on_system, placed
+from cpsched_sim.whatif.pace import BRIDGE_INTERVAL_S, BRIDGE_LAG_S, INTERVAL, LAG, DecidingPace
+from cpsched_sim.whatif.window import Window, on_system
 
 TWIN = "slurm"
 BY_SLURM = (TWIN, "advised")
@@ -59,7 +59,7 @@ MODES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class WhatIfCase:
     """One thing that is replayed. `changes` are texts by the names above; `mode` is one of `MODES`, or "" for none."""
 
     name: str
@@ -68,7 +68,7 @@ class Case:
     mode: str = ""
 
     @classmethod
-    def parse(cls, text: str, twin: str = TWIN) -> Case:
+    def parse(cls, text: str, twin: str = TWIN) -> WhatIfCase:
         """The case that `text` spells; raises `InvalidValue`, `UnknownName`, before anything is replayed."""
         try:
             words = shlex.split(text)
@@ -100,9 +100,9 @@ class Case:
         return cls(" ".join(text.split()), spec, changes, mode)
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> DecidingPace:
         """How fast whoever decides is: as the case says, else as its mode has it."""
-        return Pace.of({**self._assumed, **self.changes})
+        return DecidingPace.of({**self._assumed, **self.changes})
 
     @property
     def pace_in_words(self) -> str:
@@ -135,8 +135,7 @@ class Case:
         if "walltimes" in changes:
             window = replace(window, jobs=_cut(window, float(changes["walltimes"])))
         if "policy" in changes:
-            named = [item.job.qos for item in window.jobs]
-            site, jobs = placed(load_policy(Path(changes["policy"])), window.jobs, named)
+            site, jobs = load_policy(Path(changes["policy"])).assigned(window.jobs)
             window = replace(window, site=site, jobs=jobs)
         return window
 
@@ -163,7 +162,7 @@ def _check(changes: Mapping[str, str], spec: PolicySpec) -> None:
     if paced and spec.dispatcher in BY_SLURM:
         rule = f"is for a bridge that starts jobs itself; under {spec.dispatcher} Slurm does, at its own pace"
         raise InvalidValue(paced[0], changes[paced[0]], rule)
-    Pace.of(changes)
+    DecidingPace.of(changes)
     if (count := changes.get("add-nodes")) is not None:
         require(count.isdecimal() and 0 < int(count) <= 10**6, "add-nodes", count, "must be a number from 1 on")
     if (part := changes.get("walltimes")) is not None:
@@ -226,7 +225,7 @@ def _cut(window: Window, part: float) -> list[TraceJob]:
 
 def cases_of(
     texts: Sequence[str], settings: Sequence[str], changes: Mapping[str, str], policy: str | None, twin: str = TWIN
-) -> list[Case]:
+) -> list[WhatIfCase]:
     """The cases of a command line, each once: every `--with`; all of `--set`; each other change alone, by the twin."""
     spelled = list(texts)
     if settings:
@@ -238,10 +237,10 @@ def cases_of(
         if first in changes:
             more = f" {second}={shlex.quote(changes[second])}" if second in changes else ""
             spelled.append(f"{first}={shlex.quote(changes[first])}{more}")
-    return [Case.parse(text, twin) for text in dict.fromkeys(spelled)]
+    return [WhatIfCase.parse(text, twin) for text in dict.fromkeys(spelled)]
 
 
-def with_config(case: Case, config: Path | None) -> Case:
+def with_config(case: WhatIfCase, config: Path | None) -> WhatIfCase:
     """The case with Slurm's own parameters from a file, where its dispatcher has them and the case names no file.
 
     Parameters that the case gives itself stand in place of the file's; the others are the file's. Raises what
@@ -259,6 +258,6 @@ def with_config(case: Case, config: Path | None) -> Case:
     return replace(case, spec=replace(case.spec, dispatcher_settings=settings))
 
 
-def beside_site(case: Case) -> Case:
+def beside_site(case: WhatIfCase) -> WhatIfCase:
     """The case as the bridge has it where the site's own priorities are known."""
     return replace(case, spec=_with_settings(case.spec, MODES[case.mode].beside_a_site)) if case.mode else case

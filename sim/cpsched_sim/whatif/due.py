@@ -9,11 +9,11 @@ import numpy as np
 from cpsched.metrics import Measures
 from cpsched.model import NEVER
 from cpsched_sim.site.fairness import WINDOW_S, AccountUse, account_use, shares_of
-from cpsched_sim.whatif.figures import Facts, Made
+from cpsched_sim.whatif.figures import Made, WindowFacts
 from cpsched_sim.whatif.window import OUTAGE
 
 
-def against_shares(facts: Facts, made: Made) -> dict[str, Any] | None:
+def against_shares(facts: WindowFacts, made: Made) -> dict[str, Any] | None:
     """Parts of all use within the window by account, and the distance from shares; None where no shares are known.
 
     The distance is that of `account_use`: in each day, use is divided anew by shares among the accounts whose jobs

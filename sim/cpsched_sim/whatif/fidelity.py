@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cpsched_sim.whatif.blocks import FloatArray, interval
-from cpsched_sim.whatif.figures import FIGURES, Facts, Made, figures_of, in_use, waits_s
+from cpsched_sim.whatif.figures import FIGURES, Made, WindowFacts, figures_of, in_use, waits_s
 from cpsched_sim.whatif.groups import Grouping
 
 TOLERANCE_S = 300
@@ -36,7 +36,7 @@ class Verdict:
         return self.grade == HOPELESS
 
 
-def fidelity(facts: Facts, real: Made, twin: Made, groupings: list[Grouping]) -> dict[str, Any]:
+def fidelity(facts: WindowFacts, real: Made, twin: Made, groupings: list[Grouping]) -> dict[str, Any]:
     """The twin against the real starts: over all judged jobs, by class, and hour by hour. Plain values for JSON."""
     counted, block, blocks = facts.counted, facts.block, facts.blocks
     really_s, twins_s = waits_s(real, counted), waits_s(twin, counted)
@@ -89,7 +89,7 @@ def judged(real_s: float, twin_s: float, use_off: float, by_size_s: float = 0.0)
 
 
 def _rows(
-    facts: Facts, grouping: Grouping, really_s: FloatArray, twins_s: FloatArray, off_s: FloatArray
+    facts: WindowFacts, grouping: Grouping, really_s: FloatArray, twins_s: FloatArray, off_s: FloatArray
 ) -> list[dict[str, Any]]:
     blocks, block, groups = facts.blocks, facts.block, len(grouping.names)
     of = grouping.of[facts.counted[facts.window.judged]]

@@ -58,7 +58,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Facts:
+class WindowFacts:
     """What is the same in every schedule of a window. Columns of all jobs, int64[J], but for `counted`."""
 
     window: Window
@@ -72,7 +72,7 @@ class Facts:
     machine_gpus: int
 
     @classmethod
-    def of(cls, window: Window, blocks: Blocks, processors: IntArray, schedules: list[Made]) -> Facts:
+    def of(cls, window: Window, blocks: Blocks, processors: IntArray, schedules: list[Made]) -> WindowFacts:
         """The facts of a window, and which of its jobs started in all `schedules`."""
         counted = window.judged.copy()
         for each in schedules:
@@ -84,7 +84,7 @@ class Facts:
         wide = processors >= max(2, WIDE_PART * machine)
         return cls(window, blocks, counted, processors, gpus, wide, machine, machine_gpus)
 
-    def on(self, window: Window) -> Facts:
+    def on(self, window: Window) -> WindowFacts:
         """The same jobs on the machine of another window: what is wide stays wide."""
         machine, machine_gpus = _sizes(window)
         return replace(self, machine=machine, machine_gpus=machine_gpus)
@@ -123,7 +123,7 @@ def waits_s(made: Made, where: npt.NDArray[np.bool_]) -> FloatArray:
     return found
 
 
-def figures_of(facts: Facts, made: Made) -> list[tuple[float, FloatArray]]:
+def figures_of(facts: WindowFacts, made: Made) -> list[tuple[float, FloatArray]]:
     """The figures in the order of `FIGURES`, each as it is and in every draw of blocks."""
     blocks, counted, block = facts.blocks, facts.counted, facts.block
     wait_s = waits_s(made, counted)
@@ -155,7 +155,7 @@ def figures_of(facts: Facts, made: Made) -> list[tuple[float, FloatArray]]:
     ]
 
 
-def _of_hours(facts: Facts, hourly: FloatArray, of: int) -> tuple[float, FloatArray]:
+def _of_hours(facts: WindowFacts, hourly: FloatArray, of: int) -> tuple[float, FloatArray]:
     """A part of the machine in percent, from what each hour of the window had of it."""
     if not of:
         return float("nan"), np.full(len(facts.blocks.drawn), np.nan)
@@ -178,7 +178,7 @@ class Hourly:
     """Jobs that waited."""
 
 
-def in_use(facts: Facts, made: Made) -> Hourly:
+def in_use(facts: WindowFacts, made: Made) -> Hourly:
     """Use and queue, hour by hour."""
     window = facts.window
     ran, is_job = made.start_s != NEVER, window.role != OUTAGE

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from cpsched_sim.whatif.blocks import Blocks, FloatArray
-from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.due import against_shares
 from cpsched_sim.whatif.fidelity import Verdict, fidelity, in_time
-from cpsched_sim.whatif.figures import FIGURES, Facts, Made, in_use, real, waits_s
+from cpsched_sim.whatif.figures import FIGURES, Made, WindowFacts, in_use, real, waits_s
 from cpsched_sim.whatif.gains import OPEN, TOLD, gains, losers
 from cpsched_sim.whatif.groups import groupings, users_of
 from cpsched_sim.whatif.replaying import Replayed
@@ -29,18 +29,20 @@ MOST_POINTS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WhatIfPlan:
     """What is asked for of a window."""
 
-    twin: Case
-    cases: Sequence[Case]
+    twin: WhatIfCase
+    cases: Sequence[WhatIfCase]
     seeds: int = 3
     sessions: bool = True
     anyway: bool = False
     """Whether to replay the cases though the twin is hopeless."""
 
 
-def find(replays: Replays, plan: Plan, resume: bool, progress: Callable[[float, int | None], None]) -> dict[str, Any]:
+def find(
+    replays: Replays, plan: WhatIfPlan, resume: bool, progress: Callable[[float, int | None], None]
+) -> dict[str, Any]:
     """Replay, and say what came of it. Raises `Unusable` where a replay fails; what is finished is kept."""
     window = replays.window
     blocks = Blocks.of(window.from_s, window.to_s)
@@ -49,7 +51,7 @@ def find(replays: Replays, plan: Plan, resume: bool, progress: Callable[[float, 
     twins = _run(replays, twin_tasks, resume, progress)
     really, twin = real(window), _by_mode(twin_tasks, twins)
     processors = twins[0].processors
-    facts = Facts.of(window, blocks, processors, [really, *(made for runs in twin.values() for made in runs)])
+    facts = WindowFacts.of(window, blocks, processors, [really, *(made for runs in twin.values() for made in runs)])
     classes = groupings(window, processors[window.judged])
     found = described(window, plan)
     found["replays"] = len(twin_tasks)
@@ -88,13 +90,13 @@ def _by_mode(tasks: Sequence[Task], replayed: Sequence[Replayed]) -> dict[str, l
 
 
 def _case(
-    facts: Facts, there: Window, really: Made, twin: Mapping[str, Sequence[Made]], case: Case,
+    facts: WindowFacts, there: Window, really: Made, twin: Mapping[str, Sequence[Made]], case: WhatIfCase,
     tasks: Sequence[Task], replayed: Mapping[int, Replayed],
 ) -> dict[str, Any]:  # fmt: skip
     """The findings of one case."""
     runs = _by_mode([tasks[at] for at in replayed], list(replayed.values()))
     every = [really, *(made for modes in (twin, runs) for each in modes.values() for made in each)]
-    mine = Facts.of(facts.window, facts.blocks, facts.processors, every)
+    mine = WindowFacts.of(facts.window, facts.blocks, facts.processors, every)
     classes = groupings(facts.window, facts.processors[facts.window.judged])
     left = int((facts.counted & ~mine.counted).sum())
     return {
@@ -111,7 +113,7 @@ def _case(
     }  # fmt: skip
 
 
-def _stranded(facts: Facts, replayed: Replayed) -> list[dict[str, Any]]:
+def _stranded(facts: WindowFacts, replayed: Replayed) -> list[dict[str, Any]]:
     """By cause, the part of all processors and of all GPUs that stood empty though somebody waited."""
     rows = ((PROCESSORS, "processors", facts.machine), (GPUS, "GPUs", facts.machine_gpus))
     return [
@@ -121,7 +123,7 @@ def _stranded(facts: Facts, replayed: Replayed) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def described(window: Window, plan: Plan) -> dict[str, Any]:
+def described(window: Window, plan: WhatIfPlan) -> dict[str, Any]:
     """What was replayed, on what, and what was left out."""
     roles = Counter(window.role.tolist())
     nodes = sum(kind.count for kind in window.system.node_types.values())
@@ -141,7 +143,7 @@ def described(window: Window, plan: Plan) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _lines(facts: Facts, made: Made) -> dict[str, list[float]]:
+def _lines(facts: WindowFacts, made: Made) -> dict[str, list[float]]:
     """What pictures are drawn from: quantiles of waits, and the queue and the use over time."""
     hourly = in_use(facts, made)
     wait_s = waits_s(made, facts.counted)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cpsched_sim.whatif.blocks import FloatArray, interval, joined
-from cpsched_sim.whatif.figures import FIGURES, Facts, Made, figures_of, waits_s
+from cpsched_sim.whatif.figures import FIGURES, Made, WindowFacts, figures_of, waits_s
 from cpsched_sim.whatif.groups import Grouping
 
 OPEN, HALF_CLOSED = "open", "half-closed"
@@ -21,7 +21,7 @@ Runs = Mapping[str, Sequence[Made]]
 
 
 def gains(
-    facts: Facts, there: Facts, real: Made, twin: Runs, case: Runs, groupings: Sequence[Grouping]
+    facts: WindowFacts, there: WindowFacts, real: Made, twin: Runs, case: Runs, groupings: Sequence[Grouping]
 ) -> dict[str, Any]:
     """What a case brings, over all judged jobs and by class. Plain values for JSON.
 
@@ -37,7 +37,7 @@ def gains(
     }
 
 
-def _figures(facts: Facts, there: Facts, real: Made, twin: Runs, case: Runs) -> list[dict[str, Any]]:
+def _figures(facts: WindowFacts, there: WindowFacts, real: Made, twin: Runs, case: Runs) -> list[dict[str, Any]]:
     really = figures_of(facts, real)
     by_mode = {mode: (figures_of(facts, twin[mode][0]), [figures_of(there, made) for made in case[mode]])
                for mode in case}  # fmt: skip
@@ -63,7 +63,7 @@ def _figures(facts: Facts, there: Facts, real: Made, twin: Runs, case: Runs) -> 
     return rows
 
 
-def _classes(facts: Facts, real: Made, twin: Runs, case: Runs, grouping: Grouping) -> list[dict[str, Any]]:
+def _classes(facts: WindowFacts, real: Made, twin: Runs, case: Runs, grouping: Grouping) -> list[dict[str, Any]]:
     blocks, block, groups = facts.blocks, facts.block, len(grouping.names)
     of = grouping.of[facts.counted[facts.window.judged]]
     one = blocks.sums(block, 1.0, of, groups)
@@ -96,7 +96,7 @@ def _classes(facts: Facts, real: Made, twin: Runs, case: Runs, grouping: Groupin
     ]  # fmt: skip
 
 
-def losers(facts: Facts, twin: Runs, case: Runs, users: Grouping) -> list[dict[str, Any]]:
+def losers(facts: WindowFacts, twin: Runs, case: Runs, users: Grouping) -> list[dict[str, Any]]:
     """The users whose jobs would have waited longest more in all, worst first; none who gains is among them."""
     of = users.of[facts.counted[facts.window.judged]]
     count = np.bincount(of, minlength=len(users.names))

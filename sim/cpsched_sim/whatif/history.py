@@ -48,7 +48,7 @@ class Open(NamedTuple):
 
 
 @dataclass(slots=True)
-class History:
+class RecordedHistory:
     """All that a file tells. `first_s` and `last_s` are the first and last moments that it knows of."""
 
     path: Path
@@ -213,7 +213,9 @@ class OpenPbsReader(PbsReader):
         return Open(run, arrival_s, walltime_s, ask, user, name, queue, account, "", begun.start_s, left_s)
 
 
-def read_history(path: Path, lenient: bool = False, format: str | None = None, dialect: Dialect = PLAIN) -> History:
+def read_history(
+    path: Path, lenient: bool = False, format: str | None = None, dialect: Dialect = PLAIN
+) -> RecordedHistory:
     """Read all of a file. Raises what `open_trace` raises, and `Unusable` where no job of it tells its start."""
     reader = open_trace(path, lenient, format, dialect)
     if isinstance(reader, SacctReader):
@@ -230,4 +232,4 @@ def read_history(path: Path, lenient: bool = False, format: str | None = None, d
     if more := len(ran) - len(told):
         reader.tally.dropped["its start is not told"] += more
     not_over = reader.open if isinstance(reader, OpenReader | OpenPbsReader) else []
-    return History(path, reader, told, not_over, reader.licences if isinstance(reader, OpenReader) else {})
+    return RecordedHistory(path, reader, told, not_over, reader.licences if isinstance(reader, OpenReader) else {})

@@ -25,7 +25,7 @@ _GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class DecidingPace:
     """How fast whoever decides is.
 
     - `interval_s`: rounds come at multiples of so many seconds; 0: in each second in which anything happens. Between 0
@@ -37,7 +37,7 @@ class Pace:
     lag_s: float = 0.0
 
     @classmethod
-    def of(cls, texts: Mapping[str, str]) -> Pace:
+    def of(cls, texts: Mapping[str, str]) -> DecidingPace:
         """The pace that a case spells. Raises `InvalidValue`."""
         return cls(int(_seconds(texts, INTERVAL, whole=True)), _seconds(texts, LAG, whole=False))
 

@@ -27,15 +27,15 @@ from cpsched_sim.cluster.state import view_of
 from cpsched_sim.systems.system import System
 from cpsched_sim.whatif.blocks import FloatArray
 from cpsched_sim.whatif.licences import LicencesInPlay, with_licences
-from cpsched_sim.whatif.pace import Lags, Pace
-from cpsched_sim.whatif.stranded import Ran, stranded
+from cpsched_sim.whatif.pace import DecidingPace, Lags
+from cpsched_sim.whatif.stranded import RanSchedule, stranded
 from cpsched_sim.whatif.window import OUTAGE, Window
 
 THINK_S = 1200
 """Pauses up to this belong to a session: 20 minutes, where the think times of eleven traces show a break (Zilber,
 Amit, Talby, "What is worth learning from parallel workloads?", ICS 2005)."""
 
-EVENTS = Pace()
+EVENTS = DecidingPace()
 """A round in each second in which anything happens, its starts there at once."""
 
 _LEAVES, _BEGINS, _ARRIVES = range(3)
@@ -82,7 +82,11 @@ def follows(window: Window) -> dict[int, list[tuple[int, int]]]:
 
 
 def replay_window(
-    window: Window, policy: Policy, half_closed: bool = False, progress: Progress | None = None, pace: Pace = EVENTS
+    window: Window,
+    policy: Policy,
+    half_closed: bool = False,
+    progress: Progress | None = None,
+    pace: DecidingPace = EVENTS,
 ) -> Replayed:
     """Replay a window under its site's policy, where there is one, at a pace. Raises `DecisionFault`."""
     run = _WindowReplay(window, policy, follows(window) if half_closed else {}, progress, pace)
@@ -98,7 +102,7 @@ def replay_window(
 def _stranded(window: Window, run: _WindowReplay, arrival_s: IntArray, schedule: Schedule) -> FloatArray:
     """What stood empty in a schedule."""
     waited_s = np.where(run.leaves_s != NEVER, run.leaves_s, arrival_s)
-    ran = Ran(
+    ran = RanSchedule(
         arrival_s, np.where(schedule.start_s != NEVER, schedule.start_s, waited_s), schedule.start_s, schedule.end_s,
         schedule.place_at, schedule.place_count, schedule.place_node, schedule.place_units,
     )  # fmt: skip
@@ -117,7 +121,7 @@ class _WindowReplay(Replay):
 
     def __init__(
         self, window: Window, policy: Policy, after: Mapping[int, list[tuple[int, int]]], progress: Progress | None,
-        pace: Pace,
+        pace: DecidingPace,
     ) -> None:  # fmt: skip
         cluster = System(window.system, window.header).cluster
         super().__init__(window.jobs, cluster, policy, None, progress, window.site, strict=True)

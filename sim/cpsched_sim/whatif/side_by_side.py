@@ -26,7 +26,7 @@ from cpsched_sim.files import sha256_of, write_whole
 from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.processes import Died, side_by_side
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN
 from cpsched_sim.whatif.replaying import Replayed, replay_window
 from cpsched_sim.whatif.stranded import CAUSES
@@ -41,7 +41,7 @@ SHARE_EVERY = 0.01
 class Task:
     """One replay: a case with one seed, and how users react."""
 
-    case: Case
+    case: WhatIfCase
     spec: PolicySpec
     mode: str
 
@@ -63,7 +63,7 @@ class Task:
         return sha256(json.dumps(self.words(digests), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def tasks_of(cases: Sequence[Case], seeds: int, sessions: bool) -> list[Task]:
+def tasks_of(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) -> list[Task]:
     """Every case openly with each seed, and half-closed with the first."""
     found = []
     for case in cases:

@@ -30,7 +30,7 @@ HOUR_S = 3600
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ran:
+class RanSchedule:
     """A schedule with its placements; columns are int64[J].
 
     `left_s` is when a job no longer waited: its start, or when it gave up. Placements are those of `Schedule`.
@@ -47,7 +47,7 @@ class Ran:
 
 
 def stranded(
-    cluster: Cluster, requests: Sequence[Request], away: BoolArray, ran: Ran, from_s: int, to_s: int
+    cluster: Cluster, requests: Sequence[Request], away: BoolArray, ran: RanSchedule, from_s: int, to_s: int
 ) -> FloatArray:
     """Processors and GPUs that were empty while somebody waited, by cause: means, float64[2, len(CAUSES)].
 
@@ -91,7 +91,7 @@ class _Asked:
 
 
 def _free(
-    cluster: Cluster, asked: _Asked, kind: IntArray, away: BoolArray, ran: Ran, active: IntArray
+    cluster: Cluster, asked: _Asked, kind: IntArray, away: BoolArray, ran: RanSchedule, active: IntArray
 ) -> tuple[IntArray, BoolArray]:
     """What is free on each node, int64[N, R], and which nodes could not be used."""
     count = ran.place_count[active]

@@ -28,7 +28,7 @@ from cpsched_sim.systems import drafting, peaks
 from cpsched_sim.systems.system import System, SystemFile, load_system, named_system
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.traces.record import Ask, Record, Units
-from cpsched_sim.whatif.history import History, Open
+from cpsched_sim.whatif.history import Open, RecordedHistory
 from cpsched_sim.whatif.licences import Amounts, Licences, Totals, licences_told, too_many
 
 DAY_S, HOUR_S = 86_400, 3_600
@@ -113,7 +113,7 @@ def _zone(name: str) -> tzinfo:
     return ZoneInfo(name) if name else UTC
 
 
-def system_of(history: History, system: str | None, name: str) -> tuple[SystemFile, str]:
+def system_of(history: RecordedHistory, system: str | None, name: str) -> tuple[SystemFile, str]:
     """The system given, else the one that the file names or shows, and by what it was guessed ("" where it was not)."""
     if system is not None:
         return load_system(system), ""
@@ -132,7 +132,7 @@ def system_of(history: History, system: str | None, name: str) -> tuple[SystemFi
 
 
 def window_of(
-    history: History,
+    history: RecordedHistory,
     system: SystemFile,
     span: Span,
     guessed: str = "",
@@ -158,7 +158,7 @@ def window_of(
         )
     last_needed_s = max((r.start_s or 0) for r in judged)
     target = System(system, history.header)
-    drafts: list[tuple[TraceJob, Ask, int, int, int, int, str]] = []
+    drafts: list[tuple[TraceJob, Ask, int, int, int, int]] = []
     too_large: Counter[str] = Counter()
     strange: Counter[str] = Counter()
     last_s = history.last_s
@@ -179,17 +179,17 @@ def window_of(
             strange[each.ask.partition] += 1
         submit_s, walltime_s, run_s, role, leaves_s, fixed_s = found
         qos = each.qos if site is not None and each.qos in site.site.qos else ""
-        job = Job(each.id, submit_s, walltime_s, request, each.user, each.name, each.queue, each.account)
+        job = Job(each.id, submit_s, walltime_s, request, each.user, each.name, each.queue, each.account, qos=qos)
         real_s = each.start_s if isinstance(each, Record) else None
         drafts.append(
-            (TraceJob(job, run_s, real_s), each.ask, role, leaves_s, fixed_s, NEVER if real_s is None else real_s, qos)
+            (TraceJob(job, run_s, real_s), each.ask, role, leaves_s, fixed_s, NEVER if real_s is None else real_s)
         )
     for number, outage in enumerate(outages):
         begin_s, end_s = max(from_s, outage.begin_s), min(outage.end_s, last_s)
         if begin_s < end_s and begin_s <= last_needed_s:
             ask = Units(1, ((target.file.resources[0], 1),), exclusive=True, partition=outage.kind)
             job = Job(-_OUTAGES - number, begin_s, end_s - begin_s, target.request(ask))
-            drafts.append((TraceJob(job, end_s - begin_s), ask, OUTAGE, NEVER, begin_s, NEVER, ""))
+            drafts.append((TraceJob(job, end_s - begin_s), ask, OUTAGE, NEVER, begin_s, NEVER))
     left_out.update({f"does not fit: {why}": count for why, count in too_large.items()})
     drafts.sort(key=lambda draft: draft[0].job.submit_s)
     jobs = [draft[0] for draft in drafts]
@@ -206,7 +206,7 @@ def window_of(
     )  # fmt: skip
     notes += licences_told(licences.values(), held, totals)
     if site is not None:
-        site, jobs = placed(site, jobs, [draft[6] for draft in drafts])
+        site, jobs = site.assigned(jobs)
     roles, leaves, fixed, real = (
         np.fromiter((draft[at] for draft in drafts), np.int64, len(drafts)) for at in (2, 3, 4, 5)
     )
@@ -220,16 +220,6 @@ def window_of(
 def _licences(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -> dict[int, Amounts]:
     """By place of a job, the licences that it asks for."""
     return {at: known[item.job.id] for at, item in enumerate(jobs) if item.job.id in known} if known else {}
-
-
-def placed(site: SitePolicy, jobs: Sequence[TraceJob], named: Sequence[str]) -> tuple[SitePolicy, list[TraceJob]]:
-    """See `SitePolicy.assigned`; a job keeps the QOS that it names (`named`; "": none).
-
-    `assigned` takes all jobs of a user in one account and partition for alike in their QOS.
-    """
-    site, found = site.assigned(jobs)
-    pairs = zip(found, named, strict=True)
-    return site, [i if qos in ("", i.job.qos) else replace(i, job=replace(i.job, qos=qos)) for i, qos in pairs]
 
 
 def _placed(each: Record | Open, from_s: int, to_s: int, needed_s: int, last_s: int) -> tuple[int, ...] | None:
@@ -262,12 +252,12 @@ def _placed(each: Record | Open, from_s: int, to_s: int, needed_s: int, last_s: 
 # ------------------------------------------------------------------------------------------ from when to when
 
 
-def _ends(history: History) -> tuple[int, int]:
+def _ends(history: RecordedHistory) -> tuple[int, int]:
     arrivals = [record.submit_s for record in history.ran]
     return min(arrivals), max(arrivals)
 
 
-def _span(history: History, span: Span, zone: str) -> tuple[int, int, list[str]]:
+def _span(history: RecordedHistory, span: Span, zone: str) -> tuple[int, int, list[str]]:
     """The window's first second and the one after its last; what was taken for granted."""
     arrivals = np.sort(np.array([record.submit_s for record in history.ran], np.int64))
     to_s = _moment(span.to, "--to", history, zone) if span.to else int(arrivals[-1]) + 1
@@ -292,7 +282,7 @@ def _span(history: History, span: Span, zone: str) -> tuple[int, int, list[str]]
     return from_s, to_s, notes
 
 
-def _moment(text: str, option: str, history: History, zone: str) -> int:
+def _moment(text: str, option: str, history: RecordedHistory, zone: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -301,7 +291,7 @@ def _moment(text: str, option: str, history: History, zone: str) -> int:
     return int(moment.timestamp()) - history.epoch_s
 
 
-def _told(history: History, at_s: int, zone: str) -> str:
+def _told(history: RecordedHistory, at_s: int, zone: str) -> str:
     return f"{datetime.fromtimestamp(at_s + history.epoch_s, _zone(zone)):%Y-%m-%d %H:%M}"
 
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import SettingsError
-from cpsched_bridge.in_force import InForce, Row, in_yaml
+from cpsched_bridge.in_force import InForce, SettingInForce, in_yaml
 from cpsched_bridge.program.assembly import prepared
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.settings import Settings, load
@@ -321,7 +321,7 @@ def test_an_adapter_that_cannot_tell_is_one_line(tmp_path, monkeypatch):
 )
 def test_values_are_spelled_as_in_the_file(value, text):
     assert in_yaml(value) == text
-    assert str(Row("n", value, "file")) == f"n={text} (file)"
+    assert str(SettingInForce("n", value, "file")) == f"n={text} (file)"
 
 
 def test_a_goal_is_told_with_its_objective_and_where_each_is_from():

@@ -13,7 +13,7 @@ from cpsched.planning import plan
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.promises import KeptPromises, Telling, figures, promises, write_promises
+from cpsched_sim.promises import KeptPromises, PromiseReplay, figures, promises, write_promises
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -50,7 +50,7 @@ def test_a_job_that_no_plan_named_was_told_nothing():
 def test_a_dispatcher_with_clocks_of_its_own_is_asked_when_it_wants_to_be():
     """The third job would be backfilled at a pass of Slurm's twin, when nothing else happens."""
     workload = a_workload((0, 3, 1000, 1000), (10, 4, 100, 100), (20, 1, 50, 50))
-    telling = Telling(workload.jobs, workload.cluster, Policy(WalltimePredictor(), SlurmDispatcher()))
+    telling = PromiseReplay(workload.jobs, workload.cluster, Policy(WalltimePredictor(), SlurmDispatcher()))
     telling.every_round()
     plain = replay(workload.jobs, workload.cluster, Policy(WalltimePredictor(), SlurmDispatcher()))
     assert 20 < plain.start_s[2] <= 60
@@ -97,6 +97,6 @@ def test_what_is_promised_under_a_cap_of_power_keeps_the_cap():
     """Two jobs of 8 W each under a cap of 15 W, on room for both."""
     workload = a_workload((0, 1, 100, 10), (0, 1, 100, 10))
     cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
-    telling = Telling(workload.jobs, cluster, Policy(WalltimePredictor(), ListDispatcher()))
+    telling = PromiseReplay(workload.jobs, cluster, Policy(WalltimePredictor(), ListDispatcher()))
     assert telling.every_round().untold == 0
     assert telling.state.table.start_s[:2].tolist() == [0, 10]

@@ -25,7 +25,7 @@ from cpsched_bridge.adapters.pbs.doctor import Surroundings, checks_of
 from cpsched_bridge.adapters.pbs.records import Reading, Record
 from cpsched_bridge.adapters.pbs.translation import ids, observation
 from cpsched_bridge.adapters.pbs.translation.observation import CLAIM, Look, Translator
-from cpsched_bridge.adapters.pbs.translation.queues import Queue, is_true, managed
+from cpsched_bridge.adapters.pbs.translation.queues import ExecutionQueue, is_true, managed
 from cpsched_bridge.adapters.pbs.transport.commands import Tells
 from cpsched_bridge.adapters.pbs.transport.programs import Programs
 from cpsched_bridge.adapters.pbs.transport.reading import Reader
@@ -130,7 +130,7 @@ class PbsBackend:
         except ValueError as error:
             raise BackendUnavailable(f"pbsnodes: {error}") from error
 
-    def _note_queues(self, queues: Mapping[str, Queue]) -> list[str]:
+    def _note_queues(self, queues: Mapping[str, ExecutionQueue]) -> list[str]:
         """Take note of who has opened which queue; in words, what is new."""
         words = []
         self._closed = {name for name, queue in queues.items() if not queue.started}
@@ -285,7 +285,7 @@ class PbsBackend:
             if is_true(self._reader.server(), "scheduling"):
                 self._tells.look()
 
-    def _now(self) -> tuple[dict[str, Record], dict[str, Queue]]:
+    def _now(self) -> tuple[dict[str, Record], dict[str, ExecutionQueue]]:
         jobs, queues = self._reader.jobs_and_queues()
         return jobs, managed(queues, self._queues)
 

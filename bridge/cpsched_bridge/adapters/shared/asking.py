@@ -35,7 +35,7 @@ class _Running:
     sizes: dict[int, int] = field(default_factory=dict)
 
 
-class Asked:
+class AskedPrograms:
     """Programs on their way; `commands` by the name that their answers are to have, run in the environment `around`.
 
     `typed` is what a program is to read from its standard input, by the same name; the others have none. Raises

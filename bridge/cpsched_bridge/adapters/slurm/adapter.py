@@ -23,7 +23,7 @@ from cpsched_bridge.adapters.slurm.translation import arrays, claims, states
 from cpsched_bridge.adapters.slurm.translation.access import accounts_checked
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
-from cpsched_bridge.adapters.slurm.translation.pins import BY_ITSELF, Told
+from cpsched_bridge.adapters.slurm.translation.pins import BY_ITSELF, StartPins
 from cpsched_bridge.adapters.slurm.translation.settling import Sent, settled
 from cpsched_bridge.adapters.slurm.translation.splits import splits_by_itself
 from cpsched_bridge.adapters.slurm.transport import Answer, Transport
@@ -167,7 +167,7 @@ class SlurmBackend:
         for order in orders:
             number = order.job.id
             asked = translator.queue.asked.get(number)
-            told = asked.told if asked else Told(0, 0, "")
+            told = asked.told if asked else StartPins(0, 0, "")
             self._restores[number] = told.restore
             if translator.machine is not None:
                 self._under_way[number] = _sent(order, translator.machine)

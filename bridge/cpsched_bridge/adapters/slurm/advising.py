@@ -19,7 +19,7 @@ from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import arrays, ids, states
 from cpsched_bridge.adapters.slurm.transport.programs.arrays import words
 from cpsched_bridge.adapters.slurm.transport.programs.dialogue import Dialogue
-from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, Refused
+from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import output_of, unreachable
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Advice, Outcome, Rank
@@ -84,7 +84,7 @@ class Advising:
             said = dialogue.tell(f"update JobId={words(record)} SiteFactor={int(advice.points)}")
         except CallFailed as error:
             return Outcome(advice.id, "unknown" if error.lost else "refused", str(error))
-        except (Refused, ValueError) as error:
+        except (RefusedCommand, ValueError) as error:
             return Outcome(advice.id, "refused", str(error))
         if not said or (not advice.points and _GONE.search(said)):
             return Outcome(advice.id, "done", said)

@@ -18,7 +18,7 @@ import numpy as np
 from cpsched.fit import used_by
 from cpsched.model import Cluster, Decision, IntArray, Job, RunningJob, Snapshot
 from cpsched.outlook import OUTCOMES, Interval
-from cpsched_bridge.in_force import Row
+from cpsched_bridge.in_force import SettingInForce
 from cpsched_bridge.ports import Check, Observation
 from cpsched_bridge.report import OK, CycleReport
 from cpsched_bridge.settings import Settings
@@ -55,7 +55,7 @@ class RanJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Instant:
+class LastCycles:
     """The last cycle that read the cluster, and the last cycle of all; replaced as a whole."""
 
     last: CycleReport
@@ -75,15 +75,15 @@ class Board:
     """The page's memory."""
 
     settings: Settings
-    in_force: Sequence[Row] = ()
+    in_force: Sequence[SettingInForce] = ()
     outlook: Outlook = field(default_factory=Outlook)
-    _instant: Instant | None = None
+    _instant: LastCycles | None = None
     _running: dict[int, RunningJob] = field(default_factory=dict)
     _labels: Mapping[int, str] = field(default_factory=dict)
     """Of the running jobs."""
     _past: deque[RanJob] = field(default_factory=lambda: deque(maxlen=_MOST_PAST))
     _lines: deque[schema.DecisionLine] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
-    _moments: deque[schema.Moment] = field(default_factory=lambda: deque(maxlen=_MOST_MOMENTS))
+    _moments: deque[schema.UseAt] = field(default_factory=lambda: deque(maxlen=_MOST_MOMENTS))
     _trend: Trend = field(default_factory=Trend)
     _checks: Sequence[Check] = ()
     _lock: Lock = field(default_factory=Lock)
@@ -105,7 +105,7 @@ class Board:
                 waits_s = [start_s - job.submit_s for job, start_s in report.started]
                 self._trend.note(seen.now_s, [job.submit_s for job in report.waiting], len(seen.running), waits_s)
                 around, intervals = cycle.around, self.outlook.intervals
-                self._instant = Instant(report, report, seen, free, promises, around, self._checks, intervals)
+                self._instant = LastCycles(report, report, seen, free, promises, around, self._checks, intervals)
             elif self._instant is not None:
                 self._instant = replace(self._instant, last=report, around=cycle.around, checks=self._checks)
 
@@ -124,9 +124,9 @@ class Board:
             return
         total = seen.cluster.capacity.sum(axis=0)
         shares = 1 - free.sum(axis=0) / np.maximum(total, 1)
-        self._moments.append(schema.Moment(now_s=seen.now_s, in_use=[round(s, 4) for s in shares], queued=queued))
+        self._moments.append(schema.UseAt(now_s=seen.now_s, in_use=[round(s, 4) for s in shares], queued=queued))
 
-    def _present(self, instant: Instant) -> schema.Point:
+    def _present(self, instant: LastCycles) -> schema.Point:
         """The end of the trend."""
         submits = [job.submit_s for job in instant.read.waiting]
         return self._trend.present(instant.observation.now_s, submits, len(instant.observation.running))
@@ -188,7 +188,7 @@ def _line(report: CycleReport) -> schema.DecisionLine:
 class _View:
     """Makes the values of one instant."""
 
-    instant: Instant
+    instant: LastCycles
     settings: Settings
     past: list[RanJob]
 
@@ -197,7 +197,7 @@ class _View:
         return self.settings.page.users == "hide"
 
     def build(
-        self, lines: list[schema.DecisionLine], moments: list[schema.Moment], trend: list[schema.Point]
+        self, lines: list[schema.DecisionLine], moments: list[schema.UseAt], trend: list[schema.Point]
     ) -> schema.View:
         seen, report = self.instant.observation, self.instant.read
         queue = list(self._queue(report.snapshot, report.decision)) if report.snapshot is not None else []

@@ -57,7 +57,7 @@ stand out from all of them (4.5 to 1)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class DrawnWindow:
     """What is drawn: from one second to another, and the nodes with these indices (a half-open range)."""
 
     from_s: int
@@ -73,7 +73,7 @@ class Window:
         return max(_LEAST_ROW, min(_MOST_ROW, 320 / min(MOST_ROWS, self.last - self.first)))
 
     @classmethod
-    def around(cls, chart: Chart, before_s: int, after_s: int, first: int = 0, last: int | None = None) -> Window:
+    def around(cls, chart: Chart, before_s: int, after_s: int, first: int = 0, last: int | None = None) -> DrawnWindow:
         """A window around now, cut to the nodes that there are."""
         most = len(chart.node_names)
         low = min(max(0, first), max(0, most - 1))
@@ -94,7 +94,7 @@ class Links:
     nodes: Callable[[int, int], str] = lambda first, last: ""
 
 
-def draw(chart: Chart, window: Window, links: Links | None = None, alone: bool = False, title: str = "") -> str:
+def draw(chart: Chart, window: DrawnWindow, links: Links | None = None, alone: bool = False, title: str = "") -> str:
     """The SVG. `alone`: with its own colours, as a file of its own; else the page's style sheet has them."""
     links = links or Links()
     shown = [bar for bar in chart.bars if bar.end_s > window.from_s and bar.begin_s < window.to_s]
@@ -124,7 +124,7 @@ def draw(chart: Chart, window: Window, links: Links | None = None, alone: bool =
     )
 
 
-def summary(chart: Chart, window: Window) -> str:
+def summary(chart: Chart, window: DrawnWindow) -> str:
     """The drawing in a sentence, for those who do not see it."""
     kinds = dict.fromkeys(("running", "planned", "past"), 0)
     for bar in chart.bars:
@@ -141,7 +141,7 @@ def summary(chart: Chart, window: Window) -> str:
     )
 
 
-def groups(window: Window) -> list[tuple[int, int]]:
+def groups(window: DrawnWindow) -> list[tuple[int, int]]:
     """The nodes of the window in at most `MOST_ROWS` groups of neighbours."""
     nodes = window.last - window.first
     size = -(-nodes // MOST_ROWS)
@@ -151,7 +151,7 @@ def groups(window: Window) -> list[tuple[int, int]]:
 # ---------------------------------------------------------------------------------------------------- time and frame
 
 
-def _axis(chart: Chart, window: Window, height: float) -> Iterable[str]:
+def _axis(chart: Chart, window: DrawnWindow, height: float) -> Iterable[str]:
     length_s = window.to_s - window.from_s
     step_s = next((s for s in _TICKS_S if length_s / s <= 12), -(-length_s // 12))
     first = -((chart.now_s - window.from_s) // step_s) * step_s
@@ -172,7 +172,7 @@ def _short(seconds: int) -> str:
     return span(seconds)
 
 
-def _now(chart: Chart, window: Window, height: float) -> Iterable[str]:
+def _now(chart: Chart, window: DrawnWindow, height: float) -> Iterable[str]:
     if window.live and window.from_s <= chart.now_s <= window.to_s:
         yield f'<path class="g-now" d="M{window.x(chart.now_s):.1f} {_TOP - 6}V{height - _BOTTOM:.1f}"/>'
 
@@ -188,11 +188,11 @@ def _label(y: float, high: float, words: str, link: str = "", more: str = "") ->
     return f'<a href="{escape(link)}" aria-label="{full}" tabindex="-1">{text}</a>' if link else text
 
 
-def _row(y: float, window: Window) -> str:
+def _row(y: float, window: DrawnWindow) -> str:
     return f'<rect class="g-row" x="{_LEFT}" y="{y}" width="{_WIDTH - _LEFT - _RIGHT}" height="{window.row:.1f}"/>'
 
 
-def _out(outage: Outage, window: Window, y: float) -> str:
+def _out(outage: Outage, window: DrawnWindow, y: float) -> str:
     """Hatching while a node takes no jobs; to the edge of the drawing where nobody knows for how long."""
     left, right = window.x(outage.from_s), window.x(_end_s(outage, window))
     words = f"{outage.kind} {printable(outage.name)[:_MOST_LETTERS]}" if outage.name else _OUT[outage.kind]
@@ -202,11 +202,11 @@ def _out(outage: Outage, window: Window, y: float) -> str:
     )
 
 
-def _end_s(outage: Outage, window: Window) -> int:
+def _end_s(outage: Outage, window: DrawnWindow) -> int:
     return window.to_s if outage.to_s is None else outage.to_s
 
 
-def _outages(chart: Chart, window: Window) -> list[Outage]:
+def _outages(chart: Chart, window: DrawnWindow) -> list[Outage]:
     """Those that are in the window."""
     return [each for each in chart.outages if each.from_s < window.to_s and _end_s(each, window) > window.from_s]
 
@@ -214,7 +214,7 @@ def _outages(chart: Chart, window: Window) -> list[Outage]:
 # ----------------------------------------------------------------------------------------------------- node by node
 
 
-def _single(chart: Chart, window: Window, bars: Sequence[Bar], links: Links) -> Iterable[str]:
+def _single(chart: Chart, window: DrawnWindow, bars: Sequence[Bar], links: Links) -> Iterable[str]:
     outages = _outages(chart, window)
     by_node: dict[int, list[Bar]] = {node: [] for node in range(window.first, window.last)}
     for bar in bars:
@@ -263,7 +263,7 @@ def lanes_of(bars: Sequence[Bar]) -> list[tuple[int, int]]:
     return found
 
 
-def _bar(bar: Bar, chart: Chart, window: Window, y: float, high: float, links: Links) -> str:
+def _bar(bar: Bar, chart: Chart, window: DrawnWindow, y: float, high: float, links: Links) -> str:
     left, right = window.x(bar.begin_s), window.x(bar.end_s)
     wide = max(1.0, right - left)
     words = escape(_said(bar, chart.now_s))
@@ -291,7 +291,7 @@ def _said(bar: Bar, now_s: int) -> str:
 # -------------------------------------------------------------------------------------------------- group by group
 
 
-def _grouped(chart: Chart, window: Window, bars: Sequence[Bar], links: Links) -> Iterable[str]:
+def _grouped(chart: Chart, window: DrawnWindow, bars: Sequence[Bar], links: Links) -> Iterable[str]:
     parts = groups(window)
     run = use_of(_spans(bars, ("past", "running")), window, parts)
     plan = use_of(_spans(bars, ("planned",)), window, parts)
@@ -313,7 +313,7 @@ def _spans(bars: Iterable[Bar], kinds: Sequence[str]) -> Iterable[Span]:
     return ((bar.begin_s, bar.end_s, [node for node, _ in bar.nodes]) for bar in bars if bar.kind in kinds)
 
 
-def use_of(spans: Iterable[Span], window: Window, parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
+def use_of(spans: Iterable[Span], window: DrawnWindow, parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
     """float64[groups, bins]: the share of each group's nodes that one of the spans is on, over time."""
     step_s = (window.to_s - window.from_s) / _BINS
     size = parts[0][1] - parts[0][0]

@@ -9,13 +9,13 @@ from operator import itemgetter
 from typing import Any
 
 from cpsched.errors import some_of
-from cpsched.outlook import Window as Size
+from cpsched.outlook import StartWindow as Size
 from cpsched_bridge.ports import NOWHERE
 from cpsched_bridge.watch.outlook import Expected
 from cpsched_bridge.watch.page import asking, gantt, listing, templates
 from cpsched_bridge.watch.page.answers import Told, because
 from cpsched_bridge.watch.page.asked import HOURS, PageQuestion
-from cpsched_bridge.watch.page.gantt import Links, Window
+from cpsched_bridge.watch.page.gantt import DrawnWindow, Links
 from cpsched_bridge.watch.page.line_chart import line_chart
 from cpsched_bridge.watch.page.listing import Job, asked_of
 from cpsched_bridge.watch.page.nodes import STATES as NODE_STATES
@@ -64,7 +64,7 @@ class Sight:
 def index(sight: Sight) -> str:
     """How it goes, at a glance: alarms, use, why jobs wait, the next ones, the plan."""
     view, asked = sight.view, sight.asked
-    window = Window.around(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
+    window = DrawnWindow.around(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
     links = Links(lambda id: f"jobs/{id}{asked.other()}", lambda first, last: asked.address(first=first, last=last))
     return _page(
         "index.html", sight,

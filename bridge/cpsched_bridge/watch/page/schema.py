@@ -183,7 +183,7 @@ class Chart(Shown):
     bars: list[Bar]
 
 
-class Moment(Shown):
+class UseAt(Shown):
     """How much of each resource was in use at one time."""
 
     now_s: int
@@ -281,7 +281,7 @@ class View(Shown):
     running: list[RunningJob]
     aside: list[AsideJob]
     decisions: list[DecisionLine] = Field(description="The last cycles, the latest first.")
-    history: list[Moment] = Field(description="The past hour, the oldest first.")
+    history: list[UseAt] = Field(description="The past hour, the oldest first.")
     chart: Chart
     trend: list[Point] = Field(description="The past day, the oldest first.")
     machine: Machine

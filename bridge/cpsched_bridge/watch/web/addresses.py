@@ -16,7 +16,7 @@ API: dict[str, tuple[Any, Callable[[schema.View], Any]]] = {
     "running": (list[schema.RunningJob], lambda view: view.running),
     "aside": (list[schema.AsideJob], lambda view: view.aside),
     "decisions": (list[schema.DecisionLine], lambda view: view.decisions),
-    "history": (list[schema.Moment], lambda view: view.history),
+    "history": (list[schema.UseAt], lambda view: view.history),
     "trend": (list[schema.Point], lambda view: view.trend),
     "plan": (schema.Chart, lambda view: view.chart),
     "nodes": (list[schema.Node], nodes),

@@ -22,7 +22,7 @@ Page = Callable[[Request], Response]
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class WebDoor:
     """Whom the page is for. One request is answered at a time: the loop shares the interpreter with one of them."""
 
     hosts: Sequence[str] | None = ()
@@ -31,7 +31,7 @@ class Door:
     at_a_time: Lock = field(default_factory=Lock)
 
     @classmethod
-    def of(cls, page: PageSettings) -> Door:
+    def of(cls, page: PageSettings) -> WebDoor:
         """The door that the settings ask for."""
         readers = Readers(page.user_header, tuple(map(network_of, page.trusted_proxies)), frozenset(page.operators))
         return cls(None if page.public else page.hosts, readers)

@@ -20,7 +20,7 @@ from cpsched_bridge.watch.page.asked import PageQuestion
 from cpsched_bridge.watch.page.own import own
 from cpsched_bridge.watch.page.pages import Sight, Slider
 from cpsched_bridge.watch.web.addresses import ADDRESSES, API, SCHEMA
-from cpsched_bridge.watch.web.door import Door, Page
+from cpsched_bridge.watch.web.door import Page, WebDoor
 from cpsched_bridge.watch.web.questions import questions
 from cpsched_bridge.watch.web.responses import HEADERS, as_html, as_json, is_v1, refusal
 
@@ -45,13 +45,13 @@ class Views(Protocol):
         ...
 
 
-def page_routes(views: Views, door: Door | None = None, outlook: Outlook | None = None) -> list[Route]:
+def page_routes(views: Views, door: WebDoor | None = None, outlook: Outlook | None = None) -> list[Route]:
     """The status page and its JSON, behind a door. Plain functions: each runs in a thread of the server's pool.
 
     A page that was made for the same question, round and reader is sent again. Without an `outlook`, as in a replay,
     nobody is told when a job would start.
     """
-    made, door = dict[str, str](), door or Door()
+    made, door = dict[str, str](), door or WebDoor()
     asks = outlook is not None
 
     def at(request: Request) -> schema.View | None:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from cpsched.errors import InvalidValue
 from cpsched_bridge.watch import v1
-from cpsched_bridge.watch.outlook import Expected, Outlook, Question
+from cpsched_bridge.watch.outlook import Expected, Outlook, Submission
 from cpsched_bridge.watch.page import pages, schema
 from cpsched_bridge.watch.page.pages import Sight
 from cpsched_bridge.watch.web.addresses import QUESTIONS
@@ -72,13 +72,13 @@ def _filled_in(words: QueryParams) -> QueryParams:
     return QueryParams([(name, value.strip()) for name, value in words.items() if value.strip() or name == "time"])
 
 
-def _question(words: QueryParams) -> Question:
+def _question(words: QueryParams) -> Submission:
     """What an address asks. Raises `InvalidValue` for what makes no sense."""
     amounts = {name: _count(name, value) for name, value in words.items() if name not in _WORDS}
     nodes, whole = _count("nodes", words.get("nodes", "1")), words.get("whole", "0")
     if whole not in ("0", "1"):
         raise InvalidValue("whole", whole, "must be 0 or 1")
-    return Question(nodes, words.get("time", ""), words.get("partition", ""), whole == "1", amounts)
+    return Submission(nodes, words.get("time", ""), words.get("partition", ""), whole == "1", amounts)
 
 
 def _count(name: str, text: str) -> int:

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cpsched_bridge.in_force import Row
+from cpsched_bridge.in_force import SettingInForce
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.exporter import CONTENT_TYPE, Exporter
@@ -23,7 +23,7 @@ from cpsched_bridge.watch.page import schema
 from cpsched_bridge.watch.page.alarms import stalled
 from cpsched_bridge.watch.page.board import Board
 from cpsched_bridge.watch.page.pages import Slider
-from cpsched_bridge.watch.web.door import Door
+from cpsched_bridge.watch.web.door import WebDoor
 from cpsched_bridge.watch.web.page import page_routes
 from cpsched_bridge.watch.web.responses import HEADERS
 
@@ -35,7 +35,7 @@ class Watch:
         self,
         settings: Settings,
         around: Callable[[], WatchSurroundings] = WatchSurroundings,
-        in_force: Sequence[Row] = (),
+        in_force: Sequence[SettingInForce] = (),
     ) -> None:
         self._settings, self._around = settings, around
         self._following = Following()
@@ -61,7 +61,7 @@ class Watch:
         """The application to serve."""
         routes = self._metrics() if self._settings.metrics.enabled else []
         if self._settings.serves_page:
-            door = Door.of(self._settings.page)
+            door = WebDoor.of(self._settings.page)
             routes += page_routes(_Live(self.board, self.health), door, self.outlook)
         return served(routes)
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from cpsched.errors import InvalidValue
 from cpsched_bridge.program import gantt, schedules
 from cpsched_bridge.program.cli import app
-from cpsched_bridge.program.schedules import HEADING, Line
+from cpsched_bridge.program.schedules import HEADING, ScheduledJob
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.web.page import page_routes
 from cpsched_bridge.watch.web.server import served
@@ -32,7 +32,7 @@ def test_a_schedule_is_read_with_its_nodes_in_the_order_of_their_numbers(written
     assert schedules.is_schedule(path)
     found = schedules.read(path)
     assert list(found.node_names) == ["n2", "n10"]
-    assert found.lines[0] == Line(1, 0, 0, 100, 2, ((1, 1), (0, 1)))
+    assert found.lines[0] == ScheduledJob(1, 0, 0, 100, 2, ((1, 1), (0, 1)))
     assert found.lines[-1].start_s is None
 
 

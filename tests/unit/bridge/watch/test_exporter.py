@@ -8,8 +8,8 @@ from cpsched_bridge.ports import Check, Hold, LeftJob
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.exporter import Exporter
-from cpsched_bridge.watch.following import Followed, Kept, Predicted, WatchSurroundings
-from cpsched_bridge.watch.metrics import METRICS, PARTITIONS, Metric
+from cpsched_bridge.watch.following import Followed, KeptStart, Predicted, WatchSurroundings
+from cpsched_bridge.watch.metrics import METRICS, PARTITIONS, Family
 from cpsched_bridge.watch.web.server import Watch
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
@@ -104,7 +104,7 @@ def test_there_are_never_more_than_500_series(partitions):
 
 
 def a_gauge(merged):
-    row = Metric("gauge", "cpsched_test", "Text.", lambda c: [(("a",), 1.0), (("b",), 5.0), (("c",), 3.0)], ("x",), 1,
+    row = Family("gauge", "cpsched_test", "Text.", lambda c: [(("a",), 1.0), (("b",), 5.0), (("c",), 3.0)], ("x",), 1,
                  merged=merged)  # fmt: skip
     exporter = Exporter([row])
     exporter(Followed(CycleReport(1, "control", 0.0)))
@@ -198,7 +198,7 @@ def test_a_prediction_error_is_a_logarithm_with_a_direction(estimate_s, run_s, d
 @pytest.mark.parametrize(("start_s", "direction"), [(160, "late"), (40, "early"), (100, "early")])
 def test_a_promise_error_is_a_time_with_a_direction(start_s, direction):
     exporter = Exporter()
-    exporter(Followed(CycleReport(1, "control", 0.0), kept=(Kept(1, 100, start_s),)))
+    exporter(Followed(CycleReport(1, "control", 0.0), kept=(KeptStart(1, 100, start_s),)))
     found = scrape(exporter)
     assert found["cpsched_start_promise_error_seconds_sum", (("direction", direction),)] == abs(start_s - 100)
     counts = {

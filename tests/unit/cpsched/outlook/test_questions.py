@@ -4,7 +4,7 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
 from cpsched.outlook import asked_job, placed, smaller, windows, with_job
-from cpsched.outlook.questions import Window
+from cpsched.outlook.questions import StartWindow
 from cpsched.planning import plan, planned_starts
 from tests.builders import a_job
 
@@ -49,10 +49,10 @@ def test_what_could_run_now_is_the_most_for_each_length():
     snapshot = seen(Job(1, 0, 600, nodes(3)))
     found = windows(snapshot, placed(snapshot, plan(snapshot).plan_s))
     assert found == [
-        Window(True, 2, 3600),
-        Window(True, 1, 72 * 3600),
-        Window(False, 8, 3600),
-        Window(False, 4, 72 * 3600),
+        StartWindow(True, 2, 3600),
+        StartWindow(True, 1, 72 * 3600),
+        StartWindow(False, 8, 3600),
+        StartWindow(False, 4, 72 * 3600),
     ]
 
 

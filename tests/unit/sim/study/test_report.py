@@ -8,7 +8,7 @@ from cpsched_sim.study import parquet
 from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.report import letter, page
 from cpsched_sim.study.running import Results, run_cases
-from cpsched_sim.study.store import Kept, Store
+from cpsched_sim.study.store import KeptResult, Store
 from cpsched_sim.study.writing import lines_of, write_all
 from tests.unit.sim.study.studies import words, written
 from tests.unit.sim.study.test_running import Here
@@ -23,7 +23,7 @@ def results(folder, values, **more):
         ended = {"outcome": "ended", "why": "", "figures": {"bsld": value}}
         failed = {"outcome": "failed", "why": "a | b <c> `d`"}
         made = {"labels": {"policy": "not of the line"}, "wall_s": 1.0}
-        kept[case.digest] = Kept(case.inputs, ended if value is not None else failed, made)
+        kept[case.digest] = KeptResult(case.inputs, ended if value is not None else failed, made)
     return Results(campaign, kept, folder / "out")
 
 

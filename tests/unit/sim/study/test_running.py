@@ -13,7 +13,7 @@ from cpsched_sim.errors import Unusable
 from cpsched_sim.processes import Died
 from cpsched_sim.study.campaign import campaign_of, read_campaign
 from cpsched_sim.study.deciding import decide
-from cpsched_sim.study.running import Estimate, run_cases, run_study
+from cpsched_sim.study.running import TimeEstimate, run_cases, run_study
 from cpsched_sim.study.store import Store
 from tests import warm
 from tests.patience import ENOUGH_S
@@ -214,9 +214,9 @@ def test_time_is_estimated_by_cases_of_before(tmp_path):
     case = campaign_of(words(), tmp_path).cases[0]
     like = {**case.labels, "wall_s": 10.0}
     other = {**case.labels, "dispatcher": "lookahead", "policy": "", "wall_s": 100.0}
-    assert Estimate([]).all_s([case], 2) is None
-    assert Estimate([like, other]).all_s([case] * 4, 2) == 20.0
-    assert Estimate([other]).wall_s(case) == 100.0
+    assert TimeEstimate([]).all_s([case], 2) is None
+    assert TimeEstimate([like, other]).all_s([case] * 4, 2) == 20.0
+    assert TimeEstimate([other]).wall_s(case) == 100.0
 
 
 def test_results_as_parquet_and_as_a_frame(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from cpsched_sim.errors import Unusable
 from cpsched_sim.study import store as module
 from cpsched_sim.study.campaign import campaign_of
-from cpsched_sim.study.deciding import Outcome, failed, limited
+from cpsched_sim.study.deciding import CaseOutcome, failed, limited
 from cpsched_sim.study.running import run_cases
 from cpsched_sim.study.store import Store, encoded
 from tests.unit.sim.study.studies import words, written
@@ -65,7 +65,7 @@ def test_a_case_beyond_its_limit_waits_for_a_higher_one(tmp_path):
 
     for at, case in enumerate(under(minutes=1).cases):
         result = [limited(minutes=1.0), limited(memory_mib=500), failed("why"), ENDED][at]
-        store.keep(case, Outcome(result, MADE))
+        store.keep(case, CaseOutcome(result, MADE))
     assert len(store.before(under(minutes=1, memory_mib=500)).done) == 4
     assert len(store.before(under(minutes=2, memory_mib=500)).done) == 3
     assert len(store.before(under(minutes=0.5, memory_mib=501)).done) == 3
@@ -76,8 +76,8 @@ def test_a_case_beyond_its_limit_waits_for_a_higher_one(tmp_path):
 def test_a_result_of_a_later_version_is_none_of_ours(tmp_path):
     written(tmp_path)
     campaign, store = campaign_of(words(), tmp_path), Store(tmp_path / "out")
-    store.keep(campaign.cases[0], Outcome({"outcome": "suspended", "why": ""}, MADE))
-    store.keep(campaign.cases[1], Outcome({**ENDED, "later": [1]}, {**MADE, "later": {}}))
+    store.keep(campaign.cases[0], CaseOutcome({"outcome": "suspended", "why": ""}, MADE))
+    store.keep(campaign.cases[1], CaseOutcome({**ENDED, "later": [1]}, {**MADE, "later": {}}))
     assert list(store.before(campaign).done) == [campaign.cases[1].digest]
 
 
@@ -86,7 +86,7 @@ def test_what_is_no_result_is_none(tmp_path, text):
     written(tmp_path)
     campaign, store = campaign_of(words(), tmp_path), Store(tmp_path / "out")
     for case in campaign.cases[:2]:
-        store.keep(case, Outcome(ENDED, MADE))
+        store.keep(case, CaseOutcome(ENDED, MADE))
     store.path(campaign.cases[0].digest).write_text(text)
     assert list(store.before(campaign).done) == [campaign.cases[1].digest]
 
@@ -115,7 +115,7 @@ def test_a_trace_that_is_new_has_not_changed(tmp_path):
 def test_what_cases_took_is_read_past_broken_files(tmp_path):
     written(tmp_path)
     campaign, store = campaign_of(words(), tmp_path), Store(tmp_path / "out")
-    store.keep(campaign.cases[0], Outcome(ENDED, MADE))
+    store.keep(campaign.cases[0], CaseOutcome(ENDED, MADE))
     (tmp_path / "out" / "made" / "0.json").write_text("{")
     (tmp_path / "out" / "made" / "1.json").write_text('{"labels": {}, "wall_s": null}')
     (cost,) = store.costs()
@@ -133,7 +133,7 @@ def test_a_result_is_named_by_its_bytes_in_what_was_made(tmp_path):
 
     written(tmp_path)
     case, store = campaign_of(words(), tmp_path).cases[0], Store(tmp_path / "out")
-    store.keep(case, Outcome(ENDED, MADE))
+    store.keep(case, CaseOutcome(ENDED, MADE))
     content = store.path(case.digest).read_bytes()
     assert content == (json.dumps({"inputs": case.inputs, "result": ENDED}, sort_keys=True, indent=1) + "\n").encode()
     assert store.find(case.digest).made["result_sha256"] == hashlib.sha256(content).hexdigest()
@@ -152,7 +152,7 @@ def test_what_has_another_form_is_no_result(tmp_path, part, change):
     written(tmp_path)
     case, store = campaign_of(words(), tmp_path).cases[0], Store(tmp_path / "out")
     result, made = ({**ENDED, **change}, MADE) if part == "result" else (ENDED, {**MADE, **change})
-    store.keep(case, Outcome(ENDED, MADE))
+    store.keep(case, CaseOutcome(ENDED, MADE))
     assert store.find(case.digest) is not None
     store.path(case.digest).write_bytes(encoded({"inputs": case.inputs, "result": result}))
     (tmp_path / "out" / "made" / f"{case.digest}.json").write_bytes(encoded(made))
@@ -167,7 +167,7 @@ def test_a_figure_that_was_changed_by_hand_is_decided_again_and_told(tmp_path):
     written(tmp_path)
     campaign, store = campaign_of(words(), tmp_path), Store(tmp_path / "out")
     for case in campaign.cases:
-        store.keep(case, Outcome({**ENDED, "figures": {"bsld": 3.0}}, MADE))
+        store.keep(case, CaseOutcome({**ENDED, "figures": {"bsld": 3.0}}, MADE))
     assert told(store.before(campaign)) == (4, [])
     path = store.path(campaign.cases[2].digest)
     path.write_text(path.read_text().replace("3.0", "2.0"))

@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.goals import Goal
 from cpsched.metrics import Measures
-from cpsched_sim.tuning.judging import Tally, each_window, figures, mean_of, paired
+from cpsched_sim.tuning.judging import FigureSums, each_window, figures, mean_of, paired
 
 
 def measures(seed, jobs=60, slower=1.0):
@@ -20,7 +20,7 @@ def measures(seed, jobs=60, slower=1.0):
 
 def test_the_figures_of_windows_are_those_of_all_their_jobs():
     whole = measures(1)
-    parts = [Tally.of(whole, begin, begin + 2500) for begin in range(0, 10_000, 2500)]
+    parts = [FigureSums.of(whole, begin, begin + 2500) for begin in range(0, 10_000, 2500)]
     found = figures(parts)
     assert found["mean_wait"] == pytest.approx(whole.wait_s.mean())
     assert found["longest"] == whole.wait_s.max()
@@ -30,19 +30,19 @@ def test_the_figures_of_windows_are_those_of_all_their_jobs():
 
 def test_jobs_of_the_margins_are_not_judged():
     whole = measures(1)
-    tally = Tally.of(whole, 2000, 4000)
+    tally = FigureSums.of(whole, 2000, 4000)
     judged = (whole.submit_s >= 2000) & (whole.submit_s < 4000)
     assert tally.jobs == judged.sum()
     assert tally.wait_s == whole.wait_s[judged].sum()
 
 
 def test_several_seeds_count_as_their_mean():
-    one, two = Tally.of(measures(1), 0, 10_000), Tally.of(measures(1, slower=3), 0, 10_000)
+    one, two = FigureSums.of(measures(1), 0, 10_000), FigureSums.of(measures(1, slower=3), 0, 10_000)
     assert mean_of([one, two]).wait_s == (one.wait_s + two.wait_s) / 2
 
 
 def tallies(seeds, slower=1.0):
-    return [Tally.of(measures(seed, slower=slower), 0, 10_000) for seed in seeds]
+    return [FigureSums.of(measures(seed, slower=slower), 0, 10_000) for seed in seeds]
 
 
 def test_the_same_on_both_sides_is_no_difference():

@@ -15,9 +15,9 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import Unusable
 from cpsched_sim.tuning import tuner
 from cpsched_sim.tuning.candidates import in_full
-from cpsched_sim.tuning.judging import Tally
-from cpsched_sim.tuning.replays import Kept, Replays, key_of, tally_of
-from cpsched_sim.tuning.tuner import Question, Tuned, as_json, tune
+from cpsched_sim.tuning.judging import FigureSums
+from cpsched_sim.tuning.replays import KeptTrials, TrialReplays, key_of, tally_of
+from cpsched_sim.tuning.tuner import Tuned, TuningQuestion, as_json, tune
 from cpsched_sim.tuning.windows import halves
 from tests.fuzz.command_line import invoke
 from tests.unit.sim.tuning.weeks import as_swf, weeks
@@ -45,7 +45,7 @@ def made_up(worth):
                 if any(wait is None for wait in waits):
                     found.append("broke")
                     continue
-                found.append([Tally(100, 100 * w, 100 * w, 100 * w, 1, w, w, 1, w) for w in waits])
+                found.append([FigureSums(100, 100 * w, 100 * w, 100 * w, 1, w, w, 1, w) for w in waits])
             told(float(sum(len(trial.windows) for trial in trials)))
             return found
 
@@ -63,7 +63,7 @@ def noise(window, spec):
 
 def found_with(cut, worth, goal="waits", limits="none", present=PRESENT, **more) -> Tuned:
     stand = made_up(worth)
-    found = tune(Question(Goal.of(goal, limits), present, **more), cut, stand)
+    found = tune(TuningQuestion(Goal.of(goal, limits), present, **more), cut, stand)
     return found, stand.asked
 
 
@@ -125,7 +125,7 @@ def test_a_setting_beyond_the_limits_is_not_chosen(cut):
         rows = stand(trials, told)
         return [[replace(t, longest_s=2000.0 if t.wait_s == 10_000 else 1000.0) for t in row] for row in rows]
 
-    found = tune(Question(Goal.of("waits", {"longest": "150 %"}), PRESENT), cut, longest)
+    found = tune(TuningQuestion(Goal.of("waits", {"longest": "150 %"}), PRESENT), cut, longest)
     assert objective(found.chosen.spec) == "slowdown"
     beyond = next(each for each in found.tried if objective(each.spec) == "af")
     assert beyond.broken["longest"] == pytest.approx(194.3, abs=0.1)
@@ -147,7 +147,7 @@ def test_a_setting_that_breaks_a_limit_on_the_judging_half_is_not_called_better(
             for row, trial in zip(rows, trials, strict=True)
         ]  # fmt: skip
 
-    found = tune(Question(Goal.of("waits", {"longest": 150}), PRESENT), cut, longest)
+    found = tune(TuningQuestion(Goal.of("waits", {"longest": 150}), PRESENT), cut, longest)
     assert found.verdict == "unclear"
 
 
@@ -175,7 +175,7 @@ def test_where_the_present_setting_fails_nothing_can_be_said(cut):
 def test_progress_goes_up_to_its_end_and_never_beyond(cut):
     told = []
     tune(
-        Question(Goal(), PRESENT),
+        TuningQuestion(Goal(), PRESENT),
         cut,
         made_up(lambda spec, window: 1000.0),
         lambda done, total: told.append((done, total)),
@@ -202,7 +202,7 @@ def test_everything_is_in_the_json(cut):
 
 
 def test_a_replay_is_found_again_and_its_damage_is_not_believed(cut, tmp_path):
-    window, kept = cut.all[0], Kept(tmp_path)
+    window, kept = cut.all[0], KeptTrials(tmp_path)
     tally = tally_of(PolicySpec("easy"), window)
     assert tally.jobs == window.judged
     kept.keep(PolicySpec("easy"), window, tally)
@@ -218,23 +218,23 @@ def test_old_results_are_taken_away(cut, tmp_path):
     old.write_text("[]")
     new.write_text("[]")
     os.utime(old, (0, 0))
-    Kept(tmp_path).tidy()
+    KeptTrials(tmp_path).tidy()
     assert (old.exists(), new.exists()) == (False, True)
-    Kept(tmp_path / "none").tidy()
-    Kept(None).tidy()
+    KeptTrials(tmp_path / "none").tidy()
+    KeptTrials(None).tidy()
 
 
 def test_replays_here_and_in_processes_are_the_same_and_the_second_run_makes_none(cut, tmp_path):
     windows = cut.all[:2]
-    trials = [tuner.Trial(PolicySpec("easy"), windows), tuner.Trial(PolicySpec("nobody"), windows)]
-    kept = Kept(tmp_path)
+    trials = [tuner.SettingTrial(PolicySpec("easy"), windows), tuner.SettingTrial(PolicySpec("nobody"), windows)]
+    kept = KeptTrials(tmp_path)
     told = []
-    apart = Replays(2, kept)(trials, told.append)
+    apart = TrialReplays(2, kept)(trials, told.append)
     assert told[-1] == 2.0
     assert "nobody" in apart[1]
-    assert Replays(0)(trials, told.append)[0] == apart[0]
+    assert TrialReplays(0)(trials, told.append)[0] == apart[0]
     assert kept.taken == 0
-    assert Replays(2, kept)(trials[:1], told.append) == apart[:1]
+    assert TrialReplays(2, kept)(trials[:1], told.append) == apart[:1]
     assert kept.taken == 2
 
 
@@ -247,7 +247,7 @@ def test_a_process_that_dies_loses_its_own_setting_alone(cut, tmp_path, monkeypa
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     names = ["easy", "deadly:Deadly", "fcfs", "easy", "easy"]
-    found = Replays(1)([tuner.Trial(PolicySpec(name), cut.all[:1]) for name in names], lambda done: None)
+    found = TrialReplays(1)([tuner.SettingTrial(PolicySpec(name), cut.all[:1]) for name in names], lambda done: None)
     assert found[1] == "its process died with exit code 7"
     assert found[0] == found[3] == found[4]
     assert isinstance(found[2], list)

@@ -12,7 +12,7 @@ from cpsched.model import NEVER
 from cpsched_sim.experiment import Setup
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system import parse_system
-from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.history import read_history
 from cpsched_sim.whatif.replaying import replay_window
 from cpsched_sim.whatif.window import Span, Window, window_of
@@ -69,7 +69,7 @@ def a_window(
 
 def replayed(window: Window, text: str = "slurm", half_closed: bool = False) -> Mapping[int, tuple[int, int]]:
     """(start, end) by job, in seconds since the first midnight; those that never started are not there."""
-    policy = Setup(Case.parse(text).spec).build(window.jobs)
+    policy = Setup(WhatIfCase.parse(text).spec).build(window.jobs)
     found = replay_window(window, policy, half_closed)
     return {
         item.job.id: (int(start_s) - FIRST_S, int(end_s) - FIRST_S)

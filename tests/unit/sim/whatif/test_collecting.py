@@ -13,7 +13,7 @@ from cpsched_sim.experiment import Setup
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.traces.dialect import PLAIN
 from cpsched_sim.whatif.answers import read
-from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.collecting import FORMAT, ask_slurm, collect, days_of
 from cpsched_sim.whatif.folder import Folder
 from cpsched_sim.whatif.replaying import replay_window
@@ -189,7 +189,7 @@ def test_outages_hold_whole_nodes_for_their_time(folder):
     away = window.role == OUTAGE
     assert away.sum() == 2
     assert digests["outages"] == 2
-    found = replay_window(window, Setup(Case.parse("slurm").spec).build())
+    found = replay_window(window, Setup(WhatIfCase.parse("slurm").spec).build())
     assert found.processors[away].tolist() == [4, 4]
     assert sorted((found.start_s[away] - FIRST_S).tolist()) == [3600, 3 * 3600]
 

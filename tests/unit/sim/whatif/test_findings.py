@@ -7,9 +7,9 @@ import pytest
 
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched_sim.whatif.blocks import DRAWS, Blocks, interval, joined
-from cpsched_sim.whatif.cases import Case, cases_of, with_config
+from cpsched_sim.whatif.cases import WhatIfCase, cases_of, with_config
 from cpsched_sim.whatif.fidelity import in_time, judged
-from cpsched_sim.whatif.figures import FIGURES, Facts, Made, figures_of, in_use, real
+from cpsched_sim.whatif.figures import FIGURES, Made, WindowFacts, figures_of, in_use, real
 from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN, TOLD, gains, losers
 from cpsched_sim.whatif.groups import groupings, users_of
 from cpsched_sim.whatif.letter import words
@@ -28,7 +28,7 @@ def window(tmp_path):
 def facts_and_real(window):
     really = real(window)
     cores = np.array([item.job.request.units * item.job.request.per_unit[0] for item in window.jobs], np.int64)
-    return Facts.of(window, Blocks.of(window.from_s, window.to_s), cores, [really]), really
+    return WindowFacts.of(window, Blocks.of(window.from_s, window.to_s), cores, [really]), really
 
 
 def later(made, by_s):
@@ -184,14 +184,14 @@ def test_a_name_is_cut_where_it_is_long_and_is_no_markup():
 
 
 def test_a_case_is_a_policy_and_changes_of_the_site():
-    case = Case.parse("advise / quantile objective=slowdown walltimes=0.5")
+    case = WhatIfCase.parse("advise / quantile objective=slowdown walltimes=0.5")
     assert (case.spec.dispatcher, case.spec.predictor) == ("advised", "quantile")
     assert case.changes == {"walltimes": "0.5"}
     assert case.spec.dispatcher_settings == {"every_s": "30", "objective": "slowdown"}
-    assert Case.parse("scheduler_parameters=bf_interval=60").spec.dispatcher == "slurm"
-    assert [spec.dispatcher_settings["seed"] for spec in Case.parse("lookahead").seeds(3)] == ["0", "1", "2"]
-    assert len(Case.parse("easy").seeds(3)) == 1
-    assert len(Case.parse("lookahead seed=7").seeds(3)) == 1
+    assert WhatIfCase.parse("scheduler_parameters=bf_interval=60").spec.dispatcher == "slurm"
+    assert [spec.dispatcher_settings["seed"] for spec in WhatIfCase.parse("lookahead").seeds(3)] == ["0", "1", "2"]
+    assert len(WhatIfCase.parse("easy").seeds(3)) == 1
+    assert len(WhatIfCase.parse("lookahead seed=7").seeds(3)) == 1
 
 
 def test_options_of_the_command_line_become_cases():
@@ -210,7 +210,7 @@ def test_parameters_of_a_case_stand_in_place_of_the_configurations_own_and_the_o
     config.write_text(
         "SchedulerType = sched/backfill\nSchedulerParameters = bf_interval=60,bf_max_job_test=900,defer\n"
     )
-    told = {text: with_config(Case.parse(text), config).spec.dispatcher_settings
+    told = {text: with_config(WhatIfCase.parse(text), config).spec.dispatcher_settings
             for text in ("slurm", "scheduler_parameters=BF_interval=7", "advise", "easy")}  # fmt: skip
     assert told == {
         "slurm": {"config_file": str(config)},
@@ -218,7 +218,7 @@ def test_parameters_of_a_case_stand_in_place_of_the_configurations_own_and_the_o
         "advise": {"every_s": "30", "config_file": str(config)}, "easy": {},
     }  # fmt: skip
     with pytest.raises(InvalidValue, match="config_file"):
-        with_config(Case.parse("scheduler_parameters=defer"), tmp_path / "none.txt")
+        with_config(WhatIfCase.parse("scheduler_parameters=defer"), tmp_path / "none.txt")
 
 
 @pytest.mark.parametrize(
@@ -237,33 +237,33 @@ def test_parameters_of_a_case_stand_in_place_of_the_configurations_own_and_the_o
 )
 def test_a_wrong_setting_is_told_before_anything_is_read_and_where_it_belongs(text, error, says):
     with pytest.raises(error, match=says):
-        Case.parse(text)
+        WhatIfCase.parse(text)
 
 
 @pytest.mark.parametrize("text", ["add-nodes=none", "walltimes=2", "into=main", "like=a", "walltimes=", "easy 'x"])
 def test_a_wrong_change_is_an_error(text):
     with pytest.raises(InvalidValue):
-        Case.parse(text)
+        WhatIfCase.parse(text)
 
 
 def test_an_unknown_dispatcher_is_an_error():
     with pytest.raises(UnknownName):
-        Case.parse("lukahead")
+        WhatIfCase.parse("lukahead")
 
 
 def test_more_nodes_less_partitions_shorter_limits(tmp_path):
     window = a_window(tmp_path, [a_line(1, Partition="old"), a_line(2, Timelimit="10:00:00")])
-    more = Case.parse("add-nodes=2 like=b1").applied(window)
+    more = WhatIfCase.parse("add-nodes=2 like=b1").applied(window)
     assert more.system.node_types["b"].count == 4
-    less = Case.parse("remove-partition=old").applied(window)
+    less = WhatIfCase.parse("remove-partition=old").applied(window)
     assert list(less.system.partitions) == ["main"]
     assert [item.job.queue for item in less.jobs] == ["main", "main"]
-    shorter = Case.parse("walltimes=0.1").applied(window)
+    shorter = WhatIfCase.parse("walltimes=0.1").applied(window)
     assert [item.job.walltime_s for item in shorter.jobs] == [360, 3600]
-    assert [item.job.walltime_s for item in Case.parse("walltimes=0.001").applied(window).jobs] == [100, 100]
+    assert [item.job.walltime_s for item in WhatIfCase.parse("walltimes=0.001").applied(window).jobs] == [100, 100]
     for wrong in ("add-nodes=2 like=zz", "add-nodes=2", "remove-partition=zz", "remove-partition=old into=zz"):
         with pytest.raises(InvalidValue):
-            Case.parse(wrong).applied(window)
+            WhatIfCase.parse(wrong).applied(window)
 
 
 def test_hours_of_the_week_are_those_of_the_zone(tmp_path):

@@ -18,12 +18,12 @@ from cpsched_sim.site.policy_file import parse_policy
 from cpsched_sim.systems.system import System
 from cpsched_sim.traces.dialect import PLAIN
 from cpsched_sim.whatif.answers import read
-from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.changes import changes
 from cpsched_sim.whatif.collecting import collect
 from cpsched_sim.whatif.history import read_history
 from cpsched_sim.whatif.licences import Licences, LicencesInPlay, parse_totals, read_totals
-from cpsched_sim.whatif.pace import Pace
+from cpsched_sim.whatif.pace import DecidingPace
 from cpsched_sim.whatif.replaying import EVENTS, replay_window
 from cpsched_sim.whatif.window import JUDGED, RUNNING, Span
 from tests.unit.sim.whatif.accounting import FIRST_S, SYSTEM, a_file, a_line, a_window, clock, replayed
@@ -120,7 +120,7 @@ def test_a_job_of_a_reservation_comes_first_and_waits_for_its_licence(tmp_path):
     ]
     window = a_window(tmp_path, lines, totals={"matlab": 1})
     assert replayed(window, "easy") == {1: (0, 1000), 3: (1000, 1500), 2: (1500, 2000)}
-    assert replay_window(window, Setup(Case.parse("easy").spec).build()).late_fixed == 1
+    assert replay_window(window, Setup(WhatIfCase.parse("easy").spec).build()).late_fixed == 1
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,8 @@ def some_lines(draw, names):
 
 
 @pytest.mark.parametrize(
-    ("text", "pace"), [*((text, EVENTS) for text in EVERYBODY), *((text, Pace(30, 7.5)) for text in EVERYBODY[1::2])]
+    ("text", "pace"),
+    [*((text, EVENTS) for text in EVERYBODY), *((text, DecidingPace(30, 7.5)) for text in EVERYBODY[1::2])],
 )
 @pytest.mark.parametrize("half_closed", [False, True])
 @pytest.mark.parametrize("site", ["", LIMITED])
@@ -166,7 +167,7 @@ def test_at_no_time_are_more_in_use_than_there_are(tmp_path, text, half_closed, 
     window_lines = some_lines(np.random.default_rng(len(text) + half_closed), totals := {"matlab": 3, "ansys": 2})
     policy = parse_policy(Path("policy.yaml"), site) if site else None
     window = a_window(tmp_path, window_lines, Span(from_=clock(DAY)), site=policy, totals=totals)
-    found = replay_window(window, Setup(Case.parse(text).spec).build(window.jobs), half_closed, pace=pace)
+    found = replay_window(window, Setup(WhatIfCase.parse(text).spec).build(window.jobs), half_closed, pace=pace)
     assert (found.start_s[window.role == JUDGED] != NEVER).all(), "everybody has a turn"
     full = dict.fromkeys(totals, 0)
     for name, total in totals.items():
@@ -411,7 +412,7 @@ def test_the_reason_is_slurms_and_says_how_full_they_are(tmp_path):
     play = LicencesInPlay.of(window.licences, len(window.jobs))
     assert play is not None
     cluster = a_cluster(window)
-    dispatcher = Setup(Case.parse("easy").spec).build(window.jobs)
+    dispatcher = Setup(WhatIfCase.parse("easy").spec).build(window.jobs)
     limits = play.beside(None, cluster.snapshot())
     found = decide_within(cluster.snapshot(), limits, dispatcher.decide)
     assert sorted(found.decision.starts.slots.tolist()) == [0, 2]

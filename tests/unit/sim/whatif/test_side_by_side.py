@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN
 from cpsched_sim.whatif.replaying import Replayed
 from cpsched_sim.whatif.side_by_side import Replays, _packed, _read, tasks_of
@@ -12,11 +12,11 @@ DIGESTS = {"input_sha256": "a", "from_s": 1}
 
 
 def digests_of(text, digests=DIGESTS, seeds=2, sessions=True):
-    return [task.digest(digests) for task in tasks_of([Case.parse(text)], seeds, sessions)]
+    return [task.digest(digests) for task in tasks_of([WhatIfCase.parse(text)], seeds, sessions)]
 
 
 def test_each_seed_is_replayed_openly_and_the_first_with_users_who_react():
-    tasks = tasks_of([Case.parse("lookahead"), Case.parse("easy")], 2, True)
+    tasks = tasks_of([WhatIfCase.parse("lookahead"), WhatIfCase.parse("easy")], 2, True)
     assert [(task.spec.dispatcher, task.spec.dispatcher_settings.get("seed"), task.mode) for task in tasks] == [
         ("lookahead", "0", OPEN), ("lookahead", "1", OPEN), ("lookahead", "0", HALF_CLOSED), ("easy", None, OPEN),
         ("easy", None, HALF_CLOSED),
@@ -61,7 +61,7 @@ def test_what_is_kept_is_what_was_made_and_what_is_damaged_was_never_made(tmp_pa
 
 
 def test_nothing_is_replayed_where_all_is_done(tmp_path):
-    tasks = tasks_of([Case.parse("easy")], 1, False)
+    tasks = tasks_of([WhatIfCase.parse("easy")], 1, False)
     told = []
     Replays(None, tmp_path, DIGESTS).run(tasks, {0: None}, lambda done, of: told.append((done, of)))
     assert not (tmp_path / "replays").exists()

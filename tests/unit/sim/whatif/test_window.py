@@ -7,7 +7,7 @@ from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
 from cpsched_sim.errors import Unusable
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.whatif.cases import Case
+from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.history import OWN_NODES, read_history
 from cpsched_sim.whatif.window import GAVE_UP, JUDGED, LATER, QUEUED, RESERVED, RUNNING, Span, system_of
 from tests.unit.sim.whatif.accounting import FIRST_S, a_file, a_line, a_window, clock
@@ -134,7 +134,7 @@ def test_each_job_keeps_the_qos_that_it_names_whatever_its_user_named_before(tmp
     lines = [a_line(at, at, 9 + at, 99 + at, QOS=name) for at, name in enumerate(names)]
     window = a_window(tmp_path, lines, site=load_policy(policy))
     assert [item.job.qos for item in window.jobs] == ["long", "normal", "normal", "long"]
-    other = Case.parse(f"slurm policy={policy}").applied(window)
+    other = WhatIfCase.parse(f"slurm policy={policy}").applied(window)
     assert [item.job.qos for item in other.jobs] == ["long", "normal", "normal", "long"]
 
 

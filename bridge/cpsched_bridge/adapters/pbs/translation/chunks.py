@@ -23,7 +23,7 @@ import numpy as np
 
 from cpsched.fit import units_by_node
 from cpsched.model import BoolArray, IntArray, Request
-from cpsched_bridge.adapters.pbs.translation.machine import Groups, Machine
+from cpsched_bridge.adapters.pbs.translation.machine import Machine, VnodeGroups
 from cpsched_bridge.adapters.pbs.translation.units import amount
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 
@@ -49,7 +49,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChunkPlacement:
     """How the chunks are to be placed."""
 
     arrangement: str = "free"
@@ -58,10 +58,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class GroupChoice:
     """The groups of vnodes, in any one of which a job may run."""
 
-    groups: Groups
+    groups: VnodeGroups
     holds: BoolArray
     """Whether a group holds the job when it is empty."""
     allowed: BoolArray
@@ -78,13 +78,13 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ChunkRequest:
     """A request, and by unit the chunks in it."""
 
     request: Request
     chunks: tuple[str, ...]
     """What one unit uses up, chunk by chunk, in PBS's words."""
-    choice: Choice | None = None
+    choice: GroupChoice | None = None
     """For a job with `group=`, where else it may run."""
 
     def may_be(self, request: Request, machine: Machine) -> bool:
@@ -100,7 +100,7 @@ class Asked:
         return "+".join(where)
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> ChunkPlacement:
     """`scatter:excl:group=rack`; raises `NotModelled` for other words."""
     arrangement, sharing, group = "free", "", ""
     for word in filter(None, text.split(":")):
@@ -112,7 +112,7 @@ def place_of(text: str) -> Place:
             group = word.removeprefix("group=")
         else:
             raise NotModelled(f"place={text[:60]}")
-    return Place(arrangement, sharing, group)
+    return ChunkPlacement(arrangement, sharing, group)
 
 
 def chunks_of(select: str, machine: Machine) -> list[Chunk]:
@@ -158,7 +158,7 @@ def _counted(part: str) -> tuple[int, list[str]]:
     return 1, [word for word in words if word]
 
 
-def asked(select: str, place: str, machine: Machine, allowed: BoolArray, free: IntArray) -> Asked:
+def asked(select: str, place: str, machine: Machine, allowed: BoolArray, free: IntArray) -> ChunkRequest:
     """What a job asks for, on the vnodes that are `allowed`. Raises `NotModelled`, and `ValueError` for odd words.
 
     `free`, int64[N, R], says which group of vnodes has room for a job that wants to be in one.
@@ -188,25 +188,27 @@ def asked(select: str, place: str, machine: Machine, allowed: BoolArray, free: I
             what = "chunks of several kinds" if len(chunks) > 1 else "place=pack"
             raise NotModelled(f"{what} that together fit onto no vnode")
         words = tuple(chunk.words for chunk in chunks for _ in range(chunk.count))
-        return Asked(Request(1, tuple(map(int, whole)), False, exclusive, node_set), words)
+        return ChunkRequest(Request(1, tuple(map(int, whole)), False, exclusive, node_set), words)
     per_unit = vectors[0][1]
     if not (machine.capacity[mask] >= np.array(per_unit, dtype=object)).all(axis=1).any():
         raise NotModelled("a chunk that fits onto no vnode")
     distinct = count > 1 and how.arrangement in ("scatter", "vscatter")
-    found = Asked(Request(count, per_unit, distinct, exclusive, node_set), (chunks[0].words,))
+    found = ChunkRequest(Request(count, per_unit, distinct, exclusive, node_set), (chunks[0].words,))
     return _in_one_group(found, how.group, machine, mask, free) if how.group and count > 1 else found
 
 
-def _in_one_group(found: Asked, resource: str, machine: Machine, mask: BoolArray, free: IntArray) -> Asked:
+def _in_one_group(
+    found: ChunkRequest, resource: str, machine: Machine, mask: BoolArray, free: IntArray
+) -> ChunkRequest:
     """The same on the vnodes of one group, among those groups that could hold the job."""
     request, groups = found.request, machine.groups(resource)
-    choice = Choice(groups, groups.sums(_room(request, machine.capacity, machine, mask)) >= request.units, mask)
+    choice = GroupChoice(groups, groups.sums(_room(request, machine.capacity, machine, mask)) >= request.units, mask)
     if not choice.holds.any():
         raise NotModelled(f"place=group={resource[:40]}: no group of vnodes holds it")
     now = groups.sums(_room(request, free, machine, mask)) >= request.units
     group = int(now.argmax() if now.any() else np.flatnonzero(choice.holds)[-1])
     node_set = machine.node_set(choice.members(group), f"{resource}={groups.names[group]}")
-    return Asked(replace(request, node_set=node_set), found.chunks, choice)
+    return ChunkRequest(replace(request, node_set=node_set), found.chunks, choice)
 
 
 def has_room(request: Request, free: IntArray, machine: Machine) -> bool:
@@ -228,7 +230,7 @@ def _vector(chunk: Chunk, machine: Machine) -> tuple[int, ...]:
     return tuple(amounts.get(name, 0) for name in machine.resources)
 
 
-def _exclusive(how: Place, machine: Machine, mask: BoolArray) -> bool:
+def _exclusive(how: ChunkPlacement, machine: Machine, mask: BoolArray) -> bool:
     """Whether the job's vnodes are its alone: by its own word, or by that of the vnodes, if they agree."""
     found = {_alone(how.sharing, machine.sharing[row]) for row in np.flatnonzero(mask).tolist()}
     if len(found) > 1:

@@ -11,10 +11,10 @@ from cpsched.model import IntArray, Job
 from cpsched_bridge.adapters.pbs.records import UNREADABLE as BROKEN
 from cpsched_bridge.adapters.pbs.records import Record, Value, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids
-from cpsched_bridge.adapters.pbs.translation.chunks import Asked, asked, has_room
+from cpsched_bridge.adapters.pbs.translation.chunks import ChunkRequest, asked, has_room
 from cpsched_bridge.adapters.pbs.translation.limits import owner_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
-from cpsched_bridge.adapters.pbs.translation.queues import Queue
+from cpsched_bridge.adapters.pbs.translation.queues import ExecutionQueue
 from cpsched_bridge.adapters.pbs.translation.reservations import Reservation, in_the_way
 from cpsched_bridge.adapters.pbs.translation.units import duration_s, time_s
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled
@@ -42,13 +42,13 @@ CLOCKS_S = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class PbsScene:
     """What pending records are read against."""
 
     now_s: int
     machine: Machine
     free: IntArray
-    queues: Mapping[str, Queue]
+    queues: Mapping[str, ExecutionQueue]
     """The managed ones."""
     by_hand: Collection[str]
     """Those of them that somebody else has opened."""
@@ -65,7 +65,7 @@ class Waiting:
 
     pending: list[PendingJob] = field(default_factory=list)
     left: list[LeftJob] = field(default_factory=list)
-    asked: dict[int, Asked] = field(default_factory=dict)
+    asked: dict[int, ChunkRequest] = field(default_factory=dict)
     """By number, what those in `pending` ask for."""
     records: dict[int, Record] = field(default_factory=dict)
     """By number, the records of those in `pending`."""
@@ -73,7 +73,7 @@ class Waiting:
     """By number, the walltimes (s) that jobs of `pending` must be given before they start: see `LEAST`."""
 
 
-def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: Scene) -> Waiting:
+def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: PbsScene) -> Waiting:
     """The jobs that wait, in arrival order: arrays subjob by subjob."""
     found = Waiting()
     room = _room_in_arrays(jobs)
@@ -107,7 +107,7 @@ def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: Scene
     return found
 
 
-def job_of(record: Record, number: int, asks: Asked, walltime_s: int, since_s: int | None = None) -> Job:
+def job_of(record: Record, number: int, asks: ChunkRequest, walltime_s: int, since_s: int | None = None) -> Job:
     """A record as a job that asks for this, and has waited since then, or since it came; what a user chose is text."""
     return Job(
         id=number,
@@ -127,7 +127,7 @@ def walltime_of(record: Record) -> int:
     return max(1, duration_s(said)) if said else FOREVER_S
 
 
-def walltimes_of(record: Record, scene: Scene) -> tuple[int, ...]:
+def walltimes_of(record: Record, scene: PbsScene) -> tuple[int, ...]:
     """The walltimes (s) that a waiting job may start with, the longest first.
 
     One, unless it has a `min_walltime`: then the longest that it allows, and what reservations leave of it, in whole
@@ -143,7 +143,9 @@ def walltimes_of(record: Record, scene: Scene) -> tuple[int, ...]:
     return (most, *shorter[: MOST_WALLTIMES - 2], *shorter[MOST_WALLTIMES - 2 :][-1:])
 
 
-def _read(record: Record, parent: Record | None, number: int, since_s: int, scene: Scene) -> tuple[Job, Asked, Hold]:
+def _read(
+    record: Record, parent: Record | None, number: int, since_s: int, scene: PbsScene
+) -> tuple[Job, ChunkRequest, Hold]:
     if _is_broken(record):
         raise NotModelled(f"cannot be read: {record[BROKEN]}")
     if number >= ids.STRANGE:
@@ -177,7 +179,9 @@ def _read(record: Record, parent: Record | None, number: int, since_s: int, scen
     return replace(job, ineligible=before or why), asks, hold
 
 
-def _hold(record: Record, parent: Record | None, queue: Queue, by_hand: Collection[str]) -> tuple[Hold, str | None]:
+def _hold(
+    record: Record, parent: Record | None, queue: ExecutionQueue, by_hand: Collection[str]
+) -> tuple[Hold, str | None]:
     """Who keeps PBS from starting a job, and why the job may not start yet."""
     state = text_of(record, "job_state")
     if state in ("R", "E"):
@@ -192,7 +196,7 @@ def _hold(record: Record, parent: Record | None, queue: Queue, by_hand: Collecti
     return hold, {"W": "begin time", "T": "on its way to another queue"}.get(state)
 
 
-def _left(name: str, number: int, record: Record, parent: Record | None, reason: str, scene: Scene) -> LeftJob:
+def _left(name: str, number: int, record: Record, parent: Record | None, reason: str, scene: PbsScene) -> LeftJob:
     """A job that is left to PBS; the bridge has to let go of one whose queue PBS's own scheduler leaves alone."""
     queue = scene.queues.get(str(record.get("queue", "")))
     held = False
@@ -232,7 +236,7 @@ def _arrival(record: Mapping[str, Value]) -> int:
     return 0
 
 
-def _waits_since(record: Record, parent: Record | None, number: int, scene: Scene) -> int:
+def _waits_since(record: Record, parent: Record | None, number: int, scene: PbsScene) -> int:
     """Since when a job counts as waiting: its submission, or as long ago as it has been eligible."""
     said = record.get("eligible_time", (parent or {}).get("eligible_time"))
     if not (scene.counts_eligible and isinstance(said, str)):

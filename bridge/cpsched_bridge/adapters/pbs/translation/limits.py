@@ -32,7 +32,7 @@ _WHOSE = {"u": "user", "g": "group", "p": "project"}
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class PbsLimit:
     """At most `most` of `resource` for jobs of `who`, each one by itself where that is `GENERIC`."""
 
     scope: str
@@ -44,18 +44,18 @@ class Limit:
 
 
 @dataclass(slots=True)
-class Limits:
+class PbsLimits:
     """The limits of one reading."""
 
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[PbsLimit, ...] = ()
     notes: list[str] = field(default_factory=list)
     _named: set[tuple[str, str, str, str]] = field(default_factory=set)
 
     @classmethod
-    def of(cls, server: Record, queues: Mapping[str, Record]) -> Limits:
+    def of(cls, server: Record, queues: Mapping[str, Record]) -> PbsLimits:
         """The limits that server and queues set; entries that cannot be read are told in `notes`."""
         found = cls()
-        kept: list[Limit] = []
+        kept: list[PbsLimit] = []
         for scope, record in (("", server), *queues.items()):
             for name, resource, value in _said(record):
                 try:
@@ -94,7 +94,7 @@ class Limits:
                 standings[number] = Standing(tuple(takes), tuple(checks))
         return LimitsNow(standings, used)
 
-    def _about(self, record: Record) -> Iterable[tuple[Limit, str]]:
+    def _about(self, record: Record) -> Iterable[tuple[PbsLimit, str]]:
         """The limits that hold for a job, each with the one whom it counts."""
         names = {"o": ALL, "u": owner_of(record), "g": text_of(record, "egroup"), "p": text_of(record, "project")}
         queue = text_of(record, "queue")
@@ -121,19 +121,19 @@ def _said(record: Record) -> Iterable[tuple[str, str, Sequence[str]]]:
             yield name, resource, all_of(each)
 
 
-def _limits(scope: str, name: str, resource: str, values: Sequence[str]) -> list[Limit]:
+def _limits(scope: str, name: str, resource: str, values: Sequence[str]) -> list[PbsLimit]:
     if name == "resources_available":
         numbers = [value for value in values if _is_amount(value)]
-        return [Limit(scope, "o", ALL, resource, _most(value)) for value in numbers]
+        return [PbsLimit(scope, "o", ALL, resource, _most(value)) for value in numbers]
     if name in _OLD:
         kind, who = _OLD[name]
-        return [Limit(scope, kind, who, JOBS, int(value)) for value in values]
+        return [PbsLimit(scope, kind, who, JOBS, int(value)) for value in values]
     found = []
     for value in values:
         entries = _ENTRY.findall(value)
         if not entries or _ENTRY.sub("", value).strip(" ,"):
             raise ValueError(repr(value[:60]))
-        found += [Limit(scope, kind, who.strip("\"'"), resource, _most(most)) for kind, who, most in entries]
+        found += [PbsLimit(scope, kind, who.strip("\"'"), resource, _most(most)) for kind, who, most in entries]
     return found
 
 
@@ -161,7 +161,7 @@ def _takes(record: Record, resource: str) -> int:
         return math.ceil(amount(wanted, False)) if wanted.replace(".", "", 1).isdigit() else 0
 
 
-def _check(limit: Limit, whose: str, at: int, taken: int) -> LimitCheck:
+def _check(limit: PbsLimit, whose: str, at: int, taken: int) -> LimitCheck:
     what = limit.resource or "jobs"
     reason = f"max_run_res.{what}" if limit.resource else "max_run"
     owner = " ".join(

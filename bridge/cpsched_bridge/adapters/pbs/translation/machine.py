@@ -28,7 +28,7 @@ OWN = ("host", "vnode")
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class VnodeGroups:
     """Groups of vnodes; P pairs say which vnode is in which group."""
 
     names: tuple[str, ...]
@@ -70,7 +70,7 @@ class Machine(Nodes):
     partitions: tuple[str, ...]
     sharing: tuple[str, ...]
     _values: dict[str, dict[str, list[int]]] = field(default_factory=dict, kw_only=True)
-    _groups: dict[str, Groups] = field(default_factory=dict, kw_only=True)
+    _groups: dict[str, VnodeGroups] = field(default_factory=dict, kw_only=True)
 
     @classmethod
     def of(
@@ -134,7 +134,7 @@ class Machine(Nodes):
                     found.setdefault(value, []).append(row)
         return found or {}
 
-    def groups(self, resource: str) -> Groups:
+    def groups(self, resource: str) -> VnodeGroups:
         """The vnodes by each value of a resource that nobody uses up; one that has several values is in several groups.
 
         The smallest group comes first, as PBS tries them. Vnodes without a value are in none.
@@ -143,7 +143,7 @@ class Machine(Nodes):
         if found is None:
             known = [(value, rows) for value, rows in self._by_value(resource).items() if value]
             known.sort(key=lambda each: (len(each[1]), each[0]))
-            found = Groups(
+            found = VnodeGroups(
                 tuple(value for value, _ in known),
                 np.array([row for _, rows in known for row in rows], np.int64),
                 np.repeat(np.arange(len(known)), [len(rows) for _, rows in known]),

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from cpsched.model import EndedJob, IntArray, Job, Request
 from cpsched_bridge.adapters.pbs.records import Reading, Record, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids, machine, reservations
-from cpsched_bridge.adapters.pbs.translation.chunks import Asked
-from cpsched_bridge.adapters.pbs.translation.jobs import Scene, Waiting, job_of, waiting, walltime_of
-from cpsched_bridge.adapters.pbs.translation.limits import Limits
+from cpsched_bridge.adapters.pbs.translation.chunks import ChunkRequest
+from cpsched_bridge.adapters.pbs.translation.jobs import PbsScene, Waiting, job_of, waiting, walltime_of
+from cpsched_bridge.adapters.pbs.translation.limits import PbsLimits
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
-from cpsched_bridge.adapters.pbs.translation.queues import Queue, is_true, managed
+from cpsched_bridge.adapters.pbs.translation.queues import ExecutionQueue, is_true, managed
 from cpsched_bridge.adapters.pbs.translation.running import RUNNING, amounts_on, running
 from cpsched_bridge.adapters.pbs.translation.units import duration_s, time_s
 from cpsched_bridge.adapters.shared.allocation import as_allocated
@@ -34,7 +34,7 @@ class Look:
     machine: Machine
     numbers: Mapping[str, int]
     names: Mapping[int, str]
-    queues: Mapping[str, Queue]
+    queues: Mapping[str, ExecutionQueue]
     waiting: Waiting
     free: IntArray
     reservations: tuple[reservations.Reservation, ...]
@@ -70,7 +70,7 @@ class Translator:
         for each in reservations.in_the_way(kept, seen.now_s, seen.now_s + 1):
             free[each.members] = 0
         eligible = is_true(seen.server, "eligible_time_enable")
-        scene = Scene(seen.now_s, found, free, queues, by_hand, kept, eligible, self._known)
+        scene = PbsScene(seen.now_s, found, free, queues, by_hand, kept, eligible, self._known)
         wait = waiting(seen.jobs, numbers, scene)
         self._sets = len({asks.request.node_set for asks in wait.asked.values()})
         names = {number: name for name, number in numbers.items()}
@@ -90,7 +90,7 @@ class Translator:
         ended = self._ended(seen.now_s, alive)
         self._ran = {each.job.id: (each.job, each.start_s) for each in runs}
         self._known = {number: job for number, job in self._known.items() if number in alive}
-        limits = Limits.of(seen.server, {name: queue.record for name, queue in look.queues.items()})
+        limits = PbsLimits.of(seen.server, {name: queue.record for name, queue in look.queues.items()})
         placed = [record for name, record in seen.jobs.items() if not ids.is_array(name) and _counts(record)]
         return Observation(
             now_s=seen.now_s,
@@ -148,7 +148,7 @@ def finished(jobs: Mapping[str, Record], machine: Machine) -> Sequence[EndedJob]
             end_s = start_s + duration_s(texts_of(record, "resources_used").get("walltime", ""))
             amounts = amounts_on(text_of(record, "exec_vnode"), machine)
             request = as_allocated(amounts, False)[0] if amounts else Request(1, (1,) * len(machine.resources))
-            job = job_of(record, ids.number_of(name), Asked(request, ()), walltime_of(record))
+            job = job_of(record, ids.number_of(name), ChunkRequest(request, ()), walltime_of(record))
             found.append(EndedJob(replace(job, submit_s=min(job.submit_s, start_s)), start_s, end_s))
         except UNREADABLE:
             continue

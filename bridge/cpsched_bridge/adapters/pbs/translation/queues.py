@@ -9,7 +9,7 @@ from cpsched_bridge.adapters.pbs.records import Record, text_of
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class ExecutionQueue:
     """An execution queue. `started`: PBS's own scheduler starts its jobs, so that they are not the bridge's."""
 
     name: str
@@ -17,13 +17,13 @@ class Queue:
     record: Record
 
 
-def managed(records: Mapping[str, Record], names: Collection[str]) -> dict[str, Queue]:
+def managed(records: Mapping[str, Record], names: Collection[str]) -> dict[str, ExecutionQueue]:
     """Those of the queues `names` that are there and have jobs of their own, by name."""
     found = {}
     for name in names:
         record = records.get(name)
         if record is not None and text_of(record, "queue_type").lower().startswith("e"):
-            found[name] = Queue(name, is_true(record, "started"), record)
+            found[name] = ExecutionQueue(name, is_true(record, "started"), record)
     return found
 
 

@@ -13,7 +13,7 @@ from cpsched.fit import used_by
 from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
 from cpsched_bridge.adapters.pbs.records import Record, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids
-from cpsched_bridge.adapters.pbs.translation.chunks import Asked, place_of
+from cpsched_bridge.adapters.pbs.translation.chunks import ChunkRequest, place_of
 from cpsched_bridge.adapters.pbs.translation.jobs import FOREVER_S, job_of, walltime_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.pbs.translation.units import amount, time_s
@@ -75,7 +75,7 @@ def _running(record: Record, number: int, machine: Machine, before: Job | None, 
             return RunningJob(before if same else replace(before, walltime_s=walltime_s), start_s, placement)
         exclusive = exclusive or before.request.exclusive
     request, placement = as_allocated(amounts, exclusive)
-    return RunningJob(job_of(record, number, Asked(request, ()), walltime_of(record)), start_s, placement)
+    return RunningJob(job_of(record, number, ChunkRequest(request, ()), walltime_of(record)), start_s, placement)
 
 
 def amounts_on(exec_vnode: str, machine: Machine) -> Amounts:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cpsched_bridge.adapters.pbs.transport.environment import environment
-from cpsched_bridge.adapters.shared.asking import Asked, in_one_line
+from cpsched_bridge.adapters.shared.asking import AskedPrograms, in_one_line
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
 NAMES = ("qstat", "pbsnodes", "pbs_rstat", "qmgr", "qrun", "qmove", "qalter")
@@ -48,13 +48,13 @@ class Programs:
         if left_s <= 0:
             raise BackendTimeout(f"{', '.join(commands)}: nothing is left of {self.within_s:g} s")
         placed = {name: [self._at(words[0]), *words[1:]] for name, words in commands.items()}
-        return Asked(placed, left_s, environment(), judge).texts()
+        return AskedPrograms(placed, left_s, environment(), judge).texts()
 
     def tell(self, command: Sequence[str], within_s: float | None = None) -> None:
         """Run one command. Raises `CommandRefused` where it was refused, `BackendTimeout` where nobody can tell."""
         try:
             deadline_s = self.within_s if within_s is None else within_s
-            Asked({"": [self._at(command[0]), *command[1:]]}, deadline_s, environment(), _told).texts()
+            AskedPrograms({"": [self._at(command[0]), *command[1:]]}, deadline_s, environment(), _told).texts()
         except BackendUnavailable as error:
             raise BackendTimeout(str(error)) from error
 

@@ -13,8 +13,8 @@ from cpsched.site.admission import LimitsNow
 from cpsched.site.limits import Book, Claimant, Standing
 from cpsched.site.multifactor import (
     Candidates,
+    FactorPoints,
     MachineSize,
-    Points,
     accrue_since,
     basic_priorities,
     part_of_largest,
@@ -79,7 +79,7 @@ def accrue_of(record: Record, picture: SitePicture, clearances: Clearances) -> i
 
 def points_of(
     records: Sequence[Record], picture: SitePicture, machine: MachineSize, now_s: int, accrued_s: Sequence[int]
-) -> Points:
+) -> FactorPoints:
     """What each factor adds to the priority of each job."""
     site, weights = picture.site, picture.rules.weights
     rows = []
@@ -160,7 +160,7 @@ class Ranks:
             del self.known[number]
             self.standings.pop(number, None)
 
-    def rank(self, around: Surroundings, stale: Sequence[PendingJob]) -> None:
+    def rank(self, around: RankingInput, stale: Sequence[PendingJob]) -> None:
         """Rank these jobs."""
         if not stale:
             return
@@ -173,7 +173,7 @@ class Ranks:
             self.known[job.id] = each, dataclasses.replace(each, job=ranked)
             self.standings[job.id] = self.book.standing(claimant_of(record, job, tres, -(-job.walltime_s // 60)))
 
-    def _priorities(self, around: Surroundings, stale: Sequence[PendingJob], records: Sequence[Record]) -> list[int]:
+    def _priorities(self, around: RankingInput, stale: Sequence[PendingJob], records: Sequence[Record]) -> list[int]:
         if self.picture.rules.kind == "basic":
             nices = [int(around.by_number[each.job.id].get("nice") or 0) for each in around.pending]
             numbers = [each.job.id for each in around.pending]
@@ -202,7 +202,7 @@ class Ranks:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Surroundings:
+class RankingInput:
     """What jobs are ranked with: the whole queue, its records by number, the machine, the time."""
 
     pending: Sequence[PendingJob]
@@ -237,7 +237,7 @@ class Ranking:
         waiting = [record for record in records if record["state"] == states.PENDING]
         self.clearances.note(waiting, seen.now_s)
         by_number = {number: record for record in waiting for number in arrays.numbers_of(record)}
-        around = Surroundings(seen.pending, by_number, machine, seen.now_s, self.clearances)
+        around = RankingInput(seen.pending, by_number, machine, seen.now_s, self.clearances)
         if self._due_s == 0 or seen.now_s >= self._due_s:
             if self._due_s and self._next is None:
                 self._next = Ranks.by(self._now.picture)
@@ -251,7 +251,7 @@ class Ranking:
         used = now.used(records, seen.now_s)
         return dataclasses.replace(seen, pending=pending, limits=LimitsNow(now.standings, used))
 
-    def _work_in(self, around: Surroundings) -> None:
+    def _work_in(self, around: RankingInput) -> None:
         """Rank some more jobs by what comes next, which takes over with the last of them."""
         if self._next is None:
             return

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cpsched.errors import printable
-from cpsched.site.multifactor import MachineSize, Points
+from cpsched.site.multifactor import FactorPoints, MachineSize
 from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
 from cpsched_bridge.adapters.slurm.policy.ranking import Clearances, accrue_of, points_of
 from cpsched_bridge.adapters.slurm.records import Record
@@ -105,7 +105,7 @@ def compare(
     return SprioComparison(len(jobs), tuple(different))
 
 
-def _difference(number: int, found: Points, at: int, here: int, slurm: Mapping[str, float]) -> Difference:
+def _difference(number: int, found: FactorPoints, at: int, here: int, slurm: Mapping[str, float]) -> Difference:
     mine = {name: float(getattr(found, name)[at]) for name in COLUMNS if name != "priority"}
     factor = max(mine, key=lambda name: abs(mine[name] - slurm[name]))
     return Difference(number, here, int(slurm["priority"]), printable(factor), mine[factor], slurm[factor])

@@ -23,7 +23,7 @@ from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
-from cpsched_bridge.adapters.slurm.translation.pins import Told, told_at_start, told_of_tasks
+from cpsched_bridge.adapters.slurm.translation.pins import StartPins, told_at_start, told_of_tasks
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation
 from cpsched_bridge.adapters.slurm.translation.shares import Shares, parts_asked, share_allocated
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
@@ -34,21 +34,21 @@ FOREVER_S = 365 * 86400
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PendingJobRead:
     """One pending job as read, and what a start of it must tell Slurm besides the nodes.
 
     Where its units are tasks that may share nodes, a start tells the number of its nodes as well.
     """
 
     job: Job
-    told: Told
-    task_by_task: Asked | None = None
+    told: StartPins
+    task_by_task: PendingJobRead | None = None
     """The same job as tasks that may share nodes, where it can be in equal shares too."""
 
 
 def pending_job(
     record: Record, job_id: int, machine: Machine, partition: Partition, conflicts: tuple[Reservation, ...]
-) -> Asked:
+) -> PendingJobRead:
     """A pending record as a job; raises `NotModelled`.
 
     `conflicts` are reservations that begin before the job would end. `ineligible` tells of limits, not of
@@ -79,12 +79,12 @@ def pending_job(
 
     by_task = None
     if parts.tasks is not None:
-        by_task = Asked(asked(parts.tasks, False), told_of_tasks(record, partition.max_nodes))
+        by_task = PendingJobRead(asked(parts.tasks, False), told_of_tasks(record, partition.max_nodes))
     if parts.equal is None:
         assert by_task is not None
         return by_task
     told = told_at_start(record, parts.equal.units, partition.max_nodes)
-    return Asked(asked(parts.equal, parts.equal.units > 1), told, None if exclusive else by_task)
+    return PendingJobRead(asked(parts.equal, parts.equal.units > 1), told, None if exclusive else by_task)
 
 
 def placed_job(record: Record, job_id: int, machine: Machine, nodes: int) -> Job:

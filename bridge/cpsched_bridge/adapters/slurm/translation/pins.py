@@ -8,7 +8,7 @@ from cpsched_bridge.adapters.slurm.records import Record
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StartPins:
     """What a start tells Slurm besides the nodes, so that the job is split as it is meant to be."""
 
     tasks_per_node: int
@@ -45,7 +45,7 @@ told besides, both do as they are told. What lies between was not tried, and is 
 """
 
 
-def told_at_start(record: Record, nodes: int, most_nodes: int | None) -> Told:
+def told_at_start(record: Record, nodes: int, most_nodes: int | None) -> StartPins:
     """What Slurm must be told to split a job in equal shares over `nodes`, CPUs included."""
     told = _tasks_told(record, nodes, most_nodes)
     if not told.tasks_per_node:
@@ -60,9 +60,9 @@ def told_at_start(record: Record, nodes: int, most_nodes: int | None) -> Told:
     return replace(told, cpus_per_node=each, cpus=cpus, num_nodes=num_nodes, restore_all=restore)
 
 
-def told_of_tasks(record: Record, most_nodes: int | None) -> Told:
+def told_of_tasks(record: Record, most_nodes: int | None) -> StartPins:
     """What Slurm must be told to split a job as it likes over the nodes that the pin names."""
-    return Told(0, 0, nodes_given_back(record, most_nodes), most_nodes=_open_end(record, most_nodes))
+    return StartPins(0, 0, nodes_given_back(record, most_nodes), most_nodes=_open_end(record, most_nodes))
 
 
 def _open_end(record: Record, most_nodes: int | None) -> int | None:
@@ -73,7 +73,7 @@ def _open_end(record: Record, most_nodes: int | None) -> int | None:
     return tasks if most_nodes is None else min(tasks, most_nodes)
 
 
-def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> Told:
+def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> StartPins:
     """The same without the CPUs.
 
     Where its owner set no greatest number of nodes, the record shows the number of tasks. Once that is set, it counts:
@@ -85,13 +85,13 @@ def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> Told:
     given_back = nodes_given_back(record, most_nodes)
     if is_range(record):
         if record["ntasks_per_node"]:
-            return Told(0, nodes, given_back)
-        return Told(tasks // nodes, nodes, f"TasksPerNode=0 {given_back}")
+            return StartPins(0, nodes, given_back)
+        return StartPins(tasks // nodes, nodes, f"TasksPerNode=0 {given_back}")
     if record["ntasks_per_node"] or tasks == 1 or (low == high == tasks == nodes):
-        return Told(0, 0, "")
+        return StartPins(0, 0, "")
     if nodes == low:
-        return Told(tasks // nodes, 0, f"TasksPerNode=0 NumTasks={tasks}")
-    return Told(tasks // nodes, 0, f"TasksPerNode=0 {given_back}")
+        return StartPins(tasks // nodes, 0, f"TasksPerNode=0 NumTasks={tasks}")
+    return StartPins(tasks // nodes, 0, f"TasksPerNode=0 {given_back}")
 
 
 def nodes_given_back(record: Record, most_nodes: int | None) -> str:

@@ -12,7 +12,7 @@ from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import arrays, dependencies, ids, reasons, states
 from cpsched_bridge.adapters.slurm.translation.access import Doors, shut_out
-from cpsched_bridge.adapters.slurm.translation.jobs import Asked, pending_job, walltime
+from cpsched_bridge.adapters.slurm.translation.jobs import PendingJobRead, pending_job, walltime
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
 from cpsched_bridge.adapters.slurm.translation.pins import unpinned
@@ -47,7 +47,7 @@ class _Known:
     record: Record
     partition: Partition | None
     conflicts: tuple[Reservation, ...]
-    asked: Asked | str
+    asked: PendingJobRead | str
     """The reason, where the job is left to Slurm."""
 
     def still(self, record: Record, partition: Partition, conflicts: tuple[Reservation, ...]) -> bool:
@@ -64,7 +64,7 @@ class _Known:
 class Queue:
     """The pending jobs; a record that did not change is not translated again."""
 
-    asked: dict[int, Asked] = field(default_factory=dict)
+    asked: dict[int, PendingJobRead] = field(default_factory=dict)
     """The jobs of the last reading that are modelled, by job number."""
     limits: arrays.TaskLimits = field(default_factory=arrays.TaskLimits)
     _known: dict[int, _Known] = field(default_factory=dict)
@@ -92,8 +92,8 @@ class Queue:
         return pending, left
 
     def _asked(
-        self, record: Record, numbers: Sequence[int], before: Mapping[int, Asked], around: QueueSurroundings
-    ) -> Asked | str:
+        self, record: Record, numbers: Sequence[int], before: Mapping[int, PendingJobRead], around: QueueSurroundings
+    ) -> PendingJobRead | str:
         """What the record asks for, or why it is left to Slurm; a job that is on its way asks for what it did before.
 
         A pin of ours changes more in the record than the list of nodes.
@@ -112,7 +112,7 @@ class Queue:
             return f"cannot be read: {error}"
         return "its owner chose its nodes" if record["required_nodes"] and not ours else asked
 
-    def _translated(self, record: Record, number: int, around: QueueSurroundings) -> Asked | str:
+    def _translated(self, record: Record, number: int, around: QueueSurroundings) -> PendingJobRead | str:
         partition = around.partitions.get(record["partition"] or "")
         if partition is None:
             several = "," in (record["partition"] or "")
@@ -127,7 +127,7 @@ class Queue:
     def _pending(
         self,
         record: Record,
-        first: Asked,
+        first: PendingJobRead,
         numbers: Sequence[int],
         room: int | None,
         wait: str | None,
@@ -152,7 +152,7 @@ class Queue:
             found.append(PendingJob(job, hold, pinned, label, obstacle, groups, outranked))
         return found
 
-    def _split(self, number: int, asked: Asked, hold: Hold, around: QueueSurroundings) -> Asked:
+    def _split(self, number: int, asked: PendingJobRead, hold: Hold, around: QueueSurroundings) -> PendingJobRead:
         """The job in equal shares, or task by task where it can start now only so; on its way it stays as it was.
 
         Equal shares keep a job on few nodes. What is not ours to start is shown in equal shares.
@@ -186,7 +186,7 @@ class Queue:
 
 def _translate(
     record: Record, number: int, machine: Machine, partition: Partition, conflicts: tuple[Reservation, ...]
-) -> Asked | str:
+) -> PendingJobRead | str:
     try:
         return pending_job(record, number, machine, partition, conflicts)
     except NotModelled as reason:
@@ -195,7 +195,7 @@ def _translate(
         return f"cannot be read: {error}"
 
 
-def _numbered(asked: Asked, number: int) -> Asked:
+def _numbered(asked: PendingJobRead, number: int) -> PendingJobRead:
     return dataclasses.replace(asked, job=dataclasses.replace(asked.job, id=number))
 
 

@@ -12,7 +12,7 @@ import pytest
 from cpsched.dispatchers.cp import engine, window
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.engine import Run, improve
-from cpsched.dispatchers.cp.limit import Control, Limit
+from cpsched.dispatchers.cp.limit import Control, SearchLimit
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.kernels.cp.state import Objective, Plan
 from tests.builders import a_cluster, a_job, a_snapshot
@@ -47,7 +47,7 @@ class Played(Run):
         self._model = SimpleNamespace(own_search_proves=self.proves, solver=clock)
         self._built_ms = self._least_ms = self._doubled = 0
 
-    def budget(self, limit: Limit, doubled: int = 0) -> Any:
+    def budget(self, limit: SearchLimit, doubled: int = 0) -> Any:
         self._doubled = doubled
         return SimpleNamespace(crossed=not self.ends)
 
@@ -68,7 +68,7 @@ class Played(Run):
 
 
 def played(run: Played, control: Control = "stops", restarts: int = 2, effort: int | None = 1) -> Played:
-    run.restart(Limit(1.0, 1.0, restarts, effort, control=control), np.random.default_rng(0))
+    run.restart(SearchLimit(1.0, 1.0, restarts, effort, control=control), np.random.default_rng(0))
     return run
 
 
@@ -197,7 +197,7 @@ def a_problem() -> tuple[Problem, Plan]:
 @pytest.mark.parametrize("guided", [True, False])
 def test_the_best_plan_is_found_and_proved_with_or_without_one_to_begin_with(model: str, guided: bool) -> None:
     problem, plan = a_problem()
-    limit = Limit(60.0, 1.0, 2, effort=50_000, model_s=60.0)
+    limit = SearchLimit(60.0, 1.0, 2, effort=50_000, model_s=60.0)
     found = improve(problem, Answer(plan, "dive", False, 1.0), model, limit, 0, guided)
     assert (found.path, found.status, found.bound) == ("solver", "optimal", 40.0)
     assert found.plan is not None
@@ -212,14 +212,14 @@ def test_a_model_that_would_be_too_large_is_not_built(
 ) -> None:
     problem, plan = a_problem()
     monkeypatch.setattr(engine.pywrapcp, "Solver", lambda *_: pytest.fail("no solver is needed"))
-    found = improve(problem, Answer(plan, "x", False), "positions", Limit(1.0, 1.0, 1, model_s=0.0), 0, guided)
+    found = improve(problem, Answer(plan, "x", False), "positions", SearchLimit(1.0, 1.0, 1, model_s=0.0), 0, guided)
     assert (found.path, found.status) == (path, status)
     assert (found.plan is plan) is guided
 
 
 def test_a_limit_that_is_over_before_the_first_search_leaves_the_plan_unverified() -> None:
     problem, plan = a_problem()
-    limit = Limit(60.0, 1.0, 2, effort=1, model_s=60.0)
+    limit = SearchLimit(60.0, 1.0, 2, effort=1, model_s=60.0)
     found = improve(problem, Answer(plan, "dive", False, 1.0), "positions", limit, 0)
     assert found.plan is not None
     assert found.status in ("unverified", "feasible")
@@ -266,7 +266,7 @@ def test_a_plan_is_verified_by_the_solver_as_a_whole(start_s: tuple[int, ...], s
     _, plan = a_problem()
     plan.start_s[:] = start_s
     run = a_run(plan, [])
-    run._verify(run.budget(Limit(60.0, 1.0, 2, effort=50_000)), plan)
+    run._verify(run.budget(SearchLimit(60.0, 1.0, 2, effort=50_000)), plan)
     assert run.status == status
 
 

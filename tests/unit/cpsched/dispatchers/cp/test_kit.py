@@ -11,7 +11,7 @@ import pytest
 from cpsched.dispatchers.cp import kit, window
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher, without_overdue
-from cpsched.dispatchers.cp.limit import Limit
+from cpsched.dispatchers.cp.limit import SearchLimit
 from cpsched.dispatchers.cp.recipe import WORDS, Recipe
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.errors import InvalidValue
@@ -73,7 +73,7 @@ def test_the_limits_that_nobody_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked(monkeypatch)
     queue = [a_job(id, per_unit=4, walltime_s=id) for id in range(1, 151)]
     ConstraintDispatcher().decide(a_snapshot(a_cluster(), queue, [a_running(a_job(999, walltime_s=50), ((0, 1),))]))
-    assert asked.limits == [(Limit(16.0, 0.01, 2, None, 0.25, "stops"), 0)]
+    assert asked.limits == [(SearchLimit(16.0, 0.01, 2, None, 0.25, "stops"), 0)]
     assert len(asked.problems[0].facts.jobs) == 100
 
 
@@ -86,12 +86,14 @@ class Asked:
         self.problems: list[Problem] = []
         self.shown: list[bool] = []
         self.models: list[str] = []
-        self.limits: list[tuple[Limit, int]] = []
+        self.limits: list[tuple[SearchLimit, int]] = []
         """Each with the seed."""
         self.answers = answers
         monkeypatch.setattr(engine, "improve", self.improve)
 
-    def improve(self, problem: Problem, answer: Answer, model: str, limit: Limit, seed: int, shown: bool) -> Answer:
+    def improve(
+        self, problem: Problem, answer: Answer, model: str, limit: SearchLimit, seed: int, shown: bool
+    ) -> Answer:
         self.problems.append(problem)
         self.shown.append(shown)
         self.models.append(model)
@@ -266,7 +268,7 @@ def test_a_member_of_the_family_is_its_recipe_and_its_limits() -> None:
     recipe = Recipe("all", "doubles", "remaining", "wait", "urgency", "nodes", model_s=3.0)
     dispatcher = kit.member("x", "A sentence.", "a paper", recipe, restarts=7).build({"seed": "5"})
     assert (dispatcher._recipe, dispatcher._recipe.model) == (recipe, "nodes")
-    assert dispatcher._limit == Limit(16.0, 0.01, 7, None, 3.0, "doubles")
+    assert dispatcher._limit == SearchLimit(16.0, 0.01, 7, None, 3.0, "doubles")
     assert (dispatcher.certain, dispatcher.in_order) == (True, True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cpsched.dispatchers.cp.engine import Budget
-from cpsched.dispatchers.cp.limit import Limit
+from cpsched.dispatchers.cp.limit import SearchLimit
 from cpsched.errors import InvalidValue
 
 
@@ -23,7 +23,7 @@ class Clock:
 
 
 def test_the_last_search_ends_before_the_limit_by_what_taking_the_model_down_takes() -> None:
-    solver, limit = Clock(), Limit(10.0, 100.0, 2)
+    solver, limit = Clock(), SearchLimit(10.0, 100.0, 2)
     budget, whole = Budget(solver, limit, 0, 3000), Budget(solver, limit, 0, 0)
     solver.ms = 6999
     assert (budget(), whole()) == (False, False)
@@ -34,7 +34,7 @@ def test_the_last_search_ends_before_the_limit_by_what_taking_the_model_down_tak
 def test_a_search_gets_its_share_of_what_is_left() -> None:
     solver = Clock()
     solver.ms = 500
-    budget = Budget(solver, Limit(10.0, 1.0, 2), 1, 0)
+    budget = Budget(solver, SearchLimit(10.0, 1.0, 2), 1, 0)
     solver.ms = 2499
     assert not budget()
     solver.ms = 2500
@@ -42,7 +42,7 @@ def test_a_search_gets_its_share_of_what_is_left() -> None:
 
 
 def test_verifying_a_large_model_may_take_longer_than_the_first_search() -> None:
-    solver, limit = Clock(), Limit(10.0, 0.01, 2)
+    solver, limit = Clock(), SearchLimit(10.0, 0.01, 2)
     short, verifying = Budget(solver, limit, 0, 200), Budget(solver, limit, 0, 200, 200)
     solver.ms = 199
     assert (short(), verifying()) == (True, False)
@@ -51,11 +51,11 @@ def test_verifying_a_large_model_may_take_longer_than_the_first_search() -> None
 
 
 def test_a_limit_covers_a_model_that_can_be_built_and_taken_down_within_it() -> None:
-    limit = Limit(10.0, 1.0, 2, model_s=16.0)
+    limit = SearchLimit(10.0, 1.0, 2, model_s=16.0)
     assert limit.covers(5.0)
     assert not limit.covers(5.1)
-    assert Limit(10.0, 1.0, 2, effort=100, model_s=16.0).covers(16.0)
-    assert not Limit(100.0, 1.0, 2, model_s=16.0).covers(16.1)
+    assert SearchLimit(10.0, 1.0, 2, effort=100, model_s=16.0).covers(16.0)
+    assert not SearchLimit(100.0, 1.0, 2, model_s=16.0).covers(16.1)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,17 @@ def test_a_limit_covers_a_model_that_can_be_built_and_taken_down_within_it() -> 
 )
 def test_limits_that_make_no_sense_are_named(changes: dict[str, float], message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
-        Limit(**{"total_s": 1.0, "first_s": 1.0, "restarts": 1, **changes})  # type: ignore[arg-type]
+        SearchLimit(**{"total_s": 1.0, "first_s": 1.0, "restarts": 1, **changes})  # type: ignore[arg-type]
 
 
 def test_the_least_limits_are_limits() -> None:
-    least = Limit(0.001, 0.0001, 1, effort=1, model_s=0.0)
+    least = SearchLimit(0.001, 0.0001, 1, effort=1, model_s=0.0)
     assert (least.total, least.first, least.covers(0.0), least.covers(0.001)) == (1, 1, True, False)
-    assert (Limit(1.0, 1.0, 1).model_s, Limit(1.0, 1.0, 1).control, Limit(1.0, 1.0, 1).effort) == (0.1, "stops", None)
+    assert (SearchLimit(1.0, 1.0, 1).model_s, SearchLimit(1.0, 1.0, 1).control, SearchLimit(1.0, 1.0, 1).effort) == (
+        0.1,
+        "stops",
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,11 +99,11 @@ def test_the_least_limits_are_limits() -> None:
 def test_all_there_is_and_the_share_of_the_first_search(
     total_s: float, first_s: float, effort: int | None, total: int, first: int
 ) -> None:
-    limit = Limit(total_s, first_s, 1, effort)
+    limit = SearchLimit(total_s, first_s, 1, effort)
     assert (limit.total, limit.first) == (total, first)
 
 
 def test_a_model_is_not_built_in_a_limit_that_it_would_outlast() -> None:
-    assert Limit(2.0, 1.0, 1, model_s=1.0).covers(1.0)
-    assert not Limit(1.9, 1.0, 1, model_s=1.0).covers(1.0)
-    assert not Limit(9.0, 1.0, 1, model_s=1.0, effort=5).covers(1.1)
+    assert SearchLimit(2.0, 1.0, 1, model_s=1.0).covers(1.0)
+    assert not SearchLimit(1.9, 1.0, 1, model_s=1.0).covers(1.0)
+    assert not SearchLimit(9.0, 1.0, 1, model_s=1.0, effort=5).covers(1.1)

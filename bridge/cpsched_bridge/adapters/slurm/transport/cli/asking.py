@@ -21,8 +21,8 @@ _UNREACHED = re.compile(
 _REFUSED = re.compile(r"incompatible version|access/permission denied|protocol authentication|invalid .*option", re.I)
 
 
-class Asked(asking.Asked):
-    """See `shared.asking.Asked`; in the environment of Slurm's programs, and judged by what they complain of."""
+class AskedSlurm(asking.AskedPrograms):
+    """See `AskedPrograms`; in the environment of Slurm's programs, and judged by what they complain of."""
 
     def __init__(
         self, commands: Mapping[str, Sequence[str]], deadline_s: float, typed: Mapping[str, str] | None = None

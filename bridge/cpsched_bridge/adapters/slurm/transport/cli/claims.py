@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from cpsched_bridge.adapters.slurm.translation.claims import comment_in
 from cpsched_bridge.adapters.slurm.transport.cli import cluster
-from cpsched_bridge.adapters.slurm.transport.cli.asking import Asked
+from cpsched_bridge.adapters.slurm.transport.cli.asking import AskedSlurm
 from cpsched_bridge.adapters.slurm.transport.cli.commands import NODE
 from cpsched_bridge.adapters.slurm.transport.programs.claiming import Claiming
 from cpsched_bridge.errors import BackendUnavailable
@@ -30,4 +30,4 @@ def claiming(scontrol: Callable[[Sequence[str]], Sequence[str]], deadline_s: flo
 
 
 def _told(command: Sequence[str], deadline_s: float) -> str:
-    return Asked({"told": command}, deadline_s).texts()["told"]
+    return AskedSlurm({"told": command}, deadline_s).texts()["told"]

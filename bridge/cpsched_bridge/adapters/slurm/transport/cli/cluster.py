@@ -107,7 +107,7 @@ _NODE: dict[str, Callable[[Words], Any]] = {
 
 
 @dataclass(slots=True)
-class Nodes:
+class NodeRecords:
     """Makes records of nodes; one that is printed as in the answer before is the same object."""
 
     _known: dict[str, Record] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Nodes:
 
 def nodes(printed: str) -> list[Record]:
     """Records of `NODE_FIELDS`."""
-    return Nodes().read(printed)
+    return NodeRecords().read(printed)
 
 
 def _node(words: Words) -> Record:

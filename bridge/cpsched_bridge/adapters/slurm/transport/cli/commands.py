@@ -18,7 +18,7 @@ from cpsched_bridge.adapters.slurm.transport import Answer
 from cpsched_bridge.adapters.slurm.transport.programs import arrays
 from cpsched_bridge.adapters.slurm.transport.programs.dialogue import Dialogue
 from cpsched_bridge.adapters.slurm.transport.programs.orders import Orders
-from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, Refused, has_plugin
+from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand, has_plugin
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import complaint, unreachable
 from cpsched_bridge.errors import BackendError, BackendUnavailable, CommandRefused
 
@@ -60,14 +60,14 @@ class CliHands:
         """See `Hands.one`."""
         found = [job for job in self.look([number]) if job["id"] == number]
         if not found:
-            raise Refused("the controller does not know this job")
+            raise RefusedCommand("the controller does not know this job")
         return found[0]
 
     def start(self, job: Record, order: Record) -> None:
         """See `Hands.start`. The job is named as the order does: an array's task by its index."""
         names = [str(name) for name in order["nodes"]]
         if odd := [name for name in names if not NODE.fullmatch(name)]:
-            raise Refused(f"{odd[0]!r} is no name of a node")
+            raise RefusedCommand(f"{odd[0]!r} is no name of a node")
         label = ids.label(order["job"])
         settings = [f"ReqNodeList={','.join(names)}"]
         if "num_nodes" in order:

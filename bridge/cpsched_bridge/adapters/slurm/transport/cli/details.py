@@ -38,7 +38,7 @@ _SEGMENT = re.compile(r"^   SegmentSize=(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class UnreadJob:
     """A record of a job, as yet unread."""
 
     array_id: int | None
@@ -72,7 +72,7 @@ class Detail:
         return self.word("JobState", "Reason").replace("_", " ")
 
 
-def shown_in(printed: str) -> tuple[dict[int, Shown], set[int]]:
+def shown_in(printed: str) -> tuple[dict[int, UnreadJob], set[int]]:
     """The records of an answer by number, and the numbers that begin more than one, which have none.
 
     Raises `BackendUnavailable` where the answer does not end as a record does.
@@ -84,7 +84,7 @@ def shown_in(printed: str) -> tuple[dict[int, Shown], set[int]]:
         return {}, set()
     if before.strip() or not printed.endswith("\n\n"):
         raise BackendUnavailable(f"scontrol show job: its answer of {len(printed)} signs ends early")
-    found: dict[int, Shown] = {}
+    found: dict[int, UnreadJob] = {}
     twice: set[int] = set()
     for number, text in _numbered(pieces):
         head = _HEAD.match(text)
@@ -93,7 +93,7 @@ def shown_in(printed: str) -> tuple[dict[int, Shown], set[int]]:
             found.pop(number, None)
             continue
         array, tasks, throttle = head.groups()
-        found[number] = Shown(
+        found[number] = UnreadJob(
             int(array) if array else None, tasks or "", int(throttle) if throttle else None, text[head.end() :]
         )
     return found, twice
@@ -113,7 +113,7 @@ def _numbered(pieces: Sequence[str]) -> list[tuple[int, str]]:
     return [(number, _BEGINNING.join(texts)) for number, texts in found]
 
 
-def same(one: Shown, other: Shown, name: str) -> bool:
+def same(one: UnreadJob, other: UnreadJob, name: str) -> bool:
     """Whether two records of the job of this name tell the same, but for the times that pass by themselves."""
     if one is other or one == other:
         return True
@@ -135,7 +135,7 @@ def _without_times(body: str, name: str) -> tuple[str, str, str] | None:
     return body[:run], body[limit:looked], body[end:]
 
 
-def detail_of(shown: Shown, name: str) -> Detail | None:
+def detail_of(shown: UnreadJob, name: str) -> Detail | None:
     """The settings of a record of the job of this name, as squeue prints it; None where they cannot be told apart."""
     body = shown.body
     start = len(name)

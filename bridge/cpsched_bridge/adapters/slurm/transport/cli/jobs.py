@@ -15,7 +15,7 @@ from typing import Any
 from cpsched_bridge.adapters.slurm.records import JOB_FIELDS, Layout, Record
 from cpsched_bridge.adapters.slurm.translation import states
 from cpsched_bridge.adapters.slurm.transport.cli import wording
-from cpsched_bridge.adapters.slurm.transport.cli.details import Detail, Shown, detail_of, same
+from cpsched_bridge.adapters.slurm.transport.cli.details import Detail, UnreadJob, detail_of, same
 from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
 from cpsched_bridge.adapters.slurm.transport.programs.layouts import layouts_in
 
@@ -97,17 +97,17 @@ class Jobs:
 
     counts_one_more: bool = False
     """Whether slurmctld tells one node too many of a waiting job whose tasks have several CPUs each."""
-    _known: dict[int, tuple[Row, Shown | None, Record, Layout | None]] = field(default_factory=dict)
+    _known: dict[int, tuple[Row, UnreadJob | None, Record, Layout | None]] = field(default_factory=dict)
 
     def read(
-        self, rows: Mapping[int, Row], shown: Mapping[int, Shown], hidden: frozenset[int] | set[int] = frozenset()
+        self, rows: Mapping[int, Row], shown: Mapping[int, UnreadJob], hidden: frozenset[int] | set[int] = frozenset()
     ) -> tuple[list[Record], dict[int, Layout]]:
         """The records and layouts of one reading.
 
         `hidden` are the arrays (by number) whose common record squeue has shown together with others: what is told of
         that record's reason and tasks is scontrol's alone.
         """
-        known: dict[int, tuple[Row, Shown | None, Record, Layout | None]] = {}
+        known: dict[int, tuple[Row, UnreadJob | None, Record, Layout | None]] = {}
         layouts: dict[int, Layout] = {}
         records = []
         for number, row in rows.items():
@@ -128,7 +128,7 @@ class Jobs:
         return records, layouts
 
 
-def _same(before: Shown | None, now: Shown | None, row: Row) -> bool:
+def _same(before: UnreadJob | None, now: UnreadJob | None, row: Row) -> bool:
     if before is None or now is None:
         return before is now
     return same(before, now, row["Name"])
@@ -146,7 +146,7 @@ def _counted(record: Record) -> int | None:
     return least if waits and least is not None and nodes == least + 1 else nodes
 
 
-def record_of(row: Row, shown: Shown | None, merged: bool = False) -> tuple[Record, Layout | None]:
+def record_of(row: Row, shown: UnreadJob | None, merged: bool = False) -> tuple[Record, Layout | None]:
     """One job; `merged` says that squeue has shown it together with other tasks of its array."""
     record = _EMPTY.copy()
     unreadable: list[str] = []
@@ -209,7 +209,7 @@ def sharing(oversubscribe: str, exclusive: str | None) -> str:
     return "NO" if exclusive == "NODE" else str(exclusive)
 
 
-def _array(record: Record, row: Row, shown: Shown | None, merged: bool, unreadable: list[str]) -> None:
+def _array(record: Record, row: Row, shown: UnreadJob | None, merged: bool, unreadable: list[str]) -> None:
     """Which task of which array a record is, or which tasks wait in it."""
     array, is_task, task = row["JobArrayID"].partition("_")
     if not is_task:

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.translation import states
 from cpsched_bridge.adapters.slurm.transport.cli import cluster, details, sacct, squeue, wording
-from cpsched_bridge.adapters.slurm.transport.cli.asking import Asked
-from cpsched_bridge.adapters.slurm.transport.cli.details import Shown
+from cpsched_bridge.adapters.slurm.transport.cli.asking import AskedSlurm
+from cpsched_bridge.adapters.slurm.transport.cli.details import UnreadJob
 from cpsched_bridge.adapters.slurm.transport.cli.jobs import Jobs
 from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
 from cpsched_bridge.adapters.slurm.transport.cli.suspects import Suspects
@@ -55,7 +55,7 @@ class _Rows:
     """Jobs as squeue shows them, with those that it hides, and the records of scontrol that go with them."""
 
     rows: dict[int, Row] = field(default_factory=dict)
-    shown: dict[int, Shown] = field(default_factory=dict)
+    shown: dict[int, UnreadJob] = field(default_factory=dict)
     twice: set[int] = field(default_factory=set)
     hidden: set[int] = field(default_factory=set)
     """Numbers of jobs that squeue shows only when asked for them, if there are such jobs."""
@@ -76,7 +76,7 @@ class Reading:
     """Calls come from one thread.
 
     - `deadline_s` is for slurmctld, `history_deadline_s` for the accounting database.
-    - `programs` begins programs as `Asked` does.
+    - `programs` begins programs as `AskedSlurm` does.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Reading:
         deadline_s: float = 10.0,
         history_deadline_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
-        programs: Callable[..., Asked] = Asked,
+        programs: Callable[..., AskedSlurm] = AskedSlurm,
     ) -> None:
         self._programs = programs
         self._deadline_s, self._history_deadline_s = deadline_s, history_deadline_s
@@ -98,17 +98,17 @@ class Reading:
         self._suspects, self._looked_suspects = Suspects(self._apart, clock), Suspects(self._apart, clock)
         self._kept: dict[str, tuple[float, str]] = {}
         """Answers that are not asked for anew in each reading, and when they were."""
-        self._nodes = cluster.Nodes()
-        self._squeued: squeue.Rows | None = None
+        self._nodes = cluster.NodeRecords()
+        self._squeued: squeue.JobRecords | None = None
         self._before: dict[int, Row] = {}
-        self._shown: dict[int, Shown] = {}
+        self._shown: dict[int, UnreadJob] = {}
         self._twice: set[int] = set()
         """What scontrol has shown of the jobs of `_before`, and the numbers of which it showed several records."""
         self._all_shown_s: float | None = None
         self._details_period_s = DETAILS_S
-        self._unseen: dict[int, tuple[float, Shown, Row]] = {}
+        self._unseen: dict[int, tuple[float, UnreadJob, Row]] = {}
         """Rows of tasks that squeue hides, when they were asked for, and what scontrol showed of the task then."""
-        self._past: tuple[Asked, str, int] | None = None
+        self._past: tuple[AskedSlurm, str, int] | None = None
         self._past_wait_s = deadline_s
 
     # ---- what Transport asks for
@@ -247,7 +247,7 @@ class Reading:
 
     def _jobs_now(self, fields: Sequence[str], until_s: float) -> dict[int, Row]:
         """All jobs that squeue shows; one that it shows as before is the same object."""
-        self._squeued = self._squeued or squeue.Rows(fields)
+        self._squeued = self._squeued or squeue.JobRecords(fields)
         end = squeue.word()
         printed = self._ask({"jobs": squeue.command(fields, end)}, until_s)["jobs"]
         return squeue.by_number(self._squeued.read(printed, end))
@@ -280,11 +280,11 @@ class Reading:
         self._details_period_s = min(DETAILS_MOST_S, max(DETAILS_S, DETAILS_SHARE * took_s))
         return texts
 
-    def _begin_apart(self, numbers: Collection[int], until_s: float) -> Asked:
+    def _begin_apart(self, numbers: Collection[int], until_s: float) -> AskedSlurm:
         typed = {"apart": details.typed(numbers)}
         return self._programs({"apart": details.TYPED}, max(0.0, until_s - time.monotonic()), typed)
 
-    def _take_apart(self, apart: Asked, numbers: Collection[int]) -> bool:
+    def _take_apart(self, apart: AskedSlurm, numbers: Collection[int]) -> bool:
         """Take what scontrol shows of these jobs, of no others: one of them may write records of any job.
 
         False where it does not show each of them, as where one is gone by now.
@@ -313,11 +313,11 @@ class Reading:
             raise
         found: dict[int, Row] = {}
         for text in texts.values():  # an array may be in several parts
-            found |= squeue.by_number(squeue.Rows(fields).read(text, end))
+            found |= squeue.by_number(squeue.JobRecords(fields).read(text, end))
         return found
 
     def _with_details(
-        self, rows: dict[int, Row], shown: dict[int, Shown], twice: set[int], until_s: float, whole: bool = True
+        self, rows: dict[int, Row], shown: dict[int, UnreadJob], twice: set[int], until_s: float, whole: bool = True
     ) -> _Rows:
         """The rows together with scontrol's records, and with the rows of waiting tasks that squeue hides.
 
@@ -354,7 +354,7 @@ class Reading:
             shown |= self._looked_suspects.records(twice, rows)
         return _Rows(rows, shown, twice, hidden)
 
-    def _known_unseen(self, hidden: Collection[int], shown: Mapping[int, Shown]) -> dict[int, Row]:
+    def _known_unseen(self, hidden: Collection[int], shown: Mapping[int, UnreadJob]) -> dict[int, Row]:
         """Rows of hidden tasks that need not be asked for: scontrol shows the tasks as it did when they were."""
         found: dict[int, Row] = {}
         for number in hidden:

@@ -66,7 +66,7 @@ def command(fields: Sequence[str], end: str, numbers: Collection[int] = ()) -> l
     return ["squeue", "--local", "--all", "--states=all", "--noheader", "--noconvert", *named, "--Format", form]
 
 
-class Rows:
+class JobRecords:
     """Jobs of squeue's answers with these fields; a job that is printed as in the answer before is the same object."""
 
     def __init__(self, fields: Sequence[str]) -> None:

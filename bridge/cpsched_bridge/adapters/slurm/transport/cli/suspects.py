@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from cpsched_bridge.adapters.slurm.transport.cli.details import Shown, shown_in
+from cpsched_bridge.adapters.slurm.transport.cli.details import UnreadJob, shown_in
 from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
 from cpsched_bridge.errors import BackendError
 
@@ -26,9 +26,9 @@ class Suspects:
 
     ask: Callable[[list[int]], str | None]
     clock: Callable[[], float]
-    _known: dict[int, tuple[float, Row, Shown]] = field(default_factory=dict)
+    _known: dict[int, tuple[float, Row, UnreadJob]] = field(default_factory=dict)
 
-    def records(self, numbers: Collection[int], rows: Mapping[int, Row]) -> dict[int, Shown]:
+    def records(self, numbers: Collection[int], rows: Mapping[int, Row]) -> dict[int, UnreadJob]:
         """The records of those of these jobs that can be told apart."""
         now_s = self.clock()
         wanted = {number for number in numbers if number in rows}
@@ -51,7 +51,7 @@ class Suspects:
                 groups += [part for part in (left[:half], left[half:]) if part]
         return {number: known[2] for number, known in self._known.items()}
 
-    def _shown(self, group: list[int]) -> dict[int, Shown]:
+    def _shown(self, group: list[int]) -> dict[int, UnreadJob]:
         printed = self.ask(group)
         if printed is None:
             return {}

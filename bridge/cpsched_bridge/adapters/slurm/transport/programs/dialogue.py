@@ -18,7 +18,7 @@ import time
 from types import TracebackType
 
 from cpsched_bridge.adapters.slurm.transport.programs.environment import environment
-from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, Refused
+from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand
 from cpsched_bridge.children import kill_with_parent
 from cpsched_bridge.ports import NOT_SENT
 
@@ -55,11 +55,11 @@ class Dialogue:
     def tell(self, command: str) -> str:
         """What scontrol complains of the command; empty if of nothing.
 
-        Raises `Refused` for words that are not sent to any scontrol, and `CallFailed` where it gives no answer: then
-        the command may have been carried out, and no other one is sent.
+        Raises `RefusedCommand` for words that are not sent to any scontrol, and `CallFailed` where it gives no answer:
+        then the command may have been carried out, and no other one is sent.
         """
         if not COMMAND.fullmatch(command):
-            raise Refused(f"cannot be told to scontrol: {command!r}")
+            raise RefusedCommand(f"cannot be told to scontrol: {command!r}")
         if not self._over and time.monotonic() >= self._until_s:
             self._over = f"{self._program} has taken {self._within_s:g} s"
         if self._over:

@@ -12,7 +12,7 @@ from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import ids, states
 from cpsched_bridge.adapters.slurm.transport import Answer
 from cpsched_bridge.adapters.slurm.transport.programs import arrays, rules
-from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, Refused
+from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand
 from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR
 
 LOOKED_AT_TOGETHER = 20
@@ -23,7 +23,7 @@ Act = Callable[[Record, Record], None]
 
 
 class Hands(Protocol):
-    """What a transport can do. Raises `CallFailed` where the controller does not do it, `Refused` for an order."""
+    """What a transport can do. Raises `CallFailed` where the controller does not, `RefusedCommand` for an order."""
 
     alone_below: int
     """Batches of fewer orders are looked at job by job, longer ones `LOOKED_AT_TOGETHER` jobs at a time."""
@@ -40,7 +40,7 @@ class Hands(Protocol):
         ...
 
     def one(self, number: int) -> Record:
-        """A fresh record of one job; raises `CallFailed` or `Refused` where the controller does not know it."""
+        """A fresh record of one job; raises `CallFailed` or `RefusedCommand` where the controller does not know it."""
         ...
 
     def start(self, job: Record, order: Record) -> None:
@@ -90,7 +90,7 @@ class Orders:
         if rules.is_free(job):
             self._hands.hold(job)
         elif not order["clear"] and rules.by_administrator(job, self._guarded):
-            raise Refused(HELD_BY_ADMINISTRATOR)
+            raise RefusedCommand(HELD_BY_ADMINISTRATOR)
 
     def hand_back(self, orders: Sequence[Record]) -> list[Answer]:
         """Undo pins, then release: what stays pinned would be bound to nodes that no one keeps for it."""
@@ -126,7 +126,7 @@ class Orders:
         rules.settings(order["clear"])
         rules.pending(job)
         if rules.is_free(job):
-            raise Refused("is not held")
+            raise RefusedCommand("is not held")
 
     def _each(self, act: Act, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[Answer]:
         """What became of each order. In long batches the jobs are looked at anew every few commands."""
@@ -151,7 +151,7 @@ class Orders:
         try:
             job = looked.get(number) or self._hands.one(number)
             act(job, order)
-        except Refused as error:
+        except RefusedCommand as error:
             return "refused", str(error)
         except CallFailed as error:
             return "unknown" if error.lost else "refused", str(error)

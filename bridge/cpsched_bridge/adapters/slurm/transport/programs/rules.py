@@ -29,7 +29,7 @@ LOOKED_AT = (
 """The fields of a record that the rules ask for. Fields that could not be read may be named in "unreadable"."""
 
 
-class Refused(Exception):
+class RefusedCommand(Exception):
     """A command that cannot be carried out for this job."""
 
 
@@ -53,20 +53,20 @@ def has_plugin(job_submit_plugins: Collection[str] | None) -> bool:
 
 
 def settings(words: str) -> None:
-    """Raise `Refused` for settings of scontrol that are more than undo a pin."""
+    """Raise `RefusedCommand` for settings of scontrol that are more than undo a pin."""
     if not SETTINGS.fullmatch(words):
-        raise Refused(f"cannot be cleared by {words!r}")
+        raise RefusedCommand(f"cannot be cleared by {words!r}")
 
 
 def pending(job: Record) -> None:
-    """Raise `Refused` unless the job is pending."""
+    """Raise `RefusedCommand` unless the job is pending."""
     state = fact(job, "state")
     if state != states.PENDING:
-        raise Refused(f"is {state}")
+        raise RefusedCommand(f"is {state}")
 
 
 def ours(job: Record, guarded: bool) -> None:
-    """Raise `Refused` unless the job is pending and held by nobody else; `guarded`: the submit plugin marks holds."""
+    """Raise `RefusedCommand` unless it is pending, held by nobody else; `guarded`: the submit plugin marks holds."""
     pending(job)
     hold = states.hold_by(
         fact(job, "priority"),
@@ -77,14 +77,14 @@ def ours(job: Record, guarded: bool) -> None:
         guarded,
     )
     if hold is Hold.USER:
-        raise Refused("is held by its owner, or by an administrator")
+        raise RefusedCommand("is held by its owner, or by an administrator")
 
 
 def held(job: Record, guarded: bool) -> None:
-    """Raise `Refused` unless the job is `ours` and held."""
+    """Raise `RefusedCommand` unless the job is `ours` and held."""
     ours(job, guarded)
     if is_free(job):
-        raise Refused(f"is not held (priority {fact(job, 'priority')})")
+        raise RefusedCommand(f"is not held (priority {fact(job, 'priority')})")
 
 
 def is_free(job: Record) -> bool:
@@ -109,7 +109,7 @@ def by_administrator(job: Record, guarded: bool) -> bool:
 
 
 def fact(job: Record, name: str) -> Any:
-    """One value; raises `Refused` where it could not be read."""
+    """One value; raises `RefusedCommand` where it could not be read."""
     if name in (job.get("unreadable") or ()):
-        raise Refused(f"its {name} cannot be read")
+        raise RefusedCommand(f"its {name} cannot be read")
     return job[name]

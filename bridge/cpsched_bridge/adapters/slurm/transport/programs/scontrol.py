@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cpsched_bridge.adapters.slurm.transport.programs.dialogue import Dialogue
 from cpsched_bridge.adapters.slurm.transport.programs.environment import environment
-from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, Refused
+from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand
 
 SCONTROL_S = 20.0
 """How long one call to `scontrol` may take, for all of its commands together."""
@@ -25,7 +25,7 @@ def complaint(dialogue: Dialogue, command: str) -> str:
     """What scontrol complains of a command, or why it was not told, or did not answer; empty if nothing is wrong."""
     try:
         return dialogue.tell(command)
-    except (CallFailed, Refused) as error:
+    except (CallFailed, RefusedCommand) as error:
         return str(error)
 
 

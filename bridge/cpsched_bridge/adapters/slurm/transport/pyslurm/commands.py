@@ -13,7 +13,7 @@ from cpsched_bridge.adapters.slurm.transport import Answer
 from cpsched_bridge.adapters.slurm.transport.programs import rules
 from cpsched_bridge.adapters.slurm.transport.programs.claiming import Claiming
 from cpsched_bridge.adapters.slurm.transport.programs.orders import LOOKED_AT_TOGETHER, Orders
-from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, Refused, has_plugin
+from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand, has_plugin
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import scontrol, unreachable
 from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import looked_at, value_of
 
@@ -50,7 +50,7 @@ class PyslurmHands:
     def start(self, job: Record, order: Record) -> None:
         """See `Hands.start`: one change."""
         if complaint := self.complaints.get(order["job"]):
-            raise Refused(f"the number of its nodes is not taken: {complaint}")
+            raise RefusedCommand(f"the number of its nodes is not taken: {complaint}")
         changes: Record = {"required_nodes": order["nodes"], "priority": RELEASE}
         if order["tasks_per_node"]:
             changes["ntasks_per_node"] = order["tasks_per_node"]

@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.fit import units_by_node
 from cpsched_bridge.adapters.pbs.translation import chunks
-from cpsched_bridge.adapters.pbs.translation.chunks import Place, asked, chunks_of, place_of
+from cpsched_bridge.adapters.pbs.translation.chunks import ChunkPlacement, asked, chunks_of, place_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 
@@ -156,8 +156,8 @@ def test_a_group_has_only_those_vnodes_that_the_job_may_use():
 
 
 def test_a_place_has_an_arrangement_a_sharing_and_a_group():
-    assert place_of("scatter:excl:group=rack") == Place("scatter", "excl", "rack")
-    assert place_of("") == Place("free", "", "")
+    assert place_of("scatter:excl:group=rack") == ChunkPlacement("scatter", "excl", "rack")
+    assert place_of("") == ChunkPlacement("free", "", "")
     with pytest.raises(NotModelled, match="place=nearby"):
         place_of("nearby")
 

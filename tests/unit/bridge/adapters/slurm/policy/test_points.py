@@ -15,8 +15,8 @@ from cpsched_bridge.adapters.slurm.policy.answers import PartitionPolicy, SitePi
 from cpsched_bridge.adapters.slurm.policy.ranking import (
     Clearances,
     Ranking,
+    RankingInput,
     Ranks,
-    Surroundings,
     accrue_of,
     points_of,
     tres_of_record,
@@ -159,7 +159,7 @@ def ranked(
         for r in records
     ]
     ranks = Ranks.by(picture)
-    around = Surroundings(pending, {r["id"]: r for r in records}, machine, NOW_S, Clearances())
+    around = RankingInput(pending, {r["id"]: r for r in records}, machine, NOW_S, Clearances())
     ranks.rank(around, pending)
     return ranks
 
@@ -217,7 +217,7 @@ def test_a_time_limit_counts_in_minutes_rounded_up(walltime_s: int, minutes: int
     picture = dataclasses.replace(PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)}))
     pending = [PendingJob(a_job(1, walltime_s=walltime_s), Hold.PLUGIN)]
     ranks = Ranks.by(picture)
-    ranks.rank(Surroundings(pending, {1: a_record()}, MACHINE, NOW_S, Clearances()), pending)
+    ranks.rank(RankingInput(pending, {1: a_record()}, MACHINE, NOW_S, Clearances()), pending)
     assert [check.amount for check in ranks.standings[1].checks] == [2 * minutes]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
-from cpsched_bridge.adapters.slurm.translation.pins import Told, told_at_start, unpinned
+from cpsched_bridge.adapters.slurm.translation.pins import StartPins, told_at_start, unpinned
 from cpsched_bridge.adapters.slurm.translation.shares import (
     Parts,
     Shares,
@@ -242,37 +242,72 @@ def test_what_one_share_of_an_allocated_job_takes_rounded_up(
 @pytest.mark.parametrize(
     ("facts", "nodes", "most", "told"),
     [
-        ({"ntasks": 1, "max_nodes": 1}, 1, None, Told(0, 0, "")),
-        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, 4, None, Told(0, 0, "")),
-        ({"ntasks": 8, "num_nodes": 4, "max_nodes": 4}, 4, None, Told(2, 0, "TasksPerNode=0 NumTasks=8")),
-        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4, "ntasks_per_node": 2}, 2, None, Told(0, 0, "")),
-        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4}, 1, None, Told(4, 0, "TasksPerNode=0 NumTasks=4")),
-        ({"ntasks": 4, "num_nodes": 4, "max_nodes": None}, 4, None, Told(1, 0, "TasksPerNode=0 NumTasks=4")),
-        ({"ntasks": 6, "num_nodes": None, "max_nodes": 6}, 1, None, Told(6, 0, "TasksPerNode=0 NumTasks=6")),
-        ({"ntasks": 6, "num_nodes": None, "max_nodes": 6}, 2, 4, Told(3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6")),
-        ({"ntasks": 6, "num_nodes": 1, "max_nodes": 6}, 2, None, Told(3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6")),
-        ({"ntasks": 6, "num_nodes": 1, "max_nodes": 6}, 2, 0, Told(3, 0, "TasksPerNode=0 NumNodes=1-1 NumTasks=6")),
-        ({"ntasks": 6, "num_nodes": 2, "max_nodes": 6}, 3, 1, Told(2, 0, "TasksPerNode=0 NumNodes=2-2 NumTasks=6")),
-        ({"ntasks": 6, "num_nodes": 1, "max_nodes": 6}, 2, 9, Told(3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6")),
-        ({"ntasks": 6, "num_nodes": 1, "max_nodes": None}, 2, 4, Told(3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6")),
+        ({"ntasks": 1, "max_nodes": 1}, 1, None, StartPins(0, 0, "")),
+        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, 4, None, StartPins(0, 0, "")),
+        ({"ntasks": 8, "num_nodes": 4, "max_nodes": 4}, 4, None, StartPins(2, 0, "TasksPerNode=0 NumTasks=8")),
+        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4, "ntasks_per_node": 2}, 2, None, StartPins(0, 0, "")),
+        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4}, 1, None, StartPins(4, 0, "TasksPerNode=0 NumTasks=4")),
+        ({"ntasks": 4, "num_nodes": 4, "max_nodes": None}, 4, None, StartPins(1, 0, "TasksPerNode=0 NumTasks=4")),
+        ({"ntasks": 6, "num_nodes": None, "max_nodes": 6}, 1, None, StartPins(6, 0, "TasksPerNode=0 NumTasks=6")),
+        (
+            {"ntasks": 6, "num_nodes": None, "max_nodes": 6},
+            2,
+            4,
+            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6"),
+        ),
+        (
+            {"ntasks": 6, "num_nodes": 1, "max_nodes": 6},
+            2,
+            None,
+            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6"),
+        ),
+        (
+            {"ntasks": 6, "num_nodes": 1, "max_nodes": 6},
+            2,
+            0,
+            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-1 NumTasks=6"),
+        ),
+        (
+            {"ntasks": 6, "num_nodes": 2, "max_nodes": 6},
+            3,
+            1,
+            StartPins(2, 0, "TasksPerNode=0 NumNodes=2-2 NumTasks=6"),
+        ),
+        (
+            {"ntasks": 6, "num_nodes": 1, "max_nodes": 6},
+            2,
+            9,
+            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6"),
+        ),
+        (
+            {"ntasks": 6, "num_nodes": 1, "max_nodes": None},
+            2,
+            4,
+            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6"),
+        ),
         (
             {"ntasks": 6, "num_nodes": 2, "max_nodes": None},
             3,
             None,
-            Told(2, 0, "TasksPerNode=0 NumNodes=2-6 NumTasks=6"),
+            StartPins(2, 0, "TasksPerNode=0 NumNodes=2-6 NumTasks=6"),
         ),
-        ({"ntasks": 6, "num_nodes": 2, "max_nodes": 4}, 2, None, Told(3, 2, "TasksPerNode=0 NumNodes=2-4 NumTasks=6")),
+        (
+            {"ntasks": 6, "num_nodes": 2, "max_nodes": 4},
+            2,
+            None,
+            StartPins(3, 2, "TasksPerNode=0 NumNodes=2-4 NumTasks=6"),
+        ),
         (
             {"ntasks": 6, "num_nodes": 2, "max_nodes": 4, "ntasks_per_node": 3},
             2,
             None,
-            Told(0, 2, "NumNodes=2-4 NumTasks=6"),
+            StartPins(0, 2, "NumNodes=2-4 NumTasks=6"),
         ),
-        ({"ntasks": 6, "num_nodes": 2, "max_nodes": 2}, 2, None, Told(3, 0, "TasksPerNode=0 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 2, "max_nodes": 2}, 2, None, StartPins(3, 0, "TasksPerNode=0 NumTasks=6")),
     ],
 )
 def test_what_slurm_must_be_told_and_how_that_is_taken_back(
-    facts: dict[str, Any], nodes: int, most: int | None, told: Told
+    facts: dict[str, Any], nodes: int, most: int | None, told: StartPins
 ) -> None:
     found = told_at_start(asked(**facts), nodes, most)
     assert (found.tasks_per_node, found.node_count, found.restore) == (
@@ -304,7 +339,7 @@ def test_the_cpus_of_a_node_go_with_its_tasks_and_all_that_changes_is_given_back
 
 
 def test_who_is_told_no_tasks_of_a_node_is_told_no_cpus() -> None:
-    assert told_at_start(asked(ntasks=1, max_nodes=1), 1, None) == Told(0, 0, "")
+    assert told_at_start(asked(ntasks=1, max_nodes=1), 1, None) == StartPins(0, 0, "")
 
 
 TASK = (1, 100, 0)

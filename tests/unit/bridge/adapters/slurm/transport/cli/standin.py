@@ -171,7 +171,7 @@ class Programs:
     def __call__(
         self, commands: Mapping[str, Sequence[str]], deadline_s: float, typed: Mapping[str, str] | None = None
     ) -> Answers:
-        """As `Asked`."""
+        """As `AskedSlurm`."""
         found: dict[str, str] = {}
         error: BackendError | None = None
         for name, command in commands.items():
@@ -253,7 +253,7 @@ class Programs:
 
 @dataclass
 class Answers:
-    """As `Asked` has them."""
+    """As `AskedSlurm` has them."""
 
     found: dict[str, str]
     error: BackendError | None = None

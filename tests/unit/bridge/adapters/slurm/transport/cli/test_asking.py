@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_bridge.adapters.shared import asking
-from cpsched_bridge.adapters.slurm.transport.cli.asking import Asked, environment, judge
+from cpsched_bridge.adapters.slurm.transport.cli.asking import AskedSlurm, environment, judge
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 
 
@@ -20,19 +20,19 @@ def sh(script: str) -> Sequence[str]:
 
 
 def test_programs_run_side_by_side_and_their_bytes_are_told() -> None:
-    texts = Asked({"a": sh("printf 'x\\377y'"), "b": sh("sleep 0.01; echo b")}, 20.0).texts()
+    texts = AskedSlurm({"a": sh("printf 'x\\377y'"), "b": sh("sleep 0.01; echo b")}, 20.0).texts()
     assert texts == {"a": "x\\xffy", "b": "b\n"}
 
 
 def test_standard_input_is_closed_or_what_is_typed() -> None:
-    assert Asked({"a": sh("cat"), "b": sh("cat")}, 20.0, {"b": "show job 1\n"}).texts() == {
+    assert AskedSlurm({"a": sh("cat"), "b": sh("cat")}, 20.0, {"b": "show job 1\n"}).texts() == {
         "a": "",
         "b": "show job 1\n",
     }
 
 
 def test_long_answers_on_both_outputs_do_not_block() -> None:
-    texts = Asked(
+    texts = AskedSlurm(
         {"a": sh("head -c 3000000 /dev/zero | tr '\\0' e >&2; head -c 3000000 /dev/zero | tr '\\0' o")}, 60.0
     ).texts()
     assert len(texts["a"]) == 3_000_000
@@ -52,7 +52,7 @@ def test_long_answers_on_both_outputs_do_not_block() -> None:
 )  # fmt: skip
 def test_a_program_that_fails_has_no_answer(script: str, error: type[Exception]) -> None:
     with pytest.raises(error):
-        Asked({"good": sh("echo fine"), "bad": sh(script)}, 20.0).texts()
+        AskedSlurm({"good": sh("echo fine"), "bad": sh(script)}, 20.0).texts()
 
 
 def test_a_warning_does_not_spoil_an_answer() -> None:
@@ -61,7 +61,7 @@ def test_a_warning_does_not_spoil_an_answer() -> None:
 
 def test_what_is_late_is_killed(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
-    asked = Asked({"slow": sh(f"echo $$ > {mark}; exec sleep 600")}, 0.5)
+    asked = AskedSlurm({"slow": sh(f"echo $$ > {mark}; exec sleep 600")}, 0.5)
     with pytest.raises(BackendTimeout, match=r"no answer in 0\.5 s"):
         asked.texts()
     with pytest.raises(ProcessLookupError):
@@ -69,7 +69,7 @@ def test_what_is_late_is_killed(tmp_path: Path) -> None:
 
 
 def test_one_may_look_without_waiting() -> None:
-    asked = Asked({"slow": sh("sleep 600")}, 60.0)
+    asked = AskedSlurm({"slow": sh("sleep 600")}, 60.0)
     begun_s = time.monotonic()
     assert not asked.answered(0.0)
     assert time.monotonic() - begun_s < 30
@@ -79,12 +79,12 @@ def test_one_may_look_without_waiting() -> None:
 def test_too_long_an_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "MOST_BYTES", 1000)
     with pytest.raises(BackendUnavailable, match="more than 1000 bytes"):
-        Asked({"a": sh("yes")}, 20.0).texts()
+        AskedSlurm({"a": sh("yes")}, 20.0).texts()
 
 
 def test_a_program_that_is_not_there_is_told() -> None:
     with pytest.raises(CommandRefused, match="no-such-program: cannot be run"):
-        Asked({"b": ("no-such-program",)}, 5.0)
+        AskedSlurm({"b": ("no-such-program",)}, 5.0)
 
 
 def test_what_changes_the_way_slurm_prints_is_left_out() -> None:
@@ -100,5 +100,5 @@ def test_what_changes_the_way_slurm_prints_is_left_out() -> None:
 
 
 def test_programs_see_that_environment() -> None:
-    seen = Asked({"a": (sys.executable, "-c", "import os; print(os.environ['SLURM_TIME_FORMAT'])")}, 60.0).texts()
+    seen = AskedSlurm({"a": (sys.executable, "-c", "import os; print(os.environ['SLURM_TIME_FORMAT'])")}, 60.0).texts()
     assert seen == {"a": "%s\n"}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_bridge.adapters.slurm.transport.programs.dialogue import MOST_SAID, Dialogue
-from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, Refused
+from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import scontrol
 from tests.patience import ENOUGH_S
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import put_scontrol
@@ -60,7 +60,7 @@ def test_where_there_is_nothing_to_tell_nothing_is_run(programs: Path) -> None:
 def test_words_that_could_be_another_command_are_not_sent(programs: Path, command: str) -> None:
     said = put_scontrol(programs)
     with Dialogue(ENOUGH_S) as dialogue:
-        with pytest.raises(Refused, match="cannot be told"):
+        with pytest.raises(RefusedCommand, match="cannot be told"):
             dialogue.tell(command)
         assert dialogue.tell("hold 1") == ""
     assert said.read_text() == "hold 1\n"
