@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,15 @@ def test_jobs_get_account_qos_and_tier():
     assert [(item.job.account, item.job.qos, item.job.tier) for item in jobs] == [
         ("physics", "normal", 2), ("physics", "long", 0), ("laser", "normal", 0),
     ]  # fmt: skip
+
+
+def test_each_job_keeps_the_qos_that_it_names_whatever_its_user_named_before():
+    items = [trace_job(id, "ada", "1") for id in range(4)]
+    named = [
+        replace(i, job=replace(i.job, qos=qos)) for i, qos in zip(items, ["long", "", "normal", "long"], strict=True)
+    ]
+    _, jobs = policy(WHOLE).assigned(named)
+    assert [item.job.qos for item in jobs] == ["long", "normal", "normal", "long"]
 
 
 @pytest.mark.parametrize(
