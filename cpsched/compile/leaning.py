@@ -1,7 +1,7 @@
 """What this package takes from inside of Numba: names that no release promises to keep.
 
 If a release lacks one, `missing` names it and our file that needs it; CONTRIBUTING.md says what to do then.
-`cpsched.compile.linking` is used only with the releases in `doors.KNOWN_TO_WORK`. Without the names that the other
+`linking` and `lookups` are used only with the releases in `doors.KNOWN_TO_WORK`. Without the names that the other
 files need, nothing can be compiled.
 """
 
@@ -43,9 +43,14 @@ LEANS_ON: dict[str, tuple[str, ...]] = {
         "numba.core.codegen:JITCPUCodegen._add_module",
         "numba.core.codegen:JITCPUCodegen._library_class",
         "numba.core.compiler:Compiler.compile_extra",
+        "numba.core.targetconfig:TargetConfig.values",
+        "numba.core.types.functions:BaseFunction.get_call_type",
+    ),
+    "lookups.py": (
+        "numba.core.targetconfig:ConfigStack.top_or_none",
         "numba.core.targetconfig:TargetConfig._values",
         "numba.core.targetconfig:TargetConfig.options",
-        "numba.core.targetconfig:TargetConfig.values",
+        "numba.core.types.functions:BaseFunction.get_impl_key",
     ),
 }
 """By file of this package: module and name of each."""

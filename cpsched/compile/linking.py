@@ -4,8 +4,7 @@ Numba optimises every function that it meets, and makes machine code of it, befo
 that the function is a part of. Only the door is ever called from Python, so the first time is wasted. Here the
 functions below a door stay as the front end left them, and are optimised and turned into machine code with the door.
 
-And Numba looks up each overload by, among other things, all options of the compiler, which it gathers one by one:
-85,000 times for `plan_placed`. Here they are gathered at once.
+And Numba looks the same things up again and again; here once (`cpsched.compile.lookups`).
 
 This depends on a few inner names of Numba. So this module is imported only with the versions of Numba in
 `cpsched.compile.doors.KNOWN_TO_WORK`. With other versions doors are compiled in Numba's ordinary way, which takes
@@ -19,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 from llvmlite import binding
 from numba.core import codegen, compiler
 from numba.core.targetconfig import TargetConfig
+from numba.core.types.functions import BaseFunction
+
+from cpsched.compile import lookups
 
 
 class Linked(codegen.JITCodeLibrary):
@@ -99,25 +100,22 @@ class DoorCompiler(compiler.Compiler):
             return super().compile_extra(function)
 
 
+remembered = lookups.remembering(BaseFunction.get_call_type)
+
+
 @contextmanager
 def _below_a_door(maker: Any) -> Iterator[None]:
-    """All functions that are compiled meanwhile are a part of the door under way, and options are gathered at once."""
-    library, values = maker._library_class, TargetConfig.values
-    maker._library_class, options.values = Linked, gathered
+    """All functions that are compiled meanwhile are a part of the door under way, and things are looked up once."""
+    places = [
+        (maker, "_library_class", Linked),
+        (TargetConfig, "values", lookups.gathered),
+        (BaseFunction, "get_call_type", remembered),
+    ]
+    before = [getattr(owner, name) for owner, name, _ in places]
+    for owner, name, ours in places:
+        setattr(owner, name, ours)
     try:
         yield
     finally:
-        maker._library_class, options.values = library, values
-
-
-options: Any = TargetConfig
-
-
-def gathered(flags: TargetConfig) -> dict[str, Any]:
-    """What `TargetConfig.values` returns: the value of each option, by name."""
-    return _defaults(type(flags)) | flags._values
-
-
-@cache
-def _defaults(kind: type[TargetConfig]) -> dict[str, Any]:
-    return {name: option.default for name, option in kind.options.items()}
+        for (owner, name, _), theirs in zip(places, before, strict=True):
+            setattr(owner, name, theirs)

@@ -1,0 +1,80 @@
+"""What is remembered while doors compile is what Numba would have found again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from numba import types
+from numba.core.compiler import Flags
+from numba.core.targetconfig import ConfigStack
+
+from cpsched.compile.lookups import remembering
+
+PAIR = (types.int64, types.int64)
+
+
+class Searched:
+    """A function of Numba's: whatever is not text fits, under a signature and a code of its own each time."""
+
+    def __init__(self) -> None:
+        self._impl_keys: dict[Any, Any] = {}
+        self.searches = 0
+
+    def get_call_type(self, context: Any, arguments: Any, named: Any) -> Any:
+        self.searches += 1
+        if types.unicode_type in arguments:
+            raise TypeError("fits nowhere")
+        signature = types.float64(*arguments)
+        self._impl_keys[signature.args] = self.searches
+        return signature
+
+
+@pytest.fixture
+def searched() -> Searched:
+    return Searched()
+
+
+@pytest.fixture
+def call_type() -> Any:
+    return remembering(Searched.get_call_type)
+
+
+def test_the_same_call_is_looked_up_once_and_its_code_is_found_again(searched, call_type):
+    first = call_type(searched, "context", PAIR, {})
+    searched._impl_keys[PAIR] = "of another call"
+    assert call_type(searched, "context", list(PAIR), {}) is first
+    assert (searched.searches, searched._impl_keys) == (1, {PAIR: 1})
+
+
+@pytest.mark.parametrize(
+    ("context", "arguments", "named"),
+    [("other", PAIR, {}), ("context", (types.int64, types.float64), {}), ("context", PAIR, {"axis": types.int64})],
+)
+def test_another_call_is_looked_up_for_itself(searched, call_type, context, arguments, named):
+    call_type(searched, "context", PAIR, {})
+    call_type(searched, context, arguments, named)
+    assert searched.searches == 2
+
+
+def test_another_function_with_the_same_arguments_is_looked_up_for_itself(searched, call_type):
+    other = Searched()
+    call_type(searched, "context", PAIR, {})
+    call_type(other, "context", PAIR, {})
+    assert (searched.searches, other.searches) == (1, 1)
+
+
+def test_options_of_the_compiler_are_a_part_of_the_question(searched, call_type):
+    plain, strict = Flags(), Flags()
+    strict.error_model = "numpy"
+    for flags in (plain, strict, plain.copy(), strict):
+        with ConfigStack().enter(flags):
+            call_type(searched, "context", PAIR, {})
+    assert searched.searches == 2
+
+
+def test_what_fits_nowhere_is_tried_again(searched, call_type):
+    for _ in range(2):
+        with pytest.raises(TypeError, match="fits nowhere"):
+            call_type(searched, "context", (types.unicode_type,), {})
+    assert searched.searches == 2
