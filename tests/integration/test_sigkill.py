@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import time
+from dataclasses import replace
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched_bridge.adapters.mock.backend import MockBackend
@@ -14,16 +15,22 @@ from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.store.ledger import State
+from cpsched_sim.traces.job import TraceJob
 from tests.bridges import a_bridge
 
 KILLS = int(os.environ.get("CPSCHED_SIGKILLS", "20"))
 """More by `make chaos`."""
-JOBS = 900
+JOBS = 400
 STEP_S = 10
 """Time at the site passes by so much with each reading, up to the test's limit: each kill has its part of the day."""
-LAST_SUBMIT_S = 21_600
+LAST_SUBMIT_S = 3600
 READINGS = 40
-"""A bridge is killed behind one of so many of its first readings, however long they take on a busy machine."""
+"""A bridge is killed behind one of so many of its first readings, however long they take on a busy machine.
+
+Every other kill comes at the end of its part of the day, or nearly so: few jobs are left to the last bridge.
+"""
+LONGEST_RUN_S = 1800
+"""The last bridge runs until every job has ended, a cycle for each step."""
 FORK = multiprocessing.get_context("fork")
 """Forked, so that a new bridge is there within milliseconds; the site is not its child and outlives it."""
 
@@ -50,8 +57,15 @@ class AuditedBackend(MockBackend):
         return dict(self.site.starts), dict(self.site.repeated)
 
 
+def a_crowded_hour():
+    """Jobs that come in half of the time of a loaded morning: about a third of them wait."""
+    cluster, morning = loaded_morning(900, seed=5)
+    short = [item for item in morning if item.run_s <= LONGEST_RUN_S][:JOBS]
+    return cluster, [TraceJob(replace(item.job, submit_s=item.job.submit_s // 2), item.run_s) for item in short]
+
+
 def serve_site(socket, limit, readings):
-    cluster, jobs = loaded_morning(JOBS, seed=5)
+    cluster, jobs = a_crowded_hour()
     serve(AuditedBackend(MockCluster(cluster, jobs, launch_s=2 * STEP_S + 5), limit, readings), socket)
 
 
