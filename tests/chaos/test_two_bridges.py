@@ -25,7 +25,7 @@ CALM_S = 400
 IDLE_S = 60
 """A calm time is over so long after every job has run: twice what it takes to take a claim for abandoned."""
 GONE_S = 30.0
-HISTORIES = 12
+HISTORIES = 10
 CLOCKS_S = (0.0, 7e6)
 """What the steady clock of each host shows at the beginning."""
 
