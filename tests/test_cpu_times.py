@@ -21,7 +21,7 @@ def test_that_asks_a_server(): warm.Begun(warm.server("time"), ["-c", SPIN]).don
 """
 
 
-@pytest.mark.parametrize("processes", ["0", "2"])
+@pytest.mark.parametrize("processes", ["0", "1"])
 def test_work_counts_and_waiting_does_not(tmp_path, processes):
     (tmp_path / "test_busy.py").write_text(BUSY)
     command = ["-p", "tests.cpu_times", "-p", "no:cacheprovider", "-n", processes, "--rootdir", tmp_path, tmp_path]

@@ -70,7 +70,7 @@ print("nothing is held by the bridge any more" if state["ledger_works"] else "st
 sys.exit(0 if state["ledger_works"] else 1)
 """
 
-COMMON = """#!{python}
+COMMON = """#!{python} -IS
 import json, resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))  # the disk is not full here
 def load(said):
