@@ -30,6 +30,7 @@ _L, _K, _C = "cpsched.dispatchers.lookahead.", "cpsched.kernels.", "cpsched.disp
 _LARGE = f"{_L}objectives:OBJECTIVES[large-jobs]"
 _LOOK = "python -m tests.benchmarks.lookahead "
 _UNSEEN = "python -m tests.benchmarks.unseen "
+_TAILS = "python -m tests.benchmarks.narrow --of tests.benchmarks.tails:Tails "
 _ROUNDS = "python -m tests.benchmarks.cp_rounds rounds.jsonl.gz"
 _NODES = "python -m tests.benchmarks.lists nodes"
 _QUANTILE, _RUN_TIMES = "cpsched.predictors.quantile:", "cpsched.run_times:"
@@ -47,10 +48,18 @@ TUNED = (
           _LOOK + "ablation", "2026-11-22"),
     Tuned(f"{_L}objectives:OBJECTIVES[slowdown].e", -0.5, "short jobs against the others", _LOOK + "systems",
           "2026-11-21"),
+    Tuned(f"{_L}objectives:OBJECTIVES[default].e", -0.5, "short jobs against the others", _UNSEEN + "lookahead",
+          "2026-11-23"),
+    Tuned(f"{_L}objectives:OBJECTIVES[default].ageing_power", 4, "when ageing sets in: 8 with `aged_by` 0.55 has"
+          " better means, and AWF 0.3 points higher", _TAILS + "by=0.55,power=8,come=0.5", "2026-11-23"),
     Tuned(f"{_L}objectives:OBJECTIVES[default].area", 0.3, "AWF and P2SF against the mean wait: 0.2 raises both by"
           " half a point to a point", _UNSEEN + "lookahead", "2026-11-23"),
     Tuned(f"{_L}objectives:OBJECTIVES[default].aged_by", 0.3, "tails against means: less raises the mean wait, more"
           " the longest", _UNSEEN + "lookahead", "2026-11-23"),
+    Tuned(f"{_L}objectives:OBJECTIVES[waits].e", -0.5, "short jobs against the others",
+          _UNSEEN + "lookahead:objective=waits", "2026-11-24"),
+    Tuned(f"{_L}objectives:OBJECTIVES[waits].ageing_power", 4, "when ageing sets in: as in `default`", NOT_KEPT,
+          "2026-11-24"),
     Tuned(f"{_L}objectives:OBJECTIVES[waits].aged_by", 1.0, "the same, for those who want short waits",
           _UNSEEN + "lookahead:objective=waits", "2026-11-24"),
     Tuned(f"{_L}dispatcher:LEAST_AGED_S", 60.0, "ageing on a machine where nobody waits", NOT_KEPT, "2026-11-23"),
