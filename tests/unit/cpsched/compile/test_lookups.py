@@ -29,6 +29,11 @@ class Searched:
         self._impl_keys[signature.args] = self.searches
         return signature
 
+    @property
+    def codes(self) -> dict[Any, Any]:
+        """Where Numba finds the code of a call, by the types of its arguments."""
+        return self._impl_keys
+
 
 @pytest.fixture
 def searched() -> Searched:
@@ -42,9 +47,9 @@ def call_type() -> Any:
 
 def test_the_same_call_is_looked_up_once_and_its_code_is_found_again(searched, call_type):
     first = call_type(searched, "context", PAIR, {})
-    searched._impl_keys[PAIR] = "of another call"
+    searched.codes[PAIR] = "of another call"
     assert call_type(searched, "context", list(PAIR), {}) is first
-    assert (searched.searches, searched._impl_keys) == (1, {PAIR: 1})
+    assert (searched.searches, searched.codes) == (1, {PAIR: 1})
 
 
 @pytest.mark.parametrize(
