@@ -83,7 +83,7 @@ def began(made: Mapping[str, Any]) -> str:
 
 def whole_by(made: Mapping[str, Any]) -> str:
     """The CPU time of a whole trace by the share of its jobs that a replay came to; nothing where that was little."""
-    return f"about {made['cpu_s'] / made['share'] / 3600:.1f} h" if made["share"] >= LEAST_SHARE else ""
+    return _about(made["cpu_s"] / made["share"]) if made["share"] >= LEAST_SHARE else ""
 
 
 def whole_of(row: Mapping[str, str], found: Found, parts: Found) -> str:
@@ -93,7 +93,12 @@ def whole_of(row: Mapping[str, str], found: Found, parts: Found) -> str:
     if part is None:
         return ""
     seconds = part["cpu_s"] / part["rounds"] * found[trace, row["predictor"], "list-reg"]["rounds"]
-    return f"about {seconds / 3600:.1f} h"
+    return _about(seconds)
+
+
+def _about(seconds: float) -> str:
+    hours = seconds / 3600
+    return f"about {hours:.1f} h" if hours >= 0.1 else "minutes"
 
 
 def figure2() -> str:
