@@ -6,6 +6,7 @@ import os
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,14 @@ from tests.unit.deploy.deadman import SCRIPT, DeadMan, Job, Told
 @pytest.fixture
 def deadman(tmp_path: Path) -> DeadMan:
     return DeadMan(tmp_path)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for it, for as long as any machine takes."""
+    last_s = time.monotonic() + ENOUGH_S
+    while not holds():
+        assert time.monotonic() < last_s
+        time.sleep(0.02)
 
 
 def kept(told: Told) -> set[str]:
@@ -143,6 +152,20 @@ def test_the_loop_looks_again_and_ends_when_told_to(deadman: DeadMan) -> None:
     assert "handed back 1 held jobs" in process.stdout.readline()
     process.terminate()
     assert process.wait(ENOUGH_S) == 0
+
+
+def test_told_to_end_the_loop_ends_at_once_and_the_look_under_way_goes_on(deadman: DeadMan) -> None:
+    deadman.put(jobs=[Job("7")])
+    asked, answers = deadman.folder / "asked", deadman.folder / "answers"
+    deadman.command("squeue-in-time", (deadman.path / "squeue").read_text())
+    wait = f"touch {asked}\nuntil [ -e {answers} ]; do sleep 0.05; done"
+    deadman.command("squeue", f'#!/bin/sh\n{wait}\nexec squeue-in-time "$@"\n')
+    process = subprocess.Popen(["bash", str(SCRIPT), "--loop"], env=deadman.environment(), stdout=subprocess.DEVNULL)
+    until(asked.exists)
+    process.terminate()
+    assert process.wait(ENOUGH_S) == 0
+    answers.touch()
+    until(lambda: "scontrol release 7" in deadman.state.read_text())
 
 
 def test_other_words_show_how_it_is_used(deadman: DeadMan) -> None:
