@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from cpsched_bridge.settings import load
 from cpsched_bridge.store.ledger import KEPT
 from cpsched_bridge.store.places import opened_journal, opened_ledger
 from tests import warm
-from tests.patience import ENOUGH_S
+from tests.patience import ENOUGH_S, until
 
 CPSCHED = [sys.executable, "-m", "cpsched_bridge.program.cli"]
 SITE = "from cpsched_bridge.adapters.mock.__main__ import main; main()"
@@ -33,13 +32,6 @@ def cpsched(*arguments, check=True, anew=False):
         assert done.returncode == 0, done.stderr
         return done.stdout
     return done
-
-
-def wait_for(condition, seconds=ENOUGH_S):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -66,7 +58,7 @@ def written(tmp_path, **changes):
 def site(tmp_path, config):
     process = warm.Begun(warm.server(), ["-c", SITE, str(config)])
     try:
-        wait_for((tmp_path / "site.sock").exists)
+        until((tmp_path / "site.sock").exists)
         yield process
     finally:
         process.send_signal(signal.SIGKILL)
@@ -91,7 +83,7 @@ class Bridge:
     def wait_for_a_sign_of_life(self):
         """There are some before the first decision too."""
         last = self.beat()
-        wait_for(lambda: self.beat() > last)
+        until(lambda: self.beat() > last)
 
     def end(self, number):
         """Send a signal; the exit code."""
@@ -162,7 +154,7 @@ def held(config):
 
 
 def test_a_bridge_beside_a_site_can_be_watched_paused_resumed_and_stopped(new_bridge, config):
-    wait_for(lambda: kept(config))
+    until(lambda: kept(config))
     assert "configured mode: control" in cpsched("status", "--config", config)
     assert cpsched("unsupported", "--config", config) == "every pending job is supported\n"
     second = cpsched("bridge", "--config", config, check=False, anew=True)
@@ -170,10 +162,10 @@ def test_a_bridge_beside_a_site_can_be_watched_paused_resumed_and_stopped(new_br
     refused = cpsched("release-all", "--config", config, check=False)
     assert (refused.returncode, "cpsched pause" in refused.stderr) == (1, True)
     cpsched("pause", "--config", config, "--reason", "maintenance")
-    wait_for(lambda: kept(config) is False and held(config) == 0)  # jobs go on arriving held, each until the next cycle
+    until(lambda: kept(config) is False and held(config) == 0)  # jobs go on arriving held, each until the next cycle
     assert "paused: maintenance" in cpsched("status", "--config", config)
     assert cpsched("resume", "--config", config) == "resumed from the next cycle on\n"
-    wait_for(lambda: kept(config))
+    until(lambda: kept(config))
     url = re.search(r"http://[\d.:]+/metrics", Path(new_bridge.log.name).read_text())[0]
     assert "cpsched_cycles_total" in subprocess.run(["curl", "-s", url], capture_output=True, text=True).stdout
     assert new_bridge.end(signal.SIGTERM) == 0
@@ -183,7 +175,7 @@ def test_a_bridge_beside_a_site_can_be_watched_paused_resumed_and_stopped(new_br
 
 
 def test_release_all_works_with_the_bridge_dead(bridge, config, tmp_path):
-    wait_for(lambda: kept(config))
+    until(lambda: kept(config))
     assert bridge.end(signal.SIGKILL) == -signal.SIGKILL
     assert held(config) > 0
     assert "nothing to do" in cpsched("release-all", "--config", config, "--if-stale", 1e6)
@@ -196,7 +188,7 @@ def test_release_all_works_with_the_bridge_dead(bridge, config, tmp_path):
 
 
 def test_why_tells_what_a_job_waits_for(bridge, config):
-    wait_for(lambda: in_rounds(config, lambda line: line.running > 0))
+    until(lambda: in_rounds(config, lambda line: line.running > 0))
     assert bridge.end(signal.SIGINT) == 0
     last = rounds(config)[-1][0]
     shown = cpsched("journal", "show", last, "--config", config)
@@ -210,7 +202,7 @@ def test_why_tells_what_a_job_waits_for(bridge, config):
 def test_shadow_mode_leaves_the_site_alone(tmp_path, site):
     config = written(tmp_path, mode="shadow")
     with alive(Bridge, config, tmp_path / "state") as bridge:
-        wait_for(lambda: in_rounds(config, bool))
+        until(lambda: in_rounds(config, bool))
         assert bridge.end(signal.SIGTERM) == 0
     assert held(config) == 0
     assert all("shadow" in row and "0" in row for row in rounds(config)), "nothing runs where all jobs are held"

@@ -6,26 +6,17 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.patience import ENOUGH_S
+from tests.patience import ENOUGH_S, until
 from tests.unit.deploy.deadman import SCRIPT, DeadMan, Job, Told
 
 
 @pytest.fixture
 def deadman(tmp_path: Path) -> DeadMan:
     return DeadMan(tmp_path)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for it, for as long as any machine takes."""
-    last_s = time.monotonic() + ENOUGH_S
-    while not holds():
-        assert time.monotonic() < last_s
-        time.sleep(0.02)
 
 
 def kept(told: Told) -> set[str]:

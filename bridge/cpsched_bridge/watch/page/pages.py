@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from cpsched.errors import some_of
-from cpsched.outlook import StartWindow as Size
+from cpsched.outlook import StartWindow
 from cpsched_bridge.ports import NOWHERE
 from cpsched_bridge.watch.outlook import Expected
 from cpsched_bridge.watch.page import asking, gantt, listing, templates
@@ -141,7 +141,7 @@ def when(
     sight: Sight,
     asked: Mapping[str, str],
     found: Sequence[Expected] | None,
-    could: Sequence[Size] | None,
+    could: Sequence[StartWindow] | None,
     wrong: str,
     now_s: int,
     partitions: Sequence[str],

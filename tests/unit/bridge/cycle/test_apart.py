@@ -23,7 +23,7 @@ from cpsched_bridge.errors import DecisionTimeout, DispatcherFailed
 from tests import bad_dispatchers
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.forked import forks
-from tests.patience import ENOUGH_S
+from tests.patience import ENOUGH_S, until
 
 GATED = "tests.bad_dispatchers:Gated"
 
@@ -94,11 +94,6 @@ def gate(tmp_path, monkeypatch):
     """The file that a dispatcher waits for before it begins."""
     monkeypatch.setenv("CPSCHED_TEST_GATE", str(tmp_path / "gate"))
     return tmp_path / "gate"
-
-
-def until(condition):
-    while not condition():
-        time.sleep(0.02)
 
 
 def test_a_child_that_begins_is_told_of_without_waiting_for_it(apart_anew, gate):
