@@ -42,7 +42,7 @@ def tune(
         ),
     ] = None,
     present: Annotated[
-        str, typer.Option(metavar="POLICY", help="What is in force now: dispatcher [/ predictor] [NAME=VALUE ...].")
+        str, typer.Option(metavar="POLICY", help="The policy in use: dispatcher / predictor NAME=VALUE ...")
     ] = "lookahead",
     weeks: Annotated[float, typer.Option(min=0, help="How much of the trace's end is looked at.")] = 8.0,
     window_days: Annotated[float, typer.Option(min=0, help="How long a window is that is replayed by itself.")] = 3.5,
