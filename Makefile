@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # Test processes: on two cores twice as many, because tests wait for a third of their time for children and clocks.
 PROCESSES ?= 4
 
-.PHONY: help demo test check fuzz damages bounds chaos soak mutants mutants-by-hand mutants-examples kernels lint coverage bundle release-check test-pbs bench studies docs docs-serve docs-pages picture clean
+.PHONY: help demo test check corpus corpus-check fuzz damages bounds chaos soak mutants mutants-by-hand mutants-examples kernels lint coverage bundle release-check test-pbs bench studies docs docs-serve docs-pages picture clean
 .DEFAULT_GOAL := test
 
 # Images set it; without bytecode each of the thousand processes that tests start compiles the packages anew.
@@ -27,6 +27,12 @@ test: lint kernels $(if $(filter 1,$(COVERAGE)),coverage) ## everything that CI 
 
 check: $(VENV)/.installed       ## after a change: linters and tests of the files that differ from the last commit, or of FILES="one other"
 	$(BIN)/python -m tests.check $(FILES)
+
+corpus: kernels                 ## record what must not change: facts, and those journals that this code decides otherwise
+	$(BIN)/python -m tests.corpus record
+
+corpus-check: kernels           ## compare with the recorded corpus; AREAS="commands json" for a part of it
+	$(BIN)/python -m tests.corpus check $(AREAS)
 
 fuzz: $(VENV)/.installed        ## mutated files through the command line, others each time; CASES=N for each kind of file
 	CPSCHED_FUZZ_CASES=$(or $(CASES),20000) $(BIN)/python -m pytest -n 2 tests/fuzz

@@ -1,0 +1,107 @@
+"""The program `cpsched` as a user calls it, in this process, and its answers as facts."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.metadata import entry_points
+from typing import Any
+from unittest.mock import patch
+
+Facts = dict[str, str]
+"""Path -> value, one line each."""
+
+MEASURED = re.compile(r"(^|/)(cpu_\w+|memory_mb|[a-z]\w*_ms|version|at_unix_s|date)(/|$)")
+"""Paths whose values are measured, or name a version: only their kind is compared."""
+PROSE = re.compile(r"(^|/)(summary|sentence|description|note|help|title|formula|heading)$")
+"""Paths whose values are sentences of the documentation."""
+MOST_ITEMS = 3
+"""Items of a list without names that are facts of their own; of the others there is a hash."""
+DIGITS = 12
+"""Significant digits of a number: libraries of mathematics differ in the last ones."""
+_AGO = re.compile(r"(\d+ days?, )?\d+:\d\d:\d\d(?= ago)")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def main_of_program() -> Any:
+    """The function behind the command `cpsched`."""
+    (found,) = entry_points(group="console_scripts", name="cpsched")
+    return found.load()
+
+
+def call(*argv: str, **environment: str) -> Answer:
+    """Run `cpsched` with these arguments. An error that the program does not handle ends with 70."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    plain = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "TZ": "UTC", **environment}
+    with (
+        patch.dict(os.environ, plain),
+        patch.object(sys, "argv", ["cpsched", *argv]),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            main_of_program()()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        except Exception as error:
+            code = 70
+            print(f"{type(error).__name__}: {error}", file=err)
+    return Answer(code, out.getvalue(), err.getvalue())
+
+
+def json_facts(path: str, answer: Answer) -> Facts:
+    """The exit code and every leaf of what a command printed as JSON."""
+    facts = {f"{path}/exit": str(answer.code)}
+    if answer.code and not answer.out:
+        return facts
+    return facts | dict(leaves(path, json.loads(answer.out)))
+
+
+def leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Every leaf of a JSON value by its path; items of lists by their name, or by their number."""
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield from leaves(f"{path}/{key}", each)
+    elif isinstance(value, list) and value:
+        names = [each.get("name") if isinstance(each, dict) else None for each in value]
+        unique = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+        shown = value if unique else value[:MOST_ITEMS]
+        for at, each in enumerate(shown):
+            yield from leaves(f"{path}/{names[at] if unique else at}", each)
+        if more := value[len(shown) :]:
+            rest = [line for each in more for line in leaves(path, each)]
+            yield f"{path}/more", f"{len(more)} items, {sha256(repr(rest).encode()).hexdigest()[:16]}"
+    else:
+        yield path, leaf(path, value)
+
+
+def leaf(path: str, value: Any) -> str:
+    """A value in one line; of what is measured or prose, its kind."""
+    if MEASURED.search(path) or (PROSE.search(path) and value):
+        return f"<{'number' if isinstance(value, int | float) else type(value).__name__}>"
+    if isinstance(value, float):
+        return f"{value:.{DIGITS}g}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def text_facts(path: str, text: str, *folders: str) -> Facts:
+    """The lines of a text, without names of folders and without what depends on the present time."""
+    for folder in folders:
+        text = text.replace(folder, "DIR")
+    lines = [line.rstrip() for line in _AGO.sub("AGO", text).splitlines()]
+    return {f"{path}/{at:03}": line for at, line in enumerate(lines) if line}
