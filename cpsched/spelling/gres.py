@@ -1,0 +1,100 @@
+"""Generic resources as Slurm spells them: of a node `gpu:a100:2(S:0-1)`, of a job `gres/gpu:a100=2` or `gres:gpu:2`.
+
+Slurm has no rule for names and types: only commas, colons, equal signs and the bracket at the end mean something
+(`slurm_get_next_tres`, `_get_gres_cnt` and `_build_node_gres_str` of its source, the same from 22.05 to 26.05). What
+follows the last sign is a count if it begins with a digit and has nothing behind the digits but a unit, else a type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+NO_CONSUME = "no_consume"
+"""What Slurm prints, in place of a type or behind it, of a resource that any number of jobs share."""
+MOST_COUNT = (1 << 64) - 1
+
+_NUMBER = re.compile(r"(\d+)([a-z]*)", re.ASCII)
+_PREFIX = re.compile(r"gres[/:](?=.)")
+_UNITS: dict[str, int] = {"": 1} | {
+    unit + end: base**power
+    for power, unit in enumerate("kmgtp", start=1)
+    for end, base in (("", 1024), ("ib", 1024), ("b", 1000))
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gres:
+    """One generic resource, of a node or asked for; `type` is empty where there is none."""
+
+    name: str
+    type: str = ""
+    count: int = 1
+    is_consumable: bool = True
+    """Whether a job takes its count away from others."""
+
+    @property
+    def key(self) -> str:
+        """Name and type, as in `gpu:a100`."""
+        return f"{self.name}:{self.type}" if self.type else self.name
+
+
+def gres_of(text: str) -> tuple[Gres, ...]:
+    """The generic resources of a list, in its order; raises ValueError for what Slurm does not take either.
+
+    >>> [(each.key, each.count) for each in gres_of("gpu:2080ti:8(S:0,2),gpu:1g.10gb+me:7,shard:1K")]
+    [('gpu:2080ti', 8), ('gpu:1g.10gb+me', 7), ('shard', 1024)]
+    >>> [(each.key, each.is_consumable) for each in gres_of("scratch:fast:no_consume:1,gres/gpu")]
+    [('scratch:fast', False), ('gpu', True)]
+    """
+    if text in ("", "(null)", "N/A"):
+        return ()
+    return tuple(_gres(item) for item in _items(text))
+
+
+def number_of(word: str) -> int | None:
+    """A count as Slurm reads it, `1K` or `5GB`; None where the word is no number.
+
+    >>> number_of("2K"), number_of("2kb"), number_of("2080ti")
+    (2048, 2000, None)
+    """
+    found = _NUMBER.fullmatch(word.lower())
+    if found is None or found[2] not in _UNITS or len(found[1]) > len(str(MOST_COUNT)):
+        return None
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _items(text: str) -> Iterator[str]:
+    """The items of a list, cut at commas outside of brackets; empty ones are left out, as Slurm does."""
+    depth = start = 0
+    for at, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        if depth not in (0, 1):
+            break
+        if sign == "," and not depth:
+            if start < at:
+                yield text[start:at]
+            start = at + 1
+    if depth:
+        raise ValueError(f"generic resources {text[:60]!r}: brackets do not match")
+    if start < len(text):
+        yield text[start:]
+
+
+def _gres(item: str) -> Gres:
+    body = item[: item.rindex("(")] if item.endswith(")") else item
+    body = _PREFIX.sub("", body, count=1) if _PREFIX.match(body) else body
+    sign = "=" if "=" in body else ":"
+    head, sep, last = body.rpartition(sign)
+    count = number_of(last) if sep else None
+    if count is None:
+        if sep and (not last or sign == "="):
+            raise ValueError(f"generic resource {item[:40]!r}: {last[:20]!r} is no count")
+        head, count = body, 1
+    name, _, kind = head.partition(":")
+    if not name or count > MOST_COUNT:
+        raise ValueError(f"generic resource {item[:40]!r}: must be NAME[:TYPE][:COUNT]")
+    kinds = [each for each in kind.split(":") if each not in ("", "(null)")]
+    types = [each for each in kinds if each.lower() != NO_CONSUME]
+    return Gres(name, ":".join(types), count, len(types) == len(kinds))

@@ -1,0 +1,46 @@
+"""Generic resources in Slurm's spelling; the names that Slurm lets a site choose, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from cpsched.spelling.gres import Gres, gres_of, number_of
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gpu:2080ti:8(S:0-1)", [Gres("gpu", "2080ti", 8)]),
+        ("gpu:h100:2(S:0),gpu:1g.10gb+me:7(S:1,3)", [Gres("gpu", "h100", 2), Gres("gpu", "1g.10gb+me", 7)]),
+        ("gpu:2080ti", [Gres("gpu", "2080ti")]),
+        ("gpu:1g", [Gres("gpu", "", 1024**3)]),
+        ("shard:1K,mps:2kb,tape", [Gres("shard", "", 1024), Gres("mps", "", 2000), Gres("tape")]),
+        ("scratch:fast:no_consume:1", [Gres("scratch", "fast", 1, False)]),
+        ("profiler:No_Consume:4K,x:no_consume", [Gres("profiler", "", 4096, False), Gres("x", "", 1, False)]),
+        ("gres:gpu:a100:2,gres/gpu:1g.10gb=1,gres/gpu", [Gres("gpu", "a100", 2), Gres("gpu", "1g.10gb"), Gres("gpu")]),
+        ("gpu:(null):0(IDX:N/A)", [Gres("gpu", "", 0)]),
+        (",,gpu:2,", [Gres("gpu", "", 2)]),
+        ("5:é@x_y-z/w:3", [Gres("5", "é@x_y-z/w", 3)]),
+        ("(null)", []),
+        ("N/A", []),
+        ("", []),
+    ],
+)  # fmt: skip
+def test_lists_as_slurm_reads_them(text: str, expected: list[Gres]) -> None:
+    assert list(gres_of(text)) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["gpu:", ":2", "gres/gpu=x", "gpu:2(S:0", "gpu:2)", "gpu:a100:2(S:0),(S:1)", "gpu:16384P"]
+)
+def test_what_slurm_refuses_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="generic resource"):
+        gres_of(text)
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("0", 0), ("7", 7), ("1KiB", 1024), ("1GB", 10**9), ("1x", None), ("", None), ("٣", None), ("9" * 5000, None)],
+)
+def test_counts(word: str, expected: int | None) -> None:
+    assert number_of(word) == expected
