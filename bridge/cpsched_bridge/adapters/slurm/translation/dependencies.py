@@ -4,8 +4,8 @@ Slurm looks at the dependencies of held jobs once a minute, and clears those tha
 would wait that long. So the bridge looks itself, by the rules of Slurm's `test_job_dependency` (slurmctld's
 job_scheduler.c). The verdict stays Slurm's: a released job does not start before Slurm has tested its dependencies.
 
-The library gives dependencies by kind, as lists of jobs with their state: {"afterok": ["14_7(unfulfilled)"], ...}. It
-loses a `singleton` that is not met yet: where no other kind is named, it must be that one.
+A record gives dependencies by kind, as lists of jobs with their state: {"afterok": ["14_7(unfulfilled)"], ...}, and
+whether `singleton` is among them; None where the library has lost that. Where no kind is named, it must be that one.
 """
 
 from __future__ import annotations
@@ -73,9 +73,10 @@ class Others:
         if not isinstance(wanted, dict):
             return False
         tests = [self._known(kind, on, record) for kind in wanted for on in _each(wanted[kind])]
-        if not tests:
-            return self._is_single(record)
-        return any(tests) if wanted.get("satisfy") == "any" else all(tests)
+        any_will_do, single = wanted.get("satisfy") == "any", wanted.get("singleton")
+        if single or not tests or (single is None and not any_will_do):  # a lost one may be there: Slurm looks, too
+            tests.append(self._is_single(record))
+        return any(tests) if any_will_do else all(tests)
 
     def _known(self, kind: str, on: object, record: Record) -> bool:
         """`_is`, found out once for all jobs of a reading where the job itself does not matter."""

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cpsched.spelling.gres import NO_CONSUME
+
 Amounts = dict[str, int]
 """Generic resources by name: {"gpu": 2, "gpu:a100": 2}. A typed one counts under its general name too."""
+_SHARED = f":{NO_CONSUME}"
 
 
 def gres_amounts(items: Mapping[str, int]) -> Amounts:
-    """Counts by name and by name:type, from "gres/gpu:a100", "gpu:a100" or "gres:gpu" keys."""
+    """Counts by name and by name:type, from "gres/gpu:a100", "gpu:a100" or "gres:gpu" keys.
+
+    What is not used up is left out: see `shared_amounts`.
+    """
     found: Amounts = {}
     for key, count in items.items():
         name = key.removeprefix("gres/").removeprefix("gres:")
-        found[name] = found.get(name, 0) + int(count)
+        if not name.endswith(_SHARED):
+            found[name] = found.get(name, 0) + int(count)
     for name in [name for name in found if ":" in name]:
         general = name.split(":")[0]
         typed = sum(count for other, count in found.items() if other.startswith(f"{general}:"))
         found[general] = max(found.get(general, 0), typed)
     return found
+
+
+def shared_amounts(items: Mapping[str, int]) -> Amounts:
+    """The same of what any number of jobs may have at a time (`no_consume`)."""
+    return gres_amounts({key.removesuffix(_SHARED): count for key, count in items.items() if key.endswith(_SHARED)})
 
 
 def tres_gres(tres: Mapping[str, int] | None) -> Amounts:

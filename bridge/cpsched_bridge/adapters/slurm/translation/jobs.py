@@ -25,7 +25,7 @@ from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
 from cpsched_bridge.adapters.slurm.translation.pins import StartPins, told_at_start, told_of_tasks
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation
-from cpsched_bridge.adapters.slurm.translation.shares import Shares, parts_asked, share_allocated
+from cpsched_bridge.adapters.slurm.translation.shares import Shares, parts_asked, share_allocated, shared_asked
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
 from cpsched_bridge.adapters.slurm.translation.unmodelled import TooLarge, refuse_unmodelled
 
@@ -129,7 +129,7 @@ def walltime(record: Record, partition: Partition) -> int:
 
 
 def nodes_allowed(record: Record, machine: Machine, partition: Partition, conflicts: tuple[Reservation, ...]) -> int:
-    """The row of the nodes that a job may use: partition, features, excluded nodes, reservations in its way."""
+    """The row of the nodes that a job may use: partition, features, what jobs share, excluded nodes, reservations."""
     mask = partition.members
     named = [partition.name]
     for constraint in record["constraints"] or ():
@@ -141,6 +141,9 @@ def nodes_allowed(record: Record, machine: Machine, partition: Partition, confli
     if record["excluded_nodes"]:
         mask = mask & ~machine.members(hostlist.expand(record["excluded_nodes"]))
         named.append("excluded nodes")
+    if shared := shared_asked(record, machine):
+        mask = mask & machine.with_shared(shared)
+        named += shared
     for reservation in conflicts:
         mask = mask & ~reservation.members
         named.append(f"not {reservation.name}")

@@ -10,8 +10,9 @@ import numpy as np
 from cpsched.model import BoolArray, IntArray
 from cpsched.model.bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.shared.machine import FIRST_OTHER, Nodes
+from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.records import Record
-from cpsched_bridge.adapters.slurm.translation.gres import gres_amounts
+from cpsched_bridge.adapters.slurm.translation.gres import Amounts, gres_amounts, shared_amounts
 
 
 @dataclass(slots=True)
@@ -26,6 +27,8 @@ class Machine(Nodes):
     features: dict[str, BoolArray]
     counts_memory: bool
     """Whether Slurm allocates memory at all (CR_*_Memory)."""
+    shared: dict[str, IntArray]
+    """Generic resources that no job uses up (`no_consume`): how many a node has, int64[N], by name."""
 
     @classmethod
     def of(cls, nodes: Sequence[Record], counts_memory: bool = True, previous: Machine | None = None) -> Machine:
@@ -44,14 +47,29 @@ class Machine(Nodes):
             threads=max((node["threads_per_core"] or 1 for node in nodes), default=1),
             features=_features(nodes),
             counts_memory=counts_memory,
+            shared=_shared(nodes),
         )
 
     def vector(self, cpus: int, memory_mib: int, gres: Mapping[str, int]) -> tuple[int, ...] | None:
-        """Amounts in the order of `resources`; None where a generic resource is unknown here."""
-        if any(name not in self.resources for name in gres):
+        """Amounts in the order of `resources`, without `shared` ones; None where a generic resource is unknown here."""
+        if any(name not in self.resources and name not in self.shared for name in gres):
             return None
         memory_mib = memory_mib if self.counts_memory else 0
         return (self.whole_cores(cpus), memory_mib, *(gres.get(name, 0) for name in self.resources[FIRST_OTHER:]))
+
+    def with_shared(self, gres: Amounts) -> BoolArray:
+        """The nodes that have these `shared` resources, bool[N].
+
+        Raises `NotModelled` where jobs use one up on other nodes, or some nodes have fewer of it than is asked for.
+        """
+        mask = np.ones(len(self.names), np.bool_)
+        for name, count in gres.items():
+            if name in self.shared:
+                have = self.shared[name]
+                if name in self.resources or (count > have[have > 0]).any():
+                    raise NotModelled(f"asks for {name}, which jobs share (no_consume), but not on all nodes alike")
+                mask &= have > 0
+        return mask
 
     def whole_cores(self, cpus: int) -> int:
         """`cpus` rounded up to the CPUs of whole cores, as Slurm allocates them."""
@@ -85,6 +103,14 @@ def _capacities(nodes: Sequence[Record], counts_memory: bool) -> tuple[tuple[str
         if all(0 <= amount < MOST_AMOUNT for amount in found.values()):
             capacity[row] = [found.get(name, 0) for name in resources]
     return resources, capacity
+
+
+def _shared(nodes: Sequence[Record]) -> dict[str, IntArray]:
+    found: dict[str, IntArray] = {}
+    for row, node in enumerate(nodes):
+        for name, count in shared_amounts(node["configured_gres"] or {}).items():
+            found.setdefault(name, np.zeros(len(nodes), np.int64))[row] = min(count, MOST_AMOUNT)
+    return found
 
 
 def _features(nodes: Sequence[Record]) -> dict[str, BoolArray]:

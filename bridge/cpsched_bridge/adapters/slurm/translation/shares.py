@@ -157,8 +157,9 @@ def _gres_asked(record: Record, machine: Machine, nodes: int, tasks: int) -> Amo
     """Generic resources of one share, from what is asked per node, per task, or for the job on its one node."""
     per_node = gres_amounts(record["gres_per_node"] or {})
     per_task = tres_gres(record["tres_per_task"])
-    found = {n: per_node.get(n, 0) + per_task.get(n, 0) * tasks for n in {*per_node, *per_task}}
-    total = tres_gres(record["requested_tres"])
+    asked = {n: per_node.get(n, 0) + per_task.get(n, 0) * tasks for n in {*per_node, *per_task}}
+    found = {name: count for name, count in asked.items() if name not in machine.shared}
+    total = {n: count for n, count in tres_gres(record["requested_tres"]).items() if n not in machine.shared}
     if not found and total:
         if nodes > 1:
             raise NotModelled("GPUs counted for the whole job, over several nodes")
@@ -168,6 +169,19 @@ def _gres_asked(record: Record, machine: Machine, nodes: int, tasks: int) -> Amo
     if total and any(total.get(n, 0) != found.get(n, 0) * nodes for n in found if n in total):
         raise NotModelled("asks for generic resources in a way not understood")
     return found
+
+
+def shared_asked(record: Record, machine: Machine) -> Amounts:
+    """At most so many of the resources that jobs share does one share of a job ask for."""
+    if not machine.shared:
+        return {}
+    per_node, total = gres_amounts(record["gres_per_node"] or {}), tres_gres(record["requested_tres"])
+    per_task = {name: count * record["ntasks"] for name, count in tres_gres(record["tres_per_task"]).items()}
+    return {
+        name: max(asked.get(name, 0) for asked in (per_node, per_task, total))
+        for name in machine.shared
+        if any(name in asked for asked in (per_node, per_task, total))
+    }
 
 
 def _nodes_that_hold(amounts: tuple[int, ...], machine: Machine, node_set: int) -> int:

@@ -6,7 +6,10 @@ Every function raises `ValueError` for a word that it does not know: a value is 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
+
+from cpsched.spelling.gres import NO_CONSUME, gres_of
 
 UNSET = frozenset({"", "N/A", "(null)", "None", "NONE", "Unknown", "NOT_SET", "Partition_Limit"})
 """How Slurm's programs print what nobody has set."""
@@ -22,10 +25,9 @@ _MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024
 _COUNTS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTPEZ]?)")
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d\d)")
-_GRES = re.compile(
-    r"((?:gres[/:])?[A-Za-z][\w.-]*(?::[A-Za-z_][\w.-]*)?)(?:[:=](\d+)([KMGTP]?))?(?:\([^)]*\))?", re.ASCII
-)
-_TRES_GRES = re.compile(r"gres[/:](\w[\w.-]*(?::[A-Za-z_][\w.-]*)?)(?:[:=](\d+))?", re.ASCII)
+_KIND = re.compile(r"[^/:=]*")
+_DEPENDENCY_STATE = re.compile(r"\(\w+\)$")
+_ON_JOBS = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok")
 
 
 def text(word: str) -> str | None:
@@ -85,33 +87,27 @@ def mib(word: str) -> int | None:
 
 
 def resources(word: str) -> dict[str, int] | None:
-    """ "cpu=4,mem=16G,node=1,gres/gpu:a100=2" with memory in MiB; what is no resource of `records` is left out."""
+    """ "cpu=4,mem=16G,node=1,gres/gpu:a100=2" with memory in MiB; what is no resource of `records` is left out.
+
+    Generic resources may be in any spelling that `spelling.gres` reads.
+    """
     if text(word) is None or word == "N/A":
         return None
     found: dict[str, int] = {}
-    for item in word.split(","):
-        name, equals, amount = item.partition("=")
-        if name == "mem":
-            found[name] = _whole(amount, _MIB)
-        elif name in ("cpu", "node", "billing"):
-            found[name] = int(_whole(amount, _COUNTS))
-        elif (gres := _TRES_GRES.fullmatch(name)) is not None and equals:
-            found[f"gres/{gres[1]}"] = int(_whole(amount, _COUNTS))
-        elif name.startswith("gres"):
-            key, amount = _gres_asked(item)
-            found[key] = found.get(key, 0) + int(amount)
+    for item in filter(None, word.split(",")):
+        kind = _KIND.match(item)[0]  # type: ignore[index]  # it matches any text
+        amount = item[len(kind) + 1 :]
+        if kind == "mem":
+            found[kind] = _whole(amount, _MIB)
+        elif kind in ("cpu", "node", "billing"):
+            found[kind] = _whole(amount, _COUNTS)
+        elif kind == "gres":
+            for each in gres_of(item):
+                found[f"gres/{each.key}"] = found.get(f"gres/{each.key}", 0) + each.count
     return found or None
 
 
-def _gres_asked(item: str) -> tuple[str, str]:
-    """ "gres:gpu:a100:2" (22.05), "gres/gpu:2" as a trackable resource and its amount."""
-    found = _TRES_GRES.fullmatch(item)
-    if found is None:
-        raise ValueError(f"resource {item[:40]!r}")
-    return f"gres/{found[1]}", found[2] or "1"
-
-
-def _whole(amount: str, units: Any) -> int:
+def _whole(amount: str, units: Mapping[str, float]) -> int:
     found = _AMOUNT.fullmatch(amount)
     if found is None or found[2] not in units:
         raise ValueError(f"amount {amount[:40]!r}")
@@ -119,32 +115,26 @@ def _whole(amount: str, units: Any) -> int:
 
 
 def gres(word: str) -> dict[str, int]:
-    """ "gpu:a100:2(S:0-1),mps:200", "gres:gpu:2", "gres/gpu:2" by name, "gres:" left out."""
+    """ "gpu:a100:2(S:0-1),mps:200", "gres/gpu:2" by name and type; `NO_CONSUME` ends the name of what is not used up."""
     found: dict[str, int] = {}
-    if text(word) is None or word == "N/A":
-        return found
-    at = 0
-    while at < len(word):
-        item = _GRES.match(word, at)
-        if item is None or (item.end() < len(word) and word[item.end()] != ","):
-            raise ValueError(f"generic resources {word[:60]!r}")
-        at = item.end() + 1
-        name = item[1].removeprefix("gres:")
-        found[name] = int(item[2] or 1) * _COUNTS[item[3] or ""]
+    for each in gres_of(word):
+        key = each.key if each.is_consumable else f"{each.key}:{NO_CONSUME}"
+        found[key] = found.get(key, 0) + each.count
     return found
 
 
 def dependencies(word: str) -> dict[str, Any] | None:
-    """A list of dependencies by kind, as `translation.dependencies` reads it."""
+    """A list of dependencies by kind, as `translation.dependencies` reads it; raises ValueError for an unknown kind."""
     if text(word) is None:
         return None
-    kinds: dict[str, list[int | str]] = {
-        kind: [] for kind in ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok")
-    }
-    any_will_do = "?" in word
-    items = word.split("?" if any_will_do else ",")
-    for item in items:
-        kind, _, jobs = item.partition(":")
-        if kind in kinds and jobs:
+    kinds: dict[str, list[int | str]] = {kind: [] for kind in _ON_JOBS}
+    any_will_do, single = "?" in word, False
+    for item in word.split("?" if any_will_do else ","):
+        kind, colon, jobs = item.partition(":")
+        if not colon and _DEPENDENCY_STATE.sub("", kind) == "singleton":
+            single = True
+        elif kind in kinds and jobs:
             kinds[kind] += [int(job) if job.isdigit() else job for job in jobs.split(":")]
-    return {**kinds, "singleton": "singleton" in items, "satisfy": "any" if any_will_do else "all"}
+        elif kind != "expand":  # it is about nodes that the job itself will have, and met at once
+            raise ValueError(f"dependency {item[:40]!r}")
+    return {**kinds, "singleton": single, "satisfy": "any" if any_will_do else "all"}

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
+from cpsched.spelling.gres import gres_of
 from cpsched_bridge.adapters.slurm.records import Layout, Record
 from cpsched_bridge.adapters.slurm.translation import hostlist, states
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import output_of
@@ -28,7 +28,6 @@ _SPAN = r"\d{1,6}(?:-\d{1,6})?"
 _PART = re.compile(
     rf"^ +Nodes=(\S+) CPU_IDs=({_SPAN}(?:,{_SPAN})*) Mem=(\d{{1,15}}) GRES=(\S*) *$", re.MULTILINE | re.ASCII
 )
-_GRES = re.compile(r"([\w.-]+(?::[\w.-]+)?):(\d{1,9})(?:\([^)]*\))?", re.ASCII)
 
 
 class Layouts:
@@ -68,8 +67,8 @@ def layouts_in(text: str, nodes: Mapping[int, int]) -> dict[int, Layout]:
 
 def _layout(record: str, count: int) -> Layout | None:
     """The parts of one record, if they are on `count` nodes, each of them once."""
-    parts: list[list[Any]] = [[n, _count(ids), int(mib), _gres(gres)] for n, ids, mib, gres in _PART.findall(record)]
     try:
+        parts = [[n, _count(ids), int(mib), _gres(gres)] for n, ids, mib, gres in _PART.findall(record)]
         names = [name for part in parts for name in hostlist.expand(part[0])]
     except ValueError:
         return None
@@ -84,4 +83,7 @@ def _count(ids: str) -> int:
 
 def _gres(text: str) -> dict[str, int]:
     """ "gpu:a100:2(IDX:0-1)" as {"gpu:a100": 2}."""
-    return {name: int(count) for name, count in _GRES.findall(text)}
+    found: dict[str, int] = {}
+    for each in gres_of(text):
+        found[each.key] = found.get(each.key, 0) + each.count
+    return found

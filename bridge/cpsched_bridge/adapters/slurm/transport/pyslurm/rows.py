@@ -160,6 +160,9 @@ def records(source: Table) -> list[Record]:
 def cluster_records(snapshot: Record) -> ClusterRecords:
     """A snapshot of tables, as the child sends it, as one reading."""
     tables = {name: records(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
+    for job in tables["jobs"]:
+        if job["dependencies"] and not job["dependencies"].get("singleton"):
+            job["dependencies"]["singleton"] = None  # pyslurm knows the word only where no state stands behind it
     layouts = {int(number): layout for number, layout in snapshot.get("layouts", {}).items()}
     guarded, outside = snapshot.get("guarded", True), snapshot.get("outside", {})
     return ClusterRecords(snapshot["now_s"], **tables, layouts=layouts, guarded=guarded, outside=outside)

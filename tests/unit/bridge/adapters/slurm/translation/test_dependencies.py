@@ -73,6 +73,24 @@ def test_all_of_them_or_any() -> None:
     assert not met(others[1:], afterok=["8"], afterany=["8"], satisfy="any")
 
 
+@pytest.mark.parametrize(
+    ("single", "satisfy", "expected"),
+    [(True, "all", False), (False, "all", True), (None, "all", False), (True, "any", True), (None, "any", True)],
+)
+def test_singleton_counts_beside_other_kinds(single: bool | None, satisfy: str, expected: bool) -> None:
+    """None: the library has lost whether the word is there, so the job waits until Slurm has looked."""
+    own = job(50, "PENDING", dependencies={**wishes(afterok=["7"]), "singleton": single, "satisfy": satisfy})
+    others = [job(7, "COMPLETED", name="y"), job(8, "RUNNING")]
+    assert Others([*others, own], NOW_S).met(own) is expected
+    assert Others([others[0], own], NOW_S).met(own)
+
+
+def test_singleton_alone_is_enough_where_any_will_do() -> None:
+    own = job(50, "PENDING", dependencies={**wishes(afterok=["7"]), "singleton": True, "satisfy": "any"})
+    assert Others([job(7, "RUNNING", name="y"), own], NOW_S).met(own)
+    assert not Others([job(7, "RUNNING"), own], NOW_S).met(own)
+
+
 def test_a_failed_one_is_never_met() -> None:
     assert not met([job(7, "COMPLETED")], afterok=["7(failed)"])
 

@@ -59,6 +59,7 @@ def test_memory_above_what_slurm_prints_exactly_is_refused() -> None:
         ("gres:gpu:2", {"gres/gpu": 2}),
         ("gres/gpu:a100:1", {"gres/gpu:a100": 1}),
         ("gres/gpu", {"gres/gpu": 1}),
+        ("cpu:2,gres/gpu:1g.10gb+me=1,gres:gpu:2080ti", {"cpu": 2, "gres/gpu:1g.10gb+me": 1, "gres/gpu:2080ti": 1}),
         ("N/A", None),
         ("(null)", None),
     ],
@@ -74,8 +75,9 @@ def test_trackable_resources(word: str, expected: dict[str, int] | None) -> None
         ("gpu:a100:2(S:0-1),mps:200", {"gpu:a100": 2, "mps": 200}),
         ("gpu:a:1(S:0,2),gpu:b:1", {"gpu:a": 1, "gpu:b": 1}),
         ("gres:gpu:2", {"gpu": 2}),
-        ("gres/gpu:2", {"gres/gpu": 2}),
-        ("shard:1K", {"shard": 1024}),
+        ("gres/gpu:2", {"gpu": 2}),
+        ("shard:1K,gpu:1g.10gb:1,gpu:1g.10gb:2", {"shard": 1024, "gpu:1g.10gb": 3}),
+        ("scratch:fast:no_consume:2,p:no_consume:1", {"scratch:fast:no_consume": 2, "p:no_consume": 1}),
         ("(null)", {}),
         ("N/A", {}),
     ],
@@ -84,19 +86,21 @@ def test_generic_resources(word: str, expected: dict[str, int]) -> None:
     assert wording.gres(word) == expected
 
 
-@pytest.mark.parametrize("word", ["gpu:2;mps:1", "gpu:2 mps", "5:gpu", "gpu:a100:x:3"])
-def test_odd_generic_resources_are_refused(word: str) -> None:
-    with pytest.raises(ValueError, match="generic"):
-        wording.gres(word)
+@pytest.mark.parametrize("word", ["gpu:2(S:0", "cpu=2,gres/gpu=", "cpu=x", "mem=2Q"])
+def test_resources_that_slurm_does_not_take_are_refused(word: str) -> None:
+    with pytest.raises(ValueError, match=r"generic|amount"):
+        wording.gres(word) if "cpu" not in word and "mem" not in word else wording.resources(word)
 
 
 def test_dependencies_by_kind() -> None:
     found = wording.dependencies("afterok:12(unfulfilled):13,singleton(unfulfilled)")
     assert found is not None
-    assert (found["afterok"], found["singleton"], found["satisfy"]) == (["12(unfulfilled)", 13], False, "all")
+    assert (found["afterok"], found["singleton"], found["satisfy"]) == (["12(unfulfilled)", 13], True, "all")
     either: dict[str, Any] | None = wording.dependencies("afterany:40_*(unfulfilled)?afternotok:40_1(failed)")
     assert either is not None
     assert (either["afterany"], either["afternotok"], either["satisfy"]) == (
         ["40_*(unfulfilled)"], ["40_1(failed)"], "any",
     )  # fmt: skip
-    assert wording.dependencies("(null)") is None
+    assert (either["singleton"], wording.dependencies("(null)")) == (False, None)
+    with pytest.raises(ValueError, match="dependency 'unknown:7"):
+        wording.dependencies("afterok:6,unknown:7(unfulfilled)")

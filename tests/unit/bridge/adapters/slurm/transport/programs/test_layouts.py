@@ -13,13 +13,13 @@ JobId={} JobName={} Nodes=b CPU_IDs=0 Mem=1 GRES=
    UserId=alice(2001) GroupId=alice(2001) MCS_label=N/A
    NodeList=n[1-3]
    JOB_GRES=gpu:3
-     Nodes=n[1-2] CPU_IDs=0-3,8 Mem=5000 GRES=gpu:a100:2(IDX:0-1),mic:1(IDX:0)
+     Nodes=n[1-2] CPU_IDs=0-3,8 Mem=5000 GRES=gpu:1g.10gb+me:2(IDX:0,3),mic:1(IDX:0)
      Nodes=n3 CPU_IDs=7 Mem=0 GRES=
    MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0
    Comment={}
 
 """
-LAYOUT = [["n[1-2]", 5, 5000, {"gpu:a100": 2, "mic": 1}], ["n3", 1, 0, {}]]
+LAYOUT = [["n[1-2]", 5, 5000, {"gpu:1g.10gb+me": 2, "mic": 1}], ["n3", 1, 0, {}]]
 
 
 def record(number: int, name: str = "a", comment: str = "") -> str:

@@ -1,0 +1,54 @@
+"""Generic resources that jobs share (`no_consume`): they limit no job, but a node must have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.translation.observation import Translator
+from cpsched_bridge.ports import Observation
+from tests.unit.bridge.adapters.slurm.scenes import Scene
+
+
+def observed(asks: dict[str, Any], n1: str = "lustre:no_consume", n2: str = "lustre:no_consume") -> Observation:
+    """n1 and n2 have two of a resource, n3 and n4 have none; the job "first" asks as told."""
+    scene = Scene().only("first")
+    for node, key in (("n1", n1), ("n2", n2)):
+        scene.node(node)["configured_gres"] = {"gpu": 2, key: 2}
+    scene.job("first").update(asks)
+    return Translator().observe(scene.read())
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        {"gres_per_node": {"lustre": 2}},
+        {"tres_per_task": {"gres/lustre": 1}},
+        {"requested_tres": {"cpu": 1, "mem": 1000, "node": 1, "gres/lustre": 2}},
+    ],
+)
+def test_a_job_may_use_the_nodes_that_have_it_and_takes_nothing(asks: dict[str, Any]) -> None:
+    seen = observed(asks)
+    (pending,) = seen.pending
+    assert seen.cluster.resources == ("cores", "memory_mib", "gpu")
+    assert pending.job.request.per_unit == (1, 1000, 0)
+    assert seen.cluster.node_sets[pending.job.request.node_set].tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("asks", "other"),
+    [({"gres_per_node": {"lustre": 3}}, "lustre:no_consume"), ({"gres_per_node": {"lustre": 1}}, "lustre")],
+)
+def test_what_nodes_do_not_have_alike_is_left_to_slurm(asks: dict[str, Any], other: str) -> None:
+    seen = observed(asks, n2=other)
+    assert [left.reason for left in seen.left] == [
+        "asks for lustre, which jobs share (no_consume), but not on all nodes alike"
+    ]
+
+
+def test_the_general_name_stands_for_a_type() -> None:
+    seen = observed({"gres_per_node": {"lustre": 1}}, n1="lustre:fast:no_consume", n2="lustre:slow:no_consume")
+    assert seen.cluster.node_sets[seen.pending[0].job.request.node_set].tolist() == [True, True, False, False]
+    seen = observed({"gres_per_node": {"lustre:fast": 1}}, n1="lustre:fast:no_consume", n2="lustre:slow:no_consume")
+    assert seen.cluster.node_sets[seen.pending[0].job.request.node_set].tolist() == [True, False, False, False]
