@@ -6,7 +6,8 @@ An exception means that the outside or the configuration broke; a start that did
     ├── BackendError         the cluster did not do as asked: the cycle failed, the loop backs off
     │   ├── BackendUnavailable   not reached: nothing took effect
     │   │   ├── BackendBegins        the process that asks the cluster is still beginning: ask again
-    │   │   └── BackendCannotBegin   that process cannot begin: it ends, or hangs, before it can be asked
+    │   │   ├── BackendCannotBegin   that process cannot begin: it ends, or hangs, before it can be asked
+    │   │   └── AnswerNotUnderstood  reached, but its answer ends early or has another form
     │   ├── BackendTimeout       no answer within the deadline: it may have taken effect
     │   │   └── BackendDied      the process that was asked ended over the call: the same
     │   └── CommandRefused       reached, understood and refused as a whole (privilege, version)
@@ -50,6 +51,10 @@ class BackendBegins(BackendUnavailable):
 
 class BackendCannotBegin(BackendUnavailable):
     """The process that asks the cluster ends or hangs before it can be asked anything."""
+
+
+class AnswerNotUnderstood(BackendUnavailable):
+    """The cluster was reached, but its answer as a whole ends early or has another form; the call had no effect."""
 
 
 class BackendTimeout(BackendError):

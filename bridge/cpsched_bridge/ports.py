@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
-from cpsched.errors import require
+from cpsched.errors import printable, require
 from cpsched.model import Cluster, EndedJob, IntArray, Job, RunningJob
 from cpsched.site.admission import LimitsNow
 
@@ -133,6 +133,37 @@ class Outage:
     """None: nobody knows."""
 
 
+ObjectKind = Literal["node", "partition", "reservation", "job", "association", "qos"]
+OBJECT_KINDS: tuple[ObjectKind, ...] = get_args(ObjectKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """One object of the cluster that is left out of the plan, and nothing else with it.
+
+    A node takes no jobs, a reservation closes the nodes that it names, jobs of all other objects are left to the
+    cluster's own scheduler.
+    """
+
+    kind: ObjectKind
+    name: str
+    field: str
+    reason: Literal["unreadable", "unknown"]
+    """The field cannot be read, or this version has no rule for the field or its value."""
+    detail: str = ""
+    """The value, or what is wrong with it."""
+
+    @property
+    def why(self) -> str:
+        """The trouble in words, without the object."""
+        if self.reason == "unknown":
+            return f"{self.field}={self.detail}: this version has no rule for it"
+        return f"{self.field} cannot be read" + (f": {self.detail}" if self.detail else "")
+
+    def __str__(self) -> str:
+        return printable(f"{self.kind} {self.name}: {self.why}")
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What the bridge in control leaves on the cluster, so that another one sees it; no user can write or remove it."""
@@ -167,6 +198,7 @@ class Observation:
     by job id, what the cluster gave to running jobs where that is not what they had asked for. `claim` is the one that
     a bridge has left. `labels` has the names that people use for running and ended jobs, where those are not their ids.
     `busy` says why the cluster's controller had rather be asked less often; empty where nothing speaks for that.
+    `unusable` are the objects that are left out, since a field of them could not be used.
     """
 
     now_s: int
@@ -183,6 +215,7 @@ class Observation:
     claim: Claim | None = None
     labels: Mapping[int, str] = field(default_factory=dict)
     busy: str = ""
+    unusable: tuple[Unusable, ...] = ()
 
     def names(self) -> dict[int, str]:
         """What people call the jobs that have another name than their id."""

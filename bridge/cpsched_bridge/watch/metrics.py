@@ -18,7 +18,7 @@ from cpsched.errors import printable
 from cpsched.metrics import bounded_slowdown
 from cpsched.model import BSLD_BOUND_S, Job
 from cpsched.outlook import OUTCOMES
-from cpsched_bridge.ports import Result
+from cpsched_bridge.ports import OBJECT_KINDS, Result
 from cpsched_bridge.report import MODES, OK, PHASES
 from cpsched_bridge.watch import reasons
 from cpsched_bridge.watch.following import Followed
@@ -103,6 +103,13 @@ def by(read: Callable[[Followed], Iterable[str]]) -> Callable[[Followed], Sample
 def partition_of(job: Job) -> str:
     """The first of the job's partitions; `none` where the cluster has no names for them."""
     return printable(job.queue.partition(",")[0][:_MOST_LETTERS]) or "none"
+
+
+def _unusable(cycle: Followed) -> Samples | None:
+    if cycle.report.observation is None:
+        return None
+    counts = Counter(each.kind for each in cycle.report.observation.unusable)
+    return [((kind,), float(counts[kind])) for kind in OBJECT_KINDS]
 
 
 def _queued(cycle: Followed) -> Samples | None:
@@ -269,6 +276,9 @@ METRICS: tuple[Family, ...] = (
            seen(lambda c: len(c.report.observation.pending))),  # type: ignore[union-attr]
     Family("gauge", "cpsched_unsupported_jobs", "Pending jobs left to the cluster's own scheduler.",
            seen(lambda c: len(c.report.observation.left))),  # type: ignore[union-attr]
+    Family("gauge", "cpsched_unusable_objects",
+           "Objects of the cluster that are left out, since a field of them cannot be read or has no rule.",
+           _unusable, ("kind",), len(OBJECT_KINDS), _singles(*OBJECT_KINDS)),
     Family("gauge", "cpsched_put_off_jobs", "Jobs that are not decided on for a while, after starts in vain.",
            seen(lambda c: len(c.report.put_off))),
     Family("gauge", "cpsched_failing_users", "Users all of whose starts fail; several make the bridge stand down.",

@@ -10,12 +10,13 @@ import structlog
 from cpsched.model import EndedJob
 from cpsched.site import multifactor
 from cpsched_bridge.adapters.slurm.advising import Advising
-from cpsched_bridge.adapters.slurm.doctor import checks_of, policy_checks
+from cpsched_bridge.adapters.slurm.doctor import checks_of, policy_checks, usable_objects
 from cpsched_bridge.adapters.slurm.load import LoadWatch
 from cpsched_bridge.adapters.slurm.node_checks import node_checks
 from cpsched_bridge.adapters.slurm.policy import sprio
 from cpsched_bridge.adapters.slurm.policy.asking import PolicyCommands
 from cpsched_bridge.adapters.slurm.policy.boost import boosts
+from cpsched_bridge.adapters.slurm.policy.leaving import without_trouble
 from cpsched_bridge.adapters.slurm.policy.ranking import Ranking
 from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
@@ -26,9 +27,17 @@ from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.translation.pins import BY_ITSELF, StartPins
 from cpsched_bridge.adapters.slurm.translation.settling import Sent, settled
 from cpsched_bridge.adapters.slurm.translation.splits import splits_by_itself
+from cpsched_bridge.adapters.slurm.translation.trouble import unusable_in
 from cpsched_bridge.adapters.slurm.transport import Answer, Transport
 from cpsched_bridge.adapters.slurm.transport.programs.versions import release
-from cpsched_bridge.errors import BackendBegins, BackendDied, BackendError, BackendTimeout, CommandRefused
+from cpsched_bridge.errors import (
+    AnswerNotUnderstood,
+    BackendBegins,
+    BackendDied,
+    BackendError,
+    BackendTimeout,
+    CommandRefused,
+)
 from cpsched_bridge.ports import (
     NOT_SENT,
     Advice,
@@ -249,14 +258,16 @@ class SlurmBackend:
         except BackendBegins:
             raise
         except BackendError as error:
-            mend = "start slurmctld, or mend slurm.conf and munge on this host"
-            return [Check("controller", False, str(error), mend, may_come=True)]
+            return [Check("controller", False, str(error), _remedy(error), may_come=True)]
         found = checks_of(facts, self.speaks)
         try:
             records = self._transport.read()
-        except BackendError:
-            return found
-        return [*found, *node_checks(records), *self._policy_checks(records)]
+        except BackendError as error:
+            return [*found, Check("reading", False, str(error), _remedy(error), may_come=True)]
+        policy = self._policy_checks(records)
+        picture = self._policy.picture if self._policy is not None else None
+        unusable = [*unusable_in(records), *(picture.trouble.all() if picture is not None else ())]
+        return [*found, usable_objects(unusable), *node_checks(records), *policy]
 
     def _policy_checks(self, records: ClusterRecords) -> list[Check]:
         """What the site's policy asks for, read now: the doctor may wait for it."""
@@ -288,6 +299,7 @@ class SlurmBackend:
         if self._ranked_by != self._policy.version:
             self._ranking.use(self._policy.picture)
             self._ranked_by = self._policy.version
+        seen = without_trouble(seen, self._policy.picture)
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
         ranked = self._ranking.applied(seen, records.jobs, multifactor.MachineSize(len(records.nodes), cpus))
         return dataclasses.replace(ranked, notes=notes) if notes else ranked
@@ -333,6 +345,13 @@ class SlurmBackend:
                 outcomes += [Outcome(order["job"], "refused", NOT_SENT) for order in orders[at + BATCH :]]
                 break
         return outcomes
+
+
+def _remedy(error: BackendError) -> str:
+    """What to do about a reading that failed as a whole."""
+    if isinstance(error, AnswerNotUnderstood):
+        return "run the command again: where its output looks whole, report it with the version of Slurm"
+    return "start slurmctld, or mend slurm.conf and munge on this host"
 
 
 def _searched(command: Command, orders: Sequence[Record]) -> list[Outcome]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cpsched.errors import some_of
@@ -12,7 +12,7 @@ from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
 from cpsched_bridge.adapters.slurm.policy.sprio import SprioComparison, compare, sprio_of
 from cpsched_bridge.adapters.slurm.records import ClusterRecords
 from cpsched_bridge.adapters.slurm.transport.programs.versions import release
-from cpsched_bridge.ports import Check
+from cpsched_bridge.ports import Check, Unusable
 
 CLOCK_TOLERANCE_S = 3
 SHORTEST_MEMORY_S = 60
@@ -59,6 +59,21 @@ def policy_checks(
         compared = compare(sprio_of(shown), records.jobs, picture, machine, records.now_s)
         found += [priorities(compared, picture), unmodelled_limits(picture), unmanaged(records)]
     return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
+
+
+def usable_objects(unusable: Sequence[Unusable]) -> Check:
+    """What cannot be used of one object takes this object out of the plan, and nothing else."""
+    ok = not unusable
+    return Check(
+        "objects",
+        ok,
+        "all that Slurm shows can be read" if ok else f"left out: {some_of(unusable, MOST_NAMED, '; ')}",
+        ""
+        if ok
+        else "correct the field where it is wrong, else report it with what `scontrol show` prints of the object; "
+        "Slurm goes on placing jobs there itself",
+        required=False,
+    )
 
 
 def policy_reading(picture: SitePicture | None, failures: Mapping[str, str]) -> Check:

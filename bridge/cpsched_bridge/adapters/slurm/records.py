@@ -122,6 +122,16 @@ WHILE_PENDING = (
 WHILE_PLACED = ("allocated_nodes", "allocated_tres", "requested_tres")
 """Read of jobs that have, or had, nodes."""
 
+TROUBLE = ("unreadable", "unknown")
+"""Of a node, a partition or a reservation what could not be used: by field, in words; None where there is nothing.
+
+- `unreadable`: fields of this record that could not be read, and are None.
+- `unknown`: fields of Slurm's that stand in no list of the adapter's, or with a value that no list has.
+"""
+
+NEVER_S = 0x7FFFFFFF
+"""The end of a reservation of which the end cannot be read."""
+
 JOB_FIELDS = (*ALWAYS, *dict.fromkeys((*WHILE_PENDING, *WHILE_PLACED)), "unreadable")
 
 NODE_FIELDS = (
@@ -138,6 +148,7 @@ NODE_FIELDS = (
     "active_features",
     "partitions",
     "slurm_version",
+    *TROUBLE,
 )
 PARTITION_FIELDS = (
     "name",
@@ -160,8 +171,10 @@ PARTITION_FIELDS = (
     "is_root_only",
     "is_user_exclusive",
     "requires_reservation",
+    "job_defaults",
+    *TROUBLE,
 )
-RESERVATION_FIELDS = ("name", "nodes", "start_time", "end_time", "users", "accounts", "comment")
+RESERVATION_FIELDS = ("name", "nodes", "start_time", "end_time", "users", "accounts", "comment", *TROUBLE)
 CONFIG_FIELDS = (
     "accounting_storage_enforce",
     "accounting_storage_tres",
@@ -200,3 +213,21 @@ PAST_FIELDS = (
     "allocated_tres",
 )
 """Read of a job in the accounting database."""
+
+
+def has_trouble(record: Record) -> bool:
+    """Whether something of a node, partition or reservation could not be used."""
+    return bool(record.get("unreadable") or record.get("unknown"))
+
+
+def closed_node(record: Record) -> Record:
+    """The record of a node, out of use where it has trouble: in the state that Slurm has a word for."""
+    return {**record, "state": "UNKNOWN"} if has_trouble(record) else record
+
+
+def closed_reservation(record: Record) -> Record:
+    """The record of a reservation; where its times cannot be read, it has begun and does not end."""
+    unread = record.get("unreadable") or {}
+    if "start_time" in unread:
+        record = {**record, "start_time": 0}
+    return {**record, "end_time": NEVER_S} if "end_time" in unread else record

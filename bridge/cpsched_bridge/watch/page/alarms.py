@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cpsched.errors import some_of
-from cpsched_bridge.ports import Check, Outage
+from cpsched_bridge.ports import Check, Observation, Unusable
 from cpsched_bridge.report import OK, CycleReport
 from cpsched_bridge.watch.page.schema import Alarm
 from cpsched_bridge.watch.page.words import many
 
 _MOST_TOLD = 5
+_OF_USERS = frozenset({"reservation", "association"})
+"""Kinds of objects with names of people in them."""
 
 
 def alarms(
-    last: CycleReport, paused: str, checks: Sequence[Check], outages: Sequence[Outage], names: Sequence[str]
+    last: CycleReport, paused: str, checks: Sequence[Check], seen: Observation, hidden: bool = False
 ) -> list[Alarm]:
-    """The alarms of the last cycle, the urgent ones first. `checks`: as they were made last."""
-    found = [*_of_the_bridge(last, paused), *_of_the_cluster(checks, outages, names)]
+    """The alarms of the last cycle, the urgent ones first.
+
+    `checks`: as they were made last. With `hidden`, reservations and associations are not named: users may be.
+    """
+    found = [*_of_the_bridge(last, paused), *_of_the_cluster(checks, seen), *_left_out(seen.unusable, hidden)]
     return sorted(found, key=lambda each: not each.urgent)
 
 
@@ -45,12 +50,19 @@ def _of_the_bridge(last: CycleReport, paused: str) -> Iterator[Alarm]:
         yield Alarm(urgent=False, words=words, details=[])
 
 
-def _of_the_cluster(checks: Sequence[Check], outages: Sequence[Outage], names: Sequence[str]) -> Iterator[Alarm]:
+def _left_out(unusable: Sequence[Unusable], hidden: bool) -> Iterator[Alarm]:
+    if unusable:
+        words = f"{many(len(unusable), 'object', 'objects')} of the cluster left out: a field cannot be used."
+        named = [each for each in unusable if not hidden or each.kind not in _OF_USERS]
+        yield Alarm(urgent=False, words=words, details=[some_of(named, _MOST_TOLD, "; ")] if named else [])
+
+
+def _of_the_cluster(checks: Sequence[Check], seen: Observation) -> Iterator[Alarm]:
     for check in checks:
         if not check.ok:
             mend = [check.mend] if check.mend else []
             yield Alarm(urgent=False, words=f"Check {check.name} fails: {check.detail}", details=mend)
-    down = sorted({node for each in outages if each.kind == "down" for node in each.nodes})
+    down = sorted({node for each in seen.outages if each.kind == "down" for node in each.nodes})
     if down:
-        told = some_of(down, _MOST_TOLD, text=names.__getitem__)
+        told = some_of(down, _MOST_TOLD, text=seen.cluster.node_names.__getitem__)
         yield Alarm(urgent=False, words=f"{many(len(down), 'node is', 'nodes are')} down.", details=[told])

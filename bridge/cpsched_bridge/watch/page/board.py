@@ -365,7 +365,7 @@ class _View:
             nodes=seen.cluster.size, unavailable_nodes=out, queued=len(queue), running=len(seen.running),
             aside=len(aside), held=instant.read.kept, resources=self._resources(), reasons=counts,
             causes=causes(counts, [*queue, *aside]),
-            alarms=alarms(last, paused, instant.checks, seen.outages, seen.cluster.node_names),
+            alarms=alarms(last, paused, instant.checks, seen, self.hidden),
         )  # fmt: skip
 
     # --------------------------------------------------------------------------------------------------- the chart

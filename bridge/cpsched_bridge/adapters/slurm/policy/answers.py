@@ -7,20 +7,27 @@ used yet: those come from `sacctmgr`. Factors of fair share come from `sshare`, 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from cpsched.errors import CpschedError
-from cpsched.site.accounts import Accounts, Association, Qos, SiteLimits
+from cpsched.errors import CpschedError, InvalidValue
+from cpsched.site.accounts import NO_LIMITS, Accounts, Association, Qos, SiteLimits
 from cpsched.site.limits import Spent
 from cpsched.site.multifactor import PriorityRules, Weights
-from cpsched.spelling.amounts import flags_of, limits_of, minutes_of, pairs_of, pipe_table, tres_of, truthy, unmodelled
+from cpsched.spelling.amounts import flags_of, limits_of, minutes_of, pipe_table, tres_of, truthy, unmodelled
+from cpsched_bridge.ports import ObjectKind, Unusable
 
+_LONGEST = 80
+"""Letters of a value that are kept for people."""
 _CONFIG_LINE = re.compile(r"(\w+)\s*= ?(.*)")
-_USED = re.compile(r"([\w/:.-]+)=[^,(]*\((\d+(?:\.\d+)?)\)")
+_USED = re.compile(r"([^=]+)=[^=(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
 """One resource of `GrpTRESMins=cpu=100(40),mem=N(0)`: its name, and in brackets what is used."""
+_WALL = re.compile(r"[^(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
+_KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/]*)=")
 
 CONFIG_NAMES = (
     "AccountingStorageEnforce", "PriorityType", "PriorityFlags", "PriorityMaxAge", "PriorityFavorSmall",
@@ -49,12 +56,46 @@ class PartitionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyTrouble:
+    """What cannot be used of a site's policy; the jobs that it concerns are left to Slurm.
+
+    - `associations`: by index of an association; those below it are concerned, too.
+    - `orphans`: by account and user, associations of which nobody knows what they are below.
+    - `qos`, `partitions`: by name.
+    """
+
+    associations: Mapping[int, Unusable] = field(default_factory=dict)
+    orphans: Mapping[tuple[str, str], Unusable] = field(default_factory=dict)
+    qos: Mapping[str, Unusable] = field(default_factory=dict)
+    partitions: Mapping[str, Unusable] = field(default_factory=dict)
+
+    def all(self) -> tuple[Unusable, ...]:
+        """Each object once."""
+        parts = (self.associations, self.orphans, self.qos, self.partitions)
+        return tuple(each for part in parts for each in part.values())
+
+    def of_job(self, user: str, account: str, partition: str, qos: str, site: SiteLimits) -> Unusable | None:
+        """Why a job is left to Slurm; None if nothing of its policy is in trouble."""
+        found = self.partitions.get(partition)
+        names = (qos, site.partition_qos.get(partition, "")) if self.qos else ()
+        found = found or next((self.qos[name] for name in names if name in self.qos), None)
+        found = found or self.orphans.get((account, user))
+        at = site.accounts.find(account, user, partition) if self.associations and found is None else None
+        above = site.accounts.chain(at) if at is not None else ()
+        return found or next((self.associations[each] for each in above if each in self.associations), None)
+
+
+NO_TROUBLE = PolicyTrouble()
+
+
+@dataclass(frozen=True, slots=True)
 class SitePicture:
     """A site's policy at one moment.
 
     - `fair_share`: the factor by index of an association.
     - `unmodelled`: limits that are set and that nobody here knows, in words.
     - `period_s`: how often Slurm works priorities out anew.
+    - `trouble`: what of it cannot be read.
     """
 
     site: SiteLimits = field(default_factory=SiteLimits)
@@ -64,6 +105,7 @@ class SitePicture:
     partitions: Mapping[str, PartitionPolicy] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
     period_s: int = 300
+    trouble: PolicyTrouble = field(default_factory=lambda: NO_TROUBLE)
 
     @property
     def highest_factor(self) -> int:
@@ -125,41 +167,75 @@ def _number(text: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def partitions_of(text: str) -> dict[str, PartitionPolicy]:
-    """The partitions of `scontrol -o show partition`."""
-    found = {}
-    for line in text.splitlines():
-        words = dict(pairs_of(line))
-        if "PartitionName" not in words:
+def partitions_of(text: str) -> tuple[dict[str, PartitionPolicy], dict[str, Unusable]]:
+    """The partitions of `scontrol -o show partition`, and those of which something cannot be read."""
+    found: dict[str, PartitionPolicy] = {}
+    trouble: dict[str, Unusable] = {}
+    for line in text.split("\n"):
+        words = _pairs(line)
+        name, qos = words.get("PartitionName", ""), words.get("QoS", "N/A")
+        if not name:
             continue
-        qos = words.get("QoS", "N/A")
-        found[words["PartitionName"]] = PartitionPolicy(
+        present: Mapping[str, int] = {}
+        try:
+            present = _present(words.get("TRES", ""))
+        except InvalidValue as error:
+            trouble[name] = _unusable("partition", name, error)
+        found[name] = PartitionPolicy(
             _number(words.get("PriorityTier", "1")),
             _number(words.get("PriorityJobFactor", "1")),
             "" if qos in ("N/A", "(null)") else qos,
-            _present(words.get("TRES", "")),
+            present,
         )
+    return found, trouble
+
+
+def _pairs(line: str) -> dict[str, str]:
+    """The NAME=VALUE words of a line of `scontrol -o`; a value may be empty, or hold blanks."""
+    found: dict[str, str] = {}
+    end = len(line)
+    for key in reversed(list(_KEY.finditer(line))):  # of a name that stands twice the first one counts
+        found[key[1]] = line[key.end() : end].strip()
+        end = key.start()
     return found
+
+
+def _unusable(kind: ObjectKind, name: str, error: InvalidValue) -> Unusable:
+    return Unusable(kind, name, error.field, "unreadable", f"{error.value}: {error.rule}"[:_LONGEST])
 
 
 def _present(text: str) -> dict[str, int]:
     return {} if text in ("", "(null)", "N/A") else tres_of(text)
 
 
-def qos_of(text: str) -> tuple[dict[str, Qos], list[str]]:
-    """The QOS of `sacctmgr -P show qos`, and the limits among them that are not modelled."""
+def qos_of(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list[str], dict[str, Unusable]]:
+    """The QOS of `sacctmgr -P show qos`, their limits that are not modelled, and those that cannot be read.
+
+    Limits count only where they hold.
+    """
     found: dict[str, Qos] = {}
     unknown: list[str] = []
-    for row in pipe_table(text):
+    trouble: dict[str, Unusable] = {}
+    headings, *lines = [line.split("|") for line in text.split("\n") if line] or [[]]
+    for values in lines:
+        if len(values) < len(headings):
+            trouble[values[0]] = Unusable("qos", values[0], headings[len(values)], "unreadable", "sacctmgr shows none")
+            continue
+        row = dict(zip(headings, values, strict=False))
         name, flags = row["Name"], flags_of(row.get("Flags", ""))
+        limits = NO_LIMITS
+        try:
+            limits = limits_of(row) if limits_hold else limits
+        except InvalidValue as error:
+            trouble[name] = _unusable("qos", name, error)
         found[name] = Qos(
-            name, _number(row.get("Priority", "")), limits_of(row), _real(row.get("UsageFactor", ""), 1.0),
+            name, _number(row.get("Priority", "")), limits, _real(row.get("UsageFactor", ""), 1.0),
             truthy(flags, "UsageFactorSafe"), _real(row.get("LimitFactor", ""), 0.0) or None,
             truthy(flags, "OverPartQOS"),
         )  # fmt: skip
         unknown += [f"{limit}={row[limit]} of QOS {name}" for limit in unmodelled(row)]
         unknown += [f"flag {flag} of QOS {name}" for flag in ("relative", "enforceusagethreshold") if flag in flags]
-    return found, unknown
+    return found, unknown, trouble
 
 
 def _real(text: str, default: float) -> float:
@@ -178,99 +254,193 @@ class _State:
     """Slurm's number of an association -> its index."""
     spent: Spent
     unmodelled: tuple[str, ...]
+    trouble: PolicyTrouble
 
 
-def state_of(text: str) -> _State:
-    """Associations and what is spent, of `scontrol -o show assoc_mgr flags=assoc,qos`."""
-    rows = [dict(_words(line)) for line in text.splitlines() if line.startswith("ClusterName=")]
-    ordered, parents = _parents_first(rows)
+def state_of(text: str, limits_hold: bool = True) -> _State:
+    """Associations and what is spent, of `scontrol -o show assoc_mgr flags=assoc,qos`; limits only where they hold."""
+    lines = text.split("\n")
+    rows = [_words(line) for line in lines if line.startswith("ClusterName=")]
+    ordered, parents, lost = _parents_first(rows)
     if not ordered:
         raise Unreadable("scontrol show assoc_mgr: shows no root account; is the bridge an operator?")
-    ids = {_number(row.get("ID", "")): at for at, row in enumerate(ordered)}
-    accounts = Accounts(tuple(_association(row, parent) for row, parent in zip(ordered, parents, strict=True)))
-    minutes = {at: _used_of(row.get("GrpTRESMins", "")) for at, row in enumerate(ordered)}
-    walls = {at: _wall_of(row.get("GrpWall", "")) for at, row in enumerate(ordered)}
-    quality = [dict(_words(line)) for line in text.splitlines() if line.startswith("QOS=")]
-    names = [row["QOS"].partition("(")[0] for row in quality]
-    spent = Spent(
-        {name: _used_of(row.get("GrpTRESMins", "")) for name, row in zip(names, quality, strict=True)},
-        minutes,
-        {name: _wall_of(row.get("GrpWall", "")) for name, row in zip(names, quality, strict=True)},
-        walls,
+    read = _Spending(limits_hold)
+    associations = [
+        _association(row, parent, read, at) for at, (row, parent) in enumerate(zip(ordered, parents, strict=True))
+    ]
+    for at, row in enumerate(ordered):
+        read.of("association", at, associations[at].label, row)
+    for line in lines:
+        if line.startswith("QOS="):
+            row = _words(line)
+            name = _unnumbered(row["QOS"])
+            read.of("qos", name, name, row)
+    accounts = Accounts(tuple(associations))
+    labels = [association.label for association in associations]
+    return _State(
+        accounts,
+        {_number(row.get("ID", "")): at for at, row in enumerate(ordered)},
+        read.spent(),
+        tuple(f"{limit} of {labels[at]}" for at, row in enumerate(ordered) for limit in unmodelled(row)),
+        PolicyTrouble(read.associations, {_key(row): _orphan(row) for row in lost}, read.qos),
     )
-    labels = [association.label for association in accounts.associations]
-    odd = tuple(f"{limit} of {labels[at]}" for at, row in enumerate(ordered) for limit in unmodelled(row))
-    return _State(accounts, ids, spent, odd)
 
 
-def _parents_first(rows: Sequence[dict[str, str]]) -> tuple[list[dict[str, str]], list[int]]:
-    """The associations, each after its parent, and the index of each one's parent; empty without a root.
+@dataclass(slots=True)
+class _Spending:
+    """What is spent, as it is read row by row, and what of the rows cannot be read."""
 
-    An account names its parent; a user's parent is the account. What hangs on no account is left out.
+    limits_hold: bool
+    associations: dict[int, Unusable] = field(default_factory=dict)
+    qos: dict[str, Unusable] = field(default_factory=dict)
+    minutes: dict[int | str, dict[str, int]] = field(default_factory=dict)
+    walls: dict[int | str, float] = field(default_factory=dict)
+
+    def of(self, kind: Literal["association", "qos"], key: int | str, name: str, row: Mapping[str, str]) -> None:
+        """Read what an association or QOS has spent."""
+        try:
+            self.minutes[key], self.walls[key] = _used_of(row.get("GrpTRESMins", "")), _wall_of(row.get("GrpWall", ""))
+        except InvalidValue as error:
+            self.minutes[key], self.walls[key] = {}, 0.0
+            self.note(kind, key, name, error)
+
+    def note(self, kind: Literal["association", "qos"], key: int | str, name: str, error: InvalidValue) -> None:
+        """Note what cannot be read; without limits that hold it matters to no job."""
+        if self.limits_hold:
+            found: dict[Any, Unusable] = self.associations if kind == "association" else self.qos
+            found.setdefault(key, _unusable(kind, name, error))
+
+    def spent(self) -> Spent:
+        """All of it."""
+        by_qos = {key: value for key, value in self.minutes.items() if isinstance(key, str)}
+        by_row = {key: value for key, value in self.minutes.items() if isinstance(key, int)}
+        qos_walls = {key: value for key, value in self.walls.items() if isinstance(key, str)}
+        return Spent(by_qos, by_row, qos_walls, {k: v for k, v in self.walls.items() if isinstance(k, int)})
+
+
+def _parents_first(rows: Sequence[dict[str, str]]) -> tuple[list[dict[str, str]], list[int], list[dict[str, str]]]:
+    """The associations, each after its parent, the index of each one's parent, and what hangs on no account.
+
+    An account names its parent; a user's parent is the account. Nothing is found without a root.
     """
     below: dict[str, list[dict[str, str]]] = {}
     for row in rows:
-        above = row["Account"] if _user(row) else row.get("ParentAccount", "").partition("(")[0]
+        above = row.get("Account", "") if _user(row) else _unnumbered(row.get("ParentAccount", ""))
         below.setdefault(above, []).append(row)
-    ordered = [row for row in rows if row["Account"] == "root" and not _user(row)][:1]
+    ordered = [row for row in rows if row.get("Account") == "root" and not _user(row)][:1]
     parents = [-1] * len(ordered)
     seen = {"root"}
     for at, row in enumerate(ordered):
         for child in below.get(row["Account"], []) if not _user(row) else []:
-            if _user(child) or child["Account"] not in seen:
+            if _user(child) or child.get("Account", "") not in seen | {""}:
                 seen.add("" if _user(child) else child["Account"])
                 ordered.append(child)
                 parents.append(at)
-    return ordered, parents
+    kept = set(map(id, ordered))
+    return ordered, parents, [row for row in rows if id(row) not in kept and _key(row) != ("root", "")]
 
 
-def _words(line: str) -> Iterator[tuple[str, str]]:
+def _key(row: Mapping[str, str]) -> tuple[str, str]:
+    return row.get("Account", ""), _user(row)
+
+
+def _orphan(row: Mapping[str, str]) -> Unusable:
+    account, user = _key(row)
+    name = f"{f'user {user} in ' if user else ''}account {account}"
+    return Unusable("association", name, "ParentAccount", "unreadable", row.get("ParentAccount", "")[:_LONGEST])
+
+
+def _words(line: str) -> dict[str, str]:
     """The words of a line up to the limits by user and account, which braces enclose."""
-    return pairs_of(line.partition("Account Limits=")[0].partition("Comment=")[0])
+    return _pairs(line.partition("Account Limits=")[0].partition("Comment=")[0])
 
 
 def _user(row: Mapping[str, str]) -> str:
-    return row.get("UserName", "").partition("(")[0]
+    return _unnumbered(row.get("UserName", ""))
 
 
-def _association(row: Mapping[str, str], parent: int) -> Association:
+def _unnumbered(word: str) -> str:
+    """A name without the number that Slurm puts in brackets behind it."""
+    return word.rpartition("(")[0] if word.endswith(")") else word
+
+
+def _association(row: Mapping[str, str], parent: int, read: _Spending, at: int) -> Association:
     shares = row.get("SharesRaw/Norm/Level/Factor", "1").partition("/")[0]
-    limits = limits_of({name: value for name, value in row.items() if name != "MaxWall"})
-    return Association(
+    found = Association(
         row["Account"], _user(row), row.get("Partition", ""), parent,
-        None if shares == str(0x7FFFFFFF) else _number(shares), _number(row.get("Priority", "")), limits,
+        None if shares == str(0x7FFFFFFF) else _number(shares), _number(row.get("Priority", "")),
     )  # fmt: skip
+    if not read.limits_hold:
+        return found
+    try:
+        limits = limits_of({name: value for name, value in row.items() if name != "MaxWall"})
+    except InvalidValue as error:
+        read.note("association", at, found.label, error)
+        return found
+    return dataclasses.replace(found, limits=limits)
 
 
 def _used_of(text: str) -> dict[str, int]:
-    return {name: int(float(used)) for name, used in _USED.findall(text)}
+    found: dict[str, int] = {}
+    for item in filter(None, text.split(",")):
+        match = _USED.fullmatch(item)
+        if match is None:
+            raise InvalidValue("GrpTRESMins", item, "must be NAME=LIMIT(USED)")
+        found[match[1]] = int(float(match[2]))
+    return found
 
 
 def _wall_of(text: str) -> float:
-    return _real(text.rpartition("(")[2].rstrip(")"), 0.0)
+    match = _WALL.fullmatch(text)
+    if text and match is None:
+        raise InvalidValue("GrpWall", text, "must be LIMIT(USED)")
+    return float(match[1]) if match else 0.0
 
 
-def shares_of(text: str, ids: Mapping[int, int]) -> dict[int, float]:
-    """Factors of fair share by index of an association, of `sshare -a --json`, or `-P -o ID,FairShare`."""
+def shares_of(text: str, ids: Mapping[int, int]) -> tuple[dict[int, float], dict[int, str]]:
+    """Factors of fair share by index of an association, and the words of those that cannot be read.
+
+    The text is of `sshare -a --json`, or `-P -o ID,FairShare`; raises `Unreadable` where it is neither.
+    """
     if text.lstrip().startswith("{"):
         try:
-            rows = json.loads(text)["shares"]["shares"]
-            pairs = [(int(row["id"]), _json_number(row["fairshare"]["factor"])) for row in rows]
+            rows = list(json.loads(text)["shares"]["shares"])
         except (ValueError, LookupError, TypeError) as error:
             raise Unreadable(f"sshare --json: {type(error).__name__}: {error}") from error
+        pairs = [_of_json(row) for row in rows]
     else:
         table = list(pipe_table(text))
         if table and "FairShare" not in table[0]:
             raise Unreadable("sshare: has no column FairShare")
-        pairs = [(_number(row["ID"].strip()), _real(row["FairShare"], -1.0)) for row in table if row.get("FairShare")]
-    return {ids[number]: factor for number, factor in pairs if number in ids and factor >= 0}
+        pairs = [(_number(row["ID"].strip()), row["FairShare"]) for row in table if row.get("FairShare")]
+    found: dict[int, float] = {}
+    lost: dict[int, str] = {}
+    for number, word in pairs:
+        factor = _real(str(word), -1.0)
+        if number in ids and factor >= 0:
+            found[ids[number]] = factor
+        elif number in ids:
+            lost[ids[number]] = str(word)[:_LONGEST]
+    return found, lost
+
+
+def _of_json(row: Any) -> tuple[int, float | str]:
+    """Number and factor of one association; -1 and words in place of what cannot be read."""
+    try:
+        number = int(row["id"])
+    except (ValueError, LookupError, TypeError):
+        return -1, ""
+    try:
+        return number, _json_number(row["fairshare"]["factor"])
+    except (ValueError, LookupError, TypeError):
+        return number, str(row)
 
 
 def _json_number(value: object) -> float:
     """A number, which newer versions wrap together with whether it is set."""
     if isinstance(value, dict):
         value = value.get("number", 0) if value.get("set", True) else 0
-    return float(value) if isinstance(value, int | float) else 0.0
+    return 0.0 if value is None else float(value)  # type: ignore[arg-type]  # what is no number raises
 
 
 ANSWERS = ("config", "partitions", "state", "qos", "shares")
@@ -283,19 +453,30 @@ def picture_of(texts: Mapping[str, str]) -> SitePicture:
     Without accounting (no text for `state`) there are no limits and no shares, and only the order of jobs remains.
     """
     config = config_of(texts["config"])
-    partitions = partitions_of(texts["partitions"])
+    partitions, odd_partitions = partitions_of(texts["partitions"])
     period_s = 60 * (minutes_of(config["PriorityCalcPeriod"]) or 5)
     if not texts.get("state"):
-        return SitePicture(SiteLimits(limits_hold=False), rules_of(config), Spent(), {}, partitions, (), period_s)
-    state, (qos, unknown) = state_of(texts["state"]), qos_of(texts.get("qos", ""))
+        trouble = PolicyTrouble(partitions=odd_partitions)
+        site = SiteLimits(limits_hold=False)
+        return SitePicture(site, rules_of(config), Spent(), {}, partitions, (), period_s, trouble)
     enforced = flags_of(config["AccountingStorageEnforce"])
+    limits_hold = bool(enforced & {"limits", "safe", "all"})
+    state = state_of(texts["state"], limits_hold)
+    qos, unknown, odd_qos = qos_of(texts.get("qos", ""), limits_hold)
     site = SiteLimits(
         accounts=state.accounts,
         qos=qos,
         partition_qos={name: each.qos for name, each in partitions.items() if each.qos},
-        limits_hold=bool(enforced & {"limits", "safe", "all"}),
+        limits_hold=limits_hold,
         safe="safe" in enforced,
     )
-    fair_share = shares_of(texts.get("shares", ""), state.ids)
+    fair_share, odd_shares = shares_of(texts.get("shares", ""), state.ids)
+    rows = state.accounts.associations
+    associations = {
+        at: Unusable("association", rows[at].label, "FairShare", "unreadable", word)
+        for at, word in odd_shares.items()
+        if rows[at].user
+    } | dict(state.trouble.associations)
+    trouble = PolicyTrouble(associations, state.trouble.orphans, {**odd_qos, **state.trouble.qos}, odd_partitions)
     odd = (*state.unmodelled, *unknown) if site.limits_hold else ()
-    return SitePicture(site, rules_of(config), state.spent, fair_share, partitions, odd, period_s)
+    return SitePicture(site, rules_of(config), state.spent, fair_share, partitions, odd, period_s, trouble)

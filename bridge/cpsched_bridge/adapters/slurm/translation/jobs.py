@@ -25,7 +25,13 @@ from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
 from cpsched_bridge.adapters.slurm.translation.pins import StartPins, told_at_start, told_of_tasks
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation
-from cpsched_bridge.adapters.slurm.translation.shares import Shares, parts_asked, share_allocated, shared_asked
+from cpsched_bridge.adapters.slurm.translation.shares import (
+    Shares,
+    gres_asked,
+    parts_asked,
+    share_allocated,
+    shared_asked,
+)
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
 from cpsched_bridge.adapters.slurm.translation.unmodelled import TooLarge, refuse_unmodelled
 
@@ -60,6 +66,8 @@ def pending_job(
         raise NotModelled(lost)
     if partition.unmodelled:
         raise NotModelled(f"partition {partition.name}: {partition.unmodelled}")
+    if partition.job_defaults and any(name.partition(":")[0] == "gpu" for name in gres_asked(record)):
+        raise NotModelled(f"asks for GPUs on partition {partition.name}, which has {partition.job_defaults} for them")
     node_set = nodes_allowed(record, machine, partition, conflicts)
     walltime_s = walltime(record, partition)
     reason = limits(partition, walltime_s)

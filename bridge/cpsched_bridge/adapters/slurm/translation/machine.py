@@ -11,7 +11,7 @@ from cpsched.model import BoolArray, IntArray
 from cpsched.model.bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.shared.machine import FIRST_OTHER, Nodes
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
-from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.records import Record, has_trouble
 from cpsched_bridge.adapters.slurm.translation.gres import Amounts, gres_amounts, shared_amounts
 
 
@@ -85,6 +85,7 @@ def _facts(node: Record) -> tuple[object, ...]:
         node["memory_reserved_for_system"],
         tuple(sorted((node["configured_gres"] or {}).items())),
         tuple(node["active_features"] or ()),
+        has_trouble(node),
     )
 
 
@@ -92,7 +93,7 @@ def _capacities(nodes: Sequence[Record], counts_memory: bool) -> tuple[tuple[str
     """The names of the resources, and their amounts by node, int64[N, R].
 
     A node with an amount that no node can have (more memory reserved than there is, a number beyond all bounds) has
-    nothing to give.
+    nothing to give, and nor has one with trouble: what fits there alone is left to Slurm.
     """
     gres = [gres_amounts(node["configured_gres"] or {}) for node in nodes]
     resources = ("cores", "memory_mib", *sorted({name for amounts in gres for name in amounts}))
@@ -100,7 +101,7 @@ def _capacities(nodes: Sequence[Record], counts_memory: bool) -> tuple[tuple[str
     for row, (node, amounts) in enumerate(zip(nodes, gres, strict=True)):
         memory_mib = (node["real_memory"] or 0) - (node["memory_reserved_for_system"] or 0)
         found = {"cores": node["effective_cpus"] or 0, "memory_mib": memory_mib if counts_memory else 0, **amounts}
-        if all(0 <= amount < MOST_AMOUNT for amount in found.values()):
+        if not has_trouble(node) and all(0 <= amount < MOST_AMOUNT for amount in found.values()):
             capacity[row] = [found.get(name, 0) for name in resources]
     return resources, capacity
 
@@ -108,7 +109,7 @@ def _capacities(nodes: Sequence[Record], counts_memory: bool) -> tuple[tuple[str
 def _shared(nodes: Sequence[Record]) -> dict[str, IntArray]:
     found: dict[str, IntArray] = {}
     for row, node in enumerate(nodes):
-        for name, count in shared_amounts(node["configured_gres"] or {}).items():
+        for name, count in shared_amounts(node["configured_gres"] or {}).items() if not has_trouble(node) else ():
             found.setdefault(name, np.zeros(len(nodes), np.int64))[row] = min(count, MOST_AMOUNT)
     return found
 

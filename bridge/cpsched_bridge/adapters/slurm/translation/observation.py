@@ -18,6 +18,7 @@ from cpsched_bridge.adapters.slurm.translation.queue import Queue, QueueSurround
 from cpsched_bridge.adapters.slurm.translation.reservations import reservations_of
 from cpsched_bridge.adapters.slurm.translation.room import Room
 from cpsched_bridge.adapters.slurm.translation.running import Running, coming_back
+from cpsched_bridge.adapters.slurm.translation.trouble import unusable_in
 from cpsched_bridge.ports import Observation
 
 SPARE_SETS = 100
@@ -75,6 +76,7 @@ class Translator:
             outages=outages_of(seen.nodes, reservations, seen.now_s),
             otherwise=dict(self._running.otherwise),
             claim=claims.claim_of(seen.reservations),
+            unusable=tuple(unusable_in(seen)),
             labels={number: ids.label(number) for number in begun if ids.split(number)[1] is not None},
         )
 

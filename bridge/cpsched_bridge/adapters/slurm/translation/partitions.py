@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.model import BoolArray
-from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.records import Record, has_trouble
 from cpsched_bridge.adapters.slurm.translation import hostlist
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
+from cpsched_bridge.adapters.slurm.translation.trouble import trouble_of
 
 
 @dataclass(slots=True)
@@ -31,6 +32,8 @@ class Partition:
     denied_qos: frozenset[str] = frozenset()
     allowed_groups: frozenset[str] | None = None
     """Names of accounts and QOS are in small letters: Slurm does not tell them apart by case."""
+    job_defaults: str | None = None
+    """What Slurm adds to jobs that ask for GPUs, when it looks for nodes."""
 
 
 @dataclass(slots=True)
@@ -70,6 +73,7 @@ def partition_of(record: Record, machine: Machine) -> Partition:
         allowed_qos=_allowed(record, "allowed_qos", str.lower),
         denied_qos=_denied(record, "denied_qos"),
         allowed_groups=_allowed(record, "allowed_groups", str),
+        job_defaults=record.get("job_defaults"),
     )
 
 
@@ -84,9 +88,9 @@ def _denied(record: Record, name: str) -> frozenset[str]:
 
 def _unmodelled(record: Record, sharing: str) -> str | None:
     """Why jobs of the partition are left to Slurm, if they are."""
+    if has_trouble(record):
+        return trouble_of("partition", record).why
     per_node = [record[f] for f in ("max_cpus_per_node", "max_cpus_per_socket", "max_memory_per_node")]
-    if record["nodes"] and not hostlist.known(record["nodes"]):
-        return "its nodes cannot be read"
     if sharing not in ("NO", "EXCLUSIVE"):
         return f"oversubscribed nodes ({sharing})"
     if any(_number(limit) for limit in (*per_node, record["max_memory_per_cpu"])):

@@ -171,17 +171,19 @@ def _gres_asked(record: Record, machine: Machine, nodes: int, tasks: int) -> Amo
     return found
 
 
-def shared_asked(record: Record, machine: Machine) -> Amounts:
-    """At most so many of the resources that jobs share does one share of a job ask for."""
-    if not machine.shared:
-        return {}
+def gres_asked(record: Record) -> Amounts:
+    """At most so much of each generic resource does one share of a job ask for."""
+    tasks = record["ntasks"] or 1
     per_node, total = gres_amounts(record["gres_per_node"] or {}), tres_gres(record["requested_tres"])
-    per_task = {name: count * record["ntasks"] for name, count in tres_gres(record["tres_per_task"]).items()}
-    return {
-        name: max(asked.get(name, 0) for asked in (per_node, per_task, total))
-        for name in machine.shared
-        if any(name in asked for asked in (per_node, per_task, total))
-    }
+    per_task = {name: count * tasks for name, count in tres_gres(record["tres_per_task"]).items()}
+    names = {*per_node, *per_task, *total}
+    return {name: max(asked.get(name, 0) for asked in (per_node, per_task, total)) for name in names}
+
+
+def shared_asked(record: Record, machine: Machine) -> Amounts:
+    """The same of the resources that jobs share."""
+    asked = gres_asked(record) if machine.shared else {}
+    return {name: count for name, count in asked.items() if name in machine.shared}
 
 
 def _nodes_that_hold(amounts: tuple[int, ...], machine: Machine, node_set: int) -> int:

@@ -54,5 +54,5 @@ class Scene:
         made: dict[str, Any] = {"now_s": self.now_s, "guarded": self.guarded}
         for table, rows in self.rows.items():
             fields = self.tables[table]["fields"]
-            made[table] = {"fields": fields, "rows": [[copy.deepcopy(row[f]) for f in fields] for row in rows]}
+            made[table] = {"fields": fields, "rows": [[copy.deepcopy(row.get(f)) for f in fields] for row in rows]}
         return made

@@ -10,7 +10,14 @@ from cpsched_bridge.adapters.slurm.adapter import BATCH, SlurmBackend
 from cpsched_bridge.adapters.slurm.records import RESERVATION_FIELDS
 from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
 from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
-from cpsched_bridge.errors import BackendDied, BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.errors import (
+    AnswerNotUnderstood,
+    BackendDied,
+    BackendError,
+    BackendTimeout,
+    BackendUnavailable,
+    CommandRefused,
+)
 from cpsched_bridge.ports import Claim, Observation, Outcome, Postponed, StartOrder
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -285,7 +292,7 @@ def test_checks_of_an_unreachable_controller_fail(child: Played, backend: SlurmB
 
 def test_checks_tell_of_nodes_too_where_the_cluster_can_be_read(child: Played, backend: SlurmBackend) -> None:
     names = [check.name for check in backend.checks()]
-    assert names[-3:] == ["dynamic nodes", "power saving", "node lists"]
+    assert names[-4:] == ["objects", "dynamic nodes", "power saving", "node lists"]
 
     class Half(Played):
         def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
@@ -294,7 +301,32 @@ def test_checks_tell_of_nodes_too_where_the_cluster_can_be_read(child: Played, b
             return super().call(name, deadline_s, **arguments)
 
     half = SlurmBackend(PyslurmTransport(client=Half(child.scene))).checks()
-    assert [check.name for check in half] == names[:-3]
+    assert [check.name for check in half] == [*names[:-4], "reading"]
+    assert (half[-1].ok, half[-1].required, half[-1].detail) == (False, True, "connect failure")
+
+
+def test_checks_name_what_is_left_out_and_blame_no_service_for_it(child: Played, scene: Scene) -> None:
+    """A field that cannot be read, and an answer of another form, are not a slurmctld that does not answer."""
+    for name in ("n1", "n2", "n3"):
+        scene.node(name)["unreadable"] = {"configured_gres": "brackets do not match"}
+    scene.partition("main")["unknown"] = {"Colour": "red"}
+    for table in ("nodes", "partitions"):
+        scene.tables[table]["fields"] += ["unreadable", "unknown"]
+    checks = {check.name: check for check in SlurmBackend(PyslurmTransport(client=child)).checks()}
+    assert (checks["objects"].ok, checks["objects"].required, checks["objects"].detail) == (
+        False, False,
+        "left out: node n1: configured_gres cannot be read: brackets do not match; "
+        "node n2: configured_gres cannot be read: brackets do not match; "
+        "node n3: configured_gres cannot be read: brackets do not match; "
+        "partition main: Colour=red: this version has no rule for it",
+    )  # fmt: skip
+
+    class Garbled(Played):
+        def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
+            raise AnswerNotUnderstood("scontrol: its answer ends early")
+
+    (check,) = SlurmBackend(PyslurmTransport(client=Garbled(child.scene))).checks()
+    assert (check.name, check.ok, "slurmctld" in check.mend) == ("controller", False, False)
 
 
 def test_without_accounting_the_history_is_what_the_controller_remembers(scene: Scene, backend: SlurmBackend) -> None:

@@ -3,16 +3,22 @@
 import re
 
 from cpsched_bridge.errors import BackendTimeout
-from cpsched_bridge.ports import Check, Outage
+from cpsched_bridge.ports import Check, Observation, Outage, Unusable
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.watch.page.alarms import alarms
+from tests.builders import a_cluster
 
-NAMES = [f"n{i}" for i in range(20)]
+CLUSTER = a_cluster(nodes=20)
 
 
-def of(paused="", checks=(), outages=(), **facts):
+def seen(outages=(), unusable=()):
+    return Observation(0, CLUSTER, CLUSTER.capacity, outages=tuple(outages), unusable=tuple(unusable))
+
+
+def of(paused="", checks=(), outages=(), unusable=(), hidden=False, **facts):
     report = CycleReport(1, "control", 0.0, **facts)
-    return [(each.urgent, each.words, each.details) for each in alarms(report, paused, checks, outages, NAMES)]
+    found = alarms(report, paused, checks, seen(outages, unusable), hidden)
+    return [(each.urgent, each.words, each.details) for each in found]
 
 
 def test_all_is_well():
@@ -22,7 +28,7 @@ def test_all_is_well():
 def test_the_urgent_come_first():
     report = CycleReport(1, "control", 0.0, stuck=1, fallback=True)
     report.fail("backend_timeout", "no answer")
-    found = alarms(report, "by an administrator", [Check("clock", False, "3 s late", "mend it")], (), NAMES)
+    found = alarms(report, "by an administrator", [Check("clock", False, "3 s late", "mend it")], seen())
     assert [(each.urgent, each.words) for each in found] == [
         (True, "The bridge starts no jobs."),
         (True, "The last cycle failed: backend timeout. What is shown of the cluster is older."),
@@ -38,6 +44,19 @@ def test_nodes_that_are_down_are_named_and_those_that_people_drained_are_not():
     assert of(outages=[down, Outage("reserved", "", (9,), 0, None)]) == [
         (False, "7 nodes are down.", ["n0, n1, n2, n3, n4 and 2 more"])
     ]
+
+
+def test_what_is_left_out_is_named_but_for_names_of_people_that_are_hidden():
+    told = [
+        Unusable("node", "n1", "configured_gres", "unreadable", "brackets"),
+        Unusable("association", "user ada in account x", "GrpTRES", "unreadable"),
+        Unusable("partition", "long", "LLN", "unknown", "YES"),
+    ]
+    words = "3 objects of the cluster left out: a field cannot be used."
+    node, ada = "node n1: configured_gres cannot be read: brackets", "association user ada in account x: GrpTRES cannot"
+    long = "partition long: LLN=YES: this version has no rule for it"
+    assert of(unusable=told) == [(False, words, [f"{node}; {ada} be read; {long}"])]
+    assert of(unusable=told, hidden=True) == [(False, words, [f"{node}; {long}"])]
 
 
 def test_they_are_on_every_page_and_the_wall_is_well_without(site):

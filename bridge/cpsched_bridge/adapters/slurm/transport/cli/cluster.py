@@ -1,13 +1,13 @@
 """Nodes, partitions, reservations and the configuration as `scontrol` prints them; administrators write all of it.
 
-Records of the first three begin at a line with their name, and are words `Name=value`; where a name stands twice in a
-record, the first one counts, since what administrators write freely (reasons, comments) comes last.
+Records of the first three begin at a line with their name, and are words `Name=value`, see `known_fields`. What cannot
+be read of a record is None, and named in its `unreadable`: it concerns this record alone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,21 @@ from cpsched_bridge.adapters.slurm.records import (
     PARTITION_FIELDS,
     RESERVATION_FIELDS,
     Record,
+    closed_node,
+    closed_reservation,
+    has_trouble,
 )
+from cpsched_bridge.adapters.slurm.translation import hostlist
 from cpsched_bridge.adapters.slurm.transport.cli import wording
-from cpsched_bridge.errors import BackendUnavailable
+from cpsched_bridge.adapters.slurm.transport.cli.known_fields import (
+    LONGEST_VALUE,
+    NODE,
+    PARTITION,
+    RESERVATION,
+    KnownFields,
+    Words,
+)
+from cpsched_bridge.errors import AnswerNotUnderstood
 
 NODES = ("scontrol", "--all", "show", "nodes")
 PARTITIONS = ("scontrol", "--all", "show", "partitions")
@@ -28,42 +40,35 @@ CONFIG = ("scontrol", "show", "config")
 NOTHING = ("No reservations in the system", "No nodes in the system", "No partitions in the system")
 
 _SETTING = re.compile(r"^([A-Za-z_]+) *= ?(.*)$", re.MULTILINE)
-_WORD = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w:/-]*)=(\S*)")
-
-Words = dict[str, str]
-
-
-def records_in(printed: str, name: str) -> list[Words]:
-    """The records of an answer as their words; a record begins with `name`, such as "NodeName".
-
-    Raises `BackendUnavailable` where the answer ends within a record, or is something else.
-    """
-    return [_words(text) for text in _texts(printed, name)]
 
 
 def _texts(printed: str, name: str) -> list[str]:
-    """The records of an answer, see `records_in`."""
+    """The records of an answer; a record begins with `name`, such as "NodeName".
+
+    Raises `AnswerNotUnderstood` where the answer ends within a record, or is something else.
+    """
     if printed.strip() in ("", *NOTHING):
         return []
     beginning = f"\n{name}="
     before, *pieces = f"\n{printed}".split(beginning)
     if before.strip() or not pieces or not printed.endswith("\n\n"):
-        raise BackendUnavailable(f"scontrol: its answer with {name} of {len(printed)} signs ends early")
+        raise AnswerNotUnderstood(f"scontrol: its answer with {name} of {len(printed)} signs ends early")
     return [f"{name}={piece}" for piece in pieces]
 
 
-def _words(text: str) -> Words:
-    words: Words = {}
-    for key, value in _WORD.findall(text):
-        words.setdefault(key, value)
-    return words
-
-
-def _read(words: Words, fields: Sequence[str], how: dict[str, Callable[[Words], Any]], what: str) -> Record:
-    try:
-        return {field: how[field](words) for field in fields}
-    except (KeyError, ValueError) as error:
-        raise BackendUnavailable(f"scontrol: {what} cannot be read: {type(error).__name__}: {error}") from error
+def _read(text: str, fields: Sequence[str], how: Mapping[str, Callable[[Words], Any]], known: KnownFields) -> Record:
+    """One record, with what cannot be read of it in `unreadable`, and what no list knows in `unknown`."""
+    words = known.words_of(text)
+    record: Record = dict.fromkeys(fields)
+    unreadable: dict[str, str] = {}
+    for name, read in how.items():
+        try:
+            record[name] = read(words)
+        except KeyError as error:
+            unreadable[name] = f"scontrol shows no {error.args[0]}"
+        except (ValueError, IndexError) as error:
+            unreadable[name] = str(error)[:LONGEST_VALUE]
+    return record | {"unreadable": unreadable or None, "unknown": known.left_to_slurm(words) or None}
 
 
 def _limit(word: str) -> int | str | None:
@@ -77,6 +82,12 @@ def _time_limit(word: str) -> int | str | None:
 
 def _at_least(word: str) -> int | str | None:
     return wording.UNLIMITED if word == wording.UNLIMITED else wording.number(word)
+
+
+def _nodes(word: str) -> str | None:
+    """A list of nodes, as it is printed."""
+    hostlist.expand(wording.text(word))
+    return wording.text(word)
 
 
 def _everybody(word: str | None) -> list[str]:
@@ -115,7 +126,7 @@ class NodeRecords:
     def read(self, printed: str) -> list[Record]:
         """Records of `NODE_FIELDS`."""
         texts = _texts(printed, "NodeName")
-        self._known = {text: self._known.get(text) or _node(_words(text)) for text in texts}
+        self._known = {text: self._known.get(text) or _node(text) for text in texts}
         return [self._known[text] for text in texts]
 
 
@@ -124,8 +135,10 @@ def nodes(printed: str) -> list[Record]:
     return NodeRecords().read(printed)
 
 
-def _node(words: Words) -> Record:
-    record = _read(words, NODE_FIELDS, _NODE, f"node {words.get('NodeName')}")
+def _node(text: str) -> Record:
+    record = closed_node(_read(text, NODE_FIELDS, _NODE, NODE))
+    if has_trouble(record):
+        return record
     idle = record["effective_cpus"] - record["allocated_cpus"]
     base, *flags = record["state"].split("+")
     if idle and idle != record["effective_cpus"]:
@@ -136,7 +149,7 @@ def _node(words: Words) -> Record:
 _PARTITION: dict[str, Callable[[Words], Any]] = {
     "name": lambda words: words["PartitionName"],
     "state": lambda words: words["State"],
-    "nodes": lambda words: wording.text(words["Nodes"]),
+    "nodes": lambda words: _nodes(words["Nodes"]),
     "max_time": lambda words: _time_limit(words["MaxTime"]),
     "default_time": lambda words: _time_limit(words["DefaultTime"]),
     "max_nodes": lambda words: _limit(words["MaxNodes"]),
@@ -145,7 +158,7 @@ _PARTITION: dict[str, Callable[[Words], Any]] = {
     "max_cpus_per_socket": lambda words: _limit(words.get("MaxCPUsPerSocket", wording.UNLIMITED)),
     "max_memory_per_node": lambda words: _limit(words.get("MaxMemPerNode", "0")),
     "max_memory_per_cpu": lambda words: _limit(words.get("MaxMemPerCPU", "0")),
-    "oversubscribe": lambda words: words["OverSubscribe"],
+    "oversubscribe": lambda words: _sharing(words),
     "allowed_accounts": lambda words: _everybody(words.get("AllowAccounts")),
     "denied_accounts": lambda words: _everybody(words.get("DenyAccounts")),
     "allowed_qos": lambda words: _everybody(words.get("AllowQos")),
@@ -154,18 +167,23 @@ _PARTITION: dict[str, Callable[[Words], Any]] = {
     "is_root_only": lambda words: wording.flag(words["RootOnly"]),
     "is_user_exclusive": lambda words: words.get("ExclusiveUser") == "YES" or words.get("Exclusive") == "USER",
     "requires_reservation": lambda words: wording.flag(words["ReqResv"]),
+    "job_defaults": lambda words: wording.text(words.get("JobDefaults", "")),
 }
+
+
+def _sharing(words: Words) -> str:
+    """How jobs share nodes, in the words before 26.05, which has a field of its own for whole nodes."""
+    return "EXCLUSIVE" if words.get("Exclusive") in ("NODE", "TOPO") else words["OverSubscribe"]
 
 
 def partitions(printed: str) -> list[Record]:
     """Records of `PARTITION_FIELDS`."""
-    found = records_in(printed, "PartitionName")
-    return [_read(words, PARTITION_FIELDS, _PARTITION, f"partition {words.get('PartitionName')}") for words in found]
+    return [_read(text, PARTITION_FIELDS, _PARTITION, PARTITION) for text in _texts(printed, "PartitionName")]
 
 
 _RESERVATION: dict[str, Callable[[Words], Any]] = {
     "name": lambda words: words["ReservationName"],
-    "nodes": lambda words: wording.text(words["Nodes"]),
+    "nodes": lambda words: _nodes(words["Nodes"]),
     "start_time": lambda words: wording.count(words["StartTime"]),
     "end_time": lambda words: wording.count(words["EndTime"]),
     "users": lambda words: wording.names(words["Users"]),
@@ -175,9 +193,9 @@ _RESERVATION: dict[str, Callable[[Words], Any]] = {
 
 
 def reservations(printed: str) -> list[Record]:
-    """Records of `RESERVATION_FIELDS`; of a comment the first word, and where there is none, the burst buffer's."""
-    found = records_in(printed, "ReservationName")
-    return [_read(w, RESERVATION_FIELDS, _RESERVATION, f"reservation {w.get('ReservationName')}") for w in found]
+    """Records of `RESERVATION_FIELDS`; where there is no comment, the burst buffer's words stand for it."""
+    texts = _texts(printed, "ReservationName")
+    return [closed_reservation(_read(text, RESERVATION_FIELDS, _RESERVATION, RESERVATION)) for text in texts]
 
 
 def _parameters(word: str) -> dict[str, Any]:
@@ -218,8 +236,16 @@ def _preempt_type(word: str) -> str | None:
 
 
 def config(printed: str) -> Record:
-    """A record of `CONFIG_FIELDS`; `Configuration data as of` is the controller's clock, see `clock`."""
+    """A record of `CONFIG_FIELDS`; raises `AnswerNotUnderstood` where one of them cannot be read."""
     words: Words = {}
     for name, value in _SETTING.findall(printed):
         words.setdefault(name, value.rstrip())
-    return _read(words, CONFIG_FIELDS, _CONFIG, "the configuration")
+    record: Record = {}
+    for field_name in CONFIG_FIELDS:
+        try:
+            record[field_name] = _CONFIG[field_name](words)
+        except (KeyError, ValueError, IndexError) as error:
+            raise AnswerNotUnderstood(
+                f"scontrol show config: {field_name} cannot be read: {type(error).__name__}: {error}"
+            ) from error
+    return record

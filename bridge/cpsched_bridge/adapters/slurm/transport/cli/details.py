@@ -18,7 +18,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from cpsched_bridge.errors import BackendUnavailable
+from cpsched_bridge.adapters.slurm.transport.cli.known_fields import JOB
+from cpsched_bridge.errors import AnswerNotUnderstood
 
 ALL = ("scontrol", "--details", "show", "job")
 TYPED = ("scontrol", "--details")
@@ -26,6 +27,10 @@ TYPED = ("scontrol", "--details")
 NONE = "No jobs in the system\n"
 LAST_LINE = "\n   MinCPUsNode="
 
+_TEXTS = "\n   Command="
+"""From here on a record holds what the job's owner has written."""
+_NAME = re.compile(r"\s([A-Za-z][\w:/()-]*)=")
+_SURE = JOB.names - JOB.only.keys()
 _BEGINNING = "\nJobId="
 _DIGITS = 10
 _PROMPT = re.compile(r"^(?:scontrol: )+(?:show job \d+\n)?", re.MULTILINE)
@@ -59,6 +64,8 @@ class Detail:
     spread: bool
     per_gpu: int | None
     segment: int | None
+    unknown: tuple[str, ...] = ()
+    """Fields that no list of `known_fields` has, as far as Slurm prints none of the owner's texts before them."""
 
     def word(self, line: str, name: str) -> str:
         """The word `name=` on the line that begins with `line=`; raises KeyError where there is none."""
@@ -75,15 +82,15 @@ class Detail:
 def shown_in(printed: str) -> tuple[dict[int, UnreadJob], set[int]]:
     """The records of an answer by number, and the numbers that begin more than one, which have none.
 
-    Raises `BackendUnavailable` where the answer does not end as a record does.
+    Raises `AnswerNotUnderstood` where the answer does not end as a record does.
     """
     before, *pieces = f"\n{printed}".split(_BEGINNING)
     if not pieces:
         if printed.strip() and printed != NONE:
-            raise BackendUnavailable("scontrol show job: its answer is not in the form that is known")
+            raise AnswerNotUnderstood("scontrol show job: its answer is not in the form that is known")
         return {}, set()
     if before.strip() or not printed.endswith("\n\n"):
-        raise BackendUnavailable(f"scontrol show job: its answer of {len(printed)} signs ends early")
+        raise AnswerNotUnderstood(f"scontrol show job: its answer of {len(printed)} signs ends early")
     found: dict[int, UnreadJob] = {}
     twice: set[int] = set()
     for number, text in _numbered(pieces):
@@ -109,7 +116,7 @@ def _numbered(pieces: Sequence[str]) -> list[tuple[int, str]]:
         elif found:
             found[-1][1].append(piece)
         else:
-            raise BackendUnavailable("scontrol show job: its answer is not in the form that is known")
+            raise AnswerNotUnderstood("scontrol show job: its answer is not in the form that is known")
     return [(number, _BEGINNING.join(texts)) for number, texts in found]
 
 
@@ -166,7 +173,14 @@ def detail_of(shown: UnreadJob, name: str) -> Detail | None:
         spread,
         int(per_gpu[1]) if per_gpu else None,
         int(segment[1]) if segment else None,
+        _unknown(body[start : max(last, body.find(_TEXTS, end))]),
     )
+
+
+def _unknown(believed: str) -> tuple[str, ...]:
+    if _SURE.issuperset(_NAME.findall(believed)):
+        return ()
+    return tuple(JOB.left_to_slurm(JOB.words_of(believed)))
 
 
 def typed(numbers: Collection[int]) -> str:

@@ -170,6 +170,7 @@ def record_of(row: Row, shown: UnreadJob | None, merged: bool = False) -> tuple[
             unreadable.extend(FROM_DETAILS)
         else:
             _pending_details(record, detail, unreadable)
+            unreadable.extend(detail.unknown)
     else:
         _placed(record, row, detail, unreadable)
     record["unreadable"] = unreadable or None
@@ -238,11 +239,12 @@ def _details(record: Record, row: Row, detail: Detail, is_pending: bool, unreada
     _each(record, unreadable, "ntasks", lambda: wording.count(detail.word("NumNodes", "NumTasks")) or 1)
     _each(record, unreadable, "requested_tres", lambda: wording.resources(_requested(detail.settings, is_pending)))
     line = f" MinCPUsNode={detail.settings['MinCPUsNode']}"
+    nodes = f" {detail.settings.get('NumNodes', '')}".partition(" NumCPUs=")[0]
     if " MinMemoryCPU=" in line:
         _each(record, unreadable, "memory_per_cpu", lambda: wording.mib(detail.word("MinCPUsNode", "MinMemoryCPU")))
     elif " MinMemoryNode=" in line:
         _each(record, unreadable, "memory_per_node", lambda: wording.mib(detail.word("MinCPUsNode", "MinMemoryNode")))
-    if is_pending and not {"-", ","}.isdisjoint(detail.word("NumNodes", "NumNodes")):
+    if is_pending and not {"-", ","}.isdisjoint(nodes):
         _each(record, unreadable, "max_nodes", lambda: wording.count(row["MaxNodes"]))
 
 

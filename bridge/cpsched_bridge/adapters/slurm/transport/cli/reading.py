@@ -31,7 +31,7 @@ from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
 from cpsched_bridge.adapters.slurm.transport.cli.suspects import Suspects
 from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
 from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroups
-from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable
+from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTimeout, BackendUnavailable
 
 DETAILS_S = 20.0
 DETAILS_SHARE, DETAILS_MOST_S = 20, 60.0
@@ -321,7 +321,7 @@ class Reading:
     ) -> _Rows:
         """The rows together with scontrol's records, and with the rows of waiting tasks that squeue hides.
 
-        Raises `BackendUnavailable` where a job that waits or runs is in squeue's answer only: scontrol's was asked for
+        Raises `AnswerNotUnderstood` where a job that waits or runs is in squeue's answer only: scontrol's was asked for
         later, so it must have ended early. With `whole` false, squeue was not asked for all jobs.
         """
         arrays = {int(_array(row)) for row in rows.values() if "_[" in row["JobArrayID"]}
@@ -346,7 +346,7 @@ class Reading:
             alive = {states.PENDING, *states.OCCUPYING}
             lost = [n for n, row in rows.items() if n not in shown and n not in twice and row["State"] in alive]
             if lost:
-                raise BackendUnavailable(
+                raise AnswerNotUnderstood(
                     f"scontrol show job: lacks {len(lost)} jobs that squeue shows, such as {lost[0]}"
                 )
             shown |= self._suspects.records(twice, rows)

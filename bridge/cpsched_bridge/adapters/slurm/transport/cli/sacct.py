@@ -7,7 +7,7 @@ from typing import Any
 
 from cpsched_bridge.adapters.slurm.records import PAST_FIELDS, Record
 from cpsched_bridge.adapters.slurm.transport.cli import wording
-from cpsched_bridge.errors import BackendUnavailable
+from cpsched_bridge.errors import AnswerNotUnderstood
 
 COLUMNS = (
     "JobIDRaw", "JobID", "JobName", "UID", "Account", "Partition", "Submit", "Start", "End", "TimelimitRaw", "State",
@@ -30,18 +30,18 @@ def command(since_s: int, end: str) -> list[str]:
 def past(printed: str, end: str, since_s: int) -> list[Record]:
     """Records of `PAST_FIELDS`: jobs that ended after `since_s`; one that cannot be read is left out.
 
-    Raises `BackendUnavailable` where the answer does not end as it should.
+    Raises `AnswerNotUnderstood` where the answer does not end as it should.
     """
     *pieces, last = printed.split(end)
     wide = len(COLUMNS)
     if (last != "\n" if pieces else last.strip()) or len(pieces) % wide:
-        raise BackendUnavailable(f"sacct: its answer of {len(printed)} signs ends early")
+        raise AnswerNotUnderstood(f"sacct: its answer of {len(printed)} signs ends early")
     names: dict[int, str | None] = {}
     found = []
     for at in range(0, len(pieces), wide):
         values = dict(zip(COLUMNS, pieces[at : at + wide], strict=True))
         if at and not values["JobIDRaw"].startswith("\n"):
-            raise BackendUnavailable("sacct: its answer is not in the form that was asked for")
+            raise AnswerNotUnderstood("sacct: its answer is not in the form that was asked for")
         record = _record(values, names)
         if record is not None and (record["end_time"] or 0) > since_s:
             found.append(record)

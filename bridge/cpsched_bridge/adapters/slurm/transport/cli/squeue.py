@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 
-from cpsched_bridge.errors import BackendUnavailable
+from cpsched_bridge.errors import AnswerNotUnderstood
 
 Row = dict[str, str]
 """What squeue prints of a job, by the names of `-O`."""
@@ -76,13 +76,13 @@ class JobRecords:
     def read(self, printed: str, end: str) -> list[Row]:
         """The jobs of an answer.
 
-        Raises `BackendUnavailable` where the answer does not end as it should, or a field is missing.
+        Raises `AnswerNotUnderstood` where the answer does not end as it should, or a field is missing.
         """
         if _STOP in printed:
-            raise BackendUnavailable("squeue: its answer is not in the form that was asked for")
+            raise AnswerNotUnderstood("squeue: its answer is not in the form that was asked for")
         *lines, last = printed.replace(end, _STOP).split(f"{_STOP}\n")
         if last if lines else last.strip():
-            raise BackendUnavailable(f"squeue: its answer of {len(printed)} signs ends early")
+            raise AnswerNotUnderstood(f"squeue: its answer of {len(printed)} signs ends early")
         found: list[Row] = []
         known: dict[str, Row] = {}
         begun = ""
@@ -95,24 +95,24 @@ class JobRecords:
                     begun = f"{text}{_STOP}\n"
                     continue
                 if len(values) > len(self._fields):
-                    raise BackendUnavailable("squeue: its answer is not in the form that was asked for")
+                    raise AnswerNotUnderstood("squeue: its answer is not in the form that was asked for")
                 row = dict(zip(self._fields, values, strict=True))
             begun, known[text] = "", row
             found.append(row)
         if begun:
-            raise BackendUnavailable(f"squeue: its answer of {len(printed)} signs ends early")
+            raise AnswerNotUnderstood(f"squeue: its answer of {len(printed)} signs ends early")
         self._before = known
         return found
 
 
 def by_number(found: Sequence[Row]) -> dict[int, Row]:
-    """The jobs by Slurm's own number. Raises `BackendUnavailable` where that is none, or stands there twice."""
+    """The jobs by Slurm's own number. Raises `AnswerNotUnderstood` where that is none, or stands there twice."""
     try:
         numbered = {int(row["JobID"]): row for row in found}
     except ValueError as error:
-        raise BackendUnavailable(f"squeue: a job without a number: {error}") from error
+        raise AnswerNotUnderstood(f"squeue: a job without a number: {error}") from error
     if len(numbered) != len(found):
-        raise BackendUnavailable("squeue: shows a job twice")
+        raise AnswerNotUnderstood("squeue: shows a job twice")
     return numbered
 
 

@@ -115,7 +115,7 @@ def _whole(amount: str, units: Mapping[str, float]) -> int:
 
 
 def gres(word: str) -> dict[str, int]:
-    """ "gpu:a100:2(S:0-1),mps:200", "gres/gpu:2" by name and type; `NO_CONSUME` ends the name of what is not used up."""
+    """ "gpu:a100:2(S:0-1),mps:200", "gres/gpu:2" by name and type; those that jobs share end with `NO_CONSUME`."""
     found: dict[str, int] = {}
     for each in gres_of(word):
         key = each.key if each.is_consumable else f"{each.key}:{NO_CONSUME}"

@@ -13,11 +13,15 @@ from typing import Any
 from cpsched_bridge.adapters.slurm.records import (
     ALWAYS,
     JOB_FIELDS,
+    TROUBLE,
     WHILE_PENDING,
     WHILE_PLACED,
     ClusterRecords,
     Record,
+    closed_node,
+    closed_reservation,
 )
+from cpsched_bridge.adapters.slurm.translation import hostlist
 from cpsched_bridge.adapters.slurm.transport.programs.rules import LOOKED_AT
 
 Table = dict[str, Any]
@@ -45,8 +49,19 @@ def _resources(tres: Any) -> Record:
 
 
 def row_of(source: Any, fields: Sequence[str]) -> list[Any]:
-    """The values of `fields`; AttributeError and the like become None."""
-    return [_read(source, field)[0] for field in fields]
+    """The values of `fields`; what the library does not have is None, and so is what it cannot read.
+
+    Only the latter is named in the record's `unreadable`, where it has one.
+    """
+    values = {field: _read(source, field) for field in fields if field not in TROUBLE}
+    failed = {field: "pyslurm cannot read it" for field, (_, ok) in values.items() if not ok and _has(source, field)}
+    trouble = {"unreadable": failed or None, "unknown": None}
+    return [trouble[field] if field in trouble else values[field][0] for field in fields]
+
+
+def _has(source: Any, field: str) -> bool:
+    """Whether the library has such a field at all."""
+    return hasattr(type(source), field) or field in getattr(source, "__dict__", ())
 
 
 def _read(source: Any, field: str) -> tuple[Any, bool]:
@@ -163,6 +178,20 @@ def cluster_records(snapshot: Record) -> ClusterRecords:
     for job in tables["jobs"]:
         if job["dependencies"] and not job["dependencies"].get("singleton"):
             job["dependencies"]["singleton"] = None  # pyslurm knows the word only where no state stands behind it
+    tables["nodes"] = [closed_node(_with_trouble(node)) for node in tables["nodes"]]
+    tables["partitions"] = [_with_trouble(partition) for partition in tables["partitions"]]
+    tables["reservations"] = [closed_reservation(_with_trouble(each)) for each in tables["reservations"]]
     layouts = {int(number): layout for number, layout in snapshot.get("layouts", {}).items()}
     guarded, outside = snapshot.get("guarded", True), snapshot.get("outside", {})
     return ClusterRecords(snapshot["now_s"], **tables, layouts=layouts, guarded=guarded, outside=outside)
+
+
+def _with_trouble(record: Record) -> Record:
+    """The record, with a broken list of nodes among what is unreadable: pyslurm gives it as Slurm has it."""
+    record = {**dict.fromkeys(TROUBLE), **record}
+    try:
+        hostlist.expand(record.get("nodes"))
+    except ValueError as error:
+        unreadable = {**(record["unreadable"] or {}), "nodes": str(error)}
+        return {**record, "nodes": None, "unreadable": unreadable}
+    return record

@@ -107,7 +107,6 @@ def test_without_accounting_there_is_an_order_and_no_limits() -> None:
         ("config", "no configuration", "names no PriorityType"),
         ("config", CONFIG.replace("CPU=100", "CPU=much"), "CPU=much has no weight"),
         ("state", "slurm_load_assoc_mgr_info error", "shows no root account"),
-        ("state", STATE.replace("cpu=64(", "cpu=lots("), "GrpTRES=lots"),
         ("shares", '{"shares": []}', "sshare --json: TypeError"),
         ("shares", "{", "sshare --json: "),
         ("shares", "Account|User\nroot|\n", "no column FairShare"),
@@ -116,6 +115,86 @@ def test_without_accounting_there_is_an_order_and_no_limits() -> None:
 def test_what_has_another_form_is_told(name: str, text: str, message: str) -> None:
     with pytest.raises((Unreadable, InvalidValue), match=message):
         picture_of(ALL | {name: text})
+
+
+def left_out(**texts: str) -> tuple[list[str], list[str]]:
+    """What cannot be used of the site with other texts, and whose jobs are left to Slurm for it."""
+    picture = picture_of(ALL | texts)
+    jobs = [("ada", "physics", "main", "normal"), ("bob", "biology", "fast", "normal"), ("eve", "art", "main", "quick")]
+    whose = [job[0] for job in jobs if picture.trouble.of_job(*job, picture.site) is not None]
+    return [str(each) for each in picture.trouble.all()], whose
+
+
+@pytest.mark.parametrize(
+    ("texts", "told", "whose"),
+    [
+        ({}, [], []),
+        (
+            {"state": STATE.replace("cpu=64(", "cpu=lots(")},
+            ["association account physics: GrpTRES cannot be read: lots: must be a whole number"],
+            ["ada"],
+        ),
+        (
+            {"state": STATE.replace("MaxJobs=2(1)", "MaxJobs=two(1)")},
+            ["association user ada in account physics: MaxJobs cannot be read: two(1): must be a whole number"],
+            ["ada"],
+        ),
+        (
+            {"state": STATE.replace("ClusterName=lab Account=biology UserName= ", "ClusterName=lab UserName= ")},
+            [
+                "association account : ParentAccount cannot be read: root(1)",
+                "association user bob in account biology: ParentAccount cannot be read",
+            ],
+            ["bob"],
+        ),
+        (
+            {"state": STATE.replace("QOS=part-fast(1) UsageRaw=240.000000 GrpJobs=N(1) GrpJobsAccrue=N(0) GrpSubmit"
+                                    "Jobs=N(1) GrpWall=N(33.25)", "QOS=part-fast(1) GrpWall=N")},
+            ["qos part-fast: GrpWall cannot be read: N: must be LIMIT(USED)"],
+            ["bob"],
+        ),
+        ({"qos": ALL["qos"].replace("cpu=16", "cpu=?")}, ["qos normal: MaxTRESPU cannot be read: "], ["ada", "bob"]),
+        ({"qos": ALL["qos"] + "quick|3\n"}, ["qos quick: Flags cannot be read: sacctmgr shows none"], ["eve"]),
+        (
+            {"partitions": ALL["partitions"].replace("cpu=32", "cpu=?")},
+            ["partition main: tres cpu cannot be read: ?: must be a whole number, perhaps with K, M, G or T"],
+            ["ada", "eve"],
+        ),
+        (
+            {"shares": ALL["shares"].replace('"number": 0.25', '"number": "much"')},
+            ["association user ada in account physics: FairShare cannot be read: "],
+            ["ada"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_of_one_object_leaves_its_jobs_alone(
+    texts: dict[str, str], told: list[str], whose: list[str]
+) -> None:
+    found, left = left_out(**texts)
+    assert len(found) == len(told)
+    assert all(each.startswith(words) for each, words in zip(found, told, strict=True)), found
+    assert left == whose
+
+
+def test_limits_that_do_not_hold_matter_to_no_job() -> None:
+    config = CONFIG.replace("associations,limits,qos", "associations")
+    broken = {"config": config, "state": STATE.replace("cpu=64(", "?("), "qos": ALL["qos"].replace("cpu=16", "cpu=?")}
+    assert left_out(**broken) == ([], [])
+
+
+def test_names_may_hold_blanks_brackets_and_any_sign_of_a_resource() -> None:
+    rows = [
+        association("my lab", id=70, parent="root(1)", minutes="9"),
+        association("my lab", "a (b)", 71, cpu="8", per_job="gres/gpu:1g.10gb+me=2"),
+    ]
+    state = "\n".join([STATE, *rows]).replace("GrpTRESMins=cpu=9(40)", "GrpTRESMins=cpu=9(40),gres/gpu:1g.10gb+me=N(7)")
+    found = picture_of(ALL | {"state": state})
+    at = found.site.accounts.find("my lab", "a (b)")
+    assert at is not None
+    above = found.site.accounts.associations[at].parent
+    assert found.site.accounts.associations[at].limits.tres == {"gres/gpu:1g.10gb+me": 2}
+    assert found.spent.association_minutes[above] == {"cpu": 40, "gres/gpu:1g.10gb+me": 7, "mem": 0}
+    assert found.trouble.all() == ()
 
 
 RECORDED = Path(__file__).parents[5] / "data" / "slurm" / "policy"

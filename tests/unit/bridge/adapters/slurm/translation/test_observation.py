@@ -452,7 +452,7 @@ def test_a_task_that_no_array_can_have_has_the_number_of_its_record(index: int) 
         ({"is_user_exclusive": True}, "nodes exclusive to a user"),
         ({"requires_reservation": True}, "closed to ordinary jobs"),
         ({"is_root_only": True}, "closed to ordinary jobs"),
-        ({"nodes": "n[1-"}, "its nodes cannot be read"),
+        ({"nodes": "n[1-"}, "nodes cannot be read: node list 'n[1-': brackets do not match"),
     ],
 )
 def test_jobs_of_a_partition_that_is_not_modelled_are_left_to_slurm(change: dict[str, Any], why: str) -> None:

@@ -1,0 +1,31 @@
+"""What of a reading cannot be used: objects with fields that nobody can read, or that no list of the adapter's has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record, has_trouble
+from cpsched_bridge.adapters.slurm.translation import ids, states
+from cpsched_bridge.ports import ObjectKind, Unusable
+
+
+def trouble_of(kind: ObjectKind, record: Record) -> Unusable:
+    """The first trouble with a node, partition or reservation that has some."""
+    for reason in ("unreadable", "unknown"):
+        for name, detail in (record.get(reason) or {}).items():
+            return Unusable(kind, str(record["name"]), name, reason, detail)
+    raise ValueError(f"{kind} {record['name']} has no trouble")
+
+
+def unusable_in(seen: ClusterRecords) -> Iterator[Unusable]:
+    """All objects of a reading that cannot be used. Of jobs only those that wait: the others run as they are."""
+    tables: tuple[tuple[ObjectKind, Sequence[Record]], ...] = (
+        ("node", seen.nodes),
+        ("partition", seen.partitions),
+        ("reservation", seen.reservations),
+    )
+    for kind, table in tables:
+        yield from (trouble_of(kind, record) for record in table if has_trouble(record))
+    for job in seen.jobs:
+        if job.get("unreadable") and job["state"] == states.PENDING:
+            yield Unusable("job", ids.label(ids.of_record(job)), job["unreadable"][0], "unreadable")

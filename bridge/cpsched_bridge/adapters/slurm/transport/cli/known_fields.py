@@ -1,0 +1,142 @@
+"""The fields that `scontrol show` prints of each kind of object, and what the adapter makes of each of them.
+
+The names are those of the functions that print them in Slurm 22.05, 24.11 and 26.05 (`src/api/*_info.c`,
+`src/scontrol/info_job.c`). A field that stands in no list, or has a value that its list does not name, takes its object
+out of the plan: the adapter cannot know what Slurm makes of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+LONGEST_VALUE = 80
+"""Letters of a value that are kept for people."""
+
+_KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w:/()-]*)=")
+_INDENT = "   "
+"""With it begins each line of a record but the first."""
+Words = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFields:
+    """The fields of one kind of object.
+
+    - `read`: the adapter decides by them.
+    - `harmless`: no decision depends on them.
+    - `text`: harmless, too; people write them, so the rest of the line is their value.
+    - `only`: the values of a field with which it is harmless; any other value leaves the object to Slurm.
+    """
+
+    read: frozenset[str]
+    harmless: frozenset[str]
+    text: frozenset[str] = frozenset()
+    only: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def words_of(self, record: str) -> Words:
+        """The fields of a printed record. Values may hold blanks; of a name that stands twice the first one counts."""
+        words: Words = {}
+        for line in f"{_INDENT}{record}".split("\n"):
+            if line.startswith(_INDENT):  # else it goes on with a text of the line before
+                for name, value in self._of_line(line.strip()):
+                    words.setdefault(name, value)
+        return words
+
+    def _of_line(self, line: str) -> Iterator[tuple[str, str]]:
+        keys = list(_KEY.finditer(line))
+        if keys and keys[0].start():
+            return
+        for at, key in enumerate(keys, start=1):
+            if key[1] in self.text:
+                yield key[1], line[key.end() :]
+                return
+            yield key[1], line[key.end() : keys[at].start() if at < len(keys) else None].rstrip()
+
+    def left_to_slurm(self, words: Mapping[str, str]) -> dict[str, str]:
+        """The fields that no list covers, or not with this value."""
+        known = self.read | self.harmless | self.text
+        return {
+            name: value[:LONGEST_VALUE]
+            for name, value in words.items()
+            if name not in known and value not in self.only.get(name, ())
+        }
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All fields that are in a list."""
+        return self.read | self.harmless | self.text | self.only.keys()
+
+
+def _set(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+NODE = KnownFields(
+    read=_set(
+        "NodeName CPUAlloc CPUEfctv CPUTot ActiveFeatures Gres Version RealMemory AllocMem MemSpecLimit State "
+        "ThreadsPerCore Partitions AllocTRES Weight Topology"
+    ),
+    harmless=_set(
+        "Arch CpuBind CoresPerSocket CPULoad AvailableFeatures GresDrain GresUsed NodeAddr NodeHostName BcastAddr Port "
+        "FreeMem Sockets Boards CoreSpecCount CPUSpecList TmpDisk NextState BootTime SlurmdStartTime LastBusyTime "
+        "ResumeAfterTime SuspendTime CfgTRES CapWatts CurrentWatts AveWatts ExtSensorsJoules ExtSensorsWatts "
+        "ExtSensorsTemp InstanceId InstanceType ReservationName TLSCertTokenSet TLSCertLastRenewal"
+    ),
+    text=_set("OS Reason Comment Extra Parameters"),
+    only={
+        "Owner": _set("N/A"),  # a user who has the node alone
+        "MCS_label": _set("N/A"),
+        "RestrictedCoresPerGPU": frozenset(),  # cores that only jobs with GPUs may use
+    },
+)
+PARTITION = KnownFields(
+    read=_set(
+        "PartitionName AllowGroups AllowAccounts DenyAccounts AllowQos DenyQos QoS DefaultTime ExclusiveUser Exclusive "
+        "MaxNodes MaxTime MinNodes MaxCPUsPerNode MaxCPUsPerSocket Nodes PriorityJobFactor PriorityTier RootOnly "
+        "ReqResv OverSubscribe State MaxMemPerCPU MaxMemPerNode TRES JobDefaults ExclusiveTopo"
+    ),
+    harmless=_set(
+        "AllocNodes Alternate Default CpuBind DisableRootJobs GraceTime Hidden NodeSets OverTimeLimit PreemptMode "
+        "TotalCPUs TotalNodes DefMemPerCPU DefMemPerNode TRESBillingWeights ResumeTimeout SuspendTimeout SuspendTime "
+        "PowerDownOnIdle"
+    ),
+    only={
+        "LLN": _set("NO"),  # Slurm would choose the least loaded nodes
+        "SelectTypeParameters": _set("NONE"),  # whole sockets, say, in place of what the configuration tells
+        "Topology": _set("default"),
+    },
+)
+RESERVATION = KnownFields(
+    read=_set(
+        "ReservationName StartTime EndTime Nodes NodeName CoreIDs CoreCnt TRES PartitionName Flags Users Groups "
+        "Accounts QOS AllowedPartitions Licenses"
+    ),
+    harmless=_set("Duration NodeCnt Features State BurstBuffer Watts MaxStartDelay"),
+    text=_set("Comment"),
+)
+JOB = KnownFields(
+    read=_set(
+        "JobId ArrayJobId ArrayTaskId ArrayTaskThrottle HetJobId HetJobOffset HetJobIdSet JobName UserId MCS_label "
+        "Priority Nice Account QOS JobState Reason Dependency Restarts Reboot TimeLimit TimeMin SubmitTime "
+        "EligibleTime AccrueTime StartTime EndTime Deadline CronJob Partition ReqNodeList ExcNodeList NodeList "
+        "BatchFeatures NumNodes NumCPUs NumTasks CPUs/Task ReqB:S:C:T TRES ReqTRES AllocTRES Socks/Node "
+        "NtasksPerN:B:S:C CoreSpec ThreadSpec Nodes CPU_IDs Mem GRES MinCPUsNode MinMemoryCPU MinMemoryNode "
+        "MinTmpDiskNode Features ClusterFeatures Prefer Reservation OverSubscribe Exclusive Contiguous Licenses "
+        "Network AdminComment Comment SegmentSize Switches BurstBuffer SpreadJob CpusPerTres TresPerNode "
+        "TresPerSocket TresPerTask NtasksPerTRES"
+    ),
+    harmless=_set(
+        "SLUID GroupId WCKey FailedNode Requeue BatchFlag ExitCode DerivedExitCode RunTime ResizeTime CrontabSpec "
+        "PreemptEligibleTime PreemptTime SuspendTime SecsPreSuspend LastSchedEval Scheduler AllocNode:Sid "
+        "SchedNodeList BatchHost StepMgrEnabled JOB_GRES MemUpdate DelayBoot LicensesAlloc SpreadSegments "
+        "ConsolidateSegments BurstBufferState Power GresAllowTaskSharing GresEnforceBind GresOneTaskPerSharing "
+        "KillOInInvalidDependent KillOnInvalidDependent ExpeditedRequeue OOMKillStep MemPerTres TresBind TresFreq "
+        "TresPerJob MailUser MailType ContainerType Container ContainerID SELinuxContext ResvPorts"
+    ),
+    text=_set("Command SubmitLine WorkDir SystemComment Extra StdErr StdIn StdOut"),
+    only=dict.fromkeys(("FedOrigin", "FedViableSiblings", "FedActiveSiblings"), frozenset()),
+)
+KINDS: Mapping[str, KnownFields] = {"node": NODE, "partition": PARTITION, "reservation": RESERVATION, "job": JOB}
+"""By the word after `scontrol show`."""

@@ -1,0 +1,198 @@
+"""Nodes, partitions and reservations as scontrol prints them: what cannot be used of one concerns that one alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.records import NEVER_S, ClusterRecords
+from cpsched_bridge.adapters.slurm.translation.observation import Translator
+from cpsched_bridge.adapters.slurm.transport.cli import cluster
+from cpsched_bridge.adapters.slurm.transport.cli.known_fields import KINDS, NODE
+from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
+from cpsched_bridge.errors import AnswerNotUnderstood
+from cpsched_bridge.ports import Observation, Unusable
+from tests.unit.bridge.adapters.slurm.transport.cli import standin
+from tests.unit.bridge.adapters.slurm.transport.cli.standin import Job, Programs
+
+RESERVATION = """\
+ReservationName=maint StartTime=1795370000 EndTime=2100000000 Duration=05:33:20
+   Nodes=n1 NodeCnt=1 CoreCnt=16 Features=(null) PartitionName=(null) Flags=MAINT,SPEC_NODES
+   TRES=cpu=16
+   Users=root Groups=(null) Accounts=(null) Licenses=(null) State=ACTIVE BurstBuffer=(null)
+   MaxStartDelay=(null)
+   Comment=see n3, Nodes=n3 StartTime=0
+
+"""
+
+
+def node(name: str, *changes: tuple[str, str]) -> str:
+    text = standin.NODE.format(name=name)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
+
+
+def partition(name: str = "main", nodes: str = "n[1-4]", *changes: tuple[str, str]) -> str:
+    text = standin.PARTITION.replace("PartitionName=main", f"PartitionName={name}").replace("n[1-4]", nodes)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
+
+
+def read(
+    nodes: str = "", partitions: str = "", reservations: str = "", jobs: Any = (Job(5),)
+) -> tuple[ClusterRecords, Observation]:
+    said = {
+        "scontrol --all show nodes": nodes or node("n1") + node("n2"),
+        "scontrol --all show partitions": partitions or partition(),
+        "scontrol --all show reservations": reservations or "No reservations in the system\n",
+    }
+    records = Reading(programs=Programs(jobs, broken=said)).read()
+    return records, Translator().observe(records)
+
+
+def test_ordinary_records_are_used_whole() -> None:
+    records, seen = read(reservations=RESERVATION)
+    assert seen.unusable == ()
+    assert [pending.job.id for pending in seen.pending] == [5]
+    assert records.reservations[0]["comment"] == "see n3, Nodes=n3 StartTime=0"
+    assert records.reservations[0]["nodes"] == "n1"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("Gres=gpu:2", "Gres=gpu:2(S:0"), ("configured_gres", "unreadable")),
+        (("AllocMem=0", "AllocMem=none"), ("allocated_memory", "unreadable")),
+        (("   State=IDLE ThreadsPerCore=1", "   ThreadsPerCore=1"), ("state", "unreadable")),
+        (("Weight=1", "Weight=1 Colour=red"), ("Colour", "unknown")),
+        (("Owner=N/A", "Owner=ada(1001)"), ("Owner", "unknown")),
+    ],
+)
+def test_a_node_that_cannot_be_used_has_nothing_to_give(change: tuple[str, str], told: tuple[str, str]) -> None:
+    """Its own jobs run on; the other node is as it was."""
+    _, seen = read(nodes=node("n1", change) + node("n2"))
+    (found,) = seen.unusable
+    assert (found.kind, found.name, found.field, found.reason) == ("node", "n1", *told)
+    assert seen.free.tolist() == [[0, 0, 0], [16, 16384, 2]]
+    assert seen.cluster.capacity.tolist() == [[0, 0, 0], [16, 16384, 2]]
+    assert [(outage.name, outage.nodes) for outage in seen.outages] == [("UNKNOWN", (0,))]
+    assert [pending.job.id for pending in seen.pending] == [5]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("MaxTime=1-00:00:00", "MaxTime=1-00:00:10"), "max_time cannot be read: time '1-00:00:10'"),
+        (("Nodes=n1", "Nodes=n[1-"), "nodes cannot be read: node list 'n[1-': brackets do not match"),
+        (("RootOnly=NO ", ""), "is_root_only cannot be read: scontrol shows no RootOnly"),
+        (("LLN=NO", "LLN=YES"), "LLN=YES: this version has no rule for it"),
+        (("PreemptMode=OFF", "PreemptMode=OFF Colour=red"), "Colour=red: this version has no rule for it"),
+    ],
+)
+def test_jobs_of_a_partition_that_cannot_be_used_are_left_to_slurm(change: tuple[str, str], words: str) -> None:
+    jobs = [Job(5), Job(6, columns={"Partition": "odd"})]
+    _, seen = read(partitions=partition("odd", "n1", change) + partition(nodes="n[1-2]"), jobs=jobs)
+    assert [str(each) for each in seen.unusable] == [f"partition odd: {words}"]
+    assert [pending.job.id for pending in seen.pending] == [5]
+    assert [(left.job_id, left.reason) for left in seen.left] == [(6, f"partition odd: {words}")]
+
+
+@pytest.mark.parametrize(
+    ("change", "closed", "start_s", "end_s"),
+    [
+        (("EndTime=2100000000", "EndTime=soon"), ["n1"], 1795370000, NEVER_S),
+        (("StartTime=1795370000", "StartTime=soon"), ["n1"], 0, 2100000000),
+        (("CoreCnt=16", "CoreCnt=16 Colour=red"), ["n1"], 1795370000, 2100000000),
+        (("Nodes=n1", "Nodes=n[1-"), [], 1795370000, 2100000000),
+    ],
+)
+def test_a_reservation_that_cannot_be_used_closes_what_it_names(
+    change: tuple[str, str], closed: list[str], start_s: int, end_s: int
+) -> None:
+    """Of one whose nodes are not known Slurm itself marks the nodes, once it has begun."""
+    records, seen = read(reservations=RESERVATION.replace(*change, 1))
+    assert [(each.kind, each.name) for each in seen.unusable] == [("reservation", "maint")]
+    (found,) = records.reservations
+    assert (found["start_time"], found["end_time"]) == (start_s, end_s)
+    names = seen.cluster.node_names
+    assert [names[node] for outage in seen.outages for node in outage.nodes] == closed
+
+
+def test_a_job_with_a_field_that_no_list_has_is_left_to_slurm_alone() -> None:
+    odd = Job(6, lines={"tasks": "1 Colour=red"})
+    forged = Job(7, comment="x\n   Colour=red", name="a\n   Colour=red")
+    _, seen = read(jobs=[Job(5), odd, forged])
+    assert [(left.job_id, left.reason) for left in seen.left] == [(6, "cannot be read: Colour")]
+    assert [pending.job.id for pending in seen.pending] == [5, 7]
+    assert seen.unusable == (Unusable("job", "6", "Colour", "unreadable"),)
+
+
+@pytest.mark.parametrize("name", ["nodes", "partitions", "reservations"])
+def test_an_answer_that_ends_early_is_no_reading(name: str) -> None:
+    texts = {"nodes": node("n1"), "partitions": partition(), "reservations": RESERVATION}
+    with pytest.raises(AnswerNotUnderstood, match="ends early"):
+        read(**{name: texts[name][:-20]})
+
+
+def test_names_and_values_may_hold_blanks() -> None:
+    """slurm.conf takes them in quotes; groups of a directory service have them."""
+    text = partition("long queue", "n1", ("AllowGroups=ALL", "AllowGroups=domain users,hpc"))
+    (found,) = cluster.partitions(text)
+    assert (found["name"], found["allowed_groups"], found["allowed_accounts"]) == (
+        "long queue", ["domain users", "hpc"], ["ALL"],
+    )  # fmt: skip
+    assert found["unknown"] is None
+
+
+def test_what_people_write_is_no_field() -> None:
+    below = "   Reason=State=DOWN Colour=red\nState=DOWN Sound=loud [root@now]\n   Comment=Gres=none\n\n"
+    (found,) = cluster.nodes(node("n1").rstrip("\n") + "\n" + below)
+    assert (found["state"], found["configured_gres"], found["unknown"]) == ("IDLE", {"gpu": 2}, None)
+
+
+@pytest.mark.parametrize(
+    ("printed", "sharing"),
+    [
+        ("OverSubscribe=EXCLUSIVE", "EXCLUSIVE"),
+        ("OverSubscribe=NO Exclusive=NODE", "EXCLUSIVE"),
+        ("OverSubscribe=NO Exclusive=TOPO", "EXCLUSIVE"),
+        ("OverSubscribe=YES:4 Exclusive=NO", "YES:4"),
+    ],
+)
+def test_whole_nodes_have_a_field_of_their_own_since_26_05(printed: str, sharing: str) -> None:
+    (found,) = cluster.partitions(partition("main", "n1", ("OverSubscribe=NO", printed)))
+    assert found["oversubscribe"] == sharing
+
+
+def test_jobs_with_gpus_are_left_to_slurm_where_the_partition_adds_to_them() -> None:
+    """Slurm adds it when it looks for nodes: the record of a held job does not show it."""
+    gpus = Job(6, columns={"tres-per-node": "gres/gpu:1"})
+    _, seen = read(partitions=partition("main", "n[1-2]", ("JobDefaults=(null)", "JobDefaults=DefCpuPerGPU=4")),
+                   jobs=[Job(5), gpus])  # fmt: skip
+    assert [pending.job.id for pending in seen.pending] == [5]
+    assert [left.reason for left in seen.left] == ["asks for GPUs on partition main, which has DefCpuPerGPU=4 for them"]
+
+
+def test_a_field_is_in_one_list_only() -> None:
+    for known in KINDS.values():
+        lists = [known.read, known.harmless, known.text, known.only.keys()]
+        assert sum(map(len, lists)) == len(known.names)
+    assert NODE.left_to_slurm({"MCS_label": "N/A", "Gres": "x", "New": "y" * 200}) == {"New": "y" * 80}
+
+
+RECORDED = Path(__file__).parents[6] / "data" / "slurm" / "policy" / "partitions.txt"
+
+
+def test_recorded_partitions_have_no_unknown_field() -> None:
+    text = re.sub(r" (?=AllowGroups|AllocNodes|DefaultTime|MaxNodes|Nodes|Priority|OverTime|State|JobDef|DefMem|TRES)",
+                  "\n   ", RECORDED.read_text()).replace("\nPartitionName", "\n\nPartitionName")  # fmt: skip
+    found = cluster.partitions(text.rstrip("\n") + "\n\n")
+    assert len(found) > 1
+    assert [each["unknown"] or each["unreadable"] for each in found] == [None] * len(found)
