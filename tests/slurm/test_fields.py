@@ -1,0 +1,46 @@
+"""The fields that this release prints: each must stand in a list of the adapter's (`known_fields`).
+
+A new release may print new ones. Then say in the list what the adapter makes of the field: an object with a field that
+no list has is left to Slurm.
+"""
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.records import has_trouble
+from cpsched_bridge.adapters.slurm.transport.cli import cluster
+from cpsched_bridge.adapters.slurm.transport.cli.known_fields import KINDS
+from cpsched_bridge.adapters.slurm.transport.programs.environment import FIXED
+from tests.slurm.harness import Slurm
+
+PLURAL = {"node": "nodes", "partition": "partitions", "reservation": "reservations", "job": "jobs"}
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_that_is_printed_stands_in_a_list(slurm: Slurm, kind: str) -> None:
+    slurm.reserve("fields", "n4")
+    runs = slurm.sbatch("--time=10", "--ntasks=2", "--nodes=2", script="sleep 60")
+    slurm.sbatch("--time=10", "--hold", "--array=1-3%2", "--comment=x", "--dependency=afterany:" + runs)
+    slurm.wait_for_state(runs, "RUNNING", 20)
+    printed = slurm.run("scontrol", "--all", "--details", "show", PLURAL[kind])
+    records = [text for text in printed.split("\n\n") if "=" in text]
+    assert records
+    known = KINDS[kind]
+    assert set().union(*(known.words_of(text) for text in records)) <= known.names
+
+
+@pytest.mark.conformance
+def test_no_object_of_this_cluster_is_left_out(slurm: Slurm) -> None:
+    slurm.reserve("fields", "n4")
+
+    def shown(kind: str) -> str:
+        settings = (f"{name}={value}" for name, value in FIXED.items())
+        return slurm.run("env", *settings, "scontrol", "--all", "show", kind)
+
+    found = [
+        *cluster.nodes(shown("nodes")),
+        *cluster.partitions(shown("partitions")),
+        *cluster.reservations(shown("reservations")),
+    ]
+    assert {each["name"]: (each["unreadable"], each["unknown"]) for each in found if has_trouble(each)} == {}
+    assert found[-1]["name"] == "fields"
