@@ -27,7 +27,7 @@ Labels = tuple[str, ...]
 Samples = Iterable[tuple[Labels, float]]
 Kind = Literal["counter", "gauge", "histogram", "summary"]
 
-PARTITIONS = 20
+PARTITIONS = 19
 """Partitions that have series of their own."""
 OTHER = "other"
 _MOST_LETTERS = 64
