@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cpsched.model import NO_STARTS, Decision, Effort, EndedJob
 from cpsched_bridge.errors import BackendTimeout
-from cpsched_bridge.ports import Check, Hold, LeftJob
+from cpsched_bridge.ports import OBJECT_KINDS, Check, Hold, LeftJob, Unusable
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.exporter import Exporter
@@ -240,6 +242,17 @@ def test_jobs_left_to_the_clusters_scheduler_wait_for_that_reason(bridge_at, wat
     cluster = FakeCluster(left=[LeftJob(9, "array"), LeftJob(10, "array")])
     bridge_at(cluster, listeners=(watch,)).cycle()
     assert scrape(watch.exporter)["cpsched_waiting_jobs", (("reason", "left_to_slurm"),)] == 2
+
+
+def test_objects_that_are_left_out_are_counted_by_kind(bridge_at, watch):
+    cluster = FakeCluster()
+    report = bridge_at(cluster, listeners=(watch,)).cycle()
+    odd = [Unusable(kind, "x", "f", "unreadable") for kind in ("node", "node", "qos")]
+    report.observation = replace(report.observation, unusable=tuple(odd))
+    watch(report)
+    found = scrape(watch.exporter)
+    counts = {kind: found["cpsched_unusable_objects", (("kind", kind),)] for kind in OBJECT_KINDS}
+    assert counts == {"node": 2, "partition": 0, "reservation": 0, "job": 0, "association": 0, "qos": 1}
 
 
 def test_sizes_and_restarts_of_the_child(bridge_at):

@@ -31,6 +31,30 @@ def state(**limits: object) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.parametrize(
+    ("texts", "why"),
+    [
+        ({"state": None},
+         "association user alice in account lab: MaxJobs cannot be read: some(1): must be a whole number"),
+        ({"qos": ALL["qos"].replace("cpu=16", "cpu=?")},
+         "qos normal: MaxTRESPU cannot be read: ?: must be a whole number, perhaps with K, M, G or T"),
+    ],
+)  # fmt: skip
+def test_jobs_whose_policy_cannot_be_read_are_left_to_slurm(texts: dict[str, str | None], why: str) -> None:
+    """Those of others are ranked as ever."""
+    scene = Scene().only("first", "after")
+    scene.job("first").update(account="lab", user_name="alice", qos="normal")
+    scene.job("after").update(account="lab", user_name="bob", qos="part-fast", dependencies=None)
+    replies = {name: state(jobs="some(1)") if text is None else text for name, text in texts.items()}
+    seen = observed(scene, **replies)
+    numbers = [scene.job(name)["id"] for name in ("first", "after")]
+    assert [(left.job_id, left.reason, left.held_for_us) for left in seen.left] == [(numbers[0], why, True)]
+    assert [pending.job.id for pending in seen.pending] == [numbers[1]]
+    assert [str(each) for each in seen.unusable] == [why]
+    assert seen.limits is not None
+    assert seen.limits.standings.keys() == {numbers[1]}
+
+
 def observed(scene: Scene, **texts: str) -> Observation:
     asking = PlayedAsking()
     lab = {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}
