@@ -29,7 +29,7 @@ LAST_LINE = "\n   MinCPUsNode="
 
 _TEXTS = "\n   Command="
 """From here on a record holds what the job's owner has written."""
-_NAME = re.compile(r"\s([A-Za-z][\w:/()-]*)=")
+_NAME = re.compile(r"[ \n]([A-Za-z][^ \n=]*)=")
 _SURE = JOB.names - JOB.only.keys()
 _BEGINNING = "\nJobId="
 _DIGITS = 10
