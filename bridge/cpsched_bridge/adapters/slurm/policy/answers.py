@@ -60,7 +60,7 @@ class PolicyTrouble:
     """What cannot be used of a site's policy; the jobs that it concerns are left to Slurm.
 
     - `associations`: by index of an association; those below it are concerned, too.
-    - `orphans`: by account and user, associations of which nobody knows what they are below.
+    - `orphans`: by account and user, associations without a known account above them.
     - `qos`, `partitions`: by name.
     """
 

@@ -1,4 +1,4 @@
-"""What of a reading cannot be used: objects with fields that nobody can read, or that no list of the adapter's has."""
+"""The objects of a reading that cannot be used: a field cannot be read, or stands in no list of the adapter."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ PARTITION = KnownFields(
     ),
     only={
         "LLN": _set("NO"),  # Slurm would choose the least loaded nodes
-        "SelectTypeParameters": _set("NONE"),  # whole sockets, say, in place of what the configuration tells
+        "SelectTypeParameters": _set("NONE"),  # whole sockets, say, in place of what the configuration says
         "Topology": _set("default"),
     },
 )
