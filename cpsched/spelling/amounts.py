@@ -147,7 +147,7 @@ def unmodelled(words: Mapping[str, str]) -> list[str]:
 
 def pipe_table(text: str) -> Iterator[dict[str, str]]:
     """The rows of what Slurm's commands print with `-P`: a line of headings, then values, all between bars."""
-    lines = iter(text.splitlines())
+    lines = iter(text.replace("\r\n", "\n").split("\n"))  # other signs that end a line may be in a value
     headings = next(lines, "").split("|")
     for line in lines:
         values = line.split("|")

@@ -6,6 +6,8 @@ SimError                the outside broke: a file, a setting, a combination that
 │   ├── InvalidSystem   a system file
 │   └── InvalidPolicy   a policy file, or a dump that one names
 ├── Unusable            a file or a combination of options cannot be used; the message says why
+│   ├── UnknownFormat   a file is no trace
+│   └── NoFile          there is no such file
 ├── SolvingFailed       a dispatcher failed at a recorded instance, in a process of its own (exit code 1)
 └── NoProgress          a plug-in hangs: the message names file and line (exit code 1)
 """
@@ -54,6 +56,10 @@ class Unusable(SimError):
 
     def __init__(self, message: str) -> None:
         super().__init__(shown(message, 2000))
+
+
+class UnknownFormat(Unusable):
+    """A file is no trace of a format that is known."""
 
 
 class SolvingFailed(SimError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import stat
 import zlib
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ _MAGIC = (
     (b"\x89PNG", "a picture"),
     (b"\x7fELF", "a program"),
 )
+_LINE_END = re.compile(r"\r\n|\r|\n")
+"""What ends a line for those who read the file, too."""
 _NOT_IN_TEXT = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\x1a"))
 
 
@@ -99,7 +102,7 @@ def _content(head: bytes) -> tuple[str, tuple[str, ...]]:
     if len(head.translate(None, _NOT_IN_TEXT)) < 0.98 * len(head):
         return "binary data", ()
     text = head.decode("utf-8-sig", "replace")
-    lines = tuple(line for line in text.splitlines() if line.strip())
+    lines = tuple(line for line in _LINE_END.split(text) if line.strip())
     return (_text_kind(lines[0].strip()) if lines else "empty"), lines
 
 

@@ -12,6 +12,8 @@ from cpsched_sim.errors import InvalidPolicy, Unusable
 
 MAX_BYTES = 64 * 1024 * 1024
 
+ONE_CLUSTER = "must be of one cluster: print its associations with sacctmgr -P show assoc Cluster=NAME"
+
 Row = Mapping[str, str]
 
 
@@ -21,7 +23,13 @@ def read_associations(path: Path) -> list[Association]:
     accounts: dict[str, int] = {}
     users: list[tuple[int, Row]] = []
     waiting: list[tuple[int, Row]] = []
+    cluster, roots = "", 0
     for line, row in _rows(path, ("Account", "User", "Share")):
+        theirs = row.get("Cluster", "")
+        roots += row["Account"] == "root" and not row["User"]
+        if (cluster and theirs != cluster) or roots > 1:
+            raise InvalidPolicy(path, line, "Cluster", theirs or "a second root", ONE_CLUSTER)
+        cluster = theirs
         (users if row["User"] else waiting).append((line, row))
     while waiting:
         left = [(line, row) for line, row in waiting if not _add(rows, accounts, path, line, row)]
@@ -88,7 +96,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, Row]]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as problem:
         raise Unusable(f"{path}: {problem.strerror or problem}") from problem
-    headings = "".join(text.splitlines()[:1]).split("|")  # lines end where `pipe_table` has them end
+    headings = text.partition("\n")[0].split("|")  # lines end where `pipe_table` has them end
     for name in needed:
         if name not in headings:
             raise InvalidPolicy(path, 1, name, headings[0], f"must be a column: print with -P, {', '.join(needed)}")

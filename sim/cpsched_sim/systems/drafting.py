@@ -77,6 +77,8 @@ def of_nodes(printed: Printed, name: str, source: str) -> SystemDraft:
         notes.append(f"{len(away)} were down, drained or reserved when this was printed, and count: {listed(away)}.")
     if others:
         notes.append(f"Left out, since no trace asks for them: {listed(others)}.")
+    if shared := sorted({gres for node in nodes for gres in node.shared_gres}):
+        notes.append(f"Left out, since any number of jobs use them at once (no_consume): {listed(shared)}.")
     if bare := [node.name for node in nodes if node.memory_mib <= 1]:
         notes.append(f"{len(bare)} have no memory configured, so no job that asks for some fits: {listed(bare)}.")
     if lone := [node.name for node in nodes if not node.partitions]:

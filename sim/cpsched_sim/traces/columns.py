@@ -12,9 +12,11 @@ In a file without a header line, a first line that has no digit in it is taken f
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from cpsched.errors import InvalidValue, did_you_mean, require
+from cpsched_sim.reading.bounds import MAX_LINE_CHARS
 
 XDMOD_COLUMNS = (
     "JobID|JobIDRaw|Cluster|Partition|QOS|Account|Group|GID|User|UID|Submit|Eligible|Start|End|Elapsed|ExitCode|State|"
@@ -32,7 +34,7 @@ ALSO_CALLED: Mapping[str, tuple[str, ...]] = {
 READ = (
     "JobIDRaw", "JobID", "Partition", "Account", "User", "Submit", "Eligible", "Start", "End", "Elapsed", "ElapsedRaw",
     "State", "NNodes", "AllocNodes", "ReqNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "ReqTRES", "AllocTRES", "Timelimit",
-    "TimelimitRaw", "NodeList", "JobName", "QOS", "Reservation",
+    "TimelimitRaw", "NodeList", "JobName", "QOS", "Reservation", "Cluster",
 )  # fmt: skip
 """The columns that are read; others may be there."""
 NEEDED = ("JobIDRaw", "Submit", "Start", "End", "Timelimit")
@@ -41,6 +43,7 @@ AMOUNTS = ("NNodes", "NCPUS")
 """Needed, too, unless AllocTRES or ReqTRES tells the same."""
 NONE = "-"
 _SEPARATORS = "|,;\t^~"
+_LOOKS_LIKE_A_JOB = re.compile(r"\d+(?:[_+.][^|,;\t^~]*)?[|,;\t^~]", re.ASCII)
 _KNOWN = {name.lower() for name in (*XDMOD_COLUMNS.split("|"), *READ)}
 
 
@@ -62,11 +65,12 @@ def is_aligned(line: str) -> bool:
 class Columns:
     """Where each field of a line stands. `header` is the text of the header line, "" where the file has none."""
 
-    def __init__(self, separator: str, names: Sequence[str], header: str = "") -> None:
-        self.separator, self.header = separator, header
+    def __init__(self, separator: str, names: Sequence[str], header: str = "", by_place: bool = False) -> None:
+        self.separator, self.header, self.by_place = separator, header, by_place
         self.count = len(names)
         self.at = {name.strip().lower(): at for at, name in enumerate(names)}
         self.name_comes_last = names[-1].strip().lower() == "jobname"
+        self._names = {name.strip(' "').lower() for name in header.split(separator)} if header else set[str]()
 
     @classmethod
     def of(cls, first: str, words: str = "") -> Columns:
@@ -88,12 +92,42 @@ class Columns:
         told = bool({"alloctres", "reqtres"} & self.at.keys())
         return [name for name in (*NEEDED, *(() if told else AMOUNTS)) if self.where(name) is None]
 
+    def is_header(self, text: str) -> bool:
+        """Whether a line names columns: those of this file in whatever order, or those of sacct.
+
+        A line of a job has its number and its times, a header line has no field that begins with a digit.
+        """
+        text = text.strip("\r\n")
+        if text == self.header or text[:1].isdigit():
+            return text == self.header
+        cells = [name.lower() for name in _cells(text, self.separator)]
+        if any(cell[:1].isdigit() for cell in cells):
+            return False
+        return (bool(self._names) and self._names == set(cells)) or (bool(separator_of(text)) and _has_times(text))
+
+    def goes_on(self, before: str, text: str) -> bool:
+        """Whether a line is the rest of the job of the line before: the job's name holds a line end."""
+        between = text.count(self.separator)
+        if between >= self.count - 1 or len(before) > MAX_LINE_CHARS or _LOOKS_LIKE_A_JOB.match(text):
+            return False
+        if self.is_header(before) or self.is_header(text):
+            return False
+        there = before.count(self.separator)
+        return there >= self.count - 1 if self.name_comes_last else there < self.count - 1 and there + between > 0
+
+    def is_other(self, header: str) -> bool:
+        """Whether a further header line has these columns in other places, where they are told by their place."""
+        theirs = Columns.of(header).at
+        return any(theirs.get(name) != at for name, at in self.at.items() if name != NONE)
+
     def split(self, text: str) -> list[str]:
         """The fields of a line; raises `InvalidValue`.
 
         The separator may also end the line, and stand in a job name that comes last.
         """
         fields = text.rstrip("\r\n").split(self.separator)
+        if '"' in text and self.separator != "|" and len(quoted := self._quoted(text)) == self.count:
+            return quoted
         if len(fields) != self.count and '"' in text:
             fields = self._quoted(text)
         if len(fields) == self.count + 1 and not fields[-1]:
@@ -109,6 +143,11 @@ class Columns:
             return next(csv.reader([text], delimiter=self.separator), [])
         except csv.Error as error:
             raise InvalidValue("line", text.strip(), f"must be readable as CSV: {error}") from error
+
+
+def _has_times(line: str) -> bool:
+    """Whether a header line names the times of jobs."""
+    return {"submit", "start", "end"} <= {name.lower() for name in _cells(line, separator_of(line))}
 
 
 def _told(first: str, words: str) -> Columns:
@@ -138,12 +177,13 @@ def _checked(name: str) -> str:
 
 def _in_order(first: str, names: Sequence[str]) -> Columns:
     names = [NONE if name in ("", NONE) else _checked(name) for name in names]
-    separator = next((each for each in _SEPARATORS if len(first.rstrip(each).split(each)) == len(names)), "")
+    counts = {each: {len(text.split(each)) for text in (first, first.rstrip(each))} for each in _SEPARATORS}
+    separator = next((each for each in _SEPARATORS if len(names) in counts[each]), "")
     if not separator:
         best = max(_SEPARATORS, key=first.count)
         rule = f"must name every column: the first line has {len(first.split(best))} fields between {best!r}"
         raise InvalidValue("--columns", f"{len(names)} names", rule)
-    return Columns(separator, names, _if_header(first))
+    return Columns(separator, names, _if_header(first), by_place=True)
 
 
 def _by_number(first: str, numbers: Mapping[str, int]) -> Columns:
@@ -152,7 +192,7 @@ def _by_number(first: str, numbers: Mapping[str, int]) -> Columns:
     for name, number in numbers.items():
         require(0 < number <= len(names), "--columns", f"{name}={number}", f"the first line has {len(names)} fields")
         names[number - 1] = name
-    return Columns(separator, names, _if_header(first))
+    return Columns(separator, names, _if_header(first), by_place=True)
 
 
 def _renamed(first: str, theirs: Mapping[str, str]) -> Columns:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
@@ -13,11 +14,13 @@ from zoneinfo import ZoneInfo
 
 from cpsched.errors import InvalidValue
 
-UNKNOWN = frozenset({"", "unknown", "none", "n/a", "-", "null"})
+UNKNOWN = frozenset({"", "unknown", "none", "n/a", "-", "null", "(null)", "nan", "nat", "<na>"})
 """What stands where a time is not known, in small letters."""
 HOUR_S = 3600
 _EPOCH_DIGITS = range(9, 13)
 """A number of so many digits is in seconds since 1970, as `SLURM_TIME_FORMAT=%s` prints."""
+_WHOLE = re.compile(r"^(\d+)\.0*$", re.ASCII)
+"""Seconds as tables write them again once a job had none: `1763862092.0`."""
 _FORM = "must be a time like 2016-12-22T07:15:12, or seconds since 1970 (is SLURM_TIME_FORMAT set?)"
 
 Moments = tuple[int, ...]
@@ -40,6 +43,7 @@ def moments(text: str, zone: tzinfo) -> Moments:
     """What a time may mean; raises `InvalidValue` where it is none, or one that the zone's clock never showed."""
     if not text[:1].isdigit() and text.lower() in UNKNOWN:
         return ()
+    text = _WHOLE.sub(r"\1", text)
     if len(text) in _EPOCH_DIGITS and text.isdecimal() and text.isascii():
         return (int(text),)
     try:

@@ -1,4 +1,4 @@
-"""Imports the accounting log of PBS (OpenPBS, PBS Professional): a file of `server_priv/accounting`, or the folder.
+"""Imports the accounting log of PBS (OpenPBS, PBS Professional, Torque): a file of `server_priv/accounting`, or all.
 
 | record | what becomes of it |
 |---|---|
@@ -161,7 +161,8 @@ class PbsReader(Reader):
             self.tally.dropped["never started" if start_s is None else "run time below 1 s"] += 1
             return None
         self._learn(line, fields, "end")
-        id = self._runs.number(number, start_s)
+        hosts = ",".join(hosts_of(fields.get("exec_host", "")))
+        id, _ = self._runs.number(number, start_s, end_s, hosts)
         if id is None:
             self.tally.dropped[READ_BEFORE] += 1
             return None
@@ -179,7 +180,7 @@ class PbsReader(Reader):
             self._ask(fields),
             *self._words(fields),
             start_s,
-            ",".join(hosts_of(fields.get("exec_host", ""))),
+            hosts,
             "",
             intern(fields.get("resvID", "")),
         )

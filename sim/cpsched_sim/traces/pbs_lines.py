@@ -15,7 +15,7 @@ from cpsched.errors import InvalidValue
 _LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]);([^;]*);(.*)", re.ASCII | re.DOTALL)
 _FIELD = re.compile(r"""([A-Za-z_][\w.\-]*)=(?:"([^"]*)"(?=\s|$)|'([^']*)'(?=\s|$)|(\S*))""", re.ASCII)
 _AFTER_ACCOUNT = re.compile(r'"\s+(?:project|accounting_id|jobname)=')
-_JOB = re.compile(r"(\d{1,18})(?:\[(\d{0,7})\])?(?:\.(\S+))?$", re.ASCII)
+_JOB = re.compile(r"(\d{1,18})(?:\[(\d{0,7})\]|-(\d{1,7}))?(?:\.(\S+))?$", re.ASCII)
 
 
 class Line(NamedTuple):
@@ -28,7 +28,7 @@ class Line(NamedTuple):
 
 
 class JobId(NamedTuple):
-    """`7[2].vm`: job 7, subjob 2 (-1: no subjob; None: the array itself), of the server `vm`."""
+    """`7[2].vm`, for old Torque `7-2.vm`: job 7, subjob 2 (-1: no subjob; None: the array itself), of server `vm`."""
 
     number: int
     subjob: int | None
@@ -60,7 +60,8 @@ def job_id_of(text: str) -> JobId:
     match = _JOB.match(text)
     if not match:
         raise InvalidValue("job", text, "must be like 7.server, or 7[2].server for a subjob")
-    number, index, server = match.groups()
+    number, index, task, server = match.groups()
+    index = task if index is None else index
     return JobId(int(number), -1 if index is None else int(index) if index else None, server or "")
 
 

@@ -4,11 +4,14 @@
 - `scatter` and `vscatter` put units on distinct nodes; `excl` and `exclhost` make nodes exclusive.
 - Chunks that differ become units that are alike: as many as the job had hosts (where it never ran, as it has chunks),
   each with its share of the sums, rounded up.
+- Without `select`, as Torque has it, `nodes=2:ib:ppn=8+n3:ppn=2` are the chunks, each on a node of its own where the
+  job had that many hosts. Without `nodes`, too, the job has the cores of its slots (`exec_host=n1/0+n1/1`), or `ncpus`.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -22,7 +25,9 @@ _WORD_BYTES = 8
 _DURATION = re.compile(r"(?:(\d{1,12}):)?(?:(\d{1,12}):)?(\d{1,12})(?:\.\d*)?$", re.ASCII)
 _COUNT = re.compile(r"\d{1,12}$", re.ASCII)
 _HOST = re.compile(r"([^/+()]+)/\d+(?:\*\d+)?")
+_SLOTS = re.compile(r"([^/+()]+)/(\d{1,9}(?:[-,]\d{1,9})*)(?:\*(\d{1,9}))?", re.ASCII)
 _GPUS = ("ngpus", "naccelerators")
+_KNOWN_OF_TORQUE = {"ppn", "gpus"}
 _KNOWN = {"ncpus", "mem", "mpiprocs", "ompthreads", *_GPUS}
 DIFFERENT = "the chunks of select differ: taken for units that are alike, with the same sums"
 OTHERS = "chunks ask for more than cores, memory and GPUs, which does not count"
@@ -74,17 +79,26 @@ def hosts_of(exec_host: str) -> list[str]:
 
 def request_of(fields: Mapping[str, str], partition: str) -> Request:
     """What the fields of a line ask for. Raises `InvalidValue`."""
-    select = fields.get("Resource_List.select", "")
-    chunks = [_chunks(text) for text in select.split("+")] if select else [_whole_job(fields)]
+    select, nodes = fields.get("Resource_List.select", ""), fields.get("Resource_List.nodes", "")
+    hosts = hosts_of(fields.get("exec_host", ""))
     place = fields.get("Resource_List.place", "").split(":")
     apart = "scatter" in place or "vscatter" in place
+    if select:
+        chunks = [_chunks(text) for text in select.split("+")]
+    elif nodes:
+        chunks = _torque_chunks(nodes, fields)
+        apart = len(hosts) in (0, sum(chunk.copies for chunk in chunks))
+    else:
+        chunks = _by_slots(fields)
+        apart = len(hosts) > 1
     exclusive = "excl" in place or "exclhost" in place
     notes = [GROUPED] if any(word.startswith("group=") for word in place) else []
     if any(chunk.has_others for chunk in chunks):
         notes.append(OTHERS)
     count = sum(chunk.copies for chunk in chunks)
     if not 0 < count <= MAX_UNITS:
-        raise InvalidValue("Resource_List.select", select, f"must have from 1 to {MAX_UNITS:,} chunks")
+        name = "Resource_List.select" if select else "Resource_List.nodes"
+        raise InvalidValue(name, select or nodes, f"must have from 1 to {MAX_UNITS:,} chunks")
     kinds = {chunk.amounts for chunk in chunks}
     sums = tuple(sum(chunk.copies * chunk.amounts[at] for chunk in chunks) for at in range(3))
     if "pack" in place:
@@ -92,7 +106,7 @@ def request_of(fields: Mapping[str, str], partition: str) -> Request:
     elif len(kinds) == 1:
         units, amounts = count, chunks[0].amounts
     else:
-        units = len(hosts_of(fields.get("exec_host", ""))) or count
+        units = len(hosts) or count
         apart = apart or units > 1
         amounts = tuple(-(-amount // units) for amount in sums)
         notes.append(DIFFERENT)
@@ -101,6 +115,42 @@ def request_of(fields: Mapping[str, str], partition: str) -> Request:
         notes.append(NOTHING)
     each = tuple((name, n) for name, n in zip(("cores", "memory_mib", "gpus"), amounts, strict=True) if n)
     return Request(Units(units, each, apart and units > 1, exclusive, partition), tuple(notes))
+
+
+def _torque_chunks(text: str, fields: Mapping[str, str]) -> list[_Chunks]:
+    """`2:ib:ppn=8+n3:ppn=2#shared`: each part is a number of nodes, or the name of one, and what is asked of it."""
+    parts = [part.split(":") for part in text.partition("#")[0].split("+")]
+    found: list[tuple[int, int, int, bool]] = []
+    for words in parts:
+        asked = dict(word.partition("=")[::2] for word in words if "=" in word)
+        count = int(words[0]) if _COUNT.match(words[0]) else 1
+        others = len(words) - 1 > len(asked) or bool(asked.keys() - _KNOWN_OF_TORQUE)
+        found.append((count, _whole("ppn", asked.get("ppn", "1")), _whole("gpus", asked.get("gpus", "0")), others))
+    nodes = max(1, sum(count for count, *_ in found))
+    mib, mib_a_core = (mib_of(fields.get(f"Resource_List.{name}", "0")) for name in ("mem", "pmem"))
+    return [
+        _Chunks(count, (cores, max(-(-mib // nodes), mib_a_core * cores), gpus), others)
+        for count, cores, gpus, others in found
+    ]
+
+
+def _by_slots(fields: Mapping[str, str]) -> list[_Chunks]:
+    """A job that names no nodes: one unit, or one for each host where it had more slots than it asked cores for."""
+    whole, slots = _whole_job(fields), _slots_of(fields.get("exec_host", ""))
+    cores, mib, gpus = whole.amounts
+    if slots.total() <= cores:
+        return [whole]
+    return [_Chunks(1, (mine, -(-mib // len(slots)), -(-gpus // len(slots))), False) for mine in slots.values()]
+
+
+def _slots_of(exec_host: str) -> Counter[str]:
+    """How many cores a job had by host: `n1/0+n1/1`, `n1/0-1,5`, `n1/0*2`."""
+    found = Counter[str]()
+    for host, numbers, times in _SLOTS.findall(exec_host):
+        for part in numbers.split(","):
+            first, dash, last = part.partition("-")
+            found[host] += (max(0, int(last) - int(first)) + 1 if dash else 1) * int(times or "1")
+    return found
 
 
 def _whole_job(fields: Mapping[str, str]) -> _Chunks:

@@ -28,6 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from cpsched.listing import Listing
+from cpsched_sim.traces.durations import NO_LIMIT, is_number, number_s
 from cpsched_sim.traces.record import Record, Units
 from cpsched_sim.traces.table import TableReader
 
@@ -77,9 +78,13 @@ class Pm100Reader(TableReader):
 
     def _limit_s(self) -> int | None:
         limit = self.row.get("time_limit")
-        if isinstance(limit, str) and not limit.isdecimal():
-            return None
-        return 60 * self._count("time_limit")
+        if not isinstance(limit, str):
+            return 60 * self._count("time_limit")
+        if is_number(limit):
+            return number_s(limit, 60)
+        if limit.strip().lower() not in NO_LIMIT:
+            raise self._wrong("time_limit", limit, "must be minutes, or INFINITE")
+        return None
 
     def _ask(self, partition: str) -> Units:
         nodes, cores = self._count("num_nodes_alloc"), self._count("num_cores_alloc")

@@ -6,11 +6,15 @@ Which column holds what says `cpsched_sim.traces.columns`; what a `Dialect` adds
   its release. Where Eligible is not known, or the owner wants it so, it arrives when it was submitted.
 - run_s is End - Start; jobs that never started or have not ended are dropped, and counted by their State; a run that
   outlived its limit is kept. start_s is Start.
-- walltime_s is Timelimit, the run time where that is not a time (UNLIMITED, Partition_Limit).
+- walltime_s is Timelimit, and the run time where a job has no limit (UNLIMITED, Partition_Limit, nothing). A limit that
+  is not understood is an error; a number is one: minutes belong into TimelimitRaw.
 - A job that had N nodes asks for N units on distinct nodes, each with its share (rounded up) of the allocated CPUs
   (`cores`), memory (`memory_mib`) and GPUs (`gpus`, gres/gpu of whatever type).
 - Partition and queue are Slurm's partition; job steps are dropped.
 - Each run of a requeued job is a job of its own, and so is each component of a heterogeneous job.
+
+Lines are joined where one holds too few fields for a job: a job name may hold line ends. A further header line sets the
+order of the columns for the lines below it. The file has the jobs of one cluster.
 
 Numbers of jobs are those of Slurm. Where there is more than one run, or no JobIDRaw, they are made up (`number_of`,
 `cpsched_sim.traces.runs`). What a job that asks for no user, account or name lacks is "".
@@ -22,7 +26,7 @@ Times are local times without a zone: they become seconds since 1970 as if they 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from sys import intern
@@ -33,14 +37,15 @@ from cpsched_sim.reading.bounds import MAX_AMOUNT
 from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.traces.columns import READ, Columns, is_aligned, separator_of
 from cpsched_sim.traces.dialect import PLAIN, Dialect
+from cpsched_sim.traces.durations import duration_s, is_number, number_s
 from cpsched_sim.traces.moments import HOUR_S, UNKNOWN, Moments, moments, settled, zone_of
 from cpsched_sim.traces.record import Reader, Record, Units
-from cpsched_sim.traces.runs import FURTHER_RUN, READ_BEFORE, TASKS, Runs
+from cpsched_sim.traces.runs import FURTHER_RUN, READ_BEFORE, TASKS, UNDER_ONE_NUMBER, Runs
 
-_TIME_LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?$", re.ASCII)
 _MIB_PER = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _MEMORY = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)$", re.ASCII)
-_NUMBER = re.compile(r"(\d{1,4000})(?:([_+])(\d{1,7}))?$", re.ASCII)
+_COUNT = re.compile(r"(-?\d{1,18})(\.\d{1,6})?([KMGTP]?)$", re.ASCII)
+_NUMBER = re.compile(r"(\d{1,4000})(?:([_+])(\d{1,7})|_\[[^|]*\]?)?$", re.ASCII)
 _LONG = 4000
 """Digits that Python makes a number of."""
 _COMPONENTS = 9 * 10**6
@@ -52,6 +57,13 @@ _KNOWN_ASKS = 65_536
 """So many are remembered: most jobs ask for what others did."""
 Taken = Sequence[str]
 """What is taken for granted of a job, a sentence each."""
+_NO_NUMBER = (
+    "a time like 1-02:00:00; minutes belong into TimelimitRaw: rename the column, or --columns TimelimitRaw=Timelimit"
+)
+NAME_GOES_ON = "the job's name holds a line end, and counts with a blank in its place"
+OTHER_COLUMNS = "header lines in another order than the first, which holds for the lines below them"
+_SHORT_STATES = {"R": "RUNNING", "PD": "PENDING", "S": "SUSPENDED", "CG": "COMPLETING", "CA": "CANCELLED"}
+"""States as squeue abbreviates them."""
 _NEVER_RAN = {
     "CANCELLED": "cancelled while waiting",
     "PENDING": "still waiting when the file was made",
@@ -61,7 +73,10 @@ _NEVER_RAN = {
 
 
 def number_of(text: str) -> int:
-    """The number of a job as JobIDRaw or JobID spells it; negative for tasks and components. Raises `InvalidValue`."""
+    """The number of a job as JobIDRaw or JobID spells it; negative for tasks and components. Raises `InvalidValue`.
+
+    Tasks of an array that wait together (`7_[3-9%2]`) have the number of the array.
+    """
     if text.isdecimal() and text.isascii() and len(text) < _LONG:
         return int(text)
     match = _NUMBER.match(text)
@@ -89,23 +104,49 @@ class SacctReader(Reader):
         self._runs = Runs()
         self._asks: dict[Units, Units] = {}
         self._known_asks = lru_cache(_KNOWN_ASKS)(self._asked)
+        self._cluster = ""
         self.line, first = next(((at, text) for at, text in lines_of(path) if text.strip()), (0, ""))
         if is_aligned(first):
             raise self._wrong("columns", first.strip(), "must be separated: ask sacct for them with --parsable2")
-        self.columns = Columns.of(first, dialect.columns)
-        if missing := self.columns.missing():
+        self._use(Columns.of(first, dialect.columns))
+
+    def _use(self, columns: Columns) -> None:
+        """Read the lines that follow by these columns."""
+        if missing := columns.missing():
             rule = "is missing; add it to sacct's --format, or say which column it is: --columns NAME=COLUMN"
             raise self._wrong("columns", ", ".join(missing), rule)
-        self._at = {name: self.columns.where(name) for name in READ}
-        self._limit_in_minutes = "timelimit" not in self.columns.at
+        self.columns = columns
+        self._at = {name: columns.where(name) for name in READ}
+        self._limit_in_minutes = "timelimit" not in columns.at
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        """Numbered lines, of which one holds all of a job: a name with a line end is on several in the file."""
+        begun: tuple[int, str] | None = None
+        for number, text in lines_of(self.path):
+            if not text.strip():
+                yield number, text
+            elif begun is None:
+                begun = number, text
+            elif self.columns.goes_on(begun[1], text):
+                self.tally.taken[NAME_GOES_ON] += 1
+                begun = begun[0], f"{begun[1].rstrip()} {text.lstrip()}"
+            else:
+                yield begun
+                begun = number, text
+        if begun is not None:
+            yield begun
 
     def _record(self, text: str) -> Record | None:
-        if not text.strip() or self._is_header(text):
+        if not text.strip():
+            return None
+        if self.columns.is_header(text):
+            self._apply_header(text)
             return None
         try:
             fields = self.columns.split(text)
         except InvalidValue as error:
             raise self._wrong(error.field, error.value, error.rule) from error
+        self._check_cluster(self._get(fields, "Cluster"))
         id_text = self._get(fields, "JobIDRaw")
         if "." in id_text:
             self.tally.dropped["job step"] += 1
@@ -117,7 +158,7 @@ class SacctReader(Reader):
             return None
         if submit_s is None:
             raise self._wrong("Submit", self._get(fields, "Submit"), "must be a time")
-        id = self._number(id_text, start_s)
+        id = self._number(id_text, start_s, start_s + run_s, self._get(fields, "NodeList"))
         if id is None:
             self.tally.dropped[READ_BEFORE] += 1
             return None
@@ -141,8 +182,27 @@ class SacctReader(Reader):
         """Count a job that never ran, or has not ended; `times` are those of `_TIMES`."""
         self.tally.dropped[self._why_not(fields, times[2], times[3])] += 1
 
-    def _is_header(self, text: str) -> bool:
-        return text.rstrip("\r\n") == self.columns.header or ("JobID" in text and bool(separator_of(text)))
+    def _apply_header(self, text: str) -> None:
+        """Take the columns of a further header line, as files have them that were joined."""
+        try:
+            if text.strip("\r\n") == self.columns.header:
+                return
+            if self.columns.by_place and self.columns.is_other(text):
+                raise InvalidValue("columns", text.strip(), "must be those of the first line, as --columns has them")
+            columns = Columns.of(text, self._dialect.columns)
+        except InvalidValue as error:
+            raise self._wrong(error.field, error.value, error.rule) from error
+        if columns.at != self.columns.at or columns.separator != self.columns.separator:
+            self.tally.ignored[OTHER_COLUMNS] += 1
+            self._use(columns)
+
+    def _check_cluster(self, cluster: str) -> None:
+        """Raise `InvalidTrace` where a job is of another cluster than those before."""
+        if cluster and cluster != self._cluster:
+            if self._cluster:
+                rule = f"must be {self._cluster}, as above: a replay has one cluster; keep the lines of one"
+                raise self._wrong("Cluster", cluster, rule)
+            self._cluster = cluster
 
     # ------------------------------------------------------------------------------------------ times
 
@@ -164,7 +224,7 @@ class SacctReader(Reader):
 
     def _elapsed_s(self, fields: list[str]) -> int | None:
         text = self._get(fields, "Elapsed")
-        return self._whole("Elapsed", text) if text.isdecimal() else self._duration_s("Elapsed", text)
+        return number_s(text, 1) if is_number(text) else self._duration_s("Elapsed", text, "seconds, or a time")
 
     def _run_s(self, fields: list[str], start_s: int | None, end_s: int | None) -> int | None:
         """How long the job ran; None where it did not, or is not through.
@@ -190,7 +250,8 @@ class SacctReader(Reader):
         return _NEVER_RAN.get(word, "never started")
 
     def _state(self, fields: list[str]) -> str:
-        return self._get(fields, "State").partition(" ")[0].rstrip("+").upper()
+        word = self._get(fields, "State").strip().partition(" ")[0].rstrip("+").upper()
+        return _SHORT_STATES.get(word, word)
 
     def _was_cancelled(self, fields: list[str]) -> bool:
         return self._state(fields) == "CANCELLED"
@@ -203,32 +264,35 @@ class SacctReader(Reader):
 
     def _limit_s(self, fields: list[str]) -> int | None:
         text = self._get(fields, "Timelimit")
-        if self._limit_in_minutes and text.isdecimal():
-            return self._whole("TimelimitRaw", text) * 60
-        return self._duration_s("Timelimit", text)
+        if not self._limit_in_minutes:
+            return self._duration_s("Timelimit", text, _NO_NUMBER)
+        return number_s(text, 60) if is_number(text) else self._duration_s("TimelimitRaw", text, "minutes, or a time")
 
-    def _duration_s(self, field: str, text: str) -> int | None:
-        match = _TIME_LIMIT.match(text)
-        if not match:
-            return None
-        days, hours, minutes, seconds = (self._whole(field, part or "0") for part in match.groups())
-        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    def _duration_s(self, field: str, text: str, form: str) -> int | None:
+        """Seconds of a duration in Slurm's spelling; None where a job has none."""
+        try:
+            return duration_s(text)
+        except ValueError:
+            raise self._wrong(field, text, f"must be {form}") from None
 
     # ------------------------------------------------------------------------------------------ numbers
 
-    def _number(self, text: str, start_s: int) -> int | None:
+    def _number(self, text: str, start_s: int, end_s: int, nodes: str) -> int | None:
         """The job's number; a further run has one of its own, and a run that was read before has none."""
+        id = self._told_number(text)
         try:
-            id = number_of(text)
-        except InvalidValue as error:
-            raise self._wrong("JobIDRaw" if "jobidraw" in self.columns.at else "JobID", text, error.rule) from error
-        try:
-            run = self._runs.number(id, start_s)
+            run, is_task = self._runs.number(id, start_s, end_s, nodes)
         except InvalidValue as error:
             raise self._wrong(error.field, text, error.rule) from error
         if run is not None and run != id:
-            self.tally.taken[FURTHER_RUN] += 1
+            self.tally.taken[UNDER_ONE_NUMBER if is_task else FURTHER_RUN] += 1
         return run
+
+    def _told_number(self, text: str) -> int:
+        try:
+            return number_of(text)
+        except InvalidValue as error:
+            raise self._wrong("JobIDRaw" if "jobidraw" in self.columns.at else "JobID", text, error.rule) from error
 
     # ------------------------------------------------------------------------------------------ amounts
 
@@ -289,10 +353,14 @@ class SacctReader(Reader):
         return intern(self._get(fields, name))
 
     def _whole(self, field: str, text: str) -> int:
-        try:
+        """A whole number; sacct prints 1024 as 1K, and tables may have 16.0 for 16."""
+        if text.isdecimal() and len(text) < _LONG:
             return int(text)
-        except ValueError:
-            raise self._wrong(field, text, "must be a whole number") from None
+        match = _COUNT.match(text)
+        amount = float(match[1] + (match[2] or "")) * 1024 ** " KMGTP".index(match[3] or " ") if match else 0.5
+        if not amount.is_integer():
+            raise self._wrong(field, text, "must be a whole number")
+        return int(amount)
 
 
 LISTED = (

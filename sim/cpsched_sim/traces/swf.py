@@ -7,7 +7,7 @@
 | 3 wait | start_s, once the wait is over | below 0: not told |
 | 4 run time | run_s | below 1 (never ran, or unknown): job dropped |
 | 8 requested processors | processors | below 1: field 5 (allocated); both below 1: job dropped |
-| 9 requested time | walltime_s | below 1: the run time |
+| 9 requested time | walltime_s | below 1: the run time, which is counted |
 | 4 > 9 | run_s | cut to the requested time, as a site would have done |
 | 10, 7 memory, KB per processor | requested_mib, used_mib | rounded up to MiB; -1 is 0 (not told) |
 | 12 user, 15 queue, 16 partition | the number as text | -1 is "" |
@@ -123,7 +123,7 @@ class SwfReader(Reader):
             self.tally.dropped["no processors, neither requested nor allocated"] += 1
             return None
         if walltime_s < 1:
-            walltime_s = run_s
+            walltime_s = self._unlimited_s(run_s)
         elif run_s > walltime_s:
             self.tally.cut["run time longer than the requested time"] += 1
             run_s = walltime_s

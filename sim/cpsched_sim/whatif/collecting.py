@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
+from secrets import token_hex
 
 import yaml
 
@@ -23,6 +24,7 @@ from cpsched.spelling.amounts import flags_of, pairs_of, truthy
 from cpsched_sim.errors import Unusable, shown
 from cpsched_sim.files import check_folder, write_whole
 from cpsched_sim.systems.asking import printed
+from cpsched_sim.traces.durations import duration_s, is_number, number_s
 
 JOBS, NODES, PARTITIONS, CONFIG, EVENTS = "jobs.txt", "nodes.txt", "partitions.txt", "config.txt", "events.txt"
 ASSOCIATIONS, QOS, SHARES, RESERVATIONS = "associations.txt", "qos.txt", "shares.txt", "reservations.txt"
@@ -32,23 +34,29 @@ FORMAT = (
     "JobID,JobIDRaw,User,Account,Partition,QOS,Reservation,Submit,Eligible,Start,End,Elapsed,State,NNodes,NCPUS,ReqTRES,"
     "AllocTRES,Timelimit,NodeList,JobName"
 )
+USER, NAME = FORMAT.split(",").index("User"), -1
 LIMITS = "GrpJobs,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpWall,MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxWall"
 _QOS = f"Name,Priority,Flags,UsageFactor,LimitFactor,{LIMITS},MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA"
 _ASSOC = f"Account,User,Partition,ParentName,Share,Priority,DefaultQOS,MaxJobs,{LIMITS}"
 SACCT = (
-    "sacct --allusers --allocations --duplicates --parsable2 --starttime {since} --endtime {until} --format " + FORMAT
+    "sacct --local --allusers --allocations --duplicates --parsable2 --delimiter {between} "
+    "--starttime {since} --endtime {until} --format " + FORMAT
 )
 TABLES = {
-    EVENTS: "sacctmgr --parsable2 show event Start={since} Format=NodeName,TimeStart,TimeEnd,State,Duration",
-    ASSOCIATIONS: f"sacctmgr --parsable2 show association Format={_ASSOC}",
+    EVENTS: "sacctmgr --parsable2 show event{of} Start={since} Format=NodeName,TimeStart,TimeEnd,State,Duration",
+    ASSOCIATIONS: f"sacctmgr --parsable2 show association{{of}} Format={_ASSOC}",
     QOS: f"sacctmgr --parsable2 show qos Format={_QOS}",
     SHARES: "sshare --all --long --parsable2",
-    RESERVATIONS: "sacctmgr --parsable2 show reservation Start={since} Format=Name,Start,End,NodeNames",
+    RESERVATIONS: "sacctmgr --parsable2 show reservation{of} Start={since} Format=Name,Start,End,NodeNames",
     CONFIG: "scontrol show config",
     PARTITIONS: "scontrol -o show partition",
     LICENSES: "scontrol -o show license",
 }
-"""What helps, and may be lacking; accounting and nodes are needed."""
+"""What helps, and may be lacking; accounting and nodes are needed. `{of}` asks for this cluster alone."""
+MIXED = (
+    "sacctmgr printed associations of more than one cluster, so shares and limits of accounts are left out; "
+    "write those of this cluster there: sacctmgr --parsable2 show association Cluster=NAME"
+)
 ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
 HOURS_A_QUESTION = 24
 """Accounting is asked for a day at a time, so that no answer is large."""
@@ -88,11 +96,17 @@ def collect(
     people = Names("u")
     files = {JOBS: _accounting(since, until, ask, people if anonymous else None), NODES: ask("scontrol -o show node")}
     lacking: dict[str, str] = {}
-    for name, command in TABLES.items():
+    of = ""
+    for name in sorted(TABLES, key=lambda name: name != CONFIG):  # it names the cluster
         try:
-            files[name] = ask(command.format(since=since.isoformat()))
+            files[name] = ask(TABLES[name].format(since=since.isoformat(), of=of))
         except Unusable as error:
             lacking[name] = str(error)
+        if name == CONFIG:
+            of = _of_cluster(files.get(CONFIG, ""))
+    if _has_several_roots(files.get(ASSOCIATIONS, "")):
+        del files[ASSOCIATIONS]
+        lacking[ASSOCIATIONS] = MIXED
     if anonymous:
         files |= {name: without_people(name, text, people) for name, text in files.items() if name != JOBS}
     if CONFIG in files and PARTITIONS in files:
@@ -110,29 +124,58 @@ def collect(
 
 def _accounting(since: datetime, until: datetime, ask: Ask, people: Names | None) -> str:
     """The accounting of all days; a job that two days tell of comes twice, and counts once where it is read."""
-    lines: dict[str, None] = {}
-    header, begin = "", since
+    between, wanted = f"|{token_hex(8)}|", FORMAT.split(",")
+    jobs: dict[str, None] = {}
+    works, begin = Names("j"), since
     while begin < until:
         end = min(until, begin + timedelta(hours=HOURS_A_QUESTION))
-        head, *rest = ask(SACCT.format(since=begin.isoformat(), until=end.isoformat())).splitlines() or [""]
-        header = header or head
-        lines.update(dict.fromkeys(rest))
+        said = ask(SACCT.format(between=between, since=begin.isoformat(), until=end.isoformat()))
+        head, _, rest = said.partition("\n")
+        separator = between if between in head else "|"  # what users write holds no such mark, but perhaps a bar
+        if head.split(separator) != wanted and (said or begin == since):
+            raise Unusable(f"sacct: began with {shown(head) or 'nothing'}, not with the columns that were asked for")
+        for fields in _rows(rest, separator, len(wanted)):
+            if people is not None:
+                fields[USER], fields[NAME] = people.of(fields[USER]), works.of(fields[NAME])
+            jobs["|".join(fields)] = None
         begin = end
-    if header.split("|") != FORMAT.split(","):
-        raise Unusable(f"sacct: began with {shown(header) or 'nothing'}, not with the columns that were asked for")
-    written = list(lines) if people is None else list(_renamed(header, lines, people, Names("j")))
-    return "\n".join([header, *written, ""])
+    return "\n".join(["|".join(wanted), *jobs, ""])
 
 
-def _renamed(header: str, lines: Mapping[str, None], people: Names, works: Names) -> Iterator[str]:
-    """Lines of sacct with numbers for users and jobs' names; the name is the last column, and may hold anything."""
-    names = header.split("|")
-    user, last = names.index("User"), len(names) - 1
-    for line in lines:
-        fields = line.split("|", last)
-        if len(fields) == len(names):
-            fields[user], fields[last] = people.of(fields[user]), works.of(fields[last])
-            yield "|".join(fields)
+def _rows(text: str, separator: str, count: int) -> Iterator[list[str]]:
+    """The fields of each job. A line with too few of them goes on with the name of the job before, which is the last.
+
+    A name is kept in one line: what could end a line where it is read is a blank in it.
+    """
+    row: list[str] = []
+    for line in text.split("\n"):
+        fields = line.split(separator, count - 1)
+        if len(fields) == count:
+            if row:
+                yield [_one_line(field) for field in row]
+            row = fields
+        elif row and line:
+            row[-1] += f" {line}"
+    if row:
+        yield [_one_line(field) for field in row]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines())
+
+
+def _of_cluster(config: str) -> str:
+    """What asks sacctmgr for the cluster of this configuration; "" where it does not say its name."""
+    found = re.search(r"^\s*ClusterName\s*=\s*([\w.-]+)\s*$", config, re.MULTILINE)
+    return f" Cluster={found[1]}" if found else ""
+
+
+def _has_several_roots(associations: str) -> bool:
+    return sum(row["Account"] == "root" and not row["User"] for row in _table(associations)) > 1
+
+
+def _table(text: str) -> Iterator[dict[str, str]]:
+    return csv.DictReader(io.StringIO(text), delimiter="|", quoting=csv.QUOTE_NONE)
 
 
 class Names:
@@ -150,10 +193,10 @@ class Names:
 def without_people(name: str, text: str, people: Names) -> str:
     """A file with numbers for users, and without what people wrote into it."""
     if name == CONFIG:
-        return "".join(f"{line}\n" for line in text.splitlines() if KEPT_OF_CONFIG.match(line))
+        return "".join(f"{line}\n" for line in text.split("\n") if KEPT_OF_CONFIG.match(line))
+    header, *rest = text.removesuffix("\n").split("\n")
     if name in (NODES, PARTITIONS):
-        return "".join(f"{_SECRET.sub('', line)}\n" for line in text.splitlines())
-    header, *rest = text.splitlines() or [""]
+        return "".join(f"{_SECRET.sub('', line)}\n" for line in (header, *rest))
     names = header.split("|")
     if "User" not in names:
         return text
@@ -175,7 +218,7 @@ def _zone() -> str:
 def policy_words(files: Mapping[str, str]) -> str:
     """The policy file of what was collected, which names the dumps beside it."""
     config = {}
-    for line in files[CONFIG].splitlines():
+    for line in files[CONFIG].split("\n"):
         name, equals, value = line.partition("=")
         if equals:
             config[name.strip()] = "" if value.strip() == "(null)" else value.strip()
@@ -219,8 +262,8 @@ def _weights(text: str) -> Iterator[tuple[str, float]]:
 
 
 def _partitions(text: str, qos: str) -> Iterator[tuple[str, dict[str, object]]]:
-    known = {line.split("|")[0] for line in qos.splitlines()}
-    for line in text.splitlines():
+    known = {line.split("|")[0] for line in qos.split("\n")}
+    for line in text.split("\n"):
         words = dict(pairs_of(line))
         if "PartitionName" not in words:
             continue
@@ -234,16 +277,16 @@ def _partitions(text: str, qos: str) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def days_of(text: str) -> float | None:
-    """`7-00:00:00` in days; None where it is no time."""
-    match = re.match(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
-    if not match:
+    """`7-00:00:00` in days, as Slurm reads it; None where it is no time."""
+    try:
+        seconds = number_s(text, 60) if is_number(text) else duration_s(text)
+    except ValueError:
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return days + hours / 24 + minutes / 1440 + seconds / 86_400
+    return None if seconds is None else seconds / 86_400
 
 
 def rows_of(path: Path) -> Iterator[dict[str, str]]:
     """The rows of a table of `sacctmgr --parsable2`; none where it is not there."""
     if path.exists():
         text = path.read_text(encoding="utf-8", errors="replace")
-        yield from csv.DictReader(io.StringIO(text), delimiter="|", quoting=csv.QUOTE_NONE)
+        yield from _table(text)

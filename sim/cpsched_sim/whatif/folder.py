@@ -13,7 +13,7 @@ from cpsched_sim.errors import Unusable
 from cpsched_sim.reading.dated import has_dated_files
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
 from cpsched_sim.systems import drafting
-from cpsched_sim.systems.slurm import AWAY, SlurmNode
+from cpsched_sim.systems.slurm import SlurmNode, is_away
 from cpsched_sim.systems.system import SystemFile
 from cpsched_sim.traces.moments import moments, zone_of
 from cpsched_sim.traces.record import Record
@@ -118,8 +118,8 @@ class Folder:
         """(node, from when, until when) of each time in which a node could not be used."""
         utc = zone_of("")
         for row in rows_of(self.path / EVENTS):
-            name, state = row.get("NodeName") or "", (row.get("State") or "").upper()
-            if not name or not any(word in state for word in AWAY):
+            name, state = row.get("NodeName") or "", row.get("State") or ""
+            if not name or not is_away(state):
                 continue
             try:
                 begin, end = (moments(row.get(column) or "", utc) for column in ("TimeStart", "TimeEnd"))

@@ -13,6 +13,7 @@ from cpsched_sim.errors import Unusable
 from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_TIME_S
 from cpsched_sim.traces.dialect import PLAIN, Dialect
 from cpsched_sim.traces.pbs import MOVED, Begun, PbsReader
+from cpsched_sim.traces.pbs_requests import hosts_of
 from cpsched_sim.traces.record import Ask, Reader, Record, Units
 from cpsched_sim.traces.runs import READ_BEFORE
 from cpsched_sim.traces.sacct import SacctReader, Taken
@@ -23,6 +24,7 @@ NEVER_ELIGIBLE = "cancelled before it was eligible"
 GAVE_UP = "cancelled while waiting: in the queue as long as it really was"
 STILL_WAITS = "still waiting when the file was made: in the queue until then"
 STILL_RUNS = "still running when the file was made: runs until then"
+TOLD_LATER = "was still waiting or running in an earlier line of the same job"
 OWN_NODES = "had GPUs without asking for any: its nodes are its own"
 KNOWN = 65_536
 """So many texts are remembered: most jobs ask for what others did."""
@@ -45,6 +47,7 @@ class Open(NamedTuple):
     qos: str
     start_s: int | None
     left_s: int | None
+    nodes: str = ""
 
 
 @dataclass(slots=True)
@@ -73,8 +76,18 @@ class RecordedHistory:
     def last_s(self) -> int:
         """The last second of which the file knows anything."""
         ends = [(job.start_s if job.start_s is not None else job.submit_s) + job.run_s for job in self.ran]
-        moments = [moment for job in self.open for moment in (job.submit_s, job.start_s, job.left_s)]
+        moments = [moment for job in self.open for moment in (job.start_s, job.left_s)]
         return max([*ends, *(moment for moment in moments if moment is not None)])
+
+    def leave_out(self, untrue: Mapping[int, str]) -> None:
+        """Leave out jobs that were not over, by number, each with why."""
+        tally = self.reader.tally
+        for job in self.open:
+            if job.id in untrue:
+                tally.taken[STILL_WAITS if job.start_s is None else STILL_RUNS] -= 1
+                tally.dropped[untrue[job.id]] += 1
+        tally.taken = +tally.taken
+        self.open = [job for job in self.open if job.id not in untrue]
 
 
 class OpenReader(SacctReader):
@@ -83,6 +96,8 @@ class OpenReader(SacctReader):
     def __init__(self, path: Path, lenient: bool = False, dialect: Dialect = PLAIN) -> None:
         super().__init__(path, lenient, dialect)
         self.open: list[Open] = []
+        self._unsettled: list[tuple[Open, int, str, Amounts]] = []
+        """Each with its submission, what is taken for granted, and its licences."""
         self.licences: dict[int, Amounts] = {}
         """By number of a job, the licences that it asks for; only those that ask for some."""
         self._licences: Amounts = ()
@@ -100,10 +115,6 @@ class OpenReader(SacctReader):
         if not runs and eligible_s is None and self._at["Eligible"] is not None and self._dialect.arrival == "eligible":
             self.tally.dropped[NEVER_ELIGIBLE] += 1
             return
-        id = self._number(self._get(fields, "JobIDRaw"), submit_s)
-        if id is None:
-            self.tally.dropped[READ_BEFORE] += 1
-            return
         arrival_s = submit_s
         if self._dialect.arrival == "eligible" and eligible_s is not None:
             arrival_s = max(submit_s, eligible_s)
@@ -114,29 +125,49 @@ class OpenReader(SacctReader):
         if limit_s < 1:
             self.tally.dropped["never ran, and has no time limit"] += 1
             return
-        self.tally.taken[STILL_RUNS if runs else STILL_WAITS if waits else GAVE_UP] += 1
-        self.open.append(
-            Open(
-                id,
-                arrival_s,
-                limit_s,
-                self._ask(fields),
-                self._word(fields, "User"),
-                self._word(fields, "JobName"),
-                self._word(fields, "Partition"),
-                self._word(fields, "Account"),
-                self._word(fields, "QOS"),
-                start_s if runs else None,
-                end_s,
-            )
+        taken = STILL_RUNS if runs else STILL_WAITS if waits else GAVE_UP
+        job = Open(
+            self._told_number(self._get(fields, "JobIDRaw")),
+            arrival_s,
+            limit_s,
+            self._ask(fields),
+            self._word(fields, "User"),
+            self._word(fields, "JobName"),
+            self._word(fields, "Partition"),
+            self._word(fields, "Account"),
+            self._word(fields, "QOS"),
+            start_s if runs else None,
+            end_s,
+            self._word(fields, "NodeList") if runs else "",
         )
-        self._keep_licences(id)
+        self._unsettled.append((job, submit_s, taken, self._licences))
 
     def __iter__(self) -> Iterator[Record]:
-        """See `Reader`; what licences each job asks for is kept."""
+        """See `Reader`; jobs that were not over are settled when the last line was read."""
         for record in super().__iter__():
             self._keep_licences(record.id)
             yield record
+        for job, submit_s, taken, licences in self._unsettled:
+            self._licences = licences
+            self._settle(job, submit_s, taken)
+        self._unsettled.clear()
+
+    def _settle(self, job: Open, submit_s: int, taken: str) -> None:
+        """Number a job that was not over, unless another line tells how it ended, or tells the same."""
+        since_s = submit_s if job.start_s is None else job.start_s
+        if job.left_s is None and self._runs.has_begun(job.id, since_s, job.nodes):
+            self.tally.dropped[TOLD_LATER] += 1
+            return
+        try:
+            id, _ = self._runs.number(job.id, since_s, job.left_s or 0, job.nodes)
+        except InvalidValue as error:
+            raise self._wrong(error.field, error.value, error.rule) from error
+        if id is None:
+            self.tally.dropped[READ_BEFORE] += 1
+            return
+        self.tally.taken[taken] += 1
+        self.open.append(job._replace(id=id))
+        self._keep_licences(id)
 
     def _keep_licences(self, id: int) -> None:
         """Keep the licences of the line that was read last."""
@@ -205,12 +236,13 @@ class OpenPbsReader(PbsReader):
         arrival_s = self._arrival_s(fields, begun.since_s, MAX_TIME_S if ends_s is None else ends_s)
         if number is None or walltime_s < 1 or (left_s is not None and left_s <= arrival_s):
             return None
-        run = self._runs.number(number, arrival_s if begun.start_s is None else begun.start_s)
+        run, _ = self._runs.number(number, arrival_s if begun.start_s is None else begun.start_s)
         if run is None:
             return None
         user, name, queue, account = self._words(fields)
         ask = self._ask(fields)
-        return Open(run, arrival_s, walltime_s, ask, user, name, queue, account, "", begun.start_s, left_s)
+        nodes = ",".join(hosts_of(fields.get("exec_host", "")))
+        return Open(run, arrival_s, walltime_s, ask, user, name, queue, account, "", begun.start_s, left_s, nodes)
 
 
 def read_history(

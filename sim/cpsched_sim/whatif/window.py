@@ -30,6 +30,7 @@ from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.traces.record import Ask, Record, Units
 from cpsched_sim.whatif.history import Open, RecordedHistory
 from cpsched_sim.whatif.licences import Amounts, Licences, Totals, licences_told, too_many
+from cpsched_sim.whatif.runaway import runaways
 
 DAY_S, HOUR_S = 86_400, 3_600
 JUDGED, QUEUED, RUNNING, LATER, GAVE_UP, RESERVED, OUTAGE = range(7)
@@ -147,6 +148,7 @@ def window_of(
     """
     totals = totals or {}
     from_s, to_s, notes = _span(history, span, zone)
+    history.leave_out(runaways(history, None if guessed else system))
     left_out: Counter[str] = Counter(history.reader.tally.dropped)
     left_out.update({f"line is broken: {why}": count for why, count in history.reader.tally.skipped.items()})
     judged = [r for r in history.ran if from_s <= r.submit_s < to_s]

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import UnknownFormat, Unusable
 from cpsched_sim.reading.glance import look_at
 from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.systems import drafting, peaks
 from cpsched_sim.systems.asking import printed
-from cpsched_sim.systems.slurm import SCONTROL, nodes_of
+from cpsched_sim.systems.slurm import SCONTROL, SINFO, begins_nodes, nodes_of
 from cpsched_sim.systems.system import Boundless
 from cpsched_sim.traces.dialect import PLAIN, Dialect
 from cpsched_sim.workloads.load import check_broken, job_of, open_trace
@@ -33,10 +33,14 @@ def draft_of(
     if source == "-":
         return drafting.of_nodes(nodes_of(_joined(sys.stdin, source), source), name, "standard input"), []
     path = Path(source)
-    if format is None and dialect == PLAIN and _is_of_nodes(path):
+    is_told = format is not None or dialect != PLAIN
+    if not is_told and _is_of_nodes(path):
         text = _joined((line for _, line in lines_of(path)), source)
         return drafting.of_nodes(nodes_of(text, source), name, path.name), []
-    reader = open_trace(path, lenient, format, dialect)
+    try:
+        reader = open_trace(path, lenient, format, dialect)
+    except UnknownFormat as error:
+        raise Unusable(f"{error}; nodes are read as these print them: {SCONTROL}, or: {SINFO}") from error
     anywhere = Boundless(reader.resources)
     records = [record for record in reader if job_of(record, anywhere, reader) is not None]
     check_broken(reader)
@@ -46,7 +50,7 @@ def draft_of(
 def _is_of_nodes(path: Path) -> bool:
     """Whether one of the first lines looks like scontrol's or sinfo's of nodes."""
     first = look_at(path).lines[:_FIRST_LINES]
-    return any(line.startswith("NodeName=") or "NODELIST" in line for line in first)
+    return any(map(begins_nodes, first))
 
 
 def _joined(lines: Iterable[str], where: str) -> str:

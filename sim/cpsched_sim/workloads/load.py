@@ -16,7 +16,7 @@ from cpsched.errors import METHODS, RAISED, CpschedError, InvalidValue, PluginFa
 from cpsched.listing import Listing
 from cpsched.model import Cluster
 from cpsched.whereabouts import place_of
-from cpsched_sim.errors import InvalidTrace, SimError, Unusable, shown
+from cpsched_sim.errors import InvalidTrace, SimError, UnknownFormat, Unusable, shown
 from cpsched_sim.files import sha256_of_all
 from cpsched_sim.reading.dated import dated_files, has_dated_files
 from cpsched_sim.reading.glance import look_at
@@ -121,7 +121,7 @@ def _recognised(path: Path) -> Listing:
         return FORMATS.find("swf")
     texts, tables = ([known.name for known in formats if _is_table(known) is so] for so in (False, True))
     read = f"formats read, also gzipped: {', '.join(texts)}; tables: {', '.join(tables)}"
-    raise Unusable(f"{path}: seems to be {glance.seems}, no trace; {read}")
+    raise UnknownFormat(f"{path}: seems to be {glance.seems}, no trace; {read}")
 
 
 def _is_table(format: Listing) -> bool:

@@ -168,6 +168,11 @@ def test_dumps_are_read_as_slurm_prints_them(tmp_path):
         ({"assoc": ASSOC.replace("|80|5|", "|80|five|")}, r"assoc.txt:3: Priority: five: must be a whole number"),
         ({"assoc": ASSOC.replace("cpu=64", "cpu=lots")}, r"assoc.txt:3: GrpTRES: lots: must be a whole number"),
         ({"assoc": ASSOC.replace("normal||physics", "normal||nobody")}, r"assoc.txt:4: ParentName: nobody"),
+        ({"assoc": ASSOC + ASSOC.partition("\n")[2]}, r"Cluster: .*: must be of one cluster: print its assoc"),
+        (
+            {"assoc": "Cluster|Account|User|Share\nlab|root||1\ngpu|phys||1\n"},
+            r"assoc.txt:3: Cluster: gpu: must be of one cluster",
+        ),
         ({"assoc": "Account  User\n"}, r"assoc.txt:1: Account: .*must be a column: print with -P"),
         ({"qos": QOS.replace("0.500000", "half")}, r"qos.txt:3: UsageFactor: half: must be a number"),
     ],

@@ -9,7 +9,7 @@ from cpsched_sim.errors import InvalidTrace, Unusable
 from cpsched_sim.traces.dialect import Dialect
 from cpsched_sim.traces.pbs import FORGED, PbsReader
 from cpsched_sim.traces.pbs_lines import Fields
-from cpsched_sim.traces.pbs_requests import DIFFERENT, NOTHING, mib_of, seconds_of
+from cpsched_sim.traces.pbs_requests import DIFFERENT, NOTHING, OTHERS, mib_of, seconds_of
 from cpsched_sim.traces.record import Units
 from cpsched_sim.traces.runs import NEXT_RUN
 from cpsched_sim.whatif.history import read_history
@@ -72,6 +72,45 @@ def test_an_ended_job_becomes_a_record(read):
 def test_select_and_place_become_units(read, select, place, units):
     _, (job,) = read(line(select=select, Resource_List__place=place))
     assert job.ask == units
+
+
+def torque(nodes, exec_host, **fields):
+    """A record of Torque's: no `select`, no `place`; `nodes` and a slot of `exec_host` for each core."""
+    gone = dict.fromkeys(("Resource_List__select", "Resource_List__place", "exec_vnode", "Resource_List__ncpus"))
+    return line(exec_host=exec_host, **(gone | {"Resource_List__nodes": nodes, **fields}))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "exec_host", "fields", "units", "nodes_had"),
+    [
+        ("1", "n1/7", {}, Units(1, (("cores", 1),)), "n1"),
+        ("2:ib:ppn=8", "+".join(f"n{n}/{at}" for n in (1, 2) for at in range(8)), {"Resource_List__ncpus": 1},
+         Units(2, (("cores", 8),), distinct=True), "n1,n2"),
+        ("n3:ppn=2+n4:ppn=2", "n3/0-1+n4/0-1", {"Resource_List__mem": "3gb"},
+         Units(2, (("cores", 2), ("memory_mib", 1536)), distinct=True), "n3,n4"),
+        ("1:ppn=4:gpus=2#shared", "n1/0-3", {"Resource_List__pmem": "1gb"},
+         Units(1, (("cores", 4), ("memory_mib", 4096), ("gpus", 2))), "n1"),
+        ("2:ppn=4", "n1/0-7", {}, Units(2, (("cores", 4),)), "n1"),
+        ("1:ppn=8+2:ppn=2", "n1/0-7+n2/0-1+n3/0-1", {}, Units(3, (("cores", 4),), distinct=True), "n1,n2,n3"),
+        (None, "n1/0-3,7+n2/0", {}, Units(2, (("cores", 3),), distinct=True), "n1,n2"),
+        (None, "n1/0*4", {"Resource_List__ncpus": 4}, Units(1, (("cores", 4),)), "n1"),
+    ],
+)  # fmt: skip
+def test_nodes_and_slots_of_torque_become_units(read, nodes, exec_host, fields, units, nodes_had):
+    _, (job,) = read(torque(nodes, exec_host, **fields))
+    assert (job.ask, job.nodes) == (units._replace(partition="workq"), nodes_had)
+
+
+def test_what_torque_asks_of_a_node_beside_cores_is_told(read):
+    reader, _ = read(torque("1:ib:ppn=2", "n1/0-1"))
+    assert reader.tally.taken[OTHERS] == 1
+    with pytest.raises(InvalidTrace, match="ppn: two: must be a whole number"):
+        read(torque("1:ppn=two", "n1/0"))
+
+
+def test_a_task_of_an_old_torque_is_a_subjob(read):
+    _, (job,) = read(line(id="7-3.vm"))
+    assert job.id == -70000003
 
 
 def test_chunks_that_differ_become_units_on_the_hosts_that_the_job_had(read):

@@ -8,8 +8,8 @@ from cpsched_sim.reading.bounds import MAX_AMOUNT
 from cpsched_sim.traces.columns import XDMOD_COLUMNS, separator_of
 from cpsched_sim.traces.dialect import Dialect
 from cpsched_sim.traces.record import Units
-from cpsched_sim.traces.runs import NEXT_RUN
-from cpsched_sim.traces.sacct import SacctReader, number_of
+from cpsched_sim.traces.runs import NEXT_RUN, UNDER_ONE_NUMBER
+from cpsched_sim.traces.sacct import OTHER_COLUMNS, SacctReader, number_of
 from cpsched_sim.workloads.load import open_trace
 
 NAMED = "JobID|User|JobName|Partition|Account|Submit|Start|End|Timelimit|NNodes|NCPUS|AllocTRES"
@@ -312,9 +312,37 @@ def test_a_quoted_line_that_cannot_be_read_is_named(tmp_path):
         list(SacctReader(path))
 
 
-@pytest.mark.parametrize("limit", ["1-00:00:00x", "x30:00", "30", "", "-1:00"])
-def test_a_limit_that_is_no_time_is_none(read, limit):
+@pytest.mark.parametrize("limit", ["1-00:00:00x", "x30:00", "30", "14400.0", "8h", "-1:00", "x"])
+def test_a_limit_that_is_not_understood_is_refused(read, limit):
+    """Else the true run time would stand for it, and every replay would know it."""
+    with pytest.raises(InvalidTrace, match=f":2: Timelimit: {limit}: must be a time like 1-02:00:00; minutes belong"):
+        list(read(row(limit=limit)))
+
+
+@pytest.mark.parametrize("limit", ["", "UNLIMITED", "Partition_Limit", "None", "N/A", "NaT", "INFINITE"])
+def test_a_job_without_a_limit_has_its_run_time(read, limit):
     assert next(iter(read(row(limit=limit)))).walltime_s == 600
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected_s"),
+    [("240", 14_400), ("240.0", 14_400), ("0.51", 31), ("1-02:00:00", 93_600), ("UNLIMITED", 600)],
+)
+def test_a_raw_limit_is_minutes_or_a_time(tmp_path, limit, expected_s):
+    (tmp_path / "jobs.txt").write_text(f"{NAMED.replace('Timelimit', 'TimelimitRaw')}\n{row(limit=limit)}\n")
+    assert next(iter(SacctReader(tmp_path / "jobs.txt"))).walltime_s == expected_s
+
+
+@pytest.mark.parametrize("limit", ["8h", "-5", "soon"])
+def test_a_raw_limit_that_is_not_understood_is_refused(tmp_path, limit):
+    (tmp_path / "jobs.txt").write_text(f"{NAMED.replace('Timelimit', 'TimelimitRaw')}\n{row(limit=limit)}\n")
+    with pytest.raises(InvalidTrace, match=f":2: TimelimitRaw: {limit}: must be minutes, or a time"):
+        list(SacctReader(tmp_path / "jobs.txt"))
+
+
+@pytest.mark.parametrize(("limit", "expected_s"), [("1-02", 93_600), ("1 days 02:00:00", 93_600), ("0-00:05", 300)])
+def test_limits_in_the_spelling_of_sbatch_and_of_pandas(read, limit, expected_s):
+    assert next(iter(read(row(limit=limit)))).walltime_s == expected_s
 
 
 def test_seconds_of_a_limit_may_have_fractions(read):
@@ -444,6 +472,126 @@ def test_a_line_that_two_files_have_in_common_counts_once(read_times):
     assert dict(reader.tally.dropped) == {"line of a job that was read before": 1}
 
 
+NODED = f"{TIMES}|NodeList"
+
+
+def noded(*lines):
+    return "".join(f"{line}\n" for line in (NODED, *lines))
+
+
+def test_tasks_under_the_number_of_their_array_are_jobs(tmp_path):
+    """Their index was cut off: they begin together, and end apart or are on other nodes."""
+    lines = [f"{timed('500', end=f'00:1{at % 9 + 1}:00', elapsed='')}|n{at // 9}" for at in range(600)]
+    (tmp_path / "jobs.txt").write_text(noded(*lines, lines[3], f"{timed('500', start='00:30:00', end='00:40:00')}|n1"))
+    reader = SacctReader(tmp_path / "jobs.txt")
+    ids = [record.id for record in reader]
+    assert (len(ids), len(set(ids)), ids[:3], ids[-1]) == (601, 601, [500, -5005000001, -5005000002], 500 + NEXT_RUN)
+    assert dict(reader.tally.dropped) == {"line of a job that was read before": 1}
+    assert reader.tally.taken[UNDER_ONE_NUMBER] == 599
+
+
+def test_a_line_that_does_not_say_where_the_job_ran_tells_nothing_new(tmp_path):
+    (tmp_path / "jobs.txt").write_text(noded(f"{timed()}|n1", f"{timed()}|", f"{timed('8')}|", f"{timed('8')}|n2"))
+    assert [record.id for record in SacctReader(tmp_path / "jobs.txt")] == [7, 8]
+
+
+# ------------------------------------------------------------------------------------------ lines and header lines
+
+LAST = f"{TIMES}|User|JobName"
+
+
+def named(name, id="7", user="ada"):
+    return f"{timed(id)}|{user}|{name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "read_as"),
+    [
+        ("first\nsecond", "first second"), ("a\n\nb|c", "a b|c"), ("a\rb", "a b"), ("x\n8", "x 8"),
+        ("form\ffeed", "form\ffeed"), ("two\u2028parts", "two\u2028parts"), ("\x85\v", "\x85\v"),
+    ],
+)  # fmt: skip
+def test_a_line_end_in_a_name_ends_no_job(tmp_path, name, read_as):
+    (tmp_path / "jobs.txt").write_text(f"{LAST}\n{named(name)}\n{named('next', '8')}\n", newline="")
+    assert [(job.id, job.name, job.user) for job in SacctReader(tmp_path / "jobs.txt")] == [
+        (7, read_as, "ada"), (8, "next", "ada"),
+    ]  # fmt: skip
+
+
+def test_a_line_end_in_a_name_amid_the_columns_ends_no_job(tmp_path):
+    header = LAST.replace("User|JobName", "JobName|User")
+    text = f"{header}\n{timed()}|first\nsecond|ada\n{timed('8')}|next|bob\n"
+    (tmp_path / "jobs.txt").write_text(text)
+    assert [(job.name, job.user) for job in SacctReader(tmp_path / "jobs.txt")] == [
+        ("first second", "ada"), ("next", "bob"),
+    ]  # fmt: skip
+
+
+def test_a_job_that_is_cut_off_is_refused_and_is_no_part_of_a_name(tmp_path):
+    (tmp_path / "jobs.txt").write_text(f"{LAST}\n{named('x')}\n8|2026-01-01T00:00:00\n")
+    with pytest.raises(InvalidTrace, match=":3: fields: 2: must be 12"):
+        list(SacctReader(tmp_path / "jobs.txt"))
+
+
+@pytest.mark.parametrize("separator", ["|", ","])
+def test_a_further_header_line_sets_the_columns_below_it(tmp_path, separator):
+    """Two exports joined with cat; the second has NCPUS before NNodes."""
+    names = "JobIDRaw|User|Submit|Start|End|{}|Timelimit|JobName"
+    line = "{}|ann|2026-10-01T08:00:00|2026-10-01T08:01:00|2026-10-01T09:01:00|{}|04:00:00|a"
+    first = [names.format("NNodes|NCPUS"), line.format(1, "2|16")]
+    second = [names.format("NCPUS|NNodes"), line.format(2, "16|2")]
+    text = "\n".join([*first, *(each.replace("|", separator) for each in second), *first[:1], line.format(3, "2|16")])
+    (tmp_path / "jobs.txt").write_text(text)
+    reader = SacctReader(tmp_path / "jobs.txt")
+    assert [(job.id, job.ask) for job in reader] == [(id, Units(2, (("cores", 8),), distinct=True)) for id in (1, 2, 3)]
+    assert reader.tally.ignored[OTHER_COLUMNS] == 2
+
+
+def test_columns_that_were_renamed_are_found_in_a_further_header_line(tmp_path):
+    lines = [row("7").split("|"), row("8").split("|")]
+    header = NAMED.replace("JobID|User", "no|owner").split("|")
+    text = "\n".join(["|".join(header), "|".join(lines[0]), "|".join(header[::-1]), "|".join(lines[1][::-1])])
+    (tmp_path / "jobs.txt").write_text(text)
+    reader = SacctReader(tmp_path / "jobs.txt", dialect=Dialect("JobIDRaw=no,User=owner"))
+    assert [(job.id, job.user, job.name) for job in reader] == [(7, "ada", "relax"), (8, "ada", "relax")]
+
+
+def test_a_further_header_line_must_agree_with_columns_told_by_place(tmp_path):
+    words = NAMED.replace("|", ",")
+    other = NAMED.replace("NNodes|NCPUS", "NCPUS|NNodes")
+    (tmp_path / "jobs.txt").write_text(f"{row('7')}\n{NAMED}\n{row('8')}\n{other}\n")
+    reader = iter(SacctReader(tmp_path / "jobs.txt", dialect=Dialect(words)))
+    assert [next(reader).id, next(reader).id] == [7, 8]
+    with pytest.raises(InvalidTrace, match=r":4: columns: .*: must be those of the first line"):
+        next(reader)
+
+
+def test_a_name_that_looks_like_a_header_line_is_a_name(tmp_path):
+    (tmp_path / "jobs.txt").write_text(
+        f"{LAST}\n{named('JobID|Submit|Start|End')}\n{named('JobIDRaw', user='User')}x\n"
+    )
+    assert len(list(SacctReader(tmp_path / "jobs.txt"))) == 1, "the second line has the number of the first"
+
+
+def test_the_jobs_of_a_second_cluster_are_refused(tmp_path):
+    lines = [f"{timed('7')}|lab", f"{timed('8')}|", f"{timed('7')}|gpu"]
+    (tmp_path / "jobs.txt").write_text("\n".join([f"{TIMES}|Cluster", *lines]))
+    with pytest.raises(InvalidTrace, match=":4: Cluster: gpu: must be lab, as above"):
+        list(SacctReader(tmp_path / "jobs.txt"))
+
+
+def test_a_table_with_all_values_in_quotes_is_read(tmp_path):
+    quoted = ["\n".join(f'"{cell}"' for cell in line.split("|")).replace("\n", ",") for line in (NAMED, row())]
+    (tmp_path / "jobs.csv").write_text("\n".join(quoted))
+    assert [(job.id, job.user, job.walltime_s) for job in SacctReader(tmp_path / "jobs.csv")] == [(7, "ada", 1800)]
+
+
+@pytest.mark.parametrize(("nodes", "cpus", "units", "cores"), [("1K", "2K", 1024, 2), ("2.0", "16.0", 2, 8)])
+def test_amounts_may_have_a_unit_or_a_decimal_point(read, nodes, cpus, units, cores):
+    ask = next(iter(read(row(nodes=nodes, cpus=cpus)))).ask
+    assert (ask.units, ask.each) == (units, (("cores", cores),))
+
+
 def test_no_job_has_more_runs_than_there_are_numbers(read_times):
     rows = [timed(start=f"00:{at // 60 + 10:02d}:{at % 60:02d}", end="01:00:00", elapsed="") for at in range(463)]
     with pytest.raises(InvalidTrace, match=r":464: job: 7: must not have more than 462 runs"):
@@ -451,13 +599,14 @@ def test_no_job_has_more_runs_than_there_are_numbers(read_times):
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("7", 7), ("7_3", -70000003), ("7+1", -79000001), ("67108863_4000000", -671088634000000)]
+    ("text", "number"),
+    [("7", 7), ("7_3", -70000003), ("7+1", -79000001), ("67108863_4000000", -671088634000000), ("7_[1-3%2]", 7)],
 )
 def test_tasks_and_components_have_numbers_of_their_own(text, number):
     assert number_of(text) == number
 
 
-@pytest.mark.parametrize("text", ["7_[1-3]", "7_", "x", "", "-7", "7.batch", "٧"])
+@pytest.mark.parametrize("text", ["7_", "x", "", "-7", "7.batch", "٧"])
 def test_what_is_no_number_of_a_job_is_refused(text):
     with pytest.raises(InvalidValue, match="must be a whole number"):
         number_of(text)

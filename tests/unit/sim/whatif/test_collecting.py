@@ -16,6 +16,7 @@ from cpsched_sim.whatif.answers import read
 from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.collecting import FORMAT, ask_slurm, collect, days_of
 from cpsched_sim.whatif.folder import Folder
+from cpsched_sim.whatif.history import read_history
 from cpsched_sim.whatif.replaying import replay_window
 from cpsched_sim.whatif.window import OUTAGE, Span
 from tests.unit.sim.whatif.accounting import FIRST_S
@@ -247,3 +248,80 @@ def test_where_slurm_is_not_the_folder_is_collected_elsewhere(tmp_path, monkeypa
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unusable, match="sacct is not on this machine: collect where Slurm is, and carry the folder"):
         ask_slurm("sacct")
+
+
+# ------------------------------------------------------------------------------------------ what users and sites write
+
+
+def replied(said, between=None):
+    """`answers`, but for what begins with one of these commands; sacct's fields may be between `between`."""
+
+    def ask(command):
+        for begin, text in said.items():
+            if command.startswith(begin):
+                mark = command.split()[command.split().index("--delimiter") + 1] if begin == "sacct " else ""
+                return text.replace("\0", mark if between is None else between)
+        return answers(command)
+
+    return ask
+
+
+def told(*names):
+    """What sacct prints of jobs with these names; each field ends in the mark that stands between fields."""
+    rows = [[*a_job(n, n).split("|")[: FORMAT.count(",")], name] for n, name in enumerate(names, start=1)]
+    return "\n".join("\0".join(row) for row in (FORMAT.split(","), *rows)) + "\n"
+
+
+FORGED = "x\n8|8|zoe|" + "|".join(a_job(8, 1).split("|")[3:])
+
+
+@pytest.mark.parametrize("between", [None, "|"])
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("first\nsecond", "first second"), ("a\fb\vc\x85d\u2028e", "a b c d e"), ("a\n\nb|c", "a b|c"),
+        ("\x1c", ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_a_name_may_hold_whatever_ends_a_line(tmp_path, name, kept, between):
+    site = tmp_path / "site"
+    collect(1, site, False, replied({"sacct ": told(name, "next")}, between), NOW)
+    lines = (site / "jobs.txt").read_bytes().decode().splitlines()
+    assert [line.split("|", FORMAT.count(","))[-1] for line in lines] == ["JobName", kept, "next"]
+    assert [job.id for job in read_history(site / "jobs.txt").ran] == [1, 2]
+
+
+def test_a_name_cannot_forge_a_job(tmp_path):
+    collect(1, tmp_path / "site", False, replied({"sacct ": told(FORGED)}), NOW)
+    (job,) = read_history(tmp_path / "site" / "jobs.txt").ran
+    assert (job.id, job.user, job.name) == (1, "ada", FORGED.replace("\n", " "))
+
+
+def test_slurm_is_asked_for_this_cluster_alone(tmp_path):
+    asked = []
+
+    def ask(command):
+        asked.append(command)
+        return replied({"scontrol show config": "ClusterName = lab\n" + CONFIG})(command)
+
+    collect(1, tmp_path / "site", False, ask, NOW)
+    shows = {command.split()[3]: command for command in asked if command.startswith("sacctmgr")}
+    assert [" Cluster=lab " in shows[name] for name in ("association", "event", "reservation", "qos")] == [
+        True, True, True, False,
+    ]  # fmt: skip
+    assert all("--local" in command for command in asked if command.startswith("sacct "))
+
+
+def test_associations_of_several_clusters_are_left_out_and_told(tmp_path):
+    root = "root||||1|||\nphys|||root|10|||\nphys|ada|||1|||\n"
+    head = "Account|User|Partition|ParentName|Share|Priority|DefaultQOS|MaxJobs\n"
+    site = tmp_path / "site"
+    found = collect(1, site, False, replied({"sacctmgr --parsable2 show assoc": head + root + root}), NOW)
+    assert "more than one cluster" in found.lacking["associations.txt"]
+    assert not (site / "associations.txt").exists()
+    assert load_policy(site / "policy.yaml").file.dumps.associations == ""
+
+
+@pytest.mark.parametrize(("text", "days"), [("7-0", 7), ("90", 0.0625), ("90:00", 0.0625), ("soon", None), ("", None)])
+def test_a_time_of_the_configuration_is_read_as_slurm_reads_it(text, days):
+    assert days_of(text) == days
