@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
+
+_VERSION = "__version__"
 
 
 def face(package: dict[str, Any], home_of: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package, given its globals and the module that each name comes from."""
+    """`__getattr__` and `__dir__` of a package, given its globals and the module that each name comes from.
+
+    `__version__` is that of the distribution. What a package imports for itself is not listed.
+    """
 
     def load(name: str) -> Any:
+        if name == _VERSION:
+            package[name] = version("cpsched")
+            return package[name]
         if name not in home_of:
             raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
         found = package[name] = getattr(import_module(home_of[name]), name)
         return found
 
-    return load, lambda: sorted({*package, *home_of})
+    return load, lambda: sorted({_VERSION, *home_of, *(name for name in package if name.startswith("__"))})

@@ -14,7 +14,8 @@ class Scene:
 
     `Policy.estimated` makes a `Snapshot` of it, which is what a dispatcher gets.
 
-    - `now_s`: the instant.
+    - `now_s`: the instant, in the seconds of the jobs' times: since 1970 (UTC) on a live cluster and in accounting
+      data, since the header's UnixStartTime in the Standard Workload Format.
     - `free`: int64[N, R], what is neither in use nor drained.
     - `queue`: the jobs that wait, in order of arrival. Ineligible ones among them are left out of the snapshot.
     - `running`: the jobs that hold nodes.

@@ -1,6 +1,6 @@
 """The exceptions of the simulator.
 
-SimError                the outside broke: a file, a setting, a combination that makes no sense (exit code 2)
+SimError                a `CpschedError`: a file, a setting, a combination that makes no sense (exit code 2)
 ├── InvalidFile         something in a file broke a rule: `file:line: field: value: rule`
 │   ├── InvalidTrace    one line of a trace
 │   ├── InvalidSystem   a system file
@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cpsched.errors import printable
+from cpsched.errors import CpschedError, printable
 from cpsched.whereabouts import CodePlace
 
 SHOWN_CHARS = 80
 """How much of a value a message repeats."""
 
 
-class SimError(Exception):
+class SimError(CpschedError):
     """Base of everything this package raises on purpose."""
 
 
@@ -60,6 +60,10 @@ class Unusable(SimError):
 
 class UnknownFormat(Unusable):
     """A file is no trace of a format that is known."""
+
+
+class NoFile(Unusable, FileNotFoundError):
+    """There is no such file or folder."""
 
 
 class SolvingFailed(SimError):

@@ -37,6 +37,7 @@ from cpsched_sim.experiment import SCHEDULE, Setup, identity, run, summed_up, wr
 from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.results import check_made_alike, finished_in
 from cpsched_sim.traces.dialect import PLAIN, Dialect
+from cpsched_sim.workloads.dates import ALWAYS, Between
 from cpsched_sim.workloads.load import Workload, load, under
 
 
@@ -61,6 +62,8 @@ class Study:
     dialect: Dialect = PLAIN
     limit_s: float = LIMIT_S
     """How long a plug-in may go on without progress; 0: for ever."""
+    between: Between = ALWAYS
+    """The part of the trace."""
 
 
 _IMPORTED_ONCE = (
@@ -250,8 +253,9 @@ def replay_one(study: Study, setup: Setup, pipe: Connection) -> None:
     try:
         with patience(study.limit_s) as patient:
             workload = load(
-                study.trace, study.system, study.lenient, study.max_jobs, patient.renew, study.format, study.dialect
-            )
+                study.trace, study.system, study.lenient, study.max_jobs, patient.renew, study.format, study.dialect,
+                study.between,
+            )  # fmt: skip
             workload = under(workload, study.policy) if study.policy is not None else workload
             more = tuple(map(metric, study.metrics))
             share = patient.and_tell(lambda done, total: pipe.send(done / total))
@@ -324,7 +328,9 @@ def _measures_of(path: Path) -> Measures:
 
 def _folder(out: Path, setup: Setup) -> Path:
     """The folder for the results of a combination."""
-    return out / f"{setup.policy.dispatcher}-{setup.policy.predictor}".replace("/", "_")
+    name = f"{setup.policy.dispatcher}-{setup.policy.predictor}".replace("/", "_")
+    earlier = out / name
+    return earlier if earlier.is_dir() else out / name.replace(":", ".")  # a colon is no part of a name on some disks
 
 
 def _failed(setup: Setup, error: str) -> ComparisonRow:

@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from cpsched_sim.traces.dialect import Dialect
+    from cpsched_sim.workloads.dates import Between
 
 MOST_CHARGE_MS = 86_400_000
 Trace = Annotated[
@@ -27,6 +28,13 @@ Settings = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the dispatcher, the predictor, or overrun."),
 ]
 MaxJobs = Annotated[int | None, typer.Option(min=1, help="Replay the first so many jobs only.")]
+FromDate = Annotated[
+    str | None,
+    typer.Option("--from", metavar="DATE", help="Only jobs from then on: 2012-02-01, or +30d from the first."),
+]
+ToDate = Annotated[
+    str | None, typer.Option("--to", metavar="DATE", help="Only jobs before then: a date, or +30d from the begin.")
+]
 Limit = Annotated[float | None, typer.Option(help="Seconds that a decision may take (dispatchers that search).")]
 Effort = Annotated[int | None, typer.Option(help="Deterministic limit instead of seconds.")]
 Objective = Annotated[
@@ -114,6 +122,13 @@ def dialect_of(columns: str | None, zone: str | None, arrival: Literal["eligible
     from cpsched_sim.traces.dialect import Dialect
 
     return Dialect(columns or "", zone or "", arrival)
+
+
+def between_of(from_: str | None, to: str | None, zone: str | None) -> Between:
+    """The part of a trace that is asked for."""
+    from cpsched_sim.workloads.dates import ALWAYS, Between
+
+    return Between(from_ or "", to or "", zone or "") if from_ or to else ALWAYS
 
 
 def search_options(limit: float | None, effort: int | None, seed: int | None) -> dict[str, str]:

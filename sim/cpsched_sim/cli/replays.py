@@ -16,6 +16,7 @@ from cpsched_sim.cli.options import (
     DecideTimeout,
     Effort,
     FormatName,
+    FromDate,
     LaneName,
     Lenient,
     Limit,
@@ -27,8 +28,10 @@ from cpsched_sim.cli.options import (
     Seed,
     Settings,
     SystemName,
+    ToDate,
     Trace,
     Zone,
+    between_of,
     dialect_of,
     names_of,
     parse_charge,
@@ -55,6 +58,8 @@ def simulate(
     set_: Settings = None,
     objective: Objective = None,
     max_jobs: MaxJobs = None,
+    from_: FromDate = None,
+    to: ToDate = None,
     limit: Limit = None,
     effort: Effort = None,
     seed: Seed = None,
@@ -91,7 +96,7 @@ def simulate(
         if out is not None:
             check_new(out / SCHEDULE, out / SUMMARY)
         told = patient.and_tell(lambda jobs: show(jobs, None))
-        workload = load(trace, system, lenient, max_jobs, told, format, dialect)
+        workload = load(trace, system, lenient, max_jobs, told, format, dialect, between_of(from_, to, zone))
         workload = under(workload, site) if site is not None else workload
         simulation = run(workload, setup, patient.and_tell(show), more=more)
         summary = summed_up(simulation, out)
@@ -127,6 +132,8 @@ def compare(
     set_: Settings = None,
     objective: Objective = None,
     max_jobs: MaxJobs = None,
+    from_: FromDate = None,
+    to: ToDate = None,
     limit: Limit = None,
     effort: Effort = None,
     seed: Seed = None,
@@ -185,7 +192,8 @@ def compare(
             check_folder(out)
         if out is not None and not resume:
             check_comparison_is_new(out, ("compare.csv", *PICTURES))
-        workload = load(trace, system, lenient, max_jobs, patient.renew, format, dialect)
+        between = between_of(from_, to, zone)
+        workload = load(trace, system, lenient, max_jobs, patient.renew, format, dialect, between)
     if site is not None:
         workload = under(workload, site)
         more = (*more, *site_metrics(site))
@@ -193,7 +201,7 @@ def compare(
     beside = comparison.recorded_rows(really, baseline, more)
     for note in workload.notes:
         say("note", note)
-    study = Study(trace, system, max_jobs, lenient, out, format, names, plots, policy, dialect, decide_timeout)
+    study = Study(trace, system, max_jobs, lenient, out, format, names, plots, policy, dialect, decide_timeout, between)
     setups = [setup for setup, _ in chosen]
     done, others = finished_before(study, setups, workload) if resume else ({}, [])
     if resume:

@@ -17,6 +17,7 @@ from cpsched_sim.cli.options import (
     DecideTimeout,
     Effort,
     FormatName,
+    FromDate,
     Lenient,
     MaxJobs,
     Objective,
@@ -24,8 +25,10 @@ from cpsched_sim.cli.options import (
     Seed,
     Settings,
     SystemName,
+    ToDate,
     Trace,
     Zone,
+    between_of,
     dialect_of,
     names_of,
     parse_settings,
@@ -46,6 +49,8 @@ def accuracy(
     predictors: Annotated[str, typer.Option(help="Names, separated by commas.")] = "walltime,last-two,profile",
     system: SystemName = None,
     max_jobs: MaxJobs = None,
+    from_: FromDate = None,
+    to: ToDate = None,
     out: OutDir = None,
     as_json: AsJson = False,
     lenient: Lenient = False,
@@ -69,14 +74,15 @@ def accuracy(
     from cpsched_sim.views import print_accuracy, print_calibration
     from cpsched_sim.workloads.load import load, load_jobs
 
+    between = between_of(from_, to, zone)
     chosen, dialect = names_of("--predictors", predictors), dialect_of(columns, zone, arrival)
     if out is not None:
         check_new(*(out / name for name in (("calibration.csv",) if intervals else ("accuracy.csv", "ecdf.csv"))))
     with patience(decide_timeout) as patient:
         if system is None:
-            jobs = load_jobs(trace, lenient, max_jobs, format, dialect, patient.renew)
+            jobs = load_jobs(trace, lenient, max_jobs, format, dialect, patient.renew, between)
         else:
-            jobs = load(trace, system, lenient, max_jobs, patient.renew, format, dialect).jobs
+            jobs = load(trace, system, lenient, max_jobs, patient.renew, format, dialect, between).jobs
         if intervals:
             told = calibration(jobs, patient.renew)
             rows, show = {name: asdict(row) for name, row in told.items()}, print_calibration
@@ -88,8 +94,8 @@ def accuracy(
     show_it = partial(echo_json, rows) if as_json else partial(show, trace.name, rows)
     made_of = {
         "trace": trace.name, "trace_sha256": sha256_of_all(dated_files(trace)), "system": system, "predictors": chosen,
-        "max_jobs": max_jobs, "lenient": lenient, "format": format, "columns": columns, "zone": zone,
-        "arrival": arrival,
+        "max_jobs": max_jobs, "from": from_, "to": to, "lenient": lenient, "format": format, "columns": columns,
+        "zone": zone, "arrival": arrival,
     }  # fmt: skip
     all_of(show_it, *([partial(write, out, made_of)] if out is not None else []))
 

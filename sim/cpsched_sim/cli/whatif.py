@@ -151,6 +151,8 @@ def whatif(
     plan = WhatIfPlan(with_config(WhatIfCase.parse(TWIN), config), cases, seeds, sessions, anyway)
     for note in answers.warnings(window):
         say("note", note)
+    for hint in filter(None, (case.hint(window) for case in cases)):
+        say("hint", hint)
     if window.guessed:
         kept = answers.write_system(window, out)
         say("note", f"the system is guessed by {window.guessed}: correct {kept}, and give it with --system")

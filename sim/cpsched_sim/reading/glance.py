@@ -9,7 +9,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import NoFile, Unusable
 
 HEAD_BYTES = 1 << 16
 """How much of a file is looked at."""
@@ -55,6 +55,8 @@ def special_kind(path: Path) -> str:
     """ "a directory", "a named pipe" and the like; "" for a file. Raises `Unusable` where there is nothing."""
     try:
         mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        raise NoFile(f"{path}: {error.strerror}") from error
     except (OSError, ValueError) as error:
         raise Unusable(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     return next((kind for is_kind, kind in _KINDS if is_kind(mode)), "")

@@ -107,6 +107,15 @@ def common(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -
     return [row for row in told if there[*_workload(row), row["seed"]] == names]
 
 
+def left_out(rows: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
+    """The workloads of a ranking's rows that `common` drops, each by what tells it from the others."""
+    mine = [row for row in rows if not row["case"]]
+    kept = {_workload(row) for row in common(rows, metric)}
+    axes = [axis for axis in WORKLOAD if len({row[axis] for row in mine}) > 1]
+    gone = [row for row in mine if _workload(row) not in kept]
+    return list(dict.fromkeys(" ".join(str(row[axis]) for axis in axes) or str(row["trace"]) for row in gone))
+
+
 def _by_unit(
     rows: Sequence[Mapping[str, Any]], metric: str, name: str, by: str
 ) -> dict[tuple[tuple[Any, ...], int], tuple[str, float]]:

@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.errors import CpschedError
+from cpsched.errors import CpschedError, some_of
 from cpsched.metrics import metric
 from cpsched_sim.errors import shown
 from cpsched_sim.experiment import figure
 from cpsched_sim.report import weeks
 from cpsched_sim.report.page import document, paragraph, picture, table
-from cpsched_sim.study.ranking import LEVEL, Place, common, compared, ranking
+from cpsched_sim.study.ranking import LEVEL, Place, common, compared, left_out, ranking
 from cpsched_sim.study.running import Results
 from cpsched_sim.study.words import PlotWords, TableWords
 
 Cells = Sequence[str]
 _MOST_ROWS = 500
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,9 @@ def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None)
     ]
     if units.units < 2:
         sentences = ["One workload and no seeds: ratios without intervals, and nothing can be told apart."]
+    if dropped := left_out(rows, name):
+        some = some_of(dropped, _MOST_NAMED, text=shown)
+        sentences.append(f"Left out, since a policy has no figure above zero there: {len(dropped)} ({some}).")
     return ReportSection(title, tuple(sentences), [*head, "cannot be told from"], tuple(lines))
 
 

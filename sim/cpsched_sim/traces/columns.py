@@ -28,17 +28,22 @@ ALSO_CALLED: Mapping[str, tuple[str, ...]] = {
     "ncpus": ("alloccpus", "reqcpus"),
     "nnodes": ("allocnodes", "reqnodes"),
     "timelimit": ("timelimitraw",),
-    "elapsed": ("elapsedraw",),
+    "elapsed": ("elapsedraw", "runtime"),
+    "submit": ("submittime",),
+    "eligible": ("eligibletime",),
+    "start": ("starttime",),
+    "end": ("endtime",),
+    "wait": ("waittime",),
 }
 """Columns of sacct that tell the same, or that stand in where the first one is not there."""
 READ = (
     "JobIDRaw", "JobID", "Partition", "Account", "User", "Submit", "Eligible", "Start", "End", "Elapsed", "ElapsedRaw",
     "State", "NNodes", "AllocNodes", "ReqNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "ReqTRES", "AllocTRES", "Timelimit",
-    "TimelimitRaw", "NodeList", "JobName", "QOS", "Reservation", "Cluster",
+    "TimelimitRaw", "NodeList", "JobName", "QOS", "Reservation", "Cluster", "Wait",
 )  # fmt: skip
 """The columns that are read; others may be there."""
 NEEDED = ("JobIDRaw", "Submit", "Start", "End", "Timelimit")
-"""The columns without which nothing can be replayed."""
+"""The columns without which nothing can be replayed. `Wait`, in seconds, may tell of Start, and `Elapsed` of End."""
 AMOUNTS = ("NNodes", "NCPUS")
 """Needed, too, unless AllocTRES or ReqTRES tells the same."""
 NONE = "-"
@@ -90,7 +95,9 @@ class Columns:
     def missing(self) -> list[str]:
         """The needed columns that are not there."""
         told = bool({"alloctres", "reqtres"} & self.at.keys())
-        return [name for name in (*NEEDED, *(() if told else AMOUNTS)) if self.where(name) is None]
+        instead = {"Start": "Wait", "End": "Elapsed"}
+        needed = (*NEEDED, *(() if told else AMOUNTS))
+        return [name for name in needed if self.where(name) is self.where(instead.get(name, name)) is None]
 
     def is_header(self, text: str) -> bool:
         """Whether a line names columns: those of this file in whatever order, or those of sacct.

@@ -209,6 +209,10 @@ class SacctReader(Reader):
     def _times(self, fields: list[str]) -> list[int | None]:
         """Submission, eligibility, start and end; an hour that the clock showed twice is settled and counted."""
         found = [self._moments(fields, name) for name in _TIMES]
+        for at, before, name in ((2, 0, "Wait"), (3, 2, "Elapsed")):
+            if self._at[_TIMES[at]] is None:  # the column is not there, but the time up to it is
+                after_s = self._seconds(fields, name)
+                found[at] = () if after_s is None else tuple(moment + after_s for moment in found[before])
         if all(len(at) < 2 for at in found):
             return [at[0] if at else None for at in found]
         times, certain = settled(found, self._elapsed_s(fields))
@@ -223,8 +227,11 @@ class SacctReader(Reader):
             raise self._wrong(name, error.value, error.rule) from error
 
     def _elapsed_s(self, fields: list[str]) -> int | None:
-        text = self._get(fields, "Elapsed")
-        return number_s(text, 1) if is_number(text) else self._duration_s("Elapsed", text, "seconds, or a time")
+        return self._seconds(fields, "Elapsed")
+
+    def _seconds(self, fields: list[str], name: str) -> int | None:
+        text = self._get(fields, name)
+        return number_s(text, 1) if is_number(text) else self._duration_s(name, text, "seconds, or a time")
 
     def _run_s(self, fields: list[str], start_s: int | None, end_s: int | None) -> int | None:
         """How long the job ran; None where it did not, or is not through.

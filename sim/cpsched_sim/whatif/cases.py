@@ -15,14 +15,16 @@ What changes the site stands beside the settings of dispatcher and predictor; wi
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 
 from cpsched.dispatchers.slurm.parameters import BOUNDS, changed, parameters_of_config, read_parameters
-from cpsched.errors import InvalidValue, UnknownName, did_you_mean, require
+from cpsched.errors import InvalidValue, UnknownName, did_you_mean, require, some_of
 from cpsched.policy_spec import PolicySpec, setting_names
+from cpsched_sim.errors import shown
 from cpsched_sim.files import read_json
 from cpsched_sim.oracle import SIMULATED
 from cpsched_sim.site.policy_file import load_policy
@@ -34,6 +36,7 @@ from cpsched_sim.whatif.window import Window, on_system
 TWIN = "slurm"
 BY_SLURM = (TWIN, "advised")
 """The dispatchers under which Slurm starts the jobs."""
+_MOST_NAMED = 5
 CHANGES = ("add-nodes", "like", "remove-partition", "into", "walltimes", "policy", INTERVAL, LAG)
 SEARCH_SEEDS, PARAMETERS, SITE_WEIGHT = "seed", "scheduler_parameters", "site_weight"
 
@@ -125,6 +128,23 @@ class WhatIfCase:
             replace(self.spec, dispatcher_settings={**settings, SEARCH_SEEDS: str(seed)}) for seed in range(count)
         )
 
+    def hint(self, window: Window) -> str:
+        """What a reader should know before the case is replayed; "" where there is nothing."""
+        file = window.system
+        if "add-nodes" not in self.changes or not file.node_types:
+            return ""
+        kind = _kind_like(file, self.changes.get("like", ""))
+        shut = {name for name, kinds in file.partitions.items() if kind not in kinds}
+        asks = [ask for ask, judged in zip(window.asks, window.judged.tolist(), strict=True) if judged]
+        apart = Counter(ask.partition for ask in asks if ask.partition in shut)
+        if 2 * apart.total() <= len(asks):
+            return ""
+        names = some_of([name for name, _ in apart.most_common()], _MOST_NAMED, text=shown)
+        return (
+            f"{self.name}: {apart.total():,} of {len(asks):,} jobs are in partitions that have no nodes like {kind} "
+            f"({names}), so these nodes are not for them"
+        )
+
     def applied(self, window: Window) -> Window:
         """The window as it is in this case. Raises `InvalidValue`, and what a policy file may raise."""
         changes = self.changes
@@ -182,13 +202,18 @@ def _with_nodes(window: Window, count: int, like: str) -> Window:
         known = next((name for name in ("MaxProcs", "MaxNodes") if window.header.get(name)), "MaxProcs")
         more = int(window.header[known].split()[0]) + count
         return on_system(replace(window, header={**window.header, known: str(more)}), file, window.asks, {})
+    name = _kind_like(file, like)
+    kind = file.node_types[name]
+    types = {**file.node_types, name: kind.model_copy(update={"count": kind.count + count})}
+    return on_system(window, file.model_copy(update={"node_types": types}), window.asks, {})
+
+
+def _kind_like(file: SystemFile, like: str) -> str:
     kinds = list(file.node_types)
     found = [kind for kind in kinds if like in (kind, "") or _is_of(file, kind, like)]
-    rule = f"must be one of the kinds of node of {file.name}: {', '.join(kinds)}"
-    require(len(found) == 1, "like", like or "nothing", rule)
-    kind = file.node_types[found[0]]
-    types = {**file.node_types, found[0]: kind.model_copy(update={"count": kind.count + count})}
-    return on_system(window, file.model_copy(update={"node_types": types}), window.asks, {})
+    rule = f"must be one of the kinds of node of {file.name}, or the name of a node: {', '.join(kinds)}"
+    require(len(found) == 1, "like", like or "(not given)", rule)
+    return found[0]
 
 
 def _is_of(file: SystemFile, kind: str, node: str) -> bool:

@@ -138,7 +138,8 @@ def described(window: Window, plan: WhatIfPlan) -> dict[str, Any]:
             "jobs": {name: roles[at] for at, name in enumerate(ROLES)},
             "users": len({i.job.user for i, judged in zip(window.jobs, window.judged.tolist(), strict=True) if judged}),
         },
-        "left_out": dict(window.left_out), "notes": list(window.notes), "twin": plan.twin.name,
+        "left_out": dict(window.left_out),
+        "notes": [*window.notes, *filter(None, (case.hint(window) for case in plan.cases))], "twin": plan.twin.name,
         "seeds": plan.seeds, "sessions": plan.sessions,
     }  # fmt: skip
 

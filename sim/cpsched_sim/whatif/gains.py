@@ -14,6 +14,8 @@ from cpsched_sim.whatif.groups import Grouping
 OPEN, HALF_CLOSED = "open", "half-closed"
 """Users who submit whatever happens, and users who go on when a job of theirs is over."""
 TOLD = "told"
+LEAST_DAYS, LEAST_USERS = 14, 5
+"""A window that is shorter, or has fewer users, tells of those days and of those people alone."""
 MOST_LOSERS = 10
 
 Runs = Mapping[str, Sequence[Made]]
@@ -41,7 +43,7 @@ def _figures(facts: WindowFacts, there: WindowFacts, real: Made, twin: Runs, cas
     really = figures_of(facts, real)
     by_mode = {mode: (figures_of(facts, twin[mode][0]), [figures_of(there, made) for made in case[mode]])
                for mode in case}  # fmt: skip
-    rows = []
+    rows, few = [], too_few(facts)
     for at, figure in enumerate(FIGURES):
         spans, points = [], dict[str, float]()
         for mode, (base, runs) in by_mode.items():
@@ -58,7 +60,7 @@ def _figures(facts: WindowFacts, there: WindowFacts, real: Made, twin: Runs, cas
         rows.append({
             "name": figure.name, "unit": figure.unit, "less_is_better": figure.less_is_better,
             "twin": _told(base[at][0]), "case": _told(value),
-            **_difference(points[OPEN], joined(*spans), error, points.get(HALF_CLOSED)),
+            **_difference(points[OPEN], joined(*spans), error, points.get(HALF_CLOSED), few),
         })  # fmt: skip
     return rows
 
@@ -83,17 +85,27 @@ def _classes(facts: WindowFacts, real: Made, twin: Runs, case: Runs, grouping: G
         drawn = _of_seeds([draws for _, draws in each])
         for at in range(groups):
             spans[at].append(interval(drawn[at]))
-    half = points.get(HALF_CLOSED)
+    half, few = points.get(HALF_CLOSED), too_few(facts)
     return [
         {
             "kind": grouping.kind, "name": name, "jobs": int(one[at].sum()), "twin_mean_wait_s": float(twins[at]),
             "case_mean_wait_s": float(twins[at] + points[OPEN][at]),
             **_difference(float(points[OPEN][at]), joined(*spans[at]), abs(float(errors[at])),
-                          float(half[at]) if half is not None else None),
+                          float(half[at]) if half is not None else None, few),
         }
         for at, name in enumerate(grouping.names)
         if one[at].sum()
     ]  # fmt: skip
+
+
+def too_few(facts: WindowFacts) -> str:
+    """Why a window tells too little for a verdict; "" where it does not."""
+    window = facts.window
+    days = (window.to_s - window.from_s) / 86_400
+    users = len({item.job.user for item, judged in zip(window.jobs, window.judged.tolist(), strict=True) if judged})
+    if days >= LEAST_DAYS and users >= LEAST_USERS:
+        return ""
+    return f"{days:.1f} days of {users} users; a verdict takes {LEAST_DAYS} days of {LEAST_USERS} users"
 
 
 def losers(facts: WindowFacts, twin: Runs, case: Runs, users: Grouping) -> list[dict[str, Any]]:
@@ -123,10 +135,12 @@ def _of_seeds(draws: Sequence[FloatArray]) -> FloatArray:
 
 
 def _difference(
-    point: float, span: tuple[float, float] | None, error: float, half_closed: float | None
+    point: float, span: tuple[float, float] | None, error: float, half_closed: float | None, few: str
 ) -> dict[str, Any]:
     if span is None or not np.isfinite(point):
         why = "not told apart: no interval, the window is too short" if np.isfinite(point) else "nothing to tell"
+    elif few:
+        why = f"not told apart: {few}"
     elif span[0] <= 0 <= span[1]:
         why = "not told apart: the interval holds zero"
     elif abs(point) <= error:

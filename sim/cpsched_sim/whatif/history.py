@@ -18,6 +18,7 @@ from cpsched_sim.traces.record import Ask, Reader, Record, Units
 from cpsched_sim.traces.runs import READ_BEFORE
 from cpsched_sim.traces.sacct import SacctReader, Taken
 from cpsched_sim.whatif.licences import TRES, Amounts
+from cpsched_sim.workloads.dates import epoch_of
 from cpsched_sim.workloads.load import check_broken, open_trace
 
 NEVER_ELIGIBLE = "cancelled before it was eligible"
@@ -69,8 +70,7 @@ class RecordedHistory:
     @property
     def epoch_s(self) -> int:
         """What is added to a time of the file to have seconds since 1970."""
-        start = self.header.get("UnixStartTime", "").split()
-        return int(start[0]) if start and start[0].isascii() and start[0].isdigit() else 0
+        return epoch_of(self.header)
 
     @property
     def last_s(self) -> int:

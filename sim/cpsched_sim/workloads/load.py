@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
+from html import escape
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -29,6 +30,7 @@ from cpsched_sim.traces.pbs import PbsReader
 from cpsched_sim.traces.record import Reader, Record
 from cpsched_sim.traces.sacct import SacctReader
 from cpsched_sim.traces.swf import SwfReader
+from cpsched_sim.workloads.dates import ALWAYS, Between, dates_of, epoch_of
 
 _OTHERS = "name one that is known here, or a system file, with --system"
 _TOO_LARGE = "correct the system, or leave such jobs out: lenient"
@@ -44,7 +46,7 @@ _SOME = 5
 """How many partitions a note names, or columns a message."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Workload:
     """A trace ready for replay: jobs in order of arrival (ties in file order), and the cluster they ask for."""
 
@@ -59,6 +61,21 @@ class Workload:
     """What it was read from: trace_sha256, system_sha256, max_jobs, lenient. Empty where it was made in memory."""
     site: SitePolicy | None = None
     """The policy that it is replayed under, whose accounts hold the users of its jobs."""
+
+    def __repr__(self) -> str:
+        return f"<Workload {self.name}: {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        """The same as a notebook shows it."""
+        return f"<p><b>{escape(self.name)}</b>: {escape(self.summary)}</p>"
+
+    @property
+    def summary(self) -> str:
+        """How many jobs from when to when, and on what, in a line."""
+        parts = [f"{len(self.jobs):,} jobs", dates_of(self.jobs, epoch_of(self.header))]
+        nodes, amount = len(self.cluster.capacity), int(self.cluster.capacity[:, 0].sum())
+        parts.append(f"on {self.system}: {nodes:,} nodes, {amount:,} {self.cluster.resources[0]}")
+        return ", ".join(filter(None, parts))
 
 
 def under(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workload:
@@ -158,11 +175,12 @@ def load(
     progress: Callable[[int], None] | None = None,
     format: str | None = None,
     dialect: Dialect = PLAIN,
+    between: Between = ALWAYS,
 ) -> Workload:
     """Read a trace for a system: a name, a file, or what the trace says of itself (else `pool`).
 
     `format` is a name or `package.module:Class`; without one the file's first line tells. `dialect` is what there is
-    to say of accounting data: its columns, its time zone, when its jobs arrive.
+    to say of accounting data: its columns, its time zone, when its jobs arrive. `between` is the part that is wanted.
 
     Raises `InvalidTrace` with file and line where a job breaks a rule or could never fit, unless `lenient`:
     then they are counted, and `Unusable` is raised where most lines are broken.
@@ -171,14 +189,16 @@ def load(
     path = Path(path)
     reader = open_trace(path, lenient, format, dialect)
     target = _system(system, reader)
-    jobs = _jobs(reader, target, lenient, max_jobs, progress)
+    jobs = _jobs(reader, target, lenient, max_jobs if between == ALWAYS else None, progress)
     notes = tuple(reader.tally.lines() + _sorted(jobs))
+    jobs = _part(jobs, between, max_jobs, reader)
     origin = {
         "trace_sha256": sha256_of_all(dated_files(path)),
         "system_sha256": sha256(target.file.model_dump_json().encode()).hexdigest(),
         "max_jobs": max_jobs,
         "lenient": lenient,
         **({"dialect": asdict(dialect)} if isinstance(reader, ACCOUNTING) else {}),
+        **({"between": asdict(between)} if between != ALWAYS else {}),
     }
     return Workload(shown(path.name), target.name, target.cluster, jobs, reader.header, notes, origin)
 
@@ -190,15 +210,26 @@ def load_jobs(
     format: str | None = None,
     dialect: Dialect = PLAIN,
     progress: Callable[[int], None] | None = None,
+    between: Between = ALWAYS,
 ) -> list[TraceJob]:
     """The jobs of a trace in order of arrival, for studies that place none: no system is asked for, every job fits.
 
     Requests tell jobs apart (as predictors do) and mean nothing else. Raises `InvalidTrace`, `Unusable`.
     """
     reader = open_trace(path, lenient, format, dialect)
-    jobs = _jobs(reader, Boundless(reader.resources), lenient, max_jobs, progress)
+    jobs = _jobs(reader, Boundless(reader.resources), lenient, max_jobs if between == ALWAYS else None, progress)
     _sorted(jobs)
-    return jobs
+    return _part(jobs, between, max_jobs, reader)
+
+
+def _part(jobs: list[TraceJob], between: Between, max_jobs: int | None, reader: Reader) -> list[TraceJob]:
+    """The jobs of a part of a trace, and the first so many of them. Raises `Unusable` where there are none."""
+    if between == ALWAYS:
+        return jobs
+    epoch_s = epoch_of(reader.header)
+    if part := between.of(jobs, epoch_s)[:max_jobs]:
+        return part
+    raise Unusable(f"{reader.path}: no job arrives in that part; its jobs: {dates_of(jobs, epoch_s)}")
 
 
 def _jobs(

@@ -3,6 +3,7 @@
 import pkgutil
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -47,3 +48,9 @@ def test_importing_the_face_imports_nothing_heavy(package):
     code = f"import sys, {package}; sys.exit(' '.join({heavy} & sys.modules.keys()) or 0)"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_face_tells_its_version_and_hides_what_it_needs_itself():
+    assert cpsched.__version__ == version("cpsched")
+    plain = {name for name in dir(cpsched) if not name.startswith("__")}
+    assert plain == set(cpsched.__all__)

@@ -47,6 +47,13 @@ def test_means_of_a_ranking_are_over_what_all_have(tmp_path):
     assert "One workload and no seeds: ratios without intervals" in text
 
 
+def test_workloads_that_a_ranking_leaves_out_are_named(tmp_path):
+    """A week without waits has no ratio, and leaving out the best weeks is to be seen."""
+    text = letter(results(tmp_path, [4.0, 1.0, 0.0, 0.0]))
+    assert "Left out, since a policy has no figure above zero there: 1 (" in text
+    assert "Left out" not in letter(results(tmp_path / "all", [4.0, 1.0, 16.0, 4.0]))
+
+
 def test_a_ranking_of_one_policy_is_none(tmp_path):
     grid = {"traces": ["four"], "dispatchers": ["easy"]}
     assert "None: no workload in which all" in letter(results(tmp_path, [1.0], grids=[grid]))

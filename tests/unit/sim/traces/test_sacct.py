@@ -704,3 +704,16 @@ def test_where_a_job_ran_is_kept(tmp_path):
     path = tmp_path / "jobs.txt"
     path.write_text(f"{NAMED}|NodeList\n{row()}|n[1-2]\n")
     assert next(iter(SacctReader(path))).nodes == "n[1-2]"
+
+
+def test_waits_and_run_times_may_tell_of_starts_and_ends(tmp_path):
+    """As in tables that have no moments but the submission."""
+    (tmp_path / "jobs.csv").write_text(
+        "JobID,SubmitTime,WaitTime,RunTime,State,NNodes,NCPUS,TimelimitRaw\n"
+        "7,2026-01-01 00:00:00,60,600,COMPLETED,1,8,30\n8,2026-01-01 00:00:00,,,CANCELLED,1,8,30\n"
+    )
+    reader = open_trace(tmp_path / "jobs.csv")
+    (record,) = reader
+    at = (record.submit_s - MIDNIGHT_S, record.start_s - MIDNIGHT_S, record.run_s, record.walltime_s)
+    assert at == (0, 60, 600, 1800)
+    assert dict(reader.tally.dropped) == {"cancelled while waiting": 1}

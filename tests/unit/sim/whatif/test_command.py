@@ -1,13 +1,17 @@
 """`cpsched whatif` from a file to a report."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
+from cpsched.errors import InvalidValue
 from cpsched_sim.cli import app
+from cpsched_sim.systems.system import parse_system
 from cpsched_sim.whatif.answers import TABLES
-from tests.unit.sim.whatif.accounting import SYSTEM, a_file, a_line, a_site
+from cpsched_sim.whatif.cases import WhatIfCase
+from tests.unit.sim.whatif.accounting import SYSTEM, a_file, a_line, a_site, a_window
 
 
 def invoke(*arguments):
@@ -124,3 +128,18 @@ def test_a_trace_without_starts_is_refused(tmp_path):
     said = invoke(path, "--out", tmp_path / "out")
     assert said.exit_code == 2
     assert "tells no start of a job" in said.stderr
+
+
+def test_nodes_that_most_jobs_cannot_use_are_hinted_at(tmp_path):
+    """More nodes of a partition that hardly anybody uses shorten no wait."""
+    window = a_window(tmp_path, [a_line(at, at * 60, at * 60, at * 60 + 30) for at in range(1, 9)])
+    system = SYSTEM.replace("main: [a, b]", "main: [a]")
+    apart = replace(window, system=parse_system(tmp_path, system))
+    assert WhatIfCase.parse("add-nodes=2 like=b").hint(apart) == (
+        "add-nodes=2 like=b: 8 of 8 jobs are in partitions that have no nodes like b (main), so these nodes are not "
+        "for them"
+    )
+    assert WhatIfCase.parse("add-nodes=2 like=a").hint(apart) == ""
+    assert WhatIfCase.parse("add-nodes=2 like=b").hint(window) == ""
+    with pytest.raises(InvalidValue, match=r"like=\(not given\): must be one of the kinds of node of small.*: a, b"):
+        WhatIfCase.parse("add-nodes=2").hint(window)

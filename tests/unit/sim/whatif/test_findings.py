@@ -20,9 +20,13 @@ DAY = 86_400
 
 @pytest.fixture
 def window(tmp_path):
-    lines = [a_line(at, 3600 * at, 3600 * at + 600, 3600 * at + 1200, User="ada" if at % 2 else "bob", NCPUS=at % 4 + 1)
-             for at in range(1, 24 * 12)]  # fmt: skip
-    return a_window(tmp_path, lines)
+    return a_window(tmp_path, hourly(15, ["bob", "ada", "eve", "kim", "zoe"]))
+
+
+def hourly(days, users):
+    """A job of one of the users by turns each hour, which waits and runs ten minutes."""
+    return [a_line(at, 3600 * at, 3600 * at + 600, 3600 * at + 1200, User=users[at % len(users)], NCPUS=at % 4 + 1)
+            for at in range(1, 24 * days)]  # fmt: skip
 
 
 def facts_and_real(window):
@@ -125,6 +129,18 @@ def test_a_gain_beyond_the_twins_error_is_told(window):
     assert (row["difference"], row["interval"], row["verdict"]) == (-310, (-310, -310), TOLD)
     assert row["twin_error"] == 10
     assert {each["kind"] for each in found["classes"]} >= {"size", "hour of the week"}
+
+
+@pytest.mark.parametrize(
+    ("days", "users", "why"), [(13, "abcdefg", "13.0 days of 7 users"), (15, "abcd", "15.0 days of 4 users")]
+)
+def test_few_days_or_few_people_tell_nothing(tmp_path, days, users, why):
+    facts, really = facts_and_real(a_window(tmp_path, hourly(days, users)))
+    found = gains(
+        facts, facts, really, {OPEN: [really]}, {OPEN: [later(really, -300)]}, groupings(facts.window, facts.processors)
+    )
+    told = f"not told apart: {why}; a verdict takes 14 days of 5 users"
+    assert (mean_wait_of(found)["verdict"], found["classes"][0]["verdict"]) == (told, told)
 
 
 def test_a_gain_smaller_than_the_twins_error_is_not_told_apart(window):

@@ -1,8 +1,10 @@
 import pytest
 
+from cpsched.errors import CpschedError, InvalidValue
 from cpsched.model import Request
 from cpsched_sim.errors import InvalidTrace, Unusable
 from cpsched_sim.traces.dialect import Dialect
+from cpsched_sim.workloads.dates import Between
 from cpsched_sim.workloads.load import load, load_jobs
 from tests.traces import BLUE, KIT, KTH, XDMOD, trace
 from tests.unit.sim.traces.test_sacct import NAMED, row
@@ -174,3 +176,74 @@ def test_accounting_data_is_read_without_a_system(tmp_path):
     path = tmp_path / "jobs.txt"
     path.write_text(f"{NAMED}\n{row(cpus='12', tres='mem=1G,gres/gpu=3')}\n")
     assert load_jobs(path)[0].job.request == Request(1, (12, 1024, 3))
+
+
+# ------------------------------------------------------------------------------------------ parts by date
+
+DAY_S = 86_400
+DATED = f"; MaxProcs: 8\n; UnixStartTime: {20_000 * DAY_S}\n"
+"""Day 20,000 since 1970 is 2024-10-04."""
+
+
+@pytest.fixture
+def five_days(tmp_path):
+    """A job at noon of each of five days, and the header that says which days."""
+    path = tmp_path / "days.swf"
+    rows = [line(str(day + 1), submit=str(day * DAY_S + DAY_S // 2)) for day in range(5)]
+    path.write_text(DATED + "\n".join(rows) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("from_", "to", "zone", "ids"),
+    [
+        ("2024-10-05", "2024-10-07", "", [2, 3]), ("", "2024-10-05T12:00", "", [1]),
+        ("2024-10-07T12:00", "", "", [4, 5]), ("+2d", "", "", [3, 4, 5]), ("+24h", "+48h", "", [2, 3]),
+        ("", "+1d", "", [1]),
+        ("2024-10-05T14:00", "+1d", "Europe/Berlin", [2]), ("2024-10-05T14:00+03:00", "+1d", "", [2]),
+    ],
+)  # fmt: skip
+def test_a_part_of_a_trace_is_named_by_dates(five_days, from_, to, zone, ids):
+    between = Between(from_, to, zone)
+    workload = load(five_days, between=between)
+    assert [entry.job.id for entry in workload.jobs] == ids
+    assert workload.origin["between"] == {"from_": from_, "to": to, "zone": zone}
+    assert [entry.job.id for entry in load_jobs(five_days, between=between, max_jobs=1)] == ids[:1]
+
+
+@pytest.mark.parametrize(
+    ("from_", "to", "message"),
+    [
+        ("soon", "", "--from=soon: must be a date such as"),
+        ("", "3d", "--to=3d: must be a date such as"),
+        ("2024-10-06", "2024-10-05", "--from, --to=.*: the first must be before the second"),
+        ("2024-11-01", "+9d", r"no job arrives in that part; its jobs: 2024-10-04 to 2024-10-08"),
+    ],
+)
+def test_a_part_that_is_none_is_refused(five_days, from_, to, message):
+    with pytest.raises((InvalidValue, Unusable), match=message):
+        load(five_days, between=Between(from_, to))
+
+
+def test_a_trace_without_dates_has_parts_by_days_alone(five_days):
+    five_days.write_text(five_days.read_text().replace("UnixStartTime", "Note"))
+    assert len(load(five_days, between=Between("+1d", "+2d")).jobs) == 2
+    with pytest.raises(InvalidValue, match="--from=2024-10-05: needs a trace with dates"):
+        load(five_days, between=Between("2024-10-05"))
+
+
+def test_a_workload_is_shown_in_a_line(five_days):
+    """Not with all of its jobs: a notebook shows it."""
+    words = "5 jobs, 2024-10-04 to 2024-10-08, on pool: 1 nodes, 8 processors"
+    workload = load(five_days)
+    assert repr(workload) == f"<Workload days.swf: {words}>"
+    assert workload._repr_html_() == f"<p><b>days.swf</b>: {words}</p>"
+    five_days.write_text(five_days.read_text().replace("UnixStartTime", "Note"))
+    assert "5 jobs, 4.0 days, on pool" in repr(load(five_days))
+
+
+def test_a_file_that_is_not_there_is_also_pythons_own_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"gone\.swf: No such file"):
+        load(tmp_path / "gone.swf")
+    with pytest.raises(CpschedError):
+        load(tmp_path)
