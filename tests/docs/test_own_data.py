@@ -40,7 +40,7 @@ def test_the_command_of_the_page_asks_for_all_that_is_read():
     asked = Columns.of(columns.replace(",", "|"))
     assert asked.missing() == []
     assert [name for name in READ if asked.where(name) is None and name not in ("ReqNodes", "ReqCPUS")] == [
-        "ElapsedRaw", "AllocNodes", "AllocCPUS", "TimelimitRaw",
+        "ElapsedRaw", "AllocNodes", "AllocCPUS", "TimelimitRaw", "Cluster", "Wait",
     ]  # fmt: skip
     assert (OWN / "jobs.txt").read_text().splitlines()[0] == columns.replace(",", "|")
 
