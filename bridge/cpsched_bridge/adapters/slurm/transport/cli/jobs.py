@@ -97,7 +97,8 @@ class Jobs:
 
     counts_one_more: bool = False
     """Whether slurmctld tells one node too many of a waiting job whose tasks have several CPUs each."""
-    _known: dict[int, tuple[Row, UnreadJob | None, Record, Layout | None]] = field(default_factory=dict)
+    _known: dict[int, tuple[Row, UnreadJob | None, Record, Layout | None, bool]] = field(default_factory=dict)
+    """What each record was made of, the record, its layout, and whether it was merged."""
 
     def read(
         self, rows: Mapping[int, Row], shown: Mapping[int, UnreadJob], hidden: frozenset[int] | set[int] = frozenset()
@@ -107,19 +108,19 @@ class Jobs:
         `hidden` are the arrays (by number) whose common record squeue has shown together with others: what is told of
         that record's reason and tasks is scontrol's alone.
         """
-        known: dict[int, tuple[Row, UnreadJob | None, Record, Layout | None]] = {}
+        known: dict[int, tuple[Row, UnreadJob | None, Record, Layout | None, bool]] = {}
         layouts: dict[int, Layout] = {}
         records = []
         for number, row in rows.items():
             before, details = self._known.get(number), shown.get(number)
             merged = number in hidden and "_[" in row["JobArrayID"]
-            if before is not None and before[0] == row and not merged and _same(before[1], details, row):
+            if before is not None and before[0] == row and before[4] == merged and _same(before[1], details, row):
                 found = before
             else:
                 record, layout = record_of(row, details, merged)
                 if self.counts_one_more:
                     record["num_nodes"] = _counted(record)
-                found = (row, details, record, layout)
+                found = (row, details, record, layout, merged)
             known[number] = found
             records.append(found[2])
             if found[3] is not None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.records import CONFIG_FIELDS, JOB_FIELDS, NODE_FIELDS, PARTITION_FIELDS
-from cpsched_bridge.adapters.slurm.transport.cli import reading
+from cpsched_bridge.adapters.slurm.transport.cli import details, reading, sacct, squeue
+from cpsched_bridge.adapters.slurm.transport.cli.jobs import Jobs
 from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import NODE, PARTITION, RELEASES, Answers, Job, Programs
@@ -24,19 +24,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
-
-
-@each_release
-def test_every_field_is_there(release: str) -> None:
-    seen = Reading(programs=Programs([Job(5), *ARRAY], release)).read()
-    assert [tuple(job) for job in seen.jobs] == [JOB_FIELDS] * 3
-    assert not any(job["unreadable"] for job in seen.jobs)
-    assert (set(seen.nodes[0]), set(seen.partitions[0])) == (set(NODE_FIELDS), set(PARTITION_FIELDS))
-    assert seen.guarded
-    job = seen.jobs[0]
-    assert (job["id"], job["user_name"], job["time_limit"], job["memory_per_cpu"]) == (5, "root", 60, 1000)
-    assert job["requested_tres"] == {"cpu": 1, "mem": 1000, "node": 1, "billing": 1}
-    assert (job["max_nodes"], job["ntasks"], job["resource_sharing"]) == (1, 1, "OK")
 
 
 @each_release
@@ -78,49 +65,21 @@ def test_a_job_that_is_gone_is_missing_from_a_look() -> None:
         Reading(programs=programs).look([6, 7])
 
 
-def test_settings_that_only_scontrol_tells() -> None:
-    job = Job(
-        5,
-        lines={
-            "nodes": "1-3", "tasks": "3", "memory": "Node=4G", "required": "n1", "excluded": "n[2-3]",
-            "limit": "400-00:00:00",
-            "below": "SpreadJob=Yes\n   NtasksPerTRES=2\n   SegmentSize=4\n   ",
-            "requested": "cpu=3,mem=4G,node=1,billing=3,gres/gpu=1",
-        },
-        columns={"MaxNodes": "3", "TimeLimit": "INVALID"},
-    )  # fmt: skip
-    found = Reading(programs=Programs([job])).read().jobs[0]
-    assert (found["max_nodes"], found["ntasks"], found["memory_per_node"], found["memory_per_cpu"]) == (
-        3,
-        3,
-        4096,
-        None,
-    )
-    assert (found["required_nodes"], found["excluded_nodes"], found["time_limit"]) == ("n1", "n[2-3]", 576000)
-    assert (found["spreads_over_nodes"], found["ntasks_per_gpu"], found["segment_size"]) == (True, 2, 4)
-    assert found["requested_tres"]["gres/gpu"] == 1
-
-
-def test_a_running_job_has_what_it_was_allocated_and_its_layout() -> None:
-    layout = "JOB_GRES=(null)\n     Nodes=n[1-2] CPU_IDs=0-3 Mem=500 GRES=\n   "
-    columns = {
-        "State": "RUNNING",
-        "NumNodes": "2",
-        "NodeList": "n[1-2]",
-        "Reason": "None",
-        "tres-alloc": "cpu=8,node=2",
-    }
-    job = Job(5, columns=columns, lines={"layout": layout, "nodes": "2"})
-    seen = Reading(programs=Programs([job], "22.05.8")).read()
-    found = seen.jobs[0]
-    assert (found["allocated_nodes"], found["allocated_tres"]) == ("n[1-2]", {"cpu": 8, "node": 2})
-    assert (found["max_nodes"], found["requested_tres"], found["dependencies"]) == (None, None, None)
-    assert seen.layouts == {5: [["n[1-2]", 4, 500, {}]]}
-
-
-@pytest.mark.parametrize(("release", "expected"), [("22.05.8", 1), ("26.05.5", 2)])
-def test_the_node_that_slurmctld_adds_before_24_05_is_taken_off(release: str, expected: int) -> None:
-    job = Job(5, columns={"CPUsPerTask": "3", "NumNodes": "2"}, lines={"tasks": "2", "nodes": "2"})
+@pytest.mark.parametrize(
+    ("release", "columns", "expected"),
+    [
+        ("22.05.8", {}, 1),
+        ("22.05.8", {"NumNodes": "3"}, 3),
+        ("22.05.8", {"CPUsPerTask": "1"}, 2),
+        ("22.05.8", {"NTPerNode": "1"}, 2),
+        ("22.05.8", {"State": "RUNNING"}, 2),
+        ("26.05.5", {}, 2),
+    ],
+)
+def test_the_node_that_slurmctld_adds_before_24_05_is_taken_off(
+    release: str, columns: dict[str, str], expected: int
+) -> None:
+    job = Job(5, columns={"CPUsPerTask": "3", "NumNodes": "2", **columns}, lines={"tasks": "2", "nodes": "2"})
     assert Reading(programs=Programs([job], release)).read().jobs[0]["num_nodes"] == expected
 
 
@@ -417,16 +376,6 @@ def test_an_array_that_has_ended_is_not_asked_for_again() -> None:
     assert not programs.counted("job")
 
 
-def test_the_configuration_is_told_in_pyslurms_words() -> None:
-    config = Reading(programs=Programs()).config()
-    assert set(config) == set(CONFIG_FIELDS)
-    assert config["scheduler_parameters"] == {
-        "batch_sched_delay": 0, "default_queue_depth": 10000, "disable_job_shrink": True,
-    }  # fmt: skip
-    assert (config["accounting_storage_enforce"], config["min_job_age"]) == (["ASSOCIATIONS", "LIMITS", "QOS"], 300)
-    assert (config["preempt_type"], config["slurm_user_name"], config["job_submit_plugins"]) == (None, "slurm", ["lua"])
-
-
 SACCT = (
     "12", "10_2", "a\nb", "0", "lab", "main", "1795381000", "1795381100", "1795381200", "60", "CANCELLED by 2001",
     "2", "8", "n[1-2]", "billing=8,cpu=8,gres/gpu=2,mem=4000M,node=2",
@@ -445,21 +394,114 @@ class Past:
 
 
 def test_ended_jobs_are_told_once_the_database_answers() -> None:
-    looking = Reading(programs=Past(1, SACCT, ("13", *SACCT[1:8], "0", *SACCT[9:])))
-    with pytest.raises(BackendTimeout):
-        looking.past(1795380000)
-    (job,) = looking.past(1795380000)
-    assert (job["id"], job["array_id"], job["array_task_id"], job["name"], job["user_name"]) == (
-        12,
-        10,
-        2,
-        "a\nb",
-        "root",
+    """A job that ended just at the second asked for was told by the answer before."""
+    since_s = 1795380000
+    rows = (
+        ("11", "11", *SACCT[2:8], str(since_s), *SACCT[9:]),
+        ("13", "10_0", *SACCT[2:8], str(since_s + 1), "UNLIMITED", "FAILED", "None", "None", "", ""),
+        ("14", "10_[1-3]", *SACCT[2:8], str(since_s + 1), "", *SACCT[10:]),
+        ("15", "15", "x", "unknown", *SACCT[4:]),
+        ("16", "16", *SACCT[2:8], "Unknown", *SACCT[9:]),
     )
-    assert (job["time_limit"], job["state"], job["num_nodes"], job["cpus"]) == (60, "CANCELLED", 2, 8)
-    assert job["allocated_tres"] == {"billing": 8, "cpu": 8, "gres/gpu": 2, "mem": 4000, "node": 2}
+    looking = Reading(programs=Past(1, SACCT, *rows))
+    with pytest.raises(BackendTimeout):
+        looking.past(since_s)
+    told = {
+        "id": 12, "name": "a\nb", "user_name": "root", "account": "lab", "partition": "main",
+        "submit_time": 1795381000, "start_time": 1795381100, "end_time": 1795381200, "time_limit": 60,
+        "state": "CANCELLED", "num_nodes": 2, "cpus": 8, "array_id": 10, "array_task_id": 2, "nodelist": "n[1-2]",
+        "allocated_tres": {"billing": 8, "cpu": 8, "gres/gpu": 2, "mem": 4000, "node": 2},
+    }  # fmt: skip
+    just_later = {
+        "id": 13, "end_time": since_s + 1, "time_limit": None, "state": "FAILED", "num_nodes": 0, "cpus": 0,
+        "array_task_id": None, "nodelist": None, "allocated_tres": None,
+    }  # fmt: skip
+    in_partitions_limit = {"id": 14, "end_time": since_s + 1, "time_limit": "PartitionLimit", "array_task_id": None}
+    assert list(looking.past(since_s)) == [told, told | just_later, told | in_partitions_limit]
 
 
-def test_a_past_that_ends_early_is_none() -> None:
+@pytest.mark.parametrize(("since_s", "expected"), [(5, "uts1000000"), (1795380000, "uts1795380000")])
+def test_sacct_is_asked_from_a_time_that_it_takes(since_s: int, expected: str) -> None:
+    assert f"--starttime={expected}" in sacct.command(since_s, "~w")
+
+
+@pytest.mark.parametrize(("answers", "waits"), [(True, [4.0, 0.0]), (False, [0.0, 0.0])])
+def test_only_the_first_past_waits_and_only_where_accounting_answers(
+    answers: bool, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "privilege_of", lambda user: {"accounting_answers": answers})
+    waited: list[float] = []
+    monkeypatch.setattr(Answers, "answered", lambda self, wait_s: waited.append(wait_s))
+    past, others = Past(0, SACCT), Programs()
+    looking = Reading(
+        deadline_s=4.0, programs=lambda asked, *rest: (past if "sacct" in asked else others)(asked, *rest)
+    )
+    looking.facts()
+    for _ in range(2):
+        with pytest.raises(BackendTimeout):
+            looking.past(0)
+    assert waited == waits
+
+
+@pytest.mark.parametrize("rows", [(SACCT[:-1],), ((*SACCT, "x"), SACCT[:-1]), (("garbage",),)])
+def test_a_past_that_is_not_whole_is_none(rows: tuple[tuple[str, ...], ...]) -> None:
+    with pytest.raises(BackendUnavailable, match="sacct"):
+        Reading(programs=Past(0, *rows)).past(0)
+
+
+@pytest.mark.parametrize("instead", ["garbage", "{whole}x", "{cut}"])
+def test_a_past_with_another_end_is_none(instead: str) -> None:
+    end = "~w"
+    whole = "".join(value + end for value in SACCT) + "\n"
     with pytest.raises(BackendUnavailable, match="ends early"):
-        Reading(programs=Past(0, SACCT[:-1])).past(0)
+        sacct.past(instead.format(whole=whole, cut=whole[:-1]), end, 0)
+
+
+class Hours:
+    """Programs that are given something of their deadline; an hour passes from one call of Reading to the next."""
+
+    def __init__(self, jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.programs, self.now_s = Programs(jobs), 0.0
+        monkeypatch.setattr(reading.time, "monotonic", lambda: self.now_s)
+
+    def __call__(
+        self, commands: dict[str, list[str]], deadline_s: float, typed: dict[str, str] | None = None
+    ) -> Answers:
+        assert 0 < deadline_s <= 10
+        self.now_s += 0.5
+        return self.programs(commands, deadline_s, typed)
+
+
+def test_each_call_has_a_deadline_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forged array makes a look ask a third question, which has what is left of the look's time."""
+    forger = Job(5, submit="x\n\n" + "".join(job.shown("26.05.5") for job in ARRAY))
+    hours = Hours([forger, *ARRAY], monkeypatch)
+    looking = Reading(programs=hours)
+    for call in (looking.read, lambda: looking.look(None), looking.read, lambda: looking.look([7])):
+        hours.now_s += 3600.0
+        call()
+    assert [job["id"] for job in looking.look([7])] == [7, 8]
+
+
+def test_forged_numbers_of_jobs_that_are_gone_cost_nothing() -> None:
+    """An array that has ended is among the jobs: behind one, numbers that squeue does not show may hide."""
+    ended = Job(7, array=7, tasks="0-2", columns={"State": "CANCELLED"})
+    programs = Programs([*MANY, ended, Job(5, submit=FORGED), Job(6)])
+    looking = Reading(clock=Clock(), programs=programs)
+    looking.read()
+    programs.jobs = [*MANY, ended]
+    for _ in range(2):
+        programs.asked.clear()
+        looking.read()
+        assert (programs.counted("--jobs"), details_asked(programs)) == (0, (0, 0))
+
+
+def test_a_common_record_is_read_again_while_others_hide_behind_it() -> None:
+    """Its row and its record may be as before: what squeue shows of it is then no longer its own alone."""
+    job = Job(7, array=7, tasks="0-2", columns={"Reason": "Resources"}, lines={"state": "PENDING"})
+    rows = {7: {name: job.column(name) for name in (*squeue.ALL, *squeue.SINCE_26_05)}}
+    shown, _ = details.shown_in(replace(job, columns={"Reason": "JobHeldUser"}).shown("26.05.5"))
+    jobs = Jobs()
+    reasons = [jobs.read(rows, shown, hidden)[0][0]["state_reason"] for hidden in (set(), {7}, set())]
+    assert reasons == ["Resources", "JobHeldUser", "Resources"]
+    assert Jobs().read(rows, {}, {7})[0][0]["unreadable"][:2] == ["array_tasks_waiting", "array_tasks_parallel"]
