@@ -611,14 +611,19 @@ def place_parts(site: Site, rules: Rules, slot: int, from_s: int) -> int:
 def keep_free(site: Site, rules: Rules, tally: Tally, position: int, start_s: int, first: int) -> None:
     """Reserve the nodes of the moves from `first` on for the job of a queue position, which is to start at `start_s`.
 
-    The reservation begins and ends at multiples of the resolution, and lasts for one at least. Parts are taken from
-    `start_s` on: before, they may be in use.
+    The reservation begins and ends at multiples of the resolution, and lasts for one at least. Whole nodes are reserved
+    up to the last multiple within the window, where Slurm's table of times ends (`_add_reservation`). Parts are taken
+    from `start_s` on: before, they may be in use.
     """
     trial, jobs, slot, step_s = site.trial, site.jobs, site.queue[position], rules.bf_resolution_s
     begin_s = max(down_to(start_s, step_s), tally.begin_s)
     end_s = max(down_to(start_s + jobs.estimate_s[slot] + step_s - 1, step_s), begin_s + step_s)
     note_bound(tally, begin_s)
     note_bound(tally, end_s)
+    if rules.whole_nodes:
+        end_s = min(end_s, tally.end_s)
+        if begin_s >= end_s:
+            trial.moves = first
     for m in range(first, trial.moves):
         if rules.whole_nodes:
             groups, g = trial.groups, trial.moved[m]

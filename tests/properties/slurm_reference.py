@@ -139,7 +139,8 @@ class Plan:
             end_s = max((now_s + found + estimate_s + step_s - 1) // step_s * step_s, begin_s + step_s)
             bounds |= {at_s for at_s in (begin_s, end_s) if begins_s < at_s < ends_s}
             if self.whole_nodes:
-                self.kept.append((set(nodes), begin_s - now_s, end_s - now_s))
+                if begin_s < ends_s:
+                    self.kept.append((set(nodes), begin_s - now_s, min(end_s, ends_s) - now_s))
             else:
                 self.reserve(job.request, found, estimate_s, found, end_s - now_s)
             self.planned[job.id] = now_s + found

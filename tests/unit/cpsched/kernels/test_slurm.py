@@ -72,6 +72,28 @@ def test_a_reservation_goes_on_beyond_the_end_of_what_runs_on_its_node():
     assert planned(2, held((1, 4, 204), (0, 4, 204)), queue, "bf_resolution=60,bf_busy_nodes") == [204, 204]
 
 
+@pytest.mark.parametrize(
+    ("held_until_s", "walltimes_s", "expected"),
+    [
+        (63, (60, 60), [63, 3]),
+        (64, (60, 60), [None, 3]),
+        (62, (60, 60), [62, None]),
+        (62, (60, 52), [62, 3]),
+        (62, (60, 53), [62, None]),
+        (10, (50, 60), [10, None]),
+        (10, (46, 60), [10, 56]),
+    ],
+)
+def test_the_table_of_times_ends_with_the_last_multiple(held_until_s, walltimes_s, expected):
+    """At second 3, with a window of 60 s and a resolution of 7: the table ends at 63, and so does the window.
+
+    A job may start at 63, but reserves nothing from then on; nodes that come back at 63 are not tried again.
+    """
+    queue = [wide(1, 2, walltimes_s[0]), wide(2, 1, walltimes_s[1])]
+    text = "bf_resolution=7,bf_window=1"
+    assert planned(2, held((0, 4, held_until_s)), queue, text, now_s=3) == expected
+
+
 @pytest.mark.parametrize(("walltime_s", "start_s"), [(19, 90), (20, 169)])
 def test_a_later_start_does_not_reach_into_a_reservation(walltime_s, start_s):
     """Both nodes are kept from 109 to 169, and node 0 is free from 90 on."""

@@ -1,6 +1,7 @@
 """Slurm's passes in an advised order: how points keep it, when the adviser is asked, what new jobs meet."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -129,6 +130,40 @@ def test_a_new_order_asks_slurm_for_a_pass():
         advised = Advised(Adviser(*wanted), 60, scheduler_parameters=text)
         advised.twin.recall(waiting)
         assert list(advised.decide(snapshot, "starts").starts_by_job(snapshot)) == expected
+
+
+def test_a_second_asked_about_again_is_decided_alike_after_a_recall():
+    """The passes that a new order calls for belong to the second of the advice, also for who reads the memory."""
+    held = a_running(a_job(90, per_unit=4, walltime_s=1000), ((0, 1),))
+    cluster = Cluster.of([[4], [4]], ["cores"], node_sets={"p": [0, 1], "q": [0]})
+    blocked, free = a_job(1, units=2, per_unit=4, queue="p"), a_job(2, per_unit=4, queue="p")
+    snapshot = a_snapshot(cluster, [blocked, free], [held], now_s=60)
+    text = "bf_interval=-1,sched_interval=1000000,batch_sched_delay=0"
+
+    def advised():
+        return Advised(Adviser(2, 1), 60, scheduler_parameters=text)
+
+    first, again = advised(), advised()
+    first.twin.recall([[55, 55, 0, 55, 0, 1, 2, 0, 0, 0]] * 2)
+    decided = first.decide(snapshot, "starts")
+    memory = json.loads(json.dumps(first.memory()))
+    assert memory == {
+        "points": {"2": [0, 0], "1": [0, 1]}, "seen": [1, 0, 2], "clock": [120, 60], "adviser": None,
+        "twin": [[60, 60, 0, 60, 0, 2, 1, 0, 1, 0], [55, 55, 0, 55, 0, 1, 2, 1, 1, 0]],
+    }  # fmt: skip
+    again.recall(memory)
+    assert again.memory() == memory
+    assert again.decide(snapshot, "starts").starts_by_job(snapshot) == decided.starts_by_job(snapshot) == {2: ((1, 1),)}
+
+
+def test_a_missed_multiple_is_made_good_at_the_next_decision():
+    """The first decision asks whatever the second is; then a multiple that passed without a decision counts."""
+    adviser = Adviser(1)
+    advised = Advised(adviser, 10, scheduler_parameters="")
+    for now_s, count in ((3, 1), (4, 1), (5, 2), (9, 2), (13, 2), (14, 3), (20, 3), (21, 3)):
+        queue = [small(id) for id in range(1, count + 1)]
+        advised.decide(a_snapshot(a_cluster(), queue, [FULL], now_s))
+    assert adviser.asked_s == [3, 13, 20]
 
 
 def test_an_adviser_that_tells_no_plan_is_refused():

@@ -1,6 +1,8 @@
 """When slurmctld makes which pass."""
 
-from cpsched.dispatchers.slurm.agenda import Agenda, Came, Instant, due, next_pass_s, noted
+import pytest
+
+from cpsched.dispatchers.slurm.agenda import Agenda, Came, Due, Instant, due, next_pass_s, noted
 from cpsched.dispatchers.slurm.parameters import read_parameters
 from cpsched.kernels.slurm import DEPTH, FULL, NO_PASS, SUBMITTED
 
@@ -94,3 +96,63 @@ def test_nobody_waits_for_a_pass_where_nobody_waits():
 
 def test_ends_are_seen_by_how_many_run():
     assert after(made("", 130), started=3).running == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "now_s", "seen", "before", "main", "backfill", "changes"),
+    [
+        ("", 101, {}, {}, NO_PASS, False, {}),
+        ("", 101, {"newest_s": 101}, {}, SUBMITTED, False, {"changed": 1, "asked": 1}),
+        ("", 102, {"newest_s": 101}, {}, NO_PASS, False, {"changed": 1, "asked": 1}),
+        ("", 103, {"newest_s": 101}, {}, DEPTH, False, {"changed": 1, "asked_s": 103, "pass_s": 103}),
+        ("", 101, {"running": 1}, {}, DEPTH, False, {"changed": 1, "pass_s": 101}),
+        ("", 101, {"running": 3}, {}, NO_PASS, False, {}),
+        ("defer", 101, {"running": 1}, {}, NO_PASS, False, {"changed": 1, "asked": 1}),
+        ("defer", 103, {"running": 1}, {}, DEPTH, False, {"changed": 1, "asked_s": 103, "pass_s": 103}),
+        ("", 160, {}, {"cut": 1}, FULL, True,
+         {"asked_s": 160, "full_s": 160, "pass_s": 160, "backfill_s": 160}),
+        ("", 159, {}, {"cut": 1}, NO_PASS, False, {"backfill_s": 130, "cut": 1}),
+        ("", 229, {}, {}, NO_PASS, False, {"backfill_s": 220, "full_s": 220}),
+        ("sched_min_interval=2000000", 160, {}, {"pass_s": 159}, NO_PASS, True,
+         {"pass_s": 159, "backfill_s": 160, "asked": 1}),
+        ("sched_min_interval=2000001", 162, {"running": 1}, {"pass_s": 160}, NO_PASS, False,
+         {"pass_s": 160, "backfill_s": 160, "asked": 1, "changed": 1}),
+        ("sched_min_interval=999999", 101, {"running": 1}, {}, DEPTH, False, {"changed": 1, "pass_s": 101}),
+        ("sched_interval=-1,bf_interval=-1", 160, {"newest_s": 160}, {}, SUBMITTED, False, {"changed": 1}),
+    ],
+)  # fmt: skip
+def test_an_instant_as_a_whole(text, now_s, seen, before, main, backfill, changes):
+    """What is made at one instant, and every entry of the agenda that differs from the one before."""
+    found = made(text, now_s, QUIET._replace(**before), **seen)
+    running = seen.get("running", QUIET.running)
+    agenda = QUIET._replace(
+        **{**before, "seen_s": now_s, "running": running, **({"cut": 0} if main else {}), **changes}
+    )
+    assert found == Due(main, backfill, agenda)
+
+
+def test_an_instant_without_a_pass_forgets_nothing_of_the_last_one():
+    """That the last pass was cut, and what started since backfill ran, stays known until the next pass."""
+    rules = read_parameters("bf_interval=-1").parameters
+    cut = after(made("bf_interval=-1", 110, running=1), main_cut=1, started=2)
+    quiet = after(made("bf_interval=-1", 115, cut, running=3))
+    assert (quiet.cut, quiet.changed, quiet.running, quiet.waiting) == (1, 1, 3, 1)
+    assert next_pass_s(quiet, rules, 1) == 160
+    assert after(made("bf_interval=-1", 160, quiet, running=3)).cut == 0
+
+
+def test_a_full_pass_that_the_least_distance_keeps_back_is_made_good():
+    text = "bf_interval=-1,sched_min_interval=5000000"
+    kept_back = after(made(text, 160, QUIET._replace(pass_s=158)))
+    assert next_pass_s(kept_back, read_parameters(text).parameters, 1) == 163
+    assert made(text, 163, kept_back).main == DEPTH
+
+
+@pytest.mark.parametrize(
+    ("asked", "now_s", "expected"),
+    [({"changed": 1}, 105, 130), ({"changed": 1}, 140, 141), ({"asked": 1}, 100, 103), ({"cut": 1}, 100, 160),
+     ({"changed": 1, "asked": 1, "cut": 1}, 100, 103), ({"asked": 1, "pass_s": 102, "asked_s": 90}, 100, 104)],
+)  # fmt: skip
+def test_the_next_pass_is_the_first_that_may_start_something(asked, now_s, expected):
+    rules = read_parameters("sched_min_interval=2000000").parameters
+    assert next_pass_s(QUIET._replace(seen_s=now_s, **asked), rules, 1) == expected
