@@ -93,11 +93,37 @@ def test_a_job_that_the_bound_cannot_bring_above_1_is_not_told():
     assert changes(jobs(-5000, 1), [], BOUNDS) == []
 
 
-def test_points_above_a_bound_that_was_lowered_come_down():
-    candidates = jobs(10, 5, points=900)
+@pytest.mark.parametrize("own", [(10, 5), (5, 10), (2000, 5)])
+def test_points_above_a_bound_that_was_lowered_come_down(own):
+    """Whether or not the order is right with them."""
+    candidates = jobs(*own, points=900)
     now = after(candidates, changes(candidates, [], Bounds(100)))
-    assert all(each.points <= 100 for each in now)
+    assert all(0 <= each.points <= 100 for each in now)
     assert share_in_order(now) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("front", "behind", "expected"),
+    [
+        ([Candidate(1, 10), Candidate(2, 30)], [], [(1, 24)]),
+        ([Candidate(3, 10)], [Candidate(2, 10)], [(3, 4)]),
+        ([Candidate(3, 10)], [Candidate(4, 10)], []),
+        ([Candidate(3, 10)], [Candidate(2, 10, tier=1)], []),
+        ([Candidate(3, -5)], [Candidate(2, -9)], [(3, 10)]),
+        ([Candidate(3, -300)], [Candidate(2, -9)], []),
+        ([Candidate(3, -99)], [Candidate(2, -9)], []),
+        ([Candidate(3, 10, points=7)], [], []),
+        ([Candidate(3, 10)], [Candidate(2, 10, points=50)], [(3, 4), (2, 0)]),
+        ([Candidate(3, 10)], [Candidate(2, 10, points=50, movable=False)], [(3, 54)]),
+        ([Candidate(3, 10)], [Candidate(2, 106)], [(3, 100)]),
+        ([Candidate(3, 10)], [Candidate(2, 107)], []),
+    ],
+)  # fmt: skip
+def test_points_as_a_whole(front, behind, expected):
+    """With a bound of 100 and a depth of 11, jobs that must pass get four points more than their difference."""
+    bounds = Bounds(points=100, depth=11)
+    assert bounds.gap == 4
+    assert changes(front, behind, bounds) == expected
 
 
 @pytest.mark.parametrize("name", ["points", "depth", "changes"])

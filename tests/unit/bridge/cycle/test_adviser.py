@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from cpsched.model import NEVER, Decision
-from cpsched_bridge.cycle.adviser import take_all_back
+from cpsched_bridge.cycle import adviser
+from cpsched_bridge.cycle.advice import Candidate
+from cpsched_bridge.cycle.adviser import Adviser, in_order, take_all_back, to_take_back
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
-from cpsched_bridge.ports import Hold
+from cpsched_bridge.ports import Advice, Hold, Outcome, Rank
+from cpsched_bridge.report import AdviceReport, CycleReport
+from cpsched_bridge.settings import AdviseSettings
 from cpsched_bridge.store.advice_book import AdviceBook
 from tests.bridges import Metrics, a_bridge
 from tests.builders import a_job
@@ -54,7 +58,7 @@ def test_the_clusters_order_becomes_the_plans_and_nobody_is_held(tmp_path, site)
     assert order_of(site) == [4, 3, 2, 1]
     assert {name for name, _ in site.commands} == {"advise"}
     assert all(fake.hold is Hold.NONE for fake in site.jobs.values())
-    assert report.advised.in_order == 0.0
+    assert report.advised == AdviceReport(jobs=4, raised=3, changes=3, in_order=0.0, theirs=0)
     assert metrics.value("cpsched_advice_changes_total") == len(site.told)
     assert metrics.value("cpsched_advice_order_ratio") == 0.0
     assert metrics.value("cpsched_advised_jobs") == 4
@@ -248,3 +252,116 @@ def test_a_start_when_the_plan_would_have_it_is_no_news(tmp_path, site):
     site.now_s = 5
     site.end(99)
     assert "started_otherwise" not in {each.kind for each in bridge.cycle().happenings}
+
+
+class Ranked:
+    """A cluster whose list is given, and which answers each advice with `result`."""
+
+    def __init__(self, *ranks, result="done"):
+        self.list, self.result, self.asked, self.advised = list(ranks), result, 0, []
+
+    def ranks(self):
+        self.asked += 1
+        return self.list
+
+    def advise(self, advice):
+        self.advised.append([(each.id, each.points) for each in advice])
+        return [Outcome(each.id, self.result) for each in advice]
+
+
+def a_book(tmp_path, **points):
+    book = AdviceBook(tmp_path / "advice.sqlite")
+    book.intend({int(id.removeprefix("j")): value for id, value in points.items()}, 0)
+    return book
+
+
+def taking_back(backend, book, **more):
+    """An adviser that takes back, as a function of the monotonic second."""
+    working = Adviser(backend, book, AdviseSettings(every_s=30), **more)
+    return working, lambda at_s: working.take_back(CycleReport(1, "paused", 0.0), at_s)
+
+
+def test_the_list_in_the_order_of_the_plan_as_a_whole(tmp_path):
+    """Tasks of an array stand where the first of them is planned; points of others and set priorities do not move."""
+    ranks = [
+        Rank(7, (70, 71, 72), 5, 40, tier=2, kin=0), Rank(8, (8,), 6, 3), Rank(9, (9,), 7, 0, fixed=True),
+        Rank(10, (10,), 0, 0, hidden=True), Rank(11, (11,), 8, 40, kin=7), Rank(12, (12,), 9, 0),
+        Rank(13, (13, 14), 4, 0),
+    ]  # fmt: skip
+    planned, others = in_order(ranks, [9, 72, 8, 13, 11, 70, 71], a_book(tmp_path, j7=40))
+    assert planned == [
+        Candidate(9, 7, 0, 0, movable=False), Candidate(7, 5, 40, 2), Candidate(8, 6, 3, movable=False),
+        Candidate(13, 4, 0), Candidate(11, 8, 40),
+    ]  # fmt: skip
+    assert others == [Candidate(12, 9, 0)]
+
+
+def test_what_is_taken_back_is_ours_or_may_be(tmp_path):
+    """Points of ours that show, and whatever does not show of jobs in the book; nothing that others gave."""
+    ranks = [
+        Rank(1, (1,), 5, 40), Rank(2, (2,), 5, 41), Rank(3, (3,), 0, 0, hidden=True), Rank(4, (4,), 5, 0, fixed=True),
+        Rank(5, (5,), 5, 0), Rank(6, (6,), 0, 0, hidden=True), Rank(7, (7,), 5, 40, kin=1), Rank(8, (8,), 5, 40),
+        Rank(9, (9,), 0, 0, hidden=True),
+    ]  # fmt: skip
+    book = a_book(tmp_path, j1=40, j2=40, j3=9, j4=9, j5=9, j9=0)
+    assert to_take_back(ranks, book) == [
+        Advice(1, 0, (40,)), Advice(3, 0, (9,)), Advice(4, 0, (9,)), Advice(7, 0, (40,)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("result", "asked"), [("done", 1), ("refused", 1), ("unknown", 4)])
+def test_a_hidden_job_is_told_0_until_an_answer_is_known(tmp_path, result, asked):
+    """Its points do not show, so that 0 is told once; a refusal is an answer, too."""
+    backend = Ranked(Rank(1, (1,), 0, 0, hidden=True), result=result)
+    working, look = taking_back(backend, a_book(tmp_path, j1=40))
+    for at_s in (0, 1, 2, 31):
+        look(at_s)
+    assert backend.advised == [[(1, 0)]] * asked
+    assert working.left() == (0 if asked == 1 else 1)
+
+
+def test_a_job_that_has_new_points_is_told_0_again(tmp_path, site):
+    """A cluster that hides its points: once for the points of before, once for those of the second advice."""
+    pace = FakePace()
+    bridge = advising(tmp_path, site, pace)
+    for _ in range(2):
+        bridge.pause.resume()
+        pace.at_s += 60
+        bridge.cycle()
+        assert site.points[4]
+        site.jobs[4].hold = Hold.USER
+        bridge.pause.pause("for a while")
+        bridge.cycle()
+        assert not any(site.points.values())
+        site.jobs[4].hold = Hold.NONE
+
+
+def test_once_nothing_is_left_there_is_a_look_every_so_often(tmp_path):
+    """And none at all where the book has no entry, or none any more: those of jobs that are gone for long go."""
+    backend = Ranked(Rank(1, (1,), 5, 40))
+    working, look = taking_back(backend, a_book(tmp_path, j1=40), keep_s=-1)
+    look(0)
+    assert (backend.advised, working.left()) == ([[(1, 0)]], 1)
+    backend.list = [Rank(1, (1,), 5, 0)]
+    for at_s, asked in ((1, 2), (30.9, 2), (31, 3), (61, 4)):
+        look(at_s)
+        assert (backend.asked, working.left()) == (asked, 0)
+    backend.list = []
+    for at_s in (91, 200):
+        look(at_s)
+    assert (backend.asked, working.book.by_id) == (5, {})
+
+
+def test_an_entry_outlives_its_job_by_keep_s(tmp_path):
+    backend = Ranked()
+    working, look = taking_back(backend, a_book(tmp_path, j1=40), keep_s=0)
+    look(0)
+    assert set(working.book.by_id) == {1}
+
+
+def test_no_more_are_taken_back_at_a_time_than_a_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(adviser, "MOST_BACK", 2)
+    backend = Ranked(*(Rank(id, (id,), 5, 40) for id in (1, 2, 3)))
+    _, look = taking_back(backend, a_book(tmp_path, j1=40, j2=40, j3=40))
+    look(0)
+    assert backend.advised == [[(1, 0), (2, 0)]]

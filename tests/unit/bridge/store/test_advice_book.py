@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from cpsched_bridge.store.advice_book import REMEMBERED, AdviceBook
+from cpsched_bridge.store.advice_book import REMEMBERED, AdviceBook, AdvisedJob
 
 
 def test_what_was_about_to_be_told_is_known_to_the_next_bridge(tmp_path):
@@ -17,21 +17,25 @@ def test_what_was_about_to_be_told_is_known_to_the_next_bridge(tmp_path):
     assert again.by_id[8].since_s == 100
 
 
-def test_values_of_before_are_known_the_newest_last(tmp_path):
+def test_the_last_values_of_each_job_are_known_the_newest_last(tmp_path):
+    """With the ninth value the oldest is forgotten, never the one that is about to be told."""
     book = AdviceBook(tmp_path / "advice.sqlite")
     for points in (5, 9, 5):
-        book.intend({7: points}, now_s=1)
-    assert book.values(7) == (9, 5)
-    for points in range(20):
-        book.intend({7: points}, now_s=1)
-    assert len(book.values(7)) == REMEMBERED
+        book.intend({7: points, 8: 1}, now_s=points)
+    assert dict(book.by_id) == {7: AdvisedJob((9, 5), 5), 8: AdvisedJob((1,), 5)}
+    for points in range(20, 20 + REMEMBERED + 1):
+        book.intend({7: points}, now_s=points)
+        assert book.values(7)[-1] == points
+    assert book.values(7) == tuple(range(21, 29)) == AdviceBook(tmp_path / "advice.sqlite").values(7)
 
 
-def test_a_task_has_the_points_of_its_array_too(tmp_path):
+def test_a_task_has_the_points_of_its_array_too_its_own_last(tmp_path):
     book = AdviceBook(tmp_path / "advice.sqlite")
     book.intend({5: 70}, now_s=1)
     assert book.values(12, 5) == (70,)
     assert book.values(12, 0) == ()
+    book.intend({12: 3}, now_s=1)
+    assert book.values(12, 5) == (70, 3)
 
 
 def test_reading_makes_no_file(tmp_path):
@@ -85,10 +89,28 @@ def test_where_the_disk_takes_nothing_nothing_is_remembered_either(tmp_path):
     assert book.by_id == {}
 
 
-def test_old_jobs_that_wait_no_more_are_forgotten(tmp_path):
+def test_all_old_jobs_that_wait_no_more_are_forgotten_on_disk_too(tmp_path):
+    """An entry of just the bound's second stays."""
     path = tmp_path / "advice.sqlite"
     book = AdviceBook(path)
-    book.intend({1: 5, 2: 6}, 0)
-    book.intend({3: 7}, 100)
-    book.forget({2}, before_s=50)
+    book.intend({1: 5, 2: 6, 4: 8, 5: 9}, 49)
+    book.intend({3: 7}, 50)
+    book.forget(iter([2]), before_s=50)
     assert set(book.by_id) == {2, 3} == set(AdviceBook(path).by_id)
+
+
+def test_damage_met_while_writing_loses_no_entry(tmp_path):
+    """The file is set aside under a name that the mishap tells, and all entries are written to a new one."""
+    path = tmp_path / "advice.sqlite"
+    book = AdviceBook(path)
+    book.intend({1: 5}, 0)
+    book.close()
+    path.write_bytes(b"no database at all")
+    book.intend({2: 6}, 0)
+    assert {id: each.points for id, each in AdviceBook(path).by_id.items()} == {1: (5,), 2: (6,)}
+    (aside,) = (
+        each for each in tmp_path.iterdir() if each.name.startswith("advice.sqlite.") and each.stat().st_size == 18
+    )
+    (mishap,) = book.mishaps
+    assert mishap.kind == "advice_damaged"
+    assert mishap.detail.endswith(f"set aside as {aside.name}")

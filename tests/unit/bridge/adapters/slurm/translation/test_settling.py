@@ -59,6 +59,20 @@ def test_what_does_not_fit_any_more_waits() -> None:
     assert settled([start(PRIME, (0, 16), (1, 1))], free(8, 8, 16, 16), CAPACITY, []) == [TAKEN]
 
 
+def test_a_start_that_waits_holds_no_room_for_the_rest_of_the_round() -> None:
+    """The second start waits for the first: the third has its nodes as if the second were not there."""
+    other, put_off = start(Request(1, (4, 0)), (0, 1)), start(PRIME, (0, 12), (1, 5))
+    third = start(PRIME, (1, 12), (2, 5))
+    found = settled([other, put_off, third], free(16, 16, 16, 16), CAPACITY, [])
+    assert found == [other, UNCERTAIN, start(PRIME, (1, 16), (2, 1))]
+
+
+def test_what_was_sent_before_takes_room_from_later_starts() -> None:
+    other, wanted = start(Request(1, (12, 0)), (1, 1)), start(PRIME, (0, 8), (1, 9))
+    assert settled([other, wanted], free(8, 16, 16, 16), CAPACITY, []) == [other, TAKEN]
+    assert settled([wanted], free(8, 16, 16, 16), CAPACITY, [other]) == [TAKEN]
+
+
 def test_whole_nodes_are_taken_only_where_nothing_runs() -> None:
     whole = Request(17, (1, 0), exclusive=True)
     wanted = start(whole, (0, 16), (1, 1))
