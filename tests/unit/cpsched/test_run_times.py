@@ -84,3 +84,43 @@ def test_no_more_users_are_remembered_than_a_bound(monkeypatch):
     for user in ("ada", "bob", "ada", "cat"):
         shares.learn(EndedJob(a_job(user=user), 0, 1))
     assert list(shares.users) == ["ada", "cat"]
+
+
+def test_what_an_ended_job_counts_as_a_whole():
+    """By likeness and age; a job that outran its walltime counts as one that ran all of it."""
+    times = RunTimes(remember=3)
+    for run_s, facts in ((1, {}), (20, {"walltime_s": 200}), (150, {"units": 2}), (50, {"name": "x"})):
+        times.learn(EndedJob(a_job(1, **{"user": "ada", "walltime_s": 100, **facts}), 0, run_s))
+    fade = 0.5**0.1
+    assert times.of_user(a_job(9, user="ada", walltime_s=100)) == [
+        (0.5, pytest.approx(0.4)), (1.0, pytest.approx(0.5 * fade)), (0.1, pytest.approx(0.2 * fade**2)),
+    ]  # fmt: skip
+    assert (list(times.site), times.ended) == ([0.01, 0.1, 1.0, 0.5], 4)
+    shares, weights = times.distribution(a_job(9, user="ada", walltime_s=100))
+    assert shares.tolist() == [0.01] * 20 + [0.1, 0.5, 1.0]
+    total = 3 + 0.4 + 0.5 * fade + 0.2 * fade**2
+    assert weights.tolist() == pytest.approx(
+        [0.15 / total] * 20 + [0.2 * fade**2 / total, 0.4 / total, 0.5 * fade / total]
+    )
+
+
+@pytest.mark.parametrize("facts", [{"user": "bob"}, {"walltime_s": 200}, {"units": 2}, {"name": "x"}])
+def test_each_part_of_a_job_makes_a_distribution_of_its_own(facts):
+    times = taught(*[20, 80] * 30)
+    plain, other = a_job(9, user="ada"), a_job(9, **{"user": "ada", **facts})
+    alone = RunTimes.distribution(taught(*[20, 80] * 30), other)
+    times.distribution(plain)
+    assert [each.tolist() for each in times.distribution(other)] == [each.tolist() for each in alone]
+    assert times.distribution(other)[1].tolist() != times.distribution(plain)[1].tolist()
+
+
+def test_mean_shares_as_a_whole():
+    """A job that outran its walltime ran all of it: no share is above 1."""
+    shares, fade, site_fade = MeanShares(), 0.5**0.1, 1 - 1 / 400
+    for run_s, user in ((250, "ada"), (50, "ada"), (10, "")):
+        shares.learn(EndedJob(a_job(user=user, walltime_s=100), 0, run_s))
+    assert shares.users == {"ada": (pytest.approx(fade + 1), pytest.approx(fade + 0.5))}
+    count, total = (1 * site_fade + 1) * site_fade + 1, (1 * site_fade + 0.5) * site_fade + 0.1
+    assert shares.site == (pytest.approx(count), pytest.approx(total))
+    assert shares.of("ada") == pytest.approx((fade + 0.5 + 3 * total / count) / (fade + 1 + 3))
+    assert shares.of("bob") == pytest.approx(total / count)

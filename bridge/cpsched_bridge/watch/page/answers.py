@@ -175,7 +175,7 @@ def _nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | Link]:
         if units > 1:
             yield f" ({units} parts)"
     if len(nodes) > _MOST_NODES:
-        yield f" and {len(nodes) - _MOST_NODES:,} more nodes"
+        yield f" and {many(len(nodes) - _MOST_NODES, 'more node')}"
 
 
 def _aside(job: AsideJob) -> str:

@@ -112,6 +112,7 @@ def test_points_above_a_bound_that_was_lowered_come_down(own):
         ([Candidate(3, -5)], [Candidate(2, -9)], [(3, 10)]),
         ([Candidate(3, -300)], [Candidate(2, -9)], []),
         ([Candidate(3, -99)], [Candidate(2, -9)], []),
+        ([Candidate(3, -5000, points=900)], [], [(3, 0)]),
         ([Candidate(3, 10, points=7)], [], []),
         ([Candidate(3, 10)], [Candidate(2, 10, points=50)], [(3, 4), (2, 0)]),
         ([Candidate(3, 10)], [Candidate(2, 10, points=50, movable=False)], [(3, 54)]),

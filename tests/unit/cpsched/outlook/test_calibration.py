@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
 from cpsched.outlook import Calibration
 from tests.builders import a_job
@@ -105,3 +106,51 @@ def test_a_job_that_never_starts_has_no_interval_before_now():
     calibration, _ = lived([1.0] * 100)
     found = told(calibration, NEVER)
     assert 10**8 < found.from_s <= found.to_s
+
+
+@pytest.mark.parametrize("true", [0, 29, 30, 31])
+def test_an_interval_is_calibrated_once_thirty_starts_have_come_true(true):
+    calibration, _ = lived([1.0] * true)
+    assert told(calibration, 3000).calibrated is (true >= 30)
+
+
+def test_what_one_start_teaches_as_a_whole():
+    """An interval that fails to one side moves the quantile of that side, of its horizon alone."""
+    for start_s, below, above in ((855, 0.1005, 0.8995), (854, 0.0955, 0.8995), (14581, 0.1005, 0.9045)):
+        calibration = Calibration()
+        interval = told(calibration, 3600)
+        assert (interval.told_at_s, interval.middle_s, interval.horizon) == (0, 3600, 1)
+        calibration.came_true(interval, start_s)
+        assert calibration.below == pytest.approx([0.1, below, 0.1, 0.1, 0.1])
+        assert calibration.above == pytest.approx([0.9, above, 0.9, 0.9, 0.9])
+        ((features, ratio),) = calibration.known
+        assert (features, ratio) == (interval.features, pytest.approx(np.log((start_s + 60) / 3660)))
+        again = Calibration.remembering(calibration.known, calibration.below, calibration.above)
+        assert (again.known, again.below, again.above) == (calibration.known, calibration.below, calibration.above)
+
+
+def test_features_of_an_interval_as_a_whole():
+    """Middle wait, spread, area, walltime, time in the queue, and planned wait: logarithms, waits a minute longer."""
+    drawn_s = np.array([[1100], [1200], [1300], [1400], [1500]])
+    job = a_job(1, 3, 2, 500, 400)
+    (found,) = Calibration().intervals(1000, [job], [1250], drawn_s)
+    assert np.exp(found.features) == pytest.approx([360, 520 / 200, 3000, 500, 660, 310])
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "horizon"),
+    [(900, 0), (901, 1), (3600, 1), (3601, 2), (21600, 2), (21601, 3), (86400, 3), (86401, 4)],
+)  # fmt: skip
+def test_horizons_end_with_their_last_second(wait_s, horizon):
+    assert told(Calibration(), wait_s).horizon == horizon
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "field"),
+    [([0.1] * 4, [0.9] * 5, "below"), ([0.1] * 5, [0.9] * 6, "above"), ([0.1] * 4 + [0.51], [0.9] * 5, "below"),
+     ([-0.21] * 5, [0.9] * 5, "below"), ([0.1] * 5, [0.49] * 5, "above"), ([0.1] * 5, [1.21] * 5, "above")],
+)  # fmt: skip
+def test_quantiles_that_none_can_have_are_refused(below, above, field):
+    assert Calibration.remembering([], [-0.2, 0.5] + [0.1] * 3, [0.5, 1.2] + [0.9] * 3).known == []
+    with pytest.raises(InvalidValue, match=field):
+        Calibration.remembering([], below, above)

@@ -41,6 +41,20 @@ def test_the_draws_differ_as_run_times_do_and_are_the_same_for_the_same_seed():
     assert (found != drawn(snapshot, of_shares(0.3, 0.9), draws=60, seed=2)).any()
 
 
+def test_a_running_job_is_drawn_beyond_what_it_has_run_and_no_other_is():
+    """At second 100: the first of two has run 100 s, and outlives 40 s of its walltime; the other one began just now.
+
+    A job that waits is drawn from its beginning, and so is whoever waits as long as it may have run.
+    """
+    cluster, times = a_cluster(2, 4), of_shares(0.04, 0.5)
+    asked = {"walltime_s": 1000, "units": 4, "per_unit": 1, "user": "ada"}
+    running = [RunningJob(a_job(50, **asked), 0, ((0, 4),)), RunningJob(a_job(51, **asked), 100, ((1, 4),))]
+    queue = [a_job(1, submit_s=0, **asked), a_job(2, submit_s=0, **asked)]
+    snapshot = Snapshot.of(100, cluster, [[0], [0]], queue, running, dict.fromkeys((50, 51, 1, 2), 1000))
+    found = drawn(snapshot, times, draws=200)
+    assert {tuple(row) for row in found.tolist()} == {(140, 180), (140, 500), (500, 600), (500, 540)}
+
+
 def test_no_job_delays_one_that_is_planned_before_it():
     wide, small = a_job(1, 4, 1, 1000, 10, user="ada"), a_job(2, 1, 1, 1000, 20, user="ada")
     found = drawn(full(wide, small), of_shares(0.5))
@@ -71,5 +85,5 @@ def test_a_job_waits_as_much_of_its_plan_as_those_planned_about_then():
 
 
 def test_nobody_planned_is_like_nobody():
-    assert likewise(0, 10, np.array([NEVER]), np.array([[5]])).size == 0
+    assert likewise(0, 10, np.array([NEVER]), np.array([[5]])).shape == (0, 0)
     assert likewise(0, 10, np.array([5]), np.array([[NEVER]])).size == 0

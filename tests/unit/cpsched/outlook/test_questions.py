@@ -4,7 +4,7 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
 from cpsched.outlook import asked_job, placed, smaller, windows, with_job
-from cpsched.outlook.questions import StartWindow
+from cpsched.outlook.questions import WINDOWS_S, StartWindow
 from cpsched.planning import plan, planned_starts
 from tests.builders import a_job
 
@@ -56,6 +56,21 @@ def test_what_could_run_now_is_the_most_for_each_length():
     ]
 
 
+def test_what_could_run_now_on_the_nodes_of_a_partition():
+    """Whole nodes and single cores alike are those of the node set; of nodes in use in part their cores alone."""
+    cluster = Cluster.of([[4, 1]] * 4, ["cores", "gpus"], node_sets={"p": [1, 2], "q": [0]})
+    busy = RunningJob(a_job(50, 1, (3, 0), 7200), 0, ((1, 1),))
+    snapshot = Snapshot.of(0, cluster, [[4, 1], [1, 1], [4, 1], [4, 1]], [], [busy], {50: 7200})
+    queue = placed(snapshot, plan(snapshot).plan_s)
+    forever = 72 * 3600
+    for node_set, whole, cores in ((0, 3, 13), (1, 1, 5), (2, 1, 4)):
+        assert windows(snapshot, queue, node_set) == [
+            StartWindow(True, whole, forever),
+            StartWindow(False, cores, forever),
+        ]
+    assert WINDOWS_S == (900, 3600, 14400, 43200, 86400, 259200)
+
+
 def test_on_a_full_machine_nothing_could_run():
     snapshot = seen(busy=4)
     assert windows(snapshot, placed(snapshot, plan(snapshot).plan_s)) == []
@@ -65,7 +80,8 @@ def test_what_asking_for_less_could_be():
     job = asked_job(0, 600, nodes(3))
     words = {words: (less.walltime_s, less.request.units) for words, less in smaller(job)}
     assert words == {"half the time": (300, 3), "2 instead of 3": (600, 2)}
-    assert list(smaller(asked_job(0, 100, nodes(1)))) == []
+    assert list(smaller(asked_job(0, 119, nodes(1)))) == []
+    assert [less.walltime_s for _, less in smaller(asked_job(0, 120, nodes(1)))] == [60]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -28,12 +28,16 @@ def test_the_figures_of_windows_are_those_of_all_their_jobs():
         assert found[name] == pytest.approx(getattr(whole, name))
 
 
-def test_jobs_of_the_margins_are_not_judged():
-    whole = measures(1)
-    tally = FigureSums.of(whole, 2000, 4000)
-    judged = (whole.submit_s >= 2000) & (whole.submit_s < 4000)
-    assert tally.jobs == judged.sum()
-    assert tally.wait_s == whole.wait_s[judged].sum()
+def test_the_sums_of_a_window_as_a_whole():
+    """A job that arrives as the window begins is judged, one that arrives as it ends is not."""
+    submit_s, wait_s, run_s, cores = np.array([[9, 10, 19, 20], [1, 5, 30, 1], [1, 20, 10, 1], [1, 2, 3, 1]])
+    whole = Measures(submit_s, submit_s + wait_s, submit_s + wait_s + run_s, cores)
+    slowdown = float(whole.bounded_slowdown[1:3].sum())
+    upper = 2 * (25**4 - 5**4) + 3 * (40**4 - 30**4)
+    lower = 2 * (25**3 - 5**3) + 3 * (40**3 - 30**3)
+    area = 2 * 20 + 3 * 10
+    expected = FigureSums(2, 35, slowdown, 65, area, 40 * 25 + 30 * 40, upper, lower, 30)
+    assert FigureSums.of(whole, 10, 20) == expected
 
 
 def test_several_seeds_count_as_their_mean():
@@ -70,3 +74,15 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says():
 def test_one_window_tells_nothing():
     found = paired(Goal.of("waits"), tallies([1], 0.5), tallies([1]))
     assert (found["score"].low, found["score"].high) == (0.0, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("windows", "low"),
+    [(2, 0.0), (3, 6.8e-8), (4, 1.194e-4), (8, 5.729e-3), (16, 0.01388), (17, 0.01962), (41, 0.02145)],
+)
+def test_intervals_of_few_windows_are_wider(windows, low, monkeypatch):
+    """They end at the expanded percentiles: Student's t at 0.975, wider by the root of n / (n - 1)."""
+    ends = []
+    monkeypatch.setattr(np, "quantile", lambda values, end: ends.append(end) or 1.0)
+    paired(Goal.of({"mean_wait": 1}), tallies(range(windows)), tallies(range(windows)))
+    assert ends[:2] == [pytest.approx(low, rel=0.01, abs=1e-9), 1 - ends[0]]

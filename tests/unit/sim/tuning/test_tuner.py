@@ -13,7 +13,7 @@ from cpsched.errors import InvalidValue
 from cpsched.goals import Goal
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import Unusable
-from cpsched_sim.tuning import tuner
+from cpsched_sim.tuning import replays, tuner
 from cpsched_sim.tuning.candidates import in_full
 from cpsched_sim.tuning.judging import FigureSums
 from cpsched_sim.tuning.replays import KeptTrials, TrialReplays, key_of, tally_of
@@ -296,3 +296,16 @@ def test_the_command_prints_one_object_and_goes_on_from_what_it_kept(month, tmp_
 def test_a_negative_window_is_refused_where_it_is_asked_for():
     with pytest.raises(InvalidValue):
         halves(weeks(), 4, -1, 100)
+
+
+def test_a_kept_result_is_found_for_the_same_code_setting_and_window_alone(cut, tmp_path, monkeypatch):
+    """Each part of the key is changed by itself: results of older code, too, are made again."""
+    kept, window, tally = KeptTrials(tmp_path), cut.all[0], FigureSums(*map(float, range(9)))
+    kept.keep(PRESENT, window, tally)
+    assert (kept.find(PRESENT, window), kept.taken) == (tally, 1)
+    assert kept.find(PolicySpec("easy"), window) is None
+    assert kept.find(replace(PRESENT, dispatcher_settings={"effort": "1"}), window) is None
+    assert kept.find(PRESENT, cut.all[1]) is None
+    assert KeptTrials(None).find(PRESENT, window) is None
+    monkeypatch.setattr(replays, "code", lambda: "newer")
+    assert (kept.find(PRESENT, window), kept.taken) == (None, 1)

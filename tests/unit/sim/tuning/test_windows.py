@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from cpsched.errors import InvalidValue
+from cpsched.model import Cluster
 from cpsched_sim.errors import Unusable
 from cpsched_sim.traces.job import TraceJob
-from cpsched_sim.tuning.windows import DAY_S, FEWEST_JOBS, FEWEST_WINDOWS, halves
+from cpsched_sim.tuning.windows import DAY_S, FEWEST_JOBS, FEWEST_WINDOWS, cut_window, halves
 from tests.unit.sim.tuning.weeks import weeks
 
 
@@ -79,15 +80,55 @@ def test_a_trace_of_one_moment_is_refused():
         halves(replace(one, jobs=jobs), 2, 1, 4000)
 
 
-def test_the_digest_changes_with_the_jobs_and_the_machine():
-    first, _ = halves(weeks(), 2, 3.5, 4000)
-    again, _ = halves(weeks(), 2, 3.5, 4000)
-    larger, _ = halves(weeks(machine=17), 2, 3.5, 4000)
-    other = weeks()
-    other.jobs[-5] = replace(other.jobs[-5], run_s=other.jobs[-5].run_s + 1)
-    changed, _ = halves(other, 2, 3.5, 4000)
-    digests = [[window.digest for window in each.all] for each in (first, again, larger, changed)]
-    assert digests[0] == digests[1]
-    assert set(digests[0]).isdisjoint(digests[2])
-    assert digests[0][:-1] == digests[3][:-1]
-    assert digests[0][-1] != digests[3][-1]
+def a_cut(most_jobs=4000, from_s=100, to_s=170, **other):
+    """A window of jobs that arrive at these seconds, each running for ten."""
+    at_s = (0, 50, 85, 89, 90, 99, 100, 110, 120, 120, 120, 130, 169, 170, 179, 180, 200)
+    whole = weeks(days=1, jobs_a_day=0)
+    first = replace(whole.jobs[0].job, walltime_s=60)
+    jobs = [TraceJob(replace(first, id=number, submit_s=submit_s), 10) for number, submit_s in enumerate(at_s)]
+    changed = other.pop("job", {})
+    whole = replace(whole, jobs=[changed.get(entry.job.id, entry) for entry in jobs])
+    return cut_window(replace(whole, **other), [entry.job.submit_s for entry in whole.jobs], from_s, to_s, most_jobs)
+
+
+@pytest.mark.parametrize(
+    ("most_jobs", "to_s", "judged", "first", "last", "ended"),
+    [
+        (4000, 170, 7, 4, 14, 2),
+        (7, 170, 7, 4, 14, 2),
+        (4, 120, 2, 4, 10, 2),
+        (3, 120, 2, 4, 10, 2),
+        (1, 110, 1, 5, 7, 4),
+    ],
+)
+def test_a_window_as_a_whole(most_jobs, to_s, judged, first, last, ended):
+    """Jobs of the second at which a window of too many is cut are not judged; margins are a seventh, and cut too."""
+    found = a_cut(most_jobs)
+    ids = [entry.job.id for entry in found.workload.jobs]
+    assert (found.from_s, found.to_s, found.judged, ids[0], ids[-1]) == (100, to_s, judged, first, last)
+    assert [each.job.id for each in found.history] == list(range(ended))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"from_s": 101}, {"to_s": 171}, {"most_jobs": 4},
+        {"cluster": Cluster.of([[17]], ["cores"])}, {"cluster": Cluster.of([[16]], ["cpus"])},
+        {"cluster": Cluster.of([[16]], ["cores"], node_sets={"p": [0]})},
+        {"cluster": Cluster.of([[16]], ["cores"], node_names=["other"])},
+    ],
+)  # fmt: skip
+def test_each_part_of_a_window_changes_its_digest(other):
+    assert a_cut(**other).digest != a_cut().digest == a_cut().digest
+
+
+@pytest.mark.parametrize("place", [0, 4, 8])
+@pytest.mark.parametrize("fact", ["run", "walltime", "user"])
+def test_each_fact_of_each_job_changes_the_digest(place, fact):
+    """Of those that are judged, of the margins, and of the history."""
+    window = a_cut()
+    entry = next((e for e in window.workload.jobs if e.job.id == place), None)
+    job = entry.job if entry else window.history[place].job
+    changed = {"walltime": replace(job, walltime_s=61), "user": replace(job, user="zoe")}.get(fact, job)
+    other = a_cut(job={place: TraceJob(changed, 11 if fact == "run" else 10)})
+    assert other.digest != window.digest

@@ -46,9 +46,24 @@ def mean_wait_of(found):
 # ------------------------------------------------------------------------------------------ weeks drawn anew
 
 
-def test_blocks_are_the_longest_of_which_there_are_enough():
-    kinds = [Blocks.of(0, int(days * DAY)).kind for days in (60, 20, 3, 0.3, 0.05, 0.005)]
-    assert kinds == ["weeks", "days", "quarters of days", "hours", "ten minutes", "minutes"]
+@pytest.mark.parametrize(
+    ("lasts_s", "kind", "length_s", "count"),
+    [
+        (60 * DAY, "weeks", 7 * DAY, 9), (42 * DAY, "weeks", 7 * DAY, 6), (42 * DAY - 1, "days", DAY, 42),
+        (6 * DAY, "days", DAY, 6), (6 * DAY - 1, "quarters of days", 21600, 24),
+        (36 * 3600, "quarters of days", 21600, 6), (36 * 3600 - 1, "hours", 3600, 36), (6 * 3600, "hours", 3600, 6),
+        (6 * 3600 - 1, "ten minutes", 600, 36), (3600, "ten minutes", 600, 6), (3599, "minutes", 60, 60),
+        (360, "minutes", 60, 6), (299, "minutes", 60, 5), (0, "minutes", 60, 1),
+    ],
+)  # fmt: skip
+def test_blocks_are_the_longest_of_which_there_are_enough(lasts_s, kind, length_s, count):
+    blocks = Blocks.of(100, 100 + lasts_s)
+    assert (blocks.kind, blocks.length_s, blocks.count, blocks.enough) == (kind, length_s, count, count >= 6)
+    assert blocks.drawn.shape == (DRAWS, count)
+    assert (blocks.drawn.sum(axis=1) == count).all()
+    assert blocks.of_times(np.array([0, 100, 99 + length_s, 100 + length_s, 10**9])).tolist() == [
+        0, 0, 0, min(1, count - 1), count - 1,
+    ]  # fmt: skip
 
 
 def test_too_few_blocks_give_no_interval_and_tell_nothing(tmp_path):
@@ -162,23 +177,53 @@ def test_the_interval_holds_all_seeds_and_both_kinds_of_users(window):
     assert row["verdict"] == "not told apart: the interval holds zero"
 
 
-def test_who_loses_most_comes_first_and_who_gains_is_not_there(window):
+def test_who_loses_most_comes_first_and_who_loses_nothing_is_not_there(tmp_path, monkeypatch):
+    """Users by the sum of what their jobs wait longer: eve more than bob, ada less, and for max it is all the same."""
+    monkeypatch.setattr("cpsched_sim.whatif.gains.MOST_LOSERS", 4)
+    names = ("ada", "bob", "bob", "eve", "max", "old")
+    lines = [a_line(at + 1, 3600 * at, 3600 * at + 600, 3600 * at + 1200, User=names[at % 6]) for at in range(24)]
+    window = a_window(tmp_path, lines)
     facts, really = facts_and_real(window)
-    bob = np.array([item.job.user == "bob" for item in window.jobs])
-    case = Made(really.arrival_s, really.start_s + np.where(bob, 60, -60), really.end_s)
+    more_s = np.array([{"ada": -60, "bob": 30, "eve": 90, "max": 0, "old": 5}[item.job.user] for item in window.jobs])
+    case = Made(really.arrival_s, really.start_s + more_s, really.end_s)
     rows = losers(facts, {OPEN: [really]}, {OPEN: [case]}, users_of(window))
-    assert [row["user"] for row in rows] == ["bob"]
-    assert rows[0]["more_wait_s"] == 60 * bob.sum()
-    assert rows[0]["case_mean_wait_s"] == 660
+    assert [tuple(row.values()) for row in rows] == [
+        ("eve", 4, 600, 690, 360), ("bob", 8, 600, 630, 240), ("old", 4, 600, 605, 20),
+    ]  # fmt: skip
+    monkeypatch.setattr("cpsched_sim.whatif.gains.MOST_LOSERS", 1)
+    assert [row["user"] for row in losers(facts, {OPEN: [really]}, {OPEN: [case]}, users_of(window))] == ["eve"]
 
 
 @pytest.mark.parametrize(
     ("really_s", "twin_s", "use_off", "grade"),
     [(600, 650, 0.01, "good"), (6000, 6800, 0.01, "good"), (6000, 8000, 0.0, "fair"), (6000, 11000, 0, "poor"),
-     (6000, 13000, 0, "hopeless"), (6000, 2500, 0, "hopeless"), (0, 50, 0, "good"), (600, 600, 0.3, "hopeless")],
+     (6000, 13000, 0, "hopeless"), (6000, 2500, 0, "hopeless"), (0, 50, 0, "good"), (600, 600, 0.3, "hopeless"),
+     (6000, 6900, 0, "good"), (6000, 6901, 0, "fair"), (6000, 8400, 0, "fair"), (6000, 8401, 0, "poor"),
+     (6000, 12000, 0, "poor"), (6000, 12001, 0, "hopeless"), (8400, 6000, 0, "fair"), (30, 90, 0, "good"),
+     (30, 91, 0, "hopeless"), (600, 600, 0.2, "good"), (600, 600, 0.21, "hopeless")],
 )  # fmt: skip
 def test_the_twins_grade(really_s, twin_s, use_off, grade):
     assert judged(really_s, twin_s, use_off).grade == grade
+
+
+def test_classes_of_size_and_length_as_a_whole(tmp_path, monkeypatch):
+    """On a machine of 400 processors a job of 40, just a tenth, is wide."""
+    monkeypatch.setattr("cpsched_sim.whatif.groups.processors_of", lambda window: 400)
+    runs_s = (599, 600, 3599, 3600, 21599, 21600, 86399, 86400)
+    processors = (1, 2, 4, 5, 16, 17, 39, 40)
+    lines = [a_line(at + 1, at, at, at + run_s, Timelimit="3-00:00:00") for at, run_s in enumerate(runs_s)]
+    window = a_window(tmp_path, lines)
+    found = {each.kind: each for each in groupings(window, np.array(processors))}
+    size, length = found["size"], found["length"]
+    assert [size.names[at] for at in size.of] == [
+        "1", "2 to 4", "2 to 4", "5 to 16", "5 to 16", "17 to 64", "17 to 64", "wide: 10% of the machine and more",
+    ]  # fmt: skip
+    assert [length.names[at] for at in length.of] == [
+        "below 10 min", "10 min to 1 h", "10 min to 1 h", "1 to 6 h", "1 to 6 h", "6 h to 1 day", "6 h to 1 day",
+        "1 day and more",
+    ]  # fmt: skip
+    assert size.names == tuple(dict.fromkeys(size.names[at] for at in size.of))
+    assert length.names == tuple(dict.fromkeys(length.names[at] for at in length.of))
 
 
 def test_a_twin_that_is_right_on_average_alone_is_not_good():

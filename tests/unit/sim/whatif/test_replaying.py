@@ -79,9 +79,14 @@ def test_who_reacts_comes_as_long_after_the_end_of_the_job_before(tmp_path):
         a_line(3, 1060, 1060, 1100),
         a_line(4, 1100 + THINK_S + 1, 2500, 2600),
         a_line(5, 1060, 1060, 1100, User="eve"),
+        a_line(6, 1060, 1060, 1100, User="max"),
+        a_line(7, 1100 + THINK_S, 2500, 2600, User="max"),
+        a_line(8, 2600, 2700, 2800, User="max"),
     ]
     window = a_window(tmp_path, lines)
-    assert [pair for pairs in follows(window).values() for pair in pairs] == [(2, 60)]
+    ids = [item.job.id for item in window.jobs]
+    told = {(ids[at], ids[next_], s) for at, pairs in follows(window).items() for next_, s in pairs}
+    assert told == {(2, 3, 60), (6, 7, THINK_S), (7, 8, 0)}, "a pause of just 20 minutes, and none, are of a session"
     starts = replayed(window, "easy", half_closed=True)
     assert starts[2] == (100, 200)
     assert starts[3] == (260, 300)

@@ -19,20 +19,40 @@ def window_from(folder, lines, **span):
     return a_window(folder, lines, Span(from_=clock(DAY), **span))
 
 
-def test_what_ran_and_what_waited_when_the_window_begins_is_there_and_not_judged(tmp_path):
+def test_who_is_in_a_window_and_as_what_as_a_whole(tmp_path):
+    """At every bound of the window: what ended just as it begins is not in it, what begins just then waited."""
     lines = [
-        a_line(1, 0, 10, DAY - 1),
-        a_line(2, 0, 10, DAY + 50),
-        a_line(3, DAY - 20, DAY + 5, DAY + 60),
-        a_line(4, DAY + 1, DAY + 7, DAY + 90),
+        a_line(1, 0, 10, DAY),
+        a_line(2, 0, 10, DAY + 1),
+        a_line(3, DAY - 20, DAY - 1, DAY + 50, Timelimit="00:10:00"),
+        a_line(4, DAY - 20, DAY, DAY + 60),
+        a_line(5, DAY, DAY + 7, DAY + 90),
+        a_line(6, DAY + 99, DAY + 101, DAY + 110),
+        a_line(7, DAY + 100, DAY + 101, DAY + 120),
+        a_line(8, DAY + 101, DAY + 101, DAY + 120),
+        a_line(9, DAY + 102, DAY + 102, DAY + 120),
+        a_line(10, DAY + 5, DAY + 30, DAY + 60, Reservation="x"),
+        a_line(11, 0, None, DAY, State="CANCELLED"),
+        a_line(12, 0, None, DAY + 1, State="CANCELLED"),
     ]
-    window = window_from(tmp_path, lines)
-    assert {item.job.id: role for item, role in zip(window.jobs, window.role.tolist(), strict=True)} == {
-        2: RUNNING, 3: QUEUED, 4: JUDGED,
-    }  # fmt: skip
-    ran = next(at for at, item in enumerate(window.jobs) if item.job.id == 2)
-    assert (window.jobs[ran].run_s, window.fixed_s[ran]) == (50, FIRST_S + DAY)
-    assert window.jobs[ran].job.walltime_s == 1  # its hour was over long ago
+    window = window_from(tmp_path, lines, to=clock(DAY + 100))
+    begin, never = FIRST_S + DAY, NEVER - FIRST_S - DAY
+    columns = (window.role, window.leaves_s - begin, window.fixed_s - begin, window.real_start_s - begin)
+    found = {
+        item.job.id: (item.job.submit_s - begin, item.job.walltime_s, item.run_s, *(int(each[at]) for each in columns))
+        for at, item in enumerate(window.jobs)
+    }
+    assert found == {
+        2: (0, 1, 1, RUNNING, never, 0, 10 - DAY),
+        3: (0, 599, 50, RUNNING, never, 0, -1),
+        4: (-20, 3600, 60, QUEUED, never, never, 0),
+        5: (0, 3600, 83, JUDGED, never, never, 7),
+        6: (99, 3600, 9, JUDGED, never, never, 101),
+        7: (100, 3600, 19, LATER, never, never, 101),
+        8: (101, 3600, 19, LATER, never, never, 101),
+        10: (5, 3600, 30, RESERVED, never, 30, 30),
+        12: (-DAY, 3600, 3600, GAVE_UP, 1, never, never),
+    }
 
 
 def test_later_jobs_come_until_the_last_judged_one_has_started(tmp_path):

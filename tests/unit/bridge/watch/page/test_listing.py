@@ -15,7 +15,8 @@ VIEW = a_view(
         a_queued(3, user="ada", account="chem", partition="gpu", qos="low", position=3, submit_s=90, walltime_s=9000,
                  expected_s=2000),
     ],
-    running=[a_running(50, user="eve", nodes=[("n0", 1), ("n1", 1)]), a_running(51, user="ada", start_s=900)],
+    running=[a_running(50, label="8_1", user="eve", nodes=[("n0", 1), ("n1", 1)]),
+             a_running(51, user="ada", start_s=900)],
     aside=[
         an_aside(90, user="ada", asked=an_asked(units=2)),
         an_aside(91, user="ben", kind="left_to_slurm", reason="licences"),
@@ -47,6 +48,9 @@ def found(**query):
         ({"node": "n1", "state": "all"}, [50]),
         ({"q": "LICENCES", "state": "all"}, [91]),
         ({"q": "51", "state": "all"}, [51]),
+        ({"q": "50", "state": "all"}, [50]),
+        ({"q": "5", "state": "all"}, [51]),
+        ({"q": "8_", "state": "all"}, [50]),
         ({"q": "chem"}, [3]),
     ],
 )

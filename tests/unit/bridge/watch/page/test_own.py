@@ -10,8 +10,10 @@ from cpsched_bridge.errors import BackendTimeout, SettingsError
 from cpsched_bridge.ports import Outage
 from cpsched_bridge.readers import Readers, Refused, network_of
 from cpsched_bridge.settings import Settings, parse
+from cpsched_bridge.watch.page.own import own
 from tests.builders import a_job
 from tests.patience import ENOUGH_S
+from tests.unit.bridge.watch.page.views import a_plan, a_queued, a_running, a_view, an_aside, an_outage
 
 HEADER = "X-Remote-User"
 SECRET = ("bob", "bobs-account", "bobs-name", "4711", "4712", "4713", "4714", "4715", "resv-of-bob", "AssocMax")
@@ -270,3 +272,50 @@ def test_an_ended_job_is_still_its_owners(crowd):
     crowd.cycle(1030)
     assert "ended" in json.loads(get(crowd, "api/jobs/11")[2])["state"]
     assert get(crowd, "api/jobs/11", "bob")[0] == 404
+
+
+def test_jobs_of_a_readers_own_that_a_job_waits_for_are_named():
+    """Those that run and those that wait, and nobody else's."""
+    queue = [a_queued(1, user="bob"), a_queued(2, position=2), a_queued(3, position=3, behind=[1, 2, 50, 51])]
+    view = a_view(
+        queue=queue,
+        running=[a_running(50), a_running(51, user="bob")],
+        aside=[an_aside(90, reason="AssocGrpCpuLimit: 8 of 8 of x"), an_aside(91, user="bob")],
+        bars=[a_plan(2, 2000, 0), a_plan(1, 2000, 0).model_copy(update={"user": "bob"})],
+        outages=[an_outage("reserved", 0, name="bobs"), an_outage("drained", 1, name="disk")],
+        paused="bob broke it",
+        trouble=["bob"],
+        held=7,
+        reasons={"priority": 3, "ineligible": 2, "never": 0},
+    )
+    found = own(view, "ada")
+    assert [(job.id, job.position, job.behind, job.reason) for job in found.queue] == [
+        (2, 1, [], "others are first"), (3, 2, [2, 50], "others are first"),
+    ]  # fmt: skip
+    assert ([job.id for job in found.running], [(job.id, job.reason) for job in found.aside]) == (
+        [50],
+        [(90, "AssocGrpCpuLimit")],
+    )
+    assert [(each.kind, each.name) for each in found.chart.outages] == [("reserved", ""), ("drained", "disk")]
+    told = {
+        "reader": "ada", "paused": "the bridge starts no jobs", "trouble": [], "queued": 2, "running": 1, "aside": 1,
+        "held": 0, "reasons": {"priority": 2, "ineligible": 1, "never": 0},
+    }  # fmt: skip
+    assert found.status.model_dump(include=set(told)) == told
+    assert [(each.kind, each.jobs) for each in found.status.causes] == [("priority", 2), ("ineligible", 1)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "expected"),
+    [
+        ("resources", "not enough free resources: 0 of 1 units would fit; planned behind 4711",
+         "not enough free resources: 0 of 1 units would fit"),
+        ("never", "can never run: too large; really", "can never run: too large; really"),
+        ("reserved", "kept for 4711", "the nodes that are free are reserved"),
+        ("other", "bob is first", "other reasons"),
+        ("", "", ""),
+    ],
+)  # fmt: skip
+def test_a_reason_of_a_readers_job_names_no_other(kind, reason, expected):
+    (found,) = own(a_view(queue=[a_queued(1, kind=kind, reason=reason)]), "ada").queue
+    assert found.reason == expected
