@@ -36,16 +36,6 @@ def test_a_job_that_runs_is_drawn_from_what_is_left():
     assert times.drawn(a_job(99, user="ada"), HALVES, elapsed_s=130).tolist() == [131, 131, 131]
 
 
-def test_of_an_unknown_user_the_site_tells():
-    assert taught(*[25] * 60).drawn(a_job(99, user="bob", walltime_s=200), HALVES).tolist() == [50, 50, 50]
-
-
-def test_probabilities_add_up_and_shares_ascend():
-    shares, weights = taught(*range(1, 100)).distribution(a_job(99, user="ada"))
-    assert weights.sum() == pytest.approx(1)
-    assert (np.diff(shares) >= 0).all()
-
-
 def test_a_job_that_ended_since_is_in_what_is_drawn_next():
     times = taught(*[50] * 60)
     before = times.drawn(a_job(99, user="ada"), HALVES)
@@ -58,15 +48,6 @@ def test_a_job_that_ended_since_is_in_what_is_drawn_next():
 def test_nothing_to_remember_is_refused():
     with pytest.raises(InvalidValue, match="remember=0"):
         RunTimes(remember=0)
-
-
-def test_shares_by_user_stand_beside_those_of_the_site():
-    shares = MeanShares()
-    assert shares.of("ada") == 1.0
-    for _ in range(200):
-        shares.learn(EndedJob(a_job(user="ada", walltime_s=100), 0, 10))
-        shares.learn(EndedJob(a_job(user="bob", walltime_s=100), 0, 90))
-    assert shares.of("ada") < 0.2 < 0.4 < shares.of("cat") < 0.6 < 0.8 < shares.of("bob")
 
 
 def test_shares_go_through_json():

@@ -35,19 +35,6 @@ def test_the_halves_share_no_window_and_each_has_every_part_of_the_week():
     assert order == [True, False, False, True, True, False, False, True]
 
 
-def test_a_window_is_replayed_with_its_margins_and_knows_what_ended_before():
-    found, _ = halves(weeks(days=28), 2, 3.5, 4000)
-    window = found.all[1]
-    margin_s = (window.to_s - window.from_s) // 7
-    assert window.from_s - margin_s <= min(submits(window)) < window.from_s
-    assert window.to_s <= max(submits(window)) < window.to_s + margin_s
-    inside = sum(window.from_s <= each < window.to_s for each in submits(window))
-    assert inside == window.judged < len(submits(window))
-    assert window.history
-    assert all(ended.end_s <= min(submits(window)) for ended in window.history)
-    assert [e.end_s for e in window.history] == sorted(e.end_s for e in window.history)
-
-
 def test_a_short_trace_makes_shorter_windows_and_says_so():
     found, notes = halves(weeks(days=8), 8, 3.5, 4000)
     assert len(found.all) == FEWEST_WINDOWS

@@ -23,44 +23,11 @@ def test_at_the_first_instant_everything_is_due():
     assert (found.main, found.backfill) == (FULL, True)
 
 
-def test_without_an_event_only_clocks_count():
-    assert (made("", 101).main, made("", 101).backfill) == (NO_PASS, False)
-    assert (made("", 130).main, made("", 130).backfill) == (NO_PASS, True)
-    assert (made("", 160).main, made("", 160).backfill) == (FULL, True)
-    assert made("bf_interval=-1", 130).backfill is False
-    assert made("sched_interval=-1", 160).main == NO_PASS
-
-
 def test_a_submitted_job_is_tried_at_once_and_a_pass_is_asked_for():
     found = made("", 101, newest_s=101)
     assert found.main == SUBMITTED
     assert next_pass_s(after(found), read_parameters("").parameters, 1) == 103
     assert made("", 103, after(found)._replace(changed=0), newest_s=101).main == DEPTH
-
-
-def test_the_pass_is_at_once_where_the_last_one_is_older_than_the_delay():
-    assert made("", 103, newest_s=103).main == DEPTH
-    assert made("batch_sched_delay=10", 103, newest_s=103).main == SUBMITTED
-    assert made("batch_sched_delay=0", 101, newest_s=101).main == DEPTH
-
-
-def test_an_end_is_followed_by_a_pass():
-    assert made("", 101, running=1).main == DEPTH
-
-
-def test_defer_tries_nothing_by_itself_and_bundles_ends():
-    assert made("defer", 101, newest_s=101).main == NO_PASS
-    assert made("defer", 101, running=1).main == NO_PASS
-    assert made("defer", 103, running=1).main == DEPTH
-    assert made("defer_batch", 101, newest_s=101).main == NO_PASS
-    assert made("defer_batch", 101, running=1).main == DEPTH
-
-
-def test_passes_keep_their_least_distance():
-    assert made("sched_min_interval=2000000", 101, running=1).main == NO_PASS
-    assert made("sched_min_interval=2000000", 102, running=1).main == DEPTH
-    waiting = after(made("sched_min_interval=5000000", 101, running=1))
-    assert next_pass_s(waiting, read_parameters("sched_min_interval=5000000").parameters, 1) == 105
 
 
 def test_backfill_waits_for_its_interval_while_jobs_wait():
@@ -82,12 +49,6 @@ def test_a_backfill_that_saw_all_is_not_repeated_before_something_happens():
     assert next_pass_s(after(made("", 130)), rules, 1) is None
     assert next_pass_s(after(made("", 130), started=1, backfilled=1), rules, 1) is None
     assert next_pass_s(after(made("", 130), started=1, backfilled=1, backfill_cut=1), rules, 1) == 160
-
-
-def test_a_main_loop_that_was_cut_is_repeated_in_full():
-    rules = read_parameters("bf_interval=-1").parameters
-    assert next_pass_s(after(made("bf_interval=-1", 110, running=1), main_cut=1), rules, 1) == 160
-    assert next_pass_s(after(made("bf_interval=-1", 110, running=1)), rules, 1) is None
 
 
 def test_nobody_waits_for_a_pass_where_nobody_waits():
@@ -118,6 +79,12 @@ def test_ends_are_seen_by_how_many_run():
         ("sched_min_interval=2000001", 162, {"running": 1}, {"pass_s": 160}, NO_PASS, False,
          {"pass_s": 160, "backfill_s": 160, "asked": 1, "changed": 1}),
         ("sched_min_interval=999999", 101, {"running": 1}, {}, DEPTH, False, {"changed": 1, "pass_s": 101}),
+        ("defer", 101, {"newest_s": 101}, {}, NO_PASS, False, {"changed": 1, "asked": 1}),
+        ("defer_batch", 101, {"newest_s": 101}, {}, NO_PASS, False, {"changed": 1, "asked": 1}),
+        ("defer_batch", 101, {"running": 1}, {}, DEPTH, False, {"changed": 1, "pass_s": 101}),
+        ("batch_sched_delay=10", 103, {"newest_s": 103}, {}, SUBMITTED, False, {"changed": 1, "asked": 1}),
+        ("batch_sched_delay=0", 101, {"newest_s": 101}, {}, DEPTH, False,
+         {"changed": 1, "asked_s": 101, "pass_s": 101}),
         ("sched_interval=-1,bf_interval=-1", 160, {"newest_s": 160}, {}, SUBMITTED, False, {"changed": 1}),
     ],
 )  # fmt: skip
