@@ -311,7 +311,7 @@ def test_what_is_taken_back_is_ours_or_may_be(tmp_path):
 
 @pytest.mark.parametrize(("result", "asked"), [("done", 1), ("refused", 1), ("unknown", 4)])
 def test_a_hidden_job_is_told_0_until_an_answer_is_known(tmp_path, result, asked):
-    """Its points do not show, so that 0 is told once; a refusal is an answer, too."""
+    """Its points do not show, so that 0 is sent once; a refusal is an answer, too."""
     backend = Ranked(Rank(1, (1,), 0, 0, hidden=True), result=result)
     working, look = taking_back(backend, a_book(tmp_path, j1=40))
     for at_s in (0, 1, 2, 31):

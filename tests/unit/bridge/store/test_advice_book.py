@@ -18,7 +18,7 @@ def test_what_was_about_to_be_told_is_known_to_the_next_bridge(tmp_path):
 
 
 def test_the_last_values_of_each_job_are_known_the_newest_last(tmp_path):
-    """With the ninth value the oldest is forgotten, never the one that is about to be told."""
+    """With the ninth value the oldest is forgotten, never the one that is about to be sent."""
     book = AdviceBook(tmp_path / "advice.sqlite")
     for points in (5, 9, 5):
         book.intend({7: points, 8: 1}, now_s=points)
@@ -89,7 +89,7 @@ def test_where_the_disk_takes_nothing_nothing_is_remembered_either(tmp_path):
     assert book.by_id == {}
 
 
-def test_all_old_jobs_that_wait_no_more_are_forgotten_on_disk_too(tmp_path):
+def test_all_old_jobs_that_are_gone_are_forgotten_on_disk_too(tmp_path):
     """An entry of just the bound's second stays."""
     path = tmp_path / "advice.sqlite"
     book = AdviceBook(path)
@@ -100,7 +100,7 @@ def test_all_old_jobs_that_wait_no_more_are_forgotten_on_disk_too(tmp_path):
 
 
 def test_damage_met_while_writing_loses_no_entry(tmp_path):
-    """The file is set aside under a name that the mishap tells, and all entries are written to a new one."""
+    """The file is set aside under a name that the mishap reports, and all entries are written to a new one."""
     path = tmp_path / "advice.sqlite"
     book = AdviceBook(path)
     book.intend({1: 5}, 0)

@@ -109,7 +109,7 @@ def test_a_job_that_never_starts_has_no_interval_before_now():
 
 
 @pytest.mark.parametrize("true", [0, 29, 30, 31])
-def test_an_interval_is_calibrated_once_thirty_starts_have_come_true(true):
+def test_an_interval_is_calibrated_after_thirty_starts(true):
     calibration, _ = lived([1.0] * true)
     assert told(calibration, 3000).calibrated is (true >= 30)
 

@@ -41,10 +41,10 @@ def test_the_draws_differ_as_run_times_do_and_are_the_same_for_the_same_seed():
     assert (found != drawn(snapshot, of_shares(0.3, 0.9), draws=60, seed=2)).any()
 
 
-def test_a_running_job_is_drawn_beyond_what_it_has_run_and_no_other_is():
+def test_a_running_job_is_drawn_beyond_what_it_has_run():
     """At second 100: the first of two has run 100 s, and outlives 40 s of its walltime; the other one began just now.
 
-    A job that waits is drawn from its beginning, and so is whoever waits as long as it may have run.
+    A job that waits is drawn from its beginning.
     """
     cluster, times = a_cluster(2, 4), of_shares(0.04, 0.5)
     asked = {"walltime_s": 1000, "units": 4, "per_unit": 1, "user": "ada"}

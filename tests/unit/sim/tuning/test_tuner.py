@@ -298,7 +298,7 @@ def test_a_negative_window_is_refused_where_it_is_asked_for():
         halves(weeks(), 4, -1, 100)
 
 
-def test_a_kept_result_is_found_for_the_same_code_setting_and_window_alone(cut, tmp_path, monkeypatch):
+def test_each_part_of_the_key_of_a_kept_result_counts(cut, tmp_path, monkeypatch):
     """Each part of the key is changed by itself: results of older code, too, are made again."""
     kept, window, tally = KeptTrials(tmp_path), cut.all[0], FigureSums(*map(float, range(9)))
     kept.keep(PRESENT, window, tally)

@@ -177,7 +177,7 @@ def test_the_interval_holds_all_seeds_and_both_kinds_of_users(window):
     assert row["verdict"] == "not told apart: the interval holds zero"
 
 
-def test_who_loses_most_comes_first_and_who_loses_nothing_is_not_there(tmp_path, monkeypatch):
+def test_who_loses_most_comes_first_and_only_losers_are_there(tmp_path, monkeypatch):
     """Users by the sum of what their jobs wait longer: eve more than bob, ada less, and for max it is all the same."""
     monkeypatch.setattr("cpsched_sim.whatif.gains.MOST_LOSERS", 4)
     names = ("ada", "bob", "bob", "eve", "max", "old")

@@ -28,8 +28,8 @@ def test_a_waiting_job_says_its_place_the_reason_and_whom_it_waits_for():
     assert links(view) == [("job", "50"), ("job", "51")]
 
 
-def test_a_start_that_moved_and_an_interval_that_has_begun_as_a_whole():
-    """No sentence speaks of a time that is past; a reader is told his place among his own jobs."""
+def test_a_moved_start_and_an_interval_that_has_begun():
+    """No sentence speaks of a time that is past; a reader sees the place among the own jobs."""
     facts = {"position": 2, "submit_s": 940, "estimate_s": 600, "expected_s": 1000, "first_expected_s": 1600}
     job = a_queued(1, **facts, likely_from_s=900, likely_to_s=1120)
     view = a_view(queue=[a_queued(2), job], predictor="last-two", now_s=1000)

@@ -275,7 +275,7 @@ def test_an_ended_job_is_still_its_owners(crowd):
 
 
 def test_jobs_of_a_readers_own_that_a_job_waits_for_are_named():
-    """Those that run and those that wait, and nobody else's."""
+    """Those that run and those that wait, but no other user's."""
     queue = [a_queued(1, user="bob"), a_queued(2, position=2), a_queued(3, position=3, behind=[1, 2, 50, 51])]
     view = a_view(
         queue=queue,

@@ -86,7 +86,7 @@ def instant(site):
 
 
 def test_the_view_of_an_instant_as_a_whole(instant):
-    """A node that is full of jobs is in use; one that is empty and takes none is out of use."""
+    """A node that is full of jobs is in use; one that is empty and takes none is unavailable."""
     told = instant.watch.outlook.intervals[5]
     likely = {"likely_from_s": told.from_s, "likely_to_s": told.to_s}
     kinds = {"never": 1, "resources": 1, "ineligible": 1, "reserved": 0, "priority": 0, "left_to_slurm": 0, "other": 0}
@@ -142,7 +142,7 @@ def test_jobs_of_version_1_as_a_whole(instant):
 
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_answers_to_questions_of_version_1_as_a_whole(calibrated):
-    """A start that could never be has no interval, and is no guess that has come true."""
+    """A start that could never be has no interval, and is not calibrated."""
     told = Interval(1000, 1500, 2500, 2000, calibrated, (0.0,) * 6)
     found = v1.when_of([Expected("", 1800, told), Expected("half the time", None, None)], 1234).model_dump()
     assert found == {

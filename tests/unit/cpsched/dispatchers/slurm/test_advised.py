@@ -132,7 +132,7 @@ def test_a_new_order_asks_slurm_for_a_pass():
         assert list(advised.decide(snapshot, "starts").starts_by_job(snapshot)) == expected
 
 
-def test_a_second_asked_about_again_is_decided_alike_after_a_recall():
+def test_a_second_is_decided_alike_after_a_recall():
     """The passes that a new order calls for belong to the second of the advice, also for who reads the memory."""
     held = a_running(a_job(90, per_unit=4, walltime_s=1000), ((0, 1),))
     cluster = Cluster.of([[4], [4]], ["cores"], node_sets={"p": [0, 1], "q": [0]})

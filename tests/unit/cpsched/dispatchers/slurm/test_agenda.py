@@ -98,7 +98,7 @@ def test_an_instant_as_a_whole(text, now_s, seen, before, main, backfill, change
     assert found == Due(main, backfill, agenda)
 
 
-def test_an_instant_without_a_pass_forgets_nothing_of_the_last_one():
+def test_an_instant_without_a_pass_forgets_nothing():
     """That the last pass was cut, and what started since backfill ran, stays known until the next pass."""
     rules = read_parameters("bf_interval=-1").parameters
     cut = after(made("bf_interval=-1", 110, running=1), main_cut=1, started=2)
@@ -108,7 +108,7 @@ def test_an_instant_without_a_pass_forgets_nothing_of_the_last_one():
     assert after(made("bf_interval=-1", 160, quiet, running=3)).cut == 0
 
 
-def test_a_full_pass_that_the_least_distance_keeps_back_is_made_good():
+def test_a_pass_that_the_least_distance_delays_is_made_later():
     text = "bf_interval=-1,sched_min_interval=5000000"
     kept_back = after(made(text, 160, QUIET._replace(pass_s=158)))
     assert next_pass_s(kept_back, read_parameters(text).parameters, 1) == 163

@@ -59,7 +59,7 @@ def test_what_does_not_fit_any_more_waits() -> None:
     assert settled([start(PRIME, (0, 16), (1, 1))], free(8, 8, 16, 16), CAPACITY, []) == [TAKEN]
 
 
-def test_a_start_that_waits_holds_no_room_for_the_rest_of_the_round() -> None:
+def test_a_start_that_waits_holds_no_room() -> None:
     """The second start waits for the first: the third has its nodes as if the second were not there."""
     other, put_off = start(Request(1, (4, 0)), (0, 1)), start(PRIME, (0, 12), (1, 5))
     third = start(PRIME, (1, 12), (2, 5))

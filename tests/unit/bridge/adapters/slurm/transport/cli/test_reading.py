@@ -394,7 +394,7 @@ class Past:
 
 
 def test_ended_jobs_are_told_once_the_database_answers() -> None:
-    """A job that ended just at the second asked for was told by the answer before."""
+    """A job that ended just at the second asked for was in the answer before."""
     since_s = 1795380000
     rows = (
         ("11", "11", *SACCT[2:8], str(since_s), *SACCT[9:]),
@@ -426,7 +426,7 @@ def test_sacct_is_asked_from_a_time_that_it_takes(since_s: int, expected: str) -
 
 
 @pytest.mark.parametrize(("answers", "waits"), [(True, [4.0, 0.0]), (False, [0.0, 0.0])])
-def test_only_the_first_past_waits_and_only_where_accounting_answers(
+def test_only_the_first_past_waits_if_accounting_answers(
     answers: bool, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "privilege_of", lambda user: {"accounting_answers": answers})
@@ -473,7 +473,7 @@ class Hours:
 
 
 def test_each_call_has_a_deadline_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forged array makes a look ask a third question, which has what is left of the look's time."""
+    """A forged array makes a look ask a third question, within the deadline of the look."""
     forger = Job(5, submit="x\n\n" + "".join(job.shown("26.05.5") for job in ARRAY))
     hours = Hours([forger, *ARRAY], monkeypatch)
     looking = Reading(programs=hours)
@@ -496,7 +496,7 @@ def test_forged_numbers_of_jobs_that_are_gone_cost_nothing() -> None:
         assert (programs.counted("--jobs"), details_asked(programs)) == (0, (0, 0))
 
 
-def test_a_common_record_is_read_again_while_others_hide_behind_it() -> None:
+def test_a_common_record_is_read_again_while_it_hides_others() -> None:
     """Its row and its record may be as before: what squeue shows of it is then no longer its own alone."""
     job = Job(7, array=7, tasks="0-2", columns={"Reason": "Resources"}, lines={"state": "PENDING"})
     rows = {7: {name: job.column(name) for name in (*squeue.ALL, *squeue.SINCE_26_05)}}
