@@ -86,6 +86,7 @@ WHILE_PENDING = (
     "requested_tres",
     "dependencies",
     "constraints",
+    "preferred_features",
     "cluster_constraints",
     "batch_constraints",
     "reservation",
@@ -119,7 +120,7 @@ WHILE_PENDING = (
 )
 """Read of pending jobs: what decides where and whether they may start."""
 
-WHILE_PLACED = ("allocated_nodes", "allocated_tres", "requested_tres")
+WHILE_PLACED = ("allocated_nodes", "allocated_tres", "requested_tres", "reservation")
 """Read of jobs that have, or had, nodes."""
 
 TROUBLE = ("unreadable", "unknown")
@@ -148,6 +149,8 @@ NODE_FIELDS = (
     "active_features",
     "partitions",
     "slurm_version",
+    "weight",
+    "topology",
     *TROUBLE,
 )
 PARTITION_FIELDS = (
@@ -170,11 +173,32 @@ PARTITION_FIELDS = (
     "allowed_groups",
     "is_root_only",
     "is_user_exclusive",
+    "is_topology_exclusive",
     "requires_reservation",
     "job_defaults",
     *TROUBLE,
 )
-RESERVATION_FIELDS = ("name", "nodes", "start_time", "end_time", "users", "accounts", "comment", *TROUBLE)
+RESERVATION_FIELDS = (
+    "name",
+    "nodes",
+    "cpu_ids_by_node",
+    "tres",
+    "partition",
+    "flags",
+    "start_time",
+    "end_time",
+    "users",
+    "groups",
+    "accounts",
+    "qos",
+    "allowed_partitions",
+    "comment",
+    *TROUBLE,
+)
+"""`cpu_ids_by_node` are the reserved cores ("0-3,8") by node; empty where whole nodes are reserved.
+
+`flags` are scontrol's words; None where they cannot be read, as where the client library does not know one of them.
+"""
 CONFIG_FIELDS = (
     "accounting_storage_enforce",
     "accounting_storage_tres",
@@ -192,6 +216,8 @@ CONFIG_FIELDS = (
     "select_type",
     "select_type_parameters",
     "slurm_user_name",
+    "topology_parameters",
+    "topology_plugin",
     "version",
 )
 PAST_FIELDS = (
@@ -226,8 +252,16 @@ def closed_node(record: Record) -> Record:
 
 
 def closed_reservation(record: Record) -> Record:
-    """The record of a reservation; where its times cannot be read, it has begun and does not end."""
+    """Return the record of a reservation, closed as far as it cannot be read.
+
+    Without readable times it has begun and does not end. With any field in trouble its flags count as unreadable.
+    """
     unread = record.get("unreadable") or {}
+    if not (unread or record.get("unknown")):
+        return record
+    found = {**record, "flags": None, "cpu_ids_by_node": record["cpu_ids_by_node"] or {}}
     if "start_time" in unread:
-        record = {**record, "start_time": 0}
-    return {**record, "end_time": NEVER_S} if "end_time" in unread else record
+        found["start_time"] = 0
+    if "end_time" in unread:
+        found["end_time"] = NEVER_S
+    return found

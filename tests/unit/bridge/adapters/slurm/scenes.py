@@ -14,6 +14,24 @@ RECORDED = Path(__file__).parents[4] / "data" / "slurm" / "scene.json"
 """36 pending jobs, one of each kind, named for what they ask for; four running; n1 drained, n4 reserved, n3 soon."""
 
 
+LATER = {
+    "nodes": {"weight": 1, "topology": None},
+    "partitions": {"is_topology_exclusive": False},
+    "reservations": {
+        "cpu_ids_by_node": {},
+        "tres": None,
+        "partition": None,
+        "flags": [],
+        "groups": [],
+        "qos": [],
+        "allowed_partitions": [],
+        "comment": None,
+    },
+    "jobs": {"preferred_features": None},
+}
+"""Fields that are read since the scene was recorded, with what they held in it."""
+
+
 class Scene:
     """A snapshot as the child sends it, changed by record name."""
 
@@ -24,6 +42,9 @@ class Scene:
         self.now_s: int = self.tables["now_s"]
         self.guarded = True
         self.rows = {t: records(self.tables[t]) for t in ("jobs", "nodes", "partitions", "reservations")}
+        for name, facts in LATER.items():
+            self.tables[name]["fields"] += [field for field in facts if field not in self.tables[name]["fields"]]
+            self.rows[name] = [{**facts, **row} for row in self.rows[name]]
 
     def job(self, name: str) -> dict[str, Any]:
         """The live job of this name."""

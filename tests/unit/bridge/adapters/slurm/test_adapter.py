@@ -360,9 +360,13 @@ def test_a_claim_takes_the_place_of_exactly_the_words_that_were_read(
     backend: SlurmBackend, child: Played, scene: Scene
 ) -> None:
     """Whatever they are: the words of somebody unknown, too."""
-    scene.tables["reservations"]["fields"] = [*RESERVATION_FIELDS]
     times = {"start_time": 2_100_000_000, "end_time": 2_100_000_060}
-    odd = {"name": "cpsched-bridge", "nodes": "n1", **times, "users": [], "accounts": [], "comment": "beat=x  odd"}
+    odd = dict.fromkeys(RESERVATION_FIELDS) | {
+        "name": "cpsched-bridge",
+        "nodes": "n1",
+        **times,
+        "comment": "beat=x  odd",
+    }
     scene.rows["reservations"] = [odd]
     before = backend.observe().claim
     assert before is not None

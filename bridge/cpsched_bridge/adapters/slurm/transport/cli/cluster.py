@@ -58,7 +58,12 @@ def _texts(printed: str, name: str) -> list[str]:
 
 def _read(text: str, fields: Sequence[str], how: Mapping[str, Callable[[Words], Any]], known: KnownFields) -> Record:
     """One record, with what cannot be read of it in `unreadable`, and what no list knows in `unknown`."""
-    words = known.words_of(text)
+    return _read_words(known.words_of(text), fields, how, known)
+
+
+def _read_words(
+    words: Mapping[str, Any], fields: Sequence[str], how: Mapping[str, Callable[[Any], Any]], known: KnownFields
+) -> Record:
     record: Record = dict.fromkeys(fields)
     unreadable: dict[str, str] = {}
     for name, read in how.items():
@@ -114,6 +119,8 @@ _NODE: dict[str, Callable[[Words], Any]] = {
     "active_features": lambda words: wording.names(words["ActiveFeatures"]),
     "partitions": lambda words: wording.names(words.get("Partitions", "")),
     "slurm_version": lambda words: wording.text(words.get("Version", "")),
+    "weight": lambda words: wording.number(words.get("Weight", "")),
+    "topology": lambda words: wording.text(words.get("Topology", "")),
 }
 
 
@@ -166,6 +173,7 @@ _PARTITION: dict[str, Callable[[Words], Any]] = {
     "allowed_groups": lambda words: _everybody(words["AllowGroups"]),
     "is_root_only": lambda words: wording.flag(words["RootOnly"]),
     "is_user_exclusive": lambda words: words.get("ExclusiveUser") == "YES" or words.get("Exclusive") == "USER",
+    "is_topology_exclusive": lambda words: words.get("ExclusiveTopo") == "YES" or words.get("Exclusive") == "TOPO",
     "requires_reservation": lambda words: wording.flag(words["ReqResv"]),
     "job_defaults": lambda words: wording.text(words.get("JobDefaults", "")),
 }
@@ -181,21 +189,37 @@ def partitions(printed: str) -> list[Record]:
     return [_read(text, PARTITION_FIELDS, _PARTITION, PARTITION) for text in _texts(printed, "PartitionName")]
 
 
-_RESERVATION: dict[str, Callable[[Words], Any]] = {
+_CORES = re.compile(r"^     NodeName=(\S+) CoreIDs=(\S*) *$", re.MULTILINE)
+"""Of a reservation of cores, a line for each of its nodes."""
+
+_RESERVATION: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "name": lambda words: words["ReservationName"],
     "nodes": lambda words: _nodes(words["Nodes"]),
+    "cpu_ids_by_node": lambda words: words["CoreIDs"],
+    "tres": lambda words: wording.resources(words.get("TRES", "")),
+    "partition": lambda words: wording.text(words.get("PartitionName", "")),
+    "flags": lambda words: wording.names(words.get("Flags", "")),
     "start_time": lambda words: wording.count(words["StartTime"]),
     "end_time": lambda words: wording.count(words["EndTime"]),
     "users": lambda words: wording.names(words["Users"]),
+    "groups": lambda words: wording.names(words.get("Groups", "")),
     "accounts": lambda words: wording.names(words["Accounts"]),
+    "qos": lambda words: wording.names(words.get("QOS", "")),
+    "allowed_partitions": lambda words: wording.names(words.get("AllowedPartitions", "")),
     "comment": lambda words: wording.text(words.get("Comment", words.get("BurstBuffer", ""))),
 }
 
 
 def reservations(printed: str) -> list[Record]:
     """Records of `RESERVATION_FIELDS`; where there is no comment, the burst buffer's words stand for it."""
-    texts = _texts(printed, "ReservationName")
-    return [closed_reservation(_read(text, RESERVATION_FIELDS, _RESERVATION, RESERVATION)) for text in texts]
+    return [_reservation(text) for text in _texts(printed, "ReservationName")]
+
+
+def _reservation(text: str) -> Record:
+    """One reservation; what looks like a line of cores in its comment comes after the comment's line, and is not read."""
+    above = text.partition("\n   TRES=")[0]
+    words = {**RESERVATION.words_of(text), "CoreIDs": dict(_CORES.findall(above))}
+    return closed_reservation(_read_words(words, RESERVATION_FIELDS, _RESERVATION, RESERVATION))
 
 
 def _parameters(word: str) -> dict[str, Any]:
@@ -226,6 +250,8 @@ _CONFIG: dict[str, Callable[[Words], Any]] = {
     "select_type": lambda words: wording.text(words["SelectType"]),
     "select_type_parameters": lambda words: wording.names(words["SelectTypeParameters"]),
     "slurm_user_name": lambda words: words["SlurmUser"].partition("(")[0],
+    "topology_parameters": lambda words: wording.names(words.get("TopologyParam", "")),
+    "topology_plugin": lambda words: wording.text(words.get("TopologyPlugin", "")),
     "version": lambda words: wording.text(words["SLURM_VERSION"]),
 }
 

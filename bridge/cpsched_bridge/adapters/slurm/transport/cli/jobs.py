@@ -51,6 +51,7 @@ _ROW_ALWAYS: tuple[tuple[str, str, Read], ...] = (
     ("admin_comment", "admin_comment", wording.text),
     ("comment", "Comment", wording.text),
     ("requeue_count", "RestartCnt", lambda word: wording.number(word) or 0),
+    ("reservation", "Reservation", wording.text),
 )
 
 
@@ -63,8 +64,8 @@ _ROW_PENDING: tuple[tuple[str, str, Read], ...] = (
     ("required_nodes", "ReqNodes", wording.text),
     ("dependencies", "Dependency", wording.dependencies),
     ("constraints", "Feature", wording.names),
+    ("preferred_features", "Prefer", wording.text),
     ("cluster_constraints", "ClusterFeature", wording.names),
-    ("reservation", "Reservation", wording.text),
     ("licenses", "Licenses", wording.names),
     ("burst_buffer", "BurstBuffer", wording.text),
     ("network", "Network", wording.text),

@@ -24,10 +24,10 @@ ALWAYS = (
     "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "UserID", "Account", "Partition", "QOS",
     "SubmitTime", "EligibleTime", "StartTime", "EndTime", "NumNodes", "MaxNodes", "NumCPUs", "NTPerNode", "CPUsPerTask",
     "cpus-per-tres", "MinCPUs", "OverSubscribe", "tres-per-node", "tres-per-task", "HetJobID", "admin_comment",
-    "Comment", "RestartCnt", "TimeLimit",
+    "Comment", "RestartCnt", "TimeLimit", "Reservation",
 )  # fmt: skip
 WHILE_PENDING = (
-    "ReqNodes", "Dependency", "Feature", "ClusterFeature", "Reservation", "Licenses", "BurstBuffer", "Network",
+    "ReqNodes", "Dependency", "Feature", "Prefer", "ClusterFeature", "Licenses", "BurstBuffer", "Network",
     "Deadline", "Contiguous", "Reboot", "ReqSwitch", "CoreSpec", "BoardsPerNode", "SPerBoard", "Sockets", "Cores",
     "Threads", "NTPerBoard", "NTPerSocket", "NTPerCore", "tres-per-socket", "MinTmpDisk", "MCSLabel", "Nice",
     "AccrueTime",

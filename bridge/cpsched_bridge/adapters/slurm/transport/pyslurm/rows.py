@@ -7,6 +7,7 @@ the child, and does not import pyslurm itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from enum import Flag
 from operator import attrgetter
 from typing import Any
 
@@ -26,6 +27,18 @@ from cpsched_bridge.adapters.slurm.transport.programs.rules import LOOKED_AT
 
 Table = dict[str, Any]
 
+FLAGS = {
+    "IGNORE_RUNNING_JOBS": "IGNORE_JOBS",
+    "MAINTENANCE": "MAINT",
+    "NO_JOB_HOLD_AFTER_END": "NO_HOLD_JOBS_AFTER_END",
+    "PARTITION_NODES_ONLY": "PART_NODES",
+    "PURGE": "PURGE_COMP",
+    "SPECIFIC_NODES": "SPEC_NODES",
+    "STATIC_NODES": "STATIC",
+    "USER_DELETION": "USER_DELETE",
+}
+"""scontrol's words for flags of reservations that pyslurm calls otherwise."""
+
 
 def plain(value: Any) -> Any:
     """`value` as JSON can carry it; raises `TypeError` for what this project has not met."""
@@ -35,6 +48,8 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
+    if isinstance(value, Flag):
+        return sorted(FLAGS.get(flag.name, flag.name) for flag in value if flag.name)
     if hasattr(value, "gres") and hasattr(value, "cpu"):
         return _resources(value)
     if hasattr(value, "count"):

@@ -20,7 +20,7 @@ COLUMNS = {
     "EndTime": "N/A", "NumNodes": "1", "MaxNodes": "1", "NumCPUs": "1", "NTPerNode": "0", "CPUsPerTask": "1",
     "cpus-per-tres": "N/A", "MinCPUs": "1", "OverSubscribe": "OK", "tres-per-node": "N/A", "tres-per-task": "N/A",
     "HetJobID": "N/A", "admin_comment": "(null)", "Comment": "(null)", "RestartCnt": "0", "TimeLimit": "1:00:00",
-    "ReqNodes": "", "Dependency": "(null)", "Feature": "(null)", "ClusterFeature": "(null)", "Reservation": "(null)",
+    "ReqNodes": "", "Dependency": "(null)", "Feature": "(null)", "Prefer": "(null)", "ClusterFeature": "(null)", "Reservation": "(null)",
     "Licenses": "(null)", "BurstBuffer": "(null)", "Network": "(null)", "Deadline": "N/A", "Contiguous": "0",
     "Reboot": "0", "ReqSwitch": "0", "CoreSpec": "N/A", "BoardsPerNode": "0", "SPerBoard": "0", "Sockets": "*",
     "Cores": "*", "Threads": "*", "NTPerBoard": "0", "NTPerSocket": "N/A", "NTPerCore": "N/A", "tres-per-socket": "N/A",

@@ -196,3 +196,62 @@ def test_recorded_partitions_have_no_unknown_field() -> None:
     found = cluster.partitions(text.rstrip("\n") + "\n\n")
     assert len(found) > 1
     assert [each["unknown"] or each["unreadable"] for each in found] == [None] * len(found)
+
+
+CORES_26_05 = """\
+ReservationName=some StartTime=1795611180 EndTime=1795614780 Duration=01:00:00
+   Nodes=n[1-2] NodeCnt=2 CoreCnt=3 Features=(null) PartitionName=main Flags=MAGNETIC,PURGE_COMP=00:05:00
+     NodeName=n1 CoreIDs=0,8
+     NodeName=n2 CoreIDs=0-3
+   TRES=cpu=6,gres/gpu=1
+   AllowedPartitions=main QOS=-slow
+   Users=-bob,-carl Groups=(null) Accounts=lab Licenses=(null) State=ACTIVE BurstBuffer=(null)
+   MaxStartDelay=(null)
+   Comment=below
+     NodeName=n3 CoreIDs=7
+
+"""
+CORES_22_05 = """\
+ReservationName=some StartTime=1795611180 EndTime=1795614780 Duration=01:00:00
+   Nodes=n[1-2] NodeCnt=2 CoreCnt=3 Features=(null) PartitionName=main Flags=MAGNETIC,PURGE_COMP=00:05:00
+     NodeName=n1 CoreIDs=0,8
+     NodeName=n2 CoreIDs=0-3
+   TRES=cpu=6,gres/gpu=1
+   Users=-bob,-carl Groups=(null) Accounts=lab Licenses=(null) State=ACTIVE BurstBuffer=(null) Watts=n/a
+   MaxStartDelay=(null)
+
+"""
+CORES_READ = {
+    "name": "some",
+    "nodes": "n[1-2]",
+    "cpu_ids_by_node": {"n1": "0,8", "n2": "0-3"},
+    "tres": {"cpu": 6, "gres/gpu": 1},
+    "partition": "main",
+    "flags": ["MAGNETIC", "PURGE_COMP=00:05:00"],
+    "start_time": 1795611180,
+    "end_time": 1795614780,
+    "users": ["-bob", "-carl"],
+    "groups": [],
+    "accounts": ["lab"],
+    "qos": ["-slow"],
+    "allowed_partitions": ["main"],
+    "comment": "below",
+    "unreadable": None,
+    "unknown": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("printed", "read"), [(CORES_26_05, CORES_READ), (CORES_22_05, CORES_READ | {"qos": [], "allowed_partitions": [], "comment": None})]
+)
+def test_a_reservation_of_cores(printed: str, read: dict[str, object]) -> None:
+    """26.05 and 22.05; a comment that looks like a line of cores is none."""
+    assert cluster.reservations(printed) == [read]
+
+
+def test_a_reservation_of_licences_has_no_nodes() -> None:
+    printed = CORES_26_05.replace("Nodes=n[1-2]", "Nodes=(null)").replace(
+        "     NodeName=n1 CoreIDs=0,8\n     NodeName=n2 CoreIDs=0-3\n", ""
+    )
+    found = cluster.reservations(printed)[0]
+    assert (found["nodes"], found["cpu_ids_by_node"]) == (None, {})
