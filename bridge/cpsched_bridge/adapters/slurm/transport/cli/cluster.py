@@ -216,7 +216,7 @@ def reservations(printed: str) -> list[Record]:
 
 
 def _reservation(text: str) -> Record:
-    """One reservation; what looks like a line of cores in its comment comes after the comment's line, and is not read."""
+    """One reservation; lines of cores in its comment are not read: they come later."""
     above = text.partition("\n   TRES=")[0]
     words = {**RESERVATION.words_of(text), "CoreIDs": dict(_CORES.findall(above))}
     return closed_reservation(_read_words(words, RESERVATION_FIELDS, _RESERVATION, RESERVATION))
