@@ -100,6 +100,8 @@ class PendingJob:
     """What the cluster may keep the job waiting for: itself, and what its user has in an account, a partition, ..."""
     outranked: bool = False
     """The cluster says that other jobs go first: a start that takes long for that is no sign of a broken cluster."""
+    refused: str = ""
+    """Why the cluster will not start the job on the nodes that it was given, where it says so itself."""
     no_way_back: bool = False
     """Held for the bridge by the plugin or its like, and no hand-back would help: nobody else could start the job."""
 

@@ -266,7 +266,8 @@ def _held(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Tr
 def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
     """A start was asked for, and the job is still pending. A hold on it means that the start will not happen.
 
-    Neither will it where the cluster names an obstacle that lies with the job or its like: nobody is to blame for that.
+    Neither will it where the cluster names an obstacle that lies with the job or its like, which is no failure, or
+    refuses the nodes.
     """
     if pending.hold is Hold.USER:
         return _held_by_user(entry, now_s)
@@ -276,6 +277,8 @@ def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -
         return _held_by_administrator(entry, now_s)
     if pending.hold is not Hold.NONE:
         return failed(entry, State.ROLLING_BACK, now_s, "held instead of started", conduct)
+    if pending.refused:
+        return failed(entry, State.ROLLING_BACK, now_s, f"refused by the cluster: {pending.refused}", conduct)
     late = now_s - entry.since_s > conduct.start_timeout_s
     obstacle = pending.obstacle
     if obstacle is not None and (late or not obstacle.passes):

@@ -55,6 +55,10 @@ class Nodes:
             self._cluster = None
         return row
 
+    def set_name(self, row: int) -> str:
+        """What a node set is called."""
+        return self._set_names[row]
+
     def cluster(self) -> Cluster:
         """The cluster with all node sets seen so far; the same object until one is added."""
         if self._cluster is None:

@@ -22,10 +22,10 @@ from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.translation import arrays, claims, states
 from cpsched_bridge.adapters.slurm.translation.access import accounts_checked
-from cpsched_bridge.adapters.slurm.translation.machine import Machine
+from cpsched_bridge.adapters.slurm.translation.machine import Machine, has_topology
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.translation.pins import BY_ITSELF, StartPins
-from cpsched_bridge.adapters.slurm.translation.settling import Sent, settled
+from cpsched_bridge.adapters.slurm.translation.settling import Sent, beside, settled
 from cpsched_bridge.adapters.slurm.translation.splits import splits_by_itself
 from cpsched_bridge.adapters.slurm.translation.trouble import unusable_in
 from cpsched_bridge.adapters.slurm.transport import Answer, Transport
@@ -166,6 +166,8 @@ class SlurmBackend:
             return [Postponed(order.job.id, "the cluster has not been read yet") for order in orders]
         starts = [_sent(order, machine) for order in orders]
         found = settled(starts, free, machine.capacity, self._under_way.values())
+        now_s = self._seen.now_s if self._seen is not None else 0
+        found = beside(found, self._under_way.values(), translator.to_come, machine.capacity, now_s)
         return [_settled(order, each, machine) for order, each in zip(orders, found, strict=True)]
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
@@ -309,7 +311,7 @@ class SlurmBackend:
         if self._translator is None:
             self._config = self._transport.config()
             words = " ".join(self._config["select_type_parameters"] or ()).upper()
-            self._translator = Translator("MEMORY" in words, accounts_checked(self._config))
+            self._translator = Translator("MEMORY" in words, accounts_checked(self._config), has_topology(self._config))
         return self._translator
 
     def _above(self) -> Mapping[str, str] | None:
@@ -385,7 +387,7 @@ def _searched(command: Command, orders: Sequence[Record]) -> list[Outcome]:
 
 def _sent(order: StartOrder, machine: Machine) -> Sent:
     placement = ((machine.index[name], units) for name, units in order.nodes if name in machine.index)
-    return Sent(order.job.request, tuple(sorted(placement)))
+    return Sent(order.job.request, tuple(sorted(placement)), order.job.walltime_s)
 
 
 def _settled(order: StartOrder, found: Sent | str, machine: Machine) -> StartOrder | Postponed:

@@ -11,6 +11,7 @@ from cpsched.site.multifactor import MachineSize
 from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
 from cpsched_bridge.adapters.slurm.policy.sprio import SprioComparison, compare, sprio_of
 from cpsched_bridge.adapters.slurm.records import ClusterRecords
+from cpsched_bridge.adapters.slurm.translation.machine import has_topology
 from cpsched_bridge.adapters.slurm.transport.programs.versions import release
 from cpsched_bridge.ports import Check, Unusable
 
@@ -36,6 +37,7 @@ def checks_of(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
         intervals(parameters),
         preemption(config),
         selection(config),
+        topology(config),
         gpus(config),
         clocks(int(facts["clock_ahead_s"])),
         plugin(config),
@@ -216,6 +218,21 @@ def selection(config: Mapping[str, Any]) -> Check:
     ok = config["select_type"] == "select/cons_tres" and not whole
     mend = "set SelectType=select/cons_tres and SelectTypeParameters=CR_Core_Memory (or CR_Core, CR_CPU, CR_CPU_Memory)"
     return Check("node selection", ok, f"{config['select_type']} {', '.join(parameters)}", mend)
+
+
+def topology(config: Mapping[str, Any]) -> Check:
+    """A start names its nodes, so that Slurm has no choice among them any more."""
+    plugin, chosen = config.get("topology_plugin"), has_topology(dict(config))
+    return Check(
+        "topology",
+        not chosen,
+        f"{plugin}: the bridge chooses nodes without it, and leaves jobs to Slurm whose nodes it may refuse"
+        if chosen
+        else f"{plugin or 'none'}: decides on no job",
+        "nothing has to be done; in control the dispatcher's choice counts",
+        required=False,
+        mode="control",
+    )
 
 
 def gpus(config: Mapping[str, Any]) -> Check:

@@ -15,13 +15,17 @@ MOST_NAMED = 5
 """No check names more nodes or jobs than this."""
 PASSING = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
 """Flags of nodes that come and go: of a cloud, or made by `scontrol create` or by a slurmd that registers itself."""
-ASLEEP = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"})
-"""Flags of nodes that Slurm has switched off, or switches on or off."""
 
 
 def node_checks(records: ClusterRecords) -> list[Check]:
     """The checks of one reading; none of them keeps the bridge from control."""
-    found = [passing_nodes(records.nodes), sleeping_nodes(records.nodes), node_lists(records)]
+    found = [
+        passing_nodes(records.nodes),
+        sleeping_nodes(records.nodes),
+        node_weights(records.nodes),
+        reservations(records),
+        node_lists(records),
+    ]
     return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
 
 
@@ -39,13 +43,44 @@ def passing_nodes(nodes: Iterable[Record]) -> Check:
 
 
 def sleeping_nodes(nodes: Iterable[Record]) -> Check:
-    """The bridge starts jobs on nodes that are up. Slurm wakes a node only for a job that it starts itself."""
-    names = _flagged(nodes, ASLEEP)
+    """The bridge starts jobs on nodes that are up; Slurm wakes nodes for jobs that it starts itself."""
+    names = _flagged(nodes, states.POWER_FLAGS)
     return Check(
         "power saving",
         not names,
         f"switched off by Slurm: {_some(names)}" if names else "none switched off",
-        "exclude the nodes of managed partitions from power saving (SuspendExcParts): the bridge wakes no node",
+        "nothing has to be done: a job that fits only with such nodes is left to Slurm, which wakes them. To keep such "
+        "jobs managed, exclude the nodes of managed partitions from power saving (SuspendExcParts)",
+        required=False,
+    )
+
+
+def node_weights(nodes: Iterable[Record]) -> Check:
+    """Slurm fills nodes of little weight first; a start of the bridge names its nodes."""
+    weights = sorted({node.get("weight") or 1 for node in nodes})
+    several = len(weights) > 1
+    return Check(
+        "node weights",
+        not several,
+        f"from {weights[0]} to {weights[-1]}: the bridge chooses nodes without them" if several else "all equal",
+        "nothing has to be done; in control the dispatcher's choice counts",
+        required=False,
+        mode="control",
+    )
+
+
+def reservations(records: ClusterRecords) -> Check:
+    """What the bridge leaves to Slurm for reservations."""
+    found = [r for r in records.reservations if r.get("nodes")]
+    odd = [r["name"] for r in found if r.get("flags", ()) is None]
+    magnetic = [r["name"] for r in found if "MAGNETIC" in (r.get("flags") or ())]
+    told = [f"magnetic, whose jobs are left to Slurm: {_some(magnetic)}"] if magnetic else []
+    told += [f"with flags that cannot be read, closed as a whole: {_some(odd)}"] if odd else []
+    return Check(
+        "reservations",
+        not told,
+        "; ".join(told) or f"{len(found)}, all of them understood",
+        "nothing has to be done: Slurm places the jobs that may use them",
         required=False,
     )
 

@@ -39,6 +39,8 @@ class ClusterRecords:
     """Whether the submit plugin is loaded (not: switched on)."""
     outside: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By user, those of the groups that partitions allow which the user is known not to be in."""
+    networks: Mapping[str, str] = field(default_factory=dict)
+    """By node, the highest switch or the block that it is below; empty where no topology plugin decides."""
 
 
 ALWAYS = (
@@ -150,7 +152,6 @@ NODE_FIELDS = (
     "partitions",
     "slurm_version",
     "weight",
-    "topology",
     *TROUBLE,
 )
 PARTITION_FIELDS = (
@@ -174,6 +175,7 @@ PARTITION_FIELDS = (
     "is_root_only",
     "is_user_exclusive",
     "is_topology_exclusive",
+    "topology",
     "requires_reservation",
     "job_defaults",
     *TROUBLE,

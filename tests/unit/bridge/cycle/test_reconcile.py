@@ -100,6 +100,17 @@ LIMIT = Obstacle("AssocMaxJobsLimit", "user u")
 BAD = Obstacle("BadConstraints", "job 1")
 
 
+def test_a_start_whose_nodes_the_cluster_refuses_has_failed_at_once():
+    """In its first second, and no later than that; one that only waits has its time."""
+    refused = replace(pending(Hold.NONE, pinned=True), refused="ReqNodeNotAvail")
+    entry = an_entry(State.STARTING, since_s=100, pinned=True)
+    found = reconcile(entry, seen(100, pending=[refused]), CONDUCT)[0]
+    assert (found.entry.state, found.failed, found.entry.failures) == (State.ROLLING_BACK, True, 1)
+    assert found.entry.why == "refused by the cluster: ReqNodeNotAvail"
+    assert after(entry, seen(100, pending=[pending(Hold.NONE, pinned=True)])) is None
+    assert after(an_entry(State.HOLDING), seen(pending=[refused])) is None
+
+
 def test_a_start_that_meets_an_obstacle_is_undone_and_is_nobodys_failure():
     """At once, whatever time it would have; the reason is told."""
     waits = replace(pending(Hold.NONE, pinned=True), obstacle=LIMIT)

@@ -89,12 +89,20 @@ def _by_account(account: str, partition: Partition, doors: Doors) -> str | None:
 
 def _upwards(account: str, doors: Doors) -> Iterator[str]:
     """The account, and where they count, those above it."""
-    above = doors.above if doors.by_tree and doors.above is not None else {}
+    return _climb(account, doors.above if doors.by_tree and doors.above is not None else {})
+
+
+def _climb(account: str, above: Mapping[str, str]) -> Iterator[str]:
     seen: set[str] = set()
     while account and account not in seen:
         seen.add(account)
         yield account
         account = above.get(account, "")
+
+
+def account_line(account: str, doors: Doors) -> list[str]:
+    """The account and those above it, as far as they are known, in small letters."""
+    return list(_climb(account.lower(), doors.above or {}))
 
 
 def _by_group(record: Record, partition: Partition, doors: Doors) -> str | None:

@@ -13,19 +13,21 @@ full array); `tier` and `priority` by `policy/ranking.py` of this adapter.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from cpsched.model import Job, Request
+from cpsched.model import BoolArray, Job, Request
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist
-from cpsched_bridge.adapters.slurm.translation.machine import Machine
+from cpsched_bridge.adapters.slurm.translation.machine import SHARING, Machine
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
 from cpsched_bridge.adapters.slurm.translation.pins import StartPins, told_at_start, told_of_tasks
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation
 from cpsched_bridge.adapters.slurm.translation.shares import (
+    Parts,
     Shares,
     gres_asked,
     parts_asked,
@@ -80,6 +82,7 @@ def pending_job(
         parts = parts_asked(record, machine, anywhere, partition.min_nodes, partition.max_nodes)
         reason = reason or f"{too_large}, before reservation {conflicts[0].name} is over"
     exclusive = partition.exclusive or record["resource_sharing"] == "NO"
+    parts = placeable(parts, machine, machine.rows[node_set], partition)
 
     def asked(parts: Shares, distinct: bool) -> Job:
         request = Request(parts.units, parts.amounts, distinct, exclusive, node_set)
@@ -126,6 +129,24 @@ def _job(record: Record, job_id: int, walltime_s: int, request: Request, ineligi
         qos=record.get("qos") or "",
         ineligible=ineligible,
     )
+
+
+def placeable(parts: Parts, machine: Machine, mask: BoolArray, partition: Partition) -> Parts:
+    """The ways to split a job of which Slurm refuses none on these nodes; raises `NotModelled`."""
+    shared = machine.shares_gpus(mask)
+    for each in (parts.equal, parts.tasks):
+        if each is not None and shared and _asks_for_gpus(each.amounts, machine):
+            raise NotModelled("GPUs of nodes that give them out in parts (shard, mps), too")
+    if machine.takes_together(mask) and partition.topology is None:
+        return parts
+    if parts.equal is None or parts.equal.units > 1:
+        raise NotModelled("several nodes, which the topology plugin may not take together")
+    return Parts(parts.equal, None)
+
+
+def _asks_for_gpus(amounts: Sequence[int], machine: Machine) -> bool:
+    names = zip(machine.resources, amounts, strict=True)
+    return any(amount and name.partition(":")[0] in {"gpu", *SHARING} for name, amount in names)
 
 
 def walltime(record: Record, partition: Partition) -> int:

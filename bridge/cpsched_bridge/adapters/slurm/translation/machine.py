@@ -14,6 +14,19 @@ from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.records import Record, has_trouble
 from cpsched_bridge.adapters.slurm.translation.gres import Amounts, gres_amounts, shared_amounts
 
+SHARING = frozenset({"shard", "mps"})
+"""Generic resources that are parts of GPUs: what is taken of one is not free of the other."""
+FLAT = frozenset({"", "topology/flat", "topology/none", "topology/default"})
+"""Topology plugins that refuse nothing."""
+
+
+def has_topology(config: Record) -> bool:
+    """Whether nodes are taken together by a topology plugin; with TopoOptional that is for jobs that ask for it."""
+    plugin, parameters = str(config.get("topology_plugin") or ""), config.get("topology_parameters") or ()
+    words = parameters.split(",") if isinstance(parameters, str) else parameters
+    optional = plugin == "topology/tree" and "topooptional" in {str(word).lower() for word in words}
+    return plugin not in FLAT and not optional
+
 
 @dataclass(slots=True)
 class Machine(Nodes):
@@ -29,11 +42,23 @@ class Machine(Nodes):
     """Whether Slurm allocates memory at all (CR_*_Memory)."""
     shared: dict[str, IntArray]
     """Generic resources that no job uses up (`no_consume`): how many a node has, int64[N], by name."""
+    has_topology: bool = False
+    """Whether a topology plugin decides which nodes Slurm takes together."""
+    networks: tuple[str, ...] = ()
+    """Of each node the highest switch above it, or its block; empty where that is not known."""
 
     @classmethod
-    def of(cls, nodes: Sequence[Record], counts_memory: bool = True, previous: Machine | None = None) -> Machine:
-        """`previous` itself where names, capacities and features are still the same, else a new one."""
-        key = tuple(map(_facts, nodes))
+    def of(
+        cls,
+        nodes: Sequence[Record],
+        counts_memory: bool = True,
+        previous: Machine | None = None,
+        has_topology: bool = False,
+        networks: Mapping[str, str] | None = None,
+    ) -> Machine:
+        """`previous` itself where names, capacities, features and networks are still the same, else a new one."""
+        names_of = networks or {}
+        key = tuple((*_facts(node), names_of.get(node["name"], "")) for node in nodes)
         if previous is not None and previous.key == key:
             return previous
         names = tuple(node["name"] for node in nodes)
@@ -48,6 +73,26 @@ class Machine(Nodes):
             features=_features(nodes),
             counts_memory=counts_memory,
             shared=_shared(nodes),
+            has_topology=has_topology,
+            networks=tuple(names_of.get(name, "") for name in names),
+        )
+
+    def takes_together(self, mask: BoolArray) -> bool:
+        """Whether Slurm takes any of these nodes for one job.
+
+        Measured, and read in the source of 22.05 to 26.05: topology/tree refuses nodes that have no switch in common,
+        topology/block such as do not fill blocks. Nodes below one switch, or in one block, are never refused.
+        """
+        if not self.has_topology:
+            return True
+        found = {network for network, ok in zip(self.networks, mask, strict=True) if ok}
+        return len(found) < 2 and "" not in found
+
+    def shares_gpus(self, mask: BoolArray) -> bool:
+        """Whether one of these nodes gives out GPUs in parts as well, which counts by resource do not show."""
+        return any(
+            name.partition(":")[0] in SHARING and self.capacity[mask, column].any()
+            for column, name in enumerate(self.resources)
         )
 
     def vector(self, cpus: int, memory_mib: int, gres: Mapping[str, int]) -> tuple[int, ...] | None:

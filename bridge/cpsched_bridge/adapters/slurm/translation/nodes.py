@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,16 +14,57 @@ from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import states
 from cpsched_bridge.adapters.slurm.translation.gres import tres_gres
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
-from cpsched_bridge.adapters.slurm.translation.reservations import Reservation
+from cpsched_bridge.adapters.slurm.translation.reservations import CoresToCome, Reservation
 
 
 def available(nodes: Sequence[Record], reservations: Iterable[Reservation], now_s: int) -> BoolArray:
-    """Nodes that may be given a job now, bool[N]: up, responding, not drained, not under an active reservation."""
-    mask = np.fromiter((states.node_takes_jobs(node["state"]) for node in nodes), np.bool_, len(nodes))
-    for reservation in reservations:
-        if reservation.start_s <= now_s:
-            mask &= ~reservation.members
-    return mask
+    """Nodes that may be given a job now, bool[N]: up, responding, not drained, not reserved as a whole."""
+    return _in_state(nodes, states.node_takes_jobs, reservations, now_s)
+
+
+def asleep(nodes: Sequence[Record], reservations: Iterable[Reservation], now_s: int) -> BoolArray:
+    """Nodes that Slurm wakes where it starts a job on them, bool[N]; not those reserved as a whole."""
+    return _in_state(nodes, states.node_sleeps, reservations, now_s)
+
+
+def _in_state(
+    nodes: Sequence[Record], fits: Callable[[str], bool], reservations: Iterable[Reservation], now_s: int
+) -> BoolArray:
+    """Slurm marks each node of a reservation that has begun; what is known of the reservation says more."""
+    active = [reservation for reservation in reservations if reservation.start_s <= now_s]
+    shut = np.zeros(len(nodes), np.bool_)
+    parts = np.zeros(len(nodes), np.bool_)
+    for each in active:
+        shut |= each.members
+        parts |= each.parts
+    seen = (states.unreserved(node["state"]) if parts[row] else node["state"] for row, node in enumerate(nodes))
+    return np.fromiter(map(fits, seen), np.bool_, len(nodes)) & ~shut
+
+
+def held_now(
+    machine: Machine, reservations: Iterable[Reservation], inside: Mapping[str, Sequence[RunningJob]], now_s: int
+) -> IntArray:
+    """What active reservations hold of nodes and their own running jobs (`inside`) do not use, int64[N, R]."""
+    held = np.zeros_like(machine.capacity)
+    for each in reservations:
+        if each.start_s <= now_s and each.held is not None:
+            held += np.maximum(each.held - taken_by(machine, inside.get(each.name, ())), 0)
+    return held
+
+
+def cores_to_come(
+    machine: Machine, reservations: Sequence[Reservation], running: Sequence[RunningJob], now_s: int
+) -> tuple[CoresToCome, ...]:
+    """The reservations of parts of nodes that are to come, with what is left beside each of them."""
+    found = []
+    for each in reservations:
+        if each.start_s > now_s and each.held is not None:
+            meeting = [other for other in reservations if other.start_s <= each.start_s < other.end_s]
+            then = [other.held for other in meeting if other.held is not None]
+            lasting = [job for job in running if job.start_s + job.job.walltime_s > each.start_s]
+            room = machine.capacity - taken_by(machine, lasting) - np.sum(then, axis=0)
+            found.append(CoresToCome(each.name, each.start_s, each.parts, np.maximum(room, 0)))
+    return tuple(found)
 
 
 def in_use(nodes: Sequence[Record], machine: Machine) -> IntArray:
@@ -63,8 +104,10 @@ def taken_by(machine: Machine, running: Sequence[RunningJob]) -> IntArray:
     return used
 
 
-def free_on(nodes: Sequence[Record], machine: Machine, running: Sequence[RunningJob], usable: BoolArray) -> IntArray:
-    """What is free, int64[N, R]; 0 on nodes that are not `usable`.
+def free_on(
+    nodes: Sequence[Record], machine: Machine, running: Sequence[RunningJob], usable: BoolArray, held: IntArray
+) -> IntArray:
+    """What is free, int64[N, R]; 0 on nodes that are not `usable`. `held` is set aside for others.
 
     Two sources know a part of it, and the one that leaves less counts:
 
@@ -75,6 +118,6 @@ def free_on(nodes: Sequence[Record], machine: Machine, running: Sequence[Running
 
     So free and running amounts never exceed a node's capacity together.
     """
-    free = machine.capacity - np.maximum(in_use(nodes, machine), taken_by(machine, running))
+    free: IntArray = machine.capacity - np.maximum(in_use(nodes, machine), taken_by(machine, running)) - held
     free[~usable] = 0
-    return np.maximum(free, 0)
+    return np.maximum(free, 0, out=free)

@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cpsched.model import EndedJob, IntArray, Job
+import numpy as np
+
+from cpsched.model import EndedJob, IntArray, Job, RunningJob
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.translation import arrays, claims, ids, states
 from cpsched_bridge.adapters.slurm.translation.access import Doors
 from cpsched_bridge.adapters.slurm.translation.ended import Ended, all_ended, of_database
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
-from cpsched_bridge.adapters.slurm.translation.nodes import available, free_on, overcommitted
+from cpsched_bridge.adapters.slurm.translation.nodes import (
+    asleep,
+    available,
+    cores_to_come,
+    free_on,
+    held_now,
+    overcommitted,
+)
 from cpsched_bridge.adapters.slurm.translation.outages import outages_of
 from cpsched_bridge.adapters.slurm.translation.partitions import Partitions
 from cpsched_bridge.adapters.slurm.translation.queue import Queue, QueueSurroundings
-from cpsched_bridge.adapters.slurm.translation.reservations import reservations_of
-from cpsched_bridge.adapters.slurm.translation.room import Room
+from cpsched_bridge.adapters.slurm.translation.reservations import CoresToCome, reservations_of
+from cpsched_bridge.adapters.slurm.translation.room import Room, Wakeable
 from cpsched_bridge.adapters.slurm.translation.running import Running, coming_back
 from cpsched_bridge.adapters.slurm.translation.trouble import unusable_in
 from cpsched_bridge.ports import Observation
@@ -33,10 +42,13 @@ class Translator:
     """Whether Slurm allocates memory at all (CR_*_Memory)."""
     accounts_checked: tuple[bool | None, bool] = (None, True)
     """See `access.accounts_checked`."""
+    has_topology: bool = False
     machine: Machine | None = None
     queue: Queue = field(default_factory=Queue)
     free: IntArray | None = None
     """What was free at the last reading, int64[N, R]."""
+    to_come: tuple[CoresToCome, ...] = ()
+    """The reservations of parts of nodes that were to come at the last reading."""
     _partitions: Partitions = field(default_factory=Partitions)
     _running: Running = field(default_factory=Running)
     _ended: Ended = field(default_factory=Ended)
@@ -51,16 +63,32 @@ class Translator:
         `pinned` are jobs whose node list is the bridge's own; `above` tells of each account which one it is below,
         where that is known.
         """
-        machine = self._machine(seen.nodes)
+        machine = self._machine(seen)
         partitions = self._partitions.read(machine, seen.partitions)
-        reservations = reservations_of(claims.others(seen.reservations), machine, seen.now_s)
+        reservations = reservations_of(claims.others(seen.reservations), seen.nodes, machine, seen.now_s)
         doors = Doors(*self.accounts_checked, above, seen.outside)
         running = self._running.read(seen, machine, self._jobs)
         usable = available(seen.nodes, reservations, seen.now_s) & ~overcommitted(seen.nodes, machine)
-        self.free = free_on(seen.nodes, machine, running, usable)
-        room = Room(machine, self.free)
-        around = QueueSurroundings(seen.now_s, machine, partitions, reservations, pinned, seen.guarded, doors, room)
+        inside = _by_reservation(seen.jobs, running)
+        held = held_now(machine, reservations, inside, seen.now_s)
+        self.free = free_on(seen.nodes, machine, running, usable, held)
+        self.to_come = cores_to_come(machine, reservations, running, seen.now_s)
+        sleeping = asleep(seen.nodes, reservations, seen.now_s)
+        around = QueueSurroundings(
+            seen.now_s,
+            machine,
+            partitions,
+            reservations,
+            pinned,
+            seen.guarded,
+            doors,
+            Room(machine, self.free),
+            self.to_come,
+            Wakeable(machine, sleeping, free_on(seen.nodes, machine, running, usable | sleeping, held)),
+        )
         pending, left = self.queue.read(seen.jobs, around)
+        theirs = {job.job.id: each.parts for each in reservations for job in inside.get(each.name, ())}
+        nowhere = np.zeros(len(machine.names), np.bool_)
         self._jobs.update(self.queue.jobs())
         ended = self._ended.read(seen.jobs, machine, self._jobs)
         begun = [*(each.job.id for each in running), *(each.job.id for each in ended)]
@@ -70,7 +98,7 @@ class Translator:
             cluster=machine.cluster(),
             free=self.free,
             pending=tuple(pending),
-            running=tuple(coming_back(job, usable) for job in running),
+            running=tuple(coming_back(job, usable & ~theirs.get(job.job.id, nowhere)) for job in running),
             ended=ended,
             left=tuple(left),
             outages=outages_of(seen.nodes, reservations, seen.now_s),
@@ -82,18 +110,19 @@ class Translator:
 
     def remembered(self, seen: ClusterRecords) -> list[EndedJob]:
         """Every ended job that the controller still remembers, by end; later observations tell them once more."""
-        return all_ended(seen.jobs, self._machine(seen.nodes), self._jobs)
+        return all_ended(seen.jobs, self._machine(seen), self._jobs)
 
     def past(self, records: Sequence[Record], seen: ClusterRecords) -> list[EndedJob]:
         """Jobs of the accounting database, on the machine of this reading, by end."""
-        return of_database(records, self._machine(seen.nodes))
+        return of_database(records, self._machine(seen))
 
-    def _machine(self, nodes: Sequence[Record]) -> Machine:
+    def _machine(self, seen: ClusterRecords) -> Machine:
         """The machine as configured; a new one makes what was translated for the old one void.
 
         Each list of excluded nodes that somebody writes is a node set: those of jobs that are gone must not stay.
         """
-        machine = Machine.of(nodes, self.counts_memory, None if self._is_crowded() else self.machine)
+        previous = None if self._is_crowded() else self.machine
+        machine = Machine.of(seen.nodes, self.counts_memory, previous, self.has_topology, seen.networks)
         if machine is not self.machine:
             self.machine = machine
             self._partitions.clear()
@@ -121,3 +150,13 @@ class Translator:
         self._running.keep(alive)
         for number in self._jobs.keys() - alive:
             del self._jobs[number]
+
+
+def _by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob]) -> dict[str, list[RunningJob]]:
+    """The running jobs of each reservation, by its name."""
+    names = {ids.of_record(job): job["reservation"] for job in jobs if job["state"] in states.OCCUPYING}
+    found: dict[str, list[RunningJob]] = {}
+    for each in running:
+        if name := names.get(each.job.id):
+            found.setdefault(name, []).append(each)
+    return found

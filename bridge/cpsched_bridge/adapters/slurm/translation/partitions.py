@@ -31,6 +31,8 @@ class Partition:
     allowed_qos: frozenset[str] | None = None
     denied_qos: frozenset[str] = frozenset()
     allowed_groups: frozenset[str] | None = None
+    topology: str | None = None
+    """The name of a topology of its own, of which nothing else is read."""
     """Names of accounts and QOS are in small letters: Slurm does not tell them apart by case."""
     job_defaults: str | None = None
     """What Slurm adds to jobs that ask for GPUs, when it looks for nodes."""
@@ -74,6 +76,7 @@ def partition_of(record: Record, machine: Machine) -> Partition:
         denied_qos=_denied(record, "denied_qos"),
         allowed_groups=_allowed(record, "allowed_groups", str),
         job_defaults=record.get("job_defaults"),
+        topology=record.get("topology"),
     )
 
 
@@ -97,6 +100,8 @@ def _unmodelled(record: Record, sharing: str) -> str | None:
         return "limits per node"
     if record["is_user_exclusive"]:
         return "nodes exclusive to a user"
+    if record.get("is_topology_exclusive"):
+        return "parts of the topology exclusive to a job"
     if record["requires_reservation"] or record["is_root_only"]:
         return "closed to ordinary jobs"
     return None

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from cpsched.errors import printable
 from cpsched.model import Job
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled
@@ -16,8 +18,8 @@ from cpsched_bridge.adapters.slurm.translation.jobs import PendingJobRead, pendi
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
 from cpsched_bridge.adapters.slurm.translation.pins import unpinned
-from cpsched_bridge.adapters.slurm.translation.reservations import Reservation, in_the_way
-from cpsched_bridge.adapters.slurm.translation.room import Room
+from cpsched_bridge.adapters.slurm.translation.reservations import CoresToCome, Reservation, attracting, in_the_way
+from cpsched_bridge.adapters.slurm.translation.room import Room, Wakeable, units_on
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
 from cpsched_bridge.likes import likes_of
 from cpsched_bridge.ports import Hold, LeftJob, PendingJob
@@ -38,6 +40,8 @@ class QueueSurroundings:
     doors: Doors
     room: Room
     """What fits on what is free now."""
+    to_come: tuple[CoresToCome, ...]
+    wakeable: Wakeable
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,9 @@ class Queue:
                 wait = wait or _not_yet(record, around.now_s)
                 wait = wait or shut_out(record, around.partitions[record["partition"]], around.doors)
                 pending += self._pending(record, asked, numbers, self.limits.room(record, active), wait, around)
-        return pending, left
+        sleepers = _sleepers(pending, around)
+        left += [_left_asleep(each) for each in pending if each.job.id in sleepers]
+        return [each for each in pending if each.job.id not in sleepers], left
 
     def _asked(
         self, record: Record, numbers: Sequence[int], before: Mapping[int, PendingJobRead], around: QueueSurroundings
@@ -110,7 +116,9 @@ class Queue:
             asked = self._translated(unpinned(record) if ours else record, numbers[0], around)
         except UNREADABLE as error:
             return f"cannot be read: {error}"
-        return "its owner chose its nodes" if record["required_nodes"] and not ours else asked
+        if record["required_nodes"] and not ours:
+            return "its owner chose its nodes"
+        return asked if isinstance(asked, str) or ours else _attracted(record, asked, around) or asked
 
     def _translated(self, record: Record, number: int, around: QueueSurroundings) -> PendingJobRead | str:
         partition = around.partitions.get(record["partition"] or "")
@@ -145,11 +153,14 @@ class Queue:
             full = room is not None and place >= room
             why = asked.job.ineligible or wait or (arrays.FULL if full else None)
             job = asked.job if why == asked.job.ineligible else dataclasses.replace(asked.job, ineligible=why)
+            likes = str(likes_of(job))
+            job = _beside(job, around)
             label = ids.label(number)
-            subject = reasons.Subject(label, record, str(likes_of(job)))
+            subject = reasons.Subject(label, record, likes)
             obstacle, groups = reasons.obstacle_of(subject), reasons.groups_of(subject)
-            outranked = reasons.meaning_of(record["state_reason"] or "").outranked
-            found.append(PendingJob(job, hold, pinned, label, obstacle, groups, outranked))
+            meaning = reasons.meaning_of(record["state_reason"] or "")
+            refused = reasons.named(record["state_reason"]) if meaning.refused else ""
+            found.append(PendingJob(job, hold, pinned, label, obstacle, groups, meaning.outranked, refused))
         return found
 
     def _split(self, number: int, asked: PendingJobRead, hold: Hold, around: QueueSurroundings) -> PendingJobRead:
@@ -193,6 +204,54 @@ def _translate(
         return str(reason)
     except UNREADABLE as error:
         return f"cannot be read: {error}"
+
+
+def _attracted(record: Record, asked: PendingJobRead, around: QueueSurroundings) -> str | None:
+    """Why Slurm must place a job as long as a magnetic reservation could take it."""
+    span = around.now_s, around.now_s + asked.job.walltime_s
+    members = around.partitions[record["partition"]].members
+    request = asked.job.request
+    found = attracting(around.reservations, record, request, span, members, around.machine, around.doors)
+    return f"a magnetic reservation may take it ({found.name})" if found is not None else None
+
+
+def _beside(job: Job, around: QueueSurroundings) -> Job:
+    """The job without the nodes on which it would run into cores that are reserved later."""
+    met = [each for each in around.to_come if each.meets(around.now_s, job.walltime_s)]
+    if not met:
+        return job
+    machine, request = around.machine, job.request
+    mask = machine.rows[request.node_set]
+    closed = np.logical_or.reduce([each.closes(request) for each in met])
+    if not (mask & closed).any():
+        return job
+    name = f"{machine.set_name(request.node_set)} & not {met[0].name}"
+    request = dataclasses.replace(request, node_set=machine.node_set(mask & ~closed, name))
+    why = job.ineligible
+    if why is None and units_on(request, machine.capacity, machine).sum() < request.units:
+        why = f"no room beside a reservation to come ({met[0].name})"
+    return dataclasses.replace(job, request=request, ineligible=why)
+
+
+ASLEEP = "fits only with nodes that sleep: Slurm wakes them"
+
+
+def _sleepers(pending: Sequence[PendingJob], around: QueueSurroundings) -> set[int]:
+    """The jobs that could start now only if Slurm woke nodes for them, as far as there are such nodes.
+
+    Those that nobody holds come first, as Slurm may be waking nodes for them already.
+    """
+    found = set()
+    for each in sorted(pending, key=lambda each: each.hold is not Hold.NONE):
+        waits = each.job.ineligible is not None or each.pinned or each.hold in (Hold.USER, Hold.CLUSTER)
+        if not waits and not around.room.holds(each.job.request) and around.wakeable.take(each.job.request):
+            found.add(each.job.id)
+    return found
+
+
+def _left_asleep(pending: PendingJob) -> LeftJob:
+    held = pending.hold is Hold.PLUGIN
+    return LeftJob(pending.job.id, ASLEEP, pending.label, pending.job.user, held_for_us=held)
 
 
 def _numbered(asked: PendingJobRead, number: int) -> PendingJobRead:

@@ -85,6 +85,7 @@ class Meaning:
     - `group`: who is put off for it; None where it lies with none of the user's jobs.
     - `eased`: whether each end of one of their jobs may ease it.
     - `passes`: whether Slurm may show it for a moment after a release, until its scheduler has looked at the job.
+    - `refused`: whether Slurm will not start the job on its nodes, which is a failed start at once.
     - `outranked`: whether other jobs go first, so that a start that takes long is no sign of a broken cluster.
     - `then`: what the bridge does, in a sentence.
     """
@@ -95,6 +96,7 @@ class Meaning:
     eased: bool = False
     passes: bool = False
     outranked: bool = False
+    refused: bool = False
 
 
 _HELD_AGAIN = "Held again at once, no failure;"
@@ -122,6 +124,10 @@ ORDER = Meaning(
 NODES = Meaning(
     "the chosen nodes", None,
     "The start has its time, and then counts as a failed one of the job and its like, unless its nodes are taken.",
+)  # fmt: skip
+REFUSED = Meaning(
+    "the chosen nodes", None,
+    "Held again at once: a failed start of the job and its like, unless its nodes are taken.", refused=True,
 )  # fmt: skip
 EVERYBODY = Meaning(
     "everybody: Slurm itself", None,
@@ -182,7 +188,8 @@ _NAMES: tuple[tuple[Meaning, str], ...] = (
      MaxNodePerAccount MaxNodeRunMinsPerAccount MaxSubmitJobsPerAccount MaxUnknownPerAccount
      MaxUnknownRunMinsPerAccount"""),
     (ORDER, "Priority"),
-    (NODES, "NodeDown ReqNodeNotAvail Resources"),
+    (NODES, "NodeDown Resources"),
+    (REFUSED, "ReqNodeNotAvail"),
     (EVERYBODY, """
      Cleaning FedJobLock FrontEndDown JobLaunchFailure MaxPoweredUpNodes None PowerNotAvail PowerReserved Prolog
      SchedDefer SystemFailure"""),
@@ -206,6 +213,7 @@ FAMILIES: tuple[tuple[str, Meaning], ...] = (
 TEXTS: tuple[tuple[str, str], ...] = (
     (r"Job's QOS not (known|permitted)", "QOSNotAllowed"),
     (r"Job's account not (known|permitted)|uid \d+ not in group", "AccountNotAllowed"),
+    (r"ReqNodeNotAvail, May be reserved", "Priority"),
     (r"ReqNodeNotAvail\b", "ReqNodeNotAvail"),
     (r"Nodes required for job are DOWN", "Resources"),
     (r"Reservation \S+ was deleted", "ReservationDeleted"),

@@ -1,11 +1,11 @@
-"""What fits on what is free now; equal requests are looked up once a reading."""
+"""What fits on what is free now, with and without nodes that sleep; equal requests are looked up once a reading."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cpsched.fit import units_by_node
-from cpsched.model import IntArray, Request
+from cpsched.fit import units_by_node, used_by
+from cpsched.model import BoolArray, IntArray, Request
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 
 
@@ -24,8 +24,39 @@ class Room:
         return self._found[request]
 
     def _units(self, request: Request) -> int:
-        found = units_by_node(request, self.free)
-        found[~self.machine.rows[request.node_set]] = 0
-        if request.exclusive:
-            found[(self.free != self.machine.capacity).any(axis=1)] = 0
-        return int(found.sum())
+        return int(units_on(request, self.free, self.machine).sum())
+
+
+def units_on(request: Request, free: IntArray, machine: Machine) -> IntArray:
+    """How many units of a request the nodes hold where `free` (int64[N, R]) is free, int64[N]."""
+    found = units_by_node(request, free)
+    found[~machine.rows[request.node_set]] = 0
+    if request.exclusive:
+        found[(free != machine.capacity).any(axis=1)] = 0
+    return found
+
+
+@dataclass(slots=True)
+class Wakeable:
+    """What is free on nodes that are up or sleep, int64[N, R], less what jobs are to get that Slurm wakes nodes for."""
+
+    machine: Machine
+    asleep: BoolArray
+    free: IntArray
+
+    def take(self, request: Request) -> bool:
+        """Whether a request fits, sleeping nodes first; what it takes is no longer free then."""
+        if not self.asleep.any():
+            return False
+        units = units_on(request, self.free, self.machine)
+        left = request.units
+        placement = []
+        for node in sorted(units.nonzero()[0].tolist(), key=lambda node: not self.asleep[node]):
+            if left:
+                placement.append((node, min(left, int(units[node]))))
+                left -= placement[-1][1]
+        if left or not any(self.asleep[node] for node, _ in placement):
+            return False
+        for node, amounts in used_by(request, tuple(placement), self.machine.capacity).items():
+            self.free[node] -= amounts
+        return True

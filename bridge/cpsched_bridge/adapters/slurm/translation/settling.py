@@ -15,6 +15,7 @@ import numpy as np
 
 from cpsched.fit import units_by_node, used_by
 from cpsched.model import IntArray, Placement, Request
+from cpsched_bridge.adapters.slurm.translation.reservations import CoresToCome
 from cpsched_bridge.adapters.slurm.translation.splits import needed, split, splits_by_itself
 
 UNCERTAIN = "other starts on the same nodes would change how Slurm splits its tasks: it waits for them"
@@ -27,6 +28,7 @@ class Sent:
 
     request: Request
     placement: Placement
+    walltime_s: int = 0
 
 
 def settled(starts: Sequence[Sent], free: IntArray, capacity: IntArray, under_way: Iterable[Sent]) -> list[Sent | str]:
@@ -38,6 +40,34 @@ def settled(starts: Sequence[Sent], free: IntArray, capacity: IntArray, under_wa
     for each in under_way:
         rounds.add(each)
     return [rounds.settle(start) for start in starts]
+
+
+def beside(
+    starts: Sequence[Sent | str],
+    under_way: Iterable[Sent],
+    to_come: Iterable[CoresToCome],
+    capacity: IntArray,
+    now_s: int,
+) -> list[Sent | str]:
+    """The same starts without those that together would run into cores that are reserved later."""
+    found = list(starts)
+    for each in to_come:
+        left = each.room.copy()
+        for sent in under_way:
+            if each.meets(now_s, sent.walltime_s):
+                _take(left, sent, capacity)
+        for at, start in enumerate(found):
+            if not isinstance(start, str) and each.meets(now_s, start.walltime_s):
+                before = left.copy()
+                _take(left, start, capacity)
+                if (left[each.parts] < np.minimum(before[each.parts], 0)).any():
+                    found[at], left = f"other starts leave too little beside reservation {each.name}", before
+    return found
+
+
+def _take(left: IntArray, sent: Sent, capacity: IntArray) -> None:
+    for node, amounts in used_by(sent.request, sent.placement, capacity).items():
+        left[node] -= amounts
 
 
 class _Round:

@@ -73,6 +73,10 @@ ENDED = frozenset(
 USABLE_NODE_STATES = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 HARMLESS_NODE_FLAGS = frozenset({"PLANNED", "COMPLETING", "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
 """Flags beside which a node still takes jobs. Any other (DRAIN, NOT_RESPONDING, MAINTENANCE, ...) keeps it out."""
+POWER_FLAGS = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"})
+"""Flags of nodes that Slurm has switched off, or switches on or off."""
+RESERVED = "RESERVED"
+"""The flag of a node of which an active reservation holds all or a part."""
 
 
 def hold_by(
@@ -129,6 +133,18 @@ def pinned_by_bridge(record: Record, guarded: bool) -> bool:
     comment = record["comment"] or ""
     words = comment.split(" ") if PINNED in comment else ()  # a user's comment may be a thousand blanks
     return any(word.startswith(PINNED) and word.endswith(")") for word in words)
+
+
+def unreserved(state: str) -> str:
+    """A node's state but for the mark of a reservation."""
+    return "+".join(part for part in state.split("+") if part.upper() != RESERVED)
+
+
+def node_sleeps(state: str) -> bool:
+    """Whether a node in this state ("IDLE+CLOUD+POWERED_DOWN") is off, and wakes for a job that Slurm starts there."""
+    base, *flags = state.upper().split("+")
+    rest = set(flags) - POWER_FLAGS
+    return base in USABLE_NODE_STATES and len(rest) < len(flags) and rest <= HARMLESS_NODE_FLAGS | {"NOT_RESPONDING"}
 
 
 def node_takes_jobs(state: str) -> bool:

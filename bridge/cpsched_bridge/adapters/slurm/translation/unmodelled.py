@@ -12,6 +12,7 @@ from cpsched_bridge.adapters.slurm.records import Record
 NOT_MODELLED = {
     "heterogeneous_id": "heterogeneous job",
     "reservation": "asks for a reservation",
+    "preferred_features": "prefers features",
     "licenses": "asks for licenses",
     "burst_buffer": "asks for a burst buffer",
     "network": "asks for network resources",

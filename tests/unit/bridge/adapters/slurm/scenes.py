@@ -15,8 +15,8 @@ RECORDED = Path(__file__).parents[4] / "data" / "slurm" / "scene.json"
 
 
 LATER = {
-    "nodes": {"weight": 1, "topology": None},
-    "partitions": {"is_topology_exclusive": False},
+    "nodes": {"weight": 1},
+    "partitions": {"is_topology_exclusive": False, "topology": None},
     "reservations": {
         "cpu_ids_by_node": {},
         "tres": None,
@@ -41,6 +41,7 @@ class Scene:
         self.tables: dict[str, Any] = content["snapshot"]
         self.now_s: int = self.tables["now_s"]
         self.guarded = True
+        self.networks: dict[str, str] = {}
         self.rows = {t: records(self.tables[t]) for t in ("jobs", "nodes", "partitions", "reservations")}
         for name, facts in LATER.items():
             self.tables[name]["fields"] += [field for field in facts if field not in self.tables[name]["fields"]]
@@ -72,7 +73,7 @@ class Scene:
 
     def snapshot(self) -> dict[str, Any]:
         """The snapshot with all changes made so far."""
-        made: dict[str, Any] = {"now_s": self.now_s, "guarded": self.guarded}
+        made: dict[str, Any] = {"now_s": self.now_s, "guarded": self.guarded, "networks": self.networks}
         for table, rows in self.rows.items():
             fields = self.tables[table]["fields"]
             made[table] = {"fields": fields, "rows": [[copy.deepcopy(row.get(f)) for f in fields] for row in rows]}

@@ -292,7 +292,9 @@ def test_checks_of_an_unreachable_controller_fail(child: Played, backend: SlurmB
 
 def test_checks_tell_of_nodes_too_where_the_cluster_can_be_read(child: Played, backend: SlurmBackend) -> None:
     names = [check.name for check in backend.checks()]
-    assert names[-4:] == ["objects", "dynamic nodes", "power saving", "node lists"]
+    assert names[-6:] == [
+        "objects", "dynamic nodes", "power saving", "node weights", "reservations", "node lists",
+    ]  # fmt: skip
 
     class Half(Played):
         def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
@@ -301,7 +303,7 @@ def test_checks_tell_of_nodes_too_where_the_cluster_can_be_read(child: Played, b
             return super().call(name, deadline_s, **arguments)
 
     half = SlurmBackend(PyslurmTransport(client=Half(child.scene))).checks()
-    assert [check.name for check in half] == [*names[:-4], "reading"]
+    assert [check.name for check in half] == [*names[:-6], "reading"]
     assert (half[-1].ok, half[-1].required, half[-1].detail) == (False, True, "connect failure")
 
 

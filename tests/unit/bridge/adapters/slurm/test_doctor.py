@@ -119,6 +119,7 @@ GOOD = {
     "scheduler intervals": (True, "sched_interval 5 s, bf_interval 5 s"),
     "preemption": (True, "none, mode OFF"),
     "node selection": (True, "select/cons_tres CR_CORE_MEMORY"),
+    "topology": (False, "none: decides on no job"),
     "generic resources": (False, "tracked"),
     "clocks": (True, "the controller's clock is +0 s from this host's"),
     "submit plugin": (False, "JobSubmitPlugins has lua"),
@@ -338,10 +339,17 @@ def test_the_machine_beside_which_priorities_are_compared_is_that_of_all_nodes(m
     assert all(not check.mend for check in policy_checks(a_picture(), {}, "", records) if check.ok)
 
 
+def test_a_topology_plugin_that_decides_is_named() -> None:
+    found = check_of("topology", changed(topology_plugin="topology/tree"))
+    assert (found.ok, found.required, found.mode) == (False, False, "control")
+    assert found.detail.startswith("topology/tree: the bridge chooses nodes without it")
+    assert check_of("topology", changed(topology_plugin="topology/tree", topology_parameters=["TopoOptional"])).ok
+
+
 def test_each_mode_has_its_own_checks() -> None:
     found = checks_of(changed(priority_type="priority/basic", scheduler_parameters={}))
     control, advise = ({check.name for check in concerning(found, mode)} for mode in ("control", "advise"))
-    assert {"job shrink", "preemption", "submit plugin", "start latency"} == control - advise
+    assert {"job shrink", "preemption", "topology", "submit plugin", "start latency"} == control - advise
     assert {"priority type", "site factor"} == advise - control
     with pytest.raises(NotReady, match="advise mode is refused"):
         require_ready(concerning(found, "advise"), "advise")

@@ -13,6 +13,8 @@ from tests.unit.bridge.adapters.slurm.scenes import Scene
 GOOD = {
     "dynamic nodes": "no dynamic or cloud nodes",
     "power saving": "none switched off",
+    "node weights": "all equal",
+    "reservations": "2, all of them understood",
     "node lists": "waiting jobs name known nodes only",
 }
 
@@ -53,6 +55,28 @@ def test_nodes_that_come_and_go_or_sleep(state: str, told: dict[str, str]) -> No
     scene = Scene()
     scene.node("n2")["state"] = state
     assert failing(scene) == told
+
+
+def test_sleeping_nodes_leave_jobs_to_slurm() -> None:
+    scene = Scene()
+    scene.node("n2")["state"] = "IDLE+POWERED_DOWN"
+    assert "fits only with such nodes is left to Slurm" in checks(scene)["power saving"].mend
+
+
+def test_weights_that_differ_are_not_kept_in_control() -> None:
+    scene = Scene()
+    scene.node("n2")["weight"] = 20
+    scene.node("n3")["weight"] = None
+    assert failing(scene) == {"node weights": "from 1 to 20: the bridge chooses nodes without them"}
+    assert checks(scene)["node weights"].mode == "control"
+
+
+def test_reservations_that_leave_jobs_to_slurm_or_close_more_than_they_hold() -> None:
+    scene = Scene()
+    scene.rows["reservations"][0]["flags"] = ["MAGNETIC", "SPEC_NODES"]
+    scene.rows["reservations"][1]["flags"] = None
+    told = "magnetic, whose jobs are left to Slurm: maint; with flags that cannot be read, closed as a whole: now"
+    assert failing(scene) == {"reservations": told}
 
 
 def test_of_many_nodes_a_few_are_named() -> None:

@@ -120,7 +120,6 @@ _NODE: dict[str, Callable[[Words], Any]] = {
     "partitions": lambda words: wording.names(words.get("Partitions", "")),
     "slurm_version": lambda words: wording.text(words.get("Version", "")),
     "weight": lambda words: wording.number(words.get("Weight", "")),
-    "topology": lambda words: wording.text(words.get("Topology", "")),
 }
 
 
@@ -174,6 +173,7 @@ _PARTITION: dict[str, Callable[[Words], Any]] = {
     "is_root_only": lambda words: wording.flag(words["RootOnly"]),
     "is_user_exclusive": lambda words: words.get("ExclusiveUser") == "YES" or words.get("Exclusive") == "USER",
     "is_topology_exclusive": lambda words: words.get("ExclusiveTopo") == "YES" or words.get("Exclusive") == "TOPO",
+    "topology": lambda words: wording.text(words.get("Topology", "")),
     "requires_reservation": lambda words: wording.flag(words["ReqResv"]),
     "job_defaults": lambda words: wording.text(words.get("JobDefaults", "")),
 }

@@ -76,13 +76,13 @@ def _set(names: str) -> frozenset[str]:
 NODE = KnownFields(
     read=_set(
         "NodeName CPUAlloc CPUEfctv CPUTot ActiveFeatures Gres Version RealMemory AllocMem MemSpecLimit State "
-        "ThreadsPerCore Partitions AllocTRES Weight Topology"
+        "ThreadsPerCore Partitions AllocTRES Weight"
     ),
     harmless=_set(
         "Arch CpuBind CoresPerSocket CPULoad AvailableFeatures GresDrain GresUsed NodeAddr NodeHostName BcastAddr Port "
         "FreeMem Sockets Boards CoreSpecCount CPUSpecList TmpDisk NextState BootTime SlurmdStartTime LastBusyTime "
         "ResumeAfterTime SuspendTime CfgTRES CapWatts CurrentWatts AveWatts ExtSensorsJoules ExtSensorsWatts "
-        "ExtSensorsTemp InstanceId InstanceType ReservationName TLSCertTokenSet TLSCertLastRenewal"
+        "ExtSensorsTemp Topology InstanceId InstanceType ReservationName TLSCertTokenSet TLSCertLastRenewal"
     ),
     text=_set("OS Reason Comment Extra Parameters"),
     only={

@@ -23,12 +23,14 @@ from dataclasses import dataclass, field
 
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.translation import states
+from cpsched_bridge.adapters.slurm.translation.machine import has_topology
 from cpsched_bridge.adapters.slurm.transport.cli import cluster, details, sacct, squeue, wording
 from cpsched_bridge.adapters.slurm.transport.cli.asking import AskedSlurm
 from cpsched_bridge.adapters.slurm.transport.cli.details import UnreadJob
 from cpsched_bridge.adapters.slurm.transport.cli.jobs import Jobs
 from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
 from cpsched_bridge.adapters.slurm.transport.cli.suspects import Suspects
+from cpsched_bridge.adapters.slurm.transport.programs import networks
 from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
 from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroups
 from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTimeout, BackendUnavailable
@@ -156,6 +158,7 @@ class Reading:
         self._before = found
         jobs, layouts = self._jobs.read(everything.rows, everything.shown, everything.merged())
         partitions = cluster.partitions(self._kept["partitions"][1])
+        config = cluster.config(self._kept["config"][1])
         return ClusterRecords(
             now_s=int(time.time()),
             nodes=self._nodes.read(texts["nodes"]),
@@ -163,8 +166,9 @@ class Reading:
             reservations=cluster.reservations(texts["reservations"]),
             jobs=jobs,
             layouts=layouts,
-            guarded="lua" in cluster.config(self._kept["config"][1])["job_submit_plugins"],
+            guarded="lua" in config["job_submit_plugins"],
             outside=self._outside(jobs, partitions),
+            networks=self._networks(until_s) if has_topology(config) else {},
         )
 
     def past(self, since_s: int) -> Sequence[Record]:
@@ -375,6 +379,16 @@ class Reading:
             own = sorted(number for number, one in shown.items() if number in numbers and one.array_id == array)
             found.update(own[: squeue.MOST_NAMED])
         return found
+
+    def _networks(self, until_s: float) -> dict[str, str]:
+        """What the topology plugin goes by; nothing where it does not show it."""
+        if self._is_due("topology", networks.PERIOD_S):
+            try:
+                text = self._ask({"topology": networks.COMMAND}, until_s)["topology"]
+            except BackendError:
+                text = ""
+            self._kept["topology"] = self._clock(), text
+        return networks.networks_in(self._kept["topology"][1])
 
     def _outside(self, jobs: Sequence[Record], partitions: Sequence[Record]) -> dict[str, list[str]]:
         """By user with a pending job, the groups allowed by partitions that the user is known not to be in."""

@@ -17,6 +17,8 @@ from cpsched_bridge.adapters.slurm.records import (
     Record,
 )
 from cpsched_bridge.adapters.slurm.translation import states
+from cpsched_bridge.adapters.slurm.translation.machine import has_topology
+from cpsched_bridge.adapters.slurm.transport.programs import networks
 from cpsched_bridge.adapters.slurm.transport.programs.layouts import Layouts
 from cpsched_bridge.adapters.slurm.transport.programs.rules import has_plugin
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import output_of
@@ -33,6 +35,7 @@ class Reading:
         self._pyslurm = pyslurm
         self._groups = UnixGroups()
         self._layouts = Layouts()
+        self._networks: tuple[float, dict[str, str]] | None = None
 
     def hello(self) -> Record:
         """Which process answers and as whom, and how the controller is configured."""
@@ -60,7 +63,8 @@ class Reading:
     def snapshot(self) -> Record:
         """Jobs first, nodes last: what starts or ends in between shows in what the nodes have left."""
         slurm = self._pyslurm
-        guarded = has_plugin(slurm.slurmctld.Config.load().job_submit_plugins)
+        config = slurm.slurmctld.Config.load()
+        guarded = has_plugin(config.job_submit_plugins)
         jobs = job_table(slurm.Jobs.load().values())
         placed = {**jobs, "rows": [row for row in jobs["rows"] if row[_STATE] in states.OCCUPYING]}
         partitions = table(slurm.Partitions.load().values(), PARTITION_FIELDS)
@@ -75,7 +79,16 @@ class Reading:
             "layouts": self._layouts.of(records(placed)),
             "guarded": guarded,
             "outside": self._outside(jobs, partitions),
+            "networks": self._networks_now(records(table([config], CONFIG_FIELDS))[0]),
         }
+
+    def _networks_now(self, config: Record) -> dict[str, str]:
+        """What the topology plugin goes by, which pyslurm does not tell."""
+        if not has_topology(config):
+            return {}
+        if self._networks is None or time.monotonic() - self._networks[0] >= networks.PERIOD_S:
+            self._networks = time.monotonic(), networks.networks_in(output_of(list(networks.COMMAND)) or "")
+        return self._networks[1]
 
     def _outside(self, jobs: Table, partitions: Table) -> dict[str, list[str]]:
         """By user with a pending job, the groups allowed by partitions that the user is known not to be in."""

@@ -198,7 +198,10 @@ def cluster_records(snapshot: Record) -> ClusterRecords:
     tables["reservations"] = [closed_reservation(_with_trouble(each)) for each in tables["reservations"]]
     layouts = {int(number): layout for number, layout in snapshot.get("layouts", {}).items()}
     guarded, outside = snapshot.get("guarded", True), snapshot.get("outside", {})
-    return ClusterRecords(snapshot["now_s"], **tables, layouts=layouts, guarded=guarded, outside=outside)
+    networks = snapshot.get("networks", {})
+    return ClusterRecords(
+        snapshot["now_s"], **tables, layouts=layouts, guarded=guarded, outside=outside, networks=networks
+    )
 
 
 def _with_trouble(record: Record) -> Record:

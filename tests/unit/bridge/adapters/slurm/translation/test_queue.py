@@ -306,3 +306,19 @@ def test_of_a_job_that_is_left_it_is_told_whether_it_is_released_with_our_pin(
     facts: dict[str, Any], pinned: list[int], told: bool
 ) -> None:
     assert the_left(one(**facts, licenses=["matlab:1"]), pinned=pinned).pinned is told
+
+
+@pytest.mark.parametrize(
+    ("reason", "refused", "outranked"),
+    [
+        ("ReqNodeNotAvail, UnavailableNodes:n1", "ReqNodeNotAvail", False),
+        ("ReqNodeNotAvail,_UnavailableNodes:n1", "ReqNodeNotAvail", False),
+        ("ReqNodeNotAvail, May be reserved for other job", "", True),
+        ("Resources", "", False),
+        ("Priority", "", True),
+        (None, "", False),
+    ],
+)
+def test_whether_slurm_refuses_the_nodes_of_a_start(reason: str | None, refused: str, outranked: bool) -> None:
+    seen = the_pending(one(**{**FREE, "state_reason": reason, "required_nodes": "n1"}), pinned=[100])
+    assert (seen.refused, seen.outranked) == (refused, outranked)

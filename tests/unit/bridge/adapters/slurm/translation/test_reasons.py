@@ -96,6 +96,7 @@ def test_every_hold_of_slurms_own_is_in_the_table() -> None:
         ("uid 2001 not in group permitted to use this partition (main). groups allowed: a", "AccountNotAllowed"),
         ("ReqNodeNotAvail, UnavailableNodes:n2", "ReqNodeNotAvail"),
         ("ReqNodeNotAvail, Reserved for maintenance", "ReqNodeNotAvail"),
+        ("ReqNodeNotAvail, May be reserved for other job", "Priority"),
         ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "Resources"),
         ("Reservation night was deleted", "ReservationDeleted"),
         ("Reservation night is invalid", "ReservationInvalid"),
@@ -126,6 +127,11 @@ def test_reasons_that_lie_with_the_cluster_or_the_bridge(reason: str) -> None:
     """A start that ends with one of these counts as failed; so does one that nobody has heard of."""
     assert reasons.obstacle_of(subject(reason)) is None
     assert reasons.meaning_of(reason).outranked == (reason == "Priority")
+
+
+def test_slurm_refuses_nodes_by_one_reason_alone() -> None:
+    """`Resources` may pass: what ended there may still be cleaned up."""
+    assert {name for name, meaning in reasons.REASONS.items() if meaning.refused} == {"ReqNodeNotAvail"}
 
 
 def test_no_reason_at_all_lies_with_nobody() -> None:
