@@ -160,6 +160,22 @@ def test_a_job_that_runs_into_reserved_cores_goes_where_it_fits_beside_them(
     assert seen.pending[0].job.ineligible is None
 
 
+@pytest.mark.parametrize(("minutes", "nodes"), [(60, ["n1", "n3", "n4"]), (20, ["n1", "n2", "n3", "n4"])])
+def test_what_still_runs_when_cores_are_reserved_counts(minutes: int, nodes: list[str]) -> None:
+    """8 cores of n2 are reserved in half an hour, and 8 others run until then or longer; the job takes four."""
+    scene = scene_with(nodes="n2", cpu_ids_by_node={"n2": "0-7"})
+    scene.rows["reservations"][0].update(start_time=scene.now_s + 1800)
+    scene.job("first").update(cpus=4, cpus_per_task=4, min_cpus_per_node=4, time_limit=60)
+    running = {**scene.job("first"), "id": 900, "name": "x", "state": "RUNNING", "allocated_nodes": "n2", "cpus": 8}
+    tres = {"cpu": 8, "mem": 800, "node": 1}
+    running |= {"allocated_tres": tres, "start_time": scene.now_s, "time_limit": minutes, "reservation": None}
+    scene.rows["jobs"].append(running)
+    for node in scene.rows["nodes"]:
+        node["state"] = "IDLE"
+    scene.node("n2").update(state="MIXED", allocated_cpus=8, allocated_memory=800)
+    assert nodes_of(observe(scene)) == nodes
+
+
 def test_a_job_that_fits_nowhere_beside_reserved_cores_waits_for_them() -> None:
     scene = scene_with(cpu_ids_by_node={f"n{at}": "0-15" for at in (1, 2, 3, 4)})
     scene.job("first")["time_limit"] = 600

@@ -1,0 +1,98 @@
+"""No start takes what a reservation holds, whatever is chosen among what an observation offers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cpsched.fit import room_by_node, used_by
+from cpsched_bridge.adapters.slurm.translation.observation import Translator
+from cpsched_bridge.adapters.slurm.translation.settling import Sent, beside
+from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene
+
+MINUTE_S = 60
+CORES = 16
+
+Facts = dict[str, Any]
+
+TIMES = st.sampled_from([(-10, 5), (-5, 60), (1, 30), (10, 20), (30, 90), (59, 70), (60, 61)])
+"""Begin and end of a reservation in minutes from now; jobs run for 5, 30 or 60 of them."""
+HELD = st.dictionaries(st.sampled_from(["n1", "n2"]), st.integers(1, CORES), min_size=1)
+RESERVATIONS = st.lists(st.tuples(TIMES, HELD, st.sampled_from([False, False, True])), max_size=2)
+WHOLE = st.sampled_from([False, False, False, True])
+JOBS = st.lists(st.tuples(st.sampled_from([1, 3, 8, 16]), st.sampled_from([5, 30, 60]), WHOLE), max_size=12)
+RUNNING = st.lists(
+    st.tuples(st.sampled_from(["n1", "n2"]), st.integers(1, 4), st.sampled_from([5, 30, 60])), max_size=2
+)
+
+
+def scene_of(reservations: list[Any], jobs: list[Any], running: list[Any]) -> Scene:
+    scene = Scene().only("first")
+    model = scene.job("first")
+    waiting = [
+        {**model, "id": 500 + at, "submit_time": at, "cpus": cores, "cpus_per_task": cores, "min_cpus_per_node": cores}
+        | {"time_limit": minutes, "memory_per_cpu": 1, "resource_sharing": "NO" if whole else "OK"}
+        for at, (cores, minutes, whole) in enumerate(jobs)
+    ]
+    placed = [
+        {**model, "id": 900 + at, "state": "RUNNING", "allocated_nodes": node, "cpus": cores, "time_limit": minutes}
+        | {"allocated_tres": {"cpu": cores, "node": 1}, "start_time": scene.now_s, "reservation": None}
+        for at, (node, cores, minutes) in enumerate(running)
+    ]
+    scene.rows["jobs"] = waiting + placed
+    for node, cores, _ in running:
+        scene.node(node)["allocated_cpus"] += cores
+    scene.rows["reservations"] = [
+        LATER["reservations"]
+        | {"name": f"r{at}", "nodes": ",".join(held), "users": ["bob"], "accounts": []}
+        | {"cpu_ids_by_node": {} if whole else {name: f"0-{cores - 1}" for name, cores in held.items()}}
+        | {"start_time": scene.now_s + begin * MINUTE_S, "end_time": scene.now_s + end * MINUTE_S}
+        for at, ((begin, end), held, whole) in enumerate(reservations)
+    ]
+    return scene
+
+
+@settings(deadline=None)
+@given(RESERVATIONS, JOBS, RUNNING, st.randoms(use_true_random=False))
+def test_no_start_takes_what_a_reservation_holds(
+    reservations: list[Any], jobs: list[Any], running: list[Any], chance: Any
+) -> None:
+    scene, translator = scene_of(reservations, jobs, running), Translator()
+    seen = translator.observe(scene.read())
+    assert (seen.free >= 0).all()
+    free, starts = seen.free.copy(), []
+    for job in chance.sample([each.job for each in seen.pending], len(seen.pending)):
+        room = room_by_node(job.request, seen.cluster, free)
+        if job.request.exclusive:
+            room[(free != seen.cluster.capacity).any(axis=1)] = 0
+        nodes = room.nonzero()[0].tolist()
+        if job.ineligible is None and nodes:
+            sent = Sent(job.request, ((nodes[0], 1),), job.walltime_s)
+            starts.append(sent)
+            for node, amounts in used_by(sent.request, sent.placement, seen.cluster.capacity).items():
+                free[node] -= amounts
+    found = beside(starts, (), translator.to_come, seen.cluster.capacity, scene.now_s)
+    begun = [each for each in found if not isinstance(each, str)]
+    if starts:
+        assert begun, "of the starts that fit by themselves one at least is sent"
+    for (begin, end), held, whole in reservations:
+        used = np.zeros(4, np.int64)
+        for sent in begun:
+            if max(begin, 0) * MINUTE_S < sent.walltime_s and end > 0:
+                used[sent.placement[0][0]] += CORES if sent.request.exclusive else sent.request.per_unit[0]
+        for node, cores, minutes in running:
+            if begin < minutes and not whole:
+                used[seen.cluster.node_names.index(node)] += cores
+        for name, cores in held.items():
+            own = used[seen.cluster.node_names.index(name)]
+            ours = any(
+                sent.placement[0][0] == seen.cluster.node_names.index(name) for sent in begun if _meets(sent, begin)
+            )
+            assert not ours or own <= (0 if whole else CORES - cores)
+
+
+def _meets(sent: Sent, begin: int) -> bool:
+    return max(begin, 0) * MINUTE_S < sent.walltime_s

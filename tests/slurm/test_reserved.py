@@ -1,0 +1,111 @@
+"""What is set aside or asleep: reserved cores stay free of jobs, and nobody starves for what only Slurm can give."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import NODES, Slurm, wait_until
+
+HOUR = "-t60"
+SHORT = "-t5"
+
+
+def reserve(slurm: Slurm, name: str, *words: str, start: str = "now", users: str = "root") -> None:
+    slurm.scontrol("create", "reservation", f"ReservationName={name}", f"StartTime={start}", f"Users={users}", *words)
+
+
+def reserved_cores(slurm: Slurm) -> dict[str, int]:
+    """How many cores of each node are reserved, all lists having two numbers at most."""
+    shown = slurm.run("scontrol", "show", "reservation")
+    found = {}
+    for line in shown.splitlines():
+        if line.startswith("     NodeName="):
+            node, ids = (word.partition("=")[2] for word in line.split())
+            found[node] = sum(int(b or a) - int(a) + 1 for a, _, b in (part.partition("-") for part in ids.split(",")))
+    return found
+
+
+@pytest.mark.conformance
+def test_beside_reserved_cores_all_others_are_used(slurm: Slurm) -> None:
+    """Eight cores of four nodes are reserved: four jobs of what is left run at once, a larger one waits."""
+    slurm.plugin(on=True)
+    reserve(slurm, "cores", "Duration=30", "NodeCnt=4", "CoreCnt=8", "PartitionName=main")
+    held = reserved_cores(slurm)
+    assert sum(held.values()) == 8
+    with LiveBridge(slurm, "cores") as bridge:
+        fitting = [
+            slurm.sbatch("-n1", f"-c{16 - held.get(node, 0)}", SHORT, "--mem=100", script="sleep 30") for node in NODES
+        ]
+        slurm.wait_for_state(fitting, "RUNNING", 60)
+        larger = slurm.sbatch("-n1", "-c16", SHORT, "--mem=100")
+        bridge.wait_for_rounds(3)
+        assert slurm.job(larger).state == "PENDING"
+        assert {bridge.ledger()[job].why for job in fitting} == {"started where decided"}
+        assert "start_failed" not in bridge.events()
+
+
+@pytest.mark.conformance
+def test_a_job_that_would_run_into_reserved_cores_waits_and_a_shorter_one_does_not(slurm: Slurm) -> None:
+    slurm.plugin(on=True)
+    for node in NODES:
+        reserve(slurm, f"later-{node}", "Duration=30", f"Nodes={node}", "CoreCnt=8", start="now+20minutes")
+    assert reserved_cores(slurm) == dict.fromkeys(NODES, 8)
+    with LiveBridge(slurm, "later") as bridge:
+        long = slurm.sbatch("-n1", "-c12", HOUR, "--mem=100")
+        beside = slurm.sbatch("-n1", "-c4", HOUR, "--mem=100")
+        short = slurm.sbatch("-n1", "-c12", SHORT, "--mem=100")
+        slurm.wait_for_state([beside, short], "COMPLETED", 60)
+        bridge.wait_for_rounds(2)
+        assert slurm.job(long).held
+
+
+@pytest.mark.conformance
+def test_a_magnetic_reservation_takes_the_jobs_that_it_is_for(slurm: Slurm) -> None:
+    """The other nodes are full: alice's job runs in the reservation at once, bob's next one waits."""
+    slurm.plugin(on=True)
+    reserve(slurm, "magnet", "Duration=30", "Nodes=n4", "Flags=MAGNETIC", users="alice")
+    with LiveBridge(slurm, "magnet") as bridge:
+        full = [slurm.sbatch("-n1", "-c16", SHORT, "--mem=100", script="sleep 60", user="bob") for _ in range(3)]
+        slurm.wait_for_state(full, "RUNNING", 60)
+        hers = slurm.sbatch("-n1", "-c16", SHORT, "--mem=100", script="sleep 5")
+        his = slurm.sbatch("-n1", "-c16", SHORT, "--mem=100", user="bob")
+        slurm.wait_for_state(hers, "COMPLETED", 60)
+        assert slurm.record(hers)["NodeList"] == "n4"
+        bridge.wait_for_rounds(2)
+        assert slurm.job(his).held
+
+
+POWER = (
+    "SuspendProgram=/bin/true",
+    "ResumeProgram=/bin/true",
+    "SuspendTime=36000",
+    "SuspendTimeout=2",
+    "ResumeTimeout=60",
+)
+
+
+@pytest.mark.conformance
+def test_a_job_that_fits_only_with_sleeping_nodes_is_left_to_slurm_which_wakes_them(slurm: Slurm) -> None:
+    slurm.plugin(on=True)
+    with slurm.configured(*POWER):
+        slurm.wait_for_controller()
+        wait_until(lambda: set(slurm.node_states().values()) == {"idle"}, 60, "all nodes are up")
+        for node in ("n3", "n4"):
+            slurm.scontrol("update", f"NodeName={node}", "State=POWER_DOWN")
+        wait_until(lambda: slurm.node_states()["n4"].startswith("idle~"), 60, "two nodes sleep")
+        try:
+            with LiveBridge(slurm, "asleep") as bridge:
+                awake = slurm.sbatch("-n1", "-c4", SHORT, "--mem=100")
+                wide = slurm.sbatch("-N3", "-n3", "-c16", SHORT, "--mem=100", script="sleep 1")
+                slurm.wait_for_state(awake, "COMPLETED", 60)
+                wait_until(lambda: slurm.record(wide)["NodeList"] != "", 60, "Slurm gives it nodes")
+                assert "started where decided" in [step.why for step in bridge.transitions()[awake]]
+                assert "left to the cluster: fits only with nodes that sleep" in bridge.cpsched("why", wide)
+        finally:  # the nodes were never off, so they cannot come back: the controller forgets what it did with them
+            slurm.run("scancel", "--user=alice", check=False)
+            wait_until(lambda: not slurm.run("squeue", "--noheader", "--all").strip(), 60, "an empty queue")
+            slurm.run("sh", "-c", "rm -f /var/spool/slurmctld/node_state*")
+            slurm.kill("slurmctld")
+            slurm.start("slurmctld")
+            slurm.wait_for_controller()
