@@ -239,7 +239,7 @@ ASLEEP = "fits only with nodes that sleep: Slurm wakes them"
 def _sleepers(pending: Sequence[PendingJob], around: QueueSurroundings) -> set[int]:
     """The jobs that could start now only if Slurm woke nodes for them, as far as there are such nodes.
 
-    Those that nobody holds come first, as Slurm may be waking nodes for them already.
+    Those without a hold come first, as Slurm may be waking nodes for them already.
     """
     found = set()
     for each in sorted(pending, key=lambda each: each.hold is not Hold.NONE):

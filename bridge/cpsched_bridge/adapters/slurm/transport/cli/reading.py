@@ -381,7 +381,7 @@ class Reading:
         return found
 
     def _networks(self, until_s: float) -> dict[str, str]:
-        """What the topology plugin goes by; nothing where it does not show it."""
+        """The highest switch or the block of each node; empty where Slurm does not show them."""
         if self._is_due("topology", networks.PERIOD_S):
             try:
                 text = self._ask({"topology": networks.COMMAND}, until_s)["topology"]

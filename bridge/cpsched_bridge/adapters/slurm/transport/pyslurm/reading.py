@@ -83,7 +83,7 @@ class Reading:
         }
 
     def _networks_now(self, config: Record) -> dict[str, str]:
-        """What the topology plugin goes by, which pyslurm does not tell."""
+        """The highest switch or the block of each node, which pyslurm does not have."""
         if not has_topology(config):
             return {}
         if self._networks is None or time.monotonic() - self._networks[0] >= networks.PERIOD_S:
