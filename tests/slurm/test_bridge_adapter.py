@@ -136,26 +136,6 @@ def settings(record: dict[str, str]) -> dict[str, str]:
     return found | {"NumNodes": f"{least}-{most or found['NumTasks']}"}
 
 
-BETWEEN = """
-mine, other = map(int, sys.argv[1:])
-orders, _ = pack(backend.observe(), {mine})
-backend.hand_back([other])
-until(lambda seen: other in {r.job.id for r in seen.running})
-backend.start(orders)
-until(lambda seen: any(p.job.id == mine and p.hold == "none" and p.pinned for p in seen.pending))
-time.sleep(3)
-seen = backend.observe()
-print(json.dumps([[p.job.id for p in seen.pending], [r.job.id for r in seen.running], int(seen.free[:, 0].sum())]))
-"""
-
-
-@pytest.mark.conformance
-def test_what_slurm_starts_between_reading_and_release_keeps_its_room(slurm: Slurm) -> None:
-    """Both want all of n4. Slurm starts one of them after the reading: the other is released, and waits."""
-    mine, other = map(int, submit(slurm, "-n1 -c16 --mem=100 -x n1,n2,n3", "-n1 -c16 --mem=100 -x n1,n2,n3"))
-    assert python(slurm, BETWEEN, str(mine), str(other)) == [[mine], [other], 48]
-
-
 @pytest.mark.conformance
 def test_a_start_that_does_not_happen_is_undone_without_a_trace(slurm: Slurm) -> None:
     """All nodes drained: the released jobs stay pending; held again, they ask for what they asked for."""
