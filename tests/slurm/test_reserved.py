@@ -97,8 +97,8 @@ def test_a_job_that_fits_only_with_sleeping_nodes_is_left_to_slurm_which_wakes_t
         try:
             with LiveBridge(slurm, "asleep") as bridge:
                 awake = slurm.sbatch("-n1", "-c4", SHORT, "--mem=100")
-                wide = slurm.sbatch("-N3", "-n3", "-c16", SHORT, "--mem=100", script="sleep 1")
                 slurm.wait_for_state(awake, "COMPLETED", 60)
+                wide = slurm.sbatch("-N3", "-n3", "-c16", SHORT, "--mem=100", script="sleep 1")
                 wait_until(lambda: slurm.record(wide)["NodeList"] != "", 60, "Slurm gives it nodes")
                 assert "started where decided" in [step.why for step in bridge.transitions()[awake]]
                 assert "left to the cluster: fits only with nodes that sleep" in bridge.cpsched("why", wide)
