@@ -242,7 +242,8 @@ CORES_READ = {
 
 
 @pytest.mark.parametrize(
-    ("printed", "read"), [(CORES_26_05, CORES_READ), (CORES_22_05, CORES_READ | {"qos": [], "allowed_partitions": [], "comment": None})]
+    ("printed", "read"),
+    [(CORES_26_05, CORES_READ), (CORES_22_05, CORES_READ | {"qos": [], "allowed_partitions": [], "comment": None})],
 )
 def test_a_reservation_of_cores(printed: str, read: dict[str, object]) -> None:
     """26.05 and 22.05; a comment that looks like a line of cores is none."""

@@ -82,6 +82,7 @@ def test_a_running_job_as_a_whole(release: str) -> None:
     asked = None if release == "22.05.8" else WAITING["requested_tres"]
     expected = ALWAYS | dict.fromkeys(WAITING) | {
         "state": "RUNNING", "state_reason": "None", "allocated_nodes": "n[1-2]", "requested_tres": asked,
+        "reservation": "maint",
         "allocated_tres": {"cpu": 24, "mem": 8192, "node": 2} if release == "22.05.8" else None,
     }  # fmt: skip
     assert among(seen.jobs[0], expected) == expected
