@@ -120,7 +120,7 @@ class PbsBackend:
         seen = self._reader.read()
         opened = self._note_queues(managed(seen.queues, self._queues))
         found = self._translator.observe(seen, self._look(seen))
-        if missing := [name for name in self._queues if name not in managed(seen.queues, self._queues)]:
+        if missing := [name for name in self._queues if name not in seen.queues]:
             opened = [*opened, f"there is no execution queue {missing[0]}"]
         return dataclasses.replace(found, notes=(*found.notes, *opened)) if opened else found
 

@@ -31,11 +31,14 @@ def number_of(name: str) -> int:
 
 
 def numbered(names: Iterable[str]) -> dict[str, int]:
-    """Numbers of jobs, by name, each of them once. Raises `ValueError` for what is no job's name."""
+    """Numbers of jobs, by name, each of them once; for what is no job's name, one from `STRANGE` on."""
     found: dict[str, int] = {}
     taken: set[int] = set()
     for name in sorted(names):
-        number = number_of(name)
+        try:
+            number = number_of(name)
+        except ValueError:
+            number = STRANGE | zlib.crc32(name.encode())
         while number in taken:
             number = STRANGE | zlib.crc32(f"{number} {name}".encode())
         taken.add(number)

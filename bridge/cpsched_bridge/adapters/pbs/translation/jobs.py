@@ -12,18 +12,16 @@ from cpsched_bridge.adapters.pbs.records import UNREADABLE as BROKEN
 from cpsched_bridge.adapters.pbs.records import Record, Value, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids
 from cpsched_bridge.adapters.pbs.translation.chunks import ChunkRequest, asked, has_room
-from cpsched_bridge.adapters.pbs.translation.limits import owner_of
+from cpsched_bridge.adapters.pbs.translation.limits import counted_as, owner_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.pbs.translation.queues import ExecutionQueue
 from cpsched_bridge.adapters.pbs.translation.reservations import Reservation, in_the_way
-from cpsched_bridge.adapters.pbs.translation.units import duration_s, time_s
+from cpsched_bridge.adapters.pbs.translation.units import FOREVER_S, duration_s, time_s
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled
 from cpsched_bridge.ports import Hold, LeftJob, PendingJob
 
 WAITING = frozenset("QHWT")
 """States of jobs that have not begun: queued, held, waiting for their time, on their way to another queue."""
-FOREVER_S = 365 * 86400
-"""Walltime of a job without one."""
 MINUTE_S = 60
 BEGINS = "41"
 """The substate of a running job that its vnodes have not taken yet."""
@@ -71,6 +69,8 @@ class Waiting:
     """By number, the records of those in `pending`."""
     fitted: dict[int, int] = field(default_factory=dict)
     """By number, the walltimes (s) that jobs of `pending` must be given before they start: see `LEAST`."""
+    begins: set[int] = field(default_factory=set)
+    """Those of `pending` that are on their way onto their vnodes, or back from them."""
 
 
 def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: PbsScene) -> Waiting:
@@ -102,6 +102,8 @@ def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: PbsSc
         stays = hold is Hold.PLUGIN and parent is not None and parent.get("job_state") == BEGUN
         found.pending.append(PendingJob(job, hold, False, ids.label(name), no_way_back=stays))
         found.asked[number], found.records[number] = asks, record
+        if _begins(record):
+            found.begins.add(number)
         if LEAST in texts_of(record, "Resource_List") and job.walltime_s != FOREVER_S:
             found.fitted[number] = job.walltime_s
     return found
@@ -150,6 +152,7 @@ def _read(
         raise NotModelled(f"cannot be read: {record[BROKEN]}")
     if number >= ids.STRANGE:
         raise NotModelled("another job has its number")
+    counted_as(record)
     name = text_of(record, "queue")
     queue = scene.queues.get(name)
     if queue is None:

@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from cpsched.site.admission import LimitsNow
 from cpsched.site.limits import LimitCheck, Standing
@@ -96,13 +97,21 @@ class PbsLimits:
 
     def _about(self, record: Record) -> Iterable[tuple[PbsLimit, str]]:
         """The limits that hold for a job, each with the one whom it counts."""
-        names = {"o": ALL, "u": owner_of(record), "g": text_of(record, "egroup"), "p": text_of(record, "project")}
-        queue = text_of(record, "queue")
+        try:
+            names = counted_as(record)
+        except UNREADABLE:  # of a job that runs: such a job that waits is left to PBS
+            names = {"o": ALL, "u": "", "g": "", "p": ""}
+        queue = str(record.get("queue", ""))
         for limit in self.limits:
             name = names[limit.kind]
             own = (limit.scope, limit.kind, name, limit.resource) in self._named
             if limit.scope in ("", queue) and name and (limit.who == name or (limit.who == GENERIC and not own)):
                 yield limit, name
+
+
+def counted_as(record: Record) -> dict[str, str]:
+    """Whom a job counts for, by the letters of limits. Raises `ValueError` where one of them cannot be read."""
+    return {"o": ALL, "u": owner_of(record), "g": text_of(record, "egroup"), "p": text_of(record, "project")}
 
 
 def owner_of(record: Record) -> str:
@@ -146,19 +155,25 @@ def _is_amount(text: str) -> bool:
 
 
 def _most(text: str) -> int:
-    """A number as it is, a size in bytes."""
-    return int(text) if text.isascii() and text.isdigit() else size_bytes(text)
+    """A limit in whole amounts: a number as it is, a size in bytes."""
+    return math.floor(_exactly(text))
+
+
+def _exactly(text: str) -> Fraction:
+    try:
+        return amount(text, False)
+    except ValueError:
+        return Fraction(size_bytes(text))
 
 
 def _takes(record: Record, resource: str) -> int:
-    """What a job adds to a sum: 1 where jobs are counted, else what it asks for in all."""
+    """What a job adds to a sum: 1 where jobs are counted, else what it asks for in all, in whole amounts."""
     if resource == JOBS:
         return 1
-    wanted = texts_of(record, "Resource_List").get(resource, "0")
     try:
-        return _most(wanted)
+        return math.ceil(_exactly(texts_of(record, "Resource_List").get(resource, "0")))
     except UNREADABLE:
-        return math.ceil(amount(wanted, False)) if wanted.replace(".", "", 1).isdigit() else 0
+        return 0
 
 
 def _check(limit: PbsLimit, whose: str, at: int, taken: int) -> LimitCheck:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 
 from cpsched.model import BoolArray, IntArray
 from cpsched.model.bounds import MOST_AMOUNT
-from cpsched_bridge.adapters.pbs.records import Record, ResourceKind, text_of, texts_of
+from cpsched_bridge.adapters.pbs.records import UNREADABLE as BROKEN
+from cpsched_bridge.adapters.pbs.records import Record, ResourceKind, Unquoted, Unreadable, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation.units import amount
 from cpsched_bridge.adapters.shared.machine import Nodes
-from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
+from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled
 from cpsched_bridge.ports import Outage
 
 BUILT_IN = {"vmem": "size", "naccelerators": "long", "accelerator_memory": "size"}
@@ -98,7 +100,7 @@ class Machine(Nodes):
             names=names,
             index={name: row for row, name in enumerate(names)},
             resources=resources,
-            capacity=np.array([_amounts(each, resources, sizes, math.floor) for each in found], np.int64),
+            capacity=np.array([_amounts(each, resources, sizes) for each in found], np.int64),
             sizes=sizes,
             properties={
                 name: {what: value for what, value in each.items() if what not in resources}
@@ -163,8 +165,26 @@ class Machine(Nodes):
         kept = np.array([each == name for each in self.queues])
         mask = kept if kept.any() else np.array([not each for each in self.queues])
         partition = text_of(queue, "partition")
+        if isinstance(partition, Unquoted):
+            raise NotModelled(f"partition {partition[:40]} of queue {name} is printed as a number, and not as text")
         found: BoolArray = mask & np.array([each == partition for each in self.partitions])
         return found
+
+
+def readable(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], list[Unreadable]]:
+    """The vnodes of which everything that is asked here can be answered, and the others with the reason."""
+    found, odd = {}, []
+    for name, vnode in vnodes.items():
+        try:
+            if BROKEN in vnode:
+                raise ValueError(str(vnode[BROKEN]))
+            _ways(vnode), states_of(vnode), texts_of(vnode, "resources_available")
+            texts_of(vnode, "resources_assigned")
+        except UNREADABLE as error:
+            odd.append(Unreadable("vnode", name, str(error)))
+        else:
+            found[name] = vnode
+    return found, odd
 
 
 def _flag(value: str) -> str:
@@ -179,13 +199,27 @@ def _ways(vnode: Record) -> tuple[str, str, str]:
     return text_of(vnode, "queue"), text_of(vnode, "partition"), text_of(vnode, "sharing", "default_shared")
 
 
-def _amounts(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str], rounded: object) -> list[int]:
+def _amounts(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str]) -> list[int]:
     """Amounts in the order of `resources`; all 0 where one of them cannot be any vnode's."""
     try:
-        row = [int(rounded(amount(found.get(name, "0"), name in sizes))) for name in resources]  # type: ignore[operator]
+        return _all_amounts(found, resources, sizes)
     except UNREADABLE:
         return [0] * len(resources)
-    return row if all(0 <= each < MOST_AMOUNT for each in row) else [0] * len(resources)
+
+
+def _all_amounts(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str]) -> list[int]:
+    row = [math.floor(_amount(found, name, sizes)) for name in resources]
+    odd = [name for name, each in zip(resources, row, strict=True) if each >= MOST_AMOUNT]
+    if odd:
+        raise ValueError(f"{odd[0]} is more than any vnode has")
+    return row
+
+
+def _amount(found: Mapping[str, str], name: str, sizes: frozenset[str]) -> Fraction:
+    try:
+        return amount(found.get(name, "0"), name in sizes)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def usable(vnodes: Mapping[str, Record], machine: Machine) -> BoolArray:
@@ -215,10 +249,21 @@ def free_on(vnodes: Mapping[str, Record], machine: Machine) -> IntArray:
 
 def _taken(assigned: Mapping[str, str], machine: Machine) -> IntArray | None:
     try:
-        row = [math.ceil(amount(assigned.get(name, "0"), name in machine.sizes)) for name in machine.resources]
+        row = [math.ceil(_amount(assigned, name, machine.sizes)) for name in machine.resources]
     except UNREADABLE:
         return None
     return np.array([min(each, MOST_AMOUNT) for each in row], np.int64)
+
+
+def without_amounts(vnodes: Mapping[str, Record], machine: Machine) -> Iterable[Unreadable]:
+    """Vnodes that get no jobs because an amount there cannot be read."""
+    for name in machine.names:
+        try:
+            _all_amounts(texts_of(vnodes[name], "resources_available"), machine.resources, machine.sizes)
+            for resource in machine.resources:
+                _amount(texts_of(vnodes[name], "resources_assigned"), resource, machine.sizes)
+        except UNREADABLE as error:
+            yield Unreadable("vnode", name, str(error))
 
 
 def outages(vnodes: Mapping[str, Record], machine: Machine, now_s: int) -> Iterable[Outage]:

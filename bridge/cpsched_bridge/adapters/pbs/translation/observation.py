@@ -6,14 +6,15 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cpsched.errors import printable
 from cpsched.model import EndedJob, IntArray, Job, Request
-from cpsched_bridge.adapters.pbs.records import Reading, Record, text_of, texts_of
-from cpsched_bridge.adapters.pbs.translation import ids, machine, reservations
+from cpsched_bridge.adapters.pbs.records import Reading, Record, Unreadable, text_of, texts_of
+from cpsched_bridge.adapters.pbs.translation import ids, machine, queues, reservations
 from cpsched_bridge.adapters.pbs.translation.chunks import ChunkRequest
 from cpsched_bridge.adapters.pbs.translation.jobs import PbsScene, Waiting, job_of, waiting, walltime_of
 from cpsched_bridge.adapters.pbs.translation.limits import PbsLimits
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
-from cpsched_bridge.adapters.pbs.translation.queues import ExecutionQueue, is_true, managed
+from cpsched_bridge.adapters.pbs.translation.queues import ExecutionQueue, is_true, managed, why_unreadable
 from cpsched_bridge.adapters.pbs.translation.running import RUNNING, amounts_on, running
 from cpsched_bridge.adapters.pbs.translation.units import duration_s, time_s
 from cpsched_bridge.adapters.shared.allocation import as_allocated
@@ -23,6 +24,8 @@ from cpsched_bridge.ports import Claim, Observation
 
 CLAIM = "cpsched_claim"
 """The custom resource whose value at the server is the claim of the bridge in control."""
+OVER = frozenset("XF")
+"""States of subjobs and jobs that PBS still shows when they are over."""
 SPARE_SETS = 100
 """Node sets that are kept although no job may need them any more."""
 
@@ -37,8 +40,13 @@ class Look:
     queues: Mapping[str, ExecutionQueue]
     waiting: Waiting
     free: IntArray
+    vnodes: Mapping[str, Record]
+    """Those that can be read."""
     reservations: tuple[reservations.Reservation, ...]
-    notes: tuple[str, ...]
+    unreadable: tuple[Unreadable, ...]
+    now_s: int
+    others_start: bool
+    """Whether PBS's own scheduler may start jobs at any moment."""
 
 
 @dataclass(slots=True)
@@ -50,45 +58,57 @@ class Translator:
     _known: dict[int, Job] = field(default_factory=dict)
     """Jobs as they were when they waited or ran."""
     _ran: dict[int, tuple[Job, int]] = field(default_factory=dict)
-    """Jobs that ran at the last reading, each with its start."""
+    """Jobs that ran at the last reading, or were started since, each with its start."""
     _otherwise: dict[int, str] = field(default_factory=dict)
     _sets: int = 0
     """Node sets that the jobs of the last reading need."""
 
     def look(self, seen: Reading, by_hand: Collection[str] = ()) -> Look:
         """What a reading shows; nothing is remembered of it but the machine. Raises `ValueError` without vnodes."""
-        found = Machine.of(seen.vnodes, seen.resources, self._machine)
+        vnodes, odd = machine.readable(seen.vnodes)
+        found = Machine.of(vnodes, seen.resources, self._machine)
         if found is self._machine and len(found.rows) > 2 * self._sets + SPARE_SETS:
-            found = Machine.of(seen.vnodes, seen.resources)
+            found = Machine.of(vnodes, seen.resources)
         if found is not self._machine:
             self._machine = found
             self._known.clear()
         numbers = ids.numbered(seen.jobs)
-        queues = managed(seen.queues, self.queues)
-        kept, notes = reservations.reservations_of(seen.reservations, found, seen.now_s)
-        free = machine.free_on(seen.vnodes, found)
+        kept, odd_reservations = reservations.reservations_of(seen.reservations, vnodes, found, seen.now_s)
+        free = machine.free_on(vnodes, found)
         for each in reservations.in_the_way(kept, seen.now_s, seen.now_s + 1):
             free[each.members] = 0
         eligible = is_true(seen.server, "eligible_time_enable")
-        scene = PbsScene(seen.now_s, found, free, queues, by_hand, kept, eligible, self._known)
+        managed_queues = managed(seen.queues, self.queues)
+        scene = PbsScene(seen.now_s, found, free, managed_queues, by_hand, kept, eligible, self._known)
         wait = waiting(seen.jobs, numbers, scene)
         self._sets = len({asks.request.node_set for asks in wait.asked.values()})
         names = {number: name for name, number in numbers.items()}
-        return Look(found, numbers, names, queues, wait, free, kept, tuple(notes))
+        unreadable = (
+            *seen.unreadable, *odd, *machine.without_amounts(vnodes, found),
+            *queues.unreadable(seen.queues, self.queues), *odd_reservations,
+        )  # fmt: skip
+        return Look(
+            found, numbers, names, managed_queues, wait, free, vnodes, kept, unreadable, seen.now_s, _others_start(seen)
+        )
+
+    def began(self, job: Job, start_s: int) -> None:
+        """Take note of a start that PBS took: the job may be over before the next reading."""
+        self._ran[job.id] = job, start_s
 
     def observe(self, seen: Reading, look: Look) -> Observation:
         """The observation of a reading that was looked at."""
-        usable = machine.usable(seen.vnodes, look.machine)
+        usable = machine.usable(look.vnodes, look.machine)
         self._known.update({each.job.id: each.job for each in look.waiting.pending})
         runs, otherwise = running(
             seen.jobs, look.numbers, look.machine, self._known, usable, seen.now_s, look.waiting.asked
         )
-        alive = set(look.names)
+        alive = {number for number, name in look.names.items() if seen.jobs[name].get("job_state") not in OVER}
         self._otherwise = {
             number: words for number, words in {**self._otherwise, **otherwise}.items() if number in alive
         }
         ended = self._ended(seen.now_s, alive)
-        self._ran = {each.job.id: (each.job, each.start_s) for each in runs}
+        begins = {n: self._ran[n] for n in look.waiting.begins if n in self._ran}
+        self._ran = begins | {each.job.id: (each.job, each.start_s) for each in runs}
         self._known = {number: job for number, job in self._known.items() if number in alive}
         limits = PbsLimits.of(seen.server, {name: queue.record for name, queue in look.queues.items()})
         placed = [record for name, record in seen.jobs.items() if not ids.is_array(name) and _counts(record)]
@@ -101,9 +121,9 @@ class Translator:
             ended=ended,
             left=tuple(look.waiting.left),
             limits=limits.now(placed, look.waiting.records),
-            notes=(*look.notes, *limits.notes),
+            notes=(*map(_in_words, look.unreadable), *limits.notes),
             outages=(
-                *machine.outages(seen.vnodes, look.machine, seen.now_s),
+                *machine.outages(look.vnodes, look.machine, seen.now_s),
                 *reservations.outages(look.reservations),
             ),
             otherwise=dict(self._otherwise),
@@ -115,6 +135,16 @@ class Translator:
         """Jobs that ran at the last reading and are gone; their ends are known no better than readings come."""
         gone = [(job, start_s) for number, (job, start_s) in self._ran.items() if number not in alive]
         return tuple(EndedJob(job, start_s, max(now_s, start_s)) for job, start_s in gone)
+
+
+def _others_start(seen: Reading) -> bool:
+    """Whether a job without a hold waits in a queue that PBS's own scheduler serves."""
+    served = {name for name, record in seen.queues.items() if why_unreadable(record) or is_true(record, "started")}
+    return any(each.get("job_state") == "Q" and each.get("queue") in served for each in seen.jobs.values())
+
+
+def _in_words(odd: Unreadable) -> str:
+    return f"{odd.kind} {printable(odd.name[:80])} cannot be read: {printable(odd.why[:200])}"
 
 
 def _counts(record: Record) -> bool:

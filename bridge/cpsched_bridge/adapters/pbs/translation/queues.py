@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from cpsched_bridge.adapters.pbs.records import Record, text_of
+from cpsched_bridge.adapters.pbs.records import UNREADABLE as BROKEN
+from cpsched_bridge.adapters.pbs.records import Record, Unreadable, text_of
+from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +20,33 @@ class ExecutionQueue:
 
 
 def managed(records: Mapping[str, Record], names: Collection[str]) -> dict[str, ExecutionQueue]:
-    """Those of the queues `names` that are there and have jobs of their own, by name."""
+    """Those of the queues `names` that are there, have jobs of their own, and can be read, by name."""
     found = {}
     for name in names:
         record = records.get(name)
-        if record is not None and text_of(record, "queue_type").lower().startswith("e"):
+        if record is not None and not why_unreadable(record) and _executes(record):
             found[name] = ExecutionQueue(name, is_true(record, "started"), record)
     return found
+
+
+def _executes(record: Record) -> bool:
+    return text_of(record, "queue_type").lower().startswith("e")
+
+
+def why_unreadable(record: Record) -> str:
+    """Why the facts of a queue that are asked for here cannot be read; empty where they can."""
+    try:
+        for name in ("queue_type", "started", "enabled", "partition"):
+            text_of(record, name)
+    except UNREADABLE as error:
+        return str(error)
+    return str(record.get(BROKEN, ""))
+
+
+def unreadable(records: Mapping[str, Record], names: Collection[str]) -> list[Unreadable]:
+    """Those of the queues `names` that are there and cannot be read."""
+    said = ((name, why_unreadable(records[name])) for name in names if name in records)
+    return [Unreadable("queue", name, why) for name, why in said if why]
 
 
 def is_true(record: Record, name: str) -> bool:

@@ -1,4 +1,8 @@
-"""Reservations: vnodes that are kept for others for a time. A vnode of which a part is reserved is left alone whole."""
+"""Reservations: vnodes that are kept for others for a time. A vnode of which a part is reserved is left alone whole.
+
+Of one whose times cannot be read the vnodes are kept now and at any time. Where its vnodes cannot be read, those are
+kept on which PBS itself shows it.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,19 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cpsched.errors import printable
 from cpsched.model import BoolArray
-from cpsched_bridge.adapters.pbs.records import Record, text_of
+from cpsched_bridge.adapters.pbs.records import UNREADABLE as BROKEN
+from cpsched_bridge.adapters.pbs.records import Record, Unreadable, all_of, text_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
-from cpsched_bridge.adapters.pbs.translation.units import duration_s, time_s
+from cpsched_bridge.adapters.pbs.translation.units import FOREVER_S, duration_s, time_s
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
 from cpsched_bridge.ports import Outage
 
 _VNODE = re.compile(r"([^()+:=\s]+):[^()+:=\s]+=")
-_STANDS = ("CONFIRMED", "RUNNING", "DEGRADED", "IN_CONFLICT", "BEING_ALTERED")
-"""How the states of reservations end that have, or will have, their vnodes."""
+_WITHOUT_VNODES = frozenset({
+    "RESV_NONE", "RESV_UNCONFIRMED", "RESV_FINISHED", "RESV_BEING_DELETED", "RESV_DELETED", "RESV_DELETING_JOBS",
+})  # fmt: skip
+"""States of reservations that have no vnodes yet, or give them up. Any other state, known or not, has them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,23 +41,41 @@ def vnodes_in(words: str) -> list[str]:
 
 
 def reservations_of(
-    records: Mapping[str, Record], machine: Machine, now_s: int
-) -> tuple[tuple[Reservation, ...], list[str]]:
-    """The reservations that are not over, and notes on those that cannot be read."""
-    found, notes = [], []
+    records: Mapping[str, Record], vnodes: Mapping[str, Record], machine: Machine, now_s: int
+) -> tuple[tuple[Reservation, ...], list[Unreadable]]:
+    """The reservations that are not over, and those that cannot be read."""
+    found, odd = [], []
     for name, record in sorted(records.items()):
         try:
-            if not text_of(record, "reserve_state").endswith(_STANDS):
+            if BROKEN in record:
+                raise ValueError(str(record[BROKEN]))
+            if text_of(record, "reserve_state") in _WITHOUT_VNODES:
                 continue
             begin_s = time_s(text_of(record, "reserve_start"))
             end_s = _end_s(record, begin_s)
             members = machine.members(vnodes_in(text_of(record, "resv_nodes")))
         except UNREADABLE as error:
-            notes.append(f"reservation {printable(name)} cannot be read: {printable(str(error))}")
+            odd.append(Unreadable("reservation", name, str(error)))
+            members = machine.members([*_named_in(record), *_showing(name, vnodes)])
+            found.append(Reservation(name, members, now_s, now_s + FOREVER_S))
             continue
         if end_s > now_s:
             found.append(Reservation(name, members, begin_s, end_s))
-    return tuple(sorted(found, key=lambda each: (each.from_s, each.name))), notes
+    return tuple(sorted(found, key=lambda each: (each.from_s, each.name))), odd
+
+
+def _named_in(record: Record) -> list[str]:
+    """The vnodes of a reservation that cannot be read, as far as it names them."""
+    return [name for words in all_of(record.get("resv_nodes")) for name in vnodes_in(words)]
+
+
+def _showing(name: str, vnodes: Mapping[str, Record]) -> list[str]:
+    """The vnodes on which PBS shows a reservation."""
+
+    def shown(vnode: Record) -> list[str]:
+        return [each.strip() for words in all_of(vnode.get("resv")) for each in words.split(",")]
+
+    return [each for each, vnode in vnodes.items() if name in shown(vnode)]
 
 
 def _end_s(record: Record, begin_s: int) -> int:

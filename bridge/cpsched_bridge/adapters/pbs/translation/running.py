@@ -14,9 +14,9 @@ from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
 from cpsched_bridge.adapters.pbs.records import Record, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids
 from cpsched_bridge.adapters.pbs.translation.chunks import ChunkRequest, place_of
-from cpsched_bridge.adapters.pbs.translation.jobs import FOREVER_S, job_of, walltime_of
+from cpsched_bridge.adapters.pbs.translation.jobs import job_of, walltime_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
-from cpsched_bridge.adapters.pbs.translation.units import amount, time_s
+from cpsched_bridge.adapters.pbs.translation.units import FOREVER_S, amount, time_s
 from cpsched_bridge.adapters.shared.allocation import Amounts, as_allocated, in_words
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled
 

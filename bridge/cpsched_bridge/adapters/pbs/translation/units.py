@@ -8,6 +8,8 @@ from datetime import datetime
 from fractions import Fraction
 
 MIB = 1 << 20
+FOREVER_S = 365 * 86400
+"""Walltime of a job without one; how long what has no end that can be read is expected to last."""
 _SIZE = re.compile(r"(\d{1,18})([kmgtpe]?)([bw]?)", re.IGNORECASE | re.ASCII)
 _SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50, "e": 60}
 _WORD_BYTES = 8
@@ -44,4 +46,7 @@ def time_s(text: str) -> int:
     """ "Sun Nov 22 12:40:38 2026", in UTC, or seconds, as Unix time; raises `ValueError`."""
     if text.isascii() and text.isdigit():
         return int(text)
-    return calendar.timegm(datetime.strptime(" ".join(text.split()), "%a %b %d %H:%M:%S %Y").timetuple())
+    try:
+        return calendar.timegm(datetime.strptime(" ".join(text.split()), "%a %b %d %H:%M:%S %Y").timetuple())
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is no time") from None

@@ -19,14 +19,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cpsched_bridge.adapters.pbs.records import Record, Value
+from cpsched_bridge.adapters.pbs.records import Record, Unquoted, Value, all_of
 from cpsched_bridge.errors import BackendUnavailable
 
 USERS_OWN = frozenset({"Variable_List", "Submit_arguments", "argument_list", "executable", "comment", "jobdir"})
 """Attributes of jobs that nothing is decided by, passed over: most of the text, and a user's words."""
 _OBJECT = re.compile(r'^([ \t]+)"((?:[^"\\\n]|\\.)*)"[ \t]*:[ \t]*\{[ \t]*$', re.MULTILINE)
 _LINE = re.compile(r'([ \t]*)"([^"\\]*)"[ \t]*:[ \t]*(.*?),?[ \t]*')
-_NUMBER = re.compile(r"-?\d[\d.eE+-]*")
+_BARE = re.compile(r"[-+.\w]+(?:\(\w*\))?", re.ASCII)
+"""What C reads as a number, and so is printed without quotes: `07`, `.5`, `+7`, `0x7`, `nan`."""
 
 
 @dataclass(slots=True)
@@ -41,13 +42,16 @@ class _Pairs(list[tuple[str, Any]]):
     """A JSON object as it stands there."""
 
 
+_AS_PRINTED: dict[str, Any] = {"parse_int": Unquoted, "parse_float": Unquoted, "parse_constant": Unquoted}
+
+
 def objects(text: str, kind: str) -> Objects:
     """The objects of one kind ("Jobs", "nodes", "Queue", "Server") in what a program printed.
 
     Raises `BackendUnavailable` for what is no answer of PBS's programs.
     """
     try:
-        whole = json.loads(text, object_pairs_hook=_Pairs, strict=False, parse_int=str, parse_float=str)
+        whole = json.loads(text, object_pairs_hook=_Pairs, strict=False, **_AS_PRINTED)
     except (ValueError, RecursionError):
         return _salvaged(text, kind)
     if not isinstance(whole, _Pairs) or "pbs_server" not in dict(whole):
@@ -88,15 +92,15 @@ def _value(value: Any) -> Value:
         for name, each in value:
             parts[name] = (*_texts(parts[name]), _text(each)) if name in parts else _text(each)
         return parts
-    return _text(value)
+    return tuple(map(_text, value)) if isinstance(value, list) else _text(value)
 
 
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or value is None:
-        return {True: "True", False: "False", None: ""}[value]
-    return str(value)[:200]
+        return Unquoted({True: "True", False: "False", None: ""}[value])
+    return Unquoted(str(value)[:200])
 
 
 def _salvaged(text: str, kind: str) -> Objects:
@@ -128,6 +132,7 @@ def _by_lines(piece: str, indent: int) -> Record | None:
     """The record whose lines are deeper than `indent`; None where a line that counts makes no sense."""
     found: Record = {}
     within: dict[str, str | tuple[str, ...]] | None = None
+    listed = ""
     skips = False
     depth: int | None = None
     for line in piece.split("\n"):
@@ -136,8 +141,8 @@ def _by_lines(piece: str, indent: int) -> Record | None:
             continue
         depth = here if depth is None else depth
         if here == depth:
-            if line.strip().startswith("}"):
-                within, skips = None, False
+            if line.strip()[0] in "}]":
+                within, listed, skips = None, "", False
                 continue
             parts = _LINE.fullmatch(line)
             if parts is None:
@@ -145,26 +150,32 @@ def _by_lines(piece: str, indent: int) -> Record | None:
                     continue
                 return None
             name, said = parts[2], parts[3]
-            skips = name in USERS_OWN
+            within, listed, skips = None, "", name in USERS_OWN
             if skips:
                 continue
-            if said == "{":
-                within = {}
-                if name in found:
-                    return None
-                found[name] = within
+            if name in found:
+                return None
+            if said in ("{", "{}"):
+                found[name] = within = {}
+                continue
+            if said in ("[", "[]"):
+                found[name], listed = (), name
                 continue
             value = _scalar(said)
-            if value is None or name in found:
+            if value is None:
                 return None
             found[name] = value
-        elif within is not None and not skips:
+        elif skips:
+            continue
+        elif within is not None:
             parts = _LINE.fullmatch(line)
             value = _scalar(parts[3]) if parts else None
             if parts is None or value is None or parts[2] in within:
                 return None
             within[parts[2]] = value
-        elif not skips:
+        elif listed and (value := _scalar(line.strip().rstrip(","))) is not None:
+            found[listed] = (*all_of(found[listed]), value)
+        else:
             return None
     return found
 
@@ -176,4 +187,4 @@ def _scalar(said: str) -> str | None:
         except ValueError:
             return said[1:-1]  # a stray backslash, or a quote within: told as it stands there
         return value if isinstance(value, str) else None
-    return said if _NUMBER.fullmatch(said) or said in ("true", "false", "null") else None
+    return Unquoted(said) if _BARE.fullmatch(said) else None

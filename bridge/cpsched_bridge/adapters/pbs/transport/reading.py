@@ -6,7 +6,15 @@ import re
 import time
 from collections.abc import Mapping
 
-from cpsched_bridge.adapters.pbs.records import UNREADABLE, Reading, Record, ResourceKind
+from cpsched_bridge.adapters.pbs.records import (
+    UNREADABLE,
+    Reading,
+    Record,
+    ResourceKind,
+    Unquoted,
+    Unreadable,
+    is_text,
+)
 from cpsched_bridge.adapters.pbs.transport import wording
 from cpsched_bridge.adapters.pbs.transport.json_text import objects
 from cpsched_bridge.adapters.pbs.transport.programs import Clock, Programs
@@ -17,9 +25,11 @@ QUEUES = ("qstat", "-Q", "-f", "-F", "json")
 SERVER = ("qstat", "-B", "-f", "-F", "json")
 RESERVATIONS = ("pbs_rstat", "-F")
 VNODES = ("pbsnodes", "-av", "-F", "json")
+VNODES_AS_TEXT = ("pbsnodes", "-av")
 RESOURCES = ("qmgr", "-c", "list resource")
 SCHEDULERS = ("qmgr", "-c", "list sched")
 PAST = ("qstat", "-x", "-f", "-F", "json")
+NO_SENSE = "its record makes no sense"
 RESOURCES_S = 60.0
 """How long the list of custom resources is kept."""
 ALONE = 20
@@ -44,28 +54,41 @@ class Reader:
         texts = self._programs.ask(asked, until_s)
         if "resources" in texts:
             self._kinds = self._clock(), wording.resources(texts["resources"])
-        jobs = self._jobs(texts["jobs"], until_s)
-        vnodes = self._programs.ask({"vnodes": VNODES}, until_s)["vnodes"]
+        jobs, unreadable = self._jobs(texts["jobs"], until_s)
         assert self._kinds is not None
+        kinds = self._kinds[1]
         return Reading(
             now_s=int(time.time()),
             server=_server(texts["server"]),
             jobs=jobs,
-            queues=_sure(texts["queues"], "Queue"),
-            vnodes=_sure(vnodes, "nodes"),
+            queues=_records(texts["queues"], "Queue"),
+            vnodes=self._vnodes(kinds, until_s),
             reservations=wording.reservations(texts["reservations"]),
-            resources=self._kinds[1],
+            resources=kinds,
+            unreadable=unreadable,
         )
+
+    def _vnodes(self, kinds: Mapping[str, ResourceKind], until_s: float) -> dict[str, Record]:
+        """The vnodes, with the texts of their resources as they are."""
+        found = _records(self._programs.ask({"vnodes": VNODES}, until_s)["vnodes"], "nodes")
+        unsure = {name: _unsure(record, kinds) for name, record in found.items()}
+        if any(unsure.values()):
+            texts = wording.vnodes(self._programs.ask({"vnodes": VNODES_AS_TEXT}, until_s)["vnodes"])
+            for name, attributes in unsure.items():
+                for attribute, part in attributes:
+                    text = texts.get(name, {}).get(f"{attribute}.{part}" if part else attribute)
+                    _put(found[name], attribute, part, text)
+        return found
 
     def jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
         """Jobs and queues alone."""
         until_s = time.monotonic() + self._programs.within_s
         texts = self._programs.ask({"jobs": JOBS, "queues": QUEUES}, until_s)
-        return self._jobs(texts["jobs"], until_s), _sure(texts["queues"], "Queue")
+        return self._jobs(texts["jobs"], until_s)[0], _records(texts["queues"], "Queue")
 
     def queues(self) -> dict[str, Record]:
         """Queues alone."""
-        return _sure(self._programs.ask({"queues": QUEUES})["queues"], "Queue")
+        return _records(self._programs.ask({"queues": QUEUES})["queues"], "Queue")
 
     def server(self) -> Record:
         """The server alone."""
@@ -80,18 +103,16 @@ class Reader:
         found = objects(self._programs.ask({"past": PAST}, time.monotonic() + within_s)["past"], "Jobs")
         return {name: record for name, record in found.records.items() if _is_sure(name, found.doubtful)}
 
-    def _jobs(self, text: str, until_s: float) -> dict[str, Record]:
+    def _jobs(self, text: str, until_s: float) -> tuple[dict[str, Record], tuple[Unreadable, ...]]:
+        """The jobs, and what stands among them under a name that no job has."""
         found = objects(text, "Jobs")
-        for at, name in enumerate(sorted(found.doubtful)):
-            if not JOB.fullmatch(name):
-                del found.records[name]
-                continue
-            alone = self._alone(name, until_s) if at < ALONE else None
-            found.records[name] = {UNREADABLE: "its record makes no sense"} if alone is None else alone
         odd = [name for name in found.records if not JOB.fullmatch(name)]
         for name in odd:
             del found.records[name]
-        return found.records
+        for at, name in enumerate(sorted(found.doubtful - set(odd))):
+            alone = self._alone(name, until_s) if at < ALONE else None
+            found.records[name] = {UNREADABLE: NO_SENSE} if alone is None else alone
+        return found.records, tuple(Unreadable("job", name, "is no name of a job") for name in odd)
 
     def _alone(self, name: str, until_s: float) -> Record | None:
         """What PBS prints of one job and no other; None where that makes no sense either."""
@@ -107,16 +128,38 @@ def _is_sure(name: str, doubtful: set[str]) -> bool:
     return name not in doubtful and JOB.fullmatch(name) is not None
 
 
-def _sure(text: str, kind: str) -> dict[str, Record]:
-    """Objects that managers alone write; raises `BackendUnavailable` where one of them is doubtful."""
+def _records(text: str, kind: str) -> dict[str, Record]:
+    """Objects that managers alone write; those that make no sense are `UNREADABLE`."""
     found = objects(text, kind)
-    if found.doubtful:
-        raise BackendUnavailable(f"{kind} {min(found.doubtful)!r} cannot be read")
-    return found.records
+    return found.records | {name: {UNREADABLE: NO_SENSE} for name in found.doubtful}
+
+
+def _unsure(vnode: Record, kinds: Mapping[str, ResourceKind]) -> list[tuple[str, str]]:
+    """The texts of a vnode that were printed as something else, as (attribute, part)."""
+    attributes = [(name, "") for name in ("queue", "partition") if isinstance(vnode.get(name), Unquoted)]
+    parts = vnode.get("resources_available")
+    named = parts.items() if isinstance(parts, dict) else ()
+    unquoted = [("resources_available", name) for name, value in named if not _is_quoted(value)]
+    return attributes + [each for each in unquoted if is_text(each[1], kinds)]
+
+
+def _is_quoted(value: str | tuple[str, ...]) -> bool:
+    return isinstance(value, str) and not isinstance(value, Unquoted)
+
+
+def _put(record: Record, attribute: str, part: str, text: str | None) -> None:
+    """Put a text where it belongs; without it the object cannot be read."""
+    parts = record.get(attribute)
+    if text is None:
+        record[UNREADABLE] = f"{part or attribute} is printed as a number, and not as text"
+    elif isinstance(parts, dict):
+        parts[part] = text
+    else:
+        record[attribute] = text
 
 
 def _server(text: str) -> Record:
-    found = list(_sure(text, "Server").values())
-    if len(found) != 1:
-        raise BackendUnavailable(f"qstat -B: tells of {len(found)} servers")
-    return found[0]
+    found = objects(text, "Server")
+    if found.doubtful or len(found.records) != 1:
+        raise BackendUnavailable(f"qstat -B: {NO_SENSE if found.doubtful else f'shows {len(found.records)} servers'}")
+    return next(iter(found.records.values()))

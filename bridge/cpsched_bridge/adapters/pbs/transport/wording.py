@@ -1,22 +1,22 @@
-"""What PBS's programs print otherwise than as JSON: reservations, schedulers, and the list of custom resources."""
+"""What PBS's programs print otherwise than as JSON: reservations, schedulers, custom resources, values of vnodes."""
 
 from __future__ import annotations
 
 import re
 
-from cpsched_bridge.adapters.pbs.records import Record, ResourceKind
+from cpsched_bridge.adapters.pbs.records import UNREADABLE, Record, ResourceKind, all_of
 from cpsched_bridge.errors import BackendUnavailable
 
 _RESERVATION = re.compile(r"Resv ID:[ \t]*(\S+)", re.ASCII)
 _SCHEDULER = re.compile(r"Sched[ \t]+(\S+)", re.ASCII)
 _RESOURCE = re.compile(r"Resource[ \t]+(\S+)", re.ASCII)
-_ATTRIBUTE = re.compile(r"[ \t]*([A-Za-z_][\w.]*)[ \t]*=[ \t]?(.*)", re.ASCII)
+_ATTRIBUTE = re.compile(r"[ \t]*([A-Za-z_][\w.-]*)[ \t]*=[ \t]?(.*)", re.ASCII)
 
 
 def reservations(text: str) -> dict[str, Record]:
     """Records of reservations by name, as `pbs_rstat -F` prints them; long lines go on after a tab.
 
-    Raises `BackendUnavailable` where a name stands there twice, and for what is no such text.
+    One that stands there twice cannot be read. Raises `BackendUnavailable` for what is no such text.
     """
     found: dict[str, Record] = {}
     record: Record | None = None
@@ -25,15 +25,17 @@ def reservations(text: str) -> dict[str, Record]:
             continue
         head = _RESERVATION.fullmatch(line.strip()) if not line[:1].isspace() else None
         if head is not None:
-            if head[1] in found:
-                raise BackendUnavailable(f"pbs_rstat: tells of {head[1]} twice")
-            record = found[head[1]] = {}
+            twice = head[1] in found
+            record = found.setdefault(head[1], {})
+            if twice:
+                record[UNREADABLE] = "stands there twice"
             continue
         said = _ATTRIBUTE.fullmatch(line)
         if record is None:
             raise BackendUnavailable(f"pbs_rstat: {line[:60]!r}")
         if said is not None:
-            record.setdefault(said[1], said[2].strip())
+            before, text = record.get(said[1]), said[2].strip()
+            record[said[1]] = text if before is None else (*all_of(before), text)
     return found
 
 
@@ -53,6 +55,18 @@ def resources(text: str) -> dict[str, ResourceKind]:
                 found[name] = ResourceKind(said[2].strip(), kind.flags)
             elif said[1] == "flag":
                 found[name] = ResourceKind(kind.type, said[2].strip())
+    return found
+
+
+def vnodes(text: str) -> dict[str, dict[str, str]]:
+    """The attributes of vnodes by name, as `pbsnodes -av` prints them: the text of each value, as it is."""
+    found: dict[str, dict[str, str]] = {}
+    record: dict[str, str] = {}
+    for line in text.splitlines():
+        if line and not line[0].isspace():
+            record = found[line.strip()] = {}
+        elif (said := _ATTRIBUTE.fullmatch(line)) is not None:
+            record.setdefault(said[1], said[2])
     return found
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpsched_bridge.adapters.pbs.records import UNREADABLE, Unquoted
 from cpsched_bridge.adapters.pbs.transport import wording
 from cpsched_bridge.adapters.pbs.transport.json_text import objects
 from cpsched_bridge.errors import BackendUnavailable
@@ -84,8 +85,32 @@ def test_no_word_of_a_user_changes_what_is_read_of_another(name: str, variable: 
             assert found.records["7.vm"]["job_state"] == "Q"
 
 
-def test_a_reservation_is_read_and_one_that_is_told_twice_is_no_reading() -> None:
+TEXTS = ("07", "007", "1e5", "1E5", "+7", ".5", "5.", "-0", "0x7", "00", "nan", "inf", "infinity", "1_000")
+"""What C reads as a number, or nearly so, and is printed without quotes by one release or another."""
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_text_that_looks_like_a_number_stays_as_it_is_printed(broken: bool) -> None:
+    said = ["7", "70", "1e5", "1E5", "-0", "7.0", "12345678901234567890"] + [*TEXTS] * broken
+    lines = ['"jobs":[\n                "1.vm",\n                "2.vm"\n            ]', '"state":"free"']
+    lines += [
+        '"resources_available":{\n'
+        + ",\n".join(f'                "r{at}":{text}' for at, text in enumerate(said))
+        + "\n            }"
+    ]
+    (found,) = objects(old(("vm", lines)), "Jobs").records.values()
+    assert found == {
+        "jobs": ("1.vm", "2.vm"),
+        "state": "free",
+        "resources_available": {f"r{at}": text for at, text in enumerate(said)},
+    }
+    parts = found["resources_available"]
+    assert isinstance(parts, dict)
+    assert all(isinstance(value, Unquoted) for value in parts.values())
+
+
+def test_a_reservation_is_read_and_one_that_is_told_twice_is_marked_with_all_its_vnodes() -> None:
     text = "Resv ID: R28.vm\nReserve_Name = x\nreserve_state = RESV_CONFIRMED\nresv_nodes = (vm[0]:ncpus\n\t=2)\n\n"
     assert wording.reservations(text)["R28.vm"]["resv_nodes"] == "(vm[0]:ncpus=2)"
-    with pytest.raises(BackendUnavailable, match="twice"):
-        wording.reservations(text * 2)
+    twice = wording.reservations(text + text.replace("[0]", "[1]"))["R28.vm"]
+    assert (twice[UNREADABLE], twice["resv_nodes"]) == ("stands there twice", ("(vm[0]:ncpus=2)", "(vm[1]:ncpus=2)"))
