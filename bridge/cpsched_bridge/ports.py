@@ -314,7 +314,10 @@ HELD_BY_ADMINISTRATOR = "is held by an administrator"
 
 
 NOT_SENT = "not sent"
-"""How the reason begins why a command was refused that never came to be sent, since one before it was not answered."""
+"""How the reason begins why a command was refused that was not sent, through no fault of its job.
+
+One before it was not answered, or other jobs have taken the room since the decision.
+"""
 
 
 class Backend(Protocol):

@@ -60,6 +60,8 @@ def _printed(server: Server, argv: list[str]) -> str:
             return ""
         case ["pbsnodes", "-av", "-F", "json"]:
             return printing.vnodes(server)
+        case ["pbsnodes", "-av"]:
+            return printing.vnodes_as_text(server)
         case ["qmgr", "-c", words]:
             return _managed(server, words)
         case ["qrun", "-H", where, id]:
@@ -99,7 +101,7 @@ def _managed(server: Server, words: str) -> str:
     if words == "list resource":
         return printing.RESOURCES
     if words == "list sched":
-        return printing.SCHEDULERS
+        return printing.schedulers(server)
     if found := _SET_QUEUE.fullmatch(words):
         if found[1] not in server.queues:
             words = f"qmgr obj={found[1]} svr=default: Unknown queue\nqmgr: Error (15018) returned from server"
@@ -162,6 +164,7 @@ class StandIn(Programs):
     def _execute(self, argv: Sequence[str]) -> Answer:
         self.fuse.burn()
         self.asked.append(list(argv))
+        self.server.meanwhile()
         fault = next((each for each in self.faults if each.fits(argv)), None)
         if fault is None:
             return execute(self.server, argv)

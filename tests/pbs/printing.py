@@ -37,7 +37,7 @@ Sched default
     sched_priv = /var/spool/pbs/sched_priv
     scheduling = True
     scheduler_iteration = 600
-    state = idle
+    state = {state}
     preempt_queue_prio = 150
     preempt_prio = express_queue, normal_jobs
 
@@ -96,6 +96,11 @@ def a_job(server: Server, job: Job) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def schedulers(server: Server) -> str:
+    """qmgr -c 'list sched'."""
+    return SCHEDULERS.replace("{state}", "idle" if server.about_to_start is None else "scheduling")
+
+
 def queues(server: Server) -> str:
     """qstat -Q -f -F json."""
     return answer(server, "Queue", {
@@ -125,6 +130,12 @@ def vnodes(server: Server) -> str:
     return answer(server, "nodes", shown)
 
 
+def vnodes_as_text(server: Server) -> str:
+    """pbsnodes -av: of each vnode the texts of its resources, as far as the stand-in has any."""
+    racks = (f"{name}\n     resources_available.rack = {vnode.rack}\n" for name, vnode in server.vnodes.items())
+    return "\n".join(racks)
+
+
 def a_vnode(server: Server, name: str, states: str, vnode: Vnode, used: Counter[str], on: list[str]) -> dict[str, Any]:
     """One vnode."""
     has = vnode.has
@@ -134,7 +145,7 @@ def a_vnode(server: Server, name: str, states: str, vnode: Vnode, used: Counter[
         "resources_available": {
             "arch": "linux", "host": "vm", "mem": f"{has['mem']}kb", "ncpus": has["ncpus"],
             **({"ngpus": has["ngpus"]} if has["ngpus"] else {}), "vnode": name,
-            **({"rack": vnode.rack} if vnode.rack else {}),
+            **({"rack": int(vnode.rack) if vnode.rack.isdigit() else vnode.rack} if vnode.rack else {}),
         },
         "resources_assigned": {
             **({"mem": f"{used['mem']}kb"} if used["mem"] else {}),

@@ -6,10 +6,11 @@ room or one that is offline; whoever watches over the bridge finds such a start 
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 ID = re.compile(r"\d+(?:\[\d*\])?(?:\.[\w.-]+)?$", re.ASCII)
@@ -171,6 +172,10 @@ class Server:
     formula: str = ""
     """`job_sort_formula`; the stand-in's scheduler knows `cpsched_points` alone."""
     next_id: int = 0
+    moments: random.Random | None = None
+    """By whose numbers PBS's own scheduler acts between commands; None: it acts as time passes."""
+    about_to_start: list[tuple[str, Placed]] | None = None
+    """What PBS's own scheduler will start by what it has read; None: it is idle."""
 
     @classmethod
     def of(cls, vnodes: int = 3, ncpus: int = 4, queues: Iterable[str] = ("workq", "leftq")) -> Server:
@@ -362,36 +367,62 @@ class Server:
                     self._end(job, "E", 0)
             for job in self.jobs.values():
                 self._settle(job)
-            if self.schedules and (self.looks or self.now_s % ITERATION_S == 0) and not self.down:
-                self.looks = False
-                self._schedule()
+            looks = self.moments is None and (self.looks or self.now_s % ITERATION_S == 0)
+            if self.schedules and looks and not self.down:
+                self._begin_schedule()
+                self._finish_schedule()
 
-    def _schedule(self) -> None:
+    def meanwhile(self) -> None:
+        """Between any two commands: PBS's own scheduler reads, or starts what it has chosen."""
+        if self.moments is None or self.down:
+            return
+        if self.about_to_start is not None:
+            if self.moments.random() < 0.3:
+                self._finish_schedule()
+        elif self.schedules and self.moments.random() < 0.15:
+            self._begin_schedule()
+
+    def _finish_schedule(self) -> None:
+        """Start what was chosen; the server checks no more of it than of a `qrun`."""
+        for id, placed in self.about_to_start or []:
+            job = self.jobs.get(id)
+            if job is not None and job.state == "Q" and all(name in self.vnodes for name, _ in placed):
+                job.walltime_s = job.walltime_s if job.between_s is None else job.between_s[1]
+                self._start(job, placed)
+        self.about_to_start = None
+
+    def _begin_schedule(self) -> None:
         """By the formula, then first come, first fit, in queues that are started."""
+        self.looks, self.about_to_start = False, []
         for job in sorted(self.jobs.values(), key=lambda each: -each.points if POINTS in self.formula else 0):
             parent = self._parent(job)
             held = job.state != "Q" or (parent is not None and parent.state == "H")
             if held or "[]" in job.id or not self.queues[job.queue].started:
                 continue
-            if placed := self.fitting(job):
-                job.walltime_s = job.walltime_s if job.between_s is None else job.between_s[1]
-                self._start(job, placed)
+            if placed := self.fitting(job, self.about_to_start):
+                self.about_to_start.append((job.id, placed))
 
-    def fitting(self, job: Job) -> Placed:
-        """Where a job has room now; empty where it has none."""
+    def fitting(self, job: Job, beside: Sequence[tuple[str, Placed]] = ()) -> Placed:
+        """Where a job has room now, beside others that are about to start; empty where it has none."""
         grouped = "group=rack" in job.place.split(":")
         racks = [{rack} for rack in sorted({vnode.rack for vnode in self.vnodes.values()})]
         tries = racks if grouped else [set().union(*racks)]
-        return next(filter(None, (self._fitting(job, each) for each in tries)), ())
+        return next(filter(None, (self._fitting(job, each, beside) for each in tries)), ())
 
-    def _fitting(self, job: Job, racks: set[str]) -> Placed:
+    def _fitting(self, job: Job, racks: set[str], beside: Sequence[tuple[str, Placed]]) -> Placed:
+        alone = {name for id, placed in beside if self.jobs[id].is_alone for name, _ in placed}
         free = {
             name: Counter(vnode.has) - self.used(name)
             for name, vnode in self.vnodes.items()
-            if self.states(name) == "free" and vnode.rack in racks
+            if self.states(name) == "free" and vnode.rack in racks and name not in alone
         }
+        for _, placed in beside:
+            for name, used in placed:
+                if name in free:
+                    free[name] -= used
         if job.is_alone:
-            free = {name: room for name, room in free.items() if not self.on(name)}
+            taken = {name for _, placed in beside for name, _ in placed}
+            free = {name: room for name, room in free.items() if not self.on(name) and name not in taken}
         placed: list[tuple[str, Amounts]] = []
         for chunk in job.chunks:
             name = next((each for each, room in free.items() if all(room[what] >= n for what, n in chunk.items())), "")

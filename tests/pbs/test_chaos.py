@@ -8,12 +8,13 @@ import pytest
 
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 
-from tests.pbs.world import ADVISED_STEPS, GROUPED, SHRINKING, World
+from tests.pbs.world import ADVISED_STEPS, GROUPED, LEFT, SHARED, SHRINKING, World
 
 HISTORIES = int(os.environ.get("CPSCHED_PBS_HISTORIES", "8"))
 STEPS = 120
 
 
+BUSY = (*("cycle",) * 14, *("submit",) * 9, "kill", "fault")
 FOUND = (60005,)
 """Seeds that have found a fault: a subjob of a begun array was given up, and nobody started it."""
 
@@ -30,6 +31,15 @@ def test_jobs_that_are_to_be_in_one_group_of_vnodes_are(tmp_path, seed):
     world = World(tmp_path, random.Random(f"grouped {seed}"), kinds=GROUPED)
     assert world.play(STEPS) == [], "\n".join(world.log[-200:])
     assert any("group=rack" in line for line in world.server.log)
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES // 2))
+def test_no_vnode_gives_more_than_it_has_while_pbs_starts_jobs_too(tmp_path, seed):
+    """PBS's own scheduler may act between any two commands, also on what it has read before the last one."""
+    world = World(tmp_path, random.Random(f"shared {seed}"), kinds=SHARED)
+    world.server.moments = random.Random(seed)
+    assert world.play(STEPS, BUSY) == [], "\n".join(world.log[-200:])
+    assert any(f" queue={LEFT} " in line for line in world.server.log if ";S;" in line)
 
 
 def test_jobs_that_shrink_to_fit_run_once_with_a_walltime_that_they_allow(tmp_path):

@@ -19,6 +19,7 @@ ROWS = {
     "between the intent to start and `qrun`": "starting",
     "between a walltime that it chose and `qrun`": "fitted",
     "after `qrun`, before the answer is written": "started",
+    "after `qrun`, before `left_queue` is open": "left_closed",
     "while the job's host still takes it on": "beginning",
     "before `qmove` of a job that is left": "moving",
     "after `qmove`, before the answer is written": "moved",
@@ -130,6 +131,17 @@ def test_dies_starting(tmp_path):
 def test_dies_started(tmp_path):
     world, sent = start(tmp_path, True)
     assert len(sent) == 1
+    assert world.calm() == []
+
+
+def test_dies_left_closed(tmp_path):
+    world = a_world(tmp_path)
+    world.server.submit(runs_s=9, queue=QUEUE)
+    left = world.server.submit(runs_s=9, queue=LEFT, holds="u")
+    until(world, dies(world, "qrun", True))
+    world.server.release(left)
+    assert not world.server.queues[LEFT].started
+    until(world, lambda: world.server.jobs[left].state in RUNS)
     assert world.calm() == []
 
 

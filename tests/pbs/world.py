@@ -39,6 +39,10 @@ GROUPED: tuple[dict[str, object], ...] = (
     *KINDS, {"select": "2:ncpus=2", "place": "free:group=rack"},
     {"select": "2:ncpus=1", "place": "vscatter:group=rack"},
 )  # fmt: skip
+SHARED: tuple[dict[str, object], ...] = (
+    *KINDS, *({"select": "1:ncpus=3+1:ncpus=2"},) * 4, *({"select": "2:ncpus=1", "place": "scatter"},) * 2,
+)  # fmt: skip
+"""A third of them is left to PBS."""
 STEPS = (
     *("cycle",) * 40, *("submit",) * 14, *("kill",) * 5, *("fault",) * 5, "stop", "delete", "hold", "release",
     "release", "requeue", "offline", "online", "online", "by_hand", "open", "close", "close", "server_down",

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.pbs.live.conftest import in_control
-from tests.pbs.live.harness import QUEUE, RACK, LiveBridge, Pbs, home, run, until
+from tests.pbs.live.harness import LEFT, QUEUE, RACK, LiveBridge, Pbs, home, run, until
 
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
-MANY, KILLS = 200, 20
+MANY, KILLS, SHARED = 200, 20, 300
 
 
 def test_jobs_start_where_they_have_room_and_each_once(pbs: Pbs, bridge: LiveBridge) -> None:
@@ -21,6 +21,20 @@ def test_jobs_start_where_they_have_room_and_each_once(pbs: Pbs, bridge: LiveBri
     jobs += [pbs.submit("2:ncpus=1", 1, "-l", "place=vscatter"), pbs.submit("2:ncpus=1", 1, "-l", "place=pack:excl")]
     until(lambda: not pbs.jobs(), "all jobs are over", 120)
     assert pbs.judge().once(jobs) == []
+
+
+def test_no_vnode_gives_more_than_it_has_while_pbs_starts_jobs_too(pbs: Pbs, bridge: LiveBridge) -> None:
+    """A third of the jobs is left to PBS, whose scheduler starts them at any moment on the same vnodes."""
+    most = min(has["ncpus"] for has in pbs.vnodes().values())
+    left = (f"1:ncpus={most - 1}+1:ncpus=2", f"1:ncpus={most + 2}")
+    jobs = []
+    for at in range(SHARED):
+        select = left[at % 2] if at % 3 == 0 else f"1:ncpus={1 + at % most}"
+        jobs.append(pbs.submit(select, at % 4, walltime_s=60))
+    until(lambda: not pbs.jobs(), f"all jobs are over\n{bridge.said()}", 1200)
+    assert len([line for line in pbs.log() if ";S;" in line and f" queue={LEFT} " in line]) >= SHARED // 3
+    assert pbs.judge().once(jobs) == []
+    assert "job_gone" not in bridge.log_file.read_text()
 
 
 def test_a_wide_job_has_its_vnodes(pbs: Pbs, bridge: LiveBridge) -> None:

@@ -5,7 +5,12 @@ import time
 
 import pytest
 
-from tests.pbs.live.harness import CLAIM, LEFT, QUEUE, CommandFailed, Pbs, run, until
+from tests.pbs.live.harness import CLAIM, LEFT, QUEUE, RACK, CommandFailed, Pbs, run, until
+
+pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
+
+from cpsched_bridge.adapters.pbs.transport.programs import Programs
+from cpsched_bridge.adapters.pbs.transport.reading import Reader
 
 
 @pytest.fixture
@@ -121,7 +126,8 @@ def test_qrun_heeds_no_limit(closed: Pbs) -> None:
 
 def test_no_user_writes_the_claim_and_everybody_sees_it(pbs: Pbs) -> None:
     pbs.manage(f'set server resources_available.{CLAIM} = "a:b:1:c"')
-    assert f'"{CLAIM}":"a:b:1:c"' in run("qstat", "-B", "-f", "-F", "json")
+    server = next(iter(json.loads(run("qstat", "-B", "-f", "-F", "json"))["Server"].values()))
+    assert server["resources_available"][CLAIM] == "a:b:1:c"
     if pbs.user:
         with pytest.raises(CommandFailed, match=r"insufficient permission|Unauthorized"):
             pbs.as_user("qmgr", "-c", f'set server resources_available.{CLAIM} = "x"')
@@ -156,3 +162,20 @@ def test_in_a_closed_queue_a_job_is_eligible_unless_it_is_held(closed: Pbs) -> N
         assert now[array]["eligible_time"] >= "00:00:04"
     finally:
         closed.manage(f"set server eligible_time_enable={server.get('eligible_time_enable', 'False')}")
+
+
+def test_a_text_that_looks_like_a_number_is_printed_as_it_is_by_the_plain_list_alone(pbs: Pbs) -> None:
+    """JSON shows `07` as 7 and `null` as nothing, or quotes some of them, as the release goes."""
+    if RACK not in run("qmgr", "-c", "list resource"):
+        pbs.manage(f"create resource {RACK} type=string,flag=h")
+    name, texts = first(pbs), ("7", "07", "007", "1e5", "null", "true", "[1]", "0x7")
+    try:
+        seen = set()
+        for text in texts:
+            pbs.manage(f"set node {name} resources_available.{RACK} = '{text}'")
+            parts = Reader(Programs()).read().vnodes[name]["resources_available"]
+            assert isinstance(parts, dict)
+            seen.add(parts[RACK])
+        assert seen == set(texts)
+    finally:
+        pbs.manage(f"unset node {name} resources_available.{RACK}")

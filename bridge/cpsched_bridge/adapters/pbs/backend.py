@@ -2,7 +2,8 @@
 
 - A queue that the bridge manages and whose `started` is false is left alone by PBS's own scheduler: its jobs are held
   for the bridge. No job is changed, marked or bound to a vnode.
-- A start is one `qrun -H`. PBS checks nothing of it, so the bridge reads everything once more, immediately before.
+- A start is one `qrun -H`. PBS checks nothing of it, so the bridge reads everything once more, immediately before, and
+  keeps PBS's own scheduler from the jobs that are left to it: see `left_queue`.
 - To adopt jobs means to close their queue; to stand aside means to open it.
 - A job that cannot be modelled, or is given up, is moved out of a closed queue into one that PBS's scheduler serves.
 - In mode advise the queues are open, and the bridge writes points on waiting jobs: see `advising`.
@@ -10,7 +11,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,10 +22,11 @@ from cpsched.fit import used_by
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters.pbs.advising import Advising
 from cpsched_bridge.adapters.pbs.doctor import Surroundings, checks_of
+from cpsched_bridge.adapters.pbs.left_queue import LeftQueue
 from cpsched_bridge.adapters.pbs.records import Reading, Record
 from cpsched_bridge.adapters.pbs.translation import ids, observation
 from cpsched_bridge.adapters.pbs.translation.observation import CLAIM, Look, Translator
-from cpsched_bridge.adapters.pbs.translation.queues import ExecutionQueue, is_true, managed
+from cpsched_bridge.adapters.pbs.translation.queues import ExecutionQueue, managed, why_unreadable
 from cpsched_bridge.adapters.pbs.transport.commands import Tells
 from cpsched_bridge.adapters.pbs.transport.programs import Programs
 from cpsched_bridge.adapters.pbs.transport.reading import Reader
@@ -96,7 +97,7 @@ class PbsBackend:
         self._reader: Reads = reader or Reader(programs)
         self._tells = tells or Tells(programs)
         self._queues = tuple(queues)
-        self._left_queue = left_queue
+        self._left = LeftQueue(self._reader, self._tells, left_queue)
         self._starting_s = starting_s
         self._history_s = history_deadline_s
         self._translator = Translator(self._queues)
@@ -159,24 +160,39 @@ class PbsBackend:
     # ------------------------------------------------------------------------------------------------- commands
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        """See `Backend.start`: state, holds, queue, sizes and room are checked by a reading of their own."""
+        """See `Backend.start`: state, holds, queue, sizes and room are checked by a reading of their own.
+
+        Where PBS's scheduler may start jobs of other queues meanwhile, each start has a reading of its own.
+        """
         until_s = time.monotonic() + self._starting_s
+        with self._left.closed(time.monotonic() + self._starting_s / 2) as in_the_way:
+            if in_the_way:
+                return [Outcome(order.job.id, "refused", f"{NOT_SENT}: {in_the_way}") for order in orders]
+            return self._start_all(orders, until_s)
+
+    def _start_all(self, orders: Sequence[StartOrder], until_s: float) -> list[Outcome]:
         look = self._look(self._reader.read())
         free = look.free.copy()
         outcomes: list[Outcome] = []
         lost = ""
-        for order in orders:
+        for at, order in enumerate(orders):
             number = order.job.id
             if lost or time.monotonic() >= until_s:
                 outcomes.append(Outcome(number, "refused", f"{NOT_SENT}: {lost or 'the time for starts is over'}"))
                 continue
-            why = _why_not(order, look) or _take(order, look, free)
+            if at and look.others_start:
+                look = self._look(self._reader.read())
+                free = look.free.copy()
+            no_room = ""
+            why = _why_not(order, look) or (no_room := _take(order, look, free))
             if why:
-                outcomes.append(Outcome(number, "refused", why))
+                outcomes.append(Outcome(number, "refused", f"{NOT_SENT}: {why}" if no_room else why))
                 continue
             self._ours.add(order.job.queue)
             placed = look.waiting.asked[number].placed(order.nodes)
             outcome, lost = self._begin(number, look, placed, until_s)
+            if outcome.result == "done":
+                self._translator.began(order.job, look.now_s)
             outcomes.append(outcome)
         return outcomes
 
@@ -254,36 +270,30 @@ class PbsBackend:
 
     def stand_aside(self) -> Sequence[str]:
         """See `StandsAside.stand_aside`: opens the managed queues that are closed."""
+        problems = [problem] if (problem := self._left.reopen()) else []
         if self._closed is not None and not self._closed:
-            return []
-        problems = []
+            return problems
         opened = False
-        for queue in managed(self._reader.queues(), self._queues).values():
-            if not queue.started:
-                failure = self._set_started(queue.name, True)
+        records = self._reader.queues()
+        there = managed(records, self._queues)
+        for name in self._queues:
+            if name not in records or (name not in there and not why_unreadable(records[name])):
+                continue
+            if name not in there or not there[name].started:
+                failure = self._set_started(name, True)
                 if failure is not None:
-                    problems.append(f"queue {queue.name} may still be closed: {failure.detail}")
+                    problems.append(f"queue {name} may still be closed: {failure.detail}")
                     if failure.result == "unknown":
-                        self._unanswered.add(queue.name)
+                        self._unanswered.add(name)
                     continue
                 opened = True
-            self._ours.discard(queue.name)
-            self._by_hand.discard(queue.name)
+            self._ours.discard(name)
+            self._by_hand.discard(name)
             if self._closed is not None:
-                self._closed.discard(queue.name)
+                self._closed.discard(name)
         if opened:
-            self._have_pbs_look()
+            self._left.have_pbs_look()
         return problems
-
-    def _have_pbs_look(self) -> None:
-        """Have PBS's own scheduler look at once: it takes an opened queue for no reason to (OpenPBS 23.06.06).
-
-        A server that does not schedule is left so. Without an answer PBS looks later: at the next submission or end of
-        a job, or after `scheduler_iteration`.
-        """
-        with contextlib.suppress(BackendError):
-            if is_true(self._reader.server(), "scheduling"):
-                self._tells.look()
 
     def _now(self) -> tuple[dict[str, Record], dict[str, ExecutionQueue]]:
         jobs, queues = self._reader.jobs_and_queues()
@@ -298,10 +308,10 @@ class PbsBackend:
         return None
 
     def _move(self, name: str) -> Outcome:
-        if not self._left_queue:
+        if not self._left.name:
             return Outcome(0, "refused", "its queue is closed, and left_queue names no other one")
         try:
-            self._tells.move(name, self._left_queue)
+            self._tells.move(name, self._left.name)
         except BackendError as error:
             return Outcome(0, "unknown" if isinstance(error, BackendTimeout) else "refused", str(error))
         return Outcome(0, "done")
@@ -326,6 +336,7 @@ class PbsBackend:
         """
         if observation.claim_of(self._reader.server()) != instead_of:
             return False
+        self._left.reopen()
         try:
             self._tells.claim(CLAIM, observation.claim_words(claim))
         except BackendTimeout as error:
@@ -351,7 +362,7 @@ class PbsBackend:
         except BackendError as error:
             mend = "start PBS's server, or mend pbs.conf on this host"
             return [Check("server", False, str(error), mend, may_come=True)]
-        return checks_of(seen, Surroundings.here(self._queues, self._left_queue))
+        return checks_of(seen, Surroundings.here(self._queues, self._left.name))
 
     def close(self) -> None:
         """See `Backend.close`: no process stays."""

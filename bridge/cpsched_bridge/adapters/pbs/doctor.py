@@ -76,7 +76,10 @@ def _queues(seen: Reading, around: Surroundings) -> Iterable[Check]:
 
 
 def _left_queue(seen: Reading, around: Surroundings) -> Check:
-    """Where jobs go that the bridge does not start: without that they would wait in a closed queue for ever."""
+    """Where jobs go that the bridge does not start: without that they would wait in a closed queue for ever.
+
+    A bridge that died while it sent starts has left it closed.
+    """
     name = around.left_queue
     mend = "name a started execution queue, which the bridge does not manage, in options.left_queue"
     if not name:
@@ -86,9 +89,11 @@ def _left_queue(seen: Reading, around: Surroundings) -> Check:
     queue = managed(seen.queues, [name]).get(name)
     if queue is None:
         return Check("left_queue", False, f"there is no execution queue {name}", mend, mode="control")
-    ok = queue.started and is_true(queue.record, "enabled")
+    ok = is_true(queue.record, "enabled")
     mend = f"qmgr -c 'set queue {name} enabled=true, started=true'"
-    return Check("left_queue", ok, f"{name} is {'' if ok else 'not '}enabled and started", mend, mode="control")
+    closed = "" if queue.started else ", and is opened when the bridge takes control"
+    found = f"{name} takes {'' if ok else 'no '}jobs{closed}"
+    return Check("left_queue", ok, found, mend, mode="control")
 
 
 def _scheduling(server: Record) -> Check:

@@ -36,6 +36,10 @@ class Site:
 
     seen: Reading = field(default_factory=recorded)
     told: list[tuple[str, ...]] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    """What becomes of the queue of the left jobs, which is closed while starts are sent, and what is sent meanwhile."""
+    scheduling: int = 0
+    """How often PBS's scheduler will be found at work."""
     fails: dict[str, BackendError] = field(default_factory=dict)
     """By command, what it raises."""
     refuses: set[str] = field(default_factory=set)
@@ -57,6 +61,10 @@ class Site:
     def schedulers(self) -> dict[str, Record]:
         if "schedulers" in self.fails:
             raise self.fails["schedulers"]
+        if self.scheduling:
+            self.scheduling -= 1
+            self.left.append("at work")
+            return {"default": {"state": "scheduling"}}
         return self.schedulers_seen
 
     def wishes(self, job: str) -> dict[str, Any]:
@@ -78,17 +86,24 @@ class Site:
             raise self.fails[words[0]]
 
     def run(self, job: str, placed: str, within_s: float) -> None:
+        self.left.append("run")
         self._tell("run", job, placed)
 
     def walltime(self, job: str, seconds: int, within_s: float) -> None:
         self._tell("walltime", job, str(seconds))
 
     def set_started(self, queue: str, started: bool) -> None:
-        self._tell("started", queue, str(started))
+        if queue == "leftq":
+            self.left.append("open" if started else "closed")
+        else:
+            self._tell("started", queue, str(started))
         self.seen.queues[queue]["started"] = str(started)
 
     def look(self) -> None:
-        self._tell("look")
+        if self.left[-1:] == ["open"]:
+            self.left.append("look")
+        else:
+            self._tell("look")
 
     def move(self, job: str, queue: str) -> None:
         self._tell("move", job, queue)
@@ -106,5 +121,5 @@ class Site:
         self._tell("disclaim")
         self.seen.server.pop("resources_available")
 
-    def backend(self, left_queue: str = "leftq") -> PbsBackend:
-        return PbsBackend(Programs(), ("managed",), left_queue, reader=self, tells=self)  # type: ignore[arg-type]
+    def backend(self, left_queue: str = "leftq", starting_s: float = 20.0) -> PbsBackend:
+        return PbsBackend(Programs(), ("managed",), left_queue, starting_s, reader=self, tells=self)  # type: ignore[arg-type]

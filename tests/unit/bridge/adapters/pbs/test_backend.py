@@ -7,7 +7,7 @@ from cpsched_bridge.cycle.hand_back import hand_all_back
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
 from cpsched_bridge.ports import NOT_SENT, Claim, Hold, Observation, StandsAside, StartOrder
 from cpsched_bridge.store.ledger import Ledger
-from tests.unit.bridge.adapters.pbs.scenes import Site, recorded
+from tests.unit.bridge.adapters.pbs.scenes import NOW_S, Site, recorded
 
 
 def order(seen: Observation, number: int, *nodes: tuple[str, int]) -> StartOrder:
@@ -117,6 +117,62 @@ def test_after_a_start_without_an_answer_no_other_one_is_sent() -> None:
     assert (lost.result, unsent.result) == ("unknown", "refused")
     assert unsent.detail.startswith(NOT_SENT)
     assert len(site.told) == 1
+
+
+def test_starts_are_sent_with_left_queue_closed_scheduler_idle() -> None:
+    site = Site(scheduling=2)
+    backend = site.backend()
+    assert backend.start([order(backend.observe(), 0, ("vm[0]", 1))])[0].result == "done"
+    assert site.left == ["closed", "at work", "at work", "run", "open", "look"]
+
+
+@pytest.mark.parametrize(
+    ("site", "why"),
+    [
+        (Site(scheduling=10**6), "PBS's own scheduler is at work"),
+        (Site(fails={"schedulers": BackendTimeout("no answer")}), "no answer"),
+    ],
+)
+def test_no_start_beside_a_scheduler_at_work_and_no_failure(site: Site, why: str) -> None:
+    backend = site.backend(starting_s=0.2)
+    (outcome,) = backend.start([order(backend.observe(), 0, ("vm[0]", 1))])
+    assert (outcome.result, outcome.detail) == ("refused", f"{NOT_SENT}: {why}")
+    assert (site.told, site.left[0], site.left[-2:]) == ([], "closed", ["open", "look"])
+
+
+def test_left_queue_closed_by_a_dead_bridge_is_opened() -> None:
+    site = Site()
+    site.seen.queues["leftq"]["started"] = "False"
+    backend = site.backend()
+    seen = backend.observe()
+    assert site.left == []
+    assert backend.claim(Claim("a", "1", 1, "login1"), None)
+    assert site.left == ["open", "look"]
+    site.seen.queues["leftq"]["started"] = "False"
+    backend.start([order(seen, 0, ("vm[0]", 1))])
+    assert backend.claim(Claim("a", "1", 2, "login1"), Claim("a", "1", 1, "login1"))
+    assert site.left == ["open", "look", "run"]
+    assert list(site.backend().stand_aside()) == []
+    assert site.left[3:] == ["open", "look"], "release-all has a backend of its own"
+
+
+def test_each_start_has_its_own_reading_where_pbs_starts_too() -> None:
+    """Room that goes meanwhile is no failure of the job."""
+    site = Site()
+    site.seen.queues["other"] = {"queue_type": "Execution", "started": "True"}  # type: ignore[index]
+    site.seen.jobs["1.vm"]["queue"] = "other"
+    backend = site.backend()
+    seen = backend.observe()
+    first, second = order(seen, 0, ("vm[0]", 1)), order(seen, 10, ("vm[2]", 1))
+
+    def taken(job: str, placed: str, within_s: float) -> None:
+        site.seen.vnodes["vm[2]"]["resources_assigned"] = {"ncpus": "4"}
+
+    site.run = taken  # type: ignore[method-assign]
+    assert [(each.result, each.detail) for each in backend.start([first, second])] == [
+        ("done", ""),
+        ("refused", f"{NOT_SENT}: no room on vm[2] any more"),
+    ]
 
 
 def test_adopting_closes_the_queue_once_and_standing_aside_opens_it() -> None:
@@ -251,6 +307,31 @@ def test_a_job_that_ran_and_is_gone_has_ended() -> None:
     backend.observe()
     del site.seen.jobs["0.vm"]  # type: ignore[attr-defined]
     assert [each.job.id for each in backend.observe().ended] == [0]
+    assert backend.observe().ended == ()
+
+
+@pytest.mark.parametrize("shown", [None, "X", "F"])
+def test_a_job_that_was_started_and_is_over_by_the_next_reading_has_ended(shown: str | None) -> None:
+    """PBS goes on showing subjobs that are over (state X) as long as their array is there."""
+    site = Site()
+    backend = site.backend()
+    backend.start([order(backend.observe(), 0, ("vm[0]", 1))])
+    site.seen.jobs["0.vm"].update({"job_state": "R", "substate": "41", "exec_vnode": "(vm[0]:ncpus=2)"})
+    assert backend.observe().ended == (), "its host takes it on"
+    if shown is None:
+        del site.seen.jobs["0.vm"]  # type: ignore[attr-defined]
+    else:
+        site.seen.jobs["0.vm"]["job_state"] = shown
+    assert [(each.job.id, each.start_s) for each in backend.observe().ended] == [(0, NOW_S)]
+    assert backend.observe().ended == ()
+
+
+def test_a_job_that_waits_again_after_its_start_and_is_deleted_then_has_not_ended() -> None:
+    site = Site()
+    backend = site.backend()
+    backend.start([order(backend.observe(), 0, ("vm[0]", 1))])
+    backend.observe()
+    del site.seen.jobs["0.vm"]  # type: ignore[attr-defined]
     assert backend.observe().ended == ()
 
 
