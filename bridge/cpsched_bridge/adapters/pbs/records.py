@@ -31,7 +31,7 @@ class Unreadable:
     """An object that PBS shows and that cannot be read. It is left out, and nothing else is."""
 
     kind: str
-    """vnode, job, queue, reservation, resource."""
+    """vnode, job, queue, reservation."""
     name: str
     why: str
 

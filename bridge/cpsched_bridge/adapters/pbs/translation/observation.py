@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cpsched.errors import printable
 from cpsched.model import EndedJob, IntArray, Job, Request
 from cpsched_bridge.adapters.pbs.records import Reading, Record, Unreadable, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids, machine, queues, reservations
@@ -20,12 +19,16 @@ from cpsched_bridge.adapters.pbs.translation.units import duration_s, time_s
 from cpsched_bridge.adapters.shared.allocation import as_allocated
 from cpsched_bridge.adapters.shared.claim_words import claim_in, words_of
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
-from cpsched_bridge.ports import Claim, Observation
+from cpsched_bridge.ports import Claim, ObjectKind, Observation, Unusable
 
 CLAIM = "cpsched_claim"
 """The custom resource whose value at the server is the claim of the bridge in control."""
 OVER = frozenset("XF")
 """States of subjobs and jobs that PBS still shows when they are over."""
+KINDS: Mapping[str, ObjectKind] = {
+    "vnode": "node", "queue": "partition", "reservation": "reservation", "job": "job",
+}  # fmt: skip
+"""PBS's kinds of objects in the words of the ports."""
 SPARE_SETS = 100
 """Node sets that are kept although no job may need them any more."""
 
@@ -121,7 +124,8 @@ class Translator:
             ended=ended,
             left=tuple(look.waiting.left),
             limits=limits.now(placed, look.waiting.records),
-            notes=(*map(_in_words, look.unreadable), *limits.notes),
+            notes=tuple(limits.notes),
+            unusable=tuple(map(_unusable, look.unreadable)),
             outages=(
                 *machine.outages(look.vnodes, look.machine, seen.now_s),
                 *reservations.outages(look.reservations),
@@ -143,8 +147,8 @@ def _others_start(seen: Reading) -> bool:
     return any(each.get("job_state") == "Q" and each.get("queue") in served for each in seen.jobs.values())
 
 
-def _in_words(odd: Unreadable) -> str:
-    return f"{odd.kind} {printable(odd.name[:80])} cannot be read: {printable(odd.why[:200])}"
+def _unusable(odd: Unreadable) -> Unusable:
+    return Unusable(KINDS[odd.kind], odd.name[:80], "record", "unreadable", odd.why[:200])
 
 
 def _counts(record: Record) -> bool:

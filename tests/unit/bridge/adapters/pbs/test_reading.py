@@ -124,17 +124,18 @@ def test_what_cannot_be_read_is_taken_out_and_named_and_nothing_else() -> None:
         "Resv ID: R3.vm\nreserve_state = RESV_RUNNING\nreserve_start = soon\n"
     )
     seen = PbsBackend(pbs, ("workq", "odd", "other"), "leftq").observe()
-    assert sorted(seen.notes) == [
+    assert seen.notes == ()
+    assert sorted(f"{each.kind} {each.name} cannot be read: {each.detail}" for each in seen.unusable) == [
         "job no job cannot be read: is no name of a job",
-        "queue odd cannot be read: its record makes no sense",
-        "queue other cannot be read: queue_type is no text",
+        "node c cannot be read: its record makes no sense",
+        "node d cannot be read: state is no text",
+        "node e cannot be read: ncpus: 'four' is no number",
+        "node f cannot be read: mem: 'some' is no size",
+        "node g cannot be read: rack is printed as a number, and not as text",
+        "partition odd cannot be read: its record makes no sense",
+        "partition other cannot be read: queue_type is no text",
         "reservation R2.vm cannot be read: 'soon' is no time",
         "reservation R3.vm cannot be read: 'soon' is no time",
-        "vnode c cannot be read: its record makes no sense",
-        "vnode d cannot be read: state is no text",
-        "vnode e cannot be read: ncpus: 'four' is no number",
-        "vnode f cannot be read: mem: 'some' is no size",
-        "vnode g cannot be read: rack is printed as a number, and not as text",
     ]
     assert seen.cluster.node_names == ("a", "b", "e", "f", "h")
     assert np.array_equal(seen.free, [[4, 8192], [0, 0], [0, 0], [0, 0], [0, 0]])
