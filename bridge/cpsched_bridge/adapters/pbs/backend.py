@@ -21,7 +21,7 @@ import numpy as np
 from cpsched.fit import used_by
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters.pbs.advising import Advising
-from cpsched_bridge.adapters.pbs.doctor import Surroundings, checks_of
+from cpsched_bridge.adapters.pbs.doctor import Surroundings, checks_of, usable_objects
 from cpsched_bridge.adapters.pbs.left_queue import LeftQueue
 from cpsched_bridge.adapters.pbs.records import Reading, Record
 from cpsched_bridge.adapters.pbs.translation import ids, observation
@@ -362,7 +362,12 @@ class PbsBackend:
         except BackendError as error:
             mend = "start PBS's server, or mend pbs.conf on this host"
             return [Check("server", False, str(error), mend, may_come=True)]
-        return checks_of(seen, Surroundings.here(self._queues, self._left.name))
+        around = Surroundings.here(self._queues, self._left.name)
+        try:
+            look = self._look(seen)
+        except BackendError as error:
+            return [Check("vnodes", False, str(error), "pbsnodes -av shows what PBS has")]
+        return [*checks_of(dataclasses.replace(seen, vnodes=look.vnodes), around), usable_objects(look.unusable)]
 
     def close(self) -> None:
         """See `Backend.close`: no process stays."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import fnmatch
 import getpass
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cpsched.errors import printable
+from cpsched.errors import printable, some_of
 from cpsched_bridge.adapters.pbs.records import Reading, Record, all_of, text_of
 from cpsched_bridge.adapters.pbs.translation.formula import POINTS, Formula, NotComputable
 from cpsched_bridge.adapters.pbs.translation.jobs import WAITING
@@ -16,7 +16,9 @@ from cpsched_bridge.adapters.pbs.translation.machine import states_of
 from cpsched_bridge.adapters.pbs.translation.observation import CLAIM
 from cpsched_bridge.adapters.pbs.translation.queues import is_true, managed
 from cpsched_bridge.adapters.pbs.translation.ranking import THRESHOLD, formula_of
-from cpsched_bridge.ports import Check
+from cpsched_bridge.ports import Check, Unusable
+
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,12 @@ def _is_used(vnode: Record, jobs: Mapping[str, Record]) -> bool:
     there = [jobs[name] for name in all_of(vnode.get("jobs")) if name in jobs]
     begun = any(str(job.get("job_state")) not in WAITING for job in there)
     return begun or "resv-exclusive" in states_of(vnode)
+
+
+def usable_objects(unusable: Sequence[Unusable]) -> Check:
+    """Whether every object that PBS shows can be read."""
+    found = f"left out: {some_of(unusable, MOST_NAMED, '; ')}" if unusable else "all that PBS shows can be read"
+    return Check("objects", not unusable, found, "correct these values with qmgr", required=False)
 
 
 def _history(server: Record) -> Check:

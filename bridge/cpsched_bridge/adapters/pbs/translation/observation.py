@@ -46,7 +46,7 @@ class Look:
     vnodes: Mapping[str, Record]
     """Those that can be read."""
     reservations: tuple[reservations.Reservation, ...]
-    unreadable: tuple[Unreadable, ...]
+    unusable: tuple[Unusable, ...]
     now_s: int
     others_start: bool
     """Whether PBS's own scheduler may start jobs at any moment."""
@@ -91,7 +91,17 @@ class Translator:
             *queues.unreadable(seen.queues, self.queues), *odd_reservations,
         )  # fmt: skip
         return Look(
-            found, numbers, names, managed_queues, wait, free, vnodes, kept, unreadable, seen.now_s, _others_start(seen)
+            found,
+            numbers,
+            names,
+            managed_queues,
+            wait,
+            free,
+            vnodes,
+            kept,
+            tuple(map(_unusable, unreadable)),
+            seen.now_s,
+            _others_start(seen),
         )
 
     def began(self, job: Job, start_s: int) -> None:
@@ -125,7 +135,7 @@ class Translator:
             left=tuple(look.waiting.left),
             limits=limits.now(placed, look.waiting.records),
             notes=tuple(limits.notes),
-            unusable=tuple(map(_unusable, look.unreadable)),
+            unusable=look.unusable,
             outages=(
                 *machine.outages(look.vnodes, look.machine, seen.now_s),
                 *reservations.outages(look.reservations),

@@ -71,9 +71,14 @@ class Answers(Programs):
                 return printed("nodes", self.vnodes)
             case ("pbsnodes", "-av"):
                 return self.as_text
+            case ("qmgr", "-c", "list sched"):
+                return ""
             case ("qmgr", "-c", "list resource"):
                 return self.resources
         raise AssertionError(command)
+
+    def missing(self) -> list[str]:
+        return []
 
     def seen(self) -> Observation:
         return PbsBackend(self, ("workq",), "leftq").observe()
@@ -137,6 +142,9 @@ def test_what_cannot_be_read_is_taken_out_and_named_and_nothing_else() -> None:
         "reservation R2.vm cannot be read: 'soon' is no time",
         "reservation R3.vm cannot be read: 'soon' is no time",
     ]
+    doctor = {each.name: each.detail for each in PbsBackend(pbs, ("workq", "odd", "other"), "leftq").checks()}
+    assert doctor["objects"].startswith("left out: job no job: record cannot be read: is no name of a job; node ")
+    assert doctor["objects"].endswith("; and 5 more")
     assert seen.cluster.node_names == ("a", "b", "e", "f", "h")
     assert np.array_equal(seen.free, [[4, 8192], [0, 0], [0, 0], [0, 0], [0, 0]])
     assert {each.label: each.job.ineligible for each in seen.pending} == {"1": None}
