@@ -26,6 +26,9 @@ the bridge's own ledger can say that the bridge holds them. The bridge's release
 administrator holds is refused here as well. An owner who releases the own hold passes the job on to the bridge; an
 owner cannot release what waits for the bridge.
 
+The bridge may pin and release a held job in one change, by the partition bridge:start/NODES, or
+bridge:start/NODES/LEAST-MOST with the number of its nodes. One call of slurmctld then does what takes four otherwise.
+
 Left to Slurm, neither held nor marked:
   - het jobs: their components cannot be updated one by one
   - scrontab jobs: they refuse updates
@@ -33,7 +36,8 @@ Left to Slurm, neither held nor marked:
   - an explicit --priority given by root: an administrator's order
   - jobs of the bridge's own user, jobs outside `partitions` (if set)
   - a node list so long that it cannot be noted in the comment
-Arrays, srun and salloc are held like everything else.
+  - srun and salloc, where exempt_interactive is set
+Arrays are held like everything else, and so are srun and salloc otherwise.
 
 Settings: a file /etc/slurm/cpsched.lua may return a table that replaces any of these. It is read when slurmctld loads
 this script: at its start, and when this script's modification time changes.
@@ -48,6 +52,8 @@ local settings = {
    -- A file that is written anew with every submission and change that this plugin sees: a bridge with this file among
    -- its cycle.wake_files looks at once. Its folder must be writable by SlurmUser.
    wake_file = nil,
+   -- Leave jobs without a script, those of srun and salloc, to Slurm: they start as they would without a bridge.
+   exempt_interactive = false,
 }
 
 local file = io.open("/etc/slurm/cpsched.lua", "r")
@@ -118,6 +124,7 @@ local function left_to_slurm(job_desc, part_list, submit_uid)
       or (job_desc.immediate ~= nil and job_desc.immediate ~= 0)
       or (submit_uid == 0 and is_set(job_desc.priority) and job_desc.priority ~= 0)
       or (settings.bridge_uid ~= nil and submit_uid == settings.bridge_uid)
+      or (settings.exempt_interactive and (job_desc.script == nil or job_desc.script == ""))
       or not in_managed_partition(job_desc, part_list)
 end
 
@@ -255,6 +262,15 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
    return slurm.SUCCESS
 end
 
+-- A priority of INFINITE releases a held job.
+local INFINITE = 4294967295
+
+-- What the partition of a start asks for: the nodes, and the least and most number of them where it says so.
+local function start_in(partition)
+   local nodes, least, most = string.match(partition, "^bridge:start/([%w%-_.,]+)/(%d+)%-(%d+)$")
+   return nodes or string.match(partition, "^bridge:start/([%w%-_.,]+)$"), tonumber(least), tonumber(most)
+end
+
 local function refuse(message)
    slurm.log_user("%s", message)
    return slurm.ERROR
@@ -268,6 +284,20 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
    local by_owner = modify_uid == job_rec.user_id
    local managed = job_rec.admin_comment == WAIT
    local comment = job_rec.comment
+
+   -- A start in one change. An empty partition is none: the job stays where it is.
+   if by_bridge and job_desc.partition ~= nil then
+      local nodes, least, most = start_in(job_desc.partition)
+      if nodes then
+         if job_rec.priority ~= 0 then
+            return refuse("is not held")
+         end
+         job_desc.partition, job_desc.req_nodes, job_desc.priority = "", nodes, INFINITE
+         if least then
+            job_desc.min_nodes, job_desc.max_nodes = least, most
+         end
+      end
+   end
 
    -- What the change does to the comment: the user's text, and the notes on the node list.
    if job_desc.comment ~= nil then

@@ -303,6 +303,49 @@ def test_words_that_only_resemble_marks_mean_nothing(plugin: SubmitPlugin, form:
         assert change == {"req_nodes": "n3", "comment": "bridge:pinned()"}
 
 
+@pytest.mark.parametrize(
+    ("wish", "count"), [("n1", {}), ("n-1.x,n2", {}), ("n1,n2/2-3", {"min_nodes": 2, "max_nodes": 3})]
+)
+def test_the_bridge_pins_and_releases_in_one_change(plugin: SubmitPlugin, wish: str, count: dict[str, int]) -> None:
+    record = {**MANAGED, "comment": "bridge:asked(n9) mine"}
+    change = plugin.modify(BRIDGE, record, partition=f"bridge:start/{wish}", ntasks_per_node=2)
+    assert change == {
+        "partition": "",
+        "req_nodes": wish.partition("/")[0],
+        "priority": RELEASE,
+        "comment": "bridge:asked(n9) bridge:pinned(n9) mine",
+        "ntasks_per_node": 2,
+        **count,
+    }
+
+
+@pytest.mark.parametrize("uid", [ALICE, ROOT])
+@pytest.mark.parametrize("wish", ["bridge:start/n1", "bridge:start/n1/1-1"])
+def test_for_others_that_is_a_partition_like_any(plugin: SubmitPlugin, uid: int, wish: str) -> None:
+    assert plugin.modify(uid, {**MANAGED, "comment": None}, partition=wish) == {"partition": wish}
+
+
+@pytest.mark.parametrize(
+    "wish", ["main", "bridge:start/", "bridge:start/n1/2", "bridge:start/n[1-2]", "bridge:start/n1 "]
+)
+def test_no_other_partition_is_a_start(plugin: SubmitPlugin, wish: str) -> None:
+    assert plugin.modify(BRIDGE, {**MANAGED, "comment": None}, partition=wish) == {"partition": wish}
+
+
+@pytest.mark.parametrize("facts", [{"priority": 7}, {"comment": "bridge:user-held"}, {"comment": "bridge:admin-held"}])
+def test_a_start_of_a_job_that_is_not_held_for_the_bridge_is_refused(
+    plugin: SubmitPlugin, facts: dict[str, object]
+) -> None:
+    assert plugin.modify(BRIDGE, {**MANAGED, **facts}, partition="bridge:start/n1") is None
+
+
+@pytest.mark.parametrize(("script", "held"), [(None, False), ("", False), ("#!/bin/sh", True)])
+@pytest.mark.parametrize("exempt", [True, False])
+def test_a_site_may_leave_jobs_without_a_script_to_slurm(exempt: bool, script: str | None, held: bool) -> None:
+    plugin = SubmitPlugin(f"{{ bridge_uid = 2100, exempt_interactive = {str(exempt).lower()} }}")
+    assert ("admin_comment" in plugin.submit(script=script)) == (held or not exempt)
+
+
 def test_its_owner_cannot_release_what_waits_for_the_bridge(plugin: SubmitPlugin) -> None:
     for comment in ("", "mine", "bridge:wait mine"):
         assert plugin.modify(ALICE, {**MANAGED, "comment": comment}, priority=RELEASE) is None
