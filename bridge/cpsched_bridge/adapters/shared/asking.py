@@ -1,7 +1,8 @@
 """Programs of a cluster run side by side with one deadline: all their answers, or a `BackendError`.
 
 An answer counts only where its program ended by itself, the adapter's own judge finds nothing wrong with that, and the
-program printed no more than `MOST_BYTES`. Programs are killed at the deadline, and when the bridge dies.
+program printed no more than `MOST_BYTES`. Programs are killed at the deadline, and when the bridge dies. The deadline
+may be one for silence: then all that is printed moves it, up to a last one.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class _Running:
 class AskedPrograms:
     """Programs on their way; `commands` by the name that their answers are to have, run in the environment `around`.
 
-    `typed` is what a program is to read from its standard input, by the same name; the others have none. Raises
-    `CommandRefused` where a program cannot be run.
+    `typed` is what a program is to read from its standard input, by the same name; the others have none. Where `most_s`
+    is longer than `deadline_s`, all of them may be silent for `deadline_s`, and take `most_s`. Raises `CommandRefused`
+    where a program cannot be run.
     """
 
     def __init__(
@@ -49,9 +51,11 @@ class AskedPrograms:
         around: Mapping[str, str],
         judge: Judge,
         typed: Mapping[str, str] | None = None,
+        most_s: float = 0.0,
     ) -> None:
         self._judge = judge
         self._deadline_s, self._until_s = deadline_s, time.monotonic() + deadline_s
+        self._last_s = time.monotonic() + max(deadline_s, most_s)
         self._commands = {name: list(command) for name, command in commands.items()}
         self._selector = selectors.DefaultSelector()
         self._running: dict[str, _Running] = {}
@@ -89,9 +93,9 @@ class AskedPrograms:
 
     def answered(self, wait_s: float) -> bool:
         """Whether `texts` has all answers or an error at once, at the latest after `wait_s` seconds."""
-        until_s = min(time.monotonic() + wait_s, self._until_s)
+        waits_until_s = time.monotonic() + wait_s
         while self._running and self._error is None:
-            left_s = until_s - time.monotonic()
+            left_s = min(waits_until_s, self._until_s) - time.monotonic()
             for key, _ in self._selector.select(max(0.0, left_s)):
                 self._take(key)
             self._settle()
@@ -109,7 +113,7 @@ class AskedPrograms:
         - `BackendTimeout` where the deadline is over,
         - `CommandRefused` where the controller refused to answer at all (privilege, version).
         """
-        self.answered(self._deadline_s)
+        self.answered(self._last_s - time.monotonic())
         self.close()
         if self._error is not None:
             raise self._error
@@ -129,6 +133,7 @@ class AskedPrograms:
         if not chunk:
             self._selector.unregister(key.fileobj)
             return
+        self._until_s = max(self._until_s, min(self._last_s, time.monotonic() + self._deadline_s))
         is_complaint = key.fileobj is running.process.stderr
         size = running.sizes[key.fd] = running.sizes.get(key.fd, 0) + len(chunk)
         if is_complaint and size <= _COMPLAINT_BYTES + _CHUNK:

@@ -19,6 +19,8 @@ CLOCK_TOLERANCE_S = 3
 SHORTEST_MEMORY_S = 60
 """A controller that forgets ended jobs sooner could do so between two readings of a bridge that backs off."""
 DEEP_QUEUE = 1000
+SLOWEST_READING_S, MOST_CALLS = 60, 8
+"""A reading, and how many calls it makes, must be possible within so long; or the dead-man timer acts."""
 MOST_NAMED = 5
 """No check names more jobs, limits or partitions than this."""
 
@@ -46,6 +48,7 @@ def checks_of(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
         memory(config),
         priority_type(config),
         site_factor(config),
+        *([call_limit(facts["rate_limit"])] if facts.get("rate_limit") else []),
     ]
     return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
 
@@ -183,6 +186,17 @@ def versions(facts: Mapping[str, Any]) -> Check:
         f"nodes {', '.join(facts['node_versions']) or 'unknown'}",
         f"install Slurm clients{' and a pyslurm' if pyslurm else ''} that are not newer than slurmctld",
     )
+
+
+def call_limit(limit: Mapping[str, float]) -> Check:
+    """A reading makes up to 8 calls, and a start 1 to 4: beside a limit the bridge reads and starts more slowly."""
+    mend = (
+        "run the bridge and the dead-man timer as SlurmUser, which is exempt; or raise rl_bucket_size and "
+        "rl_refill_rate in SlurmctldParameters; install this release's job_submit.lua, and set options.transport=cli, "
+        "which keeps to the limit"
+    )
+    detail = f"rl_enable: {limit['bucket']:g} calls at once, {limit['per_s']:g} more each second"
+    return Check("call limit", False, detail, mend, required=limit["per_s"] * SLOWEST_READING_S < MOST_CALLS)
 
 
 def job_shrink(parameters: Mapping[str, Any]) -> Check:

@@ -60,6 +60,7 @@ class Transport(Protocol):
         - `user`, `uid`, `admin_level`: as whom the bridge speaks, and its AdminLevel; None: nobody can tell.
         - `accounting_answers`: whether the accounting database could be asked.
         - `clock_ahead_s`: seconds by which the controller's clock is ahead of this host's.
+        - `rate_limit`: the "bucket" and calls "per_s" that slurmctld accepts of this user; None: any,
         - `clients`, `pyslurm`, `node_versions`: versions of what is installed where; `pyslurm` is None where it is
           not used.
         """

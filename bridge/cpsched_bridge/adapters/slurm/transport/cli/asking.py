@@ -25,9 +25,13 @@ class AskedSlurm(asking.AskedPrograms):
     """See `AskedPrograms`; in the environment of Slurm's programs, and judged by what they complain of."""
 
     def __init__(
-        self, commands: Mapping[str, Sequence[str]], deadline_s: float, typed: Mapping[str, str] | None = None
+        self,
+        commands: Mapping[str, Sequence[str]],
+        deadline_s: float,
+        typed: Mapping[str, str] | None = None,
+        most_s: float = 0.0,
     ) -> None:
-        super().__init__(commands, deadline_s, environment(), judge, typed)
+        super().__init__(commands, deadline_s, environment(), judge, typed, most_s)
 
 
 def judge(command: str, status: int, complaint: str) -> BackendError | None:

@@ -1,30 +1,45 @@
 """The commands by scontrol: what it can do with one job, for `programs.orders`; and the reservation of a claim.
 
 scontrol cannot pin and release in one change: it takes no priority of INFINITE (`parse_uint32` of Slurm's
-src/common/proc_args.c, the same from 22.05 to 26.05), and its `release` takes nothing else. So a start is two changes
-of a held job: all that pins it, and then, once that is done, the release. A crash between leaves the job held with its
-pin, never released without one.
+src/common/proc_args.c, the same from 22.05 to 26.05), and its `release` takes nothing else. The submit plugin can: for
+the partition `bridge:start/NODES` it makes one change of both, which costs slurmctld one call instead of four. Where no
+plugin takes that partition out, slurmctld refuses it, and changes nothing.
+
+Without such a plugin a start is two changes of a held job: all that pins it, and then, once that is done, the release.
+A crash between leaves the job held with its pin, never released without one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import ids
 from cpsched_bridge.adapters.slurm.transport import Answer
 from cpsched_bridge.adapters.slurm.transport.programs import arrays
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget
 from cpsched_bridge.adapters.slurm.transport.programs.dialogue import Dialogue
 from cpsched_bridge.adapters.slurm.transport.programs.orders import Orders
 from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand, has_plugin
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import complaint, unreachable
 from cpsched_bridge.errors import BackendError, BackendUnavailable, CommandRefused
+from cpsched_bridge.ports import NOT_SENT
 
 T = TypeVar("T")
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 """The name of one node: no list of several, no blank, quote, sign of equality or break of a line."""
+NO_PARTITION = "Invalid partition name"
+"""What scontrol complains of a start in one change that no plugin has taken out."""
+WAIT_S = 6.0
+"""How long the commands of one call wait for a limit on calls: less than a start may take until it is seen."""
+RELEASED_TOGETHER = 50
+"""Jobs in one `release`, each of which is a call of slurmctld's."""
+MOST_TIMES = 6
+"""Deadlines that all commands of one call may take together, each of which has one of its own."""
 
 
 class Looks(Protocol):
@@ -39,18 +54,29 @@ class Looks(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class PluginStarts:
+    """Whether the submit plugin pins and releases in one change, as far as is known."""
+
+    work: bool = True
+    """Until a first one is refused: by an older plugin, or by one that takes another user for the bridge."""
+
+
 class CliHands:
     """See `Hands`. All changes of one call go to one scontrol."""
 
     alone_below = 0  # a look at twenty jobs costs as much as one at a single one: a process
 
-    def __init__(self, reading: Looks, dialogue: Dialogue) -> None:
+    def __init__(self, reading: Looks, dialogue: Dialogue, starts: PluginStarts) -> None:
         self._reading = reading
         self._dialogue = dialogue
+        self._starts = starts
+        self._guarded = False
 
     def guarded(self) -> bool:
         """See `Hands.guarded`."""
-        return has_plugin(_asked(self._reading.config)["job_submit_plugins"])
+        self._guarded = has_plugin(_asked(self._reading.config)["job_submit_plugins"])
+        return self._guarded
 
     def look(self, numbers: Collection[int]) -> Sequence[Record]:
         """See `Hands.look`."""
@@ -69,16 +95,26 @@ class CliHands:
         if odd := [name for name in names if not NODE.fullmatch(name)]:
             raise RefusedCommand(f"{odd[0]!r} is no name of a node")
         label = ids.label(order["job"])
-        settings = [f"ReqNodeList={','.join(names)}"]
+        pin = [f"ReqNodeList={','.join(names)}"]
         if "num_nodes" in order:
-            settings.append(f"NumNodes={order['num_nodes']}")
+            pin.append(f"NumNodes={order['num_nodes']}")
+        settings: list[str] = []
         if tasks := int(order["tasks_per_node"] or 0):
             settings.append(f"TasksPerNode={tasks}")
         if least := int(order.get("cpus_per_node") or 0):
             settings.append(f"MinCPUsNode={least} NumCPUs={int(order['cpus'])}")
         if "nice" in order:
             settings.append(f"Nice={int(order['nice'])}")
-        self._tell(f"update JobId={label} {' '.join(settings)}")
+        wish = "/".join(["bridge:start", ",".join(names), *([order["num_nodes"]] if "num_nodes" in order else [])])
+        if self._guarded and self._starts.work:
+            try:
+                self._tell(" ".join([f"update JobId={label} Partition={wish}", *settings]))
+                return
+            except CallFailed as error:
+                if error.lost or NO_PARTITION not in str(error):
+                    raise
+                self._starts.work = False
+        self._tell(" ".join([f"update JobId={label}", *pin, *settings]))
         try:
             self._tell(f"release {label}")
         except CallFailed as error:
@@ -88,9 +124,33 @@ class CliHands:
         """See `Hands.hold`."""
         self._tell(f"hold {arrays.words(job)}")
 
-    def release(self, job: Record) -> None:
-        """See `Hands.release`."""
-        self._tell(f"release {arrays.words(job)}")
+    def release(self, jobs: Sequence[Record]) -> list[Answer]:
+        """See `Hands.release`. scontrol takes many numbers at once; arrays, whose names may be long, go one by one."""
+        plain = [at for at, job in enumerate(jobs) if not job["array_id"]]
+        parts = [plain[at : at + RELEASED_TOGETHER] for at in range(0, len(plain), RELEASED_TOGETHER)]
+        parts += [[at] for at, job in enumerate(jobs) if job["array_id"]]
+        answers: list[Answer] = [("done", "")] * len(jobs)
+        for part in parts:
+            self._release([jobs[at] for at in part], part, answers)
+        return answers
+
+    def _release(self, jobs: Sequence[Record], part: Sequence[int], answers: list[Answer]) -> None:
+        """Release these jobs by one command; where scontrol complains, a look tells of which of them."""
+        try:
+            words = self._dialogue.tell(f"release {','.join(map(arrays.words, jobs))}")
+            lost = unreachable(words)
+        except (CallFailed, RefusedCommand, ValueError) as error:
+            words, lost = str(error), isinstance(error, CallFailed) and error.lost
+        if not words:
+            return
+        answer: Answer = ("unknown" if lost else "refused", words)
+        still = {job["id"] for job in jobs}
+        if len(jobs) > 1 and not words.startswith(NOT_SENT):
+            with contextlib.suppress(CallFailed):
+                still = {job["id"] for job in self.look(sorted(still)) if job["priority"] == 0}
+        for at, job in zip(part, jobs, strict=True):
+            if job["id"] in still:
+                answers[at] = answer
 
     def scontrol(self, commands: Sequence[str]) -> list[str]:
         """See `Hands.scontrol`."""
@@ -102,11 +162,13 @@ class CliHands:
 
 
 class CliCommands:
-    """Orders of `Transport`, each call within `deadline_s` seconds and the looks between."""
+    """Orders of `Transport`; scontrol answers each command within `deadline_s` seconds."""
 
-    def __init__(self, reading: Looks, deadline_s: float) -> None:
+    def __init__(self, reading: Looks, deadline_s: float, budget: CallBudget | None = None) -> None:
         self._reading = reading
         self._deadline_s = deadline_s
+        self._budget = budget or CallBudget()
+        self._starts = PluginStarts()
 
     def start(self, orders: Sequence[Record]) -> list[Answer]:
         """See `Transport.start`."""
@@ -126,13 +188,17 @@ class CliCommands:
 
     def scontrol(self, commands: Sequence[str]) -> list[str]:
         """What one scontrol complains of each command."""
-        with Dialogue(self._deadline_s) as dialogue:
+        with self._dialogue() as dialogue:
             return [complaint(dialogue, command) for command in commands]
 
+    def _dialogue(self) -> Dialogue:
+        most_s = MOST_TIMES * self._deadline_s
+        return Dialogue(self._deadline_s, most_s=most_s, budget=self._budget, wait_s=WAIT_S)
+
     def _told(self, act: Callable[[Orders], list[Answer]]) -> list[Answer]:
-        with Dialogue(self._deadline_s) as dialogue:
+        with self._dialogue() as dialogue:
             try:
-                return act(Orders(CliHands(self._reading, dialogue)))
+                return act(Orders(CliHands(self._reading, dialogue, self._starts)))
             except CallFailed as error:  # a look before anything was commanded
                 kind = CommandRefused if isinstance(error.__cause__, CommandRefused) else BackendUnavailable
                 raise kind(str(error)) from error

@@ -14,6 +14,7 @@ How often what is asked, so that slurmctld answers at most six questions in most
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pwd
 import re
@@ -28,9 +29,11 @@ from cpsched_bridge.adapters.slurm.transport.cli import cluster, details, sacct,
 from cpsched_bridge.adapters.slurm.transport.cli.asking import AskedSlurm
 from cpsched_bridge.adapters.slurm.transport.cli.details import UnreadJob
 from cpsched_bridge.adapters.slurm.transport.cli.jobs import Jobs
+from cpsched_bridge.adapters.slurm.transport.cli.patience import Patience
 from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
 from cpsched_bridge.adapters.slurm.transport.cli.suspects import Suspects
 from cpsched_bridge.adapters.slurm.transport.programs import networks
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget, calls_of, rate_limit, told_of
 from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
 from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroups
 from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTimeout, BackendUnavailable
@@ -44,10 +47,14 @@ MOST_APART = 50
 """So many changed jobs are asked for by their numbers, each of which is a question to slurmctld."""
 SHARE_APART = 100
 """One job in so many, at most, is asked for by its number: all others are asked for together."""
+MOST_APART_WHILE_SLOW = 500
+"""The same after the question for all jobs was not answered: what then remains unknown waits for later readings."""
 MOST_ARRAYS = 20
 """So many arrays are asked for one by one where more jobs claim to be of arrays than squeue is asked for in one go."""
 NODES_COUNTED_RIGHT = (24, 5)
 """The first release that tells how many nodes a waiting job needs at least, whatever its CPUs per task."""
+READING_CALLS = 8
+"""Calls of one reading that asks for everything once."""
 _VERSION = re.compile(r"(\d{2})\.(\d{2})\.?(\S*)")
 _DIAG_S = re.compile(r"^sdiag output at .*\((\d+)\)$", re.MULTILINE)
 
@@ -77,7 +84,8 @@ def _array(row: Row) -> str:
 class Reading:
     """Calls come from one thread.
 
-    - `deadline_s` is for slurmctld, `history_deadline_s` for the accounting database.
+    - `deadline_s` is how long slurmctld may be silent, see `Patience`; `history_deadline_s` is for the accounting
+      database.
     - `programs` begins programs as `AskedSlurm` does.
     """
 
@@ -87,12 +95,13 @@ class Reading:
         history_deadline_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
         programs: Callable[..., AskedSlurm] = AskedSlurm,
+        budget: CallBudget | None = None,
     ) -> None:
         self._programs = programs
         self._deadline_s, self._history_deadline_s = deadline_s, history_deadline_s
+        self._patience = Patience(deadline_s)
+        self._budget = budget or CallBudget()
         self._clock = clock
-        self._until_s = 0.0
-        """When the reading under way must be done, in `time.monotonic`."""
         self._version: tuple[int, int] | None = None
         self._clients = ""
         self._jobs = Jobs()
@@ -108,6 +117,8 @@ class Reading:
         """What scontrol has shown of the jobs of `_before`, and the numbers of which it showed several records."""
         self._all_shown_s: float | None = None
         self._details_period_s = DETAILS_S
+        self._slow_until_s = -math.inf
+        """Until when scontrol is asked for some jobs only, since it took too long to show all of them."""
         self._unseen: dict[int, tuple[float, UnreadJob, Row]] = {}
         """Rows of tasks that squeue hides, when they were asked for, and what scontrol showed of the task then."""
         self._past: tuple[AskedSlurm, str, int] | None = None
@@ -116,12 +127,14 @@ class Reading:
     # ---- what Transport asks for
 
     def config(self) -> Record:
-        """See `Transport.config`."""
-        return cluster.config(self._ask({"config": cluster.CONFIG})["config"])
+        """See `Transport.config`; as of the last reading, if that was no longer than `CONFIG_S` ago."""
+        self._keep(self._ask(self._due("config", cluster.CONFIG, CONFIG_S)))
+        return cluster.config(self._kept["config"][1])
 
     def facts(self) -> Record:
         """See `Transport.facts`. The first `past` does not wait where accounting does not answer."""
         texts = self._ask({"config": cluster.CONFIG, "nodes": cluster.NODES, "diag": ("sdiag",)})
+        self._keep(texts)
         here_s = int(time.time())
         told = _DIAG_S.search(texts["diag"])
         user = pwd.getpwuid(os.getuid()).pw_name
@@ -132,6 +145,7 @@ class Reading:
             "clock_ahead_s": int(told[1]) - here_s if told else 0,
             "clients": self._release()[1],
             "pyslurm": "",
+            "rate_limit": told_of(self._budget.limit),
             "node_versions": sorted({node["slurm_version"] or "" for node in cluster.nodes(texts["nodes"])} - {""}),
             **privilege_of(user),
         }
@@ -141,17 +155,22 @@ class Reading:
 
     def read(self) -> ClusterRecords:
         """See `Transport.read`: jobs, then what scontrol tells of them and of all else, in one go."""
-        until_s = self._until_s = time.monotonic() + self._deadline_s
+        self._budget.wait_for_reading(READING_CALLS)
+        with self._patience.reading():
+            return self._read()
+
+    def _read(self) -> ClusterRecords:
         release = self._release()[0]
         self._jobs.counts_one_more = release < NODES_COUNTED_RIGHT
-        found = self._jobs_now(squeue.fields_for(release), until_s)
+        found = self._jobs_now(squeue.fields_for(release))
         around: dict[str, Sequence[str]] = {"nodes": cluster.NODES, "reservations": cluster.RESERVATIONS}
         around |= self._due("partitions", cluster.PARTITIONS, PARTITIONS_S)
         around |= self._due("config", cluster.CONFIG, CONFIG_S)
-        texts = self._ask_with_details(found, around, until_s)
+        texts = self._ask_with_details(found, around)
         self._keep(texts)
+        found = self._known_enough(found)
         try:
-            everything = self._with_details(found, dict(self._shown), set(self._twice), until_s)
+            everything = self._with_details(found, dict(self._shown), set(self._twice))
         except BackendError:
             self._all_shown_s = None  # whatever was wrong, all is asked for again
             raise
@@ -193,12 +212,11 @@ class Reading:
         """
         if numbers is not None and not numbers:
             return []
-        until_s = self._until_s = time.monotonic() + self._deadline_s
-        rows = self._rows(squeue.LOOKED_AT, numbers or (), until_s)
+        rows = self._rows(squeue.LOOKED_AT, numbers or ())
         found = _Rows(rows)
         if squeue.arrays_in(rows):
-            shown, twice = details.shown_in(self._ask({"all": details.ALL}, until_s)["all"])
-            found = self._with_details(rows, shown, twice, until_s, whole=False)
+            shown, twice = details.shown_in(self._ask({"all": details.ALL})["all"])
+            found = self._with_details(rows, shown, twice, whole=False)
         merged = found.merged()
         wanted = None if numbers is None else set(numbers)
         looked = [_looked_at(number, row, found, number in merged) for number, row in found.rows.items()]
@@ -226,16 +244,20 @@ class Reading:
             self._version, self._clients = (int(found[1]), int(found[2])), found[0]
         return self._version, self._clients
 
-    def _ask(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
-        left_s = self._deadline_s if until_s is None else until_s - time.monotonic()
-        if left_s <= 0:
-            raise BackendTimeout(f"{', '.join(commands)}: nothing is left of {self._deadline_s:g} s")
-        return self._programs(commands, left_s).texts()
+    def _ask(self, commands: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        return self._begun(commands).texts()
+
+    def _begun(self, commands: Mapping[str, Sequence[str]], typed: Mapping[str, str] | None = None) -> AskedSlurm:
+        """Programs that are on their way; each may be silent for so long, and take so long where it prints."""
+        calls = sum(calls_of(command) for name, command in commands.items() if name not in (typed or {}))
+        self._budget.spend(calls + sum(words.count("\n") for words in (typed or {}).values()))
+        slack_s = self._budget.slack_s
+        return self._programs(commands, self._patience.silence_s + slack_s, typed, self._patience.most_s + slack_s)
 
     def _apart(self, numbers: list[int]) -> str | None:
         """What scontrol shows of these jobs and no others."""
         try:
-            return details.without_prompts(self._begin_apart(numbers, self._until_s).texts()["apart"])
+            return details.without_prompts(self._begin_apart(numbers).texts()["apart"])
         except BackendError:
             return None
 
@@ -248,28 +270,30 @@ class Reading:
     def _keep(self, texts: Mapping[str, str]) -> None:
         now_s = self._clock()
         self._kept |= {name: (now_s, texts[name]) for name in ("partitions", "config") if name in texts}
+        if "config" in texts:
+            self._budget.use(rate_limit(texts["config"], os.getuid()))
 
-    def _jobs_now(self, fields: Sequence[str], until_s: float) -> dict[int, Row]:
+    def _jobs_now(self, fields: Sequence[str]) -> dict[int, Row]:
         """All jobs that squeue shows; one that it shows as before is the same object."""
         self._squeued = self._squeued or squeue.JobRecords(fields)
         end = squeue.word()
-        printed = self._ask({"jobs": squeue.command(fields, end)}, until_s)["jobs"]
+        printed = self._ask({"jobs": squeue.command(fields, end)})["jobs"]
         return squeue.by_number(self._squeued.read(printed, end))
 
-    def _ask_with_details(
-        self, found: Mapping[int, Row], around: dict[str, Sequence[str]], until_s: float
-    ) -> dict[str, str]:
+    def _ask_with_details(self, found: Mapping[int, Row], around: dict[str, Sequence[str]]) -> dict[str, str]:
         """The answers to `around`; beside them scontrol is asked for the jobs of which `_shown` may lack something."""
         fresh = [number for number, row in found.items() if not squeue.stayed(self._before.get(number), row)]
         few = len(fresh) <= min(MOST_APART, len(found) // SHARE_APART)
         now_s = self._clock()
+        if now_s < self._slow_until_s:
+            return self._ask_for_some(found, fresh, around)
         old = self._all_shown_s is None or now_s - self._all_shown_s >= self._details_period_s
         if not found or (few and not old and not squeue.arrays_wait(found)):
             with contextlib.ExitStack() as asked:
-                apart = self._begin_apart(fresh, until_s) if fresh else None
+                apart = self._begin_apart(fresh) if fresh else None
                 if apart is not None:
                     asked.callback(apart.close)
-                texts = self._ask(around, until_s)
+                texts = self._ask(around)
                 if apart is None or self._take_apart(apart, fresh):
                     self._shown = {number: self._shown[number] for number in found if number in self._shown}
                     self._twice &= found.keys()
@@ -277,27 +301,60 @@ class Reading:
             around = {}
         else:
             texts = {}
-        texts |= self._ask({**around, "details": details.ALL}, until_s)
+        try:
+            texts |= self._ask({**around, "details": details.ALL})
+        except BackendTimeout:
+            self._slow_until_s = self._clock() + DETAILS_MOST_S
+            raise
         self._shown, self._twice = details.shown_in(texts["details"])
         self._all_shown_s = now_s
         took_s = self._clock() - now_s
         self._details_period_s = min(DETAILS_MOST_S, max(DETAILS_S, DETAILS_SHARE * took_s))
         return texts
 
-    def _begin_apart(self, numbers: Collection[int], until_s: float) -> AskedSlurm:
-        typed = {"apart": details.typed(numbers)}
-        return self._programs({"apart": details.TYPED}, max(0.0, until_s - time.monotonic()), typed)
+    def _ask_for_some(
+        self, found: Mapping[int, Row], fresh: Sequence[int], around: dict[str, Sequence[str]]
+    ) -> dict[str, str]:
+        """The answers to `around`, and what scontrol shows of some jobs, after it took too long to show all of them.
 
-    def _take_apart(self, apart: AskedSlurm, numbers: Collection[int]) -> bool:
+        Jobs that have nodes come first, then those that were never shown, the oldest of them first, for as long as
+        slurmctld may be silent.
+        """
+        placed = [number for number in fresh if found[number]["State"] in states.OCCUPYING]
+        unknown = sorted(number for number in fresh if number not in self._shown and number not in self._twice)
+        wanted = list(dict.fromkeys([*placed, *unknown]))[:MOST_APART_WHILE_SLOW]
+        texts = self._ask(around)
+        until_s = self._clock() + self._patience.silence_s
+        for at in range(0, len(wanted), MOST_APART):
+            if self._clock() > until_s:
+                break
+            part = wanted[at : at + MOST_APART]
+            self._take_apart(self._begin_apart(part), part, whole=False)
+        self._shown = {number: self._shown[number] for number in found if number in self._shown}
+        self._twice &= found.keys()
+        return texts
+
+    def _known_enough(self, found: dict[int, Row]) -> dict[int, Row]:
+        """Without the pending jobs of which scontrol was not asked yet since it is slow: later readings have them."""
+        if self._clock() >= self._slow_until_s:
+            return found
+        pending = states.PENDING
+        known = self._shown.keys() | self._twice
+        return {number: row for number, row in found.items() if number in known or row["State"] != pending}
+
+    def _begin_apart(self, numbers: Collection[int]) -> AskedSlurm:
+        return self._begun({"apart": details.TYPED}, {"apart": details.typed(numbers)})
+
+    def _take_apart(self, apart: AskedSlurm, numbers: Collection[int], whole: bool = True) -> bool:
         """Take what scontrol shows of these jobs, of no others: one of them may write records of any job.
 
-        False where it does not show each of them, as where one is gone by now.
+        False where it does not show each of them, as where one is gone by now; if `whole`, none is taken then.
         """
         try:
             shown, twice = details.shown_in(details.without_prompts(apart.texts()["apart"]))
         except BackendError:
             return False
-        if not all(number in shown or number in twice for number in numbers):
+        if whole and not all(number in shown or number in twice for number in numbers):
             return False
         self._twice = (self._twice - set(numbers)) | twice.intersection(numbers)
         for number in numbers:
@@ -305,12 +362,12 @@ class Reading:
         self._shown |= {number: shown[number] for number in numbers if number in shown}
         return True
 
-    def _rows(self, fields: Sequence[str], numbers: Collection[int], until_s: float) -> dict[int, Row]:
+    def _rows(self, fields: Sequence[str], numbers: Collection[int]) -> dict[int, Row]:
         parts = squeue.chunks(numbers) or [[]]
         end = squeue.word()
         asked = {str(at): squeue.command(fields, end, part) for at, part in enumerate(parts)}
         try:
-            texts = self._ask(asked, until_s)
+            texts = self._ask(asked)
         except BackendUnavailable as error:
             if len(numbers) == 1 and "Invalid job id" in str(error):
                 return {}  # squeue asks for one job in another way than for several, and complains where it is gone
@@ -321,7 +378,7 @@ class Reading:
         return found
 
     def _with_details(
-        self, rows: dict[int, Row], shown: dict[int, UnreadJob], twice: set[int], until_s: float, whole: bool = True
+        self, rows: dict[int, Row], shown: dict[int, UnreadJob], twice: set[int], whole: bool = True
     ) -> _Rows:
         """The rows together with scontrol's records, and with the rows of waiting tasks that squeue hides.
 
@@ -339,7 +396,7 @@ class Reading:
         rows = {**rows, **known}
         if asked_for:
             fields = tuple(next(iter(rows.values())))
-            unseen = self._rows(fields, asked_for, until_s)
+            unseen = self._rows(fields, asked_for)
             rows |= {number: row for number, row in unseen.items() if number not in rows}
         if whole:
             now_s = self._clock()

@@ -9,6 +9,7 @@ from cpsched_bridge.adapters.slurm.transport import Answer
 from cpsched_bridge.adapters.slurm.transport.cli.claims import claiming
 from cpsched_bridge.adapters.slurm.transport.cli.commands import CliCommands
 from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget
 from cpsched_bridge.adapters.slurm.transport.programs.claiming import Refusal
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import unreachable
 from cpsched_bridge.errors import BackendUnavailable, CommandRefused
@@ -30,9 +31,10 @@ class CliTransport:
         reading: Reading | None = None,
     ) -> None:
         self._why = why
-        self._reading = reading or Reading(deadline_s, history_deadline_s)
-        self._commands = CliCommands(self._reading, deadline_s)
-        self._claiming = claiming(self._commands.scontrol, deadline_s)
+        budget = CallBudget()
+        self._reading = reading or Reading(deadline_s, history_deadline_s, budget=budget)
+        self._commands = CliCommands(self._reading, deadline_s, budget)
+        self._claiming = claiming(self._commands.scontrol, deadline_s, budget)
 
     def waits_for(self) -> str | None:
         """See `Transport.waits_for`: commands need no beginning."""

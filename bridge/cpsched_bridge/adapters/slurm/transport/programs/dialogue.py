@@ -17,6 +17,7 @@ import subprocess
 import time
 from types import TracebackType
 
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget, calls_of_change
 from cpsched_bridge.adapters.slurm.transport.programs.environment import environment
 from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand
 from cpsched_bridge.children import kill_with_parent
@@ -36,10 +37,28 @@ class _Lost(Exception):
 
 
 class Dialogue:
-    """Starts scontrol with the first command, and ends it as a context; `within_s` is for all that it is told."""
+    """Starts scontrol with the first command, and ends it as a context.
 
-    def __init__(self, within_s: float, program: str = "scontrol") -> None:
-        self._within_s, self._until_s = within_s, time.monotonic() + within_s
+    It answers each command within `within_s` seconds, and all of them within `most_s`, by default the same: what
+    answers is not stuck. Beside a limit on calls, each command waits for its share of `budget` first, all of them
+    together no longer than `wait_s`, which does not count as time of scontrol's. A command that would wait longer is
+    not sent.
+    """
+
+    def __init__(
+        self,
+        within_s: float,
+        program: str = "scontrol",
+        most_s: float = 0.0,
+        budget: CallBudget | None = None,
+        wait_s: float = 0.0,
+    ) -> None:
+        self._budget, self._wait_s = budget or CallBudget(), wait_s
+        self._within_s = within_s + self._budget.slack_s
+        self._most_s = max(most_s, self._within_s)
+        self._end_s = time.monotonic() + self._most_s
+        self._until_s = 0.0
+        """When the command under way must be answered, in `time.monotonic`."""
         self._program = program
         self._process: subprocess.Popen[bytes] | None = None
         self._mark = f"cpsched-{secrets.token_hex(8)}"  # no job can know it, whatever its name
@@ -60,19 +79,27 @@ class Dialogue:
         """
         if not COMMAND.fullmatch(command):
             raise RefusedCommand(f"cannot be told to scontrol: {command!r}")
-        if not self._over and time.monotonic() >= self._until_s:
-            self._over = f"{self._program} has taken {self._within_s:g} s"
+        if not self._over and time.monotonic() >= self._end_s:
+            self._over = f"{self._program} has taken {self._most_s:g} s"
         if self._over:
             raise CallFailed(f"{NOT_SENT}: {self._over}", lost=False)
+        waited_s = self._budget.wait_for(calls_of_change(command), self._wait_s)
+        if waited_s is None:
+            raise CallFailed(f"{NOT_SENT}: slurmctld accepts no more calls now (rl_enable)", lost=False)
+        self._wait_s -= waited_s
+        self._end_s += waited_s
+        self._until_s = min(self._end_s, time.monotonic() + self._within_s)
         process = self._process or self._begin()
         self._told += 1
         mark = f"{self._mark}-{self._told}"
+        began_s = time.monotonic()
         try:
             said = self._exchange(process, f"{command}\n{mark}\n".encode(), f"invalid keyword: {mark}\n".encode())
         except _Lost as lost:
             self._over = str(lost)
             self.close()
             raise CallFailed(self._over, lost=True) from lost
+        self._budget.took(time.monotonic() - began_s)
         return _in_one_line(said)
 
     def close(self) -> None:

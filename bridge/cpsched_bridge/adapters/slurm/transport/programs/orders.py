@@ -16,7 +16,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, R
 from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR
 
 LOOKED_AT_TOGETHER = 20
-"""Commands per look at the jobs."""
+"""Commands per look at the jobs; releases need one look for all of them, since they are one command."""
 
 Act = Callable[[Record, Record], None]
 """Does one order, the second argument, to the job whose record is the first."""
@@ -51,8 +51,8 @@ class Hands(Protocol):
         """Hold a pending job."""
         ...
 
-    def release(self, job: Record) -> None:
-        """Release a held job."""
+    def release(self, jobs: Sequence[Record]) -> Sequence[Answer]:
+        """Release held jobs; what became of each."""
         ...
 
     def scontrol(self, commands: Sequence[str]) -> Sequence[str]:
@@ -95,14 +95,41 @@ class Orders:
     def hand_back(self, orders: Sequence[Record]) -> list[Answer]:
         """Undo pins, then release: what stays pinned would be bound to nodes that no one keeps for it."""
         numbers = self._numbers(orders, separate=False)
-        outcomes = self._cleared(orders, numbers, self._each(self._prepare, orders, numbers))
+        outcomes: list[Answer] = [("done", "")] * len(orders)
+        pinned = [at for at, order in enumerate(orders) if order["clear"]]
+        self._replace(outcomes, pinned, self._unpinned([orders[at] for at in pinned], numbers))
         ready = [at for at, (result, _) in enumerate(outcomes) if result == "done"]
         try:
-            released = self._each(self._release, [orders[at] for at in ready], numbers)
-        except CallFailed as error:  # no longer before anything was commanded
+            released = self._released([orders[at] for at in ready], numbers)
+        except CallFailed as error:
+            if not pinned:
+                raise
             released = [("unknown", f"not released: {error}")] * len(ready)
-        for at, outcome in zip(ready, released, strict=True):
-            outcomes[at] = outcome
+        return self._replace(outcomes, ready, released)
+
+    def _unpinned(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[Answer]:
+        return self._cleared(orders, numbers, self._each(self._prepare, orders, numbers))
+
+    def _released(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[Answer]:
+        """Release all of these jobs that are held for us, by one command where the transport can."""
+        ready: dict[int, Record] = {}
+
+        def judge(job: Record, order: Record) -> None:
+            if order["clear"]:
+                rules.pending(job)
+            else:
+                rules.ours(job, self._guarded)
+            if rules.may_be_released(job):
+                ready[order["job"]] = job
+
+        outcomes = self._each(judge, orders, numbers, len(orders))
+        wanted = [at for at, order in enumerate(orders) if order["job"] in ready]
+        return self._replace(outcomes, wanted, self._hands.release(list(ready.values())))
+
+    @staticmethod
+    def _replace(outcomes: list[Answer], at: Sequence[int], by: Sequence[Answer]) -> list[Answer]:
+        for place, outcome in zip(at, by, strict=True):
+            outcomes[place] = outcome
         return outcomes
 
     def _prepare(self, job: Record, order: Record) -> None:
@@ -111,11 +138,6 @@ class Orders:
         rules.ours(job, self._guarded)
         if order["clear"] and rules.is_free(job):
             self._hands.hold(job)
-
-    def _release(self, job: Record, order: Record) -> None:
-        rules.pending(job)
-        if rules.may_be_released(job):
-            self._hands.release(job)
 
     def unpin(self, orders: Sequence[Record]) -> list[Answer]:
         """Clear the pin of each job that is pending and held, by whomever: no hold is taken off, and none is made."""
@@ -128,14 +150,16 @@ class Orders:
         if rules.is_free(job):
             raise RefusedCommand("is not held")
 
-    def _each(self, act: Act, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[Answer]:
-        """What became of each order. In long batches the jobs are looked at anew every few commands."""
+    def _each(
+        self, act: Act, orders: Sequence[Record], numbers: Mapping[int, int], at_once: int = LOOKED_AT_TOGETHER
+    ) -> list[Answer]:
+        """What became of each order. In long batches the jobs are looked at again every `at_once` commands."""
         outcomes: list[Answer] = []
         together = len(orders) >= self._hands.alone_below
         looked: dict[int, Record] = {}
         for at, order in enumerate(orders):
-            if together and at % LOOKED_AT_TOGETHER == 0:
-                part = {numbers[each["job"]] for each in orders[at : at + LOOKED_AT_TOGETHER] if each["job"] in numbers}
+            if together and at % at_once == 0:
+                part = {numbers[each["job"]] for each in orders[at : at + at_once] if each["job"] in numbers}
                 try:
                     looked = {job["id"]: job for job in self._hands.look(part)} if part else {}
                 except CallFailed as error:

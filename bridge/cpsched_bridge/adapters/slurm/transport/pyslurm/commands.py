@@ -62,9 +62,17 @@ class PyslurmHands:
         """See `Hands.hold`."""
         self._modify(job, priority=0)
 
-    def release(self, job: Record) -> None:
-        """See `Hands.release`."""
-        self._modify(job, priority=RELEASE)
+    def release(self, jobs: Sequence[Record]) -> list[Answer]:
+        """See `Hands.release`: one change for each job."""
+        answers: list[Answer] = []
+        for job in jobs:
+            try:
+                self._modify(job, priority=RELEASE)
+            except CallFailed as error:
+                answers.append(("unknown" if error.lost else "refused", str(error)))
+            else:
+                answers.append(("done", ""))
+        return answers
 
     def scontrol(self, commands: Sequence[str]) -> list[str]:
         """See `Hands.scontrol`."""

@@ -19,6 +19,7 @@ from cpsched_bridge.adapters.slurm.records import (
 from cpsched_bridge.adapters.slurm.translation import states
 from cpsched_bridge.adapters.slurm.translation.machine import has_topology
 from cpsched_bridge.adapters.slurm.transport.programs import networks
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import rate_limit, told_of
 from cpsched_bridge.adapters.slurm.transport.programs.layouts import Layouts
 from cpsched_bridge.adapters.slurm.transport.programs.rules import has_plugin
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import output_of
@@ -57,6 +58,7 @@ class Reading:
             "user": user,
             "clock_ahead_s": controller_s - int(time.time()),
             "clients": version_of(["scontrol", "--version"]),
+            "rate_limit": told_of(rate_limit(output_of(["scontrol", "show", "config"]) or "", os.getuid())),
             "node_versions": sorted({node.slurm_version or "" for node in nodes} - {""}),
         }
 

@@ -170,7 +170,11 @@ class Programs:
     """Jobs that squeue shows and scontrol does not."""
 
     def __call__(
-        self, commands: Mapping[str, Sequence[str]], deadline_s: float, typed: Mapping[str, str] | None = None
+        self,
+        commands: Mapping[str, Sequence[str]],
+        deadline_s: float,
+        typed: Mapping[str, str] | None = None,
+        most_s: float = 0.0,
     ) -> Answers:
         """As `AskedSlurm`."""
         found: dict[str, str] = {}

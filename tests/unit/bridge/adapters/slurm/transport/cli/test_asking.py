@@ -68,6 +68,19 @@ def test_what_is_late_is_killed(tmp_path: Path) -> None:
         os.kill(int(mark.read_text()), 0)
 
 
+def test_what_goes_on_printing_may_take_longer_than_a_silence(tmp_path: Path) -> None:
+    """Up to a last deadline: one program waits between its words for the test, another one prints for ever."""
+    script = "echo a; until [ -e go ]; do echo .; sleep 0.05; done; echo b"
+    asked = AskedSlurm({"slow": ("sh", "-c", f"cd {tmp_path}; {script}")}, 2.0, most_s=60.0)
+    began_s = time.monotonic()
+    while time.monotonic() < began_s + 3.0:
+        assert not asked.answered(0.1)
+    (tmp_path / "go").touch()
+    assert asked.texts()["slow"].split()[-1] == "b"
+    with pytest.raises(BackendTimeout):
+        AskedSlurm({"endless": sh("while :; do echo .; sleep 0.05; done")}, 0.5, most_s=1.0).texts()
+
+
 def test_one_may_look_without_waiting() -> None:
     asked = AskedSlurm({"slow": sh("sleep 600")}, 60.0)
     begun_s = time.monotonic()

@@ -34,12 +34,13 @@ class Jobs:
     def __init__(self, **facts: dict[str, Any]) -> None:
         self.facts = {int(name.removeprefix("j")): fact for name, fact in facts.items()}
         self.looks: list[list[int]] = []
+        self.plugins = ["lua"]
         self.error: BackendError | None = None
         self.before: Callable[[], None] = lambda: None
         self.then: Callable[[], None] = lambda: None
 
     def config(self) -> Record:
-        return {"job_submit_plugins": ["lua"]}
+        return {"job_submit_plugins": self.plugins}
 
     def look(self, numbers: Collection[int] | None) -> list[Record]:
         if self.error is not None:
@@ -66,12 +67,44 @@ def commands(jobs: Jobs) -> CliCommands:
     return CliCommands(jobs, ENOUGH_S)
 
 
-def test_a_start_pins_with_all_that_it_tells_and_then_releases(programs: Path) -> None:
+OLD_PLUGIN = "case $line in *Partition=*) echo 'Invalid partition name specified for job 7' >&2;; esac\n"
+"""Complaints of a scontrol beside a submit plugin that does not pin and release in one change."""
+ORDERS = [
+    start(7, "n1", "n2", tasks_per_node=3, num_nodes="2-2", nice=-40),
+    start(8, "n3"),
+    start(9, "n1", tasks_per_node=2, cpus_per_node=4, cpus=8),
+]
+
+
+def test_the_submit_plugin_makes_one_change_of_a_start(programs: Path) -> None:
     said = put_scontrol(programs)
-    orders = [start(7, "n1", "n2", tasks_per_node=3, num_nodes="2-2", nice=-40), start(8, "n3")]
-    orders.append(start(9, "n1", tasks_per_node=2, cpus_per_node=4, cpus=8))
-    assert commands(Jobs(j7={}, j8={}, j9={})).start(orders) == [("done", "")] * 3
+    assert commands(Jobs(j7={}, j8={}, j9={})).start(ORDERS) == [("done", "")] * 3
     assert said.read_text().splitlines() == [
+        "update JobId=7 Partition=bridge:start/n1,n2/2-2 TasksPerNode=3 Nice=-40",
+        "update JobId=8 Partition=bridge:start/n3",
+        "update JobId=9 Partition=bridge:start/n1 TasksPerNode=2 MinCPUsNode=4 NumCPUs=8",
+    ]
+
+
+@pytest.mark.parametrize("words", ["held by its owner", "Unable to contact slurm controller", "Invalid node name"])
+def test_another_complaint_of_such_a_start_is_that_of_the_start(programs: Path, words: str) -> None:
+    said = put_scontrol(programs, complaining(words))
+    ((result, why),) = commands(Jobs(j7={})).start([start(7, "n1")])
+    assert (result, why) == ("unknown" if "contact" in words else "refused", words)
+    assert said.read_text() == "update JobId=7 Partition=bridge:start/n1\n"
+
+
+@pytest.mark.parametrize("plugins", [["lua"], []])
+def test_without_it_a_start_pins_and_then_releases(programs: Path, plugins: list[str]) -> None:
+    """An older plugin is asked once; where none is loaded, never."""
+    said = put_scontrol(programs, OLD_PLUGIN)
+    jobs = Jobs(j7={}, j8={}, j9={})
+    jobs.plugins = plugins
+    sent = commands(jobs)
+    assert sent.start(ORDERS[:1]) + sent.start(ORDERS[1:]) == [("done", "")] * 3
+    asked = ["update JobId=7 Partition=bridge:start/n1,n2/2-2 TasksPerNode=3 Nice=-40"] if plugins else []
+    assert said.read_text().splitlines() == [
+        *asked,
         "update JobId=7 ReqNodeList=n1,n2 NumNodes=2-2 TasksPerNode=3 Nice=-40",
         "release 7",
         "update JobId=8 ReqNodeList=n3",
@@ -95,13 +128,13 @@ def test_a_pin_that_may_have_been_lost_is_unknown_and_the_job_not_released(progr
 
 
 def test_a_release_that_fails_is_unknown_since_the_job_is_pinned(programs: Path) -> None:
-    put_scontrol(programs, "case $line in release*) echo 'Access/permission denied' >&2;; esac")
+    put_scontrol(programs, f"{OLD_PLUGIN}case $line in release*) echo 'Access/permission denied' >&2;; esac")
     ((result, why),) = commands(Jobs(j7={})).start([start(7, "n1")])
     assert (result, why) == ("unknown", "pinned, but perhaps not released: Access/permission denied")
 
 
 def test_a_scontrol_that_dies_between_pin_and_release_leaves_that_unknown_and_the_rest_unsent(programs: Path) -> None:
-    said = put_scontrol(programs, "case $line in release\\ 8) kill -9 $$;; esac")
+    said = put_scontrol(programs, f"{OLD_PLUGIN}case $line in release\\ 8) kill -9 $$;; esac")
     answers = commands(Jobs(j7={}, j8={}, j9={})).start([start(n, "n1") for n in (7, 8, 9)])
     assert [result for result, _ in answers] == ["done", "unknown", "refused"]
     assert "not sent" in answers[2][1]
@@ -124,7 +157,7 @@ def test_only_a_pending_job_held_for_us_is_started(programs: Path, facts: dict[s
     assert [result for result, _ in answers] == ["refused", "done", "refused"]
     assert why in answers[0][1]
     assert "does not know" in answers[2][1]
-    assert {line.split()[-1] for line in said.read_text().splitlines() if line.startswith("release")} == {"8"}
+    assert said.read_text().splitlines() == ["update JobId=8 Partition=bridge:start/n2"]
 
 
 def test_many_starts_are_looked_at_twenty_at_a_time_and_told_to_one_scontrol(programs: Path) -> None:
@@ -253,11 +286,8 @@ def test_array_tasks_are_split_off_and_named_by_their_indices(programs: Path) ->
     answers = commands(jobs).start([start((task + 1) << 32 | 19, "n1") for task in (0, 1, 5)])
     assert answers == [("done", "")] * 3
     assert said.read_text().splitlines()[0] == "hold 19_[0-1]"
-    assert [line for line in said.read_text().splitlines() if line.startswith("release")] == [
-        "release 19_0",
-        "release 19_1",
-        "release 19_5",
-    ]
+    tasks = [line.split()[1] for line in said.read_text().splitlines() if line.startswith("update")]
+    assert tasks == ["JobId=19_0", "JobId=19_1", "JobId=19_5"]
 
 
 def test_waiting_tasks_that_share_a_record_are_held_together_and_running_ones_not_named(programs: Path) -> None:
@@ -287,6 +317,24 @@ def test_without_a_first_look_nothing_is_commanded(
     with pytest.raises(raised, match="squeue"):
         getattr(commands(jobs), command)([{**start(7, "n1"), "clear": ""}])
     assert not said.exists()
+
+
+def test_jobs_without_a_pin_are_released_by_one_command(programs: Path) -> None:
+    """One look for all of them; arrays by commands of their own. Where scontrol complains, a look tells of which."""
+    said = put_scontrol(programs, "case $line in *,*) echo 'Job/step already completing' >&2;; esac")
+    jobs = Jobs(j7={}, j8={}, j9={}, j19={"array_id": 19, "array_tasks_waiting": "2-3"}, j10={"state": "RUNNING"})
+
+    def released() -> None:
+        if said.exists():
+            jobs.facts[7] = jobs.facts[9] = {"priority": 5}
+
+    jobs.before = released
+    wanted = [7, 8, 9, 3 << 32 | 19, 10]
+    answers = commands(jobs).hand_back([{"job": job, "clear": ""} for job in wanted])
+    done = ("done", "")
+    assert answers == [done, ("refused", "Job/step already completing"), done, done, ("refused", "is RUNNING")]
+    assert said.read_text().splitlines() == ["release 7,8,9", "release 19_[2-3]"]
+    assert jobs.looks == [[19], [7, 8, 9, 10, 19], [7, 8, 9]]
 
 
 def test_a_look_that_fails_after_pins_were_cleared_leaves_the_hand_back_unknown(programs: Path) -> None:

@@ -9,8 +9,17 @@ import pytest
 from cpsched_bridge.adapters.slurm.transport.cli import details, reading, sacct, squeue
 from cpsched_bridge.adapters.slurm.transport.cli.jobs import Jobs
 from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SLEEP_S, CallBudget
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
-from tests.unit.bridge.adapters.slurm.transport.cli.standin import NODE, PARTITION, RELEASES, Answers, Job, Programs
+from tests.unit.bridge.adapters.slurm.transport.cli.standin import (
+    CONFIG,
+    NODE,
+    PARTITION,
+    RELEASES,
+    Answers,
+    Job,
+    Programs,
+)
 
 ARRAY = (
     Job(7, array=7, tasks="0-2,5%3", columns={"Reason": "JobHeldUser"}),
@@ -312,7 +321,9 @@ def test_a_changed_job_cannot_write_records_of_others() -> None:
 def test_details_that_take_long_are_asked_for_less_often(took_s: float, period_s: float) -> None:
     clock, programs = Clock(), Programs([Job(5)])
 
-    def slow(commands: dict[str, list[str]], deadline_s: float, typed: dict[str, str] | None = None) -> Answers:
+    def slow(
+        commands: dict[str, list[str]], deadline_s: float, typed: dict[str, str] | None = None, most_s: float = 0.0
+    ) -> Answers:
         clock.now_s += took_s * ("details" in commands)
         return programs(commands, deadline_s, typed)
 
@@ -321,6 +332,52 @@ def test_details_that_take_long_are_asked_for_less_often(took_s: float, period_s
     for clock.now_s, expected in ((period_s - 0.1, 1), (period_s, 2)):
         looking.read()
         assert details_asked(programs) == (expected, 0)
+
+
+def test_after_a_question_for_all_jobs_was_late_a_reading_asks_for_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs on nodes first, then the oldest that were never shown; the others wait for a later reading."""
+    monkeypatch.setattr(reading, "MOST_APART", 2)
+    monkeypatch.setattr(reading, "MOST_APART_WHILE_SLOW", 3)
+    clock, programs = Clock(), Programs([Job(5)])
+    looking = Reading(clock=clock, programs=programs)
+    looking.read()
+    running = {"State": "RUNNING", "NodeList": "n1"}
+    programs.jobs = [Job(5), *(Job(number) for number in range(6, 9)), Job(9, columns=running)]
+    programs.broken["scontrol --details show job"] = BackendTimeout("scontrol --details show job: no answer")
+    with pytest.raises(BackendTimeout):
+        looking.read()
+    assert [job["id"] for job in looking.read().jobs] == [5, 6, 7, 9]
+    assert [job["id"] for job in looking.read().jobs] == [5, 6, 7, 8, 9]
+    assert details_asked(programs)[0] == 2
+    del programs.broken["scontrol --details show job"]
+    clock.now_s += reading.DETAILS_MOST_S
+    assert [job["id"] for job in looking.read().jobs] == [5, 6, 7, 8, 9]
+    assert details_asked(programs)[0] == 3
+
+
+def test_silence_has_a_deadline_that_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each program of a reading has one of its own; a limit on calls gives time to sleep in."""
+    programs = Programs([Job(5)])
+    given: list[tuple[float, float]] = []
+
+    def noting(
+        commands: dict[str, list[str]], deadline_s: float, typed: dict[str, str] | None = None, most_s: float = 0.0
+    ) -> Answers:
+        given.append((deadline_s, most_s))
+        return programs(commands, deadline_s, typed)
+
+    monkeypatch.setattr("os.getuid", lambda: 2100)
+    looking = Reading(10.0, programs=noting, budget=CallBudget(sleep=lambda _: None))
+    programs.broken["squeue --local"] = BackendTimeout("squeue: no answer")
+    with pytest.raises(BackendTimeout):
+        looking.read()
+    del programs.broken["squeue --local"]
+    programs.broken["scontrol show config"] = f"{CONFIG.format(plugins='lua')}SlurmctldParameters = rl_enable\n"
+    looking.read()
+    looking.read()
+    assert set(given[:2]) == {(10.0, 60.0)}
+    assert set(given[2:4]) == {(20.0, 120.0)}
+    assert set(given[4:]) == {(10.0 + SLEEP_S, 60.0 + SLEEP_S)}
 
 
 def test_times_that_pass_make_no_record_anew() -> None:

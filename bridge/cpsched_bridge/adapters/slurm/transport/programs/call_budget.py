@@ -1,0 +1,157 @@
+"""The calls that slurmctld accepts of one user: the token bucket of `SlurmctldParameters=rl_enable`, kept here as well.
+
+Slurm's src/slurmctld/rate_limit.c (23.02 and later): each user has a bucket of `rl_bucket_size` tokens (30), and each
+`rl_refill_period` seconds (1) add `rl_refill_rate` of them (2). A call takes one; root and SlurmUser are exempt. A call
+without a token is answered with a request to come back, and Slurm's programs then sleep 1, 2, 3 ... seconds and repeat
+it in silence. So the bridge counts its own calls and waits before it begins a program, never within one.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+CALLS: dict[tuple[str, ...], int] = {
+    ("squeue",): 2,
+    ("sinfo",): 2,
+    ("sprio",): 1,
+    ("sshare",): 1,
+    ("sdiag",): 1,
+    ("show", "nodes"): 2,
+    ("show", "config"): 2,
+}
+"""Calls of one command where these are not one, by its program or its last words; counted by `sdiag` beside 26.05."""
+NO_CALLS = ("sacct", "sacctmgr")
+"""Programs that ask the accounting database only."""
+RESIZING = ("ReqNodeList=", "NumNodes=")
+"""Before such a change scontrol asks for the federation and for the job: 3 calls."""
+FIRST_SLEEP_S = 1.0
+SLEEP_S = 30.0
+"""How much longer a program may take beside a limit: it sleeps by itself where another program took the tokens."""
+RESERVE = 0.5
+"""The part of the bucket that readings leave to commands."""
+LONGEST_S = 30.0
+"""A reading waits no longer: the dead-man timer waits for the one after it."""
+
+_PARAMETERS = re.compile(r"^SlurmctldParameters *= ?(.*\brl_enable\b.*)$", re.MULTILINE | re.IGNORECASE)
+_SLURM_USER = re.compile(r"^SlurmUser *= .*\((\d{1,10})\)", re.MULTILINE)
+_PARAMETER = re.compile(r"rl_(bucket_size|refill_rate|refill_period)=(\d{1,9})", re.IGNORECASE)
+_BRACKETS = re.compile(r"\[[^\]]*\]")
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """What slurmctld is set to; calls."""
+
+    bucket: int
+    refill: int
+    period_s: int
+
+    @property
+    def per_s(self) -> float:
+        """Calls a second that are accepted for ever."""
+        return self.refill / self.period_s
+
+
+def rate_limit(config: str, uid: int) -> RateLimit | None:
+    """The limit by what `scontrol show config` prints; None where there is none, or this user is exempt from it."""
+    set_to = _PARAMETERS.search(config)
+    owner = _SLURM_USER.search(config)
+    if set_to is None or uid == 0 or (owner is not None and uid == int(owner[1])):
+        return None
+    parameters = set_to[1]
+    found = {name.lower(): int(value) for name, value in _PARAMETER.findall(parameters)}
+    return RateLimit(
+        max(1, found.get("bucket_size", 30)),
+        max(1, found.get("refill_rate", 2)),
+        max(1, found.get("refill_period", 1)),
+    )
+
+
+def told_of(limit: RateLimit | None) -> dict[str, float] | None:
+    """The limit for the doctor."""
+    return None if limit is None else {"bucket": limit.bucket, "per_s": limit.per_s}
+
+
+def calls_of(command: Sequence[str]) -> int:
+    """How many calls a program makes that is run with these words."""
+    if command[0] in NO_CALLS or command[-1] == "--version":
+        return 0
+    return CALLS.get((command[0],)) or CALLS.get(tuple(command[-2:]), 1)
+
+
+def calls_of_change(words: str) -> int:
+    """How many calls scontrol makes for one command typed to it: one for each job of a list, more for a node list."""
+    verb, _, rest = words.partition(" ")
+    if verb in ("hold", "release"):
+        return 1 + _BRACKETS.sub("", rest).count(",")
+    return 3 if verb == "update" and any(f" {name}" in words for name in RESIZING) else 1
+
+
+@dataclass(slots=True)
+class CallBudget:
+    """The tokens that are left, at most `limit.bucket`; without a limit nothing is counted, and nothing waits.
+
+    Other programs of the same user take tokens as well. So the count begins with none, and `took` corrects it. What
+    is spent without asking may make it less than none: later calls wait for longer.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    limit: RateLimit | None = None
+    _tokens: float = field(default=0.0, init=False)
+    _at_s: float = field(default=0.0, init=False)
+
+    def use(self, limit: RateLimit | None) -> None:
+        """Keep this limit from now on."""
+        if limit != self.limit:
+            self.limit, self._at_s, self._tokens = limit, self.clock(), 0.0
+
+    @property
+    def slack_s(self) -> float:
+        """What is added to the deadline of a program."""
+        return 0.0 if self.limit is None else SLEEP_S
+
+    def spend(self, calls: int) -> None:
+        """Count calls that are made now, whether or not there are tokens for them."""
+        if self.limit is not None:
+            self._refill(self.limit)
+            self._tokens -= calls
+
+    def took(self, seconds: float) -> None:
+        """Take note of how long a call took: one as long as the first sleep of a program found no token."""
+        if self.limit is not None and seconds >= FIRST_SLEEP_S:
+            self._refill(self.limit)
+            self._tokens = min(self._tokens, 0.0)
+
+    def wait_s(self, calls: int) -> float:
+        """Seconds until there are tokens for these calls, or a full bucket where they are more than that."""
+        if self.limit is None:
+            return 0.0
+        self._refill(self.limit)
+        return max(0.0, (min(calls, self.limit.bucket) - self._tokens) / self.limit.per_s)
+
+    def wait_for(self, calls: int, most_s: float) -> float | None:
+        """Wait for the tokens of these calls, and take them.
+
+        Returns the seconds waited; None, and nothing is taken, where that would take more than `most_s`.
+        """
+        needed_s = self.wait_s(calls)
+        if needed_s > most_s:
+            return None
+        if needed_s:
+            self.sleep(needed_s)
+        self.spend(calls)
+        return needed_s
+
+    def wait_for_reading(self, calls: int) -> None:
+        """Wait until these calls leave `RESERVE` of the bucket to commands, `LONGEST_S` at most, and spend nothing."""
+        if self.limit is not None and (needed_s := self.wait_s(calls + int(RESERVE * self.limit.bucket))):
+            self.sleep(min(needed_s, LONGEST_S))
+
+    def _refill(self, limit: RateLimit) -> None:
+        now_s = self.clock()
+        self._tokens = min(limit.bucket, self._tokens + (now_s - self._at_s) * limit.per_s)
+        self._at_s = now_s

@@ -1,0 +1,28 @@
+"""How starts fare where slurmctld limits the calls of a user: none fails, none is lost, and none takes for ever."""
+
+import pytest
+
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import RELEASE, Slurm, wait_until
+
+LIMITED = "SlurmctldParameters=rl_enable"
+JOBS = 40
+
+
+@pytest.mark.conformance
+@pytest.mark.skipif(RELEASE["slurm"] == "22.05", reason="slurmctld limits calls from 23.02 on")
+@pytest.mark.parametrize("transport", ["cli"])
+def test_a_burst_starts_under_slurms_rate_limit(slurm: Slurm, transport: str) -> None:
+    """Slurm's defaults: 30 calls, and 2 more each second. No start fails, and a cycle needs no more than there are."""
+    with slurm.configured(LIMITED):
+        slurm.plugin(on=True)
+        try:
+            with LiveBridge(slurm, "limited", options={"transport": transport}) as bridge:
+                jobs = slurm.burst(JOBS, "-n1", "-t5", script="sleep 120")
+                wait_until(
+                    lambda: set(slurm.states(jobs).values()) == {"RUNNING"}, 120, f"all run\n{bridge.log()[-3000:]}"
+                )
+                assert not {"start_failed", "start_refused"} & set(bridge.events())
+        finally:
+            slurm.plugin(on=False)
+            slurm.run("scancel", "--user=alice")
