@@ -138,7 +138,7 @@ class LiveBridge:
 
     def kill(self, signal: str = "KILL") -> None:
         self.shell(f"kill -{signal} $(cat {self.state}/pid)", check=False)
-        wait_until(lambda: not self.alive(), 60, "the bridge is gone", every_s=0.05)
+        wait_until(lambda: not self.alive(), 300, "the bridge is gone", every_s=0.05)
 
     def stop(self) -> None:
         """An orderly stop: held jobs go back to Slurm."""

@@ -96,7 +96,8 @@ class Commands:
             raise
         refused = [outcome for outcome in outcomes if outcome.result == "refused"]
         for outcome in refused:
-            report.tell("start_refused", outcome.detail, outcome.job_id)
+            sent = not outcome.detail.startswith(NOT_SENT)
+            report.tell("start_refused" if sent else "start_postponed", outcome.detail, outcome.job_id)
         self._ledger.record((self._not_started(o, now_s) for o in refused), report.number)
         if not self._backend.starts_in_one_change:
             done = [self._entry(outcome.job_id) for outcome in outcomes if outcome.result == "done"]

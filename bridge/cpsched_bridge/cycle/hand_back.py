@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
@@ -22,12 +23,19 @@ def nothing_but_unwritten(problems: Sequence[str]) -> bool:
     return bool(problems) and all(problem.startswith(UNWRITTEN) for problem in problems)
 
 
+TOGETHER = 500
+"""Jobs that are handed back between two signs of life."""
 UNWRITTEN = "the ledger cannot be written: "
 """How a line begins that tells of the disk and not of a job that is still held."""
 
 
 def hand_all_back(
-    backend: Backend, ledger: Ledger, why: str, beside: Callable[[Observation], bool] = alone, attempts: int = 3
+    backend: Backend,
+    ledger: Ledger,
+    why: str,
+    beside: Callable[[Observation], bool] = alone,
+    attempts: int = 3,
+    goes_on: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """Hand back every job that a hold or pin of ours may be on; what is in the way of that, a line each.
 
@@ -38,14 +46,22 @@ def hand_all_back(
     The cluster is read first: the submit plugin may hold jobs that the ledger has never seen, and jobs that run are
     left alone. Where the cluster cannot be read, the jobs that the ledger names are handed back. A ledger that cannot
     be written keeps no job from being handed back: what is to be done is remembered, and done.
+
+    After `attempts` that left as many jobs as there were, the rest is given up; attempts that left fewer do not count.
+    Jobs are handed back `TOGETHER` at a time, with a call of `goes_on` before each part.
     """
     problems: list[str] = []
-    for _ in range(attempts):
+    least = math.inf
+    while attempts > 0:
+        goes_on()
         unread, others = _intend(backend, ledger, why, beside)
-        problems = [*unread, *([] if others else standing_aside(backend)), *_hand_back(backend, ledger)]
+        problems = [*unread, *([] if others else standing_aside(backend)), *_hand_back(backend, ledger, goes_on)]
         problems += _take_off_pins(backend, ledger)
         if not problems or nothing_but_unwritten(problems):
             break
+        left = len(ledger.kept())
+        attempts -= left >= least or math.isinf(least)
+        least = min(least, left)
     return problems
 
 
@@ -81,8 +97,17 @@ def _intend(
     return _record(ledger, transitions), others
 
 
-def _hand_back(backend: Backend, ledger: Ledger) -> list[str]:
-    outcomes = _sent(backend.hand_back, ledger.kept())
+def _hand_back(backend: Backend, ledger: Ledger, goes_on: Callable[[], None]) -> list[str]:
+    problems: list[str] = []
+    kept = ledger.kept()
+    for at in range(0, len(kept), TOGETHER):
+        goes_on()
+        problems += _hand_back_part(backend, ledger, kept[at : at + TOGETHER])
+    return problems
+
+
+def _hand_back_part(backend: Backend, ledger: Ledger, wanted: Sequence[int]) -> list[str]:
+    outcomes = _sent(backend.hand_back, wanted)
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
     unwritten = _record(ledger, [move(entry, State.FREE, entry.since_s, "handed back", pinned=False) for entry in done])
     held = [(ledger.name_of(o.job_id), o.detail) for o in outcomes if o.result != "done"]

@@ -16,6 +16,7 @@ import structlog
 from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.adviser import Adviser, take_all_back
+from cpsched_bridge.cycle.away import Away, away_since
 from cpsched_bridge.cycle.beginning import Beginning, BeginningPatience, waited
 from cpsched_bridge.cycle.came_true import came_true
 from cpsched_bridge.cycle.checking import Checking
@@ -47,7 +48,7 @@ from cpsched_bridge.ports import Advisable, Backend, Observation, Pace
 from cpsched_bridge.report import IN_ORDER, OK, STOPPED, CycleReport, Happening
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.advice_book import AdviceBook
-from cpsched_bridge.store.heartbeat import Heartbeat
+from cpsched_bridge.store.heartbeat import Heartbeat, age_s
 from cpsched_bridge.store.identity import claim_of
 from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.journal import Journal
@@ -57,6 +58,8 @@ from cpsched_bridge.watch.systemd import Systemd
 
 FORGET_EVERY = 1000
 """Rounds between two clean-ups of the ledger."""
+STOP_S = 120.0
+"""How long one part of a stop may take; `TimeoutStopSec` of the unit is the same."""
 SLURMS_PACE_S = 60.0
 """Between two passes of Slurm's main loop by default: so much earlier or later is no other decision."""
 
@@ -101,6 +104,7 @@ class Bridge:
     _planned: dict[int, int] = field(default_factory=dict)
     """In mode advise, the starts by the last plan."""
     _heart: Heartbeat = field(init=False)
+    _away: Away = field(init=False)
     _patience: BeginningPatience = field(default_factory=BeginningPatience)
     _has_read: bool = False
     """Whether the cluster has been read, and the settings go with what was read."""
@@ -115,6 +119,7 @@ class Bridge:
         self._round = max(self.journal.last_round, self.ledger.last_round())  # the journal may have been set aside
         self._watch = FailureWatch(self.settings.guard)
         self._heart = Heartbeat(self.settings.heartbeat_path)
+        self._away = self._made_away()
         mine, asked = claim_of(self.settings.state_dir), take_over_file(self.settings).taken
         self.claims = Claims(self.backend, mine, self.settings.guard.claim_gone_s, asked)
         self._mode = ModeSwitch(self.settings.mode, self.pause, self._trouble, self.claims.why_not)
@@ -143,10 +148,17 @@ class Bridge:
         self._checking.mode = self.settings.mode
         self._adviser = self._made_adviser()
         self._sending = Sending(
-            self.backend, self.ledger, self.claims, self._retries, self._progress, self.pace, self.settings
+            self.backend, self.ledger, self.claims, self._retries, self._progress, self.pace, self.settings, self._away
         )
         stuck = Stuck(self.settings.start.stuck_s)
         self._telling = CycleTelling(self.journal, self.ledger, self._heart, stuck, self.pace)
+
+    def _made_away(self) -> Away:
+        """By the heartbeat of the bridge before; one that may not be looked at cannot be written either."""
+        try:
+            return away_since(self.pace.monotonic_s(), age_s(self.settings.heartbeat_path))
+        except OSError:
+            return away_since(self.pace.monotonic_s(), None)
 
     def _made_adviser(self) -> Adviser | None:
         """In shadow mode nobody is advised, and nothing is taken back."""
@@ -189,10 +201,11 @@ class Bridge:
 
     def stop(self) -> list[str]:
         """Hand the held jobs back, unless they are to be kept. Returns what was in the way, a line each."""
-        self.systemd.notify("STOPPING=1")
+        self._stops()
         problems = []
         if self.settings.mode != "shadow" and self.settings.on_stop != "keep":
-            problems = hand_all_back(self.backend, self.ledger, "the bridge stops", self._beside_another)
+            why, beside = "the bridge stops", self._beside_another
+            problems = hand_all_back(self.backend, self.ledger, why, beside, goes_on=self._stops)
             unwritten = nothing_but_unwritten(problems)
             if self._adviser is not None:
                 problems += take_all_back(self._adviser.backend, self._adviser.book)
@@ -204,6 +217,10 @@ class Bridge:
             word = "; ".join(problems) or IN_ORDER
             self.journal.write_events(self.pace.unix_s(), self._round, [Happening(STOPPED, word)])
         return problems
+
+    def _stops(self) -> None:
+        """Tell systemd that the bridge stops, and is not stuck: the more jobs it holds, the longer that takes."""
+        self.systemd.notify("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STOP_S)}")
 
     def _beside_another(self, seen: Observation) -> bool:
         """Whether another bridge is in control by this reading: it may have taken over since the last cycle."""
@@ -234,6 +251,8 @@ class Bridge:
             self.beginning.tell(report.waits_for)
         self._telling.tell(report, self.listeners)
         self.rest.note(report.result == OK)
+        if report.result == OK:
+            self._away.good(self.pace.monotonic_s())
         return report
 
     # ----------------------------------------------------------------------------------------- the work of a cycle

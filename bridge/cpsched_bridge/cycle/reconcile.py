@@ -47,6 +47,8 @@ class Conduct:
     """Another bridge is in control: what the submit plugin holds is that bridge's. For one that is not controlling."""
     releases_apart: bool = False
     """Pin and release are two commands, so that a bridge that dies between them leaves a held job with a pin."""
+    was_away: bool = False
+    """The dead-man timer may have released jobs: what is found released may be adopted, and is not left for good."""
 
 
 RELEASED = "released"
@@ -257,6 +259,8 @@ def _held(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Tr
         return _held_by_user(entry, now_s)
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
+    if pending.hold is Hold.NONE and conduct.was_away:
+        return move(entry, State.FREE, now_s, "released while there was no good cycle")
     if pending.hold is Hold.NONE:
         why = "released by someone else"
         return move(entry, State.FREE, now_s, why, leave=why)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cpsched_bridge.cycle.away import Away
 from cpsched_bridge.cycle.claims import Claims
 from cpsched_bridge.cycle.commands import Commands
 from cpsched_bridge.cycle.guard import Allowance
@@ -34,6 +35,7 @@ class Sending:
     """Is told which jobs are being started."""
     pace: Pace
     settings: Settings
+    away: Away
     refused: list[int] = field(default_factory=list, init=False)
     """Jobs whose starts the cluster refused in the last cycle that started any."""
 
@@ -42,7 +44,9 @@ class Sending:
         start = self.settings.start
         beside = report.rival is not None
         apart = not self.backend.starts_in_one_change
-        return Conduct(report.mode == "control", start.adopt, start.timeout_s, start.max_failures, beside, apart)
+        was_away = self.away.was(self.pace.monotonic_s())
+        control = report.mode == "control"
+        return Conduct(control, start.adopt, start.timeout_s, start.max_failures, beside, apart, was_away)
 
     def take_off_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, Entry]:
         """Undo pins of starts that did not happen, and of jobs requeued or held since, before a decision.

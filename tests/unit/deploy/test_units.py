@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cpsched_bridge.cycle.loop import STOP_S
+
 SYSTEMD = Path(__file__).parents[3] / "deploy" / "systemd"
 NO_NEW_PRIVILEGES = {
     "NoNewPrivileges", "PrivateDevices", "ProtectClock", "ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules",
@@ -69,3 +71,8 @@ def test_beside_pbs_no_more_is_exposed_than_its_commands_need(name, tmp_path):
     (exposure,) = re.findall(r"exposure level for \S+: ([\d.]+)", done.stdout)
     assert float(exposure) <= MOST_EXPOSED
     assert name == "cpsched-deadman" or float(exposure) > 2.0, "the drop-in was not read"
+
+
+def test_each_part_of_a_stop_has_as_much_time_as_the_unit_allows():
+    """systemd kills a bridge that asks for more time later than this."""
+    assert settings("cpsched-bridge.service")["TimeoutStopSec"] == f"{STOP_S:g}"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cpsched_bridge.cycle import hand_back
 from cpsched_bridge.cycle.hand_back import UNWRITTEN, hand_all_back
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Outcome
@@ -144,6 +145,26 @@ def test_what_fails_is_tried_a_few_times(cluster, ledger, attempts, asked):
     assert cluster.released() == [(1, 2)] * asked
     assert len(cluster.asked) == asked
     assert state_of(ledger) == (State.HANDING_BACK, False)
+
+
+def test_as_long_as_fewer_are_left_it_goes_on(cluster, ledger, monkeypatch):
+    """Beside a limit on calls each attempt hands back some; each part of them is a sign of life."""
+    monkeypatch.setattr(hand_back, "TOGETHER", 4)
+    holding(cluster, ledger, State.HELD, *range(1, 8))
+    give, given = cluster.hand_back_one, []
+
+    def one_at_a_time(id):
+        if len(given) < len(cluster.asked):
+            given.append(id)
+            return give(id)
+        return Outcome(id, "refused", "not sent: no more calls")
+
+    cluster.hand_back_one = one_at_a_time
+    signs = []
+    assert hand_all_back(cluster, ledger, "", goes_on=lambda: signs.append(len(ledger.kept()))) == []
+    assert given == list(range(1, 8))
+    assert len(cluster.asked) == 7
+    assert signs == [7, 7, 6, 6, 6, 5, 5, 5, 4, 4, 4, 3, 3, 2, 2, 1, 1]
 
 
 @pytest.mark.parametrize("failures", [0, 1, 2])

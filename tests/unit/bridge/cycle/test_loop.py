@@ -559,7 +559,9 @@ def test_the_service_manager_is_told_of_readiness_mode_and_the_end(bridge_at):
     bridge = bridge_at(FakeCluster())
     bridge.systemd = Told()
     bridge.run()
-    assert bridge.systemd.words == [("READY=1", "STATUS=control"), ("STATUS=control",), ("STOPPING=1",)]
+    stops = ("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * loop.STOP_S)}")
+    assert bridge.systemd.words[:2] == [("READY=1", "STATUS=control"), ("STATUS=control",)]
+    assert set(bridge.systemd.words[2:]) == {stops}
 
 
 class Watching(Dispatcher):
@@ -685,14 +687,17 @@ def test_a_start_whose_release_was_not_answered_is_taken_back_and_tried_again(br
     assert cluster.jobs[1].starts == 1
 
 
-@pytest.mark.parametrize(("detail", "failures"), [("not sent: scontrol hangs", 0), ("no such node", 1)])
-def test_a_start_that_was_not_sent_is_no_failure_of_its_job(bridge_at, detail, failures):
+@pytest.mark.parametrize(
+    ("detail", "failures", "kind"),
+    [("not sent: scontrol hangs", 0, "start_postponed"), ("no such node", 1, "start_refused")],
+)
+def test_a_start_that_was_not_sent_is_no_failure_of_its_job(bridge_at, detail, failures, kind):
     cluster = FakeCluster()
     cluster.submit(a_job(1))
     bridge = bridge_at(cluster)
     cluster.faults["start"] = [lambda _: [Outcome(1, "refused", detail)]]
     report = bridge.cycle()
-    assert [h.kind for h in report.happenings if h.job_id == 1] == ["start_refused"]
+    assert [h.kind for h in report.happenings if h.job_id == 1] == [kind]
     entry = bridge.ledger.get(1)
     assert (entry.state, entry.pinned, entry.failures) == (State.HELD, False, failures)
     bridge.cycle()

@@ -242,6 +242,15 @@ def test_a_job_released_by_someone_else_is_not_held_again():
     assert after(free, seen(pending=[pending(Hold.NONE)])) is None
 
 
+@pytest.mark.parametrize("adopt", [True, False])
+def test_a_job_that_the_dead_man_released_is_adopted_again(adopt):
+    away = replace(CONDUCT, was_away=True, adopt=adopt)
+    free = after(an_entry(State.HELD), seen(pending=[pending(Hold.NONE)]), away)
+    assert (free.state, free.leave) == (State.FREE, "")
+    again = after(free, seen(pending=[pending(Hold.NONE)]), away)
+    assert (again.state if again else None) == (State.HOLDING if adopt else None)
+
+
 def test_running_tells_whether_the_job_runs_where_it_was_sent():
     entry = an_entry(State.STARTING, nodes=(("n0", 1),), failures=1)
     there = after(entry, seen(running=[a_running(a_job(1), ((0, 1),))]))
