@@ -37,7 +37,8 @@ class Options(Section):
     deadline_s: float = Field(
         default=10.0,
         gt=0,
-        description="How long slurmctld may take to answer; after that pyslurm's process, or the command, is killed.",
+        description="How long slurmctld may be silent; after that pyslurm's process, or the command, is killed. "
+        "A command that prints may take six times as long, and each late reading gives the next one more time.",
     )
     history_deadline_s: float = Field(
         default=60.0,
