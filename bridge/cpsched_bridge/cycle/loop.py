@@ -219,7 +219,7 @@ class Bridge:
         return problems
 
     def _stops(self) -> None:
-        """Tell systemd that the bridge stops, and is not stuck: the more jobs it holds, the longer that takes."""
+        """Report to systemd that the bridge stops, and is not stuck: the more jobs it holds, the longer that takes."""
         self.systemd.notify("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STOP_S)}")
 
     def _beside_another(self, seen: Observation) -> bool:

@@ -21,15 +21,15 @@ def claiming(
     """The calls about the reservation, each question within `deadline_s` seconds."""
     spent = budget or CallBudget()
 
-    def told(command: Sequence[str]) -> str:
+    def asked(command: Sequence[str]) -> str:
         spent.spend(calls_of(command))
-        return AskedSlurm({"told": command}, deadline_s + spent.slack_s).texts()["told"]
+        return AskedSlurm({"answer": command}, deadline_s + spent.slack_s).texts()["answer"]
 
     def words() -> str | None:
-        return comment_in(cluster.reservations(told(cluster.RESERVATIONS)))
+        return comment_in(cluster.reservations(asked(cluster.RESERVATIONS)))
 
     def node() -> str:
-        names = [name for name in told(NODES).split() if NODE.fullmatch(name)]
+        names = [name for name in asked(NODES).split() if NODE.fullmatch(name)]
         if not names:
             raise BackendUnavailable("sinfo: names no node")
         return min(names)
