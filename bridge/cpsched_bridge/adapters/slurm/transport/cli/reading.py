@@ -187,7 +187,7 @@ class Reading:
             layouts=layouts,
             guarded="lua" in config["job_submit_plugins"],
             outside=self._outside(jobs, partitions),
-            networks=self._networks(until_s) if has_topology(config) else {},
+            networks=self._networks() if has_topology(config) else {},
         )
 
     def past(self, since_s: int) -> Sequence[Record]:
@@ -437,11 +437,11 @@ class Reading:
             found.update(own[: squeue.MOST_NAMED])
         return found
 
-    def _networks(self, until_s: float) -> dict[str, str]:
+    def _networks(self) -> dict[str, str]:
         """The highest switch or the block of each node; empty where Slurm does not show them."""
         if self._is_due("topology", networks.PERIOD_S):
             try:
-                text = self._ask({"topology": networks.COMMAND}, until_s)["topology"]
+                text = self._ask({"topology": networks.COMMAND})["topology"]
             except BackendError:
                 text = ""
             self._kept["topology"] = self._clock(), text

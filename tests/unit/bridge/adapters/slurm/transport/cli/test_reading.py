@@ -514,32 +514,6 @@ def test_a_past_with_another_end_is_none(instead: str) -> None:
         sacct.past(instead.format(whole=whole, cut=whole[:-1]), end, 0)
 
 
-class Hours:
-    """Programs that are given something of their deadline; an hour passes from one call of Reading to the next."""
-
-    def __init__(self, jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
-        self.programs, self.now_s = Programs(jobs), 0.0
-        monkeypatch.setattr(reading.time, "monotonic", lambda: self.now_s)
-
-    def __call__(
-        self, commands: dict[str, list[str]], deadline_s: float, typed: dict[str, str] | None = None
-    ) -> Answers:
-        assert 0 < deadline_s <= 10
-        self.now_s += 0.5
-        return self.programs(commands, deadline_s, typed)
-
-
-def test_each_call_has_a_deadline_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forged array makes a look ask a third question, within the deadline of the look."""
-    forger = Job(5, submit="x\n\n" + "".join(job.shown("26.05.5") for job in ARRAY))
-    hours = Hours([forger, *ARRAY], monkeypatch)
-    looking = Reading(programs=hours)
-    for call in (looking.read, lambda: looking.look(None), looking.read, lambda: looking.look([7])):
-        hours.now_s += 3600.0
-        call()
-    assert [job["id"] for job in looking.look([7])] == [7, 8]
-
-
 def test_forged_numbers_of_jobs_that_are_gone_cost_nothing() -> None:
     """An array that has ended is among the jobs: behind one, numbers that squeue does not show may hide."""
     ended = Job(7, array=7, tasks="0-2", columns={"State": "CANCELLED"})
