@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import typer
+from rich.markup import escape
 from typer.core import TyperGroup
 
 from cpsched.errors import CpschedError
@@ -92,11 +93,24 @@ def reporting(*failures: type[Exception], first: Callable[[], object] | None = N
 class CommandGroup(TyperGroup):
     """The commands of a program; mistakes in the command line and lost output are errors like any other."""
 
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        _escape_help_texts(self)
+
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command and exit with its code."""
         standalone = extra.get("standalone_mode", True)
         run = partial(super().main, *args, **{**extra, "standalone_mode": False})
         return sys.exit(_ended(run)) if standalone else run()
+
+
+def _escape_help_texts(command: Any) -> None:
+    """Have Typer show the help texts of a command and of all below it as written: it reads them as Rich's markup."""
+    for holder in (command, *command.params):
+        if getattr(holder, "help", None):
+            holder.help = escape(holder.help).replace(":", ":[none][/none]")  # no emoji code survives a tag
+    for below in getattr(command, "commands", {}).values():
+        _escape_help_texts(below)
 
 
 def _ended(run: Callable[[], Any]) -> int:

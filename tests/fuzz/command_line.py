@@ -55,16 +55,24 @@ def program() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended: `error` is what it let through, None where it exited."""
+    """How a command ended: `error` is what it raised, for callers of `invoke_catching`; None where it exited."""
 
     exit_code: int
     stdout: str
     stderr: str
-    error: BaseException | None
+    error: BaseException | None = None
 
 
 def invoke(*arguments: object) -> Ended:
-    """Run the command in this process, with streams like those of a terminal: strict UTF-8 out."""
+    """Run the command in this process, with streams like those of a terminal; an exception fails the test."""
+    ended = invoke_catching(*arguments)
+    if ended.error is not None:
+        raise ended.error
+    return ended
+
+
+def invoke_catching(*arguments: object) -> Ended:
+    """The same for tests that judge the exception: strict UTF-8 out."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", write_through=True)
     code, error = 0, None
@@ -82,7 +90,7 @@ def invoke(*arguments: object) -> Ended:
 def complaint(*arguments: object) -> str:
     """What is wrong with how the command ended; "" if it worked, or refused in one line with exit code 2."""
     with deadline():
-        result = invoke(*arguments)
+        result = invoke_catching(*arguments)
     if result.error is not None:
         return "".join(traceback.format_exception(result.error)[-12:])
     if result.exit_code == 0:

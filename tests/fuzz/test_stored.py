@@ -26,7 +26,7 @@ from cpsched_bridge.watch.outlook import Outlook
 from tests.bridges import a_bridge, a_report
 from tests.fakes import FakePace
 from tests.fuzz import stored
-from tests.fuzz.command_line import deadline, invoke
+from tests.fuzz.command_line import deadline, invoke_catching
 from tests.unit.deploy.deadman import DeadMan, Job
 
 COUNT = int(os.environ.get("CPSCHED_FUZZ_DAMAGES", "12"))
@@ -73,7 +73,7 @@ def damaged(killed: Path, name: str, number: int) -> tuple[Path, str]:
 def tells(*arguments: object) -> str:
     """What is wrong with how a command ended; "" if it worked, or said in a line what cannot be read."""
     with deadline():
-        result = invoke(*arguments)
+        result = invoke_catching(*arguments)
     if result.error is not None:
         return f"{arguments}: " + "".join(traceback.format_exception(result.error)[-12:])
     said = result.stdout + result.stderr
@@ -87,7 +87,7 @@ def tells(*arguments: object) -> str:
 def release_all(config: Path) -> str:
     """What is wrong after `release-all --force`."""
     with deadline():
-        result = invoke("release-all", "--force", "--config", config)
+        result = invoke_catching("release-all", "--force", "--config", config)
     if result.error is not None:
         return "".join(traceback.format_exception(result.error)[-12:])
     if result.exit_code or stored.held(config):
