@@ -17,8 +17,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 from pathlib import Path
+
+from deploy.version import RELEASE
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "build" / "release"
@@ -57,9 +58,9 @@ def beside(program: str) -> Path:
     return Path(sys.executable).with_name(program)
 
 
-def version() -> str:
-    """The version in `pyproject.toml`; raises `Wrong` where the changelog or the citation name another one."""
-    found = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+def release() -> str:
+    """The release in `deploy/version.py`; raises `Wrong` where the changelog or the citation name another one."""
+    found = RELEASE
     headings = [line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")]
     if not headings or headings[0].split()[1] != found:
         raise Wrong(f"CHANGELOG.md: begins with {headings[0] if headings else 'nothing'!r}: must be ## {found}")
@@ -166,8 +167,9 @@ def works(home: Path, expected: str, *before: str) -> None:
 def main(arguments: list[str]) -> int:
     """Check everything; 0 if it is a release, 1 and one line if it is not."""
     try:
-        expected = version()
+        release()
         wheel = built()
+        expected = wheel.name.split("-")[1]
         print(f"{wheel.name} and its sdist: contents and metadata are well", flush=True)
         tried = 0
         for name in arguments or PYTHONS:

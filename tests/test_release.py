@@ -1,14 +1,18 @@
 """What `make release-check` refuses; that a wheel installs and runs is tried by itself, on several Pythons."""
 
+import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
+from deploy.version import RELEASE, version
 from tests import release
 
-FILES = ("pyproject.toml", "CHANGELOG.md", "CITATION.cff")
+FILES = ("CHANGELOG.md", "CITATION.cff")
 
 
 @pytest.fixture
@@ -21,15 +25,44 @@ def tree(tmp_path, monkeypatch):
 
 
 def test_one_version_is_said_everywhere(tree):
-    assert release.version() in (tree / "pyproject.toml").read_text()
+    assert release.release() == RELEASE
+
+
+def committed(tree, name, *tags):
+    """The version of a new commit of the tree."""
+    (tree / name).write_text(name)
+    git = "git", "-C", str(tree), "-c", "user.name=a", "-c", "user.email=a@b"
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", name], *(["tag", tag] for tag in tags)):
+        subprocess.run([*git, *words], check=True)
+    return version(tree)
+
+
+def test_the_version_moves_with_every_commit(tmp_path, monkeypatch):
+    """A wheel of the same version as the installed one would not be installed over it."""
+    package = tmp_path / "tree" / "cpsched"
+    (package / "__pycache__").mkdir(parents=True)
+    copied = version(tmp_path / "tree")
+    assert re.fullmatch(rf"{RELEASE}\.dev0\+tree\.[0-9a-f]{{12}}", copied)
+    (package / "__pycache__" / "a.pyc").write_text("compiled")
+    assert version(tmp_path / "tree") == copied
+    (package / "a.py").write_text("")
+    assert version(tmp_path / "tree") != copied
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-11-25T13:00:00+0100")
+    first = committed(tmp_path / "tree", "first")
+    assert re.fullmatch(rf"{RELEASE}\.dev20261125120000\+g[0-9a-f]{{8}}", first)
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-11-25T12:00:01+0000")
+    assert Version(first) < Version(committed(tmp_path / "tree", "second")) < Version(RELEASE)
+    assert committed(tmp_path / "tree", "third", "other", f"v{RELEASE}") == RELEASE
+    (tmp_path / "tree" / "PKG-INFO").write_text("Metadata-Version: 2.4\nVersion: 9.8.7\n\nVersion: 1\n")
+    assert version(tmp_path / "tree") == "9.8.7"
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_version_that_is_forgotten_in_one_file_is_told(tree, name):
     text = (tree / name).read_text()
-    (tree / name).write_text(text.replace(release.version(), "9.8.7", 1))
+    (tree / name).write_text(text.replace(RELEASE, "9.8.7", 1))
     with pytest.raises(release.Wrong, match=r"^(CHANGELOG.md|CITATION.cff): .*must be"):
-        release.version()
+        release.release()
 
 
 def test_a_command_that_fails_is_one_line(tmp_path):
@@ -80,7 +113,7 @@ def test_an_installed_program_of_another_version_or_that_replays_nothing_is_wron
 
 
 def test_without_any_python_it_is_no_success(monkeypatch, capsys):
-    monkeypatch.setattr(release, "built", lambda: Path("some.whl"))
+    monkeypatch.setattr(release, "built", lambda: Path("cpsched-0.1.0-py3-none-any.whl"))
     monkeypatch.setattr(release, "image", lambda name: None)
     assert release.main(["3.999"]) == 1
     assert "no Python was found" in capsys.readouterr().err

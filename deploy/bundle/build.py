@@ -101,15 +101,15 @@ def pip(environment: Path, *words: str | Path) -> None:
         raise Wrong(f"pip {words[0]}: exit code {done.returncode}: {said}")
 
 
-def project() -> tuple[str, list[str], list[str]]:
-    """The version, the run-time dependencies, and what the wheel is built with."""
+def project() -> tuple[list[str], list[str]]:
+    """The run-time dependencies, and what the wheel is built with."""
     content = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    return content["project"]["version"], content["project"]["dependencies"], content["build-system"]["requires"]
+    return content["project"]["dependencies"], content["build-system"]["requires"]
 
 
 def fetch(out: Path) -> None:
     """The dependencies' wheels into `OUT/wheels`, and the environment that builds the project's own into `OUT/env`."""
-    _, dependencies, builds_with = project()
+    dependencies, builds_with = project()
     shutil.rmtree(out / "wheels", ignore_errors=True)
     venv.create(out / "env", with_pip=True, clear=True)
     pip(out / "env", "install", "--quiet", *builds_with)
@@ -118,13 +118,12 @@ def fetch(out: Path) -> None:
 
 def folder_of(out: Path, own: Path | None = None) -> tuple[Needs, Path]:
     """The bundle as a folder, from the dependencies in `OUT/wheels` and the project's own wheel, built if not given."""
-    version = project()[0]
     if own is None:
         shutil.rmtree(out / "own", ignore_errors=True)
         pip(out / "env", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", out / "own", ROOT)
         (own,) = (out / "own").glob("cpsched-*.whl")
     wheels = [*sorted((out / "wheels").glob("*.whl")), own]
-    needs = needs_of(version, sys.version_info[:2], [each.name for each in wheels])
+    needs = needs_of(own.name.split("-")[1], sys.version_info[:2], [each.name for each in wheels])
     folder = out / needs.name
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "wheels").mkdir(parents=True)
@@ -153,7 +152,7 @@ For {needs.words}. Nothing is fetched from a network.
 `python3-venv`) and does in it what can also be done by hand:
 
     python{python} -m venv /opt/cpsched
-    /opt/cpsched/bin/pip install --no-index --find-links wheels cpsched
+    /opt/cpsched/bin/pip install --no-index --find-links wheels --upgrade --pre cpsched
 
 Then `/opt/cpsched/bin/cpsched deploy-files DIR` writes the page for administrators, ADMIN.md, and the files that it
 speaks of.
