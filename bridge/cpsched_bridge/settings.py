@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -17,11 +18,25 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import SettingsError, WrongSetting
 from cpsched_bridge.readers import checked_header, checked_user, network_of
 from cpsched_sim.errors import SimError
-from cpsched_sim.reading.tree import Tree, read_tree
+from cpsched_sim.reading.tree import Tree, plain_text, read_tree
 
 S = TypeVar("S", bound=BaseModel)
 MAX_NUMBER = 1_000_000_000
 """Largest number in the settings, either sign: 31 years in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """A setting that files of older versions hold: ignored with a warning, where an unknown one is an error."""
+
+    removed_in: str
+    instead: str
+
+
+RETIRED: Mapping[str, Retired] = {
+    "guard.max_failed_starts": Retired("0.1.0", "set guard.failing_users and guard.failed_starts"),
+}
+"""By dotted name, `options.` included: what is ignored, and what to write in its place. Names are never used again."""
 
 
 class Section(BaseModel):
@@ -399,6 +414,7 @@ class Settings(Section):
     page: PageSettings = Field(default_factory=PageSettings)
     journal: JournalSettings = Field(default_factory=JournalSettings)
     _tree: Tree | None = PrivateAttr(default=None)
+    _retired: tuple[str, ...] = PrivateAttr(default=())
 
     def __eq__(self, other: object) -> bool:
         """Where a setting was written makes no difference."""
@@ -429,6 +445,11 @@ class Settings(Section):
             names = [f"tune.{name}" for name in TuneSettings.model_fields if name != "mode"]
             found |= dict.fromkeys(names, "tune.mode is off")
         return found
+
+    @property
+    def retired(self) -> tuple[str, ...]:
+        """A line for each setting of the file that this version ignores: file, line, and what to write instead."""
+        return self._retired
 
     def adapter_options(self, model: type[S], where: str) -> S:
         """`options` as the adapter's own model; raises `SettingsError` naming file, line, field, value and rule."""
@@ -465,9 +486,22 @@ def load(path: Path) -> Settings:
             raise tree.wrong((), type(tree.content).__name__, "must be a mapping of settings")
     except SimError as error:
         raise SettingsError(str(error)) from error
+    retired = tuple(_taken_out(tree))
     settings = _parsed(tree, Settings)
-    settings._tree = tree
+    settings._tree, settings._retired = tree, retired
     return settings
+
+
+def _taken_out(tree: Tree) -> Iterator[str]:
+    """Take the retired settings out of the content of a file, with a line on each."""
+    for name, setting in RETIRED.items():
+        *sections, last = name.split(".")
+        holder = tree.content
+        for section in sections:
+            holder = holder.get(section) if isinstance(holder, dict) else None
+        if isinstance(holder, dict) and last in holder:
+            rule = f"is ignored: removed in version {setting.removed_in}; {setting.instead}"
+            yield str(tree.wrong(name.split("."), plain_text(holder.pop(last)), rule))
 
 
 def parse(model: type[S], content: dict[str, Any], where: str) -> S:

@@ -327,8 +327,11 @@ def run(settings: Settings, where: str) -> list[str]:
     """Run a bridge until a signal ends it; what kept held jobs from being handed back, a line each."""
     ready = prepared(settings, where)
     policy, told = ready.policy, ready.in_force
+    log = structlog.get_logger("bridge")
+    for warning in settings.retired:
+        log.warning("retired_setting", detail=warning)
     for row in told.without_effect:
-        structlog.get_logger("bridge").warning("setting", name=row.name, value=row.value, detail=row.note)
+        log.warning("setting", name=row.name, value=row.value, detail=row.note)
     backend, systemd = connect(settings, where, ready.chosen), Systemd()
     try:
         held_lock = lock(settings)

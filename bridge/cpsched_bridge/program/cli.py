@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from cpsched_bridge.errors import BridgeError, SettingsError
 from cpsched_sim import shell
 from cpsched_sim.cli import app as simulator
 from cpsched_sim.shell import SHORT_HELP, CommandGroup, say
+
+if TYPE_CHECKING:
+    from cpsched_bridge.settings import Settings
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -34,6 +37,16 @@ Config = Annotated[
     Path, typer.Option("--config", metavar="FILE", envvar="CPSCHED_CONFIG", help="The bridge's settings, YAML.")
 ]
 DEFAULT_CONFIG = Path("/etc/cpsched/bridge.yaml")
+
+
+def _settings(config: Path) -> Settings:
+    """The settings in a file; a warning for each that is retired."""
+    from cpsched_bridge.settings import load
+
+    settings = load(config)
+    for warning in settings.retired:
+        say("warning", warning)
+    return settings
 
 
 reporting = shell.reporting(BridgeError)
@@ -106,10 +119,9 @@ def journal_list(
 ) -> None:
     """List recorded rounds."""
     from cpsched_bridge.program import views
-    from cpsched_bridge.settings import load
     from cpsched_bridge.store import places
 
-    with places.opened_journal(load(config)) as journal:
+    with places.opened_journal(_settings(config)) as journal:
         views.print_rounds(journal.lines(last, starts))
 
 
@@ -120,10 +132,9 @@ def journal_show(
 ) -> None:
     """Show a round: what was known, decided, sent, and what came of it."""
     from cpsched_bridge.program import views
-    from cpsched_bridge.settings import load
     from cpsched_bridge.store import places
 
-    with places.opened_journal(load(config)) as journal:
+    with places.opened_journal(_settings(config)) as journal:
         views.print_round(journal.read(round))
 
 
@@ -136,10 +147,9 @@ def journal_replay(
 ) -> None:
     """Take a recorded decision again and say whether it comes out the same; exit code 1 if not."""
     from cpsched_bridge.program import views
-    from cpsched_bridge.settings import load
     from cpsched_bridge.store import places
 
-    with places.opened_journal(load(config)) as journal:
+    with places.opened_journal(_settings(config)) as journal:
         numbers = list(journal.numbers()) if everything else [round if round is not None else journal.last_round]
         if not views.print_replays(journal, numbers):
             raise typer.Exit(1)
@@ -153,10 +163,9 @@ def why(
 ) -> None:
     """What a job waits for: resources, jobs before it, its expected start, and by which prediction."""
     from cpsched_bridge.program import views
-    from cpsched_bridge.settings import load
     from cpsched_bridge.store import places
 
-    settings = load(config)
+    settings = _settings(config)
     places.require_used(settings)
     with places.owned(settings):
         views.print_why(job, settings)
@@ -177,12 +186,11 @@ def when(
 ) -> None:
     """When a job would start if it were submitted now, and what asking for less would bring. Asks the bridge."""
     from cpsched_bridge.program import questions
-    from cpsched_bridge.settings import load
 
     words: dict[str, str | int] = {"nodes": nodes, "time": time, "cores": cores, "whole": int(whole)}
     words |= {name: amount for name, amount in (("memory_mib", memory_mib), ("gpus", gpus)) if amount}
     words |= {"partition": partition} if partition else {}
-    found = questions.asked(load(config), "when", words)
+    found = questions.asked(_settings(config), "when", words)
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -198,9 +206,8 @@ def windows_now(
 ) -> None:
     """What could start right now without delaying anybody: how large, and for how long. Asks the bridge."""
     from cpsched_bridge.program import questions
-    from cpsched_bridge.settings import load
 
-    found = questions.asked(load(config), "windows", {"partition": partition} if partition else {})
+    found = questions.asked(_settings(config), "windows", {"partition": partition} if partition else {})
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -212,10 +219,9 @@ def windows_now(
 def status(config: Config = DEFAULT_CONFIG) -> None:
     """What the bridge is doing: mode, last cycle, jobs by state, latest events."""
     from cpsched_bridge.program import views
-    from cpsched_bridge.settings import load
     from cpsched_bridge.store import places
 
-    settings = load(config)
+    settings = _settings(config)
     places.require_used(settings)
     with places.owned(settings):
         if not views.print_status(settings):
@@ -232,9 +238,8 @@ def events(
 ) -> None:
     """What was worth telling: failed cycles, starts that did not work out, gaps, restarts, changes of mode."""
     from cpsched_bridge.program import views
-    from cpsched_bridge.settings import load
 
-    views.print_events(load(config), last, job, kind)
+    views.print_events(_settings(config), last, job, kind)
 
 
 @app.command()
@@ -242,10 +247,9 @@ def events(
 def unsupported(config: Config = DEFAULT_CONFIG) -> None:
     """The pending jobs that are left to the cluster's own scheduler, and why."""
     from cpsched_bridge.program import views
-    from cpsched_bridge.settings import load
     from cpsched_bridge.store import places
 
-    with places.opened_journal(load(config)) as journal:
+    with places.opened_journal(_settings(config)) as journal:
         views.print_unsupported(journal.asides("unsupported"))
 
 
@@ -256,10 +260,9 @@ def pause(
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Make the bridge hand its jobs back and start none until `cpsched resume`; it goes on deciding and recording."""
-    from cpsched_bridge.settings import load
     from cpsched_bridge.store import places
 
-    settings = load(config)
+    settings = _settings(config)
     places.require_used(settings)
     try:
         with places.owned(settings):
@@ -274,10 +277,9 @@ def pause(
 @reporting
 def resume(config: Config = DEFAULT_CONFIG) -> None:
     """Let a paused bridge, or one that stood down, work again."""
-    from cpsched_bridge.settings import load
     from cpsched_bridge.store import places
 
-    settings = load(config)
+    settings = _settings(config)
     places.require_used(settings)
     try:
         was_paused = places.pause_file(settings).resume()
@@ -290,10 +292,9 @@ def resume(config: Config = DEFAULT_CONFIG) -> None:
 @reporting
 def take_over(config: Config = DEFAULT_CONFIG) -> None:
     """Put this bridge in control in place of another one that lives; from a dead one it takes over by itself."""
-    from cpsched_bridge.settings import load
     from cpsched_bridge.store import places
 
-    settings = load(config)
+    settings = _settings(config)
     places.require_used(settings)
     try:
         with places.owned(settings):
@@ -315,9 +316,8 @@ def release_all(
 ) -> None:
     """Hand every held job back to the cluster's own scheduler; needs no bridge, only its ledger and the cluster."""
     from cpsched_bridge.program import release
-    from cpsched_bridge.settings import load
 
-    typer.echo(release.release_all(load(config), str(config), if_stale, force))
+    typer.echo(release.release_all(_settings(config), str(config), if_stale, force))
 
 
 @app.command()
@@ -331,9 +331,8 @@ def policy(
     Settings that `cpsched bridge` would refuse are refused alike, with exit code 2.
     """
     from cpsched_bridge.program import assembly, views
-    from cpsched_bridge.settings import load
 
-    views.print_in_force(assembly.prepared(load(config), str(config)).in_force, as_json)
+    views.print_in_force(assembly.prepared(_settings(config), str(config)).in_force, as_json)
 
 
 @app.command()
@@ -345,9 +344,8 @@ def doctor(config: Config = DEFAULT_CONFIG) -> None:
     """
     from cpsched_bridge.cycle.guard import concerning
     from cpsched_bridge.program import assembly, views
-    from cpsched_bridge.settings import load
 
-    settings = load(config)
+    settings = _settings(config)
     ready = assembly.prepared(settings, str(config))
     backend = assembly.connect(settings, str(config), ready.chosen)
     try:

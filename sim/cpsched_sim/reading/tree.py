@@ -8,7 +8,7 @@ as often as they are used: a bomb runs into the bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,6 +23,8 @@ from cpsched_sim.reading.glance import special_kind
 
 M = TypeVar("M", bound=BaseModel)
 
+_MOST_BROKEN = 6
+"""So many broken rules one message tells."""
 _TYPED = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null")}
 _NESTING = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
 _UNNESTING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
@@ -56,15 +58,13 @@ class Tree:
         try:
             return model.model_validate(self.content if content is None else content)
         except ValidationError as error:
-            first, *others = error.errors()
-            where = [*at, *first["loc"]]
-            rule = _rule(first)
-            if first["type"] == "extra_forbidden":
-                rule = f"no such setting{_meant(model, first['loc'])}"
-            if others:
-                rule += f"; also wrong: {', '.join('.'.join(map(str, [*at, *e['loc']])) for e in others[:5])}"
-            value = None if first["type"] == "missing" else first["input"]
-            raise self.wrong(where, _plain_text(value), rule) from error
+            first, *others = error.errors()[:_MOST_BROKEN]
+            rule = _rule(model, first)
+            for each in others:
+                where = [*at, *each["loc"]]
+                place = f"line {self.line_of(where)}: {'.'.join(map(str, where))}"
+                rule += f"; also wrong: {place}: {_value(each)}: {_rule(model, each)}"
+            raise self.wrong([*at, *first["loc"]], _value(first), rule) from error
 
 
 def read_tree(path: Path, error: type[InvalidFile] = InvalidFile) -> Tree:
@@ -208,15 +208,21 @@ _RULES = {
 """Kind of a broken rule, in pydantic's words or the first of them -> the rule in ours."""
 
 
-def _rule(broken: Mapping[str, Any]) -> str:
+def _rule(model: type[BaseModel], broken: Mapping[str, Any]) -> str:
     """The rule that was broken, in the words of this project; in pydantic's for what is rare."""
     kind = str(broken["type"])
+    if kind == "extra_forbidden":
+        return f"no such setting{_meant(model, broken['loc'])}"
     words = _RULES.get(kind) or _RULES.get(kind.partition("_")[0]) or str(broken["msg"]).removeprefix("Value error, ")
     limits = {name: str(value).removesuffix(".0") for name, value in broken.get("ctx", {}).items()}
     return words.format(**limits) if kind in _RULES or kind.partition("_")[0] in _RULES else words
 
 
-def _plain_text(value: object) -> object:
+def _value(broken: Mapping[str, Any]) -> object:
+    return plain_text(None if broken["type"] == "missing" else broken["input"])
+
+
+def plain_text(value: object) -> object:
     """A value as messages repeat it: lists and mappings by their kind."""
     if value is None:
         return "nothing"
@@ -224,10 +230,20 @@ def _plain_text(value: object) -> object:
 
 
 def _meant(model: type[BaseModel], where: Sequence[str | int]) -> str:
-    """The end of a message: the setting that is most like the unknown one, where one is."""
+    """The end of a message: the setting that is most like the unknown one, beside it or in any section."""
     kind: Any = model
     for step in where[:-1]:
         field = getattr(kind, "model_fields", {}).get(step)
         kind = field.annotation if field is not None else None
-    close = get_close_matches(str(where[-1]), getattr(kind, "model_fields", ()), 1)
+    name = str(where[-1])
+    close = get_close_matches(name, getattr(kind, "model_fields", ()), 1)
+    close = close or [path for path in names_below(model) if path.endswith(f".{name}")]
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def names_below(model: type[BaseModel]) -> Iterator[str]:
+    """Every setting of a model and of the sections in it, dotted."""
+    for name, field in model.model_fields.items():
+        yield name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from (f"{name}.{below}" for below in names_below(field.annotation))

@@ -2,11 +2,17 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from typer.testing import CliRunner
 
 from cpsched.model import PowerCap
+from cpsched_bridge import settings
 from cpsched_bridge.adapters.mock import Options
+from cpsched_bridge.adapters.pbs.options import Options as PbsOptions
+from cpsched_bridge.adapters.slurm.options import Options as SlurmOptions
 from cpsched_bridge.errors import SettingsError
-from cpsched_bridge.settings import AdviseSettings, CycleSettings, Settings, load
+from cpsched_bridge.program.cli import app
+from cpsched_bridge.settings import RETIRED, AdviseSettings, CycleSettings, Retired, Settings, load
+from cpsched_sim.reading.tree import names_below
 from cpsched_sim.whatif.cases import MODES
 from cpsched_sim.whatif.pace import INTERVAL
 
@@ -35,9 +41,18 @@ def test_a_file_that_says_nothing_is_refused_for_it_would_mean_a_real_slurm(tmp_
         ("mode: contrl", "1: mode: contrl: must be 'shadow', 'advise' or 'control'"),
         ("mode: shadow\ncycle: {interval_s: 0}", "2: cycle.interval_s: 0: must be above 0"),
         ("cycle:\n  intervall_s: 1", "2: cycle.intervall_s: 1: no such setting; did you mean 'interval_s'?"),
+        ("interval_s: 1", "1: interval_s: 1: no such setting; did you mean 'cycle.interval_s'?"),
+        (
+            "cycle:\n  intervall_s: 1\nmetrics:\n  port: 99999",
+            "2: cycle.intervall_s: 1: no such setting; did you mean 'interval_s'?; "
+            "also wrong: line 4: metrics.port: 99999: must be at most 65535",
+        ),
         ("cycle:\n  interval_s: .inf", "2: cycle.interval_s: inf: must be a finite number"),
         ("guard:\n  window_s: 1.0e+30", "2: guard.window_s: 1e+30: must be within 1,000,000,000"),
-        ("mode: x\non_stop: y", "1: mode: x: must be 'shadow', 'advise' or 'control'; also wrong: on_stop"),
+        (
+            "mode: x\non_stop: y",
+            "1: mode: x: must be 'shadow', 'advise' or 'control'; also wrong: line 2: on_stop: y: must",
+        ),
         ("- a\n- b", "1: file: list: must be a mapping of settings"),
         ("mode: [", "1: yaml: mode: [: must be YAML: "),
         ("mode: shadow\nmode: control", "2: mode: given twice: must be given once"),
@@ -62,6 +77,26 @@ def test_a_wrong_setting_names_file_line_field_value_and_rule(tmp_path, text, me
         load(path)
     assert str(caught.value).startswith(f"{path}:{message}")
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("name", [*RETIRED, "options.gone", "gone"])
+def test_a_retired_setting_is_ignored_with_a_warning(tmp_path, monkeypatch, name):
+    """A file copied whole from an older example starts."""
+    known = {**RETIRED, **dict.fromkeys(("options.gone", "gone"), Retired("9.8.7", "write this"))}
+    monkeypatch.setattr(settings, "RETIRED", known)
+    above, _, key = name.rpartition(".")
+    path = written(tmp_path, f"adapter: mock\n{above + ':' if above else ''}\n{'  ' if above else ''}{key}: 5")
+    expected = f"{path}:3: {name}: 5: is ignored: removed in version {known[name].removed_in}; {known[name].instead}"
+    found = load(path)
+    assert found.retired == (expected,)
+    assert found == Settings(adapter="mock")
+    shown = CliRunner().invoke(app, ["policy", "--config", str(path)])
+    assert (shown.exit_code, shown.stderr) == (0, f"warning: {expected}\n")
+
+
+def test_no_setting_has_the_name_of_a_retired_one():
+    options = (f"options.{field}" for model in (Options, SlurmOptions, PbsOptions) for field in model.model_fields)
+    assert not {*names_below(Settings), *options} & RETIRED.keys()
 
 
 def test_an_anchor_bomb_ends_at_once(tmp_path):

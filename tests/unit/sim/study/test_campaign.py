@@ -70,7 +70,8 @@ def test_a_mistake_is_told_by_file_line_field_and_rule(tmp_path, more, line, tol
         (
             "windows",
             [{"day": 2}],
-            r"windows.0.part.days: nothing: must be given; also wrong: grids.0.windows.0.part.day",
+            r"windows.0.part.days: nothing: must be given; "
+            r"also wrong: line 1: grids.0.windows.0.part.day: 2: no such setting",
         ),
         ("windows", [{"days": -2}], r"windows.0.part.days: -2: must be above 0"),
         ("windows", ["hole"], r"windows.0.whole: hole: must be 'whole'"),
