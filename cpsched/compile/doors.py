@@ -16,7 +16,7 @@ from typing import Any, cast, get_type_hints
 
 from cpsched.collector import collector_paused
 from cpsched.compile.cache import Shelf, digest, reachable
-from cpsched.compile.progress import Progress, function_done, opening
+from cpsched.compile.progress import Progress, function_done, go_on, opening
 
 
 def types_of(function: Callable[..., Any]) -> tuple[Any, ...]:
@@ -83,6 +83,7 @@ class Door(functools.partial):  # type: ignore[type-arg]
             return self._open()
 
     def _open(self) -> Callable[..., Any]:
+        go_on()
         from numba.core.compiler_lock import global_compiler_lock
 
         with global_compiler_lock:

@@ -38,6 +38,31 @@ def watcher() -> Watcher:
     return _watcher
 
 
+class CompilingStopped(BaseException):
+    """The caller's check stopped the compiler. Numba wraps each `Exception` that passes through it, but not this."""
+
+
+_check: Callable[[], bool] = bool
+"""Whether the compiler is to stop."""
+
+
+def stopped_by(check: Callable[[], bool]) -> None:
+    """Raise `CompilingStopped` from the compiler's next step on, where `check` says so in the thread that compiles."""
+    global _check
+    _check = check
+
+
+def go_on() -> None:
+    """Raise `CompilingStopped` if the compiler is to stop."""
+    if _check():
+        raise CompilingStopped
+
+
+def _step(name: str, done: int, total: int) -> None:
+    go_on()
+    _watcher(name, done, total)
+
+
 class Progress:
     """Progress of one door: how many of its functions are compiled. A door from the cache reports nothing."""
 
@@ -47,13 +72,13 @@ class Progress:
     def begin(self) -> None:
         """The door is not in the cache."""
         self._compiles = True
-        _watcher(self._name, 0, self._total)
+        _step(self._name, 0, self._total)
 
     def done(self, function: Callable[..., Any]) -> None:
         """One function is compiled, for the first time or for further types."""
         if self._compiles and function in self._waiting:
             self._waiting.remove(function)
-            _watcher(self._name, self._total - len(self._waiting), self._total)
+            _step(self._name, self._total - len(self._waiting), self._total)
 
     def __enter__(self) -> None:
         _under_way.append(self)

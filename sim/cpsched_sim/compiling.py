@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,16 +24,27 @@ class Display:
         self._said_heading = False
 
     def __call__(self, name: str, done: int, total: int) -> None:
-        """Show that `done` of the `total` functions of a door are compiled."""
+        """Show that `done` of the `total` functions of a door are compiled; until then Ctrl-C ends the process at once."""
+        _end_at_once(done < total)
         if not self._said_heading:
             self._said_heading = True
             print(_HEADING, file=sys.stderr, flush=True)
         # While a progress bar is drawn, `sys.stderr` is the bar's own, which knows whole lines only.
         if sys.stderr is sys.__stderr__ and sys.stderr is not None and sys.stderr.isatty():
             shown = f"  {name}: {done} of {total} functions" if done < total else ""
-            print(f"\r\x1b[K{shown}", end="", file=sys.stderr, flush=True)
+            print(f"\x1b[?25h\r\x1b[K{shown}", end="", file=sys.stderr, flush=True)
         elif done == 0:
             print(f"  {name}: {total} functions", file=sys.stderr, flush=True)
+
+
+def _end_at_once(at_once: bool) -> None:
+    """Have Ctrl-C end this process by itself: Python would wait until LLVM returns, which may take long."""
+    if threading.current_thread() is threading.main_thread():
+        present, other = signal.default_int_handler, signal.SIG_DFL
+        if not at_once:
+            present, other = other, present
+        if signal.getsignal(signal.SIGINT) == present:  # no handler of somebody else's
+            signal.signal(signal.SIGINT, other)
 
 
 def show() -> None:

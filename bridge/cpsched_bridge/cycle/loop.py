@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from cpsched.compile.progress import CompilingStopped
 from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.adviser import Adviser, take_all_back
@@ -52,7 +53,7 @@ from cpsched_bridge.store.heartbeat import Heartbeat, age_s
 from cpsched_bridge.store.identity import claim_of
 from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import KEPT, Entry, Ledger
+from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
 from cpsched_bridge.store.places import advice_path, take_over_file
 from cpsched_bridge.watch.systemd import Systemd
 
@@ -193,6 +194,8 @@ class Bridge:
                 due_s = began_s + self.rest.pause_s
                 self._gaps.plan(due_s)
                 going_on = self.rest.wait_until(due_s)
+        except CompilingStopped:
+            return self.stop()
         except BaseException:
             for problem in self.stop():
                 log.error("still_held", detail=problem)
@@ -202,10 +205,11 @@ class Bridge:
     def stop(self) -> list[str]:
         """Hand the held jobs back, unless they are to be kept. Returns what was in the way, a line each."""
         self._stops()
-        problems = []
+        problems, released = [], -self.ledger.counts()[State.FREE]
         if self.settings.mode != "shadow" and self.settings.on_stop != "keep":
             why, beside = "the bridge stops", self._beside_another
-            problems = hand_all_back(self.backend, self.ledger, why, beside, goes_on=self._stops)
+            with contextlib.suppress(CompilingStopped):  # of a simulated cluster, which ends with this process
+                problems = hand_all_back(self.backend, self.ledger, why, beside, goes_on=self._stops)
             unwritten = nothing_but_unwritten(problems)
             if self._adviser is not None:
                 problems += take_all_back(self._adviser.backend, self._adviser.book)
@@ -216,6 +220,9 @@ class Bridge:
         with contextlib.suppress(Exception):  # a journal that takes nothing more keeps no bridge from stopping
             word = "; ".join(problems) or IN_ORDER
             self.journal.write_events(self.pace.unix_s(), self._round, [Happening(STOPPED, word)])
+        counts = self.ledger.counts()
+        released, held = released + counts[State.FREE], sum(counts[state] for state in KEPT - {State.STARTING})
+        structlog.get_logger("bridge").info("stopped", released=released, still_held=held, mode=self.settings.mode)
         return problems
 
     def _stops(self) -> None:

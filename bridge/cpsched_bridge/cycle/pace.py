@@ -6,11 +6,13 @@ import contextlib
 import os
 import select
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from cpsched.compile import progress
 from cpsched_bridge.ports import Pace
 from cpsched_bridge.report import CycleReport, Phase
 
@@ -58,7 +60,10 @@ class RealPace:
             os.write(self._write, b"x")
 
     def stop_on_signals(self) -> None:
-        """SIGTERM and SIGINT end the loop after its cycle; a second one ends the process as usual."""
+        """SIGTERM and SIGINT end the loop after its cycle; a second one ends the process as usual.
+
+        The main thread compiles nothing from then on.
+        """
 
         def handle(number: int, frame: FrameType | None) -> None:
             self.stop()
@@ -67,3 +72,4 @@ class RealPace:
 
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, handle)
+        progress.stopped_by(lambda: self._stopped and threading.current_thread() is threading.main_thread())

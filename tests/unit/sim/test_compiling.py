@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -140,3 +141,28 @@ def test_another_process_has_the_same_kernels_when_it_imports_the_same_modules()
     import cpsched.dispatchers.lookahead.dispatcher  # noqa: F401
 
     assert {"cpsched.kernels.nodes", "cpsched.kernels.search", "cpsched.kernels.state"} <= set(modules_with_doors())
+
+
+def test_ctrl_c_ends_the_process_at_once_while_it_compiles() -> None:
+    display, before = Display(), signal.getsignal(signal.SIGINT)
+    seen = []
+    for done in (0, 1, 3):
+        display("plan", done, 3)
+        seen.append(signal.getsignal(signal.SIGINT))
+    assert seen == [signal.SIG_DFL, signal.SIG_DFL, before]
+    assert before is signal.default_int_handler
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_check_stops_the_compiler_before_any_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
+    answers = [False] * at + [True]
+    monkeypatch.setattr(progress, "_check", lambda: answers.pop(0))
+    steps: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(progress, "_watcher", lambda *step: steps.append(step))
+    door = a_door()
+    with pytest.raises(progress.CompilingStopped):
+        door.opened()
+    assert not steps
+    monkeypatch.setattr(progress, "_check", bool)
+    assert door(9) == 2

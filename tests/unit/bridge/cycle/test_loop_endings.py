@@ -6,6 +6,7 @@ import threading
 import pytest
 import structlog
 
+from cpsched.compile.progress import CompilingStopped
 from cpsched_bridge.cycle import loop
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Hold, LeftJob, Outcome
@@ -36,8 +37,28 @@ def test_a_stop_gives_held_jobs_back_unless_they_are_to_be_kept(bridge_at, on_st
     cluster = blocked()
     bridge = bridge_at(cluster, on_stop=on_stop)
     bridge.cycle()
-    assert bridge.stop() == []
+    with structlog.testing.capture_logs() as log:
+        assert bridge.stop() == []
     assert [cluster.jobs[id].hold for id in (2, 3)] == [hold, hold]
+    assert told(bridge, "stopped") == ["in order"]
+    released, held = (2, 0) if hold is Hold.NONE else (0, 2)
+    said = {"event": "stopped", "released": released, "still_held": held, "mode": "control", "log_level": "info"}
+    assert log == [said]
+
+
+def test_a_stop_while_the_main_thread_compiles_gives_held_jobs_back(bridge_at):
+    """A simulated cluster in this process compiles when it is read; the ledger says what is held."""
+    cluster = blocked()
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    bridge.cycle()
+
+    def compiles(pinned):
+        raise CompilingStopped
+
+    cluster.observe = compiles
+    assert bridge.run() == []
+    assert [cluster.jobs[id].hold for id in (2, 3)] == [Hold.NONE, Hold.NONE]
     assert told(bridge, "stopped") == ["in order"]
 
 
@@ -202,7 +223,13 @@ def test_the_log_warns_of_what_happens_and_tells_of_mode_and_start_in_passing(br
     with structlog.testing.capture_logs() as lines:
         bridge_at(cluster).run()
     levels = {line["event"]: line["log_level"] for line in lines}
-    assert levels == {"started": "info", "mode": "info", "start_refused": "warning", "starts": "info"}
+    assert levels == {
+        "started": "info",
+        "mode": "info",
+        "start_refused": "warning",
+        "starts": "info",
+        "stopped": "info",
+    }
     (refused,) = (line for line in lines if line["event"] == "start_refused")
     assert (refused["round"], refused["job"]) == (1, "7")
     (starts,) = (line for line in lines if line["event"] == "starts")
