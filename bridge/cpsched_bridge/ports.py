@@ -201,6 +201,7 @@ class Observation:
     a bridge has left. `labels` has the names that people use for running and ended jobs, where those are not their ids.
     `busy` says why the cluster's controller had rather be asked less often; empty where nothing speaks for that.
     `unusable` are the objects that are left out, since a field of them could not be used.
+    `cluster_name` is what the cluster calls itself; empty where it has no name.
     """
 
     now_s: int
@@ -218,6 +219,7 @@ class Observation:
     labels: Mapping[int, str] = field(default_factory=dict)
     busy: str = ""
     unusable: tuple[Unusable, ...] = ()
+    cluster_name: str = ""
 
     def names(self) -> dict[int, str]:
         """What people call the jobs that have another name than their id."""

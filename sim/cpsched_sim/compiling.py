@@ -24,7 +24,7 @@ class Display:
         self._said_heading = False
 
     def __call__(self, name: str, done: int, total: int) -> None:
-        """Show that `done` of the `total` functions of a door are compiled; until then Ctrl-C ends the process at once."""
+        """Show that `done` of the `total` functions of a door are compiled. Until then Ctrl-C ends the process."""
         _end_at_once(done < total)
         if not self._said_heading:
             self._said_heading = True

@@ -405,11 +405,14 @@ def gantt(
 def deploy_files(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite files whose content differs.")] = False,
+    runbooks: Annotated[
+        str, typer.Option(metavar="URL", help="Folder in which the site serves RUNBOOKS.md: alerts link there.")
+    ] = "",
 ) -> None:
     """Write what an administrator installs: settings, systemd units, submit plugin, dead-man script, alerts."""
     from cpsched_bridge.program.deploy_files import write
 
-    for line in write(folder, force):
+    for line in write(folder, force, runbooks):
         typer.echo(line)
 
 

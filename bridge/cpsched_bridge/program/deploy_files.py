@@ -7,6 +7,7 @@ A program that runs from a clone takes them from the clone. Pages are written fo
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,13 +176,26 @@ FILES: tuple[DeployFile, ...] = (
 )
 
 
-def write(folder: Path, force: bool = False) -> Iterator[str]:
+RUNBOOKS = f"{_PAGES}RUNBOOKS.md"
+"""Where alerts say that their runbook is, unless somebody names a URL."""
+_URL = re.compile(r"https?://[^\s\"'\\#{}]+", re.ASCII)
+
+
+def write(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str]:
     """Write every file and a README.md below `folder`; one line of report for each.
+
+    `runbooks` is the URL of the folder in which the site serves RUNBOOKS.md: alerts link there.
 
     A file that is there already with the same content is left as it is. Raises `SettingsError`, before anything is
     written, where another content is there and `force` is not given, and where a file cannot be written.
     """
+    if runbooks and not _URL.fullmatch(runbooks):
+        raise SettingsError(f"--runbooks={runbooks}: must be an http or https URL without spaces, quotes, # or braces")
     contents = {file.name: (content_of(file), file.mode) for file in FILES}
+    if runbooks:
+        alerts, mode = contents["prometheus/alerts.yaml"]
+        linked = alerts.replace(RUNBOOKS.encode(), f"{runbooks.rstrip('/')}/RUNBOOKS.md".encode())
+        contents["prometheus/alerts.yaml"] = linked, mode
     contents["README.md"] = (_readme().encode(), 0o644)
     present = {name for name in contents if (folder / name).is_file()}
     other = sorted(name for name in present if _read(folder / name) != contents[name][0])

@@ -43,11 +43,19 @@ def asked(settings: Settings, name: str, words: Mapping[str, str | int]) -> list
             found: list[dict[str, Any]] = json.load(answer)
             return found
     except urllib.error.HTTPError as error:
-        words_back = error.read(4096).decode(errors="replace").strip() or f"{url}: {error}"
-        raise (BadQuestion if error.code == 400 else NoAnswer)(words_back) from error
+        refused = BadQuestion if error.code == 400 else NoAnswer
+        raise refused(_refusal(error.read(4096)) or f"{url}: {error}") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise NoAnswer(f"no bridge answers at {url}: {reason}") from error
+
+
+def _refusal(body: bytes) -> str:
+    """Why there is no answer; a bridge of an older version says it without JSON."""
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, TypeError, LookupError):
+        return body.decode(errors="replace").strip()
 
 
 def print_when(found: Sequence[Mapping[str, Any]]) -> None:

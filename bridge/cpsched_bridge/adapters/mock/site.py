@@ -137,8 +137,9 @@ class MockCluster:
         )
         free = self._open(scene.free)
         return Observation(
-            scene.now_s, scene.cluster, free, pending, scene.running, ended, left, outages=outages, claim=self._claim
-        )
+            scene.now_s, scene.cluster, free, pending, scene.running, ended, left, outages=outages, claim=self._claim,
+            cluster_name="simulated",
+        )  # fmt: skip
 
     def start(self, orders: Sequence[StartOrder]) -> list[Outcome]:
         """See `Backend.start`; a job whose nodes are free runs at once."""

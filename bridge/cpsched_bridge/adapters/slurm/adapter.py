@@ -311,7 +311,9 @@ class SlurmBackend:
         if self._translator is None:
             self._config = self._transport.config()
             words = " ".join(self._config["select_type_parameters"] or ()).upper()
-            self._translator = Translator("MEMORY" in words, accounts_checked(self._config), has_topology(self._config))
+            name = str(self._config["cluster_name"] or "")
+            checked, together = accounts_checked(self._config), has_topology(self._config)
+            self._translator = Translator("MEMORY" in words, checked, together, name)
         return self._translator
 
     def _above(self) -> Mapping[str, str] | None:

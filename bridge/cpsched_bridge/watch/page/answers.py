@@ -13,7 +13,7 @@ from typing import Literal
 from cpsched_bridge.ports import NOWHERE
 from cpsched_bridge.watch import reasons
 from cpsched_bridge.watch.page.schema import AsideJob, JobAnswer, QueuedJob, RunningJob, View
-from cpsched_bridge.watch.page.words import change, from_now, many, ordinal, span
+from cpsched_bridge.watch.page.words import change, from_now, many, ordinal, span, to_come
 
 _MOST_NODES = 16
 _ROOM = re.compile(r"not enough (whole free nodes|free resources): (\d+) of (\d+) units would fit")
@@ -119,11 +119,11 @@ def _queued(job: QueuedJob, view: View) -> Iterator[Sentence]:
     if job.expected_s is not None:
         moved = change(job.expected_s, job.first_expected_s)
         yield [
-            f"It is expected to start {from_now(job.expected_s, now_s)}"
+            f"It is expected to start {to_come(job.expected_s, now_s)}"
             + (f", which is {moved} than first expected." if moved else ".")
         ]
     if job.reason and job.likely_from_s is not None and job.likely_to_s is not None:
-        begin, end = (from_now(max(now_s, at_s), now_s) for at_s in (job.likely_from_s, job.likely_to_s))
+        begin, end = (to_come(at_s, now_s) for at_s in (job.likely_from_s, job.likely_to_s))
         yield [f"Of ten such jobs eight start between {begin} and {end}."]
     if job.expected_s is None and job.reason:
         yield ["When it will start is not known: the dispatcher has no plan for it yet."]
@@ -144,7 +144,7 @@ def _behind(job: QueuedJob, view: View) -> Iterator[Sentence]:
         last_s = max(runs.expected_end_s for runs in ends.values())
         words = "It can start when this job ends" if len(ends) == 1 else "It can start when these jobs end"
         links = [Link(runs.label, "job", str(runs.id)) for runs in ends.values()]
-        yield [f"{words}, expected {from_now(last_s, view.status.now_s)}: ", *_listed(links), "."]
+        yield [f"{words}, expected {to_come(last_s, view.status.now_s)}: ", *_listed(links), "."]
     if waiting:
         links = [Link(each.label, "job", str(each.id)) for each in waiting.values()]
         words = "This job goes before it" if len(waiting) == 1 else "These jobs go before it"
@@ -162,7 +162,7 @@ def _running(job: RunningJob, view: View) -> Iterator[Sentence]:
     now_s = view.status.now_s
     yield ["It runs on ", *_nodes(job.nodes), "."]
     yield [f"It started {from_now(job.start_s, now_s)}, after a wait of {span(job.start_s - job.submit_s)}."]
-    yield [f"It is expected to end {from_now(job.expected_end_s, now_s)}; it may run for {span(job.walltime_s)}."]
+    yield [f"It is expected to end {to_come(job.expected_end_s, now_s)}; it may run for {span(job.walltime_s)}."]
 
 
 def _nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | Link]:

@@ -5,6 +5,7 @@ Taking a cycle in costs little; values for the page are made when somebody looks
 
 from __future__ import annotations
 
+import platform
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -359,7 +360,8 @@ class _View:
         counts = reasons.counted(instant.read) or {}
         trouble = [h.detail for h in last.happenings if h.kind == last.result][:5] if last.result != OK else []
         return schema.Status(
-            version=version("cpsched"), round=last.number, at_unix_s=last.at_unix_s, now_s=seen.now_s, mode=last.mode,
+            version=version("cpsched"), cluster=_valid(seen.cluster_name)[:80], host=platform.node(),
+            round=last.number, at_unix_s=last.at_unix_s, now_s=seen.now_s, mode=last.mode,
             paused=paused, result=last.result, trouble=trouble, dispatcher=policy.dispatcher,
             predictor=policy.predictor, interval_s=self.settings.cycle.interval_s, users_hidden=self.hidden,
             nodes=seen.cluster.size, unavailable_nodes=out, queued=len(queue), running=len(seen.running),

@@ -21,7 +21,7 @@ from cpsched_bridge.watch.page.listing import Job, asked_of
 from cpsched_bridge.watch.page.nodes import STATES as NODE_STATES
 from cpsched_bridge.watch.page.nodes import nodes as nodes_of
 from cpsched_bridge.watch.page.schema import QueuedJob, RunningJob, View
-from cpsched_bridge.watch.page.words import change, from_now, many, resource, span
+from cpsched_bridge.watch.page.words import change, from_now, many, resource, span, to_come
 
 ROWS = 100
 """Rows of a table on one page."""
@@ -174,13 +174,13 @@ def _start(expected: Expected, now_s: int, at_unix_s: float) -> tuple[str, str, 
     told, likely = expected.interval, ""
     if told is not None:
         begin, end = (_instant(at_s, now_s, at_unix_s) for at_s in (told.from_s, told.to_s))
-        likely = begin if told.from_s == told.to_s else f"{begin} to {end.removeprefix('in ')}"
-    return expected.asked, from_now(expected.planned_s, now_s), likely
+        likely = begin if begin == end else f"{begin} to {end.removeprefix('in ')}"
+    return expected.asked, to_come(expected.planned_s, now_s), likely
 
 
 def _instant(at_s: int, now_s: int, at_unix_s: float) -> str:
-    """An instant beside now, and as a time of day where the cluster's clock is Unix time."""
-    words = from_now(at_s, now_s)
+    """An instant to come beside now, and as a time of day where the cluster's clock is Unix time."""
+    words = to_come(at_s, now_s)
     return f"{words} ({clock(at_s, float(at_s))})" if abs(now_s - at_unix_s) < 86400 < at_s else words
 
 
@@ -242,13 +242,13 @@ def _row(job: Job, names: Sequence[str], now_s: int) -> Row:
     asked = asked_of(job)
     wants = asking.in_short(asked, names) if asked is not None else ""
     if isinstance(job, QueuedJob):
-        when = "not known" if job.expected_s is None else from_now(job.expected_s, now_s)
+        when = "not known" if job.expected_s is None else to_come(job.expected_s, now_s)
         waited = f"{because(job)}; has waited {span(now_s - job.submit_s)}"
         return Row(job, "waiting", wants, waited, when, change(job.expected_s, job.first_expected_s))
     if isinstance(job, RunningJob):
         nodes = some_of(job.nodes, _MOST_ON_A_NODE, text=itemgetter(0))
         why = f"on {nodes or NOWHERE}; had waited {span(job.start_s - job.submit_s)}"
-        ends = f"ends {from_now(job.expected_end_s, now_s)}"
+        ends = f"ends {to_come(job.expected_end_s, now_s)}"
         return Row(job, "running", wants, why, f"started {from_now(job.start_s, now_s)}", ends)
     return Row(job, job.kind.replace("_", " "), wants, job.reason, "", "")
 

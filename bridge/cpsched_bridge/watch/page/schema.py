@@ -127,6 +127,8 @@ class Status(Shown):
 
     api: int = Field(default=API_VERSION, description="Version of this schema; goes up when a field goes.")
     version: str
+    cluster: str = Field(default="", description="As the cluster calls itself; empty where it has no name.")
+    host: str = Field(default="", description="Where the bridge runs; empty in a replay.")
     round: int
     at_unix_s: float
     now_s: int

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cpsched.errors import printable, some_of
-from cpsched_bridge.watch.page.words import amount, change, from_now, many, resource, span
+from cpsched_bridge.watch.page.words import amount, change, from_now, many, resource, span, to_come
 
 HERE = Path(__file__).resolve().parent
 STATIC = HERE / "static"
@@ -43,7 +43,7 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )  # fmt: skip
 _ENVIRONMENT.filters.update(
-    span=span, from_now=from_now, change=change, shown=shown, percent=percent, ms=milliseconds,
+    span=span, from_now=from_now, to_come=to_come, change=change, shown=shown, percent=percent, ms=milliseconds,
     line=printable, nodes=nodes, number=lambda value: f"{value:,}", amount=lambda value, name: amount(name, value),
     resource=resource, many=many,
 )  # fmt: skip

@@ -22,6 +22,11 @@ def from_now(at_s: int, now_s: int) -> str:
     return "now" if ahead_s == 0 else f"in {span(ahead_s)}" if ahead_s > 0 else f"{span(-ahead_s)} ago"
 
 
+def to_come(at_s: int, now_s: int) -> str:
+    """An instant that is still to come, by a plan that may be a little older than now: one that is past is `now`."""
+    return from_now(max(at_s, now_s), now_s)
+
+
 def change(expected_s: int | None, first_s: int | None) -> str:
     """How an expected start has moved since it was first given: `5 min later`; empty where it has not."""
     if expected_s is None or first_s is None or expected_s == first_s:

@@ -97,7 +97,7 @@ def page_routes(views: Views, door: WebDoor | None = None, outlook: Outlook | No
         if name == "schema":
             return as_json(SCHEMA)
         if name not in API:
-            return PlainTextResponse(f"no such thing; there are: {', '.join([*ADDRESSES, 'schema'])}\n", 404)
+            return refusal(request, f"no such thing; there are: {', '.join([*ADDRESSES, 'schema'])}\n", 404)
         view = at(request)
         return (
             as_json(TypeAdapter(API[name][0]).dump_json(API[name][1](view))) if view is not None else too_early(request)

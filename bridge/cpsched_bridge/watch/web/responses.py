@@ -20,13 +20,13 @@ HEADERS = {
 
 
 def is_v1(request: Request) -> bool:
-    """Whether version 1 of the API is asked, whose errors are JSON, too."""
+    """Whether version 1 of the API is asked."""
     return request.url.path.startswith(f"{v1.PREFIX}/")
 
 
 def refusal(request: Request, words: str, status: int) -> Response:
-    """Why there is no answer: a line or more, in version 1 of the API as JSON."""
-    if is_v1(request):
+    """Why there is no answer: a line or more, below `/api` as JSON."""
+    if request.url.path.startswith("/api/"):
         return as_json(v1.Error(error="; ".join(words.strip().splitlines())).model_dump_json().encode(), status)
     return PlainTextResponse(words, status, HEADERS)
 

@@ -81,3 +81,20 @@ def test_the_page_for_administrators_says_where_each_file_comes_from():
     page = (ROOT / "docs" / "admin.md").read_text()
     names = {file.name for file in FILES}
     assert names - {"ADMIN.md"} <= set(re.findall(r"`([\w./-]+)`", page))
+
+
+def test_alerts_link_to_the_runbooks_that_the_site_serves(tmp_path):
+    list(write(tmp_path / "plain"))
+    list(write(tmp_path / "linked", runbooks="https://docs.site.example/hpc/"))
+    plain, linked = ((tmp_path / name / "prometheus" / "alerts.yaml").read_text() for name in ("plain", "linked"))
+    url = "https://docs.site.example/hpc/RUNBOOKS.md#cpscheddown"
+    assert url in [line.split()[-1] for line in linked.splitlines() if "runbook_url:" in line]
+    assert linked.replace("https://docs.site.example/hpc/", "/usr/share/doc/cpsched/") == plain
+    assert (tmp_path / "linked" / "RUNBOOKS.md").read_bytes() == (tmp_path / "plain" / "RUNBOOKS.md").read_bytes()
+
+
+@pytest.mark.parametrize("url", ["docs.site", "ftp://a", "https://", "https://a b", "https://a/{{ x }}", "http://a\nb"])
+def test_what_is_no_url_of_runbooks_is_refused_before_anything_is_written(tmp_path, url):
+    with pytest.raises(SettingsError, match=r"(?s)^--runbooks=.*: must be an http or https URL"):
+        list(write(tmp_path / "new", runbooks=url))
+    assert not (tmp_path / "new").exists()

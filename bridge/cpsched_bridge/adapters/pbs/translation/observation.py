@@ -142,6 +142,7 @@ class Translator:
             ),
             otherwise=dict(self._otherwise),
             claim=claim_of(seen.server),
+            cluster_name=text_of(seen.server, "server_host"),
             labels={n: ids.label_of(n) for n in (*self._ran, *(e.job.id for e in ended)) if n >> ids.SEQUENCE_BITS},
         )
 

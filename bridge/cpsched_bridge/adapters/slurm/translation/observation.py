@@ -43,6 +43,7 @@ class Translator:
     accounts_checked: tuple[bool | None, bool] = (None, True)
     """See `access.accounts_checked`."""
     has_topology: bool = False
+    cluster_name: str = ""
     machine: Machine | None = None
     queue: Queue = field(default_factory=Queue)
     free: IntArray | None = None
@@ -105,6 +106,7 @@ class Translator:
             otherwise=dict(self._running.otherwise),
             claim=claims.claim_of(seen.reservations),
             unusable=tuple(unusable_in(seen)),
+            cluster_name=self.cluster_name,
             labels={number: ids.label(number) for number in begun if ids.split(number)[1] is not None},
         )
 

@@ -16,6 +16,7 @@ def order(seen: Observation, number: int, *nodes: tuple[str, int]) -> StartOrder
 
 def test_jobs_of_a_closed_queue_are_held_for_the_bridge_and_those_that_somebody_holds_are_not() -> None:
     seen = Site().backend().observe()
+    assert seen.cluster_name == "vm"
     holds = {each.label: each.hold for each in seen.pending}
     assert holds["0"] is Hold.PLUGIN
     assert {holds[held] for held in ("4", "5", "6", "7", "9")} == {Hold.USER}

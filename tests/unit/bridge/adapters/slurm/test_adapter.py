@@ -374,3 +374,8 @@ def test_a_claim_takes_the_place_of_exactly_the_words_that_were_read(
     assert before is not None
     backend.claim(CLAIM, before)
     assert child.claims == [("claim", WORDS, "beat=x  odd")]
+
+
+def test_a_reading_names_the_cluster(scene: Scene, backend: SlurmBackend) -> None:
+    scene.facts["config"]["cluster_name"] = "alpha"
+    assert backend.observe().cluster_name == "alpha"

@@ -1,9 +1,13 @@
 """The status page as a browser without a script gets it, and its JSON."""
 
+import json
+import platform
 import re
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from importlib.metadata import version
 from threading import Lock
 
 import pytest
@@ -12,8 +16,10 @@ from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Claim, Hold, LeftJob, Outage
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.page import listing
+from cpsched_bridge.watch.outlook import Expected
+from cpsched_bridge.watch.page import listing, pages
 from cpsched_bridge.watch.page.answers import answer
+from cpsched_bridge.watch.page.words import to_come
 from cpsched_bridge.watch.web.addresses import ADDRESSES, API
 from cpsched_bridge.watch.web.server import Watch
 from tests.builders import a_job
@@ -220,7 +226,40 @@ def test_a_failed_cycle_is_told_beside_what_was_known(site):
 
 def test_before_the_first_cycle_it_says_so(site):
     assert "has not read the cluster yet" in site.get()[2]
-    assert site.get("api/status")[0] == 503
+    status, _, text = site.get("api/status")
+    assert (status, json.loads(text)["error"].partition(";")[0]) == (503, "the bridge has not read the cluster yet")
+
+
+def test_a_page_names_the_cluster_the_host_the_version_and_the_time(site):
+    """Two clusters in two tabs look alike otherwise; a cluster's name is text from outside."""
+    crowd(site)
+    observe = site.cluster.observe
+    site.cluster.observe = lambda pinned: replace(observe(pinned), cluster_name="al<b>pha")
+    site.cycle()
+    status = json.loads(site.get("api/status")[2])
+    assert (status["cluster"], status["host"]) == ("al<b>pha", platform.node())
+    for path in ("", "jobs", "nodes", "when", "jobs/2", "wall"):
+        _, _, text = site.get(path)
+        assert "<title>al&lt;b&gt;pha: " in text
+        if path != "jobs/2":
+            assert '<strong id="cluster">al&lt;b&gt;pha</strong>' in text
+            assert platform.node() in text.partition("<footer>")[0]
+            assert re.search(r"as of (<span id=.clock.>)?(day \d+, )?[\d-]*\d\d:\d\d:\d\d", text)
+        if path not in ("wall", "jobs/2"):
+            assert f"cpsched {version('cpsched')} on {platform.node()}" in text
+
+
+def test_an_unknown_address_of_the_api_answers_json(site):
+    crowd(site)
+    status, headers, text = site.get("api/unknown")
+    assert (status, headers["content-type"]) == (404, "application/json")
+    assert json.loads(text)["error"].startswith("no such thing; there are: ")
+
+
+@pytest.mark.parametrize(("at_s", "words"), [(100, "now"), (99, "now"), (0, "now"), (160, "in 1 min")])
+def test_a_start_to_come_is_never_past(at_s, words):
+    assert to_come(at_s, 100) == words
+    assert pages._start(Expected("", at_s, None), 100, 0.0) == ("", words, "")
 
 
 def test_an_unchanged_page_is_not_sent_again(site):
